@@ -30,6 +30,7 @@ from .errors import (
     ResultsFolderError,
     nearest_known,
     plural,
+    visible,
 )
 from .layout import ALL_LAYERS, Candidate, Degrees, KnobValue, Layout, Offload, Recompute
 from .lazy import lazy_names

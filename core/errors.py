@@ -7,6 +7,7 @@ before anything can run is raised.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -42,6 +43,17 @@ def nearest_known(name: str, known: Iterable[str]) -> str:
     plain = {one.lower(): one for one in reversed(names)}
     close = difflib.get_close_matches(name.lower(), plain, n=1)
     return f"did you mean '{plain[close[0]]}'?" if close else f"known: {', '.join(names)}"
+
+
+_UNSHOWN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""What moves a terminal's cursor, colours it, or turns the direction of its text."""
+
+
+def visible(text: str) -> str:
+    """The text with its control characters written as escapes; lines and tabs stay."""
+    return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def plural(count: int, noun: str, several: str = "") -> str:

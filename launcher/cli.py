@@ -20,6 +20,7 @@ from autoconf_launch.core import (
     HardwareError,
     NothingFeasibleError,
     ResultsFolderError,
+    visible,
 )
 
 from .events import Listener, Note
@@ -119,7 +120,7 @@ def _print(pieces: Callable[[], Iterable[str]]) -> None:
     """Print text as it comes, for as long as anybody reads it."""
     with suppress(BrokenPipeError):
         for piece in pieces():
-            print(piece, flush=True)
+            print(visible(piece), flush=True)
 
 
 @contextmanager
@@ -145,7 +146,7 @@ def _discard(stream: TextIO) -> None:
 
 def _write_line(line: str) -> None:
     try:
-        print(line, file=sys.stderr, flush=True)
+        print(visible(line), file=sys.stderr, flush=True)
     except BrokenPipeError:  # a tune goes on: what it finds is in its folder
         _discard(sys.stderr)
 

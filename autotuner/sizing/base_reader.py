@@ -6,9 +6,11 @@ Not: how a framework spells it (export).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from autoconf_launch.core import ConfigError, KeyPath, Layout, RawConfig, dotted_name
 
@@ -99,12 +101,19 @@ def pretraining(document: RawConfig) -> Pretraining:
     reader = _reader_of(document)
     family = Family(_family_name(document))
     return Pretraining(
-        name=str(document.get(("run", "name"), document.get(("name",), family.name))),
+        name=_name(document, family),
         family=family,
         model=_model(reader, family),
         schedule=_schedule(reader),
         split=_split(reader),
     )
+
+
+def _name(document: RawConfig, family: Family) -> str:
+    name = str(document.get(("run", "name"), document.get(("name",), family.name)))
+    if not name or not name.isprintable():
+        raise ConfigError(f"The name is {name!r}, but must be one printable line.")
+    return name
 
 
 _RECIPE_MODEL, _RECIPE_OPTIM = ("model", "config"), ("optim", "config")
@@ -198,6 +207,8 @@ _GATED = "glu"
 _LEARNED = "learned_absolute"
 _DROPOUT = 0.1
 """Hidden and attention dropout of NeMo's GPT, T5 and BERT; its other families have none."""
+_BETAS = (0.9, 0.95)
+_Pair: TypeAlias = tuple[float, float]
 _EPSILON = 1e-8
 """torch's and Apex's own."""
 
@@ -228,10 +239,20 @@ class _Reader:
     def number(self, name: str, default: float | None = None) -> float:
         """A number, also as a text like ``1e-4``, which YAML 1.1 takes for one."""
         value = self.get(name, default)
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            raise self._wrong(name, value, "a number") from None
+        with suppress(TypeError, ValueError, OverflowError):
+            if math.isfinite(number := float(value)):
+                return number
+        raise self._wrong(name, value, "a number")
+
+    def pair(self, name: str, names: tuple[str, str], default: tuple[float, float]) -> _Pair:
+        """Two numbers: a list, or a value each."""
+        listed = self.get(name)
+        if listed is None:
+            return self.number(names[0], default[0]), self.number(names[1], default[1])
+        if isinstance(listed, (list, tuple)) and len(listed) == len(default):
+            with suppress(TypeError, ValueError, OverflowError):
+                return float(listed[0]), float(listed[1])
+        raise self._wrong(name, listed, "a list of two numbers")
 
     def _wrong(self, name: str, value: Any, kind: str) -> ConfigError:
         where = dotted_name(self.paths[name])
@@ -281,7 +302,7 @@ def _model(reader: _Reader, family: Family) -> TrainedModel:
         ),
         sequence=sequence,
         decoder_sequence=shorter if family.is_encoder_decoder else None,
-        vocabulary=reader.get("vocabulary"),
+        vocabulary=None if reader.get("vocabulary") is None else reader.whole("vocabulary"),
         init_std=reader.number("init_std"),
         hidden_dropout=reader.number("hidden_dropout", dropout),
         attention_dropout=reader.number("attention_dropout", dropout),
@@ -308,7 +329,6 @@ def _learned_positions(reader: _Reader, form: Form) -> bool:
 
 def _schedule(reader: _Reader) -> RateSchedule:
     steps = reader.whole("steps")
-    betas = reader.get("betas") or (reader.get("beta1", 0.9), reader.get("beta2", 0.95))
     ratio = reader.number("warmup_ratio", 0.0)
     return RateSchedule(
         steps=steps,
@@ -318,7 +338,7 @@ def _schedule(reader: _Reader) -> RateSchedule:
         least_rate=reader.number("least_rate"),
         is_cosine=reader.get("schedule", _COSINE) == _COSINE,
         weight_decay=reader.number("weight_decay", 0.0),
-        betas=(float(betas[0]), float(betas[1])),
+        betas=reader.pair("betas", ("beta1", "beta2"), _BETAS),
         epsilon=reader.number("epsilon", _EPSILON),
         clip=reader.number("clip", 1.0),
     )
@@ -328,7 +348,7 @@ def _split(reader: _Reader) -> BatchSplit:
     layout = Layout(
         tensor_parallel=reader.whole("tensor", 1),
         pipeline_parallel=reader.whole("pipeline", 1),
-        virtual_pipeline=reader.get("virtual") or 1,
+        virtual_pipeline=reader.whole("virtual", 1) or 1,
         context_parallel=reader.whole("context", 1),
         expert_parallel=reader.whole("expert", 1),
         micro_batch=reader.whole("micro_batch"),

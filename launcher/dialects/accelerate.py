@@ -64,11 +64,12 @@ _PRECISION = "ACCELERATE_MIXED_PRECISION"
 FSDP_ALONE = (("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),)
 """What turning FSDP on needs beside it, where the user says nothing."""
 _SECTIONS = {
-    "fsdp_config": "",
-    "parallelism_config": "",
-    "deepspeed_config": "ACCELERATE_DEEPSPEED_",
+    "fsdp_config": ("", "FSDP_"),
+    "parallelism_config": ("", "PARALLELISM_CONFIG_"),
+    "deepspeed_config": ("ACCELERATE_DEEPSPEED_", "ACCELERATE_DEEPSPEED_"),
 }
-"""Sections of the configuration file; a key in capitals behind this is a variable."""
+"""Sections of the configuration file: a key in capitals behind the first is a variable, which
+begins with the second."""
 KEYS = {
     "mixed_precision": _PRECISION,
     "use_cpu": "ACCELERATE_USE_CPU",

@@ -56,7 +56,9 @@ from .training_request import MOST
 
 _TRANSFORMERS_TIMEOUT_S = 120
 _WITH_TRANSFORMERS = """
-import json, sys
+import sys
+sys.path[:] = filter(None, sys.path)  # no module from the current folder
+import json
 from transformers import AutoConfig
 config = AutoConfig.for_model(**json.load(sys.stdin))
 names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",

@@ -13,7 +13,15 @@ from typing import Any
 from autoconf_launch.autotuner.cost import RECOMPUTE_LAYERS
 from autoconf_launch.autotuner.sizing import Pretraining
 from autoconf_launch.autotuner.space import KNOBS
-from autoconf_launch.core import Candidate, KeyPath, Layout, Precision, RawConfig, Recompute
+from autoconf_launch.core import (
+    Candidate,
+    KeyPath,
+    Layout,
+    Precision,
+    RawConfig,
+    Recompute,
+    visible,
+)
 
 _FOLLOWS = ("data_parallel",)
 
@@ -131,8 +139,9 @@ class Page:
 
 
 def comments(exported: tuple[str, ...], *, mark: str = "#") -> str:
-    """Sentences as lines of comment."""
-    return "".join(f"{mark} not expressed: {sentence}\n" for sentence in exported)
+    """Sentences as lines of comment, which no character in them can end."""
+    lines = (visible(" ".join(sentence.splitlines())) for sentence in exported)
+    return "".join(f"{mark} not expressed: {line}\n" for line in lines)
 
 
 def plain_value(value: Any) -> Any:

@@ -11,9 +11,11 @@ takes any width of a head, tied embeddings and experts, but has no pipeline in 0
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from keyword import iskeyword
 from math import gcd
 from textwrap import indent
 from typing import Any
@@ -173,12 +175,18 @@ def _flavor(base: Pretraining) -> str:
     ]
     if base.model.form.experts:
         lines.append("# from torchtitan.models.moe import MoEArgs")
-    lines.append(f'# {host}.{host}_args["{base.name}"] = {host}.{arguments}({given})')
+    lines.append(f"# {host}.{host}_args[{json.dumps(base.name)}] = {host}.{arguments}({given})")
     return "\n".join(lines) + "\n\n"
 
 
 def _module(base: Pretraining) -> str:
-    return re.sub(r"\W", "_", f"{base.name}_flavor")
+    return f"{_identifier(base.name)}_flavor"
+
+
+def _identifier(name: str) -> str:
+    """A name that Python takes for a function or a module."""
+    word = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return word if word.isidentifier() and not iskeyword(word) else f"model_{word}"
 
 
 def _common_shape(base: Pretraining) -> dict[str, Any]:
@@ -378,7 +386,7 @@ def _module_text(base: Pretraining) -> str:
     model, schedule, split = base.model, base.schedule, base.split
     shared = '{"weight": skip_param_init}' if model.form.tied else "INIT"
     return _TEXT.format(
-        name=re.sub(r"\W", "_", base.name),
+        name=_identifier(base.name),
         mlp=indent(_mlp(base), " " * 8),
         embedding_init=shared,
         init_std=model.init_std,

@@ -73,11 +73,25 @@ def accelerate_variables(config: dict[str, Any]) -> dict[str, str]:
     for key, value in config.items():
         if key in names.KEYS:
             found[names.KEYS[key]] = _text(value)
-        prefix = names._SECTIONS.get(key)
-        for inner, held in (value if isinstance(value, dict) else {}).items():
-            if prefix is not None:
-                found[names.KEYS.get(inner, f"{prefix}{inner.upper()}")] = _text(held)
+        if key in names._SECTIONS and isinstance(value, dict):
+            found |= {_variable(key, str(inner)): _text(held) for inner, held in value.items()}
     return found
+
+
+def _variable(section: str, key: str) -> str:
+    """The variable of a key in a section of Accelerate's file.
+
+    Raises:
+        ConfigError: it would be a variable of something else, such as PYTHONPATH.
+    """
+    before, own = names._SECTIONS[section]
+    name = names.KEYS.get(key, f"{before}{key.upper()}")
+    if key in names.KEYS or re.fullmatch(rf"{own}[A-Z0-9_]+", name):
+        return name
+    raise ConfigError(
+        f"{section} of Accelerate's configuration has {key!r}, but its keys are letters, digits "
+        f"and _ and begin with {own.removeprefix(before).lower() or 'a letter'}; remove it."
+    )
 
 
 def _beside(request: LaunchRequest) -> LaunchRequest:

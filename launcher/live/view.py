@@ -20,6 +20,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from autoconf_launch.core import visible
+
 from ..events import Event, Finished, ModelProfiled, Note, SpaceBuilt, TrialFinished
 from ..report import HEADERS, LinesView, RowKind, TrialRow, failure_lines, wrap_sentences
 from .board import Board, PhaseProgress
@@ -155,7 +157,7 @@ class LiveView:
         self._lines.handle(event)
 
     def _print(self, text: str) -> None:
-        lines = Text.from_ansi(wrap_sentences(text, self._console.width))
+        lines = Text(wrap_sentences(visible(text), self._console.width))
         self._console.print(lines, soft_wrap=True, highlight=False)
 
     def _frame(self) -> Group:
@@ -186,7 +188,7 @@ class LiveView:
         grid.add_column(no_wrap=True)
         grid.add_column(width=self._bar_width)
         grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-        times = Text(board.headline())
+        times = _line(board.headline())
         grid.add_row(
             Text(_phase_text(board), style="bold"), _bar(progress, self._bar_width), times
         )
@@ -223,7 +225,7 @@ def _align(cells: Sequence[str], shown: Sequence[tuple[int, int]]) -> str:
 
 
 def _line(text: str, style: str = "") -> Text:
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+    return Text(visible(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def fitting_columns(rows: Sequence[TrialRow], width: int) -> list[tuple[int, int]]:

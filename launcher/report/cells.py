@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from autoconf_launch.autotuner.measurement import measured_name
 from autoconf_launch.autotuner.space import (
@@ -19,7 +20,7 @@ from autoconf_launch.autotuner.space import (
     candidate_name,
     extra_order,
 )
-from autoconf_launch.core import Candidate, MemoryUse, Workload
+from autoconf_launch.core import Candidate, MemoryUse, Workload, visible
 
 if TYPE_CHECKING:  # with numpy, which --help does not wait for
     from autoconf_launch.autotuner.playoff import TimeRange
@@ -311,6 +312,9 @@ def _tabulate(
     return "\n".join(line.rstrip() for line in table.splitlines())
 
 
+_FORMULA = ("=", "+", "-", "@")
+"""How a cell begins that a spreadsheet computes."""
+_NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
 CSV_COLUMNS = (
     *("number", "name", "space", "outcome", "throughput", "latency_ms", "flops_per_gpu"),
     *("peak_bytes", "predicted_step_s", "predicted_peak_bytes", "wall_s", "detail"),
@@ -320,8 +324,21 @@ CSV_COLUMNS = (
 def csv_text(rows: Iterable[Sequence[object]]) -> str:
     """Rows as CSV, each line with its end."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_csv(text, rows)
     return text.getvalue()
+
+
+def write_csv(file: TextIO, rows: Iterable[Sequence[object]]) -> None:
+    """Write rows as CSV in which no text is a formula of a spreadsheet or a control character."""
+    csv.writer(file, lineterminator="\n").writerows(map(_csv_cell, row) for row in rows)
+
+
+def _csv_cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    is_plain = text.lstrip()[:1] not in _FORMULA or text == "-" or _NUMBER.fullmatch(text)
+    return text if is_plain else f"'{text}"
 
 
 def csv_row(record: Record) -> tuple[object, ...]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from ..estimates import PlanAnswer
-from .cells import dense_table
+from .cells import dense_table, write_csv
 from .fit import cluster_name
 from .plan import (
     PLAN_SCHEMA_VERSION,
@@ -59,13 +58,12 @@ def clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
 
 def clusters_csv(answers: Sequence[PlanAnswer], file: TextIO) -> None:
     """Write a header and a line for each cluster that has a layout."""
-    writer = csv.writer(file, lineterminator="\n")
     for rank, answer in enumerate((one for one in answers if one.plan.best), start=1):
         cluster = {"cluster": _name(answer), "gpus": len(answer.cluster.devices)}
         row = {**cluster, **flat_row(rank, answer, answer.plan.best[0])}
         if rank == 1:
-            writer.writerow(row)
-        writer.writerow(row.values())
+            write_csv(file, [tuple(row)])
+        write_csv(file, [tuple(row.values())])
 
 
 def _name(answer: PlanAnswer) -> str:

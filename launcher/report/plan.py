@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -31,6 +30,7 @@ from .cells import (
     percent,
     step_time_text,
     table_of,
+    write_csv,
 )
 from .fit import HOST_NOT_CHECKED
 from .plan_reasons import RULES_IN_WORDS, loser_reason, name_of
@@ -352,12 +352,11 @@ _UNEQUAL = frozenset({"placement", "pipeline_split", "micro_batch_split"})
 
 def plan_csv(answer: PlanAnswer, file: TextIO) -> None:
     """Write a header and a line for each ranked layout, in the order of the table."""
-    writer = csv.writer(file, lineterminator="\n")
     for rank, one in enumerate(answer.plan.best, start=1):
         row = flat_row(rank, answer, one)
         if rank == 1:
-            writer.writerow(row)
-        writer.writerow(row.values())
+            write_csv(file, [tuple(row)])
+        write_csv(file, [tuple(row.values())])
 
 
 def flat_row(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, Any]:

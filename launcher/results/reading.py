@@ -21,11 +21,12 @@ from autoconf_launch.core import (
     STEPS_FILE,
     ConfigError,
     RawConfig,
+    ResultsFolderError,
 )
 
 from .journal import JournalContents, read_journal
 from .lease import is_held
-from .own_files import open_file, read_file
+from .own_files import read_file
 from .paths import CONFIG_STEMS, ResultsPaths
 from .steps import StepsTail
 

@@ -10,6 +10,7 @@ over several lines are left alone.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -285,6 +286,7 @@ def _path(name: str) -> KeyPath:
 
 
 _HEADER = re.compile(r"^\s*\[([A-Za-z0-9_.\-]+)\]\s*(?:#.*)?$")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ENTRY = re.compile(r"^(\s*)([A-Za-z0-9_\-]+)(\s*=\s*)(.*?)(\s*(?:#[^\"']*)?)$")
 
 
@@ -308,8 +310,8 @@ def toml_of(document: RawConfig) -> str:
     """A document of tables as text."""
     tables: dict[KeyPath, list[str]] = {}
     for path, value in document.leaves():
-        tables.setdefault(path[:-1], []).append(f"{path[-1]} = {_text(value)}")
-    return "\n\n".join("\n".join((f"[{'.'.join(t)}]", *rows)) for t, rows in tables.items()) + "\n"
+        tables.setdefault(path[:-1], []).append(f"{_key(path[-1])} = {_text(value)}")
+    return "\n\n".join("\n".join((_header(t), *rows)) for t, rows in tables.items()) + "\n"
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[int, KeyPath, re.Match[str]]]:
@@ -333,12 +335,12 @@ def _edit_lines(lines: list[str], path: KeyPath, value: Any) -> list[str]:
             return [*lines[:number], *new, *lines[number + 1 :]]
     if value is None:
         return lines
-    entry = f"{path[-1]} = {_text(value)}"
+    entry = f"{_key(path[-1])} = {_text(value)}"
     last = max((n for n, found, _ in _entries(lines) if found[:-1] == path[:-1]), default=None)
     if last is None:
         heads = [n for n, line in enumerate(lines) if _is_header(line, path[:-1])]
         if not heads:
-            return [*lines, "", f"[{'.'.join(path[:-1])}]", entry]
+            return [*lines, "", _header(path[:-1]), entry]
         last = heads[-1]
     return [*lines[: last + 1], entry, *lines[last + 1 :]]
 
@@ -360,5 +362,17 @@ def _value(text: str) -> Any:
         return bare
 
 
+def _header(table: KeyPath) -> str:
+    return f"[{'.'.join(map(_key, table))}]"
+
+
+def _key(name: str) -> str:
+    """A bare key where it may be one, else a quoted one."""
+    return name if _BARE.fullmatch(name) else _text(name)
+
+
 def _text(value: Any) -> str:
-    return json.dumps(value)
+    """A value as TOML has it: strings as in JSON, but DEL, and no pairs of surrogates."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.playoff import Summary
 from autoconf_launch.autotuner.space import Record
-from autoconf_launch.core import Edit, RawConfig
+from autoconf_launch.core import Edit, RawConfig, visible
 from autoconf_launch.core import config_keys as keys
 
 from ..flags import launch_flags
@@ -56,10 +56,10 @@ def write_results(
         path.unlink(missing_ok=True)
     result = result_text(summary, edits, command, _from_here(paths.results))
     text = summary_text(table_text(summary), result, details_text(summary))
-    write_plain(paths.summary_text, text, "backslashreplace")
+    write_plain(paths.summary_text, visible(text))
     write_json(paths.summary_json, summary_document(summary, edits, command))
     rows = csv_text((CSV_COLUMNS, *map(csv_row, records)))
-    write_plain(paths.trials_csv, rows, "backslashreplace")
+    write_plain(paths.trials_csv, rows)
     if winner:
         write_guarded(paths.optimal_config, _optimal_config(winner, paths))
         for file in winner.files:

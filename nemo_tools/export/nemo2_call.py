@@ -7,6 +7,7 @@ one with ``nemo.collections.llm``: nemo_toolkit 3.0.0 has no language models.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from textwrap import indent
@@ -116,7 +117,7 @@ def nemo2(base: Pretraining, document: RawConfig) -> Exported:
     words = {"run"} | set(_first_words(recipe))
     imports = "\n".join(_import(word) for word in IMPORTS if word in words)
     after = "".join(
-        f"\nrecipe.{dotted_name(path)} = {value!r}" for path, value in set_after(document)
+        f"\nrecipe.{dotted_name(path)} = {_constant(value)}" for path, value in set_after(document)
     )
     data = "" if document.get(_PATHS) is not None else _MADE_UP
     text = _TEXT.format(imports=imports, recipe=_as_code(recipe), after=after, data=data)
@@ -185,7 +186,14 @@ def _as_code(value: Any) -> str:
         return f"{value.function}({body})"
     if isinstance(value, list):
         return f"[{', '.join(map(_as_code, value))}]"
-    return json.dumps(value) if isinstance(value, str) else repr(value)
+    return _constant(value)
+
+
+def _constant(value: Any) -> str:
+    """A plain value as Python reads it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return json.dumps(value) if isinstance(value, str) and value.isascii() else repr(value)
 
 
 def _log(base: Pretraining, document: RawConfig) -> Call:

@@ -187,7 +187,8 @@ def _hydra(value: str) -> str:
     """A value that hydra's grammar reads as this text."""
     if _HYDRA_PLAIN.fullmatch(value):
         return value
-    return "'" + value.replace("'", "\\'") + "'"
+    escaped = re.sub(r"(\\+)('|$)", r"\1\1\2", value).replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _gpus_of_node(question: SearchQuestion) -> int | None:

@@ -30,6 +30,7 @@ from autoconf_launch.core import (
     RawConfig,
     Workload,
     resolve,
+    visible,
 )
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.launcher.backends import Backend, closing_backend, load_backend
@@ -144,7 +145,7 @@ def stderr_view(*, quiet: bool = False) -> LinesView:
     """Lines on single runs, on standard error."""
 
     def write(line: str) -> None:
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{visible(line)}\n")
         sys.stderr.flush()
 
     return LinesView(write, quiet=quiet, level="info")

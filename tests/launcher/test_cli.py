@@ -8,6 +8,7 @@ from typing import NoReturn, TypeAlias
 
 import pytest
 
+from autoconf_launch.core import NothingFeasibleError
 from autoconf_launch.launcher import cli
 from autoconf_launch.launcher.extension_points import load_reference
 from autoconf_launch.launcher.request import LaunchRequest
@@ -43,6 +44,25 @@ def test_what_a_terminal_cannot_encode_is_escaped(capfdbinary: Captured) -> None
     code = "from autoconf_launch.launcher import cli\nwith cli._lasting_output(): print('\\udc80')"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert capfdbinary.readouterr().out == b"\\udc80\n"
+
+
+CONTROLS = ("\x1b[2J", "\x9b2J", "\r", "\b", "\u202e", "\u2028", "\x00", "\udc80")
+
+
+@pytest.mark.parametrize("text", CONTROLS)
+def test_no_control_character_reaches_a_terminal(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(arguments: Sequence[str]) -> NoReturn:
+        raise NothingFeasibleError(text, (text,))
+
+    cli._print(lambda: (f"kept\t{text}\nkept",))
+    monkeypatch.setattr(cli, "load_reference", lambda where: failing)
+    cli.main(["show"])
+    written = capsys.readouterr()
+    escaped = text.encode("unicode_escape").decode()
+    assert written.out == f"kept\t{escaped}\nkept\n"
+    assert written.err == f"autoconf-launch: {escaped}\n  | {escaped}\n"
 
 
 def ending(number: int, name: str | None, monkeypatch: pytest.MonkeyPatch) -> int:

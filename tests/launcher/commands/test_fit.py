@@ -204,6 +204,18 @@ def test_a_type_that_nobody_knows_is_left_to_transformers(fit: Run, tmp_path: Pa
     assert "is read with transformers, which says: " in ran.err
 
 
+@pytest.mark.parametrize("name", ["json", "transformers"])
+def test_no_module_of_the_current_folder_is_run_to_read_a_type(
+    fit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path, planted = tmp_path / "config.json", tmp_path / "planted"
+    path.write_text('{"model_type": "nobody-knows-it"}')
+    (tmp_path / f"{name}.py").write_text(f"open({str(planted)!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
+    assert not planted.exists()
+
+
 def test_where_no_small_change_fits_the_first_larger_cluster_is_named(fit: Run, plan: Run) -> None:
     work = ("--model", "llama3.1-8b", "--seq", "4096", "--global-batch", "16")
     few = fit(*work, "--cluster", "2xRTX-4090")

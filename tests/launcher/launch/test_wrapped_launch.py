@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +48,25 @@ def test_the_file_of_accelerate_becomes_variables(tmp_path: Path) -> None:
         "FSDP_RESHARD_AFTER_FORWARD": "true",
         "FSDP_TRANSFORMER_CLS_TO_WRAP": "Block",
     }
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("fsdp_config", "PYTHONPATH"),
+        ("fsdp_config", "LD_PRELOAD"),
+        ("fsdp_config", "fsdp_a-b"),
+        ("parallelism_config", "path"),
+        ("deepspeed_config", "a=b"),
+    ],
+)
+def test_the_file_of_accelerate_sets_no_other_variable(
+    tmp_path: Path, section: str, key: str
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(json.dumps({section: {key: "planted"}}))
+    with pytest.raises(ConfigError, match=f"{section} of Accelerate's configuration has"):
+        launched("accelerate", "launch", "--config_file", str(path), "t.py")
 
 
 def test_flags_of_accelerate_outweigh_its_file(tmp_path: Path) -> None:

@@ -103,6 +103,13 @@ def test_an_error_leaves_the_last_table_and_gives_the_terminal_back(terminal: Te
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
+def test_no_control_character_of_a_note_is_drawn(terminal: Terminal) -> None:
+    with view(terminal) as live:
+        live.handle(Note(text="a key \x1b]0;planted\x07", warning=True))
+    assert r"a key \x1b]0;planted\x07" in terminal.getvalue()
+    assert "\x07" not in terminal.getvalue()
+
+
 def test_what_ends_at_once_draws_nothing(terminal: Terminal) -> None:
     with view(terminal):
         pass

@@ -9,6 +9,7 @@ from autoconf_launch.autotuner.playoff.duration import TimeRange
 from autoconf_launch.autotuner.space.knobs import candidate_name
 from autoconf_launch.core import Candidate, Layout, MemoryUse, Offload, Recompute
 from autoconf_launch.launcher.report.cells import (
+    csv_text,
     finished_row,
     label,
     memory_text,
@@ -108,3 +109,23 @@ def test_configurations_with_different_names_have_different_labels() -> None:
     ]
     names = {candidate_name(candidate) for candidate in made}
     assert len({label(candidate) for candidate in made}) == len(names) == len(made)
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+cmd", "'+cmd"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"),
+        (" =1", "' =1"),
+        ("\x1b[2J\r", "\\x1b[2J\\r"),
+        ("-", "-"),
+        ("-1.5e-3", "-1.5e-3"),
+        (-1.5, "-1.5"),
+        ("z0_gas1", "z0_gas1"),
+    ],
+)
+def test_no_cell_is_a_formula_or_an_escape(cell: object, written: str) -> None:
+    assert csv_text([(cell, 1)]) == f"{written},1\n"

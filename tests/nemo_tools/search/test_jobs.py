@@ -63,7 +63,12 @@ def test_logs_that_are_not_below_the_results_are_mounted_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "said"), [("/a b", "++data_dir='/a b'"), ("/it's", r"++data_dir='/it\'s'")]
+    ("folder", "said"),
+    [
+        ("/a b", "++data_dir='/a b'"),
+        ("/it's", r"++data_dir='/it\'s'"),
+        ("/a\\\\", "++data_dir='/a\\\\'"),
+    ],
 )
 def test_a_folder_s_name_is_quoted_for_hydra_too(folder: str, said: str) -> None:
     words = ("search_config=gpt3/5b", "grid=nemo", f'data_dir="{folder}"')

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from autoconf_launch.core import ConfigError
 from autoconf_launch.nemo.search.jobs import SlurmJob, container_flags, mount_pair, sbatch_text
 from autoconf_launch.nemo.search.settings import ClusterKind, ClusterSettings
 
@@ -83,6 +84,17 @@ def test_every_option_stands_where_nvidia_s_writer_has_it() -> None:
         nodelist="n[3-4]",
     )
     assert sbatch_text(options) == ALL_OPTIONS
+
+
+@pytest.mark.parametrize(
+    "key", ["partition", "account", "mem", "nodelist", "comment", "job_name_prefix", "exclude"]
+)
+@pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\u2028"])
+def test_no_option_ends_its_line(key: str, end: str) -> None:
+    text = f"x{end}#SBATCH --wrap=planted"
+    options = job("python3 a.py", "", **{key: (text,) if key == "exclude" else text})
+    with pytest.raises(ConfigError, match="one printable line"):
+        sbatch_text(replace(options, name=f"{options.cluster.job_name_prefix}{options.name}"))
 
 
 @pytest.mark.parametrize(("mount", "pair"), [("/a", "/a:/a"), ("/a:/b", "/a:/b")])
