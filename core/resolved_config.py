@@ -112,6 +112,10 @@ def _sequence_parallel(raw: RawConfig, tensor: int) -> bool:
     return wanted
 
 
+_MOST = 2**31
+_MOST_SAMPLES = 2**40
+
+
 def batch_split(raw: RawConfig, *, data_parallel: int) -> tuple[int, int]:
     """Micro-batch and accumulation; what is missing follows from the other two (or is 1).
 
@@ -131,7 +135,13 @@ def batch_split(raw: RawConfig, *, data_parallel: int) -> tuple[int, int]:
         require_global_batch(
             stated, micro_batch=micro, accumulation=accumulation, data_parallel=data_parallel
         )
-    return micro or 1, accumulation or 1
+    micro, accumulation = micro or 1, accumulation or 1
+    if micro * accumulation * data_parallel > _MOST_SAMPLES:
+        raise ConfigError(
+            f"{micro} x {accumulation} x {data_parallel} samples (micro-batch, accumulation, data "
+            f"parallelism) are more than a step can have ({_MOST_SAMPLES}); give fewer."
+        )
+    return micro, accumulation
 
 
 def _refuse_inapplicable(raw: RawConfig) -> None:
@@ -212,6 +222,8 @@ def _integer(raw: RawConfig, path: KeyPath, default: Any, *, least: int = 1) -> 
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(_wrong(path, value, f"a whole number of at least {least}"))
+    if value > _MOST:
+        raise ConfigError(_wrong(path, value, f"a whole number of at most {_MOST}"))
     return value
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,15 @@ import yaml
 
 from autoconf_launch.core import ConfigError, RawConfig
 
-MOST_BYTES = 16 << 20
+from .input_file import input_text
+
 MOST_VALUES = 100_000
+_MOST_DEPTH = 64
+_MOST_WHOLE = 2**64
+_NO_LIMIT = int(1e30)
+"""What transformers writes for a length without a limit."""
+_MOST_DIGITS = 400
+"""No float is larger; Python itself refuses more than 4300."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +67,7 @@ def read_document(path: Path) -> Document:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ConfigError(f"{path} is larger than {MOST_BYTES >> 20} MiB; is it a config?")
-        return path.read_text(encoding="utf-8")
+        return input_text(path)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text: {error.reason}.") from error
     except OSError as error:
@@ -70,12 +76,12 @@ def _text(path: Path) -> str:
 
 def _parse_json(text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_without_duplicates)
+        return _parse_strictly(text)
     except json.JSONDecodeError as strict:
         if not text.lstrip("\ufeff \t\r\n").startswith(("{", "//", "/*", "#")):
             raise
         try:
-            return _plain(hjson.loads(text, object_pairs_hook=_without_duplicates))
+            return _parse_hjson(text)
         except (hjson.HjsonDecodeError, IndexError, OverflowError):
             raise strict from None
 
@@ -93,24 +99,87 @@ def _close_last_brace(text: str) -> dict[str, Any] | None:
         return None
     without_commas = _STRING_OR_LAST_COMMA.sub(lambda m: m[0] if m[0] != "," else "", text)
     try:
-        document = json.loads(f"{without_commas}}}", object_pairs_hook=_without_duplicates)
+        document = _parse_strictly(f"{without_commas}}}")
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 
 
+def _parse_strictly(text: str) -> Any:
+    return _plain(json.loads(text, object_pairs_hook=_without_duplicates, parse_int=_whole))
+
+
 def _parse_hjson(text: str) -> Any:
-    return _plain(hjson.loads(text, object_pairs_hook=_without_duplicates))
+    return _plain(hjson.loads(text, object_pairs_hook=_without_duplicates, parse_int=_whole))
+
+
+def _whole(digits: str) -> int:
+    return int(digits) if len(digits) < _MOST_DIGITS else 10**_MOST_DIGITS
 
 
 def _parse_yaml(text: str) -> Any:
-    return _plain(yaml.load(text, Loader=_Loader))
+    return _plain(_load_yaml(text, _Loader))
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads ``5e7`` as text; people mean the number, as in JSON."""
+def parse_yaml(text: str, name: str) -> Any:
+    """A framework's YAML as its own reader has it, but no key twice; ``name`` is for messages.
+
+    Raises:
+        ConfigError: it is malformed, too large or nested too deep.
+    """
+    try:
+        return _load_yaml(text, _UniqueKeys)
+    except Exception as error:  # as above
+        raise ConfigError(f"{name} cannot be read: {_defect(error)}") from error
 
 
+def _load_yaml(text: str, loader: type[_UniqueKeys]) -> Any:
+    """Load a text that is neither large nor deep; the library needs a frame for each level."""
+    depth = count = 0
+    for event in yaml.parse(text, Loader=loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        count += isinstance(event, yaml.NodeEvent)
+        if depth > _MOST_DEPTH:
+            raise ValueError(f"it is nested more than {_MOST_DEPTH} deep.")
+        if count > MOST_VALUES:
+            raise ValueError(f"it holds more than {MOST_VALUES} values.")
+    return yaml.load(text, Loader=loader)
+
+
+class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Refuses a key that is given twice in one section, where YAML takes the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        _refuse_duplicates([name for name in names if name != "<<"])
+        return super().construct_mapping(node, deep=deep)
+
+    def construct_yaml_int(self, node: Any) -> Any:
+        """Python refuses to read more than some thousand digits."""
+        if len(node.value) >= _MOST_DIGITS:
+            return 10**_MOST_DIGITS
+        return super().construct_yaml_int(node)
+
+
+_UniqueKeys.add_constructor("tag:yaml.org,2002:int", _UniqueKeys.construct_yaml_int)
+
+
+class _Loader(_UniqueKeys):
+    """YAML 1.1 reads ``5e7`` as text and ``1:30`` as 90; people mean a number, and a time."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        for key, value in node.value:
+            for scalar in value.value if isinstance(value, yaml.SequenceNode) else (value,):
+                if scalar.tag in _NUMBERS and ":" in scalar.value:
+                    raise ValueError(
+                        f"{key.value} is {scalar.value}, which YAML 1.1 reads as a number to base "
+                        "60; quote it, or write the number."
+                    )
+        return super().construct_mapping(node, deep=deep)
+
+
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
@@ -119,35 +188,57 @@ _Loader.add_implicit_resolver(
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    section = dict(pairs)
-    if len(section) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"key '{twice}' is given twice in one section; remove one.")
-    return section
+    _refuse_duplicates([name for name, _ in pairs])
+    return dict(pairs)
+
+
+def _refuse_duplicates(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"key '{name}' is given twice in one section; remove one.")
+        seen.add(name)
 
 
 def _plain(value: Any) -> Any:
     """JSON values alone, and not so many that nested aliases could fill the memory."""
     budget = itertools.count(1)
 
-    def walk(value: Any) -> Any:
+    def walk(value: Any, path: tuple[str, ...]) -> Any:
         if next(budget) > MOST_VALUES:
             raise ValueError(f"it holds more than {MOST_VALUES} values once aliases are resolved.")
+        if len(path) > _MOST_DEPTH:
+            raise ValueError(f"{path[0]} is nested more than {_MOST_DEPTH} deep.")
         if isinstance(value, dict):
-            return {key: walk(inner) for key, inner in value.items()}
+            return {key: walk(inner, (*path, str(key))) for key, inner in value.items()}
         if isinstance(value, list):
-            return [walk(item) for item in value]
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return value
-        raise ValueError(f"{value!r} is not a JSON value; quote it to make it text.")
+            return [walk(item, (*path, "[]")) for item in value]
+        if why := _why_no_value(value):
+            name = ".".join(path).replace(".[]", "[]")
+            raise ValueError(f"{name or 'it'} is {why}")
+        return value
 
-    return walk(value)
+    return walk(value, ())
+
+
+def _why_no_value(value: object) -> str | None:
+    """Why nobody can mean a value; None where they can."""
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN, which is not a number; give one."
+    if isinstance(value, int) and abs(value) >= _MOST_WHOLE and value != _NO_LIMIT:
+        return "a whole number beyond 2**64; give a smaller one."
+    if isinstance(value, str) and "\0" in value:
+        return f"{value!r}, which has a NUL character; remove it."
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return None
+    return f"{value!r}, which is not a JSON value; quote it to make it text."
 
 
 def _defect(error: Exception) -> str:
     """The error in one line; a parser's own bug has its kind before it."""
-    known = isinstance(error, ValueError | yaml.YAMLError | RecursionError)
+    known = isinstance(error, ValueError | yaml.YAMLError)
+    if isinstance(error, RecursionError):
+        return f"it is nested more than {_MOST_DEPTH} deep."
     text = " ".join(str(error).split())
     return text if known else f"it is malformed ({type(error).__name__}: {text})."
 
@@ -163,7 +254,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 def is_plain_json(path: Path) -> bool:
     """Whether a rank, which has the standard library alone, can read the file as it is."""
     try:
-        json.loads(path.read_text(encoding="utf-8"))
+        json.loads(input_text(path))
     except (OSError, ValueError):
         return False
     return path.suffix.lower() == ".json"

@@ -366,9 +366,8 @@ def tune(
             ``max_parallel_trials`` (None: as many as GPUs allow, 1 on a CPU),
             ``trial_timeout_s`` (600), ``stall_timeout_s`` (120), ``soak_steps`` of the winner
             (None: as many as pay; 0: none), ``tuning_space`` (a file), ``dialect`` (None: the one
-            that fits), ``fresh`` (False: goes on), ``trust_results`` (False: a results
-            folder that others own or can write is refused), ``history`` (True),
-            ``allow_global_batch_change`` and ``keep_global_batch`` (False).
+            that fits), ``fresh`` (False: goes on), ``history`` (True), ``trust_results``
+            of others, ``allow_global_batch_change`` and ``keep_global_batch`` (False).
 
     Raises:
         ConfigError: a keyword, a setting or the script is wrong.

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-import yaml
-
 from autoconf_launch.autotuner.space import LayoutValue
 from autoconf_launch.core import (
     Candidate,
@@ -25,6 +23,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.core import config_keys as keys
 
+from ..config_file import parse_yaml
 from ..script import ScriptSource
 from ..spelling import (
     GLOBAL_BATCH,
@@ -219,7 +218,7 @@ class HfTrainerDialect(TableDialect):
     def inputs(self, source: ScriptSource) -> LaunchInputs:
         """See TableDialect."""
         file = arguments_file(source)
-        document = RawConfig(_parse_yaml(file.text)) if file else source.config
+        document = RawConfig(_parse_yaml(file.text, file.path)) if file else source.config
         if has_deepspeed_file(source):
             document = trainer_document(document)
         return LaunchInputs(
@@ -367,6 +366,6 @@ def _suffix(path: str) -> str:
     return f".{path.rpartition('.')[2].lower()}" if "." in path else ""
 
 
-def _parse_yaml(text: str) -> dict[str, Any]:
-    document = yaml.safe_load(text)
+def _parse_yaml(text: str, name: str) -> dict[str, Any]:
+    document = parse_yaml(text, name)
     return document if isinstance(document, dict) else {}

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import yaml
-
 from autoconf_launch.core import RawConfig
 
+from ..config_file import parse_yaml
 from ..script import LIGHTNING_PACKAGES, NamedFile, ScriptSource
 from ..spelling import (
     Argument,
@@ -121,7 +120,7 @@ class LightningDialect(TableDialect):
         """See TableDialect."""
         document: dict[str, Any] = {}
         for file in source.files:
-            if _is_config(file) and isinstance(read := yaml.safe_load(file.text), dict):
+            if _is_config(file) and isinstance(read := parse_yaml(file.text, file.path), dict):
                 document |= read
         return LaunchInputs(
             arguments=source.script_args,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError, HardwareError, nearest_known
 
+from ..input_file import input_text
 from ..request import HostChoice, LaunchRequest
 from .cores import usable_cores
 
@@ -35,7 +36,7 @@ def read_hostfile(path: str) -> tuple[HostSlots, ...]:
         ConfigError: it cannot be read, or is not a hostfile.
     """
     try:
-        text = Path(path).read_text()
+        text = input_text(Path(path))
     except FileNotFoundError:
         raise ConfigError(
             f"Hostfile {path} does not exist; fix --hostfile, or omit it to use this "

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError
 
+from ..input_file import input_text
+
 
 def other_python(word: str) -> str | None:
     """Path of the Python that a shell would run; None where that is ours, or it finds none.
@@ -89,7 +91,7 @@ def _unquote(value: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return input_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
         raise ConfigError(f"{path} cannot be read: {reason}.") from error

@@ -17,6 +17,8 @@ from autoconf_launch.core import (
     nearest_known,
 )
 
+from ..input_file import input_text
+
 DEFAULTS: tuple[tuple[str, str], ...] = (
     ("recompute", "none"),
     ("sequence_parallel", "on where tp is above 1 and the stack has flash attention"),
@@ -408,11 +410,10 @@ def read_measurements(path: Path) -> MeasurementFile:
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            _refuse_header(path, reader.fieldnames)
-            for row in reader:
-                yield reader.line_num, row
+        reader = csv.DictReader(input_text(path, "utf-8-sig").splitlines(keepends=True))
+        _refuse_header(path, reader.fieldnames)
+        for row in reader:
+            yield reader.line_num, row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error
         raise ConfigError(f"{path} cannot be read as a CSV table: {reason}.") from error

@@ -12,7 +12,8 @@ from typing import Any
 
 from autoconf_launch.core import AppliedStrategy, ConfigError, KnobValue, RawConfig, dotted_name
 
-from ..config_file import MOST_BYTES, read_config
+from ..config_file import read_config
+from ..input_file import input_text
 from ..request import LaunchRequest, UserWords
 from .facts import EITHER, Declared, ScriptFacts, declared_in, facts_of, last_name, literal
 
@@ -225,9 +226,7 @@ def _names(call: ast.Call) -> Iterator[str]:
 def plain_text(path: Path) -> str:
     """Text of a file; empty where it is missing, too large or not text."""
     try:
-        if path.stat().st_size > MOST_BYTES:
-            return ""
-        return path.read_text(encoding="utf-8")
+        return input_text(path)
     except (OSError, UnicodeDecodeError):
         return ""
 

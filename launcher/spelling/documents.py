@@ -58,6 +58,8 @@ def settings_of(source: ScriptSource) -> AutotuningSettings:
     """
     config = source.config
     section: dict[str, Any] = config.get(keys.AUTOTUNING, {})
+    if not isinstance(section, dict):
+        raise ConfigError(f"autotuning is {section!r}, but must be a section ({{…}}).")
     names = {_MAPPINGS, *(alias for alias, name in ALIASES.items() if name == _MAPPINGS)}
     given = [config.get(path) for path in keys.MAPPINGS]
     given += [section[name] for name in names & section.keys()]
@@ -207,6 +209,8 @@ def first_of_list(document: RawConfig, path: KeyPath) -> RawConfig:
         return document
     if not value:
         raise ConfigError(f"{dotted_name(path)} is an empty list; list its values.")
+    if None in value:
+        raise ConfigError(f"{dotted_name(path)} lists null, which is not a value; remove it.")
     if path == keys.ACCUMULATION and len(value) > 1:
         raise ConfigError(
             f"{dotted_name(path)} is {value!r}, but is not searched by itself: it follows from "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import ConfigError, lazy_names
 
 from ..extension_points import find_reference, load_reference
+from ..input_file import input_text
 from ..request import TrackingChoice
 from .base import Tracker
 
@@ -66,7 +67,7 @@ def read_key(path: str) -> str:
         ConfigError: the file cannot be read, or its first line is empty.
     """
     try:
-        lines = Path(path).expanduser().read_text().splitlines()
+        lines = input_text(Path(path).expanduser()).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -25,6 +26,23 @@ HERE = ("--autotuning=tune", str(SCRIPT), "--config", "config.json")
         ({**SMALL, "train_batch_size": 5}, "train_batch_size is 5, but train_micro_batch"),
         ({**SMALL, "autotuning": {"tuner_type": "gridserch"}}, "did you mean 'gridsearch'"),
         ({"layers": 3}, "names no configuration file with keys that can be tuned"),
+        ({**SMALL, "train_micro_batch_size_per_gpu": [None]}, "size_per_gpu lists null"),
+        ({**SMALL, "gradient_accumulation_steps": [None]}, "accumulation_steps lists null"),
+        ({**SMALL, "zero_optimization": {"stage": [None]}}, "optimization.stage lists null"),
+        ({**SMALL, "zero_optimization": [None]}, "zero_optimization is [None], but must be"),
+        ({**SMALL, "autotuning": [None]}, "autotuning is [None], but must be a section"),
+        ({**SMALL, "train_micro_batch_size_per_gpu": 10**19}, "at most 2147483648"),
+        (
+            {
+                **SMALL,
+                "train_micro_batch_size_per_gpu": 2**31,
+                "gradient_accumulation_steps": 2**31,
+            },
+            "samples (micro-batch, accumulation, data parallelism) are more than a step can have",
+        ),
+        ({**SMALL, "mine": 10**400}, "config.json cannot be read: mine is a whole number beyond"),
+        ({**SMALL, "mine": {"a": float("nan")}}, "config.json cannot be read: mine.a is NaN"),
+        ({**SMALL, "autotuning": {"results_dir": "a\0"}}, "results_dir is 'a\\x00', which has"),
     ],
 )
 def test_a_wrong_configuration_is_a_usage_error(place: Place, document: Any, says: str) -> None:
@@ -32,6 +50,25 @@ def test_a_wrong_configuration_is_a_usage_error(place: Place, document: Any, say
     code, output = place.refusal(*HERE)
     assert code == USAGE, output
     assert says in output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--autotuning=tune", str(SCRIPT), "--config", "{}.json"),
+        ("--autotuning=tune", "--hostfile={}", str(SCRIPT), "--config", "config.json"),
+        ("--autotuning=tune", "--tuning-space={}.json", str(SCRIPT), "--config", "config.json"),
+        ("validate", "{}"),
+        ("fit", "--model=llama3.1-8b", "--cluster={}.json", "--seq=8", "--global-batch=8"),
+    ],
+)
+def test_a_pipe_and_an_endless_file_are_no_input(place: Place, words: tuple[str, ...]) -> None:
+    for name in ("pipe", "endless"):
+        for path in (place.folder / name, place.folder / f"{name}.json"):
+            os.mkfifo(path) if name == "pipe" else path.symlink_to("/dev/zero")
+        code, output = place.refusal(*(word.format(name) for word in words))
+        assert (code, len(output.splitlines())) == (USAGE, 1), output
+        assert "it is not a regular file" in output
 
 
 def test_all_that_is_wrong_with_a_configuration_is_told_at_once(place: Place) -> None:

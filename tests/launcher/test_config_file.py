@@ -1,5 +1,7 @@
 import json
+import os
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -99,7 +101,11 @@ def test_nothing_else_is_supplied(tmp_path: Path, text: str) -> None:
         read(tmp_path, "c.json", text)
 
 
-@given(st.dictionaries(st.text(max_size=3), st.text(max_size=4) | st.integers(), min_size=1))
+TEXTS = st.text(st.characters(exclude_characters="\0"), max_size=4)
+WHOLE = st.integers(-(2**63), 2**63)
+
+
+@given(st.dictionaries(TEXTS, TEXTS | WHOLE, min_size=1))
 def test_a_whole_file_is_read_as_it_stands(document: dict[str, object]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "c.json"
@@ -133,3 +139,77 @@ def test_yaml_tags_build_no_objects(tmp_path: Path) -> None:
 def test_a_missing_file_is_said_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         read_config(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("suffix", ["json", "hjson", "yaml"])
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (f"{'[' * 300}1{']' * 300}", "nested more than 64 deep"),
+        (f"{'[' * 100_000}1{']' * 100_000}", "nested more than 64 deep"),
+        ("9" * 30, "theirs.key is a whole number beyond"),
+        ("9" * 5000, "theirs.key is a whole number beyond"),
+        ('"a\\u0000b"', "theirs.key is .* NUL"),
+        ('[1, "a\\u0000b"]', r"theirs.key\[\] is .* NUL"),
+    ],
+)
+def test_a_value_that_nobody_means_is_refused_with_its_key(
+    tmp_path: Path, suffix: str, value: str, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        read(tmp_path, f"c.{suffix}", f'{{"theirs": {{"key": {value}}}}}')
+    assert len(str(caught.value)) - len(str(tmp_path)) < 300
+
+
+@pytest.mark.parametrize(("suffix", "nan"), [("json", "NaN"), ("yaml", ".nan")])
+def test_nan_of_any_section_is_refused_and_infinity_is_not(
+    tmp_path: Path, suffix: str, nan: str
+) -> None:
+    infinity = "Infinity" if suffix == "json" else ".inf"
+    with pytest.raises(ConfigError, match=r"theirs\.key is NaN"):
+        read(tmp_path, f"c.{suffix}", f'{{"theirs": {{"key": {nan}}}}}')
+    assert read(tmp_path, f"c.{suffix}", f'{{"key": {infinity}}}') == {"key": float("inf")}
+
+
+def test_a_length_without_a_limit_of_transformers_is_read(tmp_path: Path) -> None:
+    assert read(tmp_path, "c.json", f'{{"model_max_length": {int(1e30)}}}')
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: 1\nb: 2\na: 3", "key 'a' is given twice"),
+        ("s:\n  a: 1\n  a: 1", "key 'a' is given twice"),
+        ("batch: 1:30", "batch is 1:30, which YAML 1.1 reads as a number to base 60"),
+        ("s: {time: 1:30:00.5}", "time is 1:30:00.5, which"),
+        ("times: [8, 1:30]", "times is 1:30, which"),
+    ],
+)
+def test_what_yaml_would_read_otherwise_than_it_looks_is_refused(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        read(tmp_path, "c.yaml", text)
+
+
+def test_yaml_may_quote_a_time_and_merge_sections(tmp_path: Path) -> None:
+    text = "a: &a {x: 1}\nb:\n  <<: *a\n  x: 2\nt: '1:30'\nu: 00:12"
+    assert read(tmp_path, "c.yaml", text)["b"] == {"x": 2}
+
+
+def test_three_megabytes_of_yaml_are_refused_in_seconds(tmp_path: Path) -> None:
+    start_s = time.monotonic()
+    with pytest.raises(ConfigError, match="more than 100000 values"):
+        read(tmp_path, "c.yaml", "rows:\n" + "- {a: 1, b: [1, 2, 3], c: text}\n" * 100_000)
+    assert time.monotonic() - start_s < 10.0
+
+
+@pytest.mark.parametrize("name", ["c.json", "c.yaml", "c.hjson"])
+def test_a_pipe_a_folder_and_a_device_are_no_files(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    os.mkfifo(path)
+    (tmp_path / f"folder.{name}").mkdir()
+    (tmp_path / f"device.{name}").symlink_to("/dev/zero")
+    for one in (path, tmp_path / f"folder.{name}", tmp_path / f"device.{name}"):
+        with pytest.raises(ConfigError, match=r"(it is not a regular file|Is a directory)"):
+            read_config(one)
