@@ -242,6 +242,8 @@ CHECKPOINTING_KEYS = frozenset(
         "profile",
     }
 )
+_OPEN = ((ZERO[0], "all"), (PARALLELISM[0], "all"))
+"""Sections of which a word says that all of it is searched."""
 _NEAR = 0.85
 _DEEPSPEED_TOP_LEVEL = frozenset(
     {
@@ -273,9 +275,9 @@ def check_keys(raw: RawConfig) -> tuple[str, ...]:
     """
     document = raw.to_dict()
     for name in sorted(SECTIONS & document.keys()):
-        if not isinstance(document[name], dict) and (name, document[name]) != (ZERO[0], "all"):
+        if not isinstance(document[name], dict) and (name, document[name]) not in _OPEN:
             raise ConfigError(f"{name} is {document[name]!r}, but must be a section ({{…}}).")
-    for key in document.get(PARALLELISM[0], {}):
+    for key in () if document.get(PARALLELISM[0]) == "all" else document.get(PARALLELISM[0], ()):
         if key not in PARALLELISM_KEYS:
             raise ConfigError(
                 f"parallelism.{key} is unknown; {nearest_known(key, PARALLELISM_KEYS)}"

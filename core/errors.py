@@ -64,8 +64,8 @@ def plural(count: int, noun: str, several: str = "") -> str:
 def still_open(name: str, value: object) -> str:
     """A sentence on a list or "auto" that reaches a launch as it is."""
     return (
-        f'{name} is {value!r}, but a launch needs one value; lists and "auto" are resolved by '
-        "autoconf-launch, so start the script with it."
+        f'{name} is {value!r}, but a launch needs one value; lists, "all" and "auto" are resolved '
+        "by autoconf-launch, so start the script with it."
     )
 
 

@@ -145,6 +145,8 @@ def batch_split(raw: RawConfig, *, data_parallel: int) -> tuple[int, int]:
 
 
 def _refuse_inapplicable(raw: RawConfig) -> None:
+    if raw.get(keys.PARALLELISM) == "all":
+        raise ConfigError(still_open(dotted_name(keys.PARALLELISM), "all"))
     for key in sorted(keys.PARALLELISM_KEYS - keys.APPLIED_PARALLELISM):
         path = (*keys.PARALLELISM, key)
         if raw.get(path, 1) not in (1, False, None):

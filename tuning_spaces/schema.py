@@ -132,14 +132,17 @@ def _recompute() -> Schema:
 def _parallelism() -> Schema:
     names = sorted(keys.PARALLELISM_KEYS - {keys.SEQUENCE_PARALLELISM[1]})
     degrees = {name: _described(f"ranks of {name} parallelism", _COUNT) for name in names}
-    tensor = _described("ranks that share out the products of one model copy", _searched(_COUNT))
+    about = 'ranks that share out the products of one model copy; "all": every degree is searched'
+    count = {"anyOf": [*_searched(_COUNT)["anyOf"], {"const": "all"}]}
+    tensor = _described(about, count)
     about = "whether these ranks split norms and dropout along the sequence"
     split = _described(about, _searched(_TRUTH))
     section = _section(
         "degrees of parallelism",
         {**degrees, keys.TENSOR[1]: tensor, keys.SEQUENCE_PARALLELISM[1]: split},
     )
-    return {**section, "additionalProperties": False}
+    closed = {**section, "additionalProperties": False}
+    return {"anyOf": [closed, {"const": "all"}], "description": section["description"]}
 
 
 def _by_type(about: str, known: Iterable[str]) -> Schema:

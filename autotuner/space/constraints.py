@@ -116,6 +116,20 @@ def replicas_for_buckets() -> Rule:
     )
 
 
+def shards_divide_ranks() -> Rule:
+    """Weights are kept in shards over a part of the data-parallel ranks that divides them."""
+
+    def keep(table: CandidateTable) -> Bools:
+        over, ranks = table.numbers("reshard_after_forward", 1.0), table["data_parallel"]
+        return np.asarray((over <= 1) | ((over < ranks) & (ranks % np.maximum(over, 1) == 0)))
+
+    return Rule(
+        name="reshard_ranks",
+        keep=keep,
+        why="reshard_after_forward must divide the data-parallel ranks and be less than them",
+    )
+
+
 def tensor_split_rule(split: TensorSplit) -> Rule:
     """The degree divides what the model shares out."""
     return Rule(

@@ -188,6 +188,7 @@ def _rules(baseline: Candidate, choices: KnobChoices, rule: GlobalBatchRule) -> 
         rules.mesh_equation(baseline.layout.world_size),
         rules.sequence_needs_tensor(),
         rules.replicas_for_buckets(),
+        rules.shards_divide_ranks(),
     ]
     stage = choices.get("zero_stage")
     if stage is not None and stage.how is ChoiceKind.FREE:

@@ -190,6 +190,10 @@ def _choice(
     listed = isinstance(given, list)
     open_ended = given in (None, "auto", "all")
     decided_value = document.get(spelling.path)
+    whole = source.config.get(keys.PARALLELISM)
+    if spelling.path == keys.TENSOR and decided_value is None and "all" in (given, whole):
+        degrees = tuple(n for n in range(1, world_size + 1) if world_size % n == 0)
+        return KnobChoice(spelling.knob, degrees, ChoiceKind.FREE, origin=_config_name(source))
     origin = _origin(source, given, decided_value)
     if spelling.knob == "micro_batch" and not listed:
         values = () if decided_value is None else (decided_value,)

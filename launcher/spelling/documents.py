@@ -104,9 +104,7 @@ def open_document(source: ScriptSource, *, fills_auto: bool = True) -> OpenDocum
     """
     source = with_listed(source)
     settings = settings_for(source)
-    document = source.config
-    if document.get(keys.ZERO) == "all":
-        document = document.with_value(keys.ZERO, {"stage": 0})
+    document = _without_all(source.config)
     for path in SEARCHED:
         document = first_of_list(document, path)
     for path in (keys.MICRO_BATCH, keys.ACCUMULATION):
@@ -140,6 +138,16 @@ def on_unfilled(paths: Sequence[KeyPath]) -> tuple[str, ...]:
         f'{", ".join(names)} and {last} are "auto", but autotuning.arg_mappings maps no given '
         "argument to them; give each of them a value.",
     )
+
+
+def _without_all(document: RawConfig) -> RawConfig:
+    """The baseline's values where a word opens a whole section or the tensor degree."""
+    if document.get(keys.ZERO) == "all":
+        document = document.with_value(keys.ZERO, {"stage": 0})
+    for path in (keys.PARALLELISM, keys.TENSOR):
+        if document.get(path) == "all":
+            document = document.without(path)
+    return document
 
 
 def with_zero_knobs(document: RawConfig, extras: tuple[tuple[str, KnobValue], ...]) -> RawConfig:
@@ -180,7 +188,7 @@ def on_varying_batch(accumulation: tuple[KnobChoice, ...]) -> tuple[str, ...]:
 
 def is_open(config: RawConfig) -> bool:
     """Whether a document must be resolved before a rank can read it."""
-    if config.get(keys.ZERO) == "all":
+    if "all" in (config.get(keys.ZERO), config.get(keys.PARALLELISM)):
         return True
     return any(
         value in ("auto", "all") or (isinstance(value, list) and path[-1] not in LIST_VALUED)

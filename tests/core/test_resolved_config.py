@@ -59,6 +59,7 @@ def test_sections_become_typed_values() -> None:
         ({"parallelism": {"pipeline": 2}}, "data and tensor parallelism only"),
         ({"parallelism": {"tensor": 4}}, "product is one of 1, 2"),
         ({"parallelism": {"tensor": [1, 2]}}, "resolved by autoconf-launch"),
+        ({"parallelism": "all"}, "parallelism is 'all', but a launch needs one value"),
         ({"parallelism": {"tensor": 2, "data": 2}}, "leave 1 for data parallelism"),
         ({"parallelism": {"sequence_parallel": True}}, "parallelism.tensor to at least 2"),
         (

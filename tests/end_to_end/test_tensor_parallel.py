@@ -19,7 +19,7 @@ def configure(place: Place, tensor: object, **more: Any) -> tuple[str, ...]:
         "train_micro_batch_size_per_gpu": [4],
         "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
         "zero_optimization": {"stage": 0},
-        "parallelism": {"tensor": tensor, **more},
+        "parallelism": tensor if tensor == "all" else {"tensor": tensor, **more},
     }
     return "--num_gpus=2", SCRIPT, "--config", str(place.write_config(document))
 
@@ -48,6 +48,15 @@ def test_degrees_that_do_not_divide_the_ranks_are_refused_before_a_launch(place:
     assert code == 2
     assert "world size 2 is not a multiple of tensor 3" in output
     assert "one of 1, 2." in output
+
+
+def test_a_model_without_a_plan_is_searched_without_tensor_degrees(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODEL", "bare")
+    code, output = tune(place, "all")
+    assert code == 0, output
+    assert "by tensor_plan" in output
 
 
 @pytest.mark.parametrize(

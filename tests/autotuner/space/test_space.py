@@ -288,3 +288,11 @@ def test_knobs_of_ddp_are_searched_on_whole_models_alone() -> None:
     named = [name for name in names(found) if "bcm" in name]
     assert named
     assert not [name for name in named if "tp" in name]
+
+
+def test_weights_are_resharded_over_a_part_of_the_data_parallel_ranks() -> None:
+    resharded = KnobChoice("reshard_after_forward", (2,), ChoiceKind.LISTED, stages=(3,))
+    baseline = candidate(stage=3, ranks=4)
+    found = names(space(TENSOR, resharded, micro_batches(1), baseline=baseline))
+    assert [name for name in found if "raf2" in name]
+    assert not [name for name in found if "tp" in name and "raf2" in name]

@@ -160,6 +160,25 @@ def test_what_cannot_be_searched_is_refused_with_its_key(
         read(document)
 
 
+@pytest.mark.parametrize("section", ["all", {"tensor": "all"}])
+def test_all_opens_every_tensor_degree_of_the_ranks(section: object) -> None:
+    user = read({"parallelism": section})
+    choice = next(c for c in user.choices if c.knob == "tensor_parallel")
+    assert choice.values == (1, 2)
+    assert user.baseline.layout.tensor_parallel == 1
+
+
+def test_nothing_said_of_parallelism_searches_none() -> None:
+    choices = {c.knob: c.values for c in read({}).choices}
+    assert choices["tensor_parallel"] == choices["sequence_parallel"] == ()
+
+
+def test_mp_size_pins_the_tensor_degree() -> None:
+    user = read({"autotuning": {"mp_size": 2}, "parallelism": "all"})
+    assert user.baseline.layout.tensor_parallel == 2
+    assert not next(c for c in user.choices if c.knob == "tensor_parallel").values
+
+
 @pytest.mark.parametrize("size", [[1, 2, 4], [4, 1]])
 def test_listed_micro_batches_without_a_stated_batch_need_no_further_consent(
     size: list[int],
