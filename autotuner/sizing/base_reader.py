@@ -365,7 +365,7 @@ def _split(reader: _Reader) -> BatchSplit:
 def builtin_document(base: RawConfig, *, micro_batch: int | None = None) -> RawConfig:
     """Batch, optimizer, schedule and precision as ``runtime.initialize`` reads them.
 
-    Degrees of model parallelism stay behind: our runtime is data-parallel.
+    Degrees of model parallelism stay behind: what runs here is data-parallel.
 
     Args:
         base: a base configuration of either layout.

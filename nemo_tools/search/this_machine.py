@@ -44,7 +44,7 @@ def why_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
         if size > 1
     ]
     if wide:
-        return f"{' and '.join(wide)}: the runtime on this machine is data-parallel"
+        return f"{' and '.join(wide)}: search runs data-parallel layouts here"
     return _recompute_not_here(question, one)
 
 

@@ -10,9 +10,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -21,6 +24,8 @@ from autoconf_launch.core import ConfigError
 from ..model import LossScale
 from .schedules import Schedule
 
+WEIGHTS_FILE = "pytorch_model.bin"
+"""In it whole weights of a model that does not save itself."""
 _MODEL, _OPTIMIZER = "model.", "optimizer."
 _ITERATION, _SCALE, _GOOD_STEPS = "schedule.iteration", "loss_scale.value", "loss_scale.good_steps"
 
@@ -39,6 +44,21 @@ class Trained:
         from torch.distributed.checkpoint.state_dict_saver import save
 
         save(self._state(), checkpoint_id=folder)
+
+    def save_weights(self, folder: str | os.PathLike[str]) -> None:
+        """Rank 0 writes whole weights: as transformers does for its models, else one torch file.
+
+        To be called on all ranks; each of them holds the whole weights for that moment.
+        """
+        model: Any = _bare(self.module)
+        whole = _whole_weights(model)
+        if dist.get_rank() == 0:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            if hasattr(model, "save_pretrained"):
+                model.save_pretrained(folder, state_dict=whole)
+            else:
+                torch.save(whole, Path(folder, WEIGHTS_FILE))
+        dist.barrier()
 
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Take over what was saved, whatever the layout was; to be called on all ranks.
@@ -85,6 +105,18 @@ class Trained:
 
 def _bare(module: nn.Module) -> nn.Module:
     return module.module if isinstance(module, DistributedDataParallel) else module
+
+
+def _whole_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Weights and buffers by all their names; shared weights are one tensor."""
+    tensors = dict(model.named_parameters(remove_duplicate=False))
+    whole: dict[int, Tensor] = {}
+    for one in {id(one): one for one in tensors.values()}.values():
+        whole[id(one)] = (one.full_tensor() if isinstance(one, DTensor) else one).detach().cpu()
+    return {
+        name: whole[id(tensors[name])] if name in tensors else value.detach().cpu()
+        for name, value in model.state_dict().items()
+    }
 
 
 def _inner(optimizer: Optimizer) -> Optimizer:

@@ -59,10 +59,15 @@ class Engine:
         """
         return self._stepper.step(batch)
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write weights, optimizer, schedule and loss scale; to be called on all ranks."""
-        if (trained := self._stepper.trained) is not None:
-            trained.save(folder)
+    def save(self, folder: str | os.PathLike[str], *, consolidated: bool = False) -> None:
+        """Write weights, optimizer, schedule and loss scale; to be called on all ranks.
+
+        ``consolidated`` writes whole weights alone, by rank 0: what ``from_pretrained`` loads
+        for a model of transformers, ``pytorch_model.bin`` for another.
+        """
+        trained = self._stepper.trained
+        if trained is not None:
+            (trained.save_weights if consolidated else trained.save)(folder)
 
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Go on from what ``save`` wrote, under this or any other layout; call it on all ranks.

@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.runtime.engine.start import initialize
+
+from ..benchmarks.conftest import imported
+
+models = imported("parallel_rows.models")
 
 TENSOR: dict[str, Any] = {"tensor": 2}
 SEQUENCE: dict[str, Any] = {"tensor": 2, "sequence": True, "accumulation": 2}
@@ -39,6 +44,33 @@ def test_the_losses_go_on_under_another_layout(
         assert len(set(uninterrupted)) == len(uninterrupted)
         for layout, after in zip(layouts[1:], others, strict=True):
             assert after == pytest.approx(uninterrupted, abs=1e-5), layout
+
+
+LAYOUTS: list[dict[str, Any]] = [
+    {"model": "llama", "tensor": 2, "stage": 3},
+    {"model": "gemma", "stage": 0},
+    {"model": "own_tied", "tensor": 2, "stage": 1},
+]
+
+
+def test_whole_weights_are_those_that_a_model_in_one_process_loads(
+    launch: Callable[..., Any], tmp_path: Path
+) -> None:
+    ended = launch("whole_weights.py", json.dumps(LAYOUTS), str(tmp_path), ranks=4)
+    assert set(ended.exit_codes) == {0}, ended.errors
+    losses = json.loads(ended.outputs[0].splitlines()[-1])  # libraries may say something before
+    batch = models.batches(2)[1]
+    for number, expected in enumerate(losses):
+        family = LAYOUTS[number]["model"]
+        if family == "own_tied":
+            model = models.build(family)
+            path = tmp_path / str(number) / "pytorch_model.bin"
+            model.load_state_dict(torch.load(path, weights_only=True))
+        else:
+            library = pytest.importorskip("transformers")
+            model = library.AutoModelForCausalLM.from_pretrained(tmp_path / str(number))
+        output = model(**batch)
+        assert getattr(output, "loss", output).item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_checkpoint_before_any_step_is_one_of_the_weights(

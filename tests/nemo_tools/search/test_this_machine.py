@@ -30,7 +30,7 @@ def test_micro_batches_and_recomputation_are_searched() -> None:
 def test_other_parallelism_is_a_named_rejection() -> None:
     found = asked(*SMALL)
     whys = {one.why for one in found.found.rejected}
-    assert "pipeline parallelism 2: the runtime on this machine is data-parallel" in whys
+    assert "pipeline parallelism 2: search runs data-parallel layouts here" in whys
     assert len(found.found.candidates) + len(found.found.rejected) == found.found.found
     assert any("candidates are not started" in note for note in found.notes)
 
