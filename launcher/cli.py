@@ -25,7 +25,7 @@ from autoconf_launch.core import (
 
 from .events import Listener, Note
 from .extension_points import load_reference
-from .flags import VerbParser, parse_request
+from .flags import VerbParser, parse_request, require_use
 from .interrupts import DoesNotFitError, InterruptedBySignalError
 from .live import open_view
 from .request import LaunchRequest
@@ -69,7 +69,7 @@ def _main(arguments: list[str]) -> int:
         return _exit_code_of(partial(_run_verb, _PRINTED[flag], values))
     if arguments[0] in LAUNCHING:
         arguments = [f"--autotuning={arguments[0]}", *arguments[1:]]
-    return _exit_code_of(lambda: _run(parse_request(arguments)))
+    return _exit_code_of(lambda: _launch(arguments))
 
 
 def _verb_words(arguments: Sequence[str]) -> int | None:
@@ -96,6 +96,12 @@ def _help(reference: str) -> str:
     """The help of a parser; nothing else of its verb is imported."""
     make_parser: Callable[[], VerbParser] = load_reference(reference)
     return make_parser().format_help().rstrip("\n")
+
+
+def _launch(arguments: list[str]) -> int:
+    request = parse_request(arguments)
+    require_use(request)
+    return _run(request)
 
 
 def _run(request: LaunchRequest) -> int:

@@ -30,7 +30,7 @@ def export(arguments: Sequence[str]) -> Iterator[str]:
     flags = export_parser().parse_args(arguments)
     path = Path(flags.results)
     if path.is_file():
-        name, exported = path.name, export_base(read_config(path), flags.to)
+        name, exported = path.name, _export_file(path, flags.to)
     else:
         optimum = _optimum(read_results(path))
         name, exported = optimum.name, export_optimum(optimum, flags.to)
@@ -42,6 +42,14 @@ def export(arguments: Sequence[str]) -> Iterator[str]:
         _write(Path(flags.output), exported.text)
         yield f"{name} is written to {flags.output}."
         yield from (f"not expressed: {sentence}" for sentence in exported.left_out)
+
+
+def _export_file(path: Path, framework: str) -> Exported:
+    document = read_config(path)
+    try:
+        return export_base(document, framework)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def _optimum(results: Results) -> Optimum:

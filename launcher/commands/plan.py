@@ -67,6 +67,8 @@ def plan(arguments: Sequence[str]) -> Iterator[str]:
     """
     own, command = split_command(arguments)
     if CLUSTER_TEMPLATE in own:
+        if others := [word for word in own if word != CLUSTER_TEMPLATE]:
+            raise ConfigError(f"{CLUSTER_TEMPLATE} only prints a file; omit {others[0]}.")
         yield cluster_template().rstrip("\n")
         return
     if command is not None:
@@ -82,6 +84,11 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
     if script.architecture is not None:
         yield from _plan_known(request, script)
         return
+    if request.others:
+        raise ConfigError(
+            f"Clusters are compared for models whose architecture is known, but "
+            f"{script.why_pieces}; give one --cluster."
+        )
     require_equal_nodes(request.training.cluster)
     found = plan_by_pieces(request, script)
     paths = _export(request, [(row.layout, ALL_LAYERS) for row in found.best])

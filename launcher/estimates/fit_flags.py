@@ -51,6 +51,9 @@ def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitReques
     parser = make_fit_parser(of_script=of_script)
     words = with_dashes(parser, arguments)
     flags = parser.parse_args(words)
+    recompute = Recompute(flags.recompute or ("full" if flags.recompute_layers else "none"))
+    if flags.recompute_layers and recompute is not Recompute.FULL:
+        parser.error(f"--recompute-layers is of full recomputation, not {recompute.value}")
     layout = Layout(
         tensor_parallel=flags.tp,
         pipeline_parallel=flags.pp,
@@ -59,7 +62,7 @@ def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitReques
         expert_parallel=flags.ep,
         zero_stage=flags.zero,
         micro_batch=flags.micro_batch,
-        recompute=Recompute.FULL if flags.recompute_layers else Recompute(flags.recompute),
+        recompute=recompute,
         offload=Offload(flags.offload),
         sequence_parallel=flags.sequence_parallel,
     )
@@ -106,7 +109,7 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
     add("--zero", type=whole(0, 3), default=1, metavar="0-3", help="ZeRO stage; default 1")
     recomputes, offloads = [r.value for r in Recompute], [o.value for o in Offload]
     read = choice_reader("recompute", recomputes)
-    add("--recompute", type=read, default="none", metavar="KIND", help=", ".join(recomputes))
+    add("--recompute", type=read, metavar="KIND", help=", ".join(recomputes))
     add("--recompute-layers", type=degree, metavar="K", help="only K layers of each stage")
     read = choice_reader("offload", offloads)
     add("--offload", type=read, default="none", metavar="WHAT", help=", ".join(offloads))

@@ -140,6 +140,10 @@ def what_is_missing(request: RecommendRequest) -> str | None:
             "--custom-config changes what --base-config writes; give that too",
         ),
         (
+            request.wandb_project is not None and request.base_config is None,
+            "--wandb-project stands in what --base-config writes; give that too",
+        ),
+        (
             bool(request.export) and request.base_config is None,
             "--export exports what --base-config writes; give that too",
         ),

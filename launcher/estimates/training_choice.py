@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -190,6 +191,8 @@ def choose_cluster(text: str) -> ClusterSpec:
     """
     if local := re.fullmatch(r"(?:(\d{1,4})x)?local", text.strip().lower()):
         return local_cluster(int(local[1]) if local[1] else None)
+    if difflib.get_close_matches(text.lower(), ["local"], cutoff=0.75):
+        raise ConfigError(f"--cluster {text!r} is unknown; did you mean 'local'?")
     path = Path(text)
     if path.suffix.lower() not in _FILES:
         return parse_cluster(text)

@@ -33,6 +33,7 @@ _FEWEST_TOKENS, _MOST_TOKENS = 10**5, 10**18
 POWERS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
 """Powers of ten by their letters."""
 _LONGEST_S = 7 * 86400
+_USUAL_EXPERTS = 2
 
 
 def training_of(
@@ -50,6 +51,8 @@ def training_of(
     shapes = {name: getattr(flags, name) for name in _SHAPES} | {"experts": _experts(flags)}
     if of_script:
         _require_no_model(flags.model, shapes)
+    elif flags.time_limit is not None:
+        raise ConfigError("--time-limit is for the script after --, but none is given; omit it.")
     cluster = choose_cluster(flags.cluster)
     workload = Workload(
         model=None if of_script else model_of_flags(flags.model, shapes),
@@ -69,7 +72,7 @@ def training_of(
         cluster=cluster,
         limit_bytes=limit_memory(flags.memory_limit, cluster),
         cluster_text=flags.cluster,
-        time_limit_s=flags.time_limit,
+        time_limit_s=flags.time_limit or TIME_LIMIT_S,
         json=flags.json,
         given=frozenset(word.partition("=")[0] for word in words if word.startswith("--")),
     )
@@ -233,7 +236,6 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
     add(
         "--time-limit",
         type=whole(1, _LONGEST_S),
-        default=TIME_LIMIT_S,
         metavar="SECONDS",
         help="time for the script after -- to reach its first forward pass; default 600",
     )
@@ -249,7 +251,7 @@ def _add_shapes(group: argparse._ArgumentGroup) -> None:
     add("--experts", type=whole(1, MOST_DEGREE), metavar="N", help="of each MoE layer")
     per_token = whole(1, MOST_DEGREE)
     chosen_help = "experts that see a token; default 2"
-    add("--experts-per-token", type=per_token, metavar="N", default=2, help=chosen_help)
+    add("--experts-per-token", type=per_token, metavar="N", help=chosen_help)
     add("--expert-ffn", type=whole(1, MOST), metavar="N", help="width of an expert; default --ffn")
 
 
@@ -287,11 +289,16 @@ def _add_habits(group: argparse._ArgumentGroup) -> None:
 
 def _experts(flags: argparse.Namespace) -> Experts | None:
     if flags.experts is None:
+        for name in ("experts_per_token", "expert_ffn"):
+            if getattr(flags, name) is not None:
+                raise ConfigError(f"--{_flag_name(name)} needs --experts, their number.")
         return None
     ffn = flags.expert_ffn or flags.ffn
     if ffn is None:
         raise ConfigError("--experts needs the width of one; give it with --expert-ffn.")
-    return Experts(count=flags.experts, per_token=flags.experts_per_token, ffn=ffn)
+    return Experts(
+        count=flags.experts, per_token=flags.experts_per_token or _USUAL_EXPERTS, ffn=ffn
+    )
 
 
 def _parts(text: str) -> frozenset[FrozenPart]:

@@ -94,7 +94,7 @@ _ARCHITECTURE_ALONE = (
     *("--seq", "--tp", "--pp", "--vpp", "--cp", "--ep", "--sequence-parallel", "--offload"),
     *("--recompute-layers", "--lora-rank", "--weights", "--freeze", "--compile"),
     *("--flash-attention", "--trainer", "--csv", "--explain", "--tokens", "--objective"),
-    "--gpus-needed",
+    *("--gpus-needed", "--headroom"),
 )
 
 

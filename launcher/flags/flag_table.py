@@ -61,6 +61,17 @@ def make_parser() -> VerbParser:
     return parser
 
 
+_OF_A_TUNE = {"tuning", "what may change", "what is searched", "trials", "results"}
+_OF_ANY_LAUNCH = {"--autotuning", "--memory_limit", "--quiet", "-q", "--log_level"}
+
+
+def tuning_flags(parser: argparse.ArgumentParser) -> frozenset[str]:
+    """Flags that say something of a search, and nothing of a launch without one."""
+    groups = (group for group in parser._action_groups if group.title in _OF_A_TUNE)
+    actions = (action for group in groups for action in group._group_actions)
+    return frozenset(name for one in actions for name in one.option_strings) - _OF_ANY_LAUNCH
+
+
 def _add_tuning(group: _Group) -> None:
     add = group.add_argument
     modes_help = "what the verbs tune and run say, as DeepSpeed's launcher has it"
@@ -135,7 +146,7 @@ def _add_results(group: _Group) -> None:
     add("--wandb_api_key_file", metavar="FILE", help="a file with the key on its first line")
     add("-q", "--quiet", action="store_true", help="print errors and the result alone")
     levels = ("debug", "info", "warning", "error", "critical")
-    add("--log_level", choices=levels, default="info", help="of the launcher's own log")
+    add("--log_level", choices=levels, help="of the launcher's own log; default info")
 
 
 def _add_settings(group: _Group, *names: str) -> None:

@@ -21,7 +21,7 @@ from ..request import (
     TrackingChoice,
     UserWords,
 )
-from .flag_table import REFUSED, WITHOUT_EFFECT, make_parser
+from .flag_table import REFUSED, WITHOUT_EFFECT, make_parser, tuning_flags
 from .verb_parser import unknown_flag
 
 
@@ -78,10 +78,29 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
             wandb_key_file=flags.wandb_api_key_file,
         ),
         quiet=flags.quiet,
-        log_level="error" if flags.quiet else flags.log_level,
+        log_level="error" if flags.quiet else flags.log_level or "info",
         notes=_notes(flags),
         argv=tuple(argv),
     )
+
+
+def require_use(request: LaunchRequest) -> None:
+    """Refuse flags of a tune on a launch without one.
+
+    Raises:
+        ConfigError: there is such a flag.
+    """
+    if request.autotuning:
+        return
+    parser = make_parser()
+    own, _ = _split(parser, list(request.argv))
+    unused = tuning_flags(parser)
+    for name in (word.partition("=")[0] for word in own):
+        if name in unused:
+            raise ConfigError(
+                f"{name} is for a tune, but this launches the script as it is; write "
+                f"autoconf-launch tune {name} …, or omit it."
+            )
 
 
 def _check(flags: argparse.Namespace) -> None:
@@ -93,18 +112,20 @@ def _check(flags: argparse.Namespace) -> None:
             f"--standalone is this machine alone, but --num_nodes is {flags.num_nodes}; "
             "omit one of them."
         )
-    if flags.dry_run and not flags.autotuning:
-        raise ConfigError(
-            "--dry-run says what a tune would try; use it as autoconf-launch tune --dry-run …"
-        )
     if flags.redirects and not _is_given(flags, "rank_log_folder"):
         raise ConfigError("--redirects needs a folder for the files; give it with --log_dir DIR.")
+    if flags.tracker_project and not flags.report_to:
+        raise ConfigError("--tracker_project names a tracker's project; give --report_to too.")
+    if flags.wandb_api_key_file and "wandb" not in flags.report_to:
+        raise ConfigError("--wandb_api_key_file is for W&B; give --report_to wandb too.")
 
 
 _EXCLUSIVE = (
     ("module", "no_python"),
     ("include", "exclude"),
+    ("quiet", "log_level"),
     ("allow_global_batch_change", "keep_global_batch"),
+    ("max_train_batch_size", "keep_global_batch"),
     *((flag, which) for which in ("include", "exclude") for flag in ("num_nodes", "num_gpus")),
     *(("standalone", other) for other in ("hostfile", "master_addr", "master_port", "node_rank")),
     *(("rdzv_endpoint", other) for other in ("standalone", "master_addr", "master_port")),

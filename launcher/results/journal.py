@@ -439,7 +439,10 @@ class _Reader:
     def _fold(self, line: dict[str, Any]) -> None:
         if "fingerprint" in line:
             if line.get("version") != VERSION:
-                raise DecodeError(f"version {line.get('version')!r} is not {VERSION}")
+                raise DecodeError(
+                    f"another version wrote it, in format {line.get('version')!r}; this one reads "
+                    f"format {VERSION}"
+                )
             read = decode(Fingerprint, line["fingerprint"])
             self._found = replace(self._found, fingerprint=read)
         elif "profiled" in line:

@@ -38,6 +38,8 @@ def parse_search(arguments: Sequence[str]) -> SearchRequest:
     """
     parser = search_parser()
     flags, others = parser.parse_known_args(arguments)
+    if flags.dry_run and flags.fresh:
+        parser.error("--dry-run moves nothing; omit --fresh")
     wrong = next((word for word in others if word.startswith("-")), None)
     if wrong is not None:
         where = f"{parser.prog} --help"
@@ -76,9 +78,10 @@ def search_parser() -> VerbParser:
     folder_help = "a conf/ folder of your own"
     run("--config-dir", "--config-path", type=Path, metavar="DIR", help=folder_help)
     run("--fresh", action="store_true", help="move old results aside")
-    form = parser.add_argument_group("output").add_argument
+    output = parser.add_argument_group("output")
+    form = output.add_mutually_exclusive_group().add_argument
     top_help = "candidates that are listed; default: output_top_n (10), 0: all"
     form("--top", type=parse_steps, metavar="N", help=top_help)
     form("--json", action="store_true", help="print one JSON document")
-    form("--quiet", action="store_true", help="print no line for each run")
+    output.add_argument("--quiet", action="store_true", help="print no line for each run")
     return parser

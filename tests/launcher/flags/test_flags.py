@@ -8,7 +8,7 @@ from autoconf_launch.autotuner.measurement.presets import EFFORTS
 from autoconf_launch.autotuner.space.settings import parse_settings
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.flags.flag_table import REFUSED, WITHOUT_EFFECT, make_parser
-from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags.flags import parse_request, require_use
 from autoconf_launch.launcher.flags.values import parse_bytes
 from autoconf_launch.launcher.request import CoreBinding, HostChoice, LaunchRequest
 from autoconf_launch.launcher.tuning.job import search_limits
@@ -112,10 +112,15 @@ def test_a_size_without_a_unit_is_told_to_have_one() -> None:
         parse_request(["--memory-limit", "10", "t.py"])
 
 
-def test_a_dry_run_of_a_plain_launch_is_refused() -> None:
-    assert parse_request(["--autotuning=tune", "--dry-run", "t.py"]).dry_run
-    with pytest.raises(ConfigError, match="use it as autoconf-launch tune --dry-run"):
-        parse_request(["--dry-run", "t.py"])
+@pytest.mark.parametrize(
+    "flags",
+    [["--dry-run"], ["--budget=20m"], ["--fast=false"], ["--knob=a=[1]"], ["--no_history"]],
+)
+def test_a_flag_of_a_tune_is_refused_on_a_plain_launch(flags: list[str]) -> None:
+    require_use(parse_request(["--autotuning=run", *flags, "train.py"]))
+    require_use(parse_request(["--memory-limit=2GB", "-q", "train.py", *flags]))
+    with pytest.raises(ConfigError, match="write autoconf-launch tune --"):
+        require_use(parse_request([*flags, "train.py"]))
 
 
 def test_short_flags_take_their_value_in_both_ways() -> None:
