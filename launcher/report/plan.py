@@ -271,8 +271,8 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
     best, tightest = answer.plan.best, answer.plan.tightest
     if answer.request.top is not None:
         yield (
-            "Each row is the best layout of a family, as which parallelism it uses and whether it "
-            "shards weights (ZeRO 3); --top 0 shows all."
+            "One row for each family: which parallelism a layout uses, and whether it shards "
+            "weights (ZeRO 3). --top 0 lists all layouts."
         )
     limits = answer.question.limits
     safe = sum(one.peak_bytes <= limits.safe_bytes for one in best)

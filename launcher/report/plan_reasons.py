@@ -136,8 +136,8 @@ def why_nothing(answer: PlanAnswer) -> str:
     if not found.valid:
         name, count = max(found.rejected, key=lambda one: one[1])
         return (
-            f"none of {found.considered:,} layouts is valid; of the most, {count:,}, "
-            f"{RULES_IN_WORDS[name]}: take another number of GPUs or global batch."
+            f"none of {found.considered:,} layouts is valid: in {count:,} of them "
+            f"{RULES_IN_WORDS[name]}. Take another number of GPUs or global batch."
         )
     if found.smallest is not None:
         return _too_large(answer.question, found, found.smallest)

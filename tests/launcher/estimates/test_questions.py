@@ -94,6 +94,17 @@ def test_recommend_answers_in_values() -> None:
     assert answer.model.asked.size_b == pytest.approx(by_formula, abs=0.01)
 
 
+def test_recommend_counts_the_gpus_for_a_size_and_days() -> None:
+    answer = recommend(
+        family="llama", tokens_b=2000.0, model_size_b=70.0, max_days=30.0, cluster="8xH100"
+    )
+    assert answer.needed
+    assert answer.needed.cluster
+    assert answer.needed.cluster.gpus == answer.cluster.gpus > 8
+    assert answer.planner.outlook
+    assert answer.planner.outlook.days <= 30.0
+
+
 def test_recommend_says_what_is_missing() -> None:
     with pytest.raises(ConfigError, match="give gpus, or cluster"):
         recommend(family="gpt3", tokens_b=300.0, max_days=7.0)
