@@ -55,6 +55,8 @@ _NOT_SHOWN = (
 )
 _ALREADY_BEST = "No gain: your configuration is the fastest measured."
 _ONCE = "Possibly as fast, measured only once"
+_MOST_COLD = 1.5
+"""How many times as long a step may take because its caches are cold."""
 _BUSIER, _BUSIER_TIMES = 0.5, 1.25
 """Difference and ratio of load averages from which the higher one is named as a cause."""
 _HEADERS = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
@@ -254,7 +256,7 @@ def _cause(gap: SpeedGap, *, slower: bool) -> str:
                 "probably because of other work on this machine (load average "
                 f"{measured:.1f} there, {verified:.1f} in the verification run)"
             )
-    if gap.in_turn and not slower:
+    if gap.in_turn and gap.verified_s < gap.measured_s <= _MOST_COLD * gap.verified_s:
         return "as they take turns and start each one with cold caches"
     return "for no known reason: launches minutes apart can differ"
 

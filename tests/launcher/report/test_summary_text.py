@@ -186,9 +186,10 @@ def test_a_load_that_does_not_explain_a_slower_run_is_not_named(loads: tuple[flo
 
 
 def test_launches_in_turn_explain_a_verification_run_that_is_faster() -> None:
-    assert gap(0.128, 0.064, turns=True).endswith(
+    assert gap(0.128, 0.1, turns=True).endswith(
         "were slower (0.128 s per step), as they take turns and start each one with cold caches."
     )
+    assert "for no known reason" in gap(0.128, 0.064, turns=True)
 
 
 def test_each_rival_comes_with_how_much_slower_it_was() -> None:
