@@ -96,7 +96,7 @@ def remedies(
     limits: NodeLimits,
     seconds: Callable[[Sequence[Proposal]], Sequence[float | None]] | None = None,
 ) -> tuple[Remedy, ...]:
-    """The fewest changes that surely fit, and fewer ones that may; empty if three do not.
+    """The fewest changes that fit safely, and fewer ones that may; empty if three do not.
 
     Those that save least memory are taken, and the fastest of them stands first.
 
@@ -122,7 +122,7 @@ def _seconds(remedy: Remedy) -> float:
 
 
 def _fitting(asked: Proposal, limits: NodeLimits, number: int) -> list[Remedy]:
-    """Remedies of ``number`` changes each; those that surely fit, if there are any."""
+    """Remedies of ``number`` changes each; those that fit safely, if there are any."""
     changed = [
         _apply_changes(asked, chosen) for chosen in itertools.combinations(_CHANGES, number)
     ]

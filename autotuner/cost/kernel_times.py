@@ -260,7 +260,7 @@ def forward_backward_s(
 ) -> float:
     """Seconds of one micro-batch; host and device run side by side.
 
-    A matrix product is known here by its FLOPs alone, so it is taken for one of equal sides, or
+    A matrix product is known here by its FLOPs alone, so it counts as one of equal sides, or
     for as long as its bytes need, whichever is longer.
 
     Args:

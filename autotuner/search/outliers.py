@@ -16,7 +16,7 @@ from ..space import CandidateTable, Objective, Prediction, PredictionTable, Reco
 from ..strategies import MOST_SEEN, by_process, costs
 
 CHANCE = 0.02
-"""Probability that an ordinary trial is taken for an outlier."""
+"""Probability that an ordinary trial counts as an outlier."""
 
 _FEWEST = 2
 """Measured trials before anything can be expected; without predictions."""

@@ -1,4 +1,4 @@
-"""What a cluster achieves on a model: the planner's fastest layout that surely fits.
+"""What a cluster achieves on a model: the planner's fastest layout that fits safely.
 
 Of those that a search would run (search_rules). Not: all layouts (layouts/search), nor days and
 money (outlook).
@@ -85,7 +85,7 @@ class Achieved:
 
 
 def achieved_speed(task: Task) -> Achieved | None:
-    """The layout that reads most tokens in a second; None where none surely fits."""
+    """The layout that reads most tokens in a second; None where none fits safely."""
     exact = _plan(task, task.global_batch)
     if task.is_batch_given and exact:
         return _speed_of(task, exact)

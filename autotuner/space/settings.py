@@ -126,7 +126,7 @@ class AutotuningSettings(BaseModel):
         default=None, description="folder of the results (default: autotuning_results)"
     )
     exps_dir: str | None = Field(
-        default=None, description="folder of what was asked (default: autotuning_exps)"
+        default=None, description="folder of what each trial runs (default: autotuning_exps)"
     )
     overwrite: bool = Field(default=False, description="move old results aside")
     metric: MetricName = Field(

@@ -79,7 +79,7 @@ _NO_GAIN = 1e-4
 def by_prediction(log_cost_C: Floats, odds_C: Floats | None, free: Ints) -> Ints:
     """Free rows by what they are predicted to gain over the middle one, times the chance to fit.
 
-    Rows that rather do not fit come last. Where all surely fit this is the order of the
+    Rows that rather do not fit come last. Where all fit safely this is the order of the
     predictions; ties stay in the pool's order.
     """
     known = log_cost_C[np.isfinite(log_cost_C)]

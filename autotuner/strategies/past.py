@@ -39,7 +39,7 @@ def as_records(
     """Earlier times of candidates in the pool, as if measured now, with numbers below 0.
 
     What a study measured that is measured now, too, tells by how much the machine was another
-    then; where there is nothing of the kind, its times are of no use. Of several studies the
+    then; where there is nothing of the kind, its times are not used. Of several studies the
     median counts.
     """
     now_s = {r.trial.candidate: r.measurement.mean_step_s for r in history if r.measurement}

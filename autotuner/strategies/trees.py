@@ -47,7 +47,7 @@ def fit_trees(
     Args:
         features_RF: of the measured rows, then of the pool.
         targets_S: what was found for each measured row.
-        margin_R: what each row is taken for where the trees say nothing.
+        margin_R: what each row counts as where the trees say nothing.
         spread: standard deviation to expect of a target around it.
         seed: of the members' weights.
     """

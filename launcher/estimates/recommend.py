@@ -317,7 +317,7 @@ class _Predictor:
             gpus, name = self.cluster.gpus, self.cluster.text
             why = (
                 f"no layout of {model.shape.layers} layers with a global batch near "
-                f"{model.batch.global_batch} divides {gpus} GPUs of {name} and surely fits in "
+                f"{model.batch.global_batch} divides {gpus} GPUs of {name} and fits safely in "
                 "their memory; try other --gpus or another --global-batch."
             )
             return self.without(model.asked.size_b, why)

@@ -49,8 +49,8 @@ PeakOf: TypeAlias = Callable[[Layout], float]
 class Room:
     """One stage and recomputation.
 
-    ``peak_bytes`` is with the micro-batch asked for; ``largest`` is the largest one that surely
-    fits, 0 where none does.
+    ``peak_bytes`` is with the micro-batch asked for; ``largest`` is the largest one that fits
+    safely, 0 where none does.
     """
 
     zero_stage: int

@@ -384,7 +384,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def prepare_process(control: Control) -> None:
-    """Turn a deaf ear to all but our children's ends, and adopt the orphans below us.
+    """Block every signal but SIGCHLD, and become the subreaper of our descendants.
 
     Signals are blocked, not ignored, so that one which reaches a rank before it has become
     another program takes effect there, and with the dispositions that a program starts with.

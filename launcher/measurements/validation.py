@@ -1,6 +1,6 @@
 """Predictions beside tables of measurements.
 
-A table is taken for one machine and its software, on which errors of the time model repeat: a
+A table counts as one machine and its software, on which errors of the time model repeat: a
 layer of the same kernels waits for the same host. Rows of a model are never used for that model,
 nor rows of the same shape under another name. Repeats count once, by their median.
 Shapes: R = rows that are predicted, M = measured settings.

@@ -59,7 +59,7 @@ def script_document(script: TracedScript, found: Sequence[Room] = ()) -> dict[st
 
 
 def rooms_table(script: TracedScript, found: Sequence[Room]) -> str:
-    """ZeRO stages with their need, and the largest micro-batch that surely fits."""
+    """ZeRO stages with their need, and the largest micro-batch that fits safely."""
     own = script.found.recompute
     names = {kind: kind.value for kind in Recompute} | {Recompute.NONE: own.value}
     rows = [

@@ -39,7 +39,7 @@ def find_argument(
     Args:
         arguments: of the script.
         names: ``--long``, ``-s``, or ``key`` without dashes for ``key=1`` alone.
-        switch: it needs no value; only a truth value after it is taken for one.
+        switch: it needs no value; only a truth value after it counts as one.
     """
     wanted = {_plain(name) for name in names}
     found = None

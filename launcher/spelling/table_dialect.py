@@ -81,7 +81,7 @@ class TableDialect(ABC):
         return Workload(precision=Precision.FP32, optimizer=Optimizer())
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
-        """Sentences for the user on what was taken for what."""
+        """Sentences for the user on which argument is used as which knob."""
         return ()
 
     def as_config(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:

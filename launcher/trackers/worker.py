@@ -71,7 +71,7 @@ class Logged:
 
 
 def main() -> int:
-    """Read the setup, then entries until the pipe closes; 0 unless the tracker is of no use."""
+    """Read the setup, then entries until the pipe closes; 0 unless the tracker cannot be used."""
     os.nice(_LEAST_IMPORTANT)
     lines, answer = _own_streams()
     setup = read_message(Setup, lines.readline())

@@ -90,7 +90,7 @@ def _has_room(folder: Path, spec: ModelSpec | None) -> bool:
 
 
 class ProfileFailedError(NothingFeasibleError):
-    """The script fails as it is given, for another reason than memory."""
+    """The script fails without any change, for another reason than memory."""
 
     def __init__(self, message: str, failure: Failure) -> None:
         super().__init__(message, failure.log_tail)

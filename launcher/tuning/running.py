@@ -27,7 +27,7 @@ _LATER = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialLimits:
-    """When a trial is taken for hung; ``stall_s`` is the least silence between two steps.
+    """When a trial counts as hung; ``stall_s`` is the least silence between two steps.
 
     ``timeout_by`` is what the user sets ``timeout_s`` with.
     """
@@ -128,7 +128,7 @@ class Running:
         return max(due_s, now + _LATER * self._last_s)
 
     def due_s(self, limits: TrialLimits) -> float:
-        """When it is taken for hung."""
+        """When it counts as hung."""
         if self.cancelled:
             return float("inf")
         deadline_s = self._started_s + limits.timeout_s

@@ -34,7 +34,7 @@ class Surroundings:
         self._saved.install()
 
     def training_begins(self) -> None:
-        """What the script writes from here on is of no use to anybody."""
+        """From here on nobody reads what the script writes."""
         self._saved.begin()
 
     def tell(self, listener: SaveListener) -> None:
