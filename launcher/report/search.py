@@ -331,11 +331,12 @@ def planned_tune_text(
     rows = [_planned_row(*pair, limit_bytes) for pair in (first, *ordered[:_MOST_PLANNED])]
     rows[0] = (f"{rows[0][0]} (yours)", *rows[0][1:])
     more = len(ordered) - _MOST_PLANNED
+    is_known = any(prediction and prediction.step_s for _, prediction in planned)
+    order = ", the fastest by prediction first" if is_known else ""
     table = table_of(rows, _PLANNED_HEADERS, ("left", "right", "right", "right"))
     return "\n".join(
         (
-            f"Dry run: {plural(len(planned), 'configuration')} to try, the fastest by prediction "
-            "first.",
+            f"Dry run: {plural(len(planned), 'configuration')} to try{order}.",
             table,
             *([f"and {more} more"] if more > 0 else ()),
             _planned_time(whole, usd_per_hour),
