@@ -78,7 +78,7 @@ def _formula(answer: Recommendation) -> Iterator[str]:
     budget = answer.budget
     predicted = ", predicted" if answer.is_rate_predicted else ""
     yield (
-        f"NVIDIA's formula (NeMo {_generation(answer)[-1]}.0): {answer.size_b:g} B parameters "
+        f"NVIDIA's formula (NeMo {_generation(answer)[-1]}.0): {_parameters(answer.size_b)} "
         f"train in {_days(answer)} days on {plural(budget.gpus, 'GPU')} at "
         f"{number_text(budget.tflops_per_gpu)} TFLOP/s each{predicted}"
     )
@@ -110,7 +110,7 @@ def _planner(answer: Recommendation) -> Iterator[str]:
         yield _needed(answer, needed)
     if part.size_b is not None:
         yield (
-            f"{answer.family.name}, up to {part.size_b:g} B parameters: {answer.max_days:g} days "
+            f"{answer.family.name}, up to {_parameters(part.size_b)}: {answer.max_days:g} days "
             f"on {answer.cluster.text} for {_tokens(answer)}, by our planner"
         )
     if part.outlook is None:
@@ -120,7 +120,7 @@ def _planner(answer: Recommendation) -> Iterator[str]:
 
 
 def _needed(answer: Recommendation, needed: GpusForDays) -> str:
-    what = f"{answer.family.name}, {answer.size_b:g} B parameters in {answer.max_days:g} days"
+    what = f"{answer.family.name}, {_parameters(answer.size_b)} in {answer.max_days:g} days"
     if needed.cluster is None:
         return f"{what}: no number of these GPUs is fast enough, by our planner"
     cluster = needed.cluster
@@ -134,7 +134,7 @@ def _outlook(answer: Recommendation, found: Outlook) -> Iterator[str]:
     done, band = found.achieved, found.band
     ends = f"{number_text(found.days_low, 3)} to {number_text(found.days_high, 3)}"
     yield (
-        f"{answer.family.name}, {answer.size_b:g} B parameters: {number_text(found.days, 3)} days "
+        f"{answer.family.name}, {_parameters(answer.size_b)}: {number_text(found.days, 3)} days "
         f"({ends}), {_money(found)} on {answer.cluster.text} for {_tokens(answer)}"
     )
     yield (
@@ -148,6 +148,10 @@ def _outlook(answer: Recommendation, found: Outlook) -> Iterator[str]:
             f"with a global batch of {done.layout.global_batch}, which divides over more of the "
             f"GPUs than {answer.model.batch.global_batch}"
         )
+
+
+def _parameters(size_b: float) -> str:
+    return f"{number_text(size_b, 4)} B parameters"
 
 
 def _tokens(answer: Recommendation) -> str:
