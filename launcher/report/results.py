@@ -20,6 +20,7 @@ from .cells import (
     TrialRow,
     finished_row,
     label,
+    number_text,
     open_row,
     step_text,
     table_of,
@@ -266,7 +267,7 @@ def _table(found: Comparison) -> str:
 def _row(pair: Pair, objective: Objective) -> tuple[str, ...]:
     ratio = pair.ratio
     return (
-        pair.a.trial.name,
+        label(pair.a.trial.candidate),
         _value(pair.a, objective),
         _value(pair.b, objective),
         f"{ratio.ratio:.2f}" if ratio else "-",
@@ -278,7 +279,7 @@ def _row(pair: Pair, objective: Objective) -> tuple[str, ...]:
 def _value(record: Record, objective: Objective) -> str:
     value = objective.of(record)
     if value is not None:
-        return f"{value:.6g}"
+        return number_text(value)
     return record.failure.kind.value if record.failure else "-"
 
 
@@ -308,7 +309,8 @@ def _best_lines(found: Comparison) -> Iterator[str]:
         return
     for name, record in (("A", best.a), ("B", best.b)):
         value = _value(record, found.objective)
-        yield f"Best of {name}: {record.trial.name}, {value} {found.objective.unit}."
+        best_label = label(record.trial.candidate)
+        yield f"Best of {name}: {best_label}, {value} {found.objective.unit}."
     yield _conclusion(best)
 
 

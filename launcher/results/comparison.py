@@ -83,6 +83,7 @@ def compare_results(a: Results, b: Results) -> Comparison:
     objective = a.objective if same else OBJECTIVES["throughput"]
     in_a, in_b = _by_name(a), _by_name(b)
     of_a, of_b = a.summary(), b.summary()
+    best_a, best_b = of_a.decision.expected, of_b.decision.expected
     noise = of_both(of_a.noise, of_b.noise)
 
     def pair(one: Record, other: Record) -> Pair:
@@ -93,9 +94,7 @@ def compare_results(a: Results, b: Results) -> Comparison:
         pairs=tuple(pair(in_a[name], in_b[name]) for name in in_a if name in in_b),
         only_a=tuple(name for name in in_a if name not in in_b),
         only_b=tuple(name for name in in_b if name not in in_a),
-        best=pair(of_a.decision.winner, of_b.decision.winner)
-        if of_a.decision.winner and of_b.decision.winner
-        else None,
+        best=pair(best_a, best_b) if best_a and best_b else None,
         differences=tuple(_differences(a, b)),
     )
 
