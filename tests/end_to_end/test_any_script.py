@@ -118,7 +118,9 @@ def test_a_script_that_divides_a_total_by_its_micro_batch_is_tuned_at_that_total
     code, output = place.run("--autotuning=tune", *QUICK, DERIVED)
     assert code == 0, output
     resumed = [line for line in output.splitlines() if " trial 0 " in line]
-    assert all("z0_gas4_tmbspg4" in line and "(resumed)" in line for line in resumed), output
+    assert all("ZeRO 0 · micro 4 · accum 4" in line and "(resumed)" in line for line in resumed), (
+        output
+    )
 
 
 @pytest.mark.slow
