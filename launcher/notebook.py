@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,14 +17,14 @@ from .results import read_results
 _T = TypeVar("_T")
 
 
-class Shown:
+class Shown(ABC):
     """An answer that is the text of the command in a notebook, its tables as tables."""
 
     __slots__ = ()
 
+    @abstractmethod
     def _text(self) -> str:
         """What the command prints."""
-        raise NotImplementedError
 
     def _repr_html_(self) -> str:
         return text_html(self._text())
@@ -34,9 +35,9 @@ class ShownWithCharts(Shown):
 
     __slots__ = ()
 
+    @abstractmethod
     def _page(self) -> HtmlPage:
         """What the command writes."""
-        raise NotImplementedError
 
     def write_html(self, path: str | Path) -> None:
         """Write the answer with charts as one HTML file, as ``--html`` does.
