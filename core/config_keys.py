@@ -194,6 +194,13 @@ RECOMPUTE: KeyPath = ("activation_checkpointing", "mode")
 PARALLELISM: KeyPath = ("parallelism",)
 DATA: KeyPath = ("parallelism", "data")
 TENSOR: KeyPath = ("parallelism", "tensor")
+PIPELINE: KeyPath = ("parallelism", "pipeline")
+VIRTUAL_PIPELINE: KeyPath = ("parallelism", "virtual_pipeline")
+PIPELINE_SCHEDULE: KeyPath = ("parallelism", "pipeline_schedule")
+PIPELINE_SPLIT: KeyPath = ("parallelism", "pipeline_split")
+MICRO_BATCH_SPLIT: KeyPath = ("parallelism", "micro_batch_split")
+CONTEXT: KeyPath = ("parallelism", "context")
+EXPERT: KeyPath = ("parallelism", "expert")
 SEQUENCE_PARALLELISM: KeyPath = ("parallelism", "sequence_parallel")
 AUTOTUNING: KeyPath = ("autotuning",)
 SCHEMA_KEY = "$schema"
@@ -227,7 +234,11 @@ SECTIONS = frozenset({"zero_optimization", "bf16", "fp16", "optimizer", "schedul
     "args_mapping",
 }
 PARALLELISM_KEYS = frozenset(
-    {"data", "tensor", "pipeline", "virtual_pipeline", "context", "expert", "sequence_parallel"}
+    path[1]
+    for path in (
+        *(DATA, TENSOR, PIPELINE, VIRTUAL_PIPELINE, CONTEXT, EXPERT, SEQUENCE_PARALLELISM),
+        *(PIPELINE_SCHEDULE, PIPELINE_SPLIT, MICRO_BATCH_SPLIT),
+    )
 )
 APPLIED_PARALLELISM = frozenset({DATA[1], TENSOR[1], SEQUENCE_PARALLELISM[1]})
 """Those that our runtime applies."""

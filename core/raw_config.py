@@ -1,4 +1,4 @@
-"""The user's document as it was read, immutable, with edits by full path."""
+"""The user's document as it was read, immutable, with edits by full path and typed values."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from .errors import ConfigError, still_open
+
 KeyPath: TypeAlias = tuple[str, ...]
 _MISSING: Any = object()
+_MOST = 2**31
 
 
 def dotted_name(path: KeyPath) -> str:
@@ -110,3 +113,46 @@ def _leaves(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
             yield from _leaves((*path, key), inner)
     else:
         yield path, value
+
+
+def integer_value(raw: RawConfig, path: KeyPath, default: Any, *, least: int = 1) -> Any:
+    """A whole number of at least ``least``, or ``default`` where there is none.
+
+    Raises:
+        ConfigError: it is open, no whole number, or out of range.
+    """
+    value = raw.get(path)
+    if value is None:
+        return default
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(wrong_value(path, value, f"a whole number of at least {least}"))
+    if value > _MOST:
+        raise ConfigError(wrong_value(path, value, f"a whole number of at most {_MOST}"))
+    return value
+
+
+def number_value(raw: RawConfig, path: KeyPath, default: float) -> float:
+    """A number of at least 0, or ``default``; raises a ConfigError as :func:`integer_value`."""
+    value = raw.get(path)
+    if value is None:
+        return default
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:
+        raise ConfigError(wrong_value(path, value, "a number of at least 0"))
+    return float(value)
+
+
+def flag_value(raw: RawConfig, path: KeyPath) -> bool:
+    """True or false, which is also what a missing key means; raises a ConfigError."""
+    value = raw.get(path, False)
+    if not isinstance(value, bool):
+        raise ConfigError(wrong_value(path, value, "true or false"))
+    return value
+
+
+def wrong_value(path: KeyPath, value: object, must: str) -> str:
+    """The message on a value that is still open, or is not what it must be."""
+    if isinstance(value, list) or value == "auto":
+        return still_open(dotted_name(path), value)
+    return f"{dotted_name(path)} is {value!r}, but must be {must}."

@@ -5,16 +5,24 @@ The launcher resolves what the user left open; the runtime reads this and nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import config_keys as keys
 from .config_keys import read_zero_knobs
-from .equations import data_parallel_degree, require_global_batch
+from .equations import require_global_batch
 from .errors import ConfigError, nearest_known, still_open
 from .layout import KnobValue, Layout, Recompute
+from .parallelism import read_parallelism, read_schedule
 from .precision import Precision
-from .raw_config import KeyPath, RawConfig, dotted_name
+from .raw_config import (
+    KeyPath,
+    RawConfig,
+    dotted_name,
+    flag_value,
+    integer_value,
+    number_value,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,36 +73,31 @@ def resolve(raw: RawConfig, *, world_size: int) -> ResolvedConfig:
     return ResolvedConfig(
         layout=layout,
         precision=_precision(raw),
-        loss_scale=_number(raw, keys.LOSS_SCALE, 0.0),
-        gradient_clipping=_number(raw, keys.CLIPPING, 0.0),
+        loss_scale=number_value(raw, keys.LOSS_SCALE, 0.0),
+        gradient_clipping=number_value(raw, keys.CLIPPING, 0.0),
         optimizer=_optimizer(raw),
         scheduler=_scheduler(raw),
-        extras=read_zero_knobs(
-            raw,
-            zero_stage=layout.zero_stage,
-            data_parallel=layout.data_parallel,
-            tensor=layout.tensor_parallel,
-        ),
+        extras=(*read_schedule(raw, layout), *_zero_knobs(raw, layout)),
+    )
+
+
+def _zero_knobs(raw: RawConfig, layout: Layout) -> tuple[tuple[str, KnobValue], ...]:
+    return read_zero_knobs(
+        raw,
+        zero_stage=layout.zero_stage,
+        data_parallel=layout.data_parallel,
+        tensor=layout.tensor_parallel,
     )
 
 
 def _layout(raw: RawConfig, world_size: int) -> Layout:
-    tensor = _integer(raw, keys.TENSOR, 1)
-    data = data_parallel_degree(world_size, tensor=tensor)
-    stated = _integer(raw, keys.DATA, data)
-    if stated != data:
-        raise ConfigError(
-            f"parallelism.data is {stated}, but {world_size} ranks with tensor {tensor} leave "
-            f"{data} for data parallelism; remove it."
-        )
-    micro, accumulation = batch_split(raw, data_parallel=data)
-    stage = _integer(raw, keys.ZERO_STAGE, 0, least=0)
+    degrees = read_parallelism(raw, world_size)
+    micro, accumulation = batch_split(raw, data_parallel=degrees.data_parallel)
+    stage = integer_value(raw, keys.ZERO_STAGE, 0, least=0)
     if stage > 3:
         raise ConfigError(f"zero_optimization.stage is {stage}, but ZeRO has stages 0 to 3.")
-    return Layout(
-        data_parallel=data,
-        tensor_parallel=tensor,
-        sequence_parallel=_sequence_parallel(raw, tensor),
+    return replace(
+        degrees,
         zero_stage=stage,
         micro_batch=micro,
         accumulation=accumulation,
@@ -102,17 +105,6 @@ def _layout(raw: RawConfig, world_size: int) -> Layout:
     )
 
 
-def _sequence_parallel(raw: RawConfig, tensor: int) -> bool:
-    wanted = _flag(raw, keys.SEQUENCE_PARALLELISM)
-    if wanted and tensor == 1:
-        raise ConfigError(
-            "parallelism.sequence_parallel is true, but shares the norms out over tensor ranks; "
-            "set parallelism.tensor to at least 2, or remove it."
-        )
-    return wanted
-
-
-_MOST = 2**31
 _MOST_SAMPLES = 2**40
 
 
@@ -122,9 +114,9 @@ def batch_split(raw: RawConfig, *, data_parallel: int) -> tuple[int, int]:
     Raises:
         ConfigError: the three contradict each other, or ``train_batch_size`` cannot be split.
     """
-    micro = _integer(raw, keys.MICRO_BATCH, None)
-    accumulation = _integer(raw, keys.ACCUMULATION, None)
-    stated = _integer(raw, keys.TRAIN_BATCH_SIZE, None)
+    micro = integer_value(raw, keys.MICRO_BATCH, None)
+    accumulation = integer_value(raw, keys.ACCUMULATION, None)
+    stated = integer_value(raw, keys.TRAIN_BATCH_SIZE, None)
     if stated is not None:
         if micro is None and accumulation is None:
             accumulation = 1
@@ -151,8 +143,8 @@ def _refuse_inapplicable(raw: RawConfig) -> None:
         path = (*keys.PARALLELISM, key)
         if raw.get(path, 1) not in (1, False, None):
             raise ConfigError(
-                f"{dotted_name(path)} is {raw.get(path)!r}, but this runtime applies data and "
-                "tensor parallelism only; set it to 1 or remove it."
+                f"{dotted_name(path)} is {raw.get(path)!r}, which this runtime cannot apply; "
+                "remove it."
             )
     for key in sorted(keys.CHECKPOINTING_KEYS - {"mode", "profile"}):
         path = (keys.RECOMPUTE[0], key)
@@ -171,7 +163,7 @@ def _refuse_inapplicable(raw: RawConfig) -> None:
 
 
 def _precision(raw: RawConfig) -> Precision:
-    bf16, fp16 = _flag(raw, keys.BF16), _flag(raw, keys.FP16)
+    bf16, fp16 = flag_value(raw, keys.BF16), flag_value(raw, keys.FP16)
     if bf16 and fp16:
         raise ConfigError("bf16.enabled and fp16.enabled are both true; enable one of them.")
     return Precision.BF16 if bf16 else Precision.FP16 if fp16 else Precision.FP32
@@ -216,35 +208,6 @@ def _require_no_search(where: str, name: str, value: object) -> None:
         )
 
 
-def _integer(raw: RawConfig, path: KeyPath, default: Any, *, least: int = 1) -> Any:
-    value = raw.get(path)
-    if value is None:
-        return default
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(_wrong(path, value, f"a whole number of at least {least}"))
-    if value > _MOST:
-        raise ConfigError(_wrong(path, value, f"a whole number of at most {_MOST}"))
-    return value
-
-
-def _number(raw: RawConfig, path: KeyPath, default: float) -> float:
-    value = raw.get(path)
-    if value is None:
-        return default
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:
-        raise ConfigError(_wrong(path, value, "a number of at least 0"))
-    return float(value)
-
-
-def _flag(raw: RawConfig, path: KeyPath) -> bool:
-    value = raw.get(path, False)
-    if not isinstance(value, bool):
-        raise ConfigError(_wrong(path, value, "true or false"))
-    return value
-
-
 def _choice(
     raw: RawConfig, path: KeyPath, kinds: type[Recompute], default: Recompute
 ) -> Recompute:
@@ -253,9 +216,3 @@ def _choice(
     if not isinstance(value, str) or value not in known:
         raise ConfigError(f"{dotted_name(path)} is {value!r}; {nearest_known(str(value), known)}")
     return known[value]
-
-
-def _wrong(path: KeyPath, value: object, must: str) -> str:
-    if isinstance(value, list) or value == "auto":
-        return still_open(dotted_name(path), value)
-    return f"{dotted_name(path)} is {value!r}, but must be {must}."

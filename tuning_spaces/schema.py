@@ -130,7 +130,11 @@ def _recompute() -> Schema:
 
 
 def _parallelism() -> Schema:
-    names = sorted(keys.PARALLELISM_KEYS - {keys.SEQUENCE_PARALLELISM[1]})
+    others = (
+        *(keys.SEQUENCE_PARALLELISM, keys.PIPELINE_SCHEDULE),
+        *(keys.PIPELINE_SPLIT, keys.MICRO_BATCH_SPLIT),
+    )
+    names = sorted(keys.PARALLELISM_KEYS - {path[1] for path in others})
     degrees = {name: _described(f"ranks of {name} parallelism", _COUNT) for name in names}
     about = 'ranks that share out the products of one model copy; "all": every degree is searched'
     count = {"anyOf": [*_searched(_COUNT)["anyOf"], {"const": "all"}]}

@@ -12,19 +12,20 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from autoconf_launch.core import Layout
 
-REPLICATE, SHARD, TENSOR = "replicate", "shard", "tensor"
+PIPELINE, REPLICATE, SHARD = "pipeline", "replicate", "shard"
+CONTEXT, TENSOR = "context", "tensor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMeshes:
-    """Dimensions stand in the order replicate, shard, tensor; those not needed are missing."""
+    """Dimensions stand in the order of the names above; those not needed are missing."""
 
     world: DeviceMesh
 
     @property
     def is_data_only(self) -> bool:
         """Whether each rank, or each group that shards, holds all of the model."""
-        return self.tensor is None
+        return not {PIPELINE, CONTEXT, TENSOR} & set(_names(self.world))
 
     @property
     def data(self) -> DeviceMesh:
@@ -33,18 +34,39 @@ class DeviceMeshes:
         return self.world if self.is_data_only else self.world[names]
 
     @property
+    def pipeline(self) -> DeviceMesh | None:
+        """Ranks that have a part of the blocks each."""
+        return self._along(PIPELINE)
+
+    @property
+    def context(self) -> DeviceMesh | None:
+        """Ranks that share out the tokens of each sample."""
+        return self._along(CONTEXT)
+
+    @property
     def tensor(self) -> DeviceMesh | None:
         """Ranks that share out the products of one model copy."""
-        return self.world[TENSOR] if TENSOR in _names(self.world) else None
+        return self._along(TENSOR)
+
+    def _along(self, name: str) -> DeviceMesh | None:
+        return self.world[name] if name in _names(self.world) else None
 
 
 def make_meshes(device: torch.device, layout: Layout) -> DeviceMeshes:
     """A mesh of all ranks of the process group."""
-    data, tensor = layout.data_parallel, layout.tensor_parallel
-    sizes = {SHARD: data}
-    if tensor > 1:
-        copied = {REPLICATE: data, SHARD: 1}  # FSDP with whole weights: ZeRO 0
-        sizes = {**(sizes if layout.zero_stage else copied), TENSOR: tensor}
+    degrees = {
+        PIPELINE: layout.pipeline_parallel,
+        CONTEXT: layout.context_parallel,
+        TENSOR: layout.tensor_parallel,
+    }
+    data = {SHARD: layout.data_parallel}
+    if layout.zero_stage == 0 and max(degrees.values()) > 1:
+        data = {REPLICATE: layout.data_parallel, SHARD: 1}  # FSDP with whole weights
+    sizes = {
+        name: size
+        for name, size in {PIPELINE: 1, **data, **degrees}.items()
+        if size > 1 or name in data
+    }
     world = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     return DeviceMeshes(world=world)
 
