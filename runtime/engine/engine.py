@@ -33,6 +33,9 @@ class Stepper(Protocol):
     def step(self, batch: Batch) -> Tensor:
         """One optimizer step."""
 
+    def evaluate(self, batch: Batch) -> Tensor:
+        """The loss without an update."""
+
 
 class Engine:
     """A model that trains as its configuration says; made by ``initialize``."""
@@ -58,6 +61,16 @@ class Engine:
             ConfigError: the batch has another number of samples.
         """
         return self._stepper.step(batch)
+
+    def evaluate(self, batch: Batch) -> Tensor:
+        """The mean loss over a global batch, in evaluation mode, without an update.
+
+        To be called on all ranks, each with its ``share``, as ``step`` is.
+
+        Raises:
+            ConfigError: the batch has another number of samples.
+        """
+        return self._stepper.evaluate(batch)
 
     def save(self, folder: str | os.PathLike[str], *, consolidated: bool = False) -> None:
         """Write weights, optimizer, schedule and loss scale; to be called on all ranks.

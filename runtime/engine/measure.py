@@ -99,6 +99,11 @@ class Measured:
                 self._since = self._now()
         return loss
 
+    def evaluate(self, batch: Batch) -> Tensor:
+        """The trainer's, of which the script's modules hear as of any call of the model."""
+        with self._report.guard():
+            return self._trainer.evaluate(batch)
+
     def _step(self, batch: Batch, number: int) -> tuple[Tensor, bool]:
         """The step and whether it is the last one, which all ranks find alike."""
         task = self._report.task

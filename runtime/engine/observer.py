@@ -35,7 +35,7 @@ class Observer:
         self._watched = self._blocks[0] if self._blocks else model
         self._hook = self._watched.register_forward_pre_hook(self._before_forward)
         self._compute: torch.dtype = torch.float32
-        self._whole_after_forward = True
+        self._whole_after_forward: bool | None = None
 
     def _before_forward(self, module: nn.Module, arguments: tuple[object, ...]) -> None:
         self._hook.remove()
@@ -46,8 +46,9 @@ class Observer:
             self._compute = next(module.parameters()).dtype
 
     def after_forward(self) -> None:
-        """Look whether the block's weights stay whole until the backward pass."""
-        self._whole_after_forward = not _is_sharded(self._watched)
+        """Look once whether the block's weights stay whole until the backward pass."""
+        if self._whole_after_forward is None:
+            self._whole_after_forward = not _is_sharded(self._watched)
 
     def strategy(self, applied: Applied, optimizer: Optimizer, layout: Layout) -> AppliedStrategy:
         """What runs; to be asked between steps, after the first one.

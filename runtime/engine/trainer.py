@@ -1,8 +1,9 @@
-"""One optimizer step: micro-batches, accumulation, clipping, update. Not: its measurement."""
+"""One optimizer step: passes, clipping, update. Not: its micro-batches, nor its measurement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -10,9 +11,10 @@ from torch import Tensor, nn
 
 from autoconf_launch.core import AppliedStrategy
 
-from ..model import Batch, LossScale, TrainingParts, build_model, compute_in, split, to_device
-from ..parallel import make_meshes, parallelize, shard_optimizer
-from ..rank import BACKWARD, FORWARD, UPDATE, PhaseClock, Ranks, StepCutter
+from ..model import Batch, LossScale, TrainingParts, build_model
+from ..parallel import Passes, make_meshes, parallelize, shard_optimizer
+from ..rank import UPDATE, PhaseClock, Ranks, StepCutter
+from .accumulation import Accumulation
 from .checkpoints import Trained
 from .gradients import clipping_factor, global_norm, multiply
 from .observer import Observer
@@ -30,12 +32,14 @@ class Trainer:
     ) -> None:
         self._lap: Callable[[str], None] = clock.lap if clock else _no_lap
         self._config = recipe.config
-        self._loss = recipe.loss
         self._ranks = ranks
         meshes = make_meshes(ranks.device, recipe.config.layout)
         model = build_model(recipe.model, ranks.device)
-        self._observer = Observer(model)
         self._laid_out = parallelize(model, meshes, recipe.config)
+        self._observer = Observer(self.module)
+        self._passes: Passes = Accumulation(
+            self._laid_out, recipe, ranks.device, self._lap, self._observer.after_forward
+        )
         self._parameters = [p for p in self.module.parameters() if p.requires_grad]
         optimizer = recipe.make_optimizer(self._parameters)
         self._optimizer = shard_optimizer(optimizer, meshes, recipe.config)
@@ -97,40 +101,22 @@ class Trainer:
         both = self._mean_over_ranks(torch.stack((loss, torch.full_like(loss, float(asks())))))
         return both[0], bool(both[1] > 0)
 
+    def evaluate(self, batch: Batch) -> Tensor:
+        """Mean loss over a global batch; see :meth:`.engine.Engine.evaluate`."""
+        with _evaluation(self.module), torch.no_grad():
+            self._laid_out.check_batch(batch)
+            return self._mean_over_ranks(self._passes.evaluate(batch))
+
     def _step(self, batch: Batch, cutter: StepCutter | None = None) -> Tensor:
         self._laid_out.check_batch(batch)
-        losses = self._accumulate(batch, cutter)
+        loss = self._passes.train(batch, self._scale.value, cutter)
         self._laid_out.complete_gradients()
         self._update()
         if self._applied is None:
             self._applied = self._observer.strategy(
                 self._laid_out, self._optimizer, self._config.layout
             )
-        return torch.stack(losses).mean()
-
-    def _accumulate(self, batch: Batch, cutter: StepCutter | None) -> list[Tensor]:
-        micro, accumulation = self._config.layout.micro_batch, self._config.layout.accumulation
-        losses: list[Tensor] = []
-        for micro_batch in split(batch, micro_batch=micro, accumulation=accumulation):
-            last = cutter.last() if cutter else accumulation
-            with self._laid_out.around(len(losses) == last - 1):
-                losses.append(self._forward_backward(micro_batch))
-            if cutter:
-                cutter.end_micro_batch()
-            if len(losses) == last:
-                break
-        return losses
-
-    def _forward_backward(self, micro_batch: Batch) -> Tensor:
-        with compute_in(self._config.precision, self._ranks.device):
-            loss = self._loss(self.module, to_device(micro_batch, self._ranks.device))
-        if self._applied is None:
-            self._observer.after_forward()
-        self._lap(FORWARD)
-        weight = self._scale.value / self._config.layout.accumulation
-        torch.autograd.backward(loss * weight)
-        self._lap(BACKWARD)
-        return loss.detach().float()
+        return loss
 
     def _update(self) -> None:
         if self._prepare_gradients():
@@ -157,6 +143,18 @@ class Trainer:
         if self._ranks.world_size > 1:
             dist.all_reduce(values)
         return values / self._ranks.world_size
+
+
+@contextmanager
+def _evaluation(module: nn.Module) -> Iterator[None]:
+    """Put all its modules into evaluation mode; afterwards each is in the mode it was in."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 def _no_lap(phase: str) -> None:

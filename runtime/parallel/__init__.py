@@ -13,7 +13,7 @@ from torch import nn
 from autoconf_launch.core import ResolvedConfig, lazy_names
 
 from . import fully_shard, recompute, replicate, tensor
-from .base import Applied
+from .base import Applied, Passes
 from .mesh import DeviceMeshes
 
 if TYPE_CHECKING:
@@ -43,4 +43,4 @@ def parallelize(model: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) 
     return applied
 
 
-__all__ = ["Applied", "parallelize"]
+__all__ = ["Applied", "Passes", "parallelize"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..model import Batch
+from ..rank import StepCutter
 
 AroundMicroBatch: TypeAlias = Callable[[bool], AbstractContextManager[None]]
 """From "is it the last of the step?" to a context for forward and backward."""
@@ -43,3 +44,22 @@ class Applied:
     around: AroundMicroBatch = nothing
     check_batch: Callable[[Batch], None] = accept
     complete_gradients: Callable[[], None] = leave_gradients
+
+
+class Passes(Protocol):
+    """Makes a step's micro-batches: a loop over them, or the schedule of a pipeline.
+
+    Losses are such that their mean over all ranks is that of the global batch.
+    """
+
+    def train(self, batch: Batch, scale: float, cutter: StepCutter | None = None) -> Tensor:
+        """Forward and backward passes of a rank's share; their loss.
+
+        Args:
+            batch: of the whole step.
+            scale: what gradients are multiplied with.
+            cutter: may end the step before its last micro-batch.
+        """
+
+    def evaluate(self, batch: Batch) -> Tensor:
+        """The loss of a rank's share, by forward passes alone."""

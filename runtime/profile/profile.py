@@ -92,6 +92,10 @@ class Profiler:
             self._report.write()
         leave(0)
 
+    def evaluate(self, batch: Batch) -> Tensor:
+        """Nothing is trained; the script goes on to its first step."""
+        return torch.zeros((), device=self._ranks.device)
+
     def _build(self) -> nn.Module:
         source = self._recipe.model
         if self._ranks.rank == 0:

@@ -125,3 +125,25 @@ def test_frozen_weights_stay(tiny: Any) -> None:
 def test_a_function_that_builds_no_model_is_refused(tiny: Any) -> None:
     with pytest.raises(TypeError, match="gave int"):
         initialize(lambda: 3, tiny.config())  # type: ignore[arg-type, return-value]
+
+
+def test_an_evaluation_is_the_mean_loss_in_evaluation_mode_and_changes_nothing(tiny: Any) -> None:
+    class Dropping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.drop = tiny.Tiny(), nn.Dropout(0.5)
+            self.drop.eval()
+            self.modes: list[bool] = []
+
+        def forward(self, text: Tensor, target: Tensor) -> Tensor:
+            self.modes.append(self.training or self.drop.training)
+            loss: Tensor = self.inner(text, target)
+            return loss
+
+    model = Dropping()
+    engine = initialize(model, tiny.config())
+    (batch,) = tiny.global_batches(SAMPLES, 1)
+    assert float(engine.evaluate(batch)) == pytest.approx(float(tiny.Tiny()(*batch)), abs=1e-6)
+    assert float(engine.evaluate(batch)) == float(engine.step(batch))
+    assert model.modes == [False] * 4 + [True] * 2
+    assert (model.training, model.drop.training) == (True, False)
