@@ -37,13 +37,13 @@ from .lazy import lazy_names
 from .model_spec import (
     Architecture,
     BlockSpec,
+    DegreeLimits,
     Experts,
     GemmShape,
     Grade,
     LatentAttention,
     MicroBatchTiming,
     ModelSpec,
-    TensorSplit,
     TracedPeak,
 )
 from .precision import BUILTIN_PRECISIONS, Precision

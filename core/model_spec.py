@@ -101,12 +101,16 @@ class BlockSpec:
     ``parameters`` includes ``frozen_parameters``. ``activation_bytes`` is what the forward
     pass keeps for the backward pass in the precision of the run, without recomputation;
     ``input_bytes`` is what full recomputation keeps instead. ``flops`` is the forward pass.
+    ``expert_parameters`` of them can be shared out over expert ranks; ``experts_per_token`` is how
+    many experts a token goes to, 0 without any.
     """
 
     name: str
     count: int = 1
     parameters: int = 0
     frozen_parameters: int = 0
+    expert_parameters: int = 0
+    experts_per_token: int = 0
     flops: float = 0.0
     activation_bytes: int = 0
     input_bytes: int = 0
@@ -136,26 +140,28 @@ class TracedPeak:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorSplit:
-    """What tensor parallelism shares out of a live model.
+class DegreeLimits:
+    """What a degree of parallelism shares out of a live model.
 
     Attributes:
+        key: the degree's name under ``parallelism``.
         counts: what it is and how many of it, for each thing that the degree must divide.
         missing: why nothing can be shared out and what to do, as a sentence's end.
     """
 
+    key: str = "tensor"
     counts: tuple[tuple[str, int], ...] = ()
     missing: str | None = None
 
-    def obstacle(self, tensor: int) -> str | None:
+    def obstacle(self, degree: int) -> str | None:
         """Why a degree cannot be, with what to do; None where it can."""
-        given = f"parallelism.tensor is {tensor}, but"
-        if tensor == 1:
+        given = f"parallelism.{self.key} is {degree}, but"
+        if degree == 1:
             return None
         if self.missing is not None:
             return f"{given} {self.missing}"
         for what, count in self.counts:
-            if count % tensor:
+            if count % degree:
                 return f"{given} must divide the model's {count} {what}; use {self._degrees()}."
         return None
 
@@ -171,7 +177,8 @@ class ModelSpec:
 
     ``parameter_bytes_each`` is the size of a stored weight (4 for fp32). ``timings`` and
     ``traced_peaks`` are empty where nothing was run or traced. ``optimizer_step_s`` is one
-    update of all trainable weights on one rank. ``tensor_split`` is None where nobody looked.
+    update of all trainable weights on one rank. ``tensor_split`` and ``expert_split`` are None
+    where nobody looked.
     """
 
     grade: Grade
@@ -184,7 +191,8 @@ class ModelSpec:
     layers: int | None = None
     sequence_length: int | None = None
     vocabulary_size: int | None = None
-    tensor_split: TensorSplit | None = None
+    tensor_split: DegreeLimits | None = None
+    expert_split: DegreeLimits | None = None
     notes: tuple[str, ...] = field(default=())
 
     @property

@@ -29,7 +29,7 @@ from ..space import (
     PredictionTable,
     Rule,
     blocks_fill_units,
-    tensor_split_rule,
+    degree_rule,
     tokens_for_sequence,
 )
 from .hardware import Machine, Network
@@ -230,8 +230,8 @@ def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
     if spec is None or spec.grade not in (Grade.TRACED, Grade.MEASURED):
         return ()
     rules = [blocks_fill_units(sum(block.count for block in spec.blocks))]
-    if spec.tensor_split is not None:
-        rules.append(tensor_split_rule(spec.tensor_split))
+    limits = (spec.tensor_split, spec.expert_split)
+    rules += [degree_rule(limit) for limit in limits if limit is not None]
     if spec.sequence_length is not None:
         rules.append(tokens_for_sequence(spec.sequence_length))
     return tuple(rules)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         add_counts,
         apply_rules,
         blocks_fill_units,
-        tensor_split_rule,
+        degree_rule,
         tokens_for_sequence,
     )
     from .dominance import UNCALIBRATED_MEMORY_BAND, is_out_of_memory, is_sure, surely_needs_more

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import ZERO_KNOBS, TensorSplit
+from autoconf_launch.core import ZERO_KNOBS, DegreeLimits
 
 from .table import ABSENT, Bools, CandidateTable, Ints
 
@@ -130,15 +130,22 @@ def shards_divide_ranks() -> Rule:
     )
 
 
-def tensor_split_rule(split: TensorSplit) -> Rule:
+_LIMITED = {
+    "tensor": ("tensor_plan", "the tensor degree must divide what the model's tensor plan splits"),
+    "expert": ("experts", "the expert degree must divide the model's experts"),
+}
+"""Name and reason of the rule for each degree that a model limits."""
+
+
+def degree_rule(limits: DegreeLimits) -> Rule:
     """The degree divides what the model shares out."""
-    return Rule(
-        name="tensor_plan",
-        keep=lambda t: np.array(
-            [split.obstacle(tensor) is None for tensor in t["tensor_parallel"].tolist()], np.bool_
-        ),
-        why="the tensor degree must divide what the model's tensor plan splits",
-    )
+    name, why = _LIMITED[limits.key]
+
+    def keep(table: CandidateTable) -> Bools:
+        degrees = table[f"{limits.key}_parallel"].tolist()
+        return np.array([limits.obstacle(degree) is None for degree in degrees], np.bool_)
+
+    return Rule(name=name, keep=keep, why=why)
 
 
 def tokens_for_sequence(tokens: int) -> Rule:

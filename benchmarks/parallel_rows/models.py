@@ -18,6 +18,12 @@ FAMILIES = {
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
     "mistral": ("MistralConfig", "MistralForCausalLM"),
     "gemma": ("GemmaConfig", "GemmaForCausalLM"),
+    "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
+    "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM"),
+}
+EXPERTS = {
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH},
 }
 
 
@@ -85,6 +91,7 @@ def build(name: str) -> nn.Module:
     config, model = (getattr(transformers, one) for one in FAMILIES[name])
     sizes = {"hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "head_dim": HEAD}
     sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": WORDS}
+    sizes |= EXPERTS.get(name, {})
     shape = config(
         **sizes,
         num_key_value_heads=2 if name == "qwen2" else 4,

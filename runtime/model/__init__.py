@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         vocabulary_size,
     )
     from .copies import SharedByCopies, stay_out_of_scripts
+    from .experts import find_experts
     from .flops import device_of, flop_counter, tensor_bytes, weights_of
     from .loss import LossFunction, model_loss
     from .model_source import ModelSource, TrainingParts, build_model, held_bytes

@@ -71,6 +71,8 @@ class Piece:
     name: str
     parameters: int = 0
     frozen_parameters: int = 0
+    expert_parameters: int = 0
+    experts_per_token: int = 0
     flops: float = 0.0
     kept_bytes: int = 0
     input_bytes: int = 0

@@ -17,6 +17,7 @@ from .base import Applied, Passes
 from .mesh import DeviceMeshes
 
 if TYPE_CHECKING:
+    from .expert import expert_split
     from .extras import found_extras
     from .fully_shard import LateReduction
     from .mesh import REPLICATE, SHARD, make_meshes, mesh_degree

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from autoconf_launch.core import ConfigError, TensorSplit, nearest_known
+from autoconf_launch.core import ConfigError, DegreeLimits, nearest_known
 
 COLUMNS, ROWS = "colwise", "rowwise"
 """A rank has some of the outputs, or some of the inputs of a matrix."""
@@ -31,7 +31,7 @@ class TensorPlan:
     """Full names of modules with their words."""
 
     words: tuple[tuple[str, str], ...]
-    limits: TensorSplit
+    limits: DegreeLimits
 
 
 def read_tensor_plan(model: nn.Module) -> TensorPlan:
@@ -55,15 +55,15 @@ def read_tensor_plan(model: nn.Module) -> TensorPlan:
         f"{type(model).__name__} has no tensor plan (config.base_model_tp_plan of transformers, "
         "or an attribute tensor_plan of its own); set it to 1."
     )
-    return TensorPlan(words=(), limits=TensorSplit(missing=missing))
+    return TensorPlan(words=(), limits=DegreeLimits(missing=missing))
 
 
-def tensor_split(model: nn.Module) -> TensorSplit:
+def tensor_split(model: nn.Module) -> DegreeLimits:
     """What a degree must divide in a live model, or why there is nothing to split."""
     try:
         return read_tensor_plan(model).limits
     except ConfigError as error:
-        return TensorSplit(missing=str(error))
+        return DegreeLimits(missing=str(error))
 
 
 def _plan(model: nn.Module, words: dict[str, str], owner: nn.Module) -> TensorPlan:
@@ -73,8 +73,10 @@ def _plan(model: nn.Module, words: dict[str, str], owner: nn.Module) -> TensorPl
     for name, word in words.items():
         if word != SUMMED:
             what, count = _split_size(model.get_submodule(name), word)
-            counts[f"{what} of {_pattern(name)}"] = count
-    return TensorPlan(words=tuple(words.items()), limits=TensorSplit(counts=tuple(counts.items())))
+            counts[f"{what} of {name_pattern(name)}"] = count
+    return TensorPlan(
+        words=tuple(words.items()), limits=DegreeLimits(counts=tuple(counts.items()))
+    )
 
 
 def _split_size(module: nn.Module, word: str) -> tuple[str, int]:
@@ -87,7 +89,7 @@ def _split_size(module: nn.Module, word: str) -> tuple[str, int]:
 def _own_words(prefix: str, owner: nn.Module) -> Iterator[tuple[str, str]]:
     plan: Any = owner.tensor_plan
     where = f"{type(owner).__name__}.tensor_plan"
-    known = {_pattern(name) for name, _ in owner.named_modules() if name}
+    known = {name_pattern(name) for name, _ in owner.named_modules() if name}
     for pattern, word in dict(plan).items():
         if word not in WORDS:
             raise ConfigError(
@@ -127,7 +129,8 @@ def _parent(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _pattern(name: str) -> str:
+def name_pattern(name: str) -> str:
+    """A module's name with ``*`` for each number in it."""
     return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from autoconf_launch.core import BlockSpec, Grade, ModelSpec
 
 from ..model import Piece, bytes_per_parameter, repeated_blocks, vocabulary_size
-from ..parallel import tensor_split
+from ..parallel import expert_split, tensor_split
 from .tape import record
 
 Forward: TypeAlias = Callable[[int], Tensor]
@@ -47,6 +47,7 @@ def describe(model: nn.Module, forward: Forward, grade: Grade) -> Description:
         layers=len({*repeated_blocks(model)}) or None,
         vocabulary_size=vocabulary_size(model),
         tensor_split=tensor_split(model),
+        expert_split=expert_split(model),
     )
     return Description(spec=spec, kept_bytes=(_kept_bytes(one), _kept_bytes(two)))
 
@@ -68,6 +69,8 @@ def _merge(group: list[tuple[Piece, Piece]]) -> BlockSpec:
         count=count,
         parameters=first.parameters,
         frozen_parameters=first.frozen_parameters,
+        expert_parameters=first.expert_parameters,
+        experts_per_token=first.experts_per_token,
         flops=sum(one.flops for one, _ in group) / count,
         activation_bytes=max(0, sum(b.kept_bytes - a.kept_bytes for a, b in group)) // count,
         input_bytes=max(0, sum(b.input_bytes - a.input_bytes for a, b in group)) // count,

@@ -14,7 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..model import EMBEDDING, HEAD, MODEL, REST, Piece, find_block_lists, flop_counter, tensors
+from ..model import (
+    EMBEDDING,
+    HEAD,
+    MODEL,
+    REST,
+    Piece,
+    find_block_lists,
+    find_experts,
+    flop_counter,
+    tensors,
+)
 
 
 def record(model: nn.Module, forward: Callable[[], Tensor]) -> tuple[Piece, ...]:
@@ -32,6 +42,7 @@ class _Tape:
             for index, piece in enumerate(found.pieces)
         }
         self._outside = EMBEDDING if lists else MODEL
+        self._experts = set(find_experts(model).values())
         self._seen: dict[str, Piece] = {}
         self._ran_in: dict[nn.Module, str] = {}
         self._known: set[int] = set()
@@ -60,6 +71,9 @@ class _Tape:
                     after = module.register_forward_hook(self._leave)
                     stack.callback(before.remove)
                     stack.callback(after.remove)
+                if module in self._experts:
+                    routed = module.register_forward_pre_hook(self._note_route, with_kwargs=True)
+                    stack.callback(routed.remove)
                 handle = module.register_forward_pre_hook(self._note_place)
                 stack.callback(handle.remove)
             yield
@@ -82,6 +96,10 @@ class _Tape:
     def _note_place(self, module: nn.Module, arguments: Any) -> None:
         self._ran_in.setdefault(module, self._place)
 
+    def _note_route(self, module: nn.Module, arguments: Any, named: dict[str, Any]) -> None:
+        chosen = next(t for t in tensors((arguments, named)) if not t.is_floating_point())
+        self._at(self._place).experts_per_token = chosen.shape[-1]
+
     def _settle_flops(self) -> None:
         total = self._counter.get_total_flops()
         self._at(self._place).flops += total - self._flops_before
@@ -102,6 +120,7 @@ class _Tape:
                 seen = self._at(self._ran_in.get(module, REST))
                 seen.parameters += parameter.numel()
                 seen.frozen_parameters += 0 if parameter.requires_grad else parameter.numel()
+                seen.expert_parameters += parameter.numel() if module in self._experts else 0
                 counted.add(parameter)
 
 
