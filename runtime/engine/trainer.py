@@ -40,7 +40,8 @@ class Trainer:
         self._passes: Passes = Accumulation(
             self._laid_out, recipe, ranks.device, self._lap, self._observer.after_forward
         )
-        self._parameters = [p for p in self.module.parameters() if p.requires_grad]
+        weights = self._weights = self._laid_out.weights()
+        self._parameters = [weight for weight in weights.values() if weight.requires_grad]
         optimizer = recipe.make_optimizer(self._parameters)
         self._optimizer = shard_optimizer(optimizer, meshes, recipe.config)
         self._schedule = build_schedule(recipe.config.scheduler, self._optimizer)
@@ -65,7 +66,10 @@ class Trainer:
     @property
     def counted_samples(self) -> int:
         """Those of them that no other rank reports: ranks of one model copy see the same."""
-        is_first = self._ranks.rank % self._config.layout.tensor_parallel == 0
+        layout = self._config.layout
+        of_one_stage = layout.world_size // layout.pipeline_parallel
+        inner = layout.tensor_parallel * layout.context_parallel
+        is_first = self._ranks.rank < of_one_stage and self._ranks.rank % inner == 0
         return self.samples_per_step if is_first else 0
 
     @property
@@ -110,7 +114,7 @@ class Trainer:
     def _step(self, batch: Batch, cutter: StepCutter | None = None) -> Tensor:
         self._laid_out.check_batch(batch)
         loss = self._passes.train(batch, self._scale.value, cutter)
-        self._laid_out.complete_gradients()
+        self._laid_out.complete_gradients(self._weights)
         self._update()
         if self._applied is None:
             self._applied = self._observer.strategy(

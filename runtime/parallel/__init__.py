@@ -15,6 +15,7 @@ from autoconf_launch.core import ResolvedConfig, lazy_names
 from . import fully_shard, recompute, replicate, tensor
 from .base import Applied, Passes
 from .mesh import DeviceMeshes
+from .model_copy import SameBatch
 
 if TYPE_CHECKING:
     from .expert import expert_split
@@ -38,7 +39,7 @@ def parallelize(model: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) 
     Raises:
         ConfigError: the model lacks what the configuration asks for.
     """
-    applied = Applied(module=model)
+    applied = Applied(module=model, check_batch=SameBatch(meshes))
     for apply in _IN_ORDER:
         applied = apply(applied, meshes, config)
     return applied

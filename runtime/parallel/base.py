@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from ..model import Batch
 from ..rank import StepCutter
@@ -21,11 +22,15 @@ def nothing(last: bool) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+Weights: TypeAlias = Mapping[str, nn.Parameter]
+"""This rank's, by the names that they have in the model as it was built."""
+
+
 def accept(batch: Batch) -> None:
     """Look at no batch."""
 
 
-def leave_gradients() -> None:
+def leave_gradients(weights: Weights) -> None:
     """Take gradients as the backward pass leaves them."""
 
 
@@ -43,7 +48,23 @@ class Applied:
     module: nn.Module
     around: AroundMicroBatch = nothing
     check_batch: Callable[[Batch], None] = accept
-    complete_gradients: Callable[[], None] = leave_gradients
+    complete_gradients: Callable[[Weights], None] = leave_gradients
+
+    def weights(self) -> dict[str, nn.Parameter]:
+        """Those of this rank, trained or not."""
+        model = self.module
+        if isinstance(model, DistributedDataParallel):
+            model = model.module
+        return dict(model.named_parameters())
+
+    def completed_by(self, complete: Callable[[Weights], None]) -> Applied:
+        """The same, with one more thing done to gradients after those that are."""
+
+        def both(weights: Weights) -> None:
+            self.complete_gradients(weights)
+            complete(weights)
+
+        return replace(self, complete_gradients=both)
 
 
 class Passes(Protocol):

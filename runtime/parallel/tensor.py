@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,9 +23,10 @@ from torch.distributed.tensor.parallel import (
 
 from autoconf_launch.core import ConfigError, ResolvedConfig
 
-from ..model import Batch, BlockList, find_block_lists, tensors
-from .base import Applied
+from ..model import BlockList, find_block_lists
+from .base import Applied, Weights
 from .mesh import DeviceMeshes, copy_weights, mesh_degree
+from .model_copy import extremes
 from .tensor_plan import GATHERED_COLUMNS, ROWS, SUMMED, TensorPlan, read_tensor_plan
 
 _SEQUENCE = 1
@@ -60,10 +60,8 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
         styles = {name: _style(model, name, word) for name, word in parts.items()}
     parallelize_module(model, mesh, styles, src_data_rank=None)
     _tie_again(model, tied)
-    copy = _ModelCopy(model, mesh, tuple(_whole_weights(model, summed)))
-    return replace(
-        applied, check_batch=copy.check_batch, complete_gradients=copy.complete_gradients
-    )
+    _share_random_state(mesh)
+    return applied.completed_by(_WholeGradients(mesh, tuple(_whole_weights(model, summed))))
 
 
 def is_sequence_parallel(module: nn.Module) -> bool:
@@ -206,31 +204,17 @@ def _whole_weights(model: nn.Module, modules: Iterable[str]) -> Iterable[str]:
                 yield _joined(module, name)
 
 
-class _ModelCopy:
-    """Ranks that train one copy of the model together: of equal batches, to equal gradients."""
+class _WholeGradients:
+    """Makes those of whole weights equal on the ranks that train one copy of the model."""
 
-    def __init__(self, model: nn.Module, mesh: DeviceMesh, summed: tuple[str, ...]) -> None:
-        self._model = model
+    def __init__(self, mesh: DeviceMesh, summed: tuple[str, ...]) -> None:
         self._mesh = mesh
         self._summed = summed
-        self._batch_checked = self._gradients_checked = False
-        _share_random_state(mesh)
+        self._checked = False
 
-    def check_batch(self, batch: Batch) -> None:
-        """Compare the first step's batch over the ranks."""
-        if self._batch_checked:
-            return
-        self._batch_checked = True
-        least, most = self._extremes(torch.stack([_digest(t) for t in tensors(batch)]))
-        if not torch.equal(least, most):
-            raise ConfigError(
-                "Ranks of one model copy were given different batches; load the samples of "
-                "engine.share from each global batch, not those of engine.rank."
-            )
-
-    def complete_gradients(self) -> None:
+    def __call__(self, weights: Weights) -> None:
         """Add up what each rank has a part of; look once whether all others are equal."""
-        summed = [self._model.get_parameter(name).grad for name in self._summed]
+        summed = [weights[name].grad for name in self._summed if name in weights]
         parts = [_local(gradient) for gradient in summed if gradient is not None]
         if parts:
             flat = torch.cat([part.flatten() for part in parts])
@@ -238,20 +222,20 @@ class _ModelCopy:
             wholes = torch.split(flat, [part.numel() for part in parts])
             for part, whole in zip(parts, wholes, strict=True):
                 part.copy_(whole.view_as(part))
-        if not self._gradients_checked:
-            self._gradients_checked = True
-            self._check_gradients()
+        if not self._checked:
+            self._checked = True
+            self._check(weights)
 
-    def _check_gradients(self) -> None:
+    def _check(self, weights: Weights) -> None:
         gradients = {
             name: weight.grad
-            for name, weight in self._model.named_parameters()
+            for name, weight in weights.items()
             if weight.grad is not None and not _is_split(weight)
         }
         if not gradients:
             return
         norms = torch.stack([_local(gradient).norm() for gradient in gradients.values()])
-        least, most = self._extremes(norms)
+        least, most = extremes(norms, (self._mesh,))
         wrong = (most - least > _TOLERANCE * most).nonzero().flatten().tolist()
         if wrong:
             raise ConfigError(
@@ -259,12 +243,6 @@ class _ModelCopy:
                 "model's tensor plan leaves it whole between columns and rows. Give it the word "
                 f"{SUMMED!r} in tensor_plan, or set parallelism.tensor to 1."
             )
-
-    def _extremes(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        both = torch.cat((values, -values)).to(self._mesh.device_type)
-        dist.all_reduce(both, op=dist.ReduceOp.MAX, group=self._mesh.get_group())
-        most, least = both.chunk(2)
-        return -least, most
 
 
 def _share_random_state(mesh: DeviceMesh) -> None:
@@ -274,11 +252,6 @@ def _share_random_state(mesh: DeviceMesh) -> None:
     shared = state.to(mesh.device_type)
     dist.broadcast(shared, group=mesh.get_group(), group_src=0)
     (torch.cuda.set_rng_state if accelerator else torch.set_rng_state)(shared.cpu())
-
-
-def _digest(tensor: Tensor) -> Tensor:
-    flat = tensor.detach().flatten().double()
-    return (flat * torch.arange(1, flat.numel() + 1, device=flat.device)).sum()
 
 
 def _is_split(weight: Tensor) -> bool:
