@@ -102,13 +102,15 @@ class Failure:
     """What went wrong, in one sentence, and the child's own last lines.
 
     What represents a byte that is not text (a lone surrogate) is escaped: no file takes it.
-    ``ran_micro_batch`` is the largest that ran, where it was smaller than asked.
+    ``ran_micro_batch`` is the largest that ran, where it was smaller than asked. ``lost_peer``: a
+    rank only saw that another one had gone.
     """
 
     kind: FailureKind
     detail: str
     log_tail: tuple[str, ...] = ()
     ran_micro_batch: int | None = None
+    lost_peer: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "detail", _encodable(self.detail))

@@ -9,9 +9,10 @@ import math
 import os
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -80,7 +81,7 @@ TAIL_LINES = 15
 _TAIL_BYTES = 16384
 _LONGEST_LINE = 500
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.")
-_OF_A_RANK = re.compile(r"^\[rank\d+\]: ?")
+_OF_A_RANK = re.compile(r"^\[rank(\d+)\]: ?")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 _USAGE_ERROR = re.compile(r"\S+: error: ")
 _INDENT = "  "
@@ -107,14 +108,20 @@ def read_log_tail(folder: str | Path, start: LogStart | None = None) -> tuple[st
     )
 
 
-def printed_error(folder: str | Path, start: LogStart | None = None, *, ranks: int = 1) -> str:
+def printed_error(
+    folder: str | Path, start: LogStart | None = None, *, ranks: int = 1, rank: int = 0
+) -> str:
     """The last line of a traceback, or of a refusal of arguments; empty where there is none.
 
     Of one rank the last one, as earlier ones may have been caught; where several share a log,
-    the first one, as others follow from it.
+    the first one, as others follow from it, that torch does not mark as another rank's.
     """
     log = _lines(Path(folder, STDERR_LOG), (start or LogStart()).stderr_bytes)
-    lines = [_OF_A_RANK.sub("", line) for line in log]
+    lines = [
+        _OF_A_RANK.sub("", line)
+        for line in log
+        if (mark := _OF_A_RANK.match(line)) is None or int(mark[1]) == rank
+    ]
     errors = [
         line
         for before, line in zip(("", *lines), lines, strict=False)
@@ -306,7 +313,7 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
     """What came of a launch that has ended.
 
     Out of memory on any rank wins, then ``nan``, ``bad_config`` and ``not_applied``; otherwise
-    the earliest cause, so that a peer's broken connection does not hide what broke it. In
+    the earliest cause but those that a peer's end made, which count where there is no other. In
     profile mode a measurement may have no steps.
 
     Raises:
@@ -327,7 +334,8 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
         if measured is not None:
             return measured
     folder = plan.folder or plan.task.folder
-    causes = [*causes, *_deaths(results, end, printed_error(folder, log_start, ranks=ranks))]
+    said = partial(printed_error, folder, log_start, ranks=ranks)
+    causes = [*causes, *_deaths(results, end, said)]
     if end.cancelled is not None:
         causes = [cause for cause in causes if cause.unix_s <= end.cancelled.unix_s]
         causes.append(_Cause(failure=end.cancelled.reason, unix_s=end.cancelled.unix_s))
@@ -393,10 +401,10 @@ def _nan(result: RankResult) -> Failure | None:
     return None
 
 
-def _deaths(results: RankResults, end: RanksEnd, said: str) -> list[_Cause]:
+def _deaths(results: RankResults, end: RanksEnd, said: Callable[..., str]) -> list[_Cause]:
     """Deaths of ranks that did not report why, and that nobody asked for.
 
-    ``said``: the error in their log.
+    ``said(rank=n)``: the error in their log.
     """
     causes = []
     asked_for = end.told_to_end
@@ -408,7 +416,7 @@ def _deaths(results: RankResults, end: RanksEnd, said: str) -> list[_Cause]:
         ):
             continue
         sudden = exit_.code < 0 and -exit_.code not in _CAUSED_BY_OTHERS
-        detail = f"rank {rank} {how_it_died(exit_.code, said)}"
+        detail = f"rank {rank} {how_it_died(exit_.code, said(rank=rank))}"
         causes.append(
             _Cause(
                 failure=Failure(kind=FailureKind.CRASHED, detail=detail),
@@ -451,9 +459,10 @@ def _no_steps(plan: LaunchPlan, task: RankTask, results: RankResults) -> Failure
 
 
 def _first(causes: Sequence[_Cause]) -> _Cause | None:
-    def order(cause: _Cause) -> tuple[int, float]:
+    def order(cause: _Cause) -> tuple[int, bool, float]:
         kind = cause.failure.kind
-        return (_DECISIVE.index(kind) if kind in _DECISIVE else len(_DECISIVE), cause.unix_s)
+        place = _DECISIVE.index(kind) if kind in _DECISIVE else len(_DECISIVE)
+        return place, cause.failure.lost_peer, cause.unix_s
 
     return min(causes, key=order, default=None)
 

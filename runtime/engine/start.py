@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import TracebackType
+from typing import NoReturn
 
 from autoconf_launch.core import JOB_VARIABLE, ConfigError, Mode
 
@@ -75,15 +77,28 @@ def initialize(
 def _say_in_one_line() -> Iterator[None]:
     """End a rank of our launcher by what is wrong with its configuration, without a traceback.
 
-    The launcher ends the others with the first one, so that the sentence comes once.
+    After it that holds of what the script does not catch: a step's batch, a checkpoint's folder.
     """
     try:
         yield
     except ConfigError as error:
-        time.sleep(_AFTER_RANK_0_S * (rank_number() > 0))
-        sys.stderr.write(f"autoconf-launch: {error}\n")
-        sys.stderr.flush()
-        leave(_USAGE_ERROR)
+        _end_by(error)
+    previous = sys.excepthook  # torch's, which comes with the process group
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, ConfigError):
+            _end_by(error)
+        previous(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def _end_by(error: ConfigError) -> NoReturn:
+    """The launcher ends the others with the first one, so that the sentence comes once."""
+    time.sleep(_AFTER_RANK_0_S * (rank_number() > 0))
+    sys.stderr.write(f"autoconf-launch: {error}\n")
+    sys.stderr.flush()
+    leave(_USAGE_ERROR)
 
 
 _USAGE_ERROR = 2

@@ -25,6 +25,8 @@ _ALLOCATORS = re.compile(
 )
 """How allocators speak that torch wraps as a plain RuntimeError; torch raises no other sign."""
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB)")
+_PEER_GONE = re.compile("Connection (closed|reset) by peer|Broken pipe|ncclRemoteError")
+"""How gloo and NCCL say, in a plain RuntimeError or DistBackendError, that a rank has gone."""
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -85,7 +87,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _failure(kind: FailureKind, error: BaseException) -> Failure:
     text = " ".join(str(error).split())[:_LONGEST_DETAIL]
-    return Failure(kind=kind, detail=f"{type(error).__name__}: {text}".rstrip(": "))
+    return Failure(
+        kind=kind,
+        detail=f"{type(error).__name__}: {text}".rstrip(": "),
+        lost_peer=any(_PEER_GONE.search(str(cause)) for cause in _causes(error)),
+    )
 
 
 _STDERR_LOG = "stderr.log"

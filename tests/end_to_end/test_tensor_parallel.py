@@ -74,3 +74,36 @@ def test_a_model_that_cannot_be_split_is_refused_in_one_line(
     assert code == 2, output
     assert says in output
     assert not list(place.results.glob("z*"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("other_batch", "Ranks of one model copy were given different batches; load"),
+        ("no_checkpoint", "no/such/folder holds no checkpoint of engine.save."),
+    ],
+)
+def test_what_a_script_does_wrongly_in_its_ranks_is_one_line(
+    place: Place, fault: str, says: str
+) -> None:
+    code, output = place.run(*configure(place, 2), fault=fault)
+    assert (code, output.count("\n")) == (2, 1), output
+    assert says in output
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [("exits", "rank 1 ended with exit code 3"), ("raises", "rank 1: ValueError: a mistake in")],
+)
+def test_a_rank_that_dies_in_a_collective_ends_the_trial_with_its_own_error(
+    place: Place, fault: str, says: str
+) -> None:
+    flags = ("--autotuning=tune", "--soak-steps=0")
+    code, output = place.run(*flags, *configure(place, 2), fault=fault)
+    assert code == 3, output
+    (sentence,) = (line for line in output.splitlines() if "Your own configuration" in line)
+    assert says in sentence, output
+    assert "by peer" not in sentence
+    (log,) = place.results.glob("z*/stderr.log")
+    died_s = float(log.read_text().partition("died ")[2].split()[0])
+    assert (place.results / "journal.jsonl").stat().st_mtime - died_s < 5

@@ -48,6 +48,19 @@ def test_an_exception_is_of_a_kind(error: Exception, kind: FailureKind) -> None:
     assert classify(error).kind is kind
 
 
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (RuntimeError("[gloo/tcp/pair.cc:537] Read error: Connection reset by peer."), True),
+        (wrapped(RuntimeError("Connection closed by peer [127.0.0.1]:1")), True),
+        (ConnectionRefusedError("Connection refused"), False),
+    ],
+    ids=str,
+)
+def test_an_end_that_another_ranks_end_made_is_known_as_such(error: Exception, lost: bool) -> None:
+    assert classify(error).lost_peer is lost
+
+
 def test_the_real_cpu_allocator_is_understood() -> None:
     assert classify(real_allocator_error()).kind is FailureKind.OUT_OF_MEMORY
 

@@ -72,6 +72,15 @@ def test_of_ranks_that_share_a_log_the_first_error_counts(tmp_path: Path) -> Non
     assert printed_error(tmp_path, ranks=2) == "KeyError: 'a'"
 
 
+def test_an_error_that_torch_marks_as_another_rank_s_is_not_said_of_this_one(
+    tmp_path: Path,
+) -> None:
+    marked = "".join(f"[rank0]: {line}\n" for line in f"{TRACE}OSError: peer".splitlines())
+    (tmp_path / "stderr.log").write_text(marked)
+    assert printed_error(tmp_path, ranks=2, rank=1) == ""
+    assert printed_error(tmp_path, ranks=2, rank=0) == "OSError: peer"
+
+
 def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "stderr.log").write_bytes(b"caf\xe9\n")
     assert read_log_tail(tmp_path) == ("caf\ufffd",)

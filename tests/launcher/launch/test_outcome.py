@@ -244,6 +244,18 @@ def test_an_abort_that_a_peers_crash_caused_is_not_the_cause(tmp_path: Path) -> 
     assert failure_of(read_outcome(plan_of(tmp_path), end)).detail == "rank 0: crashed it is"
 
 
+def test_a_lost_peer_is_no_cause_where_the_peer_has_one(tmp_path: Path) -> None:
+    lost = Failure(kind=FailureKind.CRASHED, detail="Connection closed", lost_peer=True)
+    report(tmp_path, replace(result_of(0), failure=lost), result_of(1, FailureKind.CRASHED))
+    failure = failure_of(read_outcome(plan_of(tmp_path), ended(1, 1)))
+    assert failure.detail == "rank 1: crashed it is"
+    (tmp_path / result_file(1)).unlink()
+    end = ended(1, 3, after_s=(10.0, 20.0))
+    assert "exit code 3" in failure_of(read_outcome(plan_of(tmp_path), end)).detail
+    end = replace(end, terminated_unix_s=START_S)
+    assert "Connection closed" in failure_of(read_outcome(plan_of(tmp_path), end)).detail
+
+
 def test_a_rank_that_left_without_an_error_is_named_beside_its_peers_crash(
     tmp_path: Path,
 ) -> None:
