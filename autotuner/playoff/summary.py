@@ -14,7 +14,14 @@ from autoconf_launch.core import (
 
 from ..measurement import PRIOR, Drift, Noise, drift, estimate_noise
 from ..search import OptimalityBound, Skipped, StopReason, Study, count_skipped
-from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, RejectedCounts
+from ..space import (
+    OBJECTIVES,
+    SPACES,
+    AutotuningSettings,
+    Objective,
+    Record,
+    RejectedCounts,
+)
 from .decision import Decision, baseline_of, best_of, decide
 
 
@@ -181,7 +188,7 @@ def summarise_launches(
     records = drifted.records
     decision = decide(records, launches.playoff, launches.soaks, settings, noise)
     winner, baseline = decision.winner, baseline_of(records)
-    spaces = sorted({record.trial.space for record in records})
+    spaces = sorted({record.trial.space for record in records}, key=_space_order)
     shown = [decision.compared.get(record.trial.name, record) for record in records]
     by_space = [(s, [r for r in shown if r.trial.space == s]) for s in spaces]
     best = replace(
@@ -202,6 +209,10 @@ def summarise_launches(
         duration_s=duration_s,
         alone=len({record.trial.name for record in records if record.measurement}) == 1,
     )
+
+
+def _space_order(name: str) -> tuple[int, str]:
+    return (SPACES.index(name), "") if name in SPACES else (len(SPACES), name)
 
 
 def _row(name: str, records: Sequence[Record], objective: Objective) -> SummaryRow:

@@ -128,18 +128,27 @@ class Exploration:
         """Whether micro-batches below the user's are tried: only if that one does not fit."""
 
     def group_now(self, pending: tuple[Trial, ...]) -> int | StopReason:
-        """The first group that is not done, or why none is left to explore."""
+        """The first group that is not done, or why none is left to explore.
+
+        A ZeRO stage that is no better than the one before ends the ZeRO stages alone.
+        """
         before: StageProgress | None = None
-        last = max(self._observations.stages)
-        for group, progress in self._observations.stages.items():
+        ended: StopReason | None = None
+        stages = self._observations.stages
+        last = max((group for group in stages if self._groups.is_zero_stage(group)), default=0)
+        for group, progress in stages.items():
+            if ended and self._groups.is_zero_stage(group):
+                continue
             if self._count_running(group, pending) or self._count_wanted(group, pending):
                 return group
-            if progress.best is None:
+            if progress.best is None or not self._groups.is_zero_stage(group):
                 continue
             better = before is None or is_better(progress.best, before.best, self._objective)
             if before and not better and group != last:
-                return stop.stage_no_better(progress, before, self._objective)
+                ended = stop.stage_no_better(progress, before, self._objective)
             before = progress
+        if ended:
+            return ended
         observations, small = self._observations, self.small_too
         cut = self._phases.are_cut(small_too=small)
         most_trials = self._settings.tuner_num_trials if cut else 0
@@ -198,5 +207,5 @@ def new_trial(number: int, candidate: Candidate) -> Trial:
         number=number,
         name=candidate_name(candidate),
         candidate=candidate,
-        space=space_name(candidate.layout.zero_stage),
+        space=space_name(candidate.layout),
     )

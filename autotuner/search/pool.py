@@ -12,6 +12,8 @@ from autoconf_launch.core import Candidate, Layout
 from ..measurement import Noise
 from ..space import (
     LAYOUT_KNOBS,
+    SPACES,
+    ZERO_SPACES,
     AutotuningSettings,
     Bools,
     CandidateTable,
@@ -27,7 +29,8 @@ from ..space import (
     StageProgress,
     add_counts,
     apply_rules,
-    space_name,
+    space_number,
+    space_numbers,
     surely_needs_more,
 )
 from ..strategies import CurveGains, MicroBatchCurves
@@ -41,7 +44,7 @@ CURVES = "model_based"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """Groups have numbers; ``staged``: those of the ZeRO stages, otherwise there is one.
+    """Groups have numbers; ``staged``: those of ``SPACES``, otherwise there is one.
 
     ``to_saturation``: micro-batches beyond saturation of throughput are skipped.
     """
@@ -63,15 +66,21 @@ class Grouping:
 
     def of(self, layout: Layout) -> int:
         """The group of a layout."""
-        return layout.zero_stage if self.staged else _EVERYTHING
+        return space_number(layout) if self.staged else _EVERYTHING
 
     def of_rows(self, table: CandidateTable) -> Ints:
         """The group of each row."""
-        return table["zero_stage"] if self.staged else np.full(len(table), _EVERYTHING, np.int64)
+        if self.staged:
+            return space_numbers(table)
+        return np.full(len(table), _EVERYTHING, np.int64)
+
+    def is_zero_stage(self, group: int) -> bool:
+        """Whether it is a ZeRO stage of data parallelism alone."""
+        return self.staged and group < len(ZERO_SPACES)
 
     def start(self, group: int) -> StageProgress:
         """A group of which nothing is known."""
-        return StageProgress(name=space_name(group) if self.staged else "global")
+        return StageProgress(name=SPACES[group] if self.staged else "global")
 
 
 NEEDS_MORE_MEMORY = "needs_more_memory"

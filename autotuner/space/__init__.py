@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from .objective import OBJECTIVES, Objective
     from .settings import ALIASES, AutotuningSettings, EffortName, parse_settings
     from .space import SearchSpace, build_space
-    from .stage import StageProgress, is_better, space_name
+    from .stage import (
+        SPACES,
+        ZERO_SPACES,
+        StageProgress,
+        is_better,
+        space_name,
+        space_number,
+        space_numbers,
+    )
     from .table import ABSENT, Bools, CandidateTable, Column, Floats, Ints, PredictionTable, concat
     from .trial import (
         Conditions,

@@ -3,16 +3,56 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from autoconf_launch.core import Layout
 
 from .dominance import is_out_of_memory
 from .objective import Objective
 from .settings import AutotuningSettings
+from .table import CandidateTable, Ints
 from .trial import Record
 
+ZERO_SPACES = ("z0", "z1", "z2", "z3")
+SPACES = (*ZERO_SPACES, "tensor", "pipeline", "3d", "expert", "context")
+"""Tuning spaces in the order of a staged search: data parallelism by its ZeRO stage, then each
+family of model parallelism with all of its stages; 3d is tensor and pipeline together."""
+_TENSOR, _PIPELINE, _BOTH, _EXPERT, _CONTEXT = range(len(ZERO_SPACES), len(SPACES))
 
-def space_name(zero_stage: int) -> str:
-    """Tuning space of a ZeRO stage, as names and tables have it."""
-    return f"z{zero_stage}"
+
+def space_numbers(table: CandidateTable) -> Ints:
+    """Position in ``SPACES`` of each row."""
+    return _numbers(
+        table["zero_stage"],
+        tensor=table["tensor_parallel"],
+        pipeline=table["pipeline_parallel"],
+        expert=table["expert_parallel"],
+        context=table["context_parallel"],
+    )
+
+
+def space_number(layout: Layout) -> int:
+    """Position in ``SPACES``."""
+    tensor, pipeline, context, expert = layout.mesh
+    found = _numbers(
+        layout.zero_stage, tensor=tensor, pipeline=pipeline, expert=expert, context=context
+    )
+    return int(found)
+
+
+def space_name(layout: Layout) -> str:
+    """Tuning space of a layout, as tables have it."""
+    return SPACES[space_number(layout)]
+
+
+def _numbers(zero_stage: Any, *, tensor: Any, pipeline: Any, expert: Any, context: Any) -> Ints:
+    is_split, is_piped = np.asarray(tensor) > 1, np.asarray(pipeline) > 1
+    rows = [np.asarray(context) > 1, np.asarray(expert) > 1, is_split & is_piped]
+    rows += [is_piped, is_split]
+    numbers: Any = [_CONTEXT, _EXPERT, _BOTH, _PIPELINE, _TENSOR]
+    return np.asarray(np.select(rows, numbers, default=zero_stage), np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +60,7 @@ class StageProgress:
     """One stage so far.
 
     Attributes:
-        name: ``z0`` to ``z3``.
+        name: one of ``SPACES``.
         experiments: trials that came back, the baseline and second attempts included.
         tried: candidates that came back.
         best: best measured record, the earlier one where two are equal.

@@ -6,10 +6,11 @@ import pytest
 from autoconf_launch.autotuner.search.limits import SearchLimits
 from autoconf_launch.autotuner.search.stop import StopKind
 from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.choices import ChoiceKind
+from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.space.constraints import Rule
+from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import SearchSpace
+from autoconf_launch.autotuner.space.space import SearchSpace, build_space
 from autoconf_launch.autotuner.space.table import PredictionTable
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import ConfigError, FailureKind
@@ -265,6 +266,31 @@ def test_nothing_is_tried_twice(strategy: str, slots: int) -> None:
     tried = study(tuner_type=strategy, strategy="staged")
     loop = Loop(tried, faster_with_micro_batch).run(slots)
     assert len(set(loop.names)) == len(loop.names)
+
+
+def families() -> SearchSpace:
+    """ZeRO 0 to 3 and two tensor ranks on 4 ranks, with one micro-batch."""
+    baseline = candidate(ranks=4, micro=2, accumulation=2)
+    choices = (
+        KnobChoice("zero_stage", (0, 1, 2, 3), ChoiceKind.FREE),
+        KnobChoice("tensor_parallel", (1, 2), ChoiceKind.FREE),
+        KnobChoice("micro_batch", (2,), ChoiceKind.LISTED),
+    )
+    return build_space(baseline, choices, GlobalBatchRule(pinned=16), AutotuningSettings())
+
+
+def test_a_family_of_model_parallelism_is_explored_after_the_zero_stages() -> None:
+    loop = Loop(study(families()), by_stage(1, 2, 3, 4)).run()
+    assert [p.name for p in loop.study.stages] == ["z0", "z1", "z2", "z3", "tensor"]
+    assert [trial.space for trial in loop.trials][:4] == ["z0", "z1", "z2", "z3"]
+    assert {trial.space for trial in loop.trials[4:]} == {"tensor"}
+
+
+def test_a_zero_stage_that_is_no_better_ends_the_zero_stages_alone() -> None:
+    loop = Loop(study(families()), by_stage(4, 1, 9, 9)).run()
+    spaces = [trial.space for trial in loop.trials]
+    assert spaces[:2] == ["z0", "z1"]
+    assert set(spaces[2:]) == {"tensor"}
 
 
 @pytest.mark.parametrize("strategy", ["gridsearch", "random"])
