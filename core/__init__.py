@@ -46,6 +46,7 @@ from .model_spec import (
     ModelSpec,
     TracedPeak,
 )
+from .parallelism import PIPELINE_SCHEDULES
 from .precision import BUILTIN_PRECISIONS, Precision
 from .rank import (
     END_FILE,

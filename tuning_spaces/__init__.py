@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     )
     from .hints import hint
     from .hugging_face import from_hugging_face, is_hugging_face, is_known_type
-    from .loader import Section, SpaceKnob, default_space, parse_space
+    from .loader import (
+        FamilyKnob,
+        Section,
+        SpaceKnob,
+        default_families,
+        default_space,
+        parse_families,
+        parse_space,
+    )
     from .machines import accelerator_names, known_accelerator, machine, with_links
     from .merge import (
         EXTERNAL_RULES,

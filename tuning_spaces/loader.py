@@ -17,6 +17,7 @@ from typing import Any
 import hjson
 
 from autoconf_launch.core import ZERO, ConfigError, KnobValue, RawConfig, nearest_known
+from autoconf_launch.core import config_keys as keys
 
 _STAGES = (0, 1, 2, 3)
 
@@ -45,13 +46,81 @@ class SpaceKnob:
     origin: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyKnob:
+    """A key of ``parallelism`` with the values to search.
+
+    Attributes:
+        name: the key.
+        values: in the order of the search.
+        degrees: keys of the family's degrees; it is searched where all of them are.
+        origin: where the values stand, for people.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+    degrees: tuple[str, ...]
+    origin: str
+
+
+_FAMILIES = ("tensor", "pipeline", "3d", "expert", "context")
+
+
+@cache
+def default_families() -> tuple[FamilyKnob, ...]:
+    """The shipped spaces of all families of model parallelism."""
+    return tuple(
+        knob for name in _FAMILIES for knob in parse_families(_shipped(name), f"{name}.hjson")
+    )
+
+
+def parse_families(document: RawConfig, origin: str) -> tuple[FamilyKnob, ...]:
+    """What a space lists of ``parallelism`` beside its degrees.
+
+    Raises:
+        ConfigError: a key is unknown, a piece has no degree, or a list is empty.
+    """
+    pieces = _pieces(document, Section.BUILTIN, origin)
+    return tuple(
+        knob
+        for piece in pieces
+        for knob in _family_knobs(piece.get(keys.PARALLELISM[0], {}), origin)
+    )
+
+
+def _family_knobs(given: Any, origin: str) -> Iterator[FamilyKnob]:
+    if not isinstance(given, dict):
+        raise ConfigError(f"{origin}: parallelism is {given!r}, but must be a section ({{…}}).")
+    degrees = tuple(name for name, value in given.items() if value == "all")
+    for name, values in given.items():
+        if name not in keys.PARALLELISM_KEYS:
+            raise ConfigError(
+                f"{origin}: parallelism.{name} is unknown; "
+                f"{nearest_known(name, keys.PARALLELISM_KEYS)}"
+            )
+        if name in degrees:
+            continue
+        if not degrees or not isinstance(values, list) or not values:
+            raise ConfigError(
+                f"{origin}: parallelism.{name} must be a list of values beside the degree that it "
+                'is for, such as tensor: "all".'
+            )
+        yield FamilyKnob(name=name, values=tuple(values), degrees=degrees, origin=origin)
+
+
+def _shipped(name: str) -> RawConfig:
+    text = files(__package__).joinpath(f"{name}.hjson").read_text("utf-8")
+    return RawConfig(hjson.loads(text, object_pairs_hook=dict))
+
+
 @cache
 def default_space(section: Section) -> tuple[SpaceKnob, ...]:
     """The shipped space of all stages."""
-    names = [f"zero_{stage}.hjson" for stage in _STAGES]
-    texts = ((name, files(__package__).joinpath(name).read_text("utf-8")) for name in names)
-    spaces = ((name, RawConfig(hjson.loads(text, object_pairs_hook=dict))) for name, text in texts)
-    return tuple(knob for name, space in spaces for knob in parse_space(space, section, name))
+    return tuple(
+        knob
+        for name in (f"zero_{stage}" for stage in _STAGES)
+        for knob in parse_space(_shipped(name), section, f"{name}.hjson")
+    )
 
 
 def parse_space(document: RawConfig, section: Section, origin: str) -> tuple[SpaceKnob, ...]:
@@ -73,7 +142,7 @@ def numeral(value: Any) -> Any:
 def _pieces(document: RawConfig, section: Section, origin: str) -> list[dict[str, Any]]:
     given = document.to_dict()
     names = [kind.value for kind in Section]
-    if ZERO[0] not in given:
+    if not {ZERO[0], keys.PARALLELISM[0]} & given.keys():
         for key in given:
             if key not in names:
                 known = nearest_known(key, (*names, ZERO[0]))
@@ -91,10 +160,10 @@ def _pieces(document: RawConfig, section: Section, origin: str) -> list[dict[str
 
 def _knobs(piece: dict[str, Any], origin: str) -> Iterator[SpaceKnob]:
     for key in piece:
-        if key != ZERO[0]:
+        if key not in (ZERO[0], keys.PARALLELISM[0]):
             raise ConfigError(
                 f"{origin}: {key} is given in a tuning space, which lists knobs of "
-                "zero_optimization only; list it in your configuration."
+                "zero_optimization and parallelism only; list it in your configuration."
             )
     zero = RawConfig(piece.get(ZERO[0], {}))
     stages = _stages(zero.get(("stage",)), origin)

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from autoconf_launch.autotuner.space import ALIASES, AutotuningSettings
 from autoconf_launch.core import (
     OPTIMIZERS,
+    PIPELINE_SCHEDULES,
     SCHEDULERS,
     SCHEMA_KEY,
     ZERO,
@@ -130,23 +131,35 @@ def _recompute() -> Schema:
 
 
 def _parallelism() -> Schema:
-    others = (
-        *(keys.SEQUENCE_PARALLELISM, keys.PIPELINE_SCHEDULE),
-        *(keys.PIPELINE_SPLIT, keys.MICRO_BATCH_SPLIT),
-    )
-    names = sorted(keys.PARALLELISM_KEYS - {path[1] for path in others})
-    degrees = {name: _described(f"ranks of {name} parallelism", _COUNT) for name in names}
-    about = 'ranks that share out the products of one model copy; "all": every degree is searched'
-    count = {"anyOf": [*_searched(_COUNT)["anyOf"], {"const": "all"}]}
-    tensor = _described(about, count)
-    about = "whether these ranks split norms and dropout along the sequence"
-    split = _described(about, _searched(_TRUTH))
-    section = _section(
-        "degrees of parallelism",
-        {**degrees, keys.TENSOR[1]: tensor, keys.SEQUENCE_PARALLELISM[1]: split},
-    )
+    schedules: Schema = {"enum": list(PIPELINE_SCHEDULES)}
+    parts: Schema = {"type": "array", "items": _COUNT, "minItems": 1}
+    about = {
+        keys.VIRTUAL_PIPELINE: ("pipeline stages of each rank", _COUNT),
+        keys.SEQUENCE_PARALLELISM: (
+            "whether tensor ranks split norms and dropout along the sequence",
+            _TRUTH,
+        ),
+        keys.PIPELINE_SCHEDULE: ("order of a pipeline's passes", schedules),
+        keys.PIPELINE_SPLIT: ("blocks of each pipeline stage; omitted: even", parts),
+        keys.MICRO_BATCH_SPLIT: ("micro-batch of each data-parallel rank; omitted: even", parts),
+    }
+    lists = {path[1]: _described(text, _searched(value)) for path, (text, value) in about.items()}
+    data = _described("data-parallel ranks; follows from the others", _COUNT)
+    section = _section("degrees of parallelism", {keys.DATA[1]: data, **_degrees(), **lists})
     closed = {**section, "additionalProperties": False}
     return {"anyOf": [closed, {"const": "all"}], "description": section["description"]}
+
+
+def _degrees() -> Schema:
+    count = {"anyOf": [*_searched(_COUNT)["anyOf"], {"const": "all"}]}
+    about = {
+        keys.TENSOR: "ranks that share out the products of one model copy",
+        keys.PIPELINE: "ranks that have a part of the blocks each",
+        keys.CONTEXT: "ranks that share out the tokens of each sample",
+        keys.EXPERT: "data-parallel ranks that share out the experts",
+    }
+    every = '"all": every degree is searched'
+    return {path[1]: _described(f"{text}; {every}", count) for path, text in about.items()}
 
 
 def _by_type(about: str, known: Iterable[str]) -> Schema:

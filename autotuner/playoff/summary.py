@@ -16,7 +16,7 @@ from ..measurement import PRIOR, Drift, Noise, drift, estimate_noise
 from ..search import OptimalityBound, Skipped, StopReason, Study, count_skipped
 from ..space import (
     OBJECTIVES,
-    SPACES,
+    TUNING_SPACES,
     AutotuningSettings,
     Objective,
     Record,
@@ -212,7 +212,7 @@ def summarise_launches(
 
 
 def _space_order(name: str) -> tuple[int, str]:
-    return (SPACES.index(name), "") if name in SPACES else (len(SPACES), name)
+    return (TUNING_SPACES.index(name), "") if name in TUNING_SPACES else (len(TUNING_SPACES), name)
 
 
 def _row(name: str, records: Sequence[Record], objective: Objective) -> SummaryRow:

@@ -12,7 +12,7 @@ from autoconf_launch.core import Candidate, Layout
 from ..measurement import Noise
 from ..space import (
     LAYOUT_KNOBS,
-    SPACES,
+    TUNING_SPACES,
     ZERO_SPACES,
     AutotuningSettings,
     Bools,
@@ -44,7 +44,7 @@ CURVES = "model_based"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """Groups have numbers; ``staged``: those of ``SPACES``, otherwise there is one.
+    """Groups have numbers; ``staged``: those of ``TUNING_SPACES``, otherwise there is one.
 
     ``to_saturation``: micro-batches beyond saturation of throughput are skipped.
     """
@@ -80,7 +80,7 @@ class Grouping:
 
     def start(self, group: int) -> StageProgress:
         """A group of which nothing is known."""
-        return StageProgress(name=SPACES[group] if self.staged else "global")
+        return StageProgress(name=TUNING_SPACES[group] if self.staged else "global")
 
 
 NEEDS_MORE_MEMORY = "needs_more_memory"

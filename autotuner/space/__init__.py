@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .settings import ALIASES, AutotuningSettings, EffortName, parse_settings
     from .space import SearchSpace, build_space
     from .stage import (
-        SPACES,
+        TUNING_SPACES,
         ZERO_SPACES,
         StageProgress,
         is_better,

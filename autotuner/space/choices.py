@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeAlias
-
-from autoconf_launch.core import KnobValue
+from typing import Any, TypeAlias
 
 from .knobs import LAYOUT_KNOBS, parse_value
 
@@ -34,14 +32,14 @@ class KnobChoice:
 
     Attributes:
         knob: field of ``Layout``, or name of an extra.
-        values: in the order of the search; for an extra, None omits it.
+        values: as the knob has them, in the order of the search; None omits an extra.
         how: how the user left it.
         stages: ZeRO stages that an extra's choice is for; None: all. Elsewhere it is skipped.
         origin: where the values come from, for people.
     """
 
     knob: str
-    values: tuple[KnobValue, ...]
+    values: tuple[Any, ...]
     how: ChoiceKind
     stages: tuple[int, ...] | None = None
     origin: str = field(default="", compare=False)
@@ -51,7 +49,7 @@ class KnobChoice:
         return self.stages is None or zero_stage in self.stages
 
     @property
-    def usual(self) -> KnobValue:
+    def usual(self) -> Any:
         """The value of an extra while only micro-batches are searched; None: skipped."""
         return None if self.how is ChoiceKind.FREE or not self.values else self.values[0]
 
@@ -71,4 +69,4 @@ def parse_choice(choice: KnobChoice) -> KnobChoice:
         ConfigError: the knob cannot have a value.
     """
     values = tuple(parse_value(choice.knob, value) for value in choice.values)
-    return replace(choice, values=values)  # type: ignore[arg-type]
+    return replace(choice, values=values)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from autoconf_launch.core import ZERO_KNOBS, DegreeLimits
 
+from .knobs import GPIPE, SCHEDULE_KNOB
 from .table import ABSENT, Bools, CandidateTable, Ints
 
 RejectedCounts: TypeAlias = tuple[tuple[str, int], ...]
@@ -89,7 +90,7 @@ def zero_needs_data_parallel() -> Rule:
     """ZeRO on one data-parallel rank would only repeat stage 0."""
     return Rule(
         name="zero_needs_data_parallel",
-        keep=lambda t: (t["zero_stage"] == 0) | (t["data_parallel"] > 1),
+        keep=lambda t: (t["zero_stage"] == 0) | (t["data_parallel"] * t["context_parallel"] > 1),
         why="ZeRO has nothing to shard on one data-parallel rank",
     )
 
@@ -103,16 +104,69 @@ def sequence_needs_tensor() -> Rule:
     )
 
 
+def experts_on_data_ranks() -> Rule:
+    """Expert ranks are data-parallel ranks, in groups of one size."""
+    return Rule(
+        name="expert_ranks",
+        keep=lambda t: t["data_parallel"] % t["expert_parallel"] == 0,
+        why="the expert degree must divide the data-parallel ranks",
+    )
+
+
+def micro_batches_for_stages() -> Rule:
+    """1F1B has a micro-batch for each stage, the interleaved schedule a multiple of them."""
+
+    def keep(table: CandidateTable) -> Bools:
+        stages, passes = table["pipeline_parallel"], table["accumulation"]
+        enough = (passes >= stages) | _has_extra(table, SCHEDULE_KNOB, GPIPE)
+        return np.where(table["virtual_pipeline"] > 1, passes % stages == 0, enough)
+
+    return Rule(
+        name="stage_micro_batches",
+        keep=keep,
+        why="a step must have a micro-batch for each pipeline stage, and multiples of the stages "
+        "where each rank has several",
+    )
+
+
+def parts_for_splits() -> Rule:
+    """An uneven split has a part for each stage, or for each data-parallel rank."""
+
+    def keep(table: CandidateTable) -> Bools:
+        stages = table["pipeline_parallel"] * table["virtual_pipeline"]
+        return _has_parts(table, "pipeline_split", stages) & _has_parts(
+            table, "micro_batch_split", table["data_parallel"]
+        )
+
+    return Rule(
+        name="split_parts",
+        keep=keep,
+        why="pipeline_split needs a part for each stage, micro_batch_split one for each "
+        "data-parallel rank",
+    )
+
+
+def _has_extra(table: CandidateTable, name: str, value: object) -> Bools:
+    known = any(name == column for column, _ in table.columns)
+    return table.is_value(name, value) if known else np.zeros(len(table), np.bool_)
+
+
+def _has_parts(table: CandidateTable, knob: str, count: Ints) -> Bools:
+    column = dict(table.columns)[knob]
+    splits: Sequence[Any] = column.categories or ()
+    parts = np.array([ABSENT if split is None else len(split) for split in splits])[column.codes]
+    return np.asarray((parts == ABSENT) | (parts == count))
+
+
 def replicas_for_buckets() -> Rule:
     """DDP and its sharded optimizer do not train weights that are split."""
     names = [knob.name for knob in ZERO_KNOBS.values() if knob.needs_replicas]
     return Rule(
         name="ddp_knobs",
         keep=lambda t: (
-            (t["tensor_parallel"] == 1)
-            | np.logical_and.reduce([t[name] == ABSENT for name in names])
+            (_other_degrees(t) == 1) | np.logical_and.reduce([t[name] == ABSENT for name in names])
         ),
-        why="DDP, which has these knobs, does not train a model split over tensor ranks",
+        why="DDP, which has these knobs, trains whole models on data-parallel ranks alone",
     )
 
 

@@ -11,7 +11,15 @@ from enum import Enum
 from typing import TypeAlias
 from urllib.parse import quote
 
-from autoconf_launch.core import Candidate, ConfigError, Offload, Recompute, nearest_known
+from autoconf_launch.core import (
+    PIPELINE_SCHEDULES,
+    Candidate,
+    ConfigError,
+    Offload,
+    Recompute,
+    nearest_known,
+)
+from autoconf_launch.core import config_keys as keys
 
 LayoutValue: TypeAlias = bool | int | float | str | tuple[int, ...] | None
 
@@ -72,7 +80,12 @@ KNOBS: tuple[Knob, ...] = (
 
 LAYOUT_KNOBS = {knob.name: knob for knob in KNOBS}
 
+SCHEDULE_KNOB = keys.PIPELINE_SCHEDULE[1]
+"""The extra that names a pipeline's schedule; omitted: 1F1B, or interleaved where it must be."""
+GPIPE = PIPELINE_SCHEDULES[0]
+
 EXTRA_TAGS = {
+    SCHEDULE_KNOB: "sched",
     "reduce_bucket_size": "rbs",
     "allgather_bucket_size": "abs",
     "overlap_comm": "oc",
@@ -114,6 +127,12 @@ def parse_value(knob: str, value: object) -> LayoutValue:
                 return known
         names = (str(_plain(known)) for known in row.values)
         raise ConfigError(f"{knob} is {value!r}; {nearest_known(str(_plain(value)), names)}")
+    if row.interned and isinstance(value, (list, tuple)):
+        return tuple(_whole(knob, part) for part in value)
+    return None if row.interned and value is None else _whole(knob, value)
+
+
+def _whole(knob: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"{knob} is {value!r}, but must be a whole number of at least 1.")
     return value

@@ -13,9 +13,10 @@ from autoconf_launch.core import Candidate, ConfigError, KnobValue, plural
 from . import constraints as rules
 from .choices import ChoiceKind, KnobChoice, KnobChoices, extras_of, parse_choice
 from .constraints import RejectedCounts, Rule, apply_rules
+from .knobs import SCHEDULE_KNOB
 from .micro_batches import GlobalBatchRule, micro_batches_to_try
 from .settings import AutotuningSettings
-from .table import LEFT_OUT, Bools, CandidateTable, concat
+from .table import ABSENT, LEFT_OUT, Bools, CandidateTable, Column, concat
 
 MOST_COMBINATIONS = 1_000
 """Most combinations of further knobs for one stage."""
@@ -114,7 +115,7 @@ def build_space(
     """
     extras = extras_of(choices)
     by_knob = {c.knob: parse_choice(c) for c in choices if c not in extras}
-    structures = with_extras(_structures(baseline, by_knob), extras)
+    structures = without_idle_knobs(with_extras(_structures(baseline, by_knob), extras))
     table = _with_batches(structures, baseline, by_knob, rule, settings)
     kept = apply_rules(table, _rules(baseline, by_knob, rule))
     table = table.take(kept.keep_C)
@@ -140,6 +141,28 @@ def _structures(baseline: Candidate, choices: KnobChoices) -> CandidateTable:
     others = table["tensor_parallel"] * table["pipeline_parallel"] * table["context_parallel"]
     ranks = np.maximum(1, baseline.layout.world_size // others)
     return table.with_values("data_parallel", ranks)
+
+
+def without_idle_knobs(table: CandidateTable) -> CandidateTable:
+    """Rows without what has nothing to act on: knobs of a pipeline where there is one stage."""
+    single = table["pipeline_parallel"] == 1
+    named = single | (table["virtual_pipeline"] > 1)
+    idle = (
+        ("virtual_pipeline", single, 1),
+        ("pipeline_split", single, None),
+        (SCHEDULE_KNOB, named, LEFT_OUT),
+        ("micro_batch_split", table["data_parallel"] == 1, None),
+    )
+    for knob, rows, value in idle:
+        column = dict(table.columns).get(knob)
+        if column is not None and rows.any():
+            values = [value if off else _value(column, i) for i, off in enumerate(rows.tolist())]
+            table = table.with_values(knob, values)
+    return table
+
+
+def _value(column: Column, row: int) -> object:
+    return LEFT_OUT if column.codes[row] == ABSENT else column.value(row)
 
 
 def _with_batches(
@@ -187,6 +210,9 @@ def _rules(baseline: Candidate, choices: KnobChoices, rule: GlobalBatchRule) -> 
     found = [
         rules.mesh_equation(baseline.layout.world_size),
         rules.sequence_needs_tensor(),
+        rules.experts_on_data_ranks(),
+        rules.micro_batches_for_stages(),
+        rules.parts_for_splits(),
         rules.replicas_for_buckets(),
         rules.shards_divide_ranks(),
     ]

@@ -16,14 +16,14 @@ from .table import CandidateTable, Ints
 from .trial import Record
 
 ZERO_SPACES = ("z0", "z1", "z2", "z3")
-SPACES = (*ZERO_SPACES, "tensor", "pipeline", "3d", "expert", "context")
+TUNING_SPACES = (*ZERO_SPACES, "tensor", "pipeline", "3d", "expert", "context")
 """Tuning spaces in the order of a staged search: data parallelism by its ZeRO stage, then each
 family of model parallelism with all of its stages; 3d is tensor and pipeline together."""
-_TENSOR, _PIPELINE, _BOTH, _EXPERT, _CONTEXT = range(len(ZERO_SPACES), len(SPACES))
+_TENSOR, _PIPELINE, _BOTH, _EXPERT, _CONTEXT = range(len(ZERO_SPACES), len(TUNING_SPACES))
 
 
 def space_numbers(table: CandidateTable) -> Ints:
-    """Position in ``SPACES`` of each row."""
+    """Position in ``TUNING_SPACES`` of each row."""
     return _numbers(
         table["zero_stage"],
         tensor=table["tensor_parallel"],
@@ -34,7 +34,7 @@ def space_numbers(table: CandidateTable) -> Ints:
 
 
 def space_number(layout: Layout) -> int:
-    """Position in ``SPACES``."""
+    """Position in ``TUNING_SPACES``."""
     tensor, pipeline, context, expert = layout.mesh
     found = _numbers(
         layout.zero_stage, tensor=tensor, pipeline=pipeline, expert=expert, context=context
@@ -44,7 +44,7 @@ def space_number(layout: Layout) -> int:
 
 def space_name(layout: Layout) -> str:
     """Tuning space of a layout, as tables have it."""
-    return SPACES[space_number(layout)]
+    return TUNING_SPACES[space_number(layout)]
 
 
 def _numbers(zero_stage: Any, *, tensor: Any, pipeline: Any, expert: Any, context: Any) -> Ints:
@@ -60,7 +60,7 @@ class StageProgress:
     """One stage so far.
 
     Attributes:
-        name: one of ``SPACES``.
+        name: one of ``TUNING_SPACES``.
         experiments: trials that came back, the baseline and second attempts included.
         tried: candidates that came back.
         best: best measured record, the earlier one where two are equal.

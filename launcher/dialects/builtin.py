@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from autoconf_launch.autotuner.cost import configured_workload
 from autoconf_launch.autotuner.space import (
+    LAYOUT_KNOBS,
     AutotuningSettings,
     ChoiceKind,
     GlobalBatchRule,
     KnobChoice,
 )
-from autoconf_launch.core import Candidate, ConfigError, KeyPath, RawConfig, Recompute, resolve
+from autoconf_launch.core import (
+    PIPELINE_SCHEDULES,
+    Candidate,
+    ConfigError,
+    KeyPath,
+    RawConfig,
+    Recompute,
+    resolve,
+)
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.tuning_spaces import (
     BuiltinRules,
     Section,
     ZeroSearch,
+    default_families,
     default_space,
     given_knobs,
+    parse_families,
     parse_space,
     zero_choices,
 )
 
 from ..script import ScriptSource, facts_of
 from ..spelling import (
+    DEGREES,
+    SPLITS,
     OpenDocument,
     Rendered,
     TrialNeeds,
     UserSettings,
     fixed_accumulation,
+    is_listed,
     lists_micro_batches,
     move_asides,
     on_unfilled,
@@ -53,22 +68,46 @@ _INITIALIZE = "initialize"
 
 @dataclass(frozen=True, slots=True)
 class DocumentKey:
-    """Where a knob stands in the document."""
+    """Where a knob stands in the document.
+
+    Attributes:
+        knob: field of ``Layout``, or name of an extra.
+        path: where a document has it.
+        default: what omitting the key means; ``_WRITTEN`` for keys that are never omitted.
+        free_values: what is searched where the user says nothing; None: the default is pinned.
+    """
 
     knob: str
     path: KeyPath
-    free_values: tuple[Any, ...] | None
-    """Values that are searched where the user says nothing; None: the default is pinned."""
+    default: Any
+    free_values: tuple[Any, ...] | None = None
 
 
+_WRITTEN = object()
 SPELLINGS = (
-    DocumentKey("zero_stage", keys.ZERO_STAGE, (0, 1, 2, 3)),
-    DocumentKey("tensor_parallel", keys.TENSOR, None),
-    DocumentKey("sequence_parallel", keys.SEQUENCE_PARALLELISM, None),
-    DocumentKey("micro_batch", keys.MICRO_BATCH, None),
-    DocumentKey("accumulation", keys.ACCUMULATION, None),
-    DocumentKey("recompute", keys.RECOMPUTE, None),
+    DocumentKey("zero_stage", keys.ZERO_STAGE, 0, (0, 1, 2, 3)),
+    DocumentKey("tensor_parallel", keys.TENSOR, 1),
+    DocumentKey("pipeline_parallel", keys.PIPELINE, 1),
+    DocumentKey("virtual_pipeline", keys.VIRTUAL_PIPELINE, 1),
+    DocumentKey("context_parallel", keys.CONTEXT, 1),
+    DocumentKey("expert_parallel", keys.EXPERT, 1),
+    DocumentKey("sequence_parallel", keys.SEQUENCE_PARALLELISM, default=False),
+    DocumentKey("pipeline_schedule", keys.PIPELINE_SCHEDULE, None),
+    DocumentKey("pipeline_split", keys.PIPELINE_SPLIT, None),
+    DocumentKey("micro_batch_split", keys.MICRO_BATCH_SPLIT, None),
+    DocumentKey("micro_batch", keys.MICRO_BATCH, _WRITTEN),
+    DocumentKey("accumulation", keys.ACCUMULATION, _WRITTEN),
+    DocumentKey("recompute", keys.RECOMPUTE, "none"),
 )
+
+
+def document_of(document: RawConfig, candidate: Candidate) -> RawConfig:
+    """The document with all knobs of a candidate, and nothing else changed."""
+    extras = dict(candidate.extras)
+    for spelling in SPELLINGS:
+        value = getattr(candidate.layout, spelling.knob, extras.get(spelling.knob))
+        document = _with_knob(document, spelling, value)
+    return with_zero_knobs(document, candidate.extras)
 
 
 class BuiltinDialect:
@@ -100,9 +139,7 @@ class BuiltinDialect:
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """Searched keys alone differ from the user's document."""
         source, settings, document, _ = open_document(source)
-        for spelling in SPELLINGS:
-            document = _with_knob(document, spelling, getattr(candidate.layout, spelling.knob))
-        document = with_zero_knobs(document, candidate.extras)
+        document = document_of(document, candidate)
         if keys.TRAIN_BATCH_SIZE in document:
             document = document.with_value(keys.TRAIN_BATCH_SIZE, candidate.layout.global_batch)
         arguments = with_mapped_arguments(source.script_args, document, settings)
@@ -135,8 +172,7 @@ def _read(opened: OpenDocument, world_size: int) -> UserSettings:
     source, settings, document = opened.source, opened.settings, opened.decided
     warnings = keys.check_keys(source.config)
     document = _with_tensor_pinned(document, settings)
-    spelled = [spelling for spelling in SPELLINGS if spelling.knob != "accumulation"]
-    choices = [_choice(source, document, one, world_size) for one in spelled]
+    choices = tuple(_choices(opened, document, world_size))
     knobs = _zero_choices(source, settings, choices[0], world_size)
     document = with_zero_knobs(document, _usual(knobs, document.get(keys.ZERO_STAGE, 0)))
     resolved = resolve(document, world_size=world_size)
@@ -183,15 +219,28 @@ def _with_tensor_pinned(document: RawConfig, settings: AutotuningSettings) -> Ra
     return document.with_value(keys.TENSOR, settings.mp_size)
 
 
+def _choices(opened: OpenDocument, document: RawConfig, world_size: int) -> Iterator[KnobChoice]:
+    """What may be searched of each key; accumulation follows from the batch."""
+    source, settings = opened.source, opened.settings
+    families = _family_choices(source, settings)
+    for spelling in SPELLINGS:
+        if spelling.knob == "accumulation":
+            continue
+        choice = _choice(source, document, spelling, world_size)
+        if not choice.values and spelling.path in families:
+            choice = families[spelling.path]
+        if choice.values or spelling.knob in LAYOUT_KNOBS:
+            yield choice
+
+
 def _choice(
     source: ScriptSource, document: RawConfig, spelling: DocumentKey, world_size: int
 ) -> KnobChoice:
     given = source.config.get(spelling.path)
-    listed = isinstance(given, list)
+    listed = is_listed(spelling.path, given)
     open_ended = given in (None, "auto", "all")
     decided_value = document.get(spelling.path)
-    whole = source.config.get(keys.PARALLELISM)
-    if spelling.path == keys.TENSOR and decided_value is None and "all" in (given, whole):
+    if decided_value is None and spelling.path in opened_degrees(source.config):
         degrees = tuple(n for n in range(1, world_size + 1) if world_size % n == 0)
         return KnobChoice(spelling.knob, degrees, ChoiceKind.FREE, origin=_config_name(source))
     origin = _origin(source, given, decided_value)
@@ -213,12 +262,53 @@ def _choice(
     )
 
 
+def opened_degrees(config: RawConfig) -> tuple[KeyPath, ...]:
+    """Degrees that "all" opens, of those that our runtime applies."""
+    whole = config.get(keys.PARALLELISM)
+    applied = [path for path in DEGREES if path[1] in keys.APPLIED_PARALLELISM]
+    return tuple(path for path in applied if "all" in (whole, config.get(path)))
+
+
+def _family_choices(
+    source: ScriptSource, settings: AutotuningSettings
+) -> dict[KeyPath, KnobChoice]:
+    """Further keys of the families whose degrees are searched or stated; a file comes first."""
+    file, config = source.space, source.config
+    own = parse_families(file.document, file.name) if file else ()
+    shipped = () if settings.fast else default_families()
+    opened = {path[1] for path in opened_degrees(config)}
+    used = {path[1] for path in DEGREES if config.get(path) not in (None, 1, "all")} | opened
+    found: dict[KeyPath, KnobChoice] = {}
+    for knob in (*own, *shipped):
+        path = (*keys.PARALLELISM, knob.name)
+        if used.issuperset(knob.degrees) and knob.name in keys.APPLIED_PARALLELISM:
+            spelling = next(one for one in SPELLINGS if one.path == path)
+            values = tuple(None if v == _USUAL_SCHEDULE else v for v in knob.values)
+            choice = KnobChoice(spelling.knob, values, ChoiceKind.FREE, origin=knob.origin)
+            found.setdefault(path, choice)
+    return found
+
+
+_USUAL_SCHEDULE = PIPELINE_SCHEDULES[1]
+"""What omitting the key means where each rank has one stage."""
+
+
 def _check_value(spelling: DocumentKey, value: Any, world_size: int) -> None:
-    alone = RawConfig({}).with_value(spelling.path, value)
-    if spelling.path == keys.SEQUENCE_PARALLELISM:  # where tensor is 1 a rule drops it
-        resolve(alone.with_value(keys.TENSOR, 2), world_size=2)
-    else:
-        resolve(alone, world_size=world_size)
+    """A value alone, with the least of others that it needs; rules drop rows that lack them."""
+    path, ranks = spelling.path, world_size
+    document = RawConfig({})
+    if path == keys.SEQUENCE_PARALLELISM:
+        ranks, document = 2, document.with_value(keys.TENSOR, 2)
+    elif path in (keys.VIRTUAL_PIPELINE, keys.PIPELINE_SCHEDULE):
+        chunks = 1 + (value == PIPELINE_SCHEDULES[-1])
+        ranks, document = 2, document.with_value(keys.VIRTUAL_PIPELINE, chunks)
+        document = document.with_value(keys.PIPELINE, 2)
+    elif path in SPLITS:
+        ranks = len(value) if isinstance(value, list) and value else 1
+        if path == keys.PIPELINE_SPLIT:
+            document = document.with_value(keys.PIPELINE, ranks)
+    document = document.with_value(keys.ACCUMULATION, ranks)
+    resolve(document.with_value(path, value), world_size=ranks)
 
 
 def _origin(source: ScriptSource, given: Any, decided_value: Any) -> str:
@@ -234,9 +324,11 @@ def _config_name(source: ScriptSource) -> str:
 
 
 def _canonical(knob: str, value: Any) -> Any:
-    if knob == "sequence_parallel":
-        return bool(value)
-    return Recompute(value) if knob == "recompute" else int(value)
+    if isinstance(value, (bool, list)):
+        return tuple(value) if isinstance(value, list) else value
+    if knob == "recompute":
+        return Recompute(value)
+    return value if isinstance(value, str) else int(value)
 
 
 def _zero_choices(
@@ -277,19 +369,12 @@ def _batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) 
     return GlobalBatchRule(pinned=today, maximum=None)
 
 
-_DEFAULTS = {
-    "zero_stage": 0,
-    "recompute": "none",
-    "tensor_parallel": 1,
-    "sequence_parallel": False,
-}
-"""What omitting a key means."""
-
-
 def _with_knob(document: RawConfig, spelling: DocumentKey, value: Any) -> RawConfig:
     plain = value.value if isinstance(value, Enum) else value
-    default = _DEFAULTS.get(spelling.knob)
-    if spelling.path not in document and plain == default:
+    plain = list(plain) if isinstance(plain, tuple) else plain
+    if plain is None:
+        return document.without(spelling.path)
+    if spelling.path not in document and plain == spelling.default:
         return document
     return document.with_value(spelling.path, plain)
 

@@ -32,10 +32,13 @@ if TYPE_CHECKING:
         silent_variables,
     )
     from .documents import (
+        DEGREES,
+        SPLITS,
         OpenDocument,
         edit_toml,
         first_of_list,
         fixed_accumulation,
+        is_listed,
         is_open,
         lists_micro_batches,
         on_unfilled,

@@ -44,8 +44,13 @@ _SCALARS = (keys.TRAIN_BATCH_SIZE, keys.BF16, keys.FP16, keys.LOSS_SCALE, keys.C
 """Settings that are not knobs: they have one value."""
 _NO_DEFAULT = (keys.OPTIMIZER[0], keys.SCHEDULER[0])
 _ALL_STAGES = (keys.ZERO_STAGE, "all")
+DEGREES = (keys.TENSOR, keys.PIPELINE, keys.CONTEXT, keys.EXPERT)
+"""What "all" opens: every number of ranks that the machine and the model allow."""
+SPLITS = (keys.PIPELINE_SPLIT, keys.MICRO_BATCH_SPLIT)
+"""Settings whose one value is a list, so that a list of lists is searched."""
 SEARCHED = (
-    *(keys.ZERO_STAGE, keys.TENSOR, keys.SEQUENCE_PARALLELISM),
+    *(keys.ZERO_STAGE, *DEGREES, keys.VIRTUAL_PIPELINE, keys.SEQUENCE_PARALLELISM),
+    *(keys.PIPELINE_SCHEDULE, *SPLITS),
     *(keys.MICRO_BATCH, keys.ACCUMULATION, keys.RECOMPUTE),
 )
 
@@ -141,10 +146,10 @@ def on_unfilled(paths: Sequence[KeyPath]) -> tuple[str, ...]:
 
 
 def _without_all(document: RawConfig) -> RawConfig:
-    """The baseline's values where a word opens a whole section or the tensor degree."""
+    """The baseline's values where a word opens a whole section or a degree."""
     if document.get(keys.ZERO) == "all":
         document = document.with_value(keys.ZERO, {"stage": 0})
-    for path in (keys.PARALLELISM, keys.TENSOR):
+    for path in (keys.PARALLELISM, *DEGREES):
         if document.get(path) == "all":
             document = document.without(path)
     return document
@@ -191,10 +196,15 @@ def is_open(config: RawConfig) -> bool:
     if "all" in (config.get(keys.ZERO), config.get(keys.PARALLELISM)):
         return True
     return any(
-        value in ("auto", "all") or (isinstance(value, list) and path[-1] not in LIST_VALUED)
+        value in ("auto", "all") or (path[-1] not in LIST_VALUED and is_listed(path, value))
         for path, value in config.leaves()
         if _is_read(path)
     )
+
+
+def is_listed(path: KeyPath, value: Any) -> bool:
+    """Whether a value is a list to search; a split is a list itself."""
+    return isinstance(value, list) and (path not in SPLITS or list in map(type, value))
 
 
 def _is_read(path: KeyPath) -> bool:
@@ -213,7 +223,7 @@ def first_of_list(document: RawConfig, path: KeyPath) -> RawConfig:
         ConfigError: the list is empty, or what is listed is not searched.
     """
     value = document.get(path)
-    if not isinstance(value, list):
+    if not is_listed(path, value):
         return document
     if not value:
         raise ConfigError(f"{dotted_name(path)} is an empty list; list its values.")
@@ -269,7 +279,14 @@ _LAYOUT: dict[str, KeyPath] = {
     "train_micro_batch_size_per_gpu": keys.MICRO_BATCH,
     "zero_stage": keys.ZERO_STAGE,
     "tensor_parallel": keys.TENSOR,
+    "pipeline_parallel": keys.PIPELINE,
+    "virtual_pipeline": keys.VIRTUAL_PIPELINE,
+    "context_parallel": keys.CONTEXT,
+    "expert_parallel": keys.EXPERT,
     "sequence_parallel": keys.SEQUENCE_PARALLELISM,
+    "pipeline_schedule": keys.PIPELINE_SCHEDULE,
+    "pipeline_split": keys.PIPELINE_SPLIT,
+    "micro_batch_split": keys.MICRO_BATCH_SPLIT,
     "recompute": keys.RECOMPUTE,
 }
 

@@ -143,8 +143,10 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
 
 
 def _require_split(layout: Layout, spec: ModelSpec | None) -> None:
-    split = spec.tensor_split if spec else None
-    obstacle = split.obstacle(layout.tensor_parallel) if split else None
+    limits = (spec.tensor_split, spec.expert_split) if spec else ()
+    degrees = {"tensor": layout.tensor_parallel, "expert": layout.expert_parallel}
+    found = (limit.obstacle(degrees[limit.key]) for limit in limits if limit is not None)
+    obstacle = next(filter(None, found), None)
     tokens = (spec.sequence_length if spec and layout.sequence_parallel else None) or 0
     if obstacle is None and tokens % layout.tensor_parallel:
         obstacle = (

@@ -296,3 +296,51 @@ def test_weights_are_resharded_over_a_part_of_the_data_parallel_ranks() -> None:
     found = names(space(TENSOR, resharded, micro_batches(1), baseline=baseline))
     assert [name for name in found if "raf2" in name]
     assert not [name for name in found if "tp" in name and "raf2" in name]
+
+
+PIPELINE = KnobChoice("pipeline_parallel", (1, 2), ChoiceKind.LISTED)
+
+
+def rows(found: SearchSpace) -> list[Candidate]:
+    return [found.table.row(i) for i in range(len(found.table))]
+
+
+def test_knobs_of_a_pipeline_are_searched_on_several_stages_alone() -> None:
+    chunks = KnobChoice("virtual_pipeline", (1, 2), ChoiceKind.LISTED)
+    schedule = KnobChoice("pipeline_schedule", (None, "gpipe"), ChoiceKind.FREE)
+    baseline = candidate(ranks=4, accumulation=4)
+    found = rows(space(PIPELINE, chunks, schedule, micro_batches(1), baseline=baseline))
+    kinds = {(c.layout.pipeline_parallel, c.layout.virtual_pipeline, c.extras) for c in found}
+    assert kinds == {(2, 1, ()), (2, 1, (("pipeline_schedule", "gpipe"),)), (2, 2, ())}
+
+
+def test_a_step_has_a_micro_batch_for_each_stage() -> None:
+    sizes = micro_batches(1, 2, 4)
+    found = space(PIPELINE, sizes, baseline=candidate(ranks=2, accumulation=2, micro=1))
+    piped = [c.layout for c in rows(found) if c.layout.pipeline_parallel == 2]
+    assert [(one.micro_batch, one.accumulation) for one in piped] == [(1, 4), (2, 2)]
+    assert dict(found.rejected)["stage_micro_batches"] == 1
+
+
+def test_gpipe_may_have_fewer_micro_batches_than_stages() -> None:
+    schedule = KnobChoice("pipeline_schedule", ("gpipe",), ChoiceKind.PINNED)
+    baseline = candidate(ranks=2, accumulation=2, micro=1)
+    found = rows(space(PIPELINE, schedule, micro_batches(4), baseline=baseline))
+    assert [one.layout.accumulation for one in found] == [1]
+
+
+def test_a_split_counts_where_it_has_a_part_for_each_stage() -> None:
+    stages = KnobChoice("pipeline_parallel", (2, 4), ChoiceKind.LISTED)
+    split = KnobChoice("pipeline_split", ((1, 3),), ChoiceKind.PINNED)
+    baseline = candidate(ranks=4, accumulation=4)
+    found = space(stages, split, micro_batches(1), baseline=baseline)
+    assert [one.layout.pipeline_split for one in rows(found)] == [(1, 3)]
+    assert dict(found.rejected)["split_parts"] == 1
+
+
+def test_expert_ranks_are_data_parallel_ranks() -> None:
+    experts = KnobChoice("expert_parallel", (1, 4), ChoiceKind.LISTED)
+    found = space(TENSOR, experts, micro_batches(1), baseline=candidate(ranks=4))
+    kept = [(c.layout.tensor_parallel, c.layout.expert_parallel) for c in rows(found)]
+    assert (1, 4) in kept
+    assert (2, 4) not in kept

@@ -8,8 +8,9 @@ import hjson
 import pytest
 
 from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
-from autoconf_launch.core import Candidate, ConfigError, RawConfig, Recompute
-from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
+from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, Recompute, resolve
+from autoconf_launch.core import config_keys as keys
+from autoconf_launch.launcher.dialects.builtin import BuiltinDialect, document_of
 from autoconf_launch.launcher.request import UserWords
 from autoconf_launch.launcher.script.source import ScriptSource, SpaceFile
 from autoconf_launch.launcher.spelling.base import UserSettings
@@ -295,3 +296,95 @@ def test_a_candidate_with_further_knobs_is_read_back_as_itself() -> None:
     candidate = Candidate(layout=layout, extras=(("blocks_per_unit", 2), ("forward_prefetch", 1)))
     made = BuiltinDialect().render(candidate, source(document), "c").config.to_dict()
     assert read(made).baseline == candidate
+
+
+@pytest.fixture
+def every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where our runtime applies all kinds."""
+    monkeypatch.setattr(keys, "APPLIED_PARALLELISM", keys.PARALLELISM_KEYS)
+
+
+def searched(section: object, world: int = 4, **autotuning: Any) -> dict[str, tuple[Any, ...]]:
+    given = source({"parallelism": section, "autotuning": autotuning})
+    user = BuiltinDialect().read(given, world_size=world)
+    return {choice.knob: choice.values for choice in user.choices if choice.values}
+
+
+DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
+
+
+def test_all_opens_every_degree_that_the_runtime_applies(every_kind: None) -> None:
+    found = searched("all")
+    assert {name: found[name] for name in DEGREES} == dict.fromkeys(DEGREES, (1, 2, 4))
+    assert "virtual_pipeline" not in found
+
+
+def test_the_further_keys_of_a_family_are_searched_with_it_where_it_is_not_fast(
+    every_kind: None,
+) -> None:
+    found = searched({"pipeline": "all"}, fast=False)
+    assert found["virtual_pipeline"] == (1, 2)
+    assert found["pipeline_schedule"] == (None, "gpipe")
+    assert "sequence_parallel" not in found
+
+
+def test_the_keys_of_parallelism_are_searched_by_lists(every_kind: None) -> None:
+    found = searched(
+        {
+            "pipeline": [2, 1],
+            "pipeline_schedule": ["1f1b", "gpipe"],
+            "pipeline_split": [[1, 3], [2, 2]],
+        }
+    )
+    assert found["pipeline_parallel"] == (2, 1)
+    assert found["pipeline_schedule"] == ("1f1b", "gpipe")
+    assert found["pipeline_split"] == ((1, 3), (2, 2))
+
+
+def test_a_split_is_one_value(every_kind: None) -> None:
+    assert searched({"pipeline": 2, "pipeline_split": [1, 3]})["pipeline_split"] == ((1, 3),)
+
+
+def test_a_family_of_a_tuning_space_file_is_searched_though_it_is_fast() -> None:
+    user = read(
+        {"parallelism": "all"},
+        space='{native: {parallelism: {tensor: "all", sequence_parallel: [false, true]}}}',
+    )
+    assert choice(user, "sequence_parallel").values == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("space", "says"),
+    [
+        ("{parallelism: {tensr: 'all'}}", "my.hjson: parallelism.tensr is unknown; did you mean"),
+        ("{parallelism: {sequence_parallel: [true]}}", "beside the degree that it is for"),
+        ("{parallelism: [1]}", "must be a section"),
+    ],
+)
+def test_a_wrong_family_of_a_tuning_space_is_refused(space: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        read({"parallelism": "all"}, space=space)
+
+
+def test_a_candidate_is_written_with_all_of_its_parallelism(every_kind: None) -> None:
+    layout = Layout(
+        tensor_parallel=2,
+        pipeline_parallel=2,
+        sequence_parallel=True,
+        pipeline_split=(1, 3),
+        zero_stage=1,
+        accumulation=4,
+    )
+    extras = (("pipeline_schedule", "gpipe"),)
+    candidate = Candidate(layout=layout, extras=extras)
+    document = document_of(RawConfig({}), candidate)
+    found = resolve(document, world_size=4)
+    assert Candidate(layout=found.layout, extras=found.extras) == candidate
+
+
+def test_what_a_candidate_lacks_of_parallelism_leaves_the_document(every_kind: None) -> None:
+    given = {
+        "parallelism": {"pipeline": 2, "pipeline_schedule": "gpipe", "pipeline_split": [1, 3]}
+    }
+    document = document_of(RawConfig(given), Candidate(layout=Layout()))
+    assert document.to_dict()["parallelism"] == {"pipeline": 1}
