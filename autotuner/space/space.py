@@ -242,29 +242,34 @@ def _notes(
     if choice is None:
         return ()
     sizes = {baseline.layout.micro_batch, *kept["micro_batch"].tolist()}
-    notes = [_left_out(choice, sizes, baseline, rule)]
+    if skipped := _on_skipped(choice, sizes, baseline, rule):
+        return (skipped,)
     sizes = {size for size in sizes if size >= _least_micro_batch(choices)}
-    fixed = choice.how in (ChoiceKind.PINNED, ChoiceKind.LISTED) and len(choice.values) < 2
-    ranks = baseline.layout.data_parallel
-    if rule.pinned is not None and len(sizes) == 1 and not fixed:
-        notes.append(
-            f"A global batch of {rule.pinned} on {plural(ranks, 'data-parallel rank')} "
-            f"leaves only micro-batch {min(sizes)}; {rule.flag} searches others."
-        )
-    return tuple(note for note in notes if note)
+    fixed = choice.how in (ChoiceKind.PINNED, ChoiceKind.LISTED)
+    if rule.pinned is None or len(sizes) != 1 or fixed:
+        return ()
+    return (
+        f"A global batch of {rule.pinned} on {_ranks(baseline)} leaves only micro-batch "
+        f"{min(sizes)}; {rule.flag} searches others.",
+    )
 
 
-def _left_out(
+def _on_skipped(
     choice: KnobChoice, sizes: set[int], baseline: Candidate, rule: GlobalBatchRule
 ) -> str:
-    gone = [str(value) for value in choice.values if value not in sizes]
+    gone = [value for value in choice.values if value not in sizes]
     if choice.how is not ChoiceKind.LISTED or not gone:
         return ""
-    what = f"Micro-batch {', '.join(gone)} of your list {'is' if len(gone) == 1 else 'are'} "
-    ranks = f"{baseline.layout.data_parallel} data-parallel ranks"
+    verb, them = ("is", "it") if len(gone) == 1 else ("are", "them")
+    what = f"Micro-batch {', '.join(map(str, gone))} of your list {verb} skipped: "
+    ranks = _ranks(baseline)
     if rule.pinned is None:
-        return f"{what}skipped: over max_train_batch_size {rule.maximum} on {ranks}."
+        return f"{what}over max_train_batch_size {rule.maximum} on {ranks}."
     return (
-        f"{what}skipped: no accumulation gives a global batch of {rule.pinned} with it on {ranks};"
-        f" {rule.flag} searches other batches."
+        f"{what}no accumulation gives a global batch of {rule.pinned} with {them} on {ranks}; "
+        f"{rule.flag} searches other batches."
     )
+
+
+def _ranks(baseline: Candidate) -> str:
+    return plural(baseline.layout.data_parallel, "data-parallel rank")

@@ -356,15 +356,16 @@ def _batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) 
     """Pinned when stated; otherwise today's product unless the user consented to another.
 
     The flag is the plainest consent: it counts even against a stated batch. Several listed
-    micro-batches without a stated batch leave it no single value.
+    micro-batches are consent where a stated accumulation leaves the batch no single value;
+    else those that cannot make up today's batch are skipped, and named with the flag.
     """
     raw, maximum = source.config, settings.max_train_batch_size
     stated = isinstance(raw.get(keys.TRAIN_BATCH_SIZE), int)
-    lists = lists_micro_batches(raw)
+    varies = lists_micro_batches(raw) and isinstance(raw.get(keys.ACCUMULATION), int)
     if source.words.keep_global_batch:
         return GlobalBatchRule(pinned=today)
     allowed = source.words.allow_global_batch_change
-    if allowed or ((maximum is not None or lists) and not stated):
+    if allowed or ((maximum is not None or varies) and not stated):
         return GlobalBatchRule(pinned=None, maximum=maximum)
     return GlobalBatchRule(pinned=today, maximum=None)
 

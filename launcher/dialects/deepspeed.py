@@ -141,8 +141,7 @@ def batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) -
     """
     config, maximum = source.config, settings.max_train_batch_size
     stated = isinstance(config.get(keys.TRAIN_BATCH_SIZE), int)
-    accumulates = config.get(keys.ACCUMULATION) not in (None, "auto")
-    opens = maximum is not None or not accumulates or lists_micro_batches(config)
+    opens = maximum is not None or not _accumulates(config) or lists_micro_batches(config)
     allowed = source.words.allow_global_batch_change
     if source.words.keep_global_batch or not (allowed or (opens and not stated)):
         return GlobalBatchRule(pinned=today)
@@ -150,14 +149,26 @@ def batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) -
 
 
 def on_open_batch(source: ScriptSource, rule: GlobalBatchRule, today: int) -> tuple[str, ...]:
-    """What is said where the file alone lets the global batch grow without a bound."""
-    listed = isinstance(source.config.get(keys.MICRO_BATCH), list)
-    if rule != GlobalBatchRule() or listed or source.words.allow_global_batch_change:
+    """What is said where the file alone lets the global batch vary; see on_varying_batch."""
+    config = source.config
+    listed = isinstance(config.get(keys.MICRO_BATCH), list)
+    if rule != GlobalBatchRule() or source.words.allow_global_batch_change:
         return ()
+    if listed and (_accumulates(config) or not lists_micro_batches(config)):
+        return ()
+    if listed:
+        return (
+            "The DeepSpeed configuration lists micro-batches and states no global batch, so it "
+            f"varies (today {today}); --keep-global-batch pins it.",
+        )
     return (
         f"The DeepSpeed configuration states no global batch, so batches larger than today's "
         f"{today} are tried, as DeepSpeed's Autotuner does; --keep-global-batch pins it.",
     )
+
+
+def _accumulates(config: RawConfig) -> bool:
+    return config.get(keys.ACCUMULATION) not in (None, "auto")
 
 
 def further_choices(

@@ -196,7 +196,7 @@ def _best_line(summary: Summary) -> str:
         if summary.alone:
             return f"{best}. It is your configuration, the only one that was measured."
         return f"{best}. It is your configuration."
-    if decision.speed_up is None or baseline is None:
+    if decision.speed_up is None or baseline is None or _no_gain_lines(summary):
         return f"{best}."
     rounds = f"{plural(decision.rounds, 'playoff round')}{' in turn' * decision.in_turn}"
     how = f", {rounds if decision.paired else 'single trials'}"
@@ -213,7 +213,14 @@ def _no_gain_lines(summary: Summary) -> list[str]:
         return [_ALREADY_BEST] if best == baseline.trial.name else []
     is_alike = baseline.trial.name in (best, *decision.ties, *decision.near)
     is_known = decision.verdict is DecisionVerdict.TIED and decision.rounds
-    return [_NO_GAIN if is_known else _NOT_SHOWN] if is_alike else []
+    is_as_fast = is_known and not _some_looked_faster(decision)
+    return [_NO_GAIN if is_as_fast else _NOT_SHOWN] if is_alike else []
+
+
+def _some_looked_faster(decision: Decision) -> bool:
+    """Whether a rival's figure, though not shown, is better by more than what was resolved for."""
+    wanted = decision.resolution.wanted if decision.resolution else NORMAL.precision
+    return any(behind < -wanted for _, behind in decision.behind)
 
 
 def speed_text(summary: Summary) -> str:
@@ -281,7 +288,10 @@ def _names(summary: Summary, names: Sequence[str], *, differences: bool = True) 
 
 
 def _rivals(summary: Summary, names: Sequence[str], *, differences: bool) -> list[str]:
-    """Labels of configurations, each with how much slower than the best it was measured."""
+    """Labels of configurations, each with how much slower than the best it was measured.
+
+    Without what looked faster: noise does not distinguish it from the best.
+    """
     behind, known = dict(summary.decision.behind), labels(summary)
     return [
         f"{known.get(name, name)}{_behind(behind.get(name)) if differences else ''}"
@@ -290,10 +300,9 @@ def _rivals(summary: Summary, names: Sequence[str], *, differences: bool) -> lis
 
 
 def _behind(log_ratio: float | None) -> str:
-    if log_ratio is None or round(100.0 * math.expm1(abs(log_ratio))) == 0:
+    if log_ratio is None or round(100.0 * math.expm1(log_ratio)) <= 0:
         return ""
-    how = "slower" if log_ratio > 0.0 else "faster"
-    return f" ({_percent(abs(log_ratio))} {how})"
+    return f" ({_percent(log_ratio)} slower)"
 
 
 def resolution_text(decision: Decision) -> str:

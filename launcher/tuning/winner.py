@@ -36,6 +36,9 @@ from ..script import ScriptSource
 from ..spelling import Dialect, Rendered, find_argument
 from .trial_io import write_json
 
+_OMITTED = {keys.ACCUMULATION: 1, keys.ZERO_STAGE: 0}
+"""What omitting a key means; "auto" means the same as that of any key."""
+
 
 def write_results(
     paths: ResultsPaths,
@@ -98,12 +101,19 @@ def optimal_command(request: LaunchRequest, winner: Rendered) -> str:
 def changes_to_user(source: ScriptSource, winner: Rendered) -> tuple[Edit, ...]:
     """What differs from the user's launch: keys of their document, then their arguments.
 
-    A dialect that gives :attr:`Rendered.before` has the arguments among its names.
+    A key that is written though its absence means the same is not a change. A dialect that
+    gives :attr:`Rendered.before` has the arguments among its names.
     """
+    before = winner.before or source.config.without(keys.AUTOTUNING)
+    edits = tuple(edit for edit in before.diff(winner.config) if not _means_the_same(edit))
     if winner.before is not None:
-        return winner.before.diff(winner.config)
-    document = source.config.without(keys.AUTOTUNING)
-    return (*document.diff(winner.config), *_changed_arguments(source, winner.script_args))
+        return edits
+    return (*edits, *_changed_arguments(source, winner.script_args))
+
+
+def _means_the_same(edit: Edit) -> bool:
+    omitted = "auto", _OMITTED.get(edit.path)
+    return edit.before is None and edit.after is not None and edit.after in omitted
 
 
 def _changed_arguments(source: ScriptSource, after: tuple[str, ...]) -> Iterator[Edit]:

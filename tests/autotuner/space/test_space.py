@@ -145,7 +145,7 @@ def test_listed_micro_batches_that_do_not_divide_are_said_with_the_flag() -> Non
     (note,) = space(micro_batches(1, 4, 3, 5)).notes
     assert note == (
         "Micro-batch 3, 5 of your list are skipped: no accumulation gives a global batch of 16 "
-        "with it on 2 data-parallel ranks; --allow-global-batch-change searches other batches."
+        "with them on 2 data-parallel ranks; --allow-global-batch-change searches other batches."
     )
 
 

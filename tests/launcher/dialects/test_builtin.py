@@ -180,11 +180,23 @@ def test_mp_size_pins_the_tensor_degree() -> None:
     assert not next(c for c in user.choices if c.knob == "tensor_parallel").values
 
 
-@pytest.mark.parametrize("size", [[1, 2, 4], [4, 1]])
-def test_listed_micro_batches_without_a_stated_batch_need_no_further_consent(
-    size: list[int],
+@pytest.mark.parametrize(("sizes", "today"), [([1, 2, 4], 2), ([4, 1], 8)])
+def test_listed_micro_batches_without_a_stated_batch_keep_that_of_the_first(
+    sizes: list[int], today: int
 ) -> None:
-    assert read({"train_micro_batch_size_per_gpu": size}).batch_rule.pinned is None
+    assert read({"train_micro_batch_size_per_gpu": sizes}).batch_rule.pinned == today
+
+
+def test_listed_micro_batches_change_the_batch_with_the_flag() -> None:
+    document = {"train_micro_batch_size_per_gpu": [1, 2]}
+    assert read(document, allow_global_batch_change=True).batch_rule.pinned is None
+
+
+def test_listed_micro_batches_are_each_used_with_a_stated_accumulation() -> None:
+    document = {"train_micro_batch_size_per_gpu": [1, 2], "gradient_accumulation_steps": 3}
+    user = read(document)
+    assert user.batch_rule.pinned is None
+    assert choice(user, "accumulation").values == (3,)
 
 
 def test_listed_micro_batches_keep_a_batch_that_is_stated() -> None:

@@ -126,6 +126,24 @@ def test_what_cannot_be_told_is_not_called_as_fast(rounds: int, width: float) ->
     assert first.startswith("No gain was shown: these measurements are too few or too noisy")
 
 
+@pytest.mark.parametrize("where", ["ties", "near"])
+def test_no_gain_has_a_percentage_where_the_outcome_is_a_tie(where: str) -> None:
+    own, rival = RECORDS[0].trial.name, RECORDS[1].trial.name
+    alike: dict[str, Any] = {"ties": (), "near": (), where: (own, rival)}
+    text = told(**alike, behind=((own, 0.0), (rival, -0.476)), rounds=2, paired=True)
+    first, best, *_ = text.splitlines()
+    assert first.startswith("No gain was shown: these measurements are too few or too noisy")
+    assert best == "Best: ZeRO 1 · micro 8 · accum 2, 500 samples/s (64.0 ms per step)."
+    assert "ZeRO 0 · micro 8 · accum 2" in text
+    assert "% faster" not in text
+
+
+def test_a_rival_within_the_precision_leaves_your_configuration_as_fast() -> None:
+    own = RECORDS[0].trial.name
+    first = told(ties=(own,), near=(), behind=((own, -0.02),), rounds=2).splitlines()[0]
+    assert first == "No measurable gain: your configuration is as fast."
+
+
 def test_a_rich_result_has_at_most_25_lines() -> None:
     names = tuple(f"z1_gas1_tmbspg{micro}" for micro in range(40))
     rich = changed(

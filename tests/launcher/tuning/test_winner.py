@@ -2,16 +2,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autoconf_launch.autotuner.playoff.summary import Launches, summarise_launches
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.core import Edit, RawConfig
+from autoconf_launch.core import Edit, RawConfig, dotted_name
 from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.script.source import ScriptSource
+from autoconf_launch.launcher.spelling import Rendered
 from autoconf_launch.launcher.tuning.winner import changes_to_user, write_results
 
 from ..dialects.sources import rendered
@@ -76,3 +78,21 @@ def test_an_argument_that_fills_the_deepspeed_file_is_among_the_changes(
     winner = rendered(HfTrainerDialect(), source, micro_batch=8)
     expected = Edit(("--per_device_train_batch_size",), "2", "8")
     assert changes_to_user(source, winner) == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("document", "after", "changed"),
+    [
+        ({}, {"gradient_accumulation_steps": "auto", "zero_optimization": {"stage": 0}}, ()),
+        ({}, {"gradient_accumulation_steps": 1}, ()),
+        ({}, {"gradient_accumulation_steps": 2}, ("gradient_accumulation_steps",)),
+        ({"zero_optimization": {"stage": 1}}, {}, ("zero_optimization.stage",)),
+        ({"bf16": {"enabled": True}}, {"bf16": {"enabled": "auto"}}, ("bf16.enabled",)),
+    ],
+)
+def test_a_key_that_is_written_but_means_what_its_absence_does_is_not_a_change(
+    document: dict[str, Any], after: dict[str, Any], changed: tuple[str, ...]
+) -> None:
+    source = ScriptSource(script_args=(), config=RawConfig(document), config_argument=None)
+    edits = changes_to_user(source, Rendered(config=RawConfig(after), script_args=()))
+    assert tuple(dotted_name(edit.path) for edit in edits) == changed
