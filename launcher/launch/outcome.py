@@ -441,11 +441,20 @@ def _left_before(cause: _Cause, results: RankResults, end: RanksEnd) -> list[int
     return left
 
 
+_NO_MODULE = (
+    "its optimizer trains no weights of a torch.nn.Module that was called (make the tensors "
+    "nn.Parameter of a module, and call that module, not its methods, to compute the loss)"
+)
+"""Nothing that a forward pass enters was seen; DDP, FSDP and the memory model need modules."""
+
+
 def _no_steps(plan: LaunchPlan, task: RankTask, results: RankResults) -> Failure:
     silent = [rank for rank, result in enumerate(results) if result is None]
     made = max((r.step for result in results if result for r in result.steps), default=0)
     if plan.checked is not None and len(silent) == len(results):
         detail = why_silent(task)
+    elif task.mode is Mode.PROFILE and plan.checked is not None and made:
+        detail = _NO_MODULE
     elif task.mode is Mode.PROFILE:
         detail = "the script ended before its model could be described"
     elif silent:

@@ -172,6 +172,29 @@ def test_weights_that_no_candidate_can_hold_end_a_tune_after_the_profile_run(
         assert not [*place.results.glob("z*")]
 
 
+RAW_TENSOR = """import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, default=4)
+size = parser.parse_args().batch_size
+weights = torch.zeros(8, requires_grad=True)
+optimizer = torch.optim.SGD([weights], lr=0.1)
+for _ in range(9):
+    (torch.ones(size, 8) @ weights - 1).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_that_trains_a_tensor_of_no_module_is_told_what_to_do(place: Place) -> None:
+    (place.folder / "raw.py").write_text(RAW_TENSOR)
+    words = ("--num_gpus=1", "--allow-global-batch-change", "raw.py")
+    code, output = place.run("--autotuning=tune", *words)
+    assert code == 3, output
+    assert (
+        "its optimizer trains no weights of a torch.nn.Module that was called (make the tensors "
+        "nn.Parameter of a module, and call that module, not its methods, to compute the loss)"
+    ) in output
+
+
 TWO_FRAMEWORKS = """raise SystemExit(5)
 from accelerate import Accelerator
 from transformers import HfArgumentParser, Trainer, TrainingArguments
