@@ -183,4 +183,8 @@ def _with_nemo2_name(one: SearchCandidate, question: SearchQuestion) -> SearchCa
 def _list_candidates(question: SearchQuestion) -> CandidateList:
     settings = replace(question.settings, grid=GridKind.PLANNER)
     machines = search_machines(settings, question.gpus_per_node)
-    return candidates_of(replace(question, settings=settings), machines)
+    note = (
+        f"Candidates are ranked for {machines.gpu}, by gpu_memory_gb "
+        f"({settings.train.gpu_memory_gb:g}); run() measures them on this machine's devices."
+    )
+    return candidates_of(replace(question, settings=settings), replace(machines, notes=(note,)))

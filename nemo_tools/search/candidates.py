@@ -175,8 +175,9 @@ def _by_memory(wanted_gb: float) -> str:
 
 
 def _assumed_gpu_note(gpu: str, wanted_gb: float) -> str:
-    rule = "" if wanted_gb in _SEEDS_GPUS else f"No rule covers {wanted_gb:g} GB; "
-    return f"{rule}{'the' if rule else 'The'} planner assumes {gpu}, as cluster.gpu names none."
+    return (
+        f"The planner assumes {gpu}, by gpu_memory_gb ({wanted_gb:g}); cluster.gpu names another."
+    )
 
 
 _MOST_REJECTED = 8

@@ -138,6 +138,15 @@ def test_a_training_with_another_batch_reads_as_many_tokens() -> None:
     assert all(most - batch * count <= 2 * batch for batch, count in steps.items())
 
 
+def test_the_gpu_that_candidates_are_ranked_for_is_named_with_the_argument_that_chose_it() -> None:
+    said = "run() measures them on this machine's devices."
+    notes = configurator(grid="planner").notes
+    assert f"Candidates are ranked for A100-SXM-80GB, by gpu_memory_gb (80); {said}" in notes
+    notes = configurator(grid="planner", gpu_memory_gb=40).notes
+    assert f"Candidates are ranked for A100-SXM-40GB, by gpu_memory_gb (40); {said}" in notes
+    assert not [note for note in notes if "cluster.gpu" in note]
+
+
 def test_what_is_given_is_not_searched() -> None:
     found = configurator(grid="planner", context_parallel_sizes=[2], global_batch_size=128)
     configs = found.generate_configs()[1].values()

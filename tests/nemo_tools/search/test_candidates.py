@@ -129,7 +129,7 @@ def test_a_memory_that_no_rule_covers_goes_to_the_planner_and_says_so() -> None:
     found = asked("search_config=gpt3/5b", "grid=nemo", *train(gpu_memory_gb=141))
     said = " ".join(found.notes)
     assert "NeMo has no rule for gpt3 on 141 GB: its rules are for 40 and 80 GB" in said
-    assert "the planner assumes H200-SXM-141GB" in said
+    assert "The planner assumes H200-SXM-141GB, by gpu_memory_gb (141); cluster.gpu names " in said
 
 
 @pytest.mark.parametrize(
