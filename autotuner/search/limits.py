@@ -82,7 +82,7 @@ class SearchLimits:
 
     @property
     def _time(self) -> str:
-        whole = f" ({self.whole_s:.0f} s with rounds and soak)" if self.whole_s else ""
+        whole = f" ({self.whole_s:.0f} s with playoff and verification run)" if self.whole_s else ""
         return f"{self.seconds:.0f} s{whole}"
 
     def stop_reason(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:

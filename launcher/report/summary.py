@@ -54,6 +54,8 @@ _NOT_SHOWN = (
     "configuration is faster than yours."
 )
 _ALREADY_BEST = "No gain: your configuration is the fastest measured."
+_CHOSEN = "Values chosen for what your configuration leaves open:"
+"""Heading of what differs from the user's file where their own configuration is the best."""
 _ONCE = "Possibly as fast, measured only once"
 _MOST_COLD = 1.5
 """How many times as long a step may take because its caches are cold."""
@@ -82,7 +84,7 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
     """
     if summary.decision.winner is None:
         return "\n".join([*_stop_lines(summary), _more_line(folder)]) + "\n"
-    answer = [*_no_gain_lines(summary), _best_line(summary), *_edit_lines(edits)]
+    answer = [*_no_gain_lines(summary), _best_line(summary), *_edit_lines(summary, edits)]
     doubt = [
         *_gap_lines(summary),
         *_tie_lines(summary),
@@ -192,7 +194,7 @@ def _best_line(summary: Summary) -> str:
     winner = decision.winner
     assert winner is not None
     best = f"Best: {label(winner.trial.candidate)}, {speed_text(summary)}"
-    if baseline is not None and winner.trial.name == baseline.trial.name:
+    if _is_baseline(summary):
         if summary.alone:
             return f"{best}. It is your configuration, the only one that was measured."
         return f"{best}. It is your configuration."
@@ -203,6 +205,11 @@ def _best_line(summary: Summary) -> str:
     return f"{best}, {speed_up_text(decision.speed_up, 'your configuration', how)}."
 
 
+def _is_baseline(summary: Summary) -> bool:
+    winner, baseline = summary.decision.winner, summary.baseline
+    return bool(winner and baseline and winner.trial.name == baseline.trial.name)
+
+
 def _no_gain_lines(summary: Summary) -> list[str]:
     """The answer first where nothing is faster than what the user has."""
     decision, baseline = summary.decision, summary.baseline
@@ -210,7 +217,7 @@ def _no_gain_lines(summary: Summary) -> list[str]:
         return []
     best = decision.winner.trial.name
     if decision.verdict is DecisionVerdict.FASTER:
-        return [_ALREADY_BEST] if best == baseline.trial.name else []
+        return [_ALREADY_BEST] if _is_baseline(summary) else []
     is_alike = baseline.trial.name in (best, *decision.ties, *decision.near)
     is_known = decision.verdict is DecisionVerdict.TIED and decision.rounds
     is_as_fast = is_known and not _some_looked_faster(decision)
@@ -471,12 +478,12 @@ def _check_lines(summary: Summary) -> list[str]:
     ]
 
 
-def _edit_lines(edits: Sequence[Edit]) -> list[str]:
+def _edit_lines(summary: Summary, edits: Sequence[Edit]) -> list[str]:
     if not edits:
         return []
     more = len(edits) - _MOST_EDITS
     return [
-        "Changes to your configuration:",
+        _CHOSEN if _is_baseline(summary) else "Changes to your configuration:",
         *(
             f"  {dotted_name(edit.path)}: {_value(edit.before)} -> {_value(edit.after)}"
             for edit in edits[:_MOST_EDITS]

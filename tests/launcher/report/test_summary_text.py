@@ -138,6 +138,16 @@ def test_no_gain_has_a_percentage_where_the_outcome_is_a_tie(where: str) -> None
     assert "% faster" not in text
 
 
+def test_what_a_list_became_is_not_called_a_change_of_your_configuration_where_that_wins() -> None:
+    edits = [Edit(("zero_optimization", "stage"), [0, 2], 0)]
+    ours = changed(winner=RECORDS[0], ties=(), near=(), speed_up=None)
+    line = "Values chosen for what your configuration leaves open:"
+    assert line in result_text(ours, edits, "command", "results").splitlines()
+    other = result_text(changed(), edits, "command", "results").splitlines()
+    assert "Changes to your configuration:" in other
+    assert line not in other
+
+
 def test_a_rival_within_the_precision_leaves_your_configuration_as_fast() -> None:
     own = RECORDS[0].trial.name
     first = told(ties=(own,), near=(), behind=((own, -0.02),), rounds=2).splitlines()[0]

@@ -34,7 +34,7 @@ def test_rounds_and_soak_find_room_in_what_was_given(budget: SearchBudget, effor
 def test_the_whole_budget_is_said_too() -> None:
     reason = limits(SearchBudget(seconds=600.0)).stop_reason(420.0, ())
     assert reason is not None
-    assert "The budget of 420 s (600 s with rounds and soak)" in reason.error
+    assert "The budget of 420 s (600 s with playoff and verification run)" in reason.error
 
 
 def test_trials_are_all_of_the_search() -> None:
