@@ -82,8 +82,9 @@ class SearchLimits:
 
     @property
     def _time(self) -> str:
-        whole = f" ({self.whole_s:.0f} s with playoff and verification run)" if self.whole_s else ""
-        return f"{self.seconds:.0f} s{whole}"
+        if not self.whole_s:
+            return f"{self.seconds:.0f} s"
+        return f"{self.seconds:.0f} s ({self.whole_s:.0f} s with playoff and verification run)"
 
     def stop_reason(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:
         """Why nothing more may be started."""

@@ -158,8 +158,8 @@ def on_open_batch(source: ScriptSource, rule: GlobalBatchRule, today: int) -> tu
         return ()
     if listed:
         return (
-            "The DeepSpeed configuration lists micro-batches and states no global batch, so it "
-            f"varies (today {today}); --keep-global-batch pins it.",
+            "The DeepSpeed configuration lists micro-batches and states no global batch, so the "
+            f"global batch varies (today {today}); --keep-global-batch pins it.",
         )
     return (
         f"The DeepSpeed configuration states no global batch, so batches larger than today's "

@@ -193,8 +193,8 @@ def test_micro_batches_grow_as_far_as_deepspeed_lets_them(tmp_path: Path) -> Non
 def test_listed_micro_batches_without_a_batch_are_said_to_vary_it(tmp_path: Path) -> None:
     (said,) = read(tmp_path, {"train_micro_batch_size_per_gpu": [2, 4]}, *TRAINING).warnings
     assert said == (
-        "The DeepSpeed configuration lists micro-batches and states no global batch, so it "
-        "varies (today 4); --keep-global-batch pins it."
+        "The DeepSpeed configuration lists micro-batches and states no global batch, so the "
+        "global batch varies (today 4); --keep-global-batch pins it."
     )
 
 
