@@ -257,10 +257,19 @@ def _notes(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> Iterator
     if "data_dir" in settings.given:
         yield "Runs on this machine read a text made at run time; data_dir is not read."
     if rejected:
-        whys = list(dict.fromkeys(one.why for one in rejected))
+        whys = _reasons(rejected)
         shown = "; ".join(whys[:_MOST_WHYS])
         more = f"; and {len(whys) - _MOST_WHYS} more reasons" if len(whys) > _MOST_WHYS else ""
         yield f"{len(rejected)} candidates are not started: {shown}{more}."
+
+
+def _reasons(rejected: tuple[Rejected, ...]) -> list[str]:
+    """Each reason once, after all that it holds for: ``pipeline parallelism 2: search runs …``."""
+    subjects: dict[str, list[str]] = {}
+    for why in dict.fromkeys(one.why for one in rejected):
+        subject, colon, reason = why.rpartition(": ")
+        subjects.setdefault(f"{colon}{reason}", []).append(subject)
+    return [f"{', '.join(found)}{reason}" for reason, found in subjects.items()]
 
 
 STATE_BYTES = 16

@@ -32,7 +32,9 @@ def test_other_parallelism_is_a_named_rejection() -> None:
     whys = {one.why for one in found.found.rejected}
     assert "pipeline parallelism 2: search runs data-parallel layouts here" in whys
     assert len(found.found.candidates) + len(found.found.rejected) == found.found.found
-    assert any("candidates are not started" in note for note in found.notes)
+    (note,) = (note for note in found.notes if "candidates are not started" in note)
+    assert "parallelism 2, " in note
+    assert note.count("search runs data-parallel layouts here") == 1
 
 
 def test_some_layers_recomputed_is_a_named_rejection() -> None:
