@@ -55,8 +55,8 @@ _NOT_SHOWN = (
 )
 _ALREADY_BEST = "No gain: your configuration is the fastest measured."
 _CHOSEN = "Values chosen for what your configuration leaves open:"
-"""Heading of what differs from the user's file where their own configuration is the best."""
 _ONCE = "Possibly as fast, measured only once"
+_BY_TRIALS = "Possibly as fast, by single trials alone"
 _MOST_COLD = 1.5
 """How many times as long a step may take because its caches are cold."""
 _BUSIER, _BUSIER_TIMES = 0.5, 1.25
@@ -114,7 +114,7 @@ def details_text(summary: Summary) -> str:
         tied, near = (
             _rivals(summary, names, differences=True) for names in (decision.ties, decision.near)
         )
-        lines += [f"Tied with the best: {', '.join(tied)}."] if len(tied) > _MOST_NAMES else []
+        lines += [f"{_tied(decision)}: {', '.join(tied)}."] if len(tied) > _MOST_NAMES else []
         lines += [f"{_ONCE}: {', '.join(near)}."] if len(near) > _MOST_NAMES else []
         lines += filter(None, [certificate_text(summary), left_out_text(summary)])
         lines += filter(None, [step_parts_text(decision.winner, decision.soak)])
@@ -281,11 +281,15 @@ def _tie_lines(summary: Summary) -> list[str]:
     if decision.ties:
         is_ranked = decision.verdict is not DecisionVerdict.INCONCLUSIVE
         names = _names(summary, decision.ties, differences=is_ranked)
-        lines.append(f"Tied with the best, within noise: {names}.")
+        lines.append(f"{_tied(decision)}: {names}.")
         lines += [resolution_text(decision)] if decision.resolution else []
     if decision.near:
         lines.append(f"{_ONCE}: {_names(summary, decision.near)}.")
     return lines
+
+
+def _tied(decision: Decision) -> str:
+    return "Tied with the best, within noise" if decision.rounds else _BY_TRIALS
 
 
 def _names(summary: Summary, names: Sequence[str], *, differences: bool = True) -> str:

@@ -222,10 +222,14 @@ def test_launches_in_turn_explain_a_verification_run_that_is_faster() -> None:
 
 def test_each_rival_comes_with_how_much_slower_it_was() -> None:
     names = tuple(done.trial.name for done in RECORDS[:2])
-    text = told(ties=names[:1], near=names[1:], behind=((names[0], 0.0), (names[1], 0.0861776)))
+    found: dict[str, Any] = {"ties": names[:1], "near": names[1:]}
+    found["behind"] = ((names[0], 0.0), (names[1], 0.0861776))
+    text = told(**found, rounds=2)
     assert "\nTied with the best, within noise: ZeRO 0 · micro 1 · accum 16.\n" in text
     once = "Possibly as fast, measured only once: ZeRO 0 · micro 8 · accum 2 (9 % slower)."
     assert once in text.splitlines()
+    alone = "Possibly as fast, by single trials alone: ZeRO 0 · micro 1 · accum 16."
+    assert alone in told(**found, rounds=0).splitlines()
 
 
 def test_what_was_left_out_is_said_after_what_could_still_be_gained() -> None:
