@@ -44,6 +44,7 @@ from .model_spec import (
     LatentAttention,
     MicroBatchTiming,
     ModelSpec,
+    SplitPart,
     TracedPeak,
 )
 from .parallelism import PIPELINE_SCHEDULES

@@ -95,14 +95,37 @@ class GemmShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPart:
+    """What tensor ranks share out of one piece; each number is for one sample.
+
+    Attributes:
+        parameters: weights that are split.
+        activation_bytes: kept between the modules that split and those that join again.
+        forward_s: seconds between them; 0 where nothing was timed.
+        flops: operations between them.
+        columns: modules whose outputs are split: each sums a gradient in the backward pass.
+        rows: modules whose inputs are split: each sums its output in the forward pass.
+    """
+
+    parameters: int = 0
+    activation_bytes: int = 0
+    forward_s: float = 0.0
+    flops: float = 0.0
+    columns: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSpec:
     """``count`` equal pieces of the model; each number is for one piece and one sample.
 
     ``parameters`` includes ``frozen_parameters``. ``activation_bytes`` is what the forward
     pass keeps for the backward pass in the precision of the run, without recomputation;
-    ``input_bytes`` is what full recomputation keeps instead. ``flops`` is the forward pass.
-    ``expert_parameters`` of them can be shared out over expert ranks; ``experts_per_token`` is how
-    many experts a token goes to, 0 without any.
+    ``input_bytes`` is what full recomputation keeps instead. ``flops`` is the forward pass,
+    ``forward_s`` its seconds, 0 where nothing was timed. ``tied_parameters`` are weights of
+    another piece that this one uses. ``expert_parameters`` can be shared out over expert ranks;
+    ``experts_per_token`` is how many experts a token goes to, 0 without any. ``split`` is None
+    where no tensor plan was found.
     """
 
     name: str
@@ -115,6 +138,9 @@ class BlockSpec:
     activation_bytes: int = 0
     input_bytes: int = 0
     gemm_shapes: tuple[GemmShape, ...] | None = None
+    forward_s: float = 0.0
+    tied_parameters: int = 0
+    split: SplitPart | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +204,8 @@ class ModelSpec:
     ``parameter_bytes_each`` is the size of a stored weight (4 for fp32). ``timings`` and
     ``traced_peaks`` are empty where nothing was run or traced. ``optimizer_step_s`` is one
     update of all trainable weights on one rank. ``tensor_split`` and ``expert_split`` are None
-    where nobody looked.
+    where nobody looked; ``heads``, ``kv_heads`` and ``head_size`` are None where the model's
+    configuration has none.
     """
 
     grade: Grade
@@ -191,6 +218,9 @@ class ModelSpec:
     layers: int | None = None
     sequence_length: int | None = None
     vocabulary_size: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_size: int | None = None
     tensor_split: DegreeLimits | None = None
     expert_split: DegreeLimits | None = None
     notes: tuple[str, ...] = field(default=())

@@ -66,7 +66,10 @@ EMBEDDING, HEAD, REST, MODEL = "embedding", "head", "rest", "model"
 
 @dataclass(slots=True, kw_only=True)
 class Piece:
-    """What a part holds and takes. Weights that parts share count for the first that runs."""
+    """What a part holds and takes. Weights that parts share count for the first that runs.
+
+    Those with ``split`` are of what tensor ranks share out, and are counted in the others, too.
+    """
 
     name: str
     parameters: int = 0
@@ -77,6 +80,12 @@ class Piece:
     kept_bytes: int = 0
     input_bytes: int = 0
     input_shape: tuple[int, ...] = ()
+    tied_parameters: int = 0
+    split_parameters: int = 0
+    split_kept_bytes: int = 0
+    split_flops: float = 0.0
+    columns: int = 0
+    rows: int = 0
 
     @property
     def kind(self) -> tuple[str, int, int]:

@@ -66,6 +66,14 @@ def tensor_split(model: nn.Module) -> DegreeLimits:
         return DegreeLimits(missing=str(error))
 
 
+def tensor_words(model: nn.Module) -> dict[str, str]:
+    """Names of modules with their words in the plan; empty where there is no valid one."""
+    try:
+        return dict(read_tensor_plan(model).words)
+    except ConfigError:
+        return {}
+
+
 def _plan(model: nn.Module, words: dict[str, str], owner: nn.Module) -> TensorPlan:
     config = getattr(owner, "config", None)
     heads = {what: getattr(config, key, None) for key, what in _HEADS}

@@ -140,7 +140,7 @@ class Profiler:
             model.zero_grad(set_to_none=True)
             torch.autograd.backward(forward(samples))
 
-        described = describe(model, forward, Grade.MEASURED)
+        described = describe(model, forward, Grade.MEASURED, self._now)
         timings = tuple(
             MicroBatchTiming(
                 micro_batch=size,

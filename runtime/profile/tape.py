@@ -25,6 +25,7 @@ from ..model import (
     flop_counter,
     tensors,
 )
+from ..parallel import COLUMNS, ROWS, SUMMED, tensor_words
 
 
 def record(model: nn.Module, forward: Callable[[], Tensor]) -> tuple[Piece, ...]:
@@ -43,6 +44,9 @@ class _Tape:
         }
         self._outside = EMBEDDING if lists else MODEL
         self._experts = set(find_experts(model).values())
+        words = tensor_words(model)
+        self._words = {model.get_submodule(name): word for name, word in words.items()}
+        self._is_split = False
         self._seen: dict[str, Piece] = {}
         self._ran_in: dict[nn.Module, str] = {}
         self._known: set[int] = set()
@@ -76,6 +80,11 @@ class _Tape:
                     stack.callback(routed.remove)
                 handle = module.register_forward_pre_hook(self._note_place)
                 stack.callback(handle.remove)
+                if self._words.get(module, SUMMED) != SUMMED:
+                    starts = module.register_forward_pre_hook(self._start_split)
+                    ends = module.register_forward_hook(self._end_split)
+                    stack.callback(starts.remove)
+                    stack.callback(ends.remove)
             yield
 
     def _at(self, name: str) -> Piece:
@@ -93,6 +102,14 @@ class _Tape:
         self._settle_flops()
         self._place = self._outside = HEAD
 
+    def _start_split(self, module: nn.Module, arguments: Any) -> None:
+        self._settle_flops(split=self._is_split)
+
+    def _end_split(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        """From columns on until rows a rank has its part; a module keeps its input before."""
+        self._settle_flops(split=True)
+        self._is_split = self._words[module] == COLUMNS
+
     def _note_place(self, module: nn.Module, arguments: Any) -> None:
         self._ran_in.setdefault(module, self._place)
 
@@ -100,9 +117,11 @@ class _Tape:
         chosen = next(t for t in tensors((arguments, named)) if not t.is_floating_point())
         self._at(self._place).experts_per_token = chosen.shape[-1]
 
-    def _settle_flops(self) -> None:
+    def _settle_flops(self, *, split: bool = False) -> None:
         total = self._counter.get_total_flops()
-        self._at(self._place).flops += total - self._flops_before
+        seen = self._at(self._place)
+        seen.flops += total - self._flops_before
+        seen.split_flops += (total - self._flops_before) * split
         self._flops_before = total
 
     def _keep(self, tensor: Tensor) -> Tensor:
@@ -110,18 +129,36 @@ class _Tape:
         if storage._cdata not in self._known:
             self._known.add(storage._cdata)
             self._kept.append(storage)
-            self._at(self._place).kept_bytes += storage.nbytes()
+            seen = self._at(self._place)
+            seen.kept_bytes += storage.nbytes()
+            seen.split_kept_bytes += storage.nbytes() * self._is_split
         return tensor
 
     def _count_parameters(self) -> None:
-        counted: set[nn.Parameter] = set()
+        counted: dict[nn.Parameter, Piece] = {}
         for module in self._model.modules():
-            for parameter in set(module.parameters(recurse=False)) - counted:
-                seen = self._at(self._ran_in.get(module, REST))
-                seen.parameters += parameter.numel()
-                seen.frozen_parameters += 0 if parameter.requires_grad else parameter.numel()
-                seen.expert_parameters += parameter.numel() if module in self._experts else 0
-                counted.add(parameter)
+            weights = set(module.parameters(recurse=False))
+            if not weights:
+                continue
+            seen = self._at(self._ran_in.get(module, REST))
+            for parameter in weights:
+                if parameter not in counted:
+                    seen.parameters += parameter.numel()
+                    seen.frozen_parameters += 0 if parameter.requires_grad else parameter.numel()
+                    seen.expert_parameters += parameter.numel() if module in self._experts else 0
+                elif counted[parameter] is not seen:
+                    seen.tied_parameters += parameter.numel()
+                counted.setdefault(parameter, seen)
+            self._count_split(module, seen)
+
+    def _count_split(self, module: nn.Module, seen: Piece) -> None:
+        word = self._words.get(module, SUMMED)
+        if word == SUMMED:
+            return
+        seen.rows += word == ROWS
+        seen.columns += word != ROWS
+        for name, parameter in module.named_parameters(recurse=False):
+            seen.split_parameters += parameter.numel() * (word != ROWS or name == "weight")
 
 
 def _storage(tensor: Tensor) -> torch.UntypedStorage:
