@@ -20,6 +20,7 @@ import torch
 import transformers
 from parallel_rows.models import one_process
 from parallel_rows.rows import (
+    CONTEXT_RANKS,
     LOSS,
     MORE_RANKS,
     NORM,
@@ -43,7 +44,7 @@ def main() -> int:
     parser.add_argument("--rows", default="", metavar="TEXT")
     text = parser.parse_args().rows
     torch.set_num_threads(1)
-    rows = [r for r in (*TWO_RANKS, *MORE_RANKS) if text in f"{r.name} {r.model}"]
+    rows = [r for r in (*TWO_RANKS, *MORE_RANKS, *CONTEXT_RANKS) if text in f"{r.name} {r.model}"]
     found: list[tuple[Row, Difference]] = []
     for ranks, group in groupby(rows, lambda row: row.ranks):
         same = list(group)
@@ -97,7 +98,8 @@ def head(found: list[tuple[Row, Difference]]) -> tuple[str, ...]:
         f"Worst of {len(exact)} rows in fp32: {max(e.loss for e in exact):.1e} and "
         f"{max(e.norm for e in exact):.1e}.",
         "`own` is a decoder of three blocks with an attribute `tensor_plan`; `own_tied` shares",
-        "its embedding with its head and splits both; the others are built by transformers from",
+        "its embedding with its head and splits both, `own_placed` has learned positions, which",
+        "its `position_ids` choose; the others are built by transformers from",
         "their configurations, with random weights.",
         "",
     )

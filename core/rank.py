@@ -153,6 +153,7 @@ class AppliedStrategy:
     precision: Precision
     recompute: Recompute | None
     tensor_parallel: int = 1
+    context_parallel: int = 1
     sequence_parallel: bool = False
     description: str = ""
     extras: tuple[tuple[str, KnobValue], ...] = ()

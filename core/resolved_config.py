@@ -85,7 +85,7 @@ def _zero_knobs(raw: RawConfig, layout: Layout) -> tuple[tuple[str, KnobValue], 
     return read_zero_knobs(
         raw,
         zero_stage=layout.zero_stage,
-        data_parallel=layout.data_parallel,
+        data_parallel=layout.data_parallel * layout.context_parallel,
         tensor=layout.tensor_parallel,
     )
 

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from autoconf_launch.runtime import scaled_dot_product_attention
+
 from .rows import CLIP, DECAY, GLOBAL_BATCH, RATE
 
 WORDS, WIDTH, HEAD, TOKENS = 64, 32, 8, 16
@@ -17,6 +19,7 @@ FAMILIES = {
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
     "mistral": ("MistralConfig", "MistralForCausalLM"),
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
     "gemma": ("GemmaConfig", "GemmaForCausalLM"),
     "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
     "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM"),
@@ -43,12 +46,13 @@ class Block(nn.Module):
             part(normed).unflatten(-1, (-1, HEAD)).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).flatten(-2))
         added: Tensor = self.down(F.gelu(self.up(self.second_norm(x))))
         return x + added
 
 
+OWN = ("own", "own_tied", "own_placed")
 BLOCK_PLAN = {
     "blocks.*.query": "colwise",
     "blocks.*.key": "colwise",
@@ -63,32 +67,45 @@ TIED_PLAN = {**BLOCK_PLAN, "words": "rowwise", "head": "colwise_gather_output"}
 class Split(nn.Module):
     """A decoder; its head may be its embedding, which is then split, too."""
 
-    def __init__(self, plan: dict[str, str] | None = None, *, tied: bool = False) -> None:
+    def __init__(
+        self, plan: dict[str, str] | None = None, *, tied: bool = False, placed: bool = False
+    ) -> None:
         super().__init__()
         self.tensor_plan = BLOCK_PLAN if plan is None else plan
         self.words = nn.Embedding(WORDS, WIDTH)
         self.blocks = nn.ModuleList([Block() for _ in range(3)])
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        self.places = nn.Embedding(TOKENS, WIDTH) if placed else None
         if tied:
             self.head.weight = self.words.weight
 
-    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, labels: Tensor, position_ids: Tensor | None = None
+    ) -> Tensor:
         """Mean loss."""
         x = self.words(input_ids)
+        if self.places is not None:
+            places = torch.arange(input_ids.shape[1]) if position_ids is None else position_ids
+            x = x + self.places(places)
         for block in self.blocks:
             x = block(x)
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), labels.flatten())
 
 
 def build(name: str) -> nn.Module:
-    """``own``, ``own_tied`` or a family of transformers, with the same weights each time."""
+    """``own``, ``own_tied``, ``own_placed`` (learned positions) or a family of transformers.
+
+    The weights are the same each time.
+    """
     torch.manual_seed(0)
-    if name in ("own", "own_tied"):
-        return Split(TIED_PLAN if name == "own_tied" else BLOCK_PLAN, tied=name == "own_tied")
+    if name in OWN:
+        plan = TIED_PLAN if name == "own_tied" else BLOCK_PLAN
+        return Split(plan, tied=name == "own_tied", placed=name == "own_placed")
     import transformers
 
     config, model = (getattr(transformers, one) for one in FAMILIES[name])
+    no_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     sizes = {"hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "head_dim": HEAD}
     sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": WORDS}
     sizes |= EXPERTS.get(name, {})
@@ -100,6 +117,7 @@ def build(name: str) -> nn.Module:
         bos_token_id=None,
         eos_token_id=None,
         use_cache=False,
+        **(no_dropout if name == "gpt2" else {}),
         attn_implementation="sdpa",
     )
     built: nn.Module = model(shape)

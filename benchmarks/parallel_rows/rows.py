@@ -20,6 +20,7 @@ class Row:
     ranks: int = 2
     model: str = "own"
     tensor: int = 1
+    context: int = 1
     sequence: bool = False
     stage: int = 0
     accumulation: int = 1
@@ -29,14 +30,20 @@ class Row:
     @property
     def name(self) -> str:
         """``TP 2 x ZeRO 3, sequence parallel``."""
-        data = self.ranks // self.tensor
-        degrees = [f"TP {self.tensor}"] if self.tensor > 1 else []
-        degrees += [f"ZeRO {self.stage} on {data}"] if data > 1 or self.stage else []
+        averaging = self.data * self.context
+        degrees = [f"CP {self.context}"] if self.context > 1 else []
+        degrees += [f"TP {self.tensor}"] if self.tensor > 1 else []
+        degrees += [f"ZeRO {self.stage} on {averaging}"] if self.data > 1 or self.stage else []
         more = ["sequence parallel"] if self.sequence else []
         more += [f"{self.accumulation} micro-batches"] if self.accumulation > 1 else []
         more += [f"{self.recompute} recomputation"] if self.recompute != "none" else []
         more += [self.precision] if self.precision != "fp32" else []
         return ", ".join((" x ".join(degrees), *more))
+
+    @property
+    def data(self) -> int:
+        """Ranks that train on different samples."""
+        return self.ranks // (self.tensor * self.context)
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -47,7 +54,8 @@ class Row:
     def case(self) -> dict[str, Any]:
         """What ``train.py`` takes."""
         parallelism = {"tensor": self.tensor, "sequence_parallel": self.sequence}
-        share = GLOBAL_BATCH // (self.ranks // self.tensor)
+        parallelism |= {"context": self.context}
+        share = GLOBAL_BATCH // self.data
         config = {
             "train_micro_batch_size_per_gpu": share // self.accumulation,
             "gradient_accumulation_steps": self.accumulation,
@@ -72,6 +80,8 @@ TWO_RANKS = (
     Row(tensor=2, sequence=True, model="qwen3"),
     Row(tensor=2, precision="bf16"),
     Row(tensor=2, precision="bf16", sequence=True, stage=2),
+    Row(context=2, model="llama"),
+    Row(context=2, model="own_placed", stage=3, recompute="selective"),
 )
 TESTED_ON_FOUR = tuple(
     Row(ranks=4, tensor=2, stage=stage, model="own_tied", accumulation=2) for stage in (0, 3)
@@ -88,6 +98,20 @@ MORE_RANKS = (
     Row(ranks=4, tensor=2, stage=3, model="gemma", recompute="full"),
     Row(ranks=4, tensor=2, stage=2, precision="bf16"),
 )
+CONTEXT_RANKS = (
+    *(Row(context=2, stage=stage, model="own_placed") for stage in STAGES),
+    *(Row(context=2, model=model) for model in ("qwen2", "qwen3", "mistral", "gemma", "gpt2")),
+    Row(context=2, model="qwen3", stage=1, accumulation=2, recompute="full"),
+    Row(context=2, precision="bf16"),
+    Row(context=2, precision="bf16", model="llama", stage=2),
+    *(Row(ranks=4, context=4, model=model) for model in ("qwen2", "gpt2", "own_placed")),
+    Row(ranks=4, context=4, model="llama", stage=3),
+    *(Row(ranks=4, context=2, model="llama", stage=s, accumulation=2) for s in STAGES),
+    *(Row(ranks=4, context=2, tensor=2, model="qwen2", stage=stage) for stage in STAGES),
+    Row(ranks=4, context=2, tensor=2, model="own_tied", sequence=True, stage=2),
+    Row(ranks=4, context=2, tensor=2, sequence=True, precision="bf16"),
+)
+"""Rows of context ranks that only ``make test-parallel`` trains."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +131,9 @@ class Difference:
         """Whether the live model was seen to be laid out as asked."""
         asked = {
             "zero_stage": row.stage,
-            "data_parallel": row.ranks // row.tensor,
+            "data_parallel": row.data,
             "tensor_parallel": row.tensor,
+            "context_parallel": row.context,
             "sequence_parallel": row.sequence,
             "recompute": row.recompute,
             "precision": row.precision,

@@ -161,8 +161,8 @@ Checked: TypeAlias = tuple[tuple[str, str], ...]
 """Knobs that are compared, with the words that asked for them."""
 
 _APPLIED = (
-    *("zero_stage", "data_parallel", "tensor_parallel", "sequence_parallel"),
-    *("micro_batch", "accumulation", "recompute"),
+    *("zero_stage", "data_parallel", "tensor_parallel", "context_parallel"),
+    *("sequence_parallel", "micro_batch", "accumulation", "recompute"),
 )
 """Fields of a layout that a rank finds on its live model; extras come beside them."""
 

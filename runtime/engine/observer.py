@@ -17,6 +17,7 @@ from ..parallel import (
     SHARD,
     Applied,
     LateReduction,
+    context_degree,
     found_extras,
     is_sequence_parallel,
     mesh_degree,
@@ -61,8 +62,9 @@ class Observer:
         stage = self._zero_stage(applied, optimizer)
         return AppliedStrategy(
             zero_stage=stage,
-            data_parallel=_data_parallel(module),
+            data_parallel=_averaging(module) // context_degree(module),
             tensor_parallel=tensor_degree(module),
+            context_parallel=context_degree(module),
             sequence_parallel=is_sequence_parallel(module),
             micro_batch=layout.micro_batch,
             accumulation=layout.accumulation,
@@ -78,7 +80,7 @@ class Observer:
         module = applied.module
         if isinstance(module, FSDPModule):
             if isinstance(applied.around, LateReduction):
-                shards, data = mesh_degree(module, SHARD), _data_parallel(module)
+                shards, data = mesh_degree(module, SHARD), _averaging(module)
                 return 0 if shards < data else 1
             return 2 if self._whole_after_forward else 3
         return 1 if type(optimizer).__name__ == "ZeroRedundancyOptimizer" else 0
@@ -100,7 +102,8 @@ def _is_sharded(module: nn.Module) -> bool:
     )
 
 
-def _data_parallel(module: nn.Module) -> int:
+def _averaging(module: nn.Module) -> int:
+    """Data and context ranks."""
     if isinstance(module, DistributedDataParallel):
         return int(module.process_group.size())
     return mesh_degree(module, REPLICATE, SHARD)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from autoconf_launch.core import AppliedStrategy
 
-from ..model import Batch, LossScale, TrainingParts, build_model
+from ..model import Batch, LossScale, TrainingParts, build_model, evaluation_mode
 from ..parallel import Passes, make_meshes, parallelize, shard_optimizer
 from ..rank import UPDATE, PhaseClock, Ranks, StepCutter
 from .accumulation import Accumulation
@@ -36,6 +36,7 @@ class Trainer:
         meshes = make_meshes(ranks.device, recipe.config.layout)
         model = build_model(recipe.model, ranks.device)
         self._laid_out = parallelize(model, meshes, recipe.config)
+        recipe = replace(recipe, loss=self._laid_out.wrap_loss(recipe.loss))
         self._observer = Observer(self.module)
         self._passes: Passes = Accumulation(
             self._laid_out, recipe, ranks.device, self._lap, self._observer.after_forward
@@ -107,7 +108,7 @@ class Trainer:
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Mean loss over a global batch; see :meth:`.engine.Engine.evaluate`."""
-        with _evaluation(self.module), torch.no_grad():
+        with evaluation_mode(self.module), torch.no_grad():
             self._laid_out.check_batch(batch)
             return self._mean_over_ranks(self._passes.evaluate(batch))
 
@@ -147,18 +148,6 @@ class Trainer:
         if self._ranks.world_size > 1:
             dist.all_reduce(values)
         return values / self._ranks.world_size
-
-
-@contextmanager
-def _evaluation(module: nn.Module) -> Iterator[None]:
-    """Put all its modules into evaluation mode; afterwards each is in the mode it was in."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
 
 
 def _no_lap(phase: str) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .flops import device_of, flop_counter, tensor_bytes, weights_of
     from .loss import LossFunction, model_loss
     from .model_source import ModelSource, TrainingParts, build_model, held_bytes
+    from .modes import evaluation_mode
     from .optimizers import MakeOptimizer, base_learning_rate, optimizer_maker
     from .precision import DTYPES, LossScale, compute_in
 else:

@@ -12,12 +12,14 @@ from torch import nn
 
 from autoconf_launch.core import ResolvedConfig, lazy_names
 
-from . import fully_shard, recompute, replicate, tensor
+from . import context, fully_shard, recompute, replicate, tensor
 from .base import Applied, Passes
 from .mesh import DeviceMeshes
 from .model_copy import SameBatch
 
 if TYPE_CHECKING:
+    from .context import context_degree
+    from .context_attention import scaled_dot_product_attention
     from .expert import expert_split
     from .extras import found_extras
     from .fully_shard import LateReduction
@@ -30,7 +32,10 @@ else:
     __getattr__ = lazy_names(__name__, __file__)
 
 
-_IN_ORDER = (tensor.apply, recompute.apply, replicate.apply, fully_shard.apply)
+_IN_ORDER = (
+    *(context.apply, tensor.apply, recompute.apply),
+    *(replicate.apply, fully_shard.apply),
+)
 
 
 def parallelize(model: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..model import Batch
+from ..model import Batch, LossFunction
 from ..rank import StepCutter
 
 AroundMicroBatch: TypeAlias = Callable[[bool], AbstractContextManager[None]]
@@ -34,6 +34,11 @@ def leave_gradients(weights: Weights) -> None:
     """Take gradients as the backward pass leaves them."""
 
 
+def keep_loss(loss: LossFunction) -> LossFunction:
+    """Work on micro-batches as they come."""
+    return loss
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
     """A model made ready for its steps.
@@ -42,12 +47,14 @@ class Applied:
         module: what the step calls.
         around: what it does around each micro-batch.
         check_batch: looks at a step's batch first, or raises a ConfigError.
+        wrap_loss: from the loss of a micro-batch to what a rank computes of it.
         complete_gradients: after the last backward pass, before gradients are used.
     """
 
     module: nn.Module
     around: AroundMicroBatch = nothing
     check_batch: Callable[[Batch], None] = accept
+    wrap_loss: Callable[[LossFunction], LossFunction] = keep_loss
     complete_gradients: Callable[[Weights], None] = leave_gradients
 
     def weights(self) -> dict[str, nn.Parameter]:

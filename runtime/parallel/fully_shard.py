@@ -18,7 +18,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from autoconf_launch.core import FIRST_FSDP_STAGE, ConfigError, Precision, ResolvedConfig
 
 from ..model import DTYPES, find_block_lists
-from .base import Applied
+from .base import Applied, AroundMicroBatch
 from .extras import knob
 from .mesh import DeviceMeshes, copy_weights
 
@@ -55,8 +55,10 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
     _prefetch([[root], *units], config)
     assert isinstance(root, FSDPModule)
     if stage < FIRST_FSDP_STAGE:
-        return replace(applied, around=LateReduction(root))
-    return replace(applied, around=WeightsKept(root)) if stage == FIRST_FSDP_STAGE else applied
+        return replace(applied, around=LateReduction(root, applied.around))
+    if stage == FIRST_FSDP_STAGE:
+        return replace(applied, around=WeightsKept(root, applied.around))
+    return applied
 
 
 def _units(root: nn.Module, config: ResolvedConfig) -> list[Unit]:
@@ -96,14 +98,16 @@ def _policy(precision: Precision) -> MixedPrecisionPolicy:
 class WeightsKept:
     """Around a micro-batch: whole weights stay until the last one of the step."""
 
-    def __init__(self, root: FSDPModule) -> None:
+    def __init__(self, root: FSDPModule, outer: AroundMicroBatch) -> None:
         self._root = root
+        self._outer = outer
 
     @contextmanager
     def __call__(self, last: bool) -> Iterator[None]:
         """Keep them."""
         self._root.set_reshard_after_backward(last)
-        yield
+        with self._outer(last):
+            yield
 
 
 class LateReduction(WeightsKept):

@@ -18,18 +18,26 @@ CONTEXT, TENSOR = "context", "tensor"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMeshes:
-    """Dimensions stand in the order of the names above; those not needed are missing."""
+    """Dimensions of ``world`` stand in the order of the names above; those not needed are missing.
+
+    Context ranks average gradients as data ranks do, so that they count among replicate and shard.
+
+    Attributes:
+        world: all ranks.
+        context: ranks that share out the tokens of each sample.
+    """
 
     world: DeviceMesh
+    context: DeviceMesh | None = None
 
     @property
     def is_data_only(self) -> bool:
         """Whether each rank, or each group that shards, holds all of the model."""
-        return not {PIPELINE, CONTEXT, TENSOR} & set(_names(self.world))
+        return not {PIPELINE, TENSOR} & set(_names(self.world))
 
     @property
     def data(self) -> DeviceMesh:
-        """Ranks that train on different samples: what FSDP shards and copies over."""
+        """Ranks that train on different samples or tokens: what FSDP shards and copies over."""
         names = tuple(name for name in (REPLICATE, SHARD) if name in _names(self.world))
         return self.world if self.is_data_only else self.world[names]
 
@@ -37,11 +45,6 @@ class DeviceMeshes:
     def pipeline(self) -> DeviceMesh | None:
         """Ranks that have a part of the blocks each."""
         return self._along(PIPELINE)
-
-    @property
-    def context(self) -> DeviceMesh | None:
-        """Ranks that share out the tokens of each sample."""
-        return self._along(CONTEXT)
 
     @property
     def tensor(self) -> DeviceMesh | None:
@@ -54,21 +57,27 @@ class DeviceMeshes:
 
 def make_meshes(device: torch.device, layout: Layout) -> DeviceMeshes:
     """A mesh of all ranks of the process group."""
-    degrees = {
-        PIPELINE: layout.pipeline_parallel,
-        CONTEXT: layout.context_parallel,
-        TENSOR: layout.tensor_parallel,
-    }
-    data = {SHARD: layout.data_parallel}
+    degrees = {PIPELINE: layout.pipeline_parallel, TENSOR: layout.tensor_parallel}
+    averaging = layout.data_parallel * layout.context_parallel
+    data = {SHARD: averaging}
     if layout.zero_stage == 0 and max(degrees.values()) > 1:
-        data = {REPLICATE: layout.data_parallel, SHARD: 1}  # FSDP with whole weights
+        data = {REPLICATE: averaging, SHARD: 1}  # FSDP with whole weights
     sizes = {
         name: size
         for name, size in {PIPELINE: 1, **data, **degrees}.items()
         if size > 1 or name in data
     }
     world = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-    return DeviceMeshes(world=world)
+    return DeviceMeshes(world=world, context=_context_mesh(device, layout))
+
+
+def _context_mesh(device: torch.device, layout: Layout) -> DeviceMesh | None:
+    if layout.context_parallel == 1:
+        return None
+    outer = layout.pipeline_parallel * layout.data_parallel
+    sizes = (outer, layout.context_parallel, layout.tensor_parallel)
+    mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("outer", CONTEXT, TENSOR))
+    return mesh[CONTEXT]
 
 
 def copy_weights(module: nn.Module, mesh: DeviceMesh) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -35,8 +35,10 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
         **_buffers_stay_local(),
     )
 
-    def around(last: bool) -> AbstractContextManager[None]:
-        return nullcontext() if last else replica.no_sync()
+    @contextmanager
+    def around(last: bool) -> Iterator[None]:
+        with applied.around(last), nullcontext() if last else replica.no_sync():
+            yield
 
     return replace(applied, module=replica, around=around)
 
