@@ -38,7 +38,8 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import known_accelerator, machine, named_model
 
-from .row import PublishedRow, Row, RowShape
+from .row import PublishedRow, Row
+from .row_shape import RowShape
 
 _BOUNDARIES = re.compile(r"layer partition boundaries \[([\d, ]+)\]")
 _BEFORE = 2
@@ -68,12 +69,6 @@ _TRAINERS = (
     ("megatron", "megatron-2021"),
 )
 """Words that name a training code, the first that is found."""
-_PRECISIONS = {
-    "fp16": Precision.FP16,
-    "amp_fp16": Precision.FP16,
-    "fp32": Precision.FP32,
-    "tf32": Precision.FP32,
-}
 _LORA_RANK = 16
 _MOST_OVER_DENSE = 1.6
 _OMNI_PATH = 0.45
@@ -133,7 +128,7 @@ def nearest_architecture(shape: RowShape) -> Architecture:
 
     A table does not say whether the MLP is gated and the embeddings are tied.
     """
-    if (known := _known_model(shape)) is not None:
+    if (known := shape.known or _known_model(shape)) is not None:
         return known
     made = [_architecture(shape, gated, tied) for gated in (False, True) for tied in (True, False)]
     if shape.params_b is None:
@@ -172,6 +167,7 @@ def _architecture(shape: RowShape, gated: bool, tied: bool) -> Architecture:
         vocabulary=shape.vocabulary,
         gated=gated,
         tied_embeddings=tied,
+        experts=shape.experts,
     )
 
 
@@ -184,17 +180,18 @@ def _weights(model: Architecture) -> float:
 def trainer_of(one: PublishedRow) -> str:
     """The training code, from what source and note name, or else from precision and GPU.
 
-    fp16, and GPUs that flash attention does not run on, mean Megatron-LM of 2021.
+    fp16, and GPUs that flash attention does not run on, mean Megatron-LM of 2021, which had
+    neither flash attention nor, as its runs have it, bf16.
     """
     text = one.note.lower()
     if one.compiled is not None:
         return "torchtitan-2025" if "whitefiber" in text else "torchtitan"
+    old = one.precision is Precision.FP16 or one.gpu.startswith(("V100", "T4"))
     for word, name in _TRAINERS:
         if word in text:
-            return name
-    if one.precision.startswith("fp8"):
+            return name if old or name != "megatron-2021" else "megatron"
+    if one.precision.is_fp8 or one.precision is Precision.NVFP4:
         return "nemo"
-    old = one.precision == "fp16" or one.gpu.startswith(("V100", "T4"))
     return "megatron-2021" if old else "auto"
 
 
@@ -203,7 +200,7 @@ def workload_of(one: PublishedRow) -> Workload:
     plain = Workload(
         model=nearest_architecture(one.shape),
         sequence_length=one.shape.seq,
-        precision=precision_of(one),
+        precision=one.precision,
         software=Software(compiled=bool(one.compiled)),
         lora_rank=_LORA_RANK if is_lora(one) else None,
     )
@@ -222,14 +219,6 @@ def row_layout(one: PublishedRow) -> Layout:
 def is_lora(one: PublishedRow) -> bool:
     """Whether only adapters are trained, which a table says in the model's name alone."""
     return "lora" in one.shape.name.lower()
-
-
-def precision_of(one: PublishedRow) -> Precision:
-    """What a table calls ``amp_fp16`` or ``fp8-rowwise``; bf16 where the name is unknown."""
-    name = one.precision
-    if name.startswith("fp8"):
-        return Precision.FP8_ROWWISE if "row" in name else Precision.FP8
-    return _PRECISIONS.get(name, Precision.BF16)
 
 
 def runs_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,11 +14,22 @@ from autoconf_launch.core import (
     ConfigError,
     KnobValue,
     Layout,
+    Precision,
     Recompute,
     nearest_known,
 )
 
 from ..input_file import input_text
+from .row_shape import (
+    MODEL_COLUMNS,
+    PartialShape,
+    RowError,
+    RowShape,
+    read_shape,
+    row_number,
+    row_whole,
+    row_whole_or_none,
+)
 
 DEFAULTS: tuple[tuple[str, str], ...] = (
     ("recompute", "none"),
@@ -28,48 +40,27 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
 )
 """What an empty optional setting means."""
 
-_MODEL = ("layers", "hidden", "heads", "ffn_hidden", "seq", "vocab")
 _WHAT_RAN = ("model", "gpu", "n_gpus")
 _DEGREES = ("tp", "pp", "dp", "mbs", "gbs")
-COLUMNS = ("model", *_MODEL, "gpu", "n_gpus", *_DEGREES, "step_time_s")
-_LARGEST = 2**53
+COLUMNS = ("model", *MODEL_COLUMNS, "gpu", "n_gpus", *_DEGREES, "step_time_s")
 _ZERO_NAMES = {"": 0, "0": 0, "1": 1, "2": 2, "3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
 
 
-class RowError(ConfigError):
-    """One row that cannot be what it says; the others of its file still count."""
+_PRECISIONS = {
+    **{one.value.replace("_", "-"): one for one in Precision},
+    **dict.fromkeys(("", "amp-bf16"), Precision.BF16),
+    "amp-fp16": Precision.FP16,
+    "tf32": Precision.FP32,
+    "amp-fp8": Precision.FP8,
+    "fp8-tensorwise": Precision.FP8_CURRENT,
+    "fp8-cs": Precision.FP8_CURRENT,
+    "fp8-sc": Precision.FP8_BLOCKWISE,
+    "fp8-mx": Precision.MXFP8,
+}
 
 
 class SkippedRowError(ConfigError):
     """One row that does not say what ran; the message is the reason."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartialShape:
-    """What a row says of its model; None is "not stated"."""
-
-    name: str
-    params_b: float | None
-    layers: int | None
-    hidden: int | None
-    heads: int | None
-    kv_heads: int | None
-    ffn: int | None
-    vocabulary: int | None
-    seq: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowShape(PartialShape):
-    """A model of which a row says all that a prediction needs."""
-
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    ffn: int
-    vocabulary: int
-    seq: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +71,8 @@ class Row:
         accumulation: broken where the micro-batch does not divide a rank's batch.
         step_time_s: None for a run that failed.
         memory_gb: None where it is not given.
-        lacks: columns of the model that are empty.
+        assumed: columns that are empty and were filled by habit or from the model's name.
+        lacks: columns of the model that are empty, and that its name does not tell.
     """
 
     line: int
@@ -92,7 +84,7 @@ class Row:
     layout: Layout
     accumulation: float
     global_batch: int
-    precision: str
+    precision: Precision
     compiled: bool | None
     async_tensor: bool | None
     step_time_s: float | None
@@ -124,13 +116,15 @@ def read_row(line: int, row: Mapping[str, str]) -> Row:
         RowError: it cannot be what it says.
     """
     cell = {name: (value or "").strip() for name, value in row.items()}
+    filled = _with_only_micro_batch(cell)
     for name in (*_WHAT_RAN, *_DEGREES):
         if not cell[name]:
             raise SkippedRowError(f"no {name}")
-    lacks = tuple(name for name in _MODEL if not cell[name])
-    shape = _shape(cell)
+    shape = read_shape(cell)
+    empty = tuple(name for name in MODEL_COLUMNS if not cell[name])
+    lacks = tuple(name for name in empty if shape.lacks(name))
     layout, accumulation = _layout(cell, shape)
-    gpus = _whole(cell, "n_gpus")
+    gpus = row_whole(cell, "n_gpus")
     if layout.world_size != gpus:
         raise RowError(
             f"tp x pp x dp x cp is {layout.world_size}, but n_gpus is {gpus}; they must be equal"
@@ -144,19 +138,23 @@ def read_row(line: int, row: Mapping[str, str]) -> Row:
         shape=shape,
         gpu=cell["gpu"],
         gpus=gpus,
-        gpus_per_node=_optional_whole(cell, "gpus_per_node"),
+        gpus_per_node=row_whole_or_none(cell, "gpus_per_node"),
         interconnect=cell.get("interconnect", ""),
         layout=layout,
         accumulation=accumulation,
-        global_batch=_whole(cell, "gbs"),
-        precision=cell.get("precision", "").lower(),
+        global_batch=row_whole(cell, "gbs"),
+        precision=_precision(cell.get("precision", "")),
         compiled=_flag(cell, "compile"),
         async_tensor=_flag(cell, "async_tp"),
         step_time_s=step_time_s,
         memory_gb=memory_gb,
         out_of_memory=step_time_s is None,
         note=f"{cell.get('source', '')} {cell.get('note', '')}",
-        assumed=tuple(name for name, _ in DEFAULTS if not cell.get(name)),
+        assumed=(
+            *(name for name, _ in DEFAULTS if not cell.get(name)),
+            *(name for name in empty if name not in lacks),
+            *filled,
+        ),
         lacks=lacks,
     )
     return given if lacks else _measurement(given)
@@ -169,28 +167,27 @@ def _measurement(row: Row) -> PublishedRow:
     return PublishedRow(**{**values, "shape": shape})
 
 
-def _shape(cell: Mapping[str, str]) -> PartialShape:
-    heads = _optional_whole(cell, "heads")
-    kv_heads = _optional_whole(cell, "kv_heads")
-    if heads and kv_heads and (kv_heads > heads or heads % kv_heads):
-        raise RowError(f"kv_heads={kv_heads} does not divide heads={heads}")
-    return PartialShape(
-        name=cell["model"],
-        params_b=_number(cell, "params_b") if cell.get("params_b") else None,
-        layers=_optional_whole(cell, "layers"),
-        hidden=_optional_whole(cell, "hidden"),
-        heads=heads,
-        kv_heads=kv_heads or heads,
-        ffn=_optional_whole(cell, "ffn_hidden"),
-        vocabulary=_optional_whole(cell, "vocab"),
-        seq=_optional_whole(cell, "seq"),
-    )
+def _with_only_micro_batch(cell: dict[str, str]) -> tuple[str, ...]:
+    """Fill in the micro-batch where each rank has one sample, and say so."""
+    alone = cell["gbs"] and cell["gbs"] == cell["dp"]
+    if cell["mbs"] or not alone:
+        return ()
+    cell["mbs"] = "1"
+    return ("mbs",)
+
+
+def _precision(text: str) -> Precision:
+    """A format by its own name or by one that tables have; bf16 where nothing is stated."""
+    name = re.sub(r"[ _]", "-", text.lower())
+    if name in _PRECISIONS:
+        return _PRECISIONS[name]
+    raise RowError(f"precision is {text!r}; {nearest_known(name, _PRECISIONS).rstrip('.')}")
 
 
 def _layout(cell: Mapping[str, str], shape: PartialShape) -> tuple[Layout, float]:
-    tp, pp, dp = (_whole(cell, name) for name in ("tp", "pp", "dp"))
-    cp, ep, vpp = (_optional_whole(cell, name) or 1 for name in ("cp", "ep", "vpp"))
-    mbs, gbs = _whole(cell, "mbs"), _whole(cell, "gbs")
+    tp, pp, dp = (row_whole(cell, name) for name in ("tp", "pp", "dp"))
+    cp, ep, vpp = (row_whole_or_none(cell, name) or 1 for name in ("cp", "ep", "vpp"))
+    mbs, gbs = row_whole(cell, "mbs"), row_whole(cell, "gbs")
     if shape.layers is not None and pp > shape.layers:
         raise RowError(f"pp={pp} is more than layers={shape.layers}")
     if shape.heads is not None and shape.heads % tp:
@@ -229,7 +226,7 @@ def _memory(cell: Mapping[str, str]) -> tuple[float | None, bool]:
     text = cell.get("mem_gb", "")
     if text.upper() == "OOM":
         return None, True
-    return (_number(cell, "mem_gb") if text else None), False
+    return (row_number(cell, "mem_gb") if text else None), False
 
 
 def _step_time_s(cell: Mapping[str, str]) -> float | None:
@@ -237,35 +234,13 @@ def _step_time_s(cell: Mapping[str, str]) -> float | None:
     if not cell["step_time_s"]:
         return None
     try:
-        return _number(cell, "step_time_s")
+        return row_number(cell, "step_time_s")
     except RowError as error:
         raise RowError(f"{error}; leave it empty where the run was out of memory") from None
 
 
 def _flag(cell: Mapping[str, str], name: str) -> bool | None:
     return cell[name] in ("1", "true", "True") if cell.get(name) else None
-
-
-def _optional_whole(cell: Mapping[str, str], name: str) -> int | None:
-    """A whole number; None where the cell is empty or the column missing."""
-    return _whole(cell, name) if cell.get(name) else None
-
-
-def _whole(cell: Mapping[str, str], name: str) -> int:
-    number = _number(cell, name)
-    if number != int(number):
-        raise RowError(f"{name} is {cell[name]!r}, but must be a whole number")
-    return int(number)
-
-
-def _number(cell: Mapping[str, str], name: str) -> float:
-    try:
-        number = float(cell[name])
-    except ValueError:
-        number = math.nan
-    if not 0 < number <= _LARGEST:
-        raise RowError(f"{name} is {cell[name]!r}, but must be a number above 0 and not too large")
-    return number
 
 
 GROUP_BY = ("model", "gpu", "n_gpus", "gbs")
@@ -279,7 +254,7 @@ FIELDS: dict[str, Callable[[Row], KnobValue]] = {
     "gbs": lambda one: one.global_batch,
     "seq": lambda one: one.shape.seq,
     "layers": lambda one: one.shape.layers,
-    "precision": lambda one: one.precision,
+    "precision": lambda one: one.precision.value,
     "interconnect": lambda one: one.interconnect,
     "compile": lambda one: one.compiled,
     "async_tp": lambda one: one.async_tensor,

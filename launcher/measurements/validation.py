@@ -34,7 +34,8 @@ from autoconf_launch.core import ConfigError
 from autoconf_launch.tuning_spaces import usable_bytes
 
 from .measured_runs import MeasuredRun, peaks_bytes, predict, runs_of
-from .row import MeasurementFile, PublishedRow, RowShape, read_measurements
+from .row import MeasurementFile, PublishedRow, read_measurements
+from .row_shape import RowShape
 
 BAD_ROW = "bad row"
 _GB = 2**30

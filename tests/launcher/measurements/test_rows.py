@@ -7,7 +7,6 @@ from autoconf_launch.core import ConfigError, Precision, Recompute, Workload
 from autoconf_launch.launcher.measurements.measured_runs import (
     nearest_architecture,
     network_bytes_per_s,
-    precision_of,
     row_layout,
     runs_of,
     trainer_of,
@@ -45,6 +44,7 @@ ROW = {
     "step_time_s": "1.5",
     "mem_gb": "",
     "note": "",
+    **dict.fromkeys(("arch", "experts", "experts_per_token", "expert_ffn", "shared_experts"), ""),
 }
 
 
@@ -223,13 +223,75 @@ def test_a_row_without_sequence_parallelism_has_its_code_s_habit(tmp_path: Path)
         ("tf32", Precision.FP32),
         ("fp8", Precision.FP8),
         ("fp8-rowwise", Precision.FP8_ROWWISE),
+        ("FP8_MX", Precision.MXFP8),
+        ("fp8-cs", Precision.FP8_CURRENT),
+        ("NVFP4", Precision.NVFP4),
+        ("", Precision.BF16),
     ],
 )
 def test_tables_names_of_precisions_are_known(
     tmp_path: Path, name: str, precision: Precision
 ) -> None:
     (one,) = read(tmp_path, {"precision": name}).measurements
-    assert precision_of(one) is precision
+    assert one.precision is precision
+
+
+def test_an_unknown_precision_is_bad_and_never_bf16(tmp_path: Path) -> None:
+    (problem,) = read(tmp_path, {"precision": "mxfp7"}).bad
+    assert problem.text == "precision is 'mxfp7'; did you mean 'mxfp8'?"
+
+
+EMPTY = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab"), "")
+
+
+def test_a_model_s_name_fills_the_columns_that_are_empty_and_says_so(tmp_path: Path) -> None:
+    (one,) = read(tmp_path, {**EMPTY, "model": "Qwen3_30B_a3B (tokendrop)"}).measurements
+    model = nearest_architecture(one.shape)
+    assert (model.layers, model.hidden, model.kv_heads) == (48, 2048, 4)
+    assert model.experts
+    assert one.assumed == ("layers", "hidden", "heads", "ffn_hidden", "vocab")
+
+
+def test_stated_layers_cut_a_named_model(tmp_path: Path) -> None:
+    cut = {**EMPTY, "model": "cut to 4", "arch": "deepseek-v2", "layers": "4"}
+    (one,) = read(tmp_path, cut).measurements
+    model = nearest_architecture(one.shape)
+    assert (model.layers, model.hidden, one.assumed[0]) == (4, 5120, "hidden")
+    assert model.latent
+
+
+@pytest.mark.parametrize(
+    ("cells", "text"),
+    [
+        ({"arch": "deepseek-v9"}, "arch is 'deepseek-v9'"),
+        ({"arch": "llama3-70b"}, "hidden is 2048, but llama3-70b has 8192; correct one of them"),
+        ({"experts": "8", "experts_per_token": "9", "expert_ffn": "4"}, "is more than experts=8"),
+        ({"experts": "8"}, "experts_per_token is empty"),
+    ],
+)
+def test_a_model_that_contradicts_its_row_is_bad(
+    tmp_path: Path, cells: dict[str, str], text: str
+) -> None:
+    (problem,) = read(tmp_path, cells).bad
+    assert text in problem.text
+
+
+def test_columns_of_experts_make_a_mixture(tmp_path: Path) -> None:
+    columns = {"experts": "8", "experts_per_token": "2", "expert_ffn": "4096"}
+    (one,) = read(tmp_path, {**columns, "shared_experts": "1"}).measurements
+    experts = nearest_architecture(one.shape).experts
+    assert experts
+    assert (experts.count, experts.per_token, experts.ffn, experts.shared) == (8, 2, 4096, 1)
+
+
+def test_one_sample_for_each_rank_leaves_one_micro_batch(tmp_path: Path) -> None:
+    (one,) = read(tmp_path, {"mbs": "", "gbs": "2"}).measurements
+    assert (one.layout.micro_batch, one.assumed) == (1, ("mbs",))
+
+
+def test_megatron_in_bf16_is_none_of_2021(tmp_path: Path) -> None:
+    (one,) = read(tmp_path, {"note": "Megatron"}).measurements
+    assert trainer_of(one) == "megatron"
 
 
 def test_rows_of_both_16_bit_formats_are_one_run(tmp_path: Path) -> None:

@@ -1,0 +1,164 @@
+"""What a row of a table says of its model, by its columns and by the model's name."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from autoconf_launch.core import Architecture, ConfigError, Experts
+from autoconf_launch.tuning_spaces import known_model, named_model
+
+MODEL_COLUMNS = ("layers", "hidden", "heads", "ffn_hidden", "seq", "vocab")
+_FIELDS = {"ffn_hidden": "ffn", "vocab": "vocabulary"}
+"""Fields of a shape whose column has another name."""
+_EXPERTS = ("experts", "experts_per_token", "expert_ffn")
+_LARGEST = 2**53
+_BRACKETS = re.compile(r"\s*\(.*\)")
+"""What a table adds to a model's name."""
+
+
+class RowError(ConfigError):
+    """One row that cannot be what it says; the others of its file still count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialShape:
+    """What a row says of its model; None is "not stated"."""
+
+    name: str
+    params_b: float | None
+    layers: int | None
+    hidden: int | None
+    heads: int | None
+    kv_heads: int | None
+    ffn: int | None
+    vocabulary: int | None
+    seq: int | None
+    experts: Experts | None = None
+    known: Architecture | None = None
+    """The model of our tables that fills the row's empty columns, cut to the row's layers."""
+
+    def lacks(self, column: str) -> bool:
+        """Whether neither the row nor its model's name says what a column would."""
+        return getattr(self, _FIELDS.get(column, column)) is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowShape(PartialShape):
+    """A model of which a row says all that a prediction needs."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocabulary: int
+    seq: int
+
+
+def read_shape(cell: Mapping[str, str]) -> PartialShape:
+    """The model of a row, a named one's shapes in the columns that are empty.
+
+    Raises:
+        RowError: columns contradict each other or the model that ``arch`` names.
+    """
+    heads = row_whole_or_none(cell, "heads")
+    kv_heads = row_whole_or_none(cell, "kv_heads")
+    if heads and kv_heads and (kv_heads > heads or heads % kv_heads):
+        raise RowError(f"kv_heads={kv_heads} does not divide heads={heads}")
+    stated = PartialShape(
+        name=cell["model"],
+        params_b=row_number(cell, "params_b") if cell.get("params_b") else None,
+        layers=row_whole_or_none(cell, "layers"),
+        hidden=row_whole_or_none(cell, "hidden"),
+        heads=heads,
+        kv_heads=kv_heads or heads,
+        ffn=row_whole_or_none(cell, "ffn_hidden"),
+        vocabulary=row_whole_or_none(cell, "vocab"),
+        seq=row_whole_or_none(cell, "seq"),
+        experts=_experts(cell),
+    )
+    named = _named(cell)
+    return stated if named is None else _filled(stated, named, strict=bool(cell.get("arch")))
+
+
+def _named(cell: Mapping[str, str]) -> Architecture | None:
+    """The model of a row that does not state all its shapes, or that gives ``arch``."""
+    if text := cell.get("arch"):
+        try:
+            return named_model(text)
+        except ConfigError as error:
+            raise RowError(f"arch is {text!r}: {str(error).rstrip('.')}") from None
+    if all(cell[name] for name in MODEL_COLUMNS):
+        return None
+    return known_model(_BRACKETS.sub("", cell["model"]))
+
+
+def _filled(stated: PartialShape, named: Architecture, *, strict: bool) -> PartialShape:
+    """``stated`` with what ``named`` knows; as it is where they contradict each other.
+
+    A stated vocabulary may be padded, and stated layers cut the model.
+    """
+    for name in ("hidden", "heads", "kv_heads", "ffn"):
+        given, known = getattr(stated, name), getattr(named, name)
+        if given not in (None, known):
+            if not strict:
+                return stated
+            raise RowError(f"{name} is {given}, but {named.name} has {known}; correct one of them")
+    layers = stated.layers or named.layers
+    experts = stated.experts or named.experts
+    if experts and experts.first_dense > layers:
+        experts = replace(experts, first_dense=layers)
+    vocabulary = stated.vocabulary or named.vocabulary
+    return replace(
+        stated,
+        layers=layers,
+        hidden=named.hidden,
+        heads=named.heads,
+        kv_heads=named.kv_heads,
+        ffn=named.ffn,
+        vocabulary=vocabulary,
+        experts=experts,
+        known=replace(named, layers=layers, vocabulary=vocabulary, experts=experts),
+    )
+
+
+def _experts(cell: Mapping[str, str]) -> Experts | None:
+    """What the columns of a mixture of experts say; None where they are empty."""
+    given = {name: row_whole_or_none(cell, name) for name in _EXPERTS}
+    if not any(given.values()):
+        return None
+    for name in _EXPERTS:
+        if given[name] is None:
+            raise RowError(f"{name} is empty, but must stand where {' and '.join(_EXPERTS)} do")
+    count, chosen, ffn = (given[name] or 0 for name in _EXPERTS)
+    if chosen > count:
+        raise RowError(f"experts_per_token={chosen} is more than experts={count}")
+    shared = int(cell.get("shared_experts") or 0)
+    return Experts(count=count, per_token=chosen, ffn=ffn, shared=shared)
+
+
+def row_whole_or_none(cell: Mapping[str, str], name: str) -> int | None:
+    """A whole number; None where the cell is empty or the column missing."""
+    return row_whole(cell, name) if cell.get(name) else None
+
+
+def row_whole(cell: Mapping[str, str], name: str) -> int:
+    """A cell's number; raises a RowError where it is none, not whole, or not above 0."""
+    number = row_number(cell, name)
+    if number != int(number):
+        raise RowError(f"{name} is {cell[name]!r}, but must be a whole number")
+    return int(number)
+
+
+def row_number(cell: Mapping[str, str], name: str) -> float:
+    """A cell's number; raises a RowError where it is none or not above 0."""
+    try:
+        number = float(cell[name])
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= _LARGEST:
+        raise RowError(f"{name} is {cell[name]!r}, but must be a number above 0 and not too large")
+    return number
