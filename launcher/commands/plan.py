@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from autoconf_launch.autotuner.cost import ALL_LAYERS, RECOMPUTE_LAYERS
-from autoconf_launch.core import Candidate, ConfigError, Layout, NothingFeasibleError
+import numpy as np
+
+from autoconf_launch.autotuner.cost import ALL_LAYERS, RECOMPUTE_LAYERS, layers_on
+from autoconf_launch.core import (
+    Architecture,
+    Candidate,
+    ConfigError,
+    Layout,
+    NothingFeasibleError,
+)
 from autoconf_launch.tuning_spaces import cluster_template
 
 from ..estimates import (
@@ -22,10 +31,11 @@ from ..estimates import (
     parse_plan,
     plan_answer,
     plan_clusters,
+    plan_only_rule,
     require_equal_nodes,
     write_text,
 )
-from ..export import SUFFIXES, Optimum, export_row
+from ..export import NATIVE, SUFFIXES, Optimum, export_row, first_runnable
 from ..first_forward import (
     TracedScript,
     ask_plan,
@@ -36,6 +46,7 @@ from ..first_forward import (
 from ..machine import is_cpu
 from ..pages import HtmlPage, plan_page, write_page
 from ..report import (
+    RULES_IN_WORDS,
     clusters_csv,
     clusters_document,
     clusters_text,
@@ -91,15 +102,15 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
         )
     require_equal_nodes(request.training.cluster)
     found = plan_by_pieces(request, script)
-    paths = _export(request, [(row.layout, ALL_LAYERS) for row in found.best])
+    written = _export(request, [(row.layout, ALL_LAYERS) for row in found.best])
     if request.html is not None:
         write_page(HtmlPage(title=_TITLE, answer=pieces_plan_text(found)), request.html)
     price = choose_price(request.usd_per_gpu_hour, request.training.cluster)
     hourly = None if price is None else price.usd_per_gpu_hour
     if request.training.json:
-        yield plan_json({**pieces_plan_document(found, hourly), **_exported(paths)})
+        yield plan_json({**pieces_plan_document(found, hourly), **_exported(written)})
     else:
-        yield "\n".join((pieces_plan_text(found), *_sentences(request, paths)))
+        yield "\n".join((pieces_plan_text(found), *_sentences(request, written)))
     if not found.best:
         raise NothingFeasibleError(why_no_pieces(found))
 
@@ -127,7 +138,7 @@ def _plan_clusters(request: PlanRequest, script: TracedScript | None) -> Iterato
         section = {} if script is None else {"script": script_document(script)}
         yield json.dumps({**clusters_document(answers), **section}, indent=2, allow_nan=False)
     else:
-        text = "\n".join((clusters_text(answers), *_sentences(request, ())))
+        text = "\n".join((clusters_text(answers), *_sentences(request, _Written())))
         yield _below_script(script, text)
     if not any(answer.plan.best for answer in answers):
         raise NothingFeasibleError("no cluster has a layout that fits and is within the limits.")
@@ -143,17 +154,17 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         return
     answer = plan_answer(request)
     best = answer.plan.best
-    paths = _export(request, [(one.layout, one.recompute_layers) for one in best])
+    written = _export(request, [(one.layout, one.recompute_layers) for one in best])
     if request.csv is not None:
         _write(request.csv, lambda file: plan_csv(answer, file))
     if request.html is not None:
         write_page(plan_page((answer,), plan_text(answer)), request.html)
     if request.training.json:
         section = {} if script is None else {"script": script_document(script)}
-        yield plan_json({**plan_document(answer), **section, **_exported(paths)})
+        yield plan_json({**plan_document(answer), **section, **_exported(written)})
     else:
         rough = (_ROUGH_CPU,) if is_cpu(request.training.cluster) else ()
-        text = "\n".join((plan_text(answer), *rough, *_sentences(request, paths)))
+        text = "\n".join((plan_text(answer), *rough, *_sentences(request, written)))
         yield _below_script(script, text)
     if not best:
         raise NothingFeasibleError(why_nothing(answer))
@@ -167,39 +178,66 @@ def _write(path: Path, write: Callable[[TextIO], None]) -> None:
         raise ConfigError(f"--csv {path} cannot be written: {error.strerror}.") from error
 
 
-def _export(request: PlanRequest, rows: Sequence[tuple[Layout, int]]) -> tuple[Path, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """A row of the table, and the files that it was written to."""
+
+    row: int = 1
+    paths: tuple[Path, ...] = ()
+
+
+def _export(request: PlanRequest, rows: Sequence[tuple[Layout, int]]) -> _Written:
     """Write the row asked for, for each framework; nothing where the table is empty."""
     if not rows or request.output is None:
-        return ()
+        return _Written()
     optima = [_optimum(request, layout, layers) for layout, layers in rows]
+    row = request.row or (first_runnable(optima) if NATIVE in request.export else 1)
     texts = {
-        request.output / f"layout.{name}{SUFFIXES[name]}": export_row(optima, request.row, name)
+        request.output / f"layout.{name}{SUFFIXES[name]}": export_row(
+            [_with_split(request, one) for one in optima] if name == NATIVE else optima, row, name
+        )
         for name in request.export
     }
     for path, exported in texts.items():
         write_text(exported.text, path)
-    return tuple(texts)
+    return _Written(row=row, paths=tuple(texts))
 
 
 def _optimum(request: PlanRequest, layout: Layout, layers: int) -> Optimum:
     workload = request.training.workload
     some = () if layers == ALL_LAYERS else ((RECOMPUTE_LAYERS, layers),)
+    rule = plan_only_rule(layout, layers, workload)
     return Optimum(
         name="row",
         candidate=Candidate(layout=layout, extras=some),
         nodes=len(request.training.cluster.nodes),
         precision=workload.precision,
         sequence_length=workload.sequence_length,
+        optimizer=workload.optimizer.name,
+        plan_only=None if rule is None else RULES_IN_WORDS[rule],
     )
 
 
-def _sentences(request: PlanRequest, paths: Sequence[Path]) -> Iterator[str]:
-    if paths or request.html:
+def _with_split(request: PlanRequest, optimum: Optimum) -> Optimum:
+    """The row with the blocks of each stage, where the plan does not give all equally many."""
+    model, layout = request.training.workload.model, optimum.layout
+    stages = layout.pipeline_parallel
+    if not isinstance(model, Architecture) or model.layers % stages == 0:
+        return optimum
+    _, blocks = layers_on(np.arange(stages), np.array(stages), model.layers)
+    split = replace(layout, pipeline_split=tuple(blocks.tolist()))
+    return replace(optimum, candidate=replace(optimum.candidate, layout=split))
+
+
+def _sentences(request: PlanRequest, written: _Written) -> Iterator[str]:
+    if written.paths or request.html:
         yield ""
-    yield from (f"Row {request.row} is written to {path}." for path in paths)
+    yield from (f"Row {written.row} is written to {path}." for path in written.paths)
     if request.html:
         yield f"Written: {request.html}"
 
 
-def _exported(paths: Sequence[Path]) -> dict[str, list[str]]:
-    return {"exported": [str(path) for path in paths]} if paths else {}
+def _exported(written: _Written) -> dict[str, Any]:
+    if not written.paths:
+        return {}
+    return {"exported": [str(path) for path in written.paths], "exported_row": written.row}

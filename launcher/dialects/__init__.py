@@ -18,7 +18,7 @@ from .hf_trainer import on_arguments_in_source
 if TYPE_CHECKING:
     from .accelerate import PREFIXES
     from .any_script import DATALOADER_BATCH_VARIABLE
-    from .builtin import SPELLINGS
+    from .builtin import SPELLINGS, document_of
     from .deepspeed import ZERO_KEYS, DeepSpeedDialect, decode_document
     from .hf_trainer import HfTrainerDialect
     from .megatron import MegatronDialect

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from .recommend import GpusForDays, Recommendation, recommendation
     from .recommend_cluster import ChosenCluster, cluster_of
     from .recommend_flags import RecommendRequest, parse_recommend, what_is_missing
+    from .runnable import UNKNOWN_MODEL, UNKNOWN_TRAINING, plan_only_rule, trains_here
     from .training_choice import (
         ChosenPrice,
         choose_cluster,
         choose_price,
         choose_software,
-        is_runnable,
         limit_memory,
         machine_of,
         usual_training,

@@ -11,6 +11,7 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost import (
     LayoutColumns,
+    LayoutRule,
     MemoryParts,
     NodeLimits,
     Proposal,
@@ -23,6 +24,8 @@ from autoconf_launch.autotuner.cost import (
     verdict,
 )
 from autoconf_launch.autotuner.planner import (
+    PLAN_RULES,
+    RUNTIME_RULES,
     GpuCount,
     Limits,
     Loser,
@@ -35,6 +38,8 @@ from autoconf_launch.autotuner.planner import (
 )
 from autoconf_launch.autotuner.planner import plan as planned
 from autoconf_launch.core import (
+    BUILTIN_PRECISIONS,
+    OPTIMIZERS,
     ClusterSpec,
     ConfigError,
     Degrees,
@@ -46,6 +51,7 @@ from autoconf_launch.tuning_spaces import machine
 
 from ..machine import is_cpu
 from .fit_flags import FitRequest, Goal, PlanRequest
+from .runnable import trains_here
 from .training_choice import (
     ChosenPrice,
     TrainingRequest,
@@ -266,6 +272,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         degrees=_degrees(cluster),
         most=request.top,
         one_each=request.top is not None,
+        rules=_rules(request),
     )
     found = planned(question)
     return PlanAnswer(
@@ -283,6 +290,23 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
 def _degrees(cluster: ClusterSpec) -> Degrees:
     """All of a layout's choices; a CPU's memory is its host's, so nothing is offloaded from it."""
     return Degrees(offload=(Offload.NONE,)) if is_cpu(cluster) else Degrees()
+
+
+def _rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
+    """What layouts must obey.
+
+    Raises:
+        ConfigError: only those that run here are asked for, but no layout of the training does.
+    """
+    if not request.runnable:
+        return PLAN_RULES
+    if not trains_here(request.training.workload):
+        raise ConfigError(
+            "--runnable ranks what our own runtime trains, which is whole models in "
+            f"{', '.join(kind.value for kind in BUILTIN_PRECISIONS)} with one of "
+            f"{', '.join(sorted(OPTIMIZERS))}; omit it, or change the training."
+        )
+    return (*PLAN_RULES, *RUNTIME_RULES)
 
 
 def plan_clusters(request: PlanRequest) -> tuple[PlanAnswer, ...]:
@@ -334,6 +358,7 @@ def _gpus_needed(request: PlanRequest) -> GpuCount:
         world=1,
         limits=limits_of(1),
         degrees=Degrees(offload=(Offload.NONE,)),
+        rules=_rules(request),
     )
     return fewest_gpus(question, limits_of)
 

@@ -143,8 +143,10 @@ class PlanRequest:
         headroom: share of a GPU's memory that a safe layout leaves free.
         deadline_s: of the whole training of ``tokens``.
         max_cost_usd: the same in money.
-        export: frameworks that a row's layout is written for; ``row`` is the table's, ``output``
-            the folder.
+        runnable: only layouts that our runtime trains are ranked.
+        export: frameworks that a row's layout is written for; ``row`` is the table's, None for the
+            first one, or for the first that runs where our own runtime is among them; ``output``
+            is the folder.
     """
 
     training: TrainingRequest
@@ -160,8 +162,9 @@ class PlanRequest:
     usd_per_gpu_hour: float | None = None
     csv: Path | None = None
     html: Path | None = None
+    runnable: bool = False
     export: tuple[str, ...] = ()
-    row: int = 1
+    row: int | None = None
     output: Path | None = None
 
 
@@ -197,6 +200,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         top=flags.top or None,
         headroom=flags.headroom,
         explain=flags.explain,
+        runnable=flags.runnable,
         goal=Goal(flags.objective),
         tokens=flags.tokens,
         deadline_s=flags.deadline,
@@ -205,7 +209,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         csv=flags.csv,
         html=flags.html,
         export=flags.export,
-        row=flags.row or 1,
+        row=flags.row,
         output=flags.output,
     )
 
@@ -250,7 +254,7 @@ def _add_files(group: argparse._ArgumentGroup) -> None:
     add("--html", type=Path, metavar="FILE", help="write the answer with charts as one page")
     read, export_help = frameworks_reader(EXPORTED), "write a row's layout for these frameworks"
     add("--export", type=read, default=(), metavar="|".join(EXPORTED), help=export_help)
-    row_help = "the row of the table that is exported; default 1"
+    row_help = "the row of the table that is exported; default 1, for native the first that runs"
     add("--row", type=whole(1, _MOST_SHOWN), metavar="N", help=row_help)
     add("-o", "--output", type=Path, metavar="DIR", help="folder of what is exported")
 
@@ -269,6 +273,8 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
     add("--headroom", type=_share, default=USUAL_HEADROOM, metavar="PERCENT", help=headroom_help)
     explain_help = "say why well-known layouts lost and where the winner's step time goes"
     add("--explain", action="store_true", help=explain_help)
+    runnable_help = "rank only layouts that our own runtime trains"
+    add("--runnable", action="store_true", help=runnable_help)
     goals = [goal.value for goal in Goal]
     read = choice_reader("objective", goals)
     add(

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from autoconf_launch.autotuner.cost import (
-    ALL_LAYERS,
     TRAINERS,
     LayoutColumns,
     Machine,
@@ -21,14 +20,10 @@ from autoconf_launch.autotuner.cost import (
 )
 from autoconf_launch.autotuner.planner import Training
 from autoconf_launch.autotuner.sizing import runs_flash
-from autoconf_launch.autotuner.space import KNOBS
 from autoconf_launch.core import (
-    BUILTIN_PRECISIONS,
-    OPTIMIZERS,
     Architecture,
     ClusterSpec,
     ConfigError,
-    Layout,
     Node,
     Precision,
     Software,
@@ -37,7 +32,6 @@ from autoconf_launch.core import (
 from autoconf_launch.tuning_spaces import cluster_of_document, machine, parse_cluster, price
 
 from ..config_file import read_config
-from ..dialects import SPELLINGS
 from ..machine import cpu_machine, is_cpu, local_cluster
 from .training_request import TrainingRequest
 
@@ -245,32 +239,3 @@ def proposal_step_s(
     )
     found = estimate(columns, proposals[0].workload, nodes)
     return tuple(float(s) if np.isfinite(s) else None for s in found.step_s_C)
-
-
-_SPELLED = frozenset({"data_parallel", *(spelling.knob for spelling in SPELLINGS)})
-_OTHERS = tuple(knob.name for knob in KNOBS if knob.name not in _SPELLED)
-_PLAIN = Layout()
-
-
-def is_runnable(layout: Layout, recompute_layers: int, workload: Workload) -> bool:
-    """Whether the native dialect can say all of it and our runtime can split the model so."""
-    plain = all(getattr(layout, name) == getattr(_PLAIN, name) for name in _OTHERS)
-    split = _can_split(layout.tensor_parallel, workload)
-    return plain and split and recompute_layers == ALL_LAYERS and _is_known(workload)
-
-
-def _can_split(tensor: int, workload: Workload) -> bool:
-    """Decoders with rotary positions have a plan in transformers; each rank has kv heads."""
-    model = workload.model
-    if tensor == 1:
-        return True
-    if not isinstance(model, Architecture):
-        return bool(model and model.tensor_split and not model.tensor_split.obstacle(tensor))
-    rotary = model.causal and not model.positions and not model.encoder_layers
-    return rotary and model.latent is None and model.kv_heads % tensor == 0
-
-
-def _is_known(workload: Workload) -> bool:
-    precise = workload.precision in BUILTIN_PRECISIONS
-    optimizer = workload.optimizer.name in {name.lower() for name in OPTIMIZERS}
-    return precise and optimizer and workload.lora_rank is None and not workload.frozen

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         splits_sequence,
         with_whole_steps,
     )
-    from .rows import export_row
+    from .rows import NATIVE, export_row, first_runnable
     from .table import BASE_EXPORTERS, EXPORTERS, SUFFIXES
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -7,10 +7,10 @@ import shlex
 import yaml
 
 from autoconf_launch.autotuner.space import LAYOUT_KNOBS
-from autoconf_launch.core import Layout, Offload, Precision, RawConfig, Recompute
+from autoconf_launch.core import OPTIMIZERS, Layout, Offload, Precision, RawConfig, Recompute
 from autoconf_launch.core import config_keys as keys
 
-from ..dialects import ZERO_KEYS, HfTrainerDialect, MegatronDialect
+from ..dialects import SPELLINGS, ZERO_KEYS, HfTrainerDialect, MegatronDialect, document_of
 from ..dialects import hf_deepspeed as hf_names
 from ..dialects import megatron as megatron_names
 from ..dialects import torchtitan as titan_names
@@ -272,13 +272,13 @@ def deepspeed(optimum: Optimum) -> Exported:
 
 def native(optimum: Optimum) -> Exported:
     """A JSON document for a script on our own runtime."""
-    page, layout = Page(optimum), optimum.layout
+    page = Page(optimum)
     _say_document(page)
-    for name, value in optimum.candidate.extras:
-        if name in keys.ZERO_KNOBS:
-            page.say((*keys.ZERO, name), value, name)
-    if layout.recompute is not Recompute.NONE:
-        page.say(keys.RECOMPUTE, layout.recompute.value, "recompute")
+    page.document = document_of(page.document, optimum.candidate)
+    page.mark_done(*(spelling.knob for spelling in SPELLINGS), *keys.ZERO_KNOBS)
+    kind = next((k for k in OPTIMIZERS if k.lower() == optimum.optimizer), None)
+    if kind is not None:
+        page.say((*keys.OPTIMIZER, "type"), kind)
     return page.export(page.document.to_json() + "\n", mark="//")
 
 

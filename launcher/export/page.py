@@ -36,13 +36,18 @@ NEMO_DEGREES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimum:
-    """The winner of a results folder, or a row of a plan; None where nothing says it."""
+    """The winner of a results folder, or a row of a plan; None where nothing says it.
+
+    ``plan_only``: why our own runtime does not run it, as a phrase.
+    """
 
     name: str
     candidate: Candidate
     nodes: int = 1
     precision: Precision | None = None
     sequence_length: int | None = None
+    optimizer: str | None = None
+    plan_only: str | None = None
 
     @property
     def layout(self) -> Layout:

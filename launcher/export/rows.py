@@ -19,6 +19,25 @@ _PRECISIONS = {
 """What the files of each framework say, or mean where they say nothing."""
 
 
+NATIVE = "native"
+
+
+def first_runnable(rows: Sequence[Optimum]) -> int:
+    """Number of the first row that our own runtime runs, from 1.
+
+    Raises:
+        ConfigError: none does.
+    """
+    found = (number for number, row in enumerate(rows, start=1) if row.plan_only is None)
+    number = next(found, None)
+    if number is None:
+        raise ConfigError(
+            f"No row of the table runs here ({rows[0].plan_only}); --runnable ranks only layouts "
+            "that do."
+        )
+    return number
+
+
 def export_row(rows: Sequence[Optimum], number: int, framework: str) -> Exported:
     """A row by its number in the table, from 1.
 
@@ -45,4 +64,6 @@ def _obstacles(row: Optimum, exported: Exported, framework: str) -> Iterator[str
     precision = row.precision
     if precision is not None and precision not in _PRECISIONS[framework]:
         yield f"its file has no words for {precision.value}"
+    if framework == NATIVE and row.plan_only is not None:
+        yield row.plan_only
     yield from exported.changed

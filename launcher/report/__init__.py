@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         validation_lines,
     )
     from .plan import plan_csv, plan_document, plan_json, plan_text
-    from .plan_reasons import name_of, why_nothing
+    from .plan_reasons import RULES_IN_WORDS, name_of, why_nothing
     from .recommend import recommend_document, recommend_text
     from .results import (
         comparison_document,

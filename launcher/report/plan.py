@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.cost import (
 from autoconf_launch.autotuner.planner import Loser, Planned, Question, family_name
 from autoconf_launch.core import Layout, plural
 
-from ..estimates import PlanAnswer, is_runnable
+from ..estimates import PlanAnswer, plan_only_rule
 from .cells import (
     adapters_text,
     count_text,
@@ -58,7 +58,8 @@ def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
         "training_days": None if steps is None else steps * one.step_s / 86400,
         "training_usd": None if steps is None or usd is None else steps * usd,
         "parts": parts_document(one),
-        "runnable": is_runnable(one.layout, one.recompute_layers, answer.workload),
+        "runnable": _plan_only(answer, one) is None,
+        "plan_only_by": _plan_only(answer, one),
     }
 
 
@@ -226,8 +227,11 @@ def _cells(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, str]:
         "offload": layout.offload.value,
         **number_cells(answer, one),
     }
-    runnable = is_runnable(layout, one.recompute_layers, answer.workload)
-    return {**cells, "runs here": "yes" if runnable else "plan-only"}
+    return {**cells, "runs here": "plan-only" if _plan_only(answer, one) else "yes"}
+
+
+def _plan_only(answer: PlanAnswer, one: Planned) -> str | None:
+    return plan_only_rule(one.layout, one.recompute_layers, answer.workload)
 
 
 def number_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
@@ -274,6 +278,7 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
             "One row for each family: which parallelism a layout uses, and whether it shards "
             "weights (ZeRO 3). --top 0 lists all layouts."
         )
+    yield from _plan_only_notes(answer)
     limits = answer.question.limits
     safe = sum(one.peak_bytes <= limits.safe_bytes for one in best)
     if safe < len(best):
@@ -284,6 +289,21 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
             f"With --headroom 0 the best is {percent(1 - tightest.step_s / best[0].step_s)} "
             f"faster: {name_of(tightest.layout)}, {memory_size(tightest.peak_bytes)}."
         )
+
+
+def _plan_only_notes(answer: PlanAnswer) -> Iterator[str]:
+    """Why rows are plan-only, each reason once."""
+    rules: dict[str, list[str]] = {}
+    for rank, one in enumerate(answer.plan.best, start=1):
+        if (name := _plan_only(answer, one)) is not None:
+            rules.setdefault(name, []).append(str(rank))
+    for name, ranks in rules.items():
+        rows = f"row{'s' if len(ranks) > 1 else ''} {', '.join(ranks[:_MOST_LISTED])}"
+        more = ", …" if len(ranks) > _MOST_LISTED else ""
+        yield f"Plan-only, as {RULES_IN_WORDS[name]}: {rows}{more}."
+
+
+_MOST_LISTED = 8
 
 
 def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:

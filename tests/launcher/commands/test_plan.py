@@ -25,7 +25,7 @@ ROW = {
         "training_days",
         "training_usd",
     ),
-    *("parts", "runnable"),
+    *("parts", "runnable", "plan_only_by"),
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from autoconf_launch.core import RawConfig, resolve
 from autoconf_launch.launcher.spelling.documents import parse_toml
 
 from .verb import Run
@@ -42,19 +43,43 @@ def test_a_row_is_written_for_several_frameworks(plan: Run, tmp_path: Path) -> N
 
 def test_the_first_row_is_exported_where_none_is_named(plan: Run, tmp_path: Path) -> None:
     best = plan(*WORK, "--json").document["best"][0]["candidate"]
-    ran = plan(*WORK, "--export", "native,deepspeed,torchtitan", "-o", str(tmp_path), "--json")
+    ran = plan(*WORK, "--export", "deepspeed,torchtitan", "-o", str(tmp_path), "--json")
     assert ran.document["exported"] == [
-        str(tmp_path / name)
-        for name in ("layout.native.json", "layout.deepspeed.json", "layout.torchtitan.toml")
+        str(tmp_path / name) for name in ("layout.deepspeed.json", "layout.torchtitan.toml")
     ]
-    native = json.loads((tmp_path / "layout.native.json").read_text())
-    assert native["zero_optimization"]["stage"] == best["zero_stage"]
-    assert native["train_micro_batch_size_per_gpu"] == best["micro_batch"]
     titan = parse_toml((tmp_path / "layout.torchtitan.toml").read_text())
     assert titan.get(("parallelism", "data_parallel_shard_degree")) == best["data_parallel"]
 
 
-@pytest.mark.parametrize("framework", ["deepspeed", "native", "torchtitan"])
+def test_our_own_configuration_is_of_the_first_row_that_runs_here(
+    plan: Run, tmp_path: Path
+) -> None:
+    ran = plan(*WORK, "--top", "0", "--export", "native", "-o", str(tmp_path), "--json")
+    rows, number = ran.document["best"], ran.document["exported_row"]
+    assert [row["runnable"] for row in rows].index(True) == number - 1
+    document = RawConfig(json.loads((tmp_path / "layout.native.json").read_text()))
+    found = resolve(document, world_size=16)
+    assert found.optimizer is not None
+    wanted = rows[number - 1]["candidate"]
+    assert found.layout.tensor_parallel == wanted["tensor_parallel"]
+    assert found.layout.zero_stage == wanted["zero_stage"]
+    assert found.layout.global_batch == 64
+
+
+def test_only_layouts_that_run_here_are_ranked_where_that_is_asked_for(plan: Run) -> None:
+    found = plan(*WORK, "--runnable", "--json").document
+    assert found["best"]
+    assert all(row["runnable"] for row in found["best"])
+    assert found["rejected"]["runtime_offload"] > 0
+
+
+def test_a_training_that_never_runs_here_has_no_layout_that_does(plan: Run) -> None:
+    ran = plan(*WORK, "--precision", "fp8", "--runnable")
+    assert (ran.code, ran.is_one_line) == (2, True), ran.err
+    assert "--runnable ranks what our own runtime trains" in ran.err
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "torchtitan"])
 def test_a_row_that_a_framework_cannot_express_is_refused_with_the_reason(
     plan: Run, tmp_path: Path, framework: str
 ) -> None:

@@ -11,46 +11,72 @@ from autoconf_launch.core import (
     Recompute,
     Workload,
 )
-from autoconf_launch.launcher.estimates.training_choice import is_runnable
+from autoconf_launch.core import config_keys as keys
+from autoconf_launch.launcher.estimates.runnable import plan_only_rule
 from autoconf_launch.tuning_spaces.models import named_model
 
-WORKLOAD = Workload(model=named_model("gpt2"), sequence_length=1024)
+GPT2 = Workload(model=named_model("gpt2"), sequence_length=1024)
+LLAMA = replace(GPT2, model=named_model("llama3.1-8b"))
+MIXTRAL = replace(GPT2, model=named_model("mixtral-8x7b"))
+
+
+def rule(workload: Workload = LLAMA, layers: int = -1, **layout: Any) -> str | None:
+    return plan_only_rule(Layout(**layout), layers, workload)
 
 
 def test_data_parallelism_zero_and_recomputation_run_here() -> None:
-    layout = Layout(
-        data_parallel=8, zero_stage=3, micro_batch=2, accumulation=4, recompute=Recompute.FULL
-    )
-    assert is_runnable(layout, -1, WORKLOAD)
+    wide = {"data_parallel": 8, "zero_stage": 3, "micro_batch": 2, "accumulation": 4}
+    assert rule(GPT2, recompute=Recompute.FULL, **wide) is None
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("degree", "name"),
     [
-        {"pipeline_parallel": 2},
-        {"context_parallel": 2},
-        {"expert_parallel": 2},
-        {"offload": Offload.OPTIMIZER},
+        ("pipeline_parallel", "runtime_pipeline"),
+        ("context_parallel", "runtime_context"),
+        ("expert_parallel", "runtime_expert"),
     ],
 )
-def test_other_kinds_of_parallelism_are_planned_only(other: dict[str, Any]) -> None:
-    assert not is_runnable(Layout(**other), -1, WORKLOAD)
+def test_kinds_that_the_runtime_does_not_apply_are_planned_only(
+    degree: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "APPLIED_PARALLELISM", frozenset({"data", "tensor"}))
+    layout = {degree: 2, "data_parallel": 2, "accumulation": 4}
+    assert rule(MIXTRAL, **layout) == name
+    monkeypatch.setattr(keys, "APPLIED_PARALLELISM", keys.PARALLELISM_KEYS)
+    assert rule(MIXTRAL, **layout) is None
+
+
+def test_offload_is_planned_only() -> None:
+    assert rule(offload=Offload.OPTIMIZER) == "runtime_offload"
 
 
 def test_tensor_parallelism_runs_here_where_the_model_has_a_plan() -> None:
-    layout = Layout(data_parallel=4, tensor_parallel=2, sequence_parallel=True)
-    llama = replace(WORKLOAD, model=named_model("llama3.1-8b"))
-    assert is_runnable(layout, -1, llama)
-    assert not is_runnable(layout, -1, WORKLOAD)
+    layout = {"data_parallel": 4, "tensor_parallel": 2, "sequence_parallel": True}
+    assert rule(LLAMA, **layout) is None
+    assert rule(GPT2, **layout) == "runtime_tensor"
 
 
 def test_more_tensor_ranks_than_key_value_heads_are_planned_only() -> None:
-    llama = replace(WORKLOAD, model=named_model("llama3.1-8b"))
-    assert not is_runnable(Layout(tensor_parallel=16), -1, llama)
+    assert rule(LLAMA, tensor_parallel=16) == "runtime_tensor"
+
+
+@pytest.mark.parametrize(
+    ("layout", "name"),
+    [
+        ({"pipeline_parallel": 4, "accumulation": 3}, "stage_micro_batches"),
+        ({"data_parallel": 2, "expert_parallel": 4}, "expert_ranks"),
+    ],
+)
+def test_what_no_runtime_could_run_is_planned_only(
+    layout: dict[str, int], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "APPLIED_PARALLELISM", keys.PARALLELISM_KEYS)
+    assert rule(MIXTRAL, **layout) == name
 
 
 def test_recomputing_some_layers_is_planned_only() -> None:
-    assert not is_runnable(Layout(recompute=Recompute.FULL), 2, WORKLOAD)
+    assert rule(layers=2, recompute=Recompute.FULL) == "runtime_layers"
 
 
 @pytest.mark.parametrize(
@@ -58,4 +84,4 @@ def test_recomputing_some_layers_is_planned_only() -> None:
     [{"precision": Precision.FP8}, {"optimizer": Optimizer.from_name("muon")}, {"lora_rank": 8}],
 )
 def test_what_our_runtime_cannot_train_is_planned_only(other: dict[str, Any]) -> None:
-    assert not is_runnable(Layout(), -1, replace(WORKLOAD, **other))
+    assert rule(replace(LLAMA, **other)) == "runtime_training"
