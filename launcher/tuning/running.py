@@ -16,6 +16,7 @@ from ..events import Note
 from ..launch import is_beside_steps, started_ranks
 from ..machine import Share, Weather
 from ..plan import LaunchPlan
+from ..report import label
 from ..results import SlowestRanks, StepsTail, tell_end
 
 _LATE = 1.05
@@ -180,7 +181,8 @@ class TurnGroups:
         """What is launched instead of a trial that failed in turn, and a sentence on it."""
         self._fell_out[trial.name] = failure
         said = f"{failure.kind.value}: {failure.detail}" if failure.detail else failure.kind.value
-        text = f"{trial.name} failed beside the others ({said}); launching it again alone."
+        name = label(trial.candidate)
+        text = f"{name} failed beside the others ({said}); launching it again alone."
         return replace(trial, turn=None), Note(text=text, warning=True)
 
     def came_back(self, trial: Trial, outcome: Outcome) -> Note | None:
@@ -188,12 +190,13 @@ class TurnGroups:
         if self._fell_out.pop(trial.name, None) is None or isinstance(outcome, FailedTrial):
             return None
         self.are_broken = True
-        return _from_here_on(f"{trial.name} runs alone but not beside others")
+        return _from_here_on(f"{label(trial.candidate)} runs alone but not beside others")
 
     def left(self, trial: Trial) -> tuple[Trial, Note]:
         """The trial that did not wait for the others, now out of turn, and a sentence on it."""
         self.are_broken = True
-        return replace(trial, turn=None), _from_here_on(f"{trial.name} does not wait for others")
+        why = f"{label(trial.candidate)} does not wait for others"
+        return replace(trial, turn=None), _from_here_on(why)
 
 
 def members(running: Sequence[Running]) -> tuple[Running, ...]:
@@ -228,5 +231,5 @@ def _from_here_on(why: str) -> Note:
 
 def preempted_by(trial: Trial) -> Failure:
     """Why launches end whose group has lost one."""
-    detail = f"{trial.name}, with which it took turns, has ended"
+    detail = f"{label(trial.candidate)}, with which it took turns, has ended"
     return Failure(kind=FailureKind.PREEMPTED, detail=detail)

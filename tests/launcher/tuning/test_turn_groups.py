@@ -144,7 +144,9 @@ def test_where_a_group_is_to_blame_launches_follow_each_other(tmp_path: Path) ->
 
 def test_both_launches_of_who_fails_beside_others_are_told(tmp_path: Path) -> None:
     failed, alone = play(tmp_path, LOST).notes
-    assert "t2_final failed beside the others (crashed: address in use)" in failed
+    assert (
+        "ZeRO 0 · micro 3 · accum 1 failed beside the others (crashed: address in use)" in failed
+    )
     assert "one after the other from here on" in alone
 
 
