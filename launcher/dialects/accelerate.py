@@ -228,7 +228,11 @@ class AccelerateDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return (*check_version(reading.source, _KNOWN), *recognition_notes(reading))
+        return check_version(reading.source, _KNOWN)
+
+    def detections(self, reading: Reading) -> tuple[str, ...]:
+        """See TableDialect."""
+        return recognition_notes(reading)
 
 
 def _is_on(inputs: LaunchInputs, name: str) -> bool:

@@ -67,7 +67,7 @@ class ArgumentsDialect(TableDialect):
         folder = f"{_RUN_FOLDER}={needs.folder}/hydra"
         return replace(rendered, script_args=(*rendered.script_args, folder))
 
-    def remarks(self, reading: Reading) -> tuple[str, ...]:
+    def detections(self, reading: Reading) -> tuple[str, ...]:
         """Which arguments were taken for what."""
         return recognition_notes(reading)
 

@@ -130,10 +130,11 @@ class LightningDialect(TableDialect):
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
-        return (
-            *check_version(reading.source, _KNOWN),
-            *recognition_notes(reading, ("micro_batch",)),
-        )
+        return check_version(reading.source, _KNOWN)
+
+    def detections(self, reading: Reading) -> tuple[str, ...]:
+        """See TableDialect."""
+        return recognition_notes(reading, ("micro_batch",))
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No logger and no checkpoint unless a callback needs one; all in the trial's folder.

@@ -23,7 +23,8 @@ from .launch_inputs import find_argument
 class UserSettings:
     """What the user gave and what they left open, in canonical knobs.
 
-    ``workload`` has no model yet; ``awaits_profile``: the batch is known after the profile run.
+    ``workload`` has no model yet; ``awaits_profile``: the batch is known after the profile run;
+    ``notes``: what was detected, as against ``warnings``, on which the user should act.
     """
 
     baseline: Candidate
@@ -32,6 +33,7 @@ class UserSettings:
     workload: Workload
     settings: AutotuningSettings
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     awaits_profile: bool = False
 
 

@@ -81,6 +81,10 @@ class TableDialect(ABC):
         return Workload(precision=Precision.FP32, optimizer=Optimizer())
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
+        """Sentences on what the user should act on."""
+        return ()
+
+    def detections(self, reading: Reading) -> tuple[str, ...]:
         """Sentences for the user on which argument is used as which knob."""
         return ()
 
@@ -125,6 +129,7 @@ class TableDialect(ABC):
                 *self.remarks(reading),
                 *_on_global_batch(reading, choices, layout, consent),
             ),
+            notes=self.detections(reading),
             awaits_profile=reading.is_before_profile and _is_batch_open(reading),
         )
 

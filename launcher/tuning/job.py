@@ -77,7 +77,7 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
     check_tracking(request.tracking)
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     said = () if user.awaits_profile else space.notes
-    for text in said:
+    for text in (*said, *user.notes):
         listener(Note(text=text))
     for warning in (*choice.notes, *user.warnings):
         listener(Note(text=warning, warning=True))

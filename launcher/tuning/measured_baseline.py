@@ -56,7 +56,8 @@ def read_measured(
     keeps = _other_batch(job, applied, files, backend, folder, share)
     source = replace(job.source, applied=applied, keeps_batch=keeps is not None)
     measured = read_again(job, source)
-    for text in _differences(job, measured, keeps):
+    notes = (text for text in measured.user.notes if text not in job.user.notes)
+    for text in (*_differences(job, measured, keeps), *notes):
         job.listener(Note(text=text))
     for text in measured.user.warnings:
         if text not in job.user.warnings:

@@ -28,7 +28,7 @@ def test_a_plain_loop_is_measured_and_trained_to_its_own_end(place: Place) -> No
     consent = "--allow-global-batch-change"
     code, output = place.run("--autotuning=run", *QUICK, consent, *words)
     assert code == 0, output
-    assert "Using --batch-size as the micro-batch" in output
+    assert "autoconf-launch: Using --batch-size as the micro-batch" in output
     shown = json.loads((place.results / "z0_gas1_tmbspg4" / "config.json").read_text())
     assert shown == {"--batch-size": "4"}
     assert (place.results / "config_optimal.json").exists()
@@ -51,7 +51,7 @@ def test_an_edited_script_after_the_word_python_is_measured_anew(place: Place) -
 def test_a_plain_loop_is_tuned_by_its_own_argument(place: Place) -> None:
     code, output = place.run("--autotuning=run", *QUICK, *SIZES, SCRIPT, "--batch-size", "4")
     assert code == 0, output
-    assert "Using --batch-size as the micro-batch" in output
+    assert "autoconf-launch: Using --batch-size as the micro-batch" in output
     summary = json.loads((place.results / "summary.json").read_text())
     assert summary["spaces"][-1]["num_experiments"] >= 2
     assert f"trained with {summary['winner'].rpartition('tmbspg')[2]}" in output
