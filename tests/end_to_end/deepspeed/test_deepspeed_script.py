@@ -61,9 +61,11 @@ class Tune:
         return files(self.place.folder)
 
     def trials(self) -> dict[str, dict[str, Any]]:
-        """The result of rank 0 of each trial of the search, by its name."""
+        """The result of rank 0 of each trial of the search, by its name; repeats are not in it."""
         folders = [
-            folder for folder in self.place.results.glob("z*") if "final" not in folder.name
+            folder
+            for folder in self.place.results.glob("z*")
+            if not folder.name.endswith(("_again", "_final"))
         ]
         return {f.name: json.loads((f / "result.json").read_text()) for f in folders}
 
