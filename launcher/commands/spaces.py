@@ -113,8 +113,8 @@ def _of_document(
             user = DeepSpeedDialect().read(source, world_size=ranks)
         except ConfigError:
             raise error from None
-        return user, (*user.warnings, _ONLY_DEEPSPEED)
-    return user, user.warnings
+        return user, (*user.notes, *user.warnings, _ONLY_DEEPSPEED)
+    return user, (*user.notes, *user.warnings)
 
 
 def _stage_views(user: UserSettings, space: SearchSpace) -> Iterator[StageView]:

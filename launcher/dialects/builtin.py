@@ -185,7 +185,8 @@ def _read(opened: OpenDocument, world_size: int) -> UserSettings:
         batch_rule=rule,
         workload=configured_workload(resolved),
         settings=settings,
-        warnings=(*source.warnings, *warnings, *on_varying_batch(fixed)),
+        warnings=(*source.warnings, *warnings),
+        notes=on_varying_batch(fixed),
     )
 
 

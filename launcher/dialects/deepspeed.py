@@ -291,9 +291,8 @@ class DeepSpeedDialect:
             warnings=(
                 *source.warnings,
                 *check_version(source, DEEPSPEED_VERSIONS),
-                *on_varying_batch(fixed),
-                *on_open_batch(listed, rule, today),
             ),
+            notes=(*on_varying_batch(fixed), *on_open_batch(listed, rule, today)),
         )
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:

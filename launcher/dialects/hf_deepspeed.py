@@ -256,9 +256,8 @@ def with_file_choices(user: UserSettings, source: ScriptSource) -> UserSettings:
         warnings=(
             *user.warnings,
             *_argument_conflicts(source),
-            *on_varying_batch(fixed),
-            *on_open_batch(source, rule, today),
         ),
+        notes=(*user.notes, *on_varying_batch(fixed), *on_open_batch(source, rule, today)),
     )
 
 

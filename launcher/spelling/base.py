@@ -24,7 +24,7 @@ class UserSettings:
     """What the user gave and what they left open, in canonical knobs.
 
     ``workload`` has no model yet; ``awaits_profile``: the batch is known after the profile run;
-    ``notes``: what was detected, as against ``warnings``, on which the user should act.
+    ``notes``: what was detected and is searched; ``warnings``: on what the user should act.
     """
 
     baseline: Candidate

@@ -42,6 +42,17 @@ def test_each_rank_gets_its_variables_and_its_local_rank(place: Place) -> None:
     ]
 
 
+def test_a_list_to_search_is_its_first_value_in_a_launch_where_nothing_varies(
+    place: Place,
+) -> None:
+    listed = {"train_micro_batch_size_per_gpu": [2, 4], "gradient_accumulation_steps": 2}
+    place.write_config(listed)
+    path = script(place, "import sys; print(open(sys.argv[-1]).read())")
+    code, output = place.run("--num_gpus=1", path, "--config", "config.json")
+    assert code == 0, output
+    assert json.loads(output)["train_micro_batch_size_per_gpu"] == 2
+
+
 def test_no_local_rank_leaves_the_arguments_alone(place: Place) -> None:
     path = script(place, "import sys; sys.exit(len(sys.argv) - 1)")
     assert place.run("--no_local_rank", path)[0] == 0

@@ -164,7 +164,7 @@ def test_listed_micro_batches_are_used_with_the_accumulation_given(tmp_path: Pat
     sizes, times = table["micro_batch"].tolist(), table["accumulation"].tolist()
     tried = {(1, 2), *zip(sizes, times, strict=True)}
     assert tried == {(1, 2), (4, 2), (16, 2)}
-    assert any("so the global batch varies" in warning for warning in user.warnings)
+    assert any("so the global batch varies" in note for note in user.notes)
 
 
 def test_a_maximum_constrains_listed_micro_batches(tmp_path: Path) -> None:

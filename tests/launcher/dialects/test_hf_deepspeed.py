@@ -185,13 +185,13 @@ def test_micro_batches_grow_as_far_as_deepspeed_lets_them(tmp_path: Path) -> Non
     found = sizes(user)
     assert (1024, 4) in found
     assert (8, 1) in found
-    (said,) = user.warnings
+    (said,) = user.notes
     assert "batches larger than today's 16 are tried" in said
     assert "--keep-global-batch pins it" in said
 
 
 def test_listed_micro_batches_without_a_batch_are_said_to_vary_it(tmp_path: Path) -> None:
-    (said,) = read(tmp_path, {"train_micro_batch_size_per_gpu": [2, 4]}, *TRAINING).warnings
+    (said,) = read(tmp_path, {"train_micro_batch_size_per_gpu": [2, 4]}, *TRAINING).notes
     assert said == (
         "The DeepSpeed configuration lists micro-batches and states no global batch, so the "
         "global batch varies (today 4); --keep-global-batch pins it."
@@ -225,7 +225,7 @@ def test_a_flag_keeps_the_global_batch(tmp_path: Path) -> None:
     words = dataclasses.replace(found.words, keep_global_batch=True)
     user = DIALECT.read(dataclasses.replace(found, words=words), world_size=2)
     assert user.batch_rule == GlobalBatchRule(pinned=4)
-    assert user.warnings == ()
+    assert user.notes == ()
 
 
 def test_listed_micro_batches_have_the_accumulation_of_the_file(tmp_path: Path) -> None:
