@@ -23,7 +23,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, BlockSpec, Framework, ModelSpec, Recompute, Workload
+from autoconf_launch.core import Architecture, Framework, ModelSpec, Recompute, Workload
 
 from ..space import Floats, Ints
 from .kernel_times import Line, fit_line
@@ -33,9 +33,6 @@ from .model_state import framework_of
 from .weights import ModelWeights
 
 _NOTHING = Line(0.0, 0.0)
-_KEPT_BY_SELECTIVE = 20 / 34
-"""Share of a block's activations that are its matrix products': Korthikanti et al. 2022,
-"Reducing Activation Recomputation", section 4.1, 34 sbh in all and 20 sbh kept (16-bit)."""
 
 
 def activation_line(
@@ -68,20 +65,6 @@ def activation_line(
     return Line(0.0, spec.activation_bytes_per_sample or np.nan)
 
 
-def recompute_factor(kind: Recompute, spec: ModelSpec, compute_bytes: int) -> float:
-    """Activations under ``kind`` over those without recomputation; NaN where blocks do not say.
-
-    One block at a time is whole again while its backward pass runs.
-    """
-    if kind is Recompute.NONE:
-        return 1.0
-    if not spec.activation_bytes_per_sample:
-        return float(np.nan)
-    kept = [block.count * _kept_bytes(block, kind, compute_bytes) for block in spec.blocks]
-    again = [b.activation_bytes - _kept_bytes(b, kind, compute_bytes) for b in spec.blocks]
-    return float(sum(kept) + max(again)) / spec.activation_bytes_per_sample
-
-
 def _phase(spec: ModelSpec, phase: str) -> Line:
     return fit_line(
         [(p.micro_batch, float(p.peak_bytes)) for p in spec.traced_peaks if p.phase == phase]
@@ -90,18 +73,6 @@ def _phase(spec: ModelSpec, phase: str) -> Line:
 
 def _beyond(line: Line, fixed: float, apart: Line = _NOTHING) -> Line:
     return Line(max(0.0, line.fixed - fixed), max(0.0, line.each - apart.each))
-
-
-def _kept_bytes(block: BlockSpec, kind: Recompute, compute_bytes: int) -> float:
-    """Only repeated blocks recompute; embedding and head keep what they have."""
-    if block.count == 1 or not block.activation_bytes:
-        return block.activation_bytes
-    if kind is Recompute.FULL:
-        return block.input_bytes or np.nan
-    if block.gemm_shapes is None:
-        return _KEPT_BY_SELECTIVE * block.activation_bytes
-    outputs = sum(shape.m * shape.n * shape.count for shape in block.gemm_shapes)
-    return min(block.activation_bytes, block.input_bytes + outputs * compute_bytes)
 
 
 _MASK_BYTES = 1

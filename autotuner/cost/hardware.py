@@ -288,10 +288,16 @@ class Network:
             overlaps=not all(device.name.startswith("cpu") for device in cluster.devices),
         )
 
-    def rings_s(self, ranks_C: Ints, collectives_C: Floats, passed_bytes: float) -> Floats:
+    def rings_s(
+        self, ranks_C: Ints | Floats, collectives_C: Floats | float, passed_bytes: Floats | float
+    ) -> Floats:
         """Seconds of so many collectives that pass over so many bytes in all."""
         sent = passed_bytes * ring_share(ranks_C)
         return np.asarray(collectives_C * self.latency_s + sent / self.bytes_per_s)
+
+    def send_s(self, sent_bytes_C: Floats) -> Floats:
+        """Seconds to send so many bytes to another rank."""
+        return np.asarray(self.latency_s + sent_bytes_C / self.bytes_per_s, np.float64)
 
 
 def exposed_s(exchange_s_C: Floats, computing_s_C: Floats, physics: Physics) -> Floats:

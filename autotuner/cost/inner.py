@@ -1,5 +1,7 @@
 """One micro-batch of one layer, and of embedding and head, on one rank. Not: schedules over many.
 
+Of a profiled model it is the micro-batch of all layers, and what one rank has of the model.
+
 Shapes: U = distinct inner layouts. Of layers with and without experts this is the mean one.
 """
 
@@ -9,15 +11,35 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoconf_launch.core import Experts, Workload
+from autoconf_launch.core import BlockSpec, Experts, ModelSpec, Workload
 
-from ..space import Floats, Ints
-from .hardware import GATHER, Group, Machine, Physics, all_to_all_s, exposed_s, ring_s
+from ..space import CandidateTable, Floats, Ints
+from .hardware import (
+    ALL_REDUCE,
+    GATHER,
+    Group,
+    Machine,
+    Network,
+    Physics,
+    all_to_all_s,
+    exposed_s,
+    ring_s,
+    ring_share,
+)
 from .layer import Kernels, LayerTimes, Stack, layer_times, peak_flops_per_s, stacks
-from .layout_columns import FULL, SELECTIVE, InnerLayouts, distinct_kernels
-from .model_state import trained_share
+from .layout_columns import FULL, SELECTIVE, InnerLayouts, LayoutColumns, distinct_kernels
+from .model_state import LocalWeights, stage_weights, trained_share
 from .software import has_flat_gathers, is_compiled, is_tensor_async
-from .weights import all_layers, dense_layer_weights, expert_layers, expert_weights, shared_weights
+from .weights import (
+    StagePieces,
+    all_layers,
+    dense_layer_weights,
+    expert_layers,
+    expert_weights,
+    piece_seconds,
+    repeated_names,
+    shared_weights,
+)
 
 _MATRICES = 8
 """Weights of a layer that are gathered one by one (DeepSpeed's ZeRO 3; biases are kept whole)."""
@@ -265,3 +287,141 @@ def _ends(
     embedding = half.traffic_s(every * model.hidden * 16.0, 6)
     flops = 6.0 * tokens * model.hidden * words
     return embedding, logits + loss, flops / machine.accelerator.half_flops_per_s
+
+
+def rank_share(spec: ModelSpec, inner: InnerLayouts) -> Floats:
+    """Part of a profiled model's computing that a rank does of its micro-batch.
+
+    Tensor ranks share what lies between columns and rows, with sequence parallelism all of a
+    block; context ranks share everything. What expert ranks do is as much as without them.
+    """
+    seconds, split_s = piece_seconds(spec)
+    repeated = repeated_names(spec)
+    total = sum(block.count * seconds(block) for block in spec.blocks)
+    split = sum(block.count * split_s(block) for block in spec.blocks)
+    blocks = sum(block.count * seconds(block) for block in spec.blocks if block.name in repeated)
+    outside = sum(b.count * split_s(b) for b in spec.blocks if b.name not in repeated)
+    shared_U = np.where(inner.sequence_U, blocks + outside, split)
+    less_U = shared_U / (total or 1.0) * (1.0 - 1.0 / inner.tensor_U)
+    return np.asarray((1.0 - less_U) / inner.context_U)
+
+
+def weight_share(spec: ModelSpec, inner: InnerLayouts) -> Floats:
+    """Part of a profiled model's weights that its tensor and expert ranks have."""
+    blocks, total = spec.blocks, spec.parameters or 1
+    split = sum(block.count * (block.split.parameters if block.split else 0) for block in blocks)
+    routed = sum(block.count * block.expert_parameters for block in blocks)
+    less_U = split / total * (1.0 - 1.0 / inner.tensor_U)
+    return np.asarray(1.0 - less_U - routed / total * (1.0 - 1.0 / inner.expert_U))
+
+
+def joining_s(
+    spec: ModelSpec, inner: InnerLayouts, network: Network, value_bytes: float
+) -> Floats:
+    """Seconds in which ranks join their shares of one micro-batch of a profiled model.
+
+    As ``runtime/parallel`` does: rows add up their outputs, columns the gradients of their input;
+    under sequence parallelism tokens are gathered before columns and scattered after rows. Context
+    ranks gather keys and values of each block, expert ranks send tokens there and back.
+    """
+    tokens_U = inner.micro_U * (spec.sequence_length or 0) / inner.context_U
+    hidden_U = tokens_U * ((spec.hidden_size or 0) * value_bytes)
+    passes_U = np.where(inner.recompute_U == FULL, 2.0, 1.0)
+    total = np.zeros(len(inner.micro_U))
+    for block in spec.blocks:
+        if block.split is not None:
+            total = total + _split_s(block, inner, network, hidden_U, passes_U)
+        if block.experts_per_token:
+            # Counts, tokens and weights there, tokens back; backward without the counts.
+            starts_U = block.count * (4.0 * passes_U + 3.0)
+            routed_U = block.count * 2.0 * (passes_U + 1.0) * hidden_U * block.experts_per_token
+            there_s = network.rings_s(inner.expert_U, starts_U, routed_U)
+            total = total + np.where(inner.expert_U > 1, there_s, 0.0)
+    heads = (spec.kv_heads or 0) * (spec.head_size or 0) or spec.hidden_size or 0
+    keys_U = inner.micro_U * (spec.sequence_length or 0) * (2.0 * heads * value_bytes)
+    repeated = repeated_names(spec)
+    layers = float(sum(block.count for block in spec.blocks if block.name in repeated))
+    scatters = GATHER if network.overlaps else ALL_REDUCE
+    moved_U = layers * keys_U / inner.tensor_U * (passes_U + scatters)
+    shared = network.rings_s(inner.context_U, layers * (passes_U + 1.0), moved_U)
+    return np.asarray(total + np.where(inner.context_U > 1, shared, 0.0))
+
+
+def _split_s(
+    block: BlockSpec, inner: InnerLayouts, network: Network, hidden_U: Floats, passes_U: Floats
+) -> Floats:
+    """Collectives of all pieces of one block over tensor ranks."""
+    assert block.split is not None
+    columns, rows = float(block.split.columns), float(block.split.rows)
+    plain_U = rows * passes_U + columns
+    gathers_U = np.where(inner.sequence_U, rows * (passes_U + 1.0), 0.0)
+    moved_U = (plain_U * ALL_REDUCE + gathers_U * GATHER) * hidden_U
+    if network.overlaps:  # a scatter is half of a reduction
+        moved_U = moved_U - np.where(inner.sequence_U, rows * passes_U * GATHER, 0.0) * hidden_U
+    joined = network.rings_s(inner.tensor_U, plain_U + gathers_U, moved_U)
+    return np.asarray(np.where(inner.tensor_U > 1, block.count * joined, 0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HeldValues:
+    """Counts of a profiled model on the rank that has most of each.
+
+    Attributes:
+        values_C: weights that data-parallel ranks share out.
+        trained_C: those of them with gradients.
+        pieces_C: parts of the model, block by block.
+        repeated_C: those of lists of equal blocks.
+        whole_C: weights of blocks that tensor ranks do not split.
+    """
+
+    values_C: Floats
+    trained_C: Floats
+    pieces_C: Floats
+    repeated_C: Floats
+    whole_C: Floats
+
+    @staticmethod
+    def of(spec: ModelSpec, table: CandidateTable) -> HeldValues:
+        """Counts of each row; experts count for the part that other ranks have, too."""
+        columns, pieces = LayoutColumns.from_table(table), StagePieces.of(spec, table)
+        copies_C = np.maximum(1, columns.shards_C // columns.expert_C)
+        again_C = ring_share(copies_C) / np.maximum(ring_share(columns.shards_C), 1e-9)
+
+        def exchanged(counts: LocalWeights) -> Floats:
+            return np.asarray((counts.shared_SC + counts.experts_SC * again_C).max(axis=0))
+
+        split_SC = pieces.split_total(lambda part: part.parameters)
+        return HeldValues(
+            values_C=exchanged(stage_weights(pieces, columns, trained=False)),
+            trained_C=exchanged(stage_weights(pieces, columns, trained=True)),
+            pieces_C=pieces.total(lambda block: 1.0).max(axis=0),
+            repeated_C=pieces.total(lambda block: float(block.count > 1)).max(axis=0),
+            whole_C=(pieces.repeated_total(lambda b: b.parameters) - split_SC).max(axis=0),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankShares:
+    """Parts of a profiled model on one rank; 1 where ranks differ in their data alone.
+
+    Attributes:
+        slowest_C: of a micro-batch's time, on the stage with most of it.
+        trained_C: of the weights with gradients, on the rank with most, before ZeRO.
+    """
+
+    slowest_C: Floats
+    trained_C: Floats
+
+    @staticmethod
+    def of(spec: ModelSpec, table: CandidateTable) -> RankShares:
+        """Shares of each row."""
+        columns, pieces = LayoutColumns.from_table(table), StagePieces.of(spec, table)
+        seconds, split_s = piece_seconds(spec)
+        apart_C = 1.0 - 1.0 / columns.tensor_C
+        stage_SC = pieces.total(seconds) - pieces.total(split_s) * apart_C
+        total_C = np.maximum(stage_SC.sum(axis=0), np.finfo(np.float64).tiny)
+        trained_C = stage_weights(pieces, columns, trained=True).all_SC.max(axis=0)
+        return RankShares(
+            slowest_C=np.where(columns.pipeline_C > 1, stage_SC.max(axis=0) / total_C, 1.0),
+            trained_C=trained_C / max(1, spec.trainable_parameters),
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
 
@@ -24,8 +24,8 @@ from autoconf_launch.core import (
 )
 
 from ..space import CandidateTable, Floats, Ints
-from .hardware import Machine, Physics, ring_share
-from .inner import InnerTimes, inner_times
+from .hardware import Machine, Network, Physics, ring_share
+from .inner import InnerTimes, inner_times, joining_s, rank_share, weight_share
 from .layer import Kernels, peak_flops_per_s, stacks
 from .layout_columns import FULL, RECOMPUTE_CODES, InnerLayouts, LayoutColumns
 from .model_state import trained_share
@@ -169,15 +169,23 @@ pass, a third of it (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
 _WORK_OF_CODE = np.array([_WORK[kind] for kind in RECOMPUTE_CODES])
 
 
+_WEIGHT_TRAFFIC = 4 / 7
+"""Values that a micro-batch moves for each weight, whatever its size, over those of Adam's update:
+it reads the weight twice, and reads and writes its gradient."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledLines:
     """A model whose micro-batches were timed whole; NaN where none was.
 
     A line through the timings gives what each sample costs at the rate that large micro-batches
-    reach, and what each micro-batch costs whatever its size.
+    reach, and what each micro-batch costs whatever its size: the host's work, and the traffic of
+    weights. Ranks that share these out take their part, and join it over the ``network``.
     """
 
     spec: ModelSpec
+    value_bytes: float = 4.0
+    network: Network | None = None
     layers: int = 1
     micro_batch_s: float = 0.0
     step_s: float = 0.0
@@ -186,8 +194,13 @@ class ProfiledLines:
         """See KernelTimes."""
         points = [(t.micro_batch, t.forward_backward_s) for t in measured_timings(self.spec)]
         line = fit_line(points) if points else Line(math.nan, math.nan)
-        launch_s_U = np.full(len(inner.micro_U), line.fixed)
-        return whole_model_times(inner, Line(0.0, line.each).at(inner.micro_U), launch_s_U)
+        samples_s_U = Line(0.0, line.each).at(inner.micro_U) * rank_share(self.spec, inner)
+        exposed_s_U = np.zeros(len(inner.micro_U))
+        if self.network is not None:
+            exposed_s_U = joining_s(self.spec, inner, self.network, self.value_bytes)
+        traffic_s = np.minimum(line.fixed, _WEIGHT_TRAFFIC * (self.spec.optimizer_step_s or 0.0))
+        launch_s_U = line.fixed - traffic_s * (1.0 - weight_share(self.spec, inner))
+        return replace(whole_model_times(inner, samples_s_U, launch_s_U), exposed_s_U=exposed_s_U)
 
     def update_s(self, layouts: LayoutColumns) -> Floats:
         """See KernelTimes."""
@@ -213,7 +226,8 @@ class TracedOperations:
 
     def inner_times(self, inner: InnerLayouts) -> InnerTimes:
         """See KernelTimes."""
-        shares = (inner.micro_U / self.micro_batch).tolist()
+        each_U = rank_share(profiled_model(self.workload), inner)
+        shares = (inner.micro_U / self.micro_batch * each_U).tolist()
         kernels = self._kernels()
         seconds = [forward_backward_s(self.operations, kernels, share=x) for x in shares]
         return whole_model_times(inner, np.array(seconds), np.zeros(len(seconds)))
@@ -234,7 +248,7 @@ class TracedOperations:
 
 
 def whole_model_times(inner: InnerLayouts, samples_s_U: Floats, launch_s_U: Floats) -> InnerTimes:
-    """Times of a model that is one layer, on ranks that differ in their data alone."""
+    """Times of a model that is one layer, where nothing is joined within it."""
     zero_U = np.zeros(len(inner.micro_U))
     again = _WORK_OF_CODE[inner.recompute_U] - 1.0
     return InnerTimes(
@@ -361,6 +375,8 @@ def _calmer() -> float:
 def least_profiled_step_s(table: CandidateTable, spec: ModelSpec) -> Floats:
     """What no step of a row comes below by the profile: its samples alone, no launch, no exchange.
 
+    Ranks of one model copy share a sample out perfectly.
+
     A sample costs no less than a larger micro-batch took at the fastest beyond a smaller one, less
     what a launch as far away in time may be slower without cause. NaN where nothing was timed.
     """
@@ -369,7 +385,8 @@ def least_profiled_step_s(table: CandidateTable, spec: ModelSpec) -> Floats:
         return np.full(len(table), np.nan)
     samples = table["accumulation"] * table["micro_batch"]
     work = _WORK_OF_CODE[table["recompute"]]
-    return np.asarray(samples * work * _least_sample_s(timings) * _calmer())
+    ranks = table["tensor_parallel"] * table["pipeline_parallel"] * table["context_parallel"]
+    return np.asarray(samples / ranks * work * _least_sample_s(timings) * _calmer())
 
 
 def _least_sample_s(timings: Sequence[MicroBatchTiming]) -> float:

@@ -90,7 +90,7 @@ class LayoutColumns:
             context_C=table["context_parallel"],
             expert_C=table["expert_parallel"],
             zero_stage_C=table["zero_stage"],
-            micro_batch_C=table["micro_batch"],
+            micro_batch_C=_largest_micro_batches(table),
             accumulation_C=table["accumulation"],
             recompute_C=table["recompute"],
             recompute_layers_C=_extra(table, RECOMPUTE_LAYERS, ALL_LAYERS),
@@ -170,6 +170,16 @@ def _extra(table: CandidateTable, name: str, default: int) -> Ints:
     return np.array([*known, default], np.int64)[
         np.where(column.codes == ABSENT, len(known), column.codes)
     ]
+
+
+def _largest_micro_batches(table: CandidateTable) -> Ints:
+    """Micro-batch of the rank that has most, where data-parallel ranks have uneven ones."""
+    column = dict(table.columns)["micro_batch_split"]
+    splits = [x if isinstance(x, tuple) else () for x in column.categories or ()]
+    if not any(splits):
+        return table["micro_batch"]
+    most = np.array([max(split, default=0) for split in splits], np.int64)[column.codes]
+    return np.where(most > 0, most, table["micro_batch"])
 
 
 def _given_splits(table: CandidateTable) -> Ints | None:

@@ -25,22 +25,24 @@ from autoconf_launch.core import (
     Workload,
 )
 
-from ..space import KNOBS, Bools, CandidateTable, Floats, Ints, Naming
-from .activations import ActivationBytes, activation_bytes, activation_line, recompute_factor
+from ..space import Bools, CandidateTable, Floats, Ints
+from .activations import ActivationBytes, activation_bytes, activation_line
 from .kernel_times import Line, fit_line, profiled_model
 from .layout_columns import LayoutColumns
-from .layout_rules import Stages, stages_of_peak
+from .layout_rules import Stages, in_flight, stages_of_peak
 from .model_state import (
     LocalWeights,
+    ProfiledRank,
     RankWeights,
     framework_of,
     host_rank_bytes,
+    is_plain,
     model_state,
     rank_weights_of,
     resting_bytes,
     update_bytes,
 )
-from .weights import largest_matrix, model_weights
+from .weights import covered_rows, held_activations, largest_matrix, model_weights
 
 GRADES = frozenset({Grade.ARCHITECTURE, Grade.TRACED, Grade.MEASURED})
 """Descriptions of a model that these formulas can read."""
@@ -89,44 +91,56 @@ class MemoryParts:
 def memory_parts(
     table: CandidateTable, workload: Workload, *, foreach: bool = False
 ) -> MemoryParts:
-    """All parts for each row; NaN where no formula covers the row or the model.
+    """All parts for each row, of its fullest stage; NaN where no formula covers row or model.
 
     Args:
         table: the candidates.
         workload: a profiled model, its optimizer and precision.
         foreach: the optimizer updates all weights at once, as torch does on GPUs.
     """
-    spec, columns = profiled_model(workload), LayoutColumns.from_table(table)
+    spec = profiled_model(workload)
+    rank = ProfiledRank.of(spec, table)
     each = spec.parameter_bytes_each
     weights, trained = spec.parameters * each, spec.trainable_parameters * each
     states = workload.optimizer.states * trained
     ours = replace(workload, software=Software(framework=Framework.FSDP))
     scale = each / _STORED_BYTES
 
-    def part_bytes(part: str, count: int) -> Floats:
-        return scale * resting_bytes(part, LocalWeights.equal(count), columns, ours)
+    def part_bytes(part: str, counts: LocalWeights) -> Floats:
+        return scale * resting_bytes(part, counts, rank.at_rest, ours)
 
-    known = np.where(covered_rows(table) & (spec.grade in GRADES), 0.0, np.nan)
+    known = np.where(covered_rows(table, spec) & (spec.grade in GRADES), 0.0, np.nan)
     logit_line = _logit_line(spec)
-    logits = logit_line.at(table["micro_batch"])
+    micro_C = rank.columns.micro_batch_C
+    logits = logit_line.at(micro_C) / rank.columns.context_C * rank.pieces.is_last_SC
     line = activation_line(
         spec, rest_bytes=weights + states, gradient_bytes=trained, logits=logit_line
     )
-    activations = _activations(table, workload, line)
-    gathered = _gathered_bytes(table, workload, autocast_bytes=line.fixed)
-    temporary = part_bytes("update", spec.trainable_parameters) if foreach else 0.0
+    activations = _activations(table, workload, line, rank)
+    gathered = _gathered_bytes(table, workload, rank, autocast_bytes=line.fixed)
+    temporary = part_bytes("update", rank.trained) if foreach else 0.0
     update = np.maximum(0.0, temporary - activations - gathered - logits)
     found = (
-        ("weights", part_bytes("weight", spec.parameters)),
-        ("gradients", part_bytes("gradient", spec.trainable_parameters)),
-        ("copies", _copies(table, trained)),
-        ("optimizer", part_bytes("state", spec.trainable_parameters)),
+        ("weights", part_bytes("weight", rank.local)),
+        ("gradients", part_bytes("gradient", rank.trained)),
+        ("copies", _copies(table, rank, each)),
+        ("optimizer", part_bytes("state", rank.trained)),
         ("gathered", gathered),
         ("activations", activations),
         ("logits", logits),
         ("update", update),
     )
-    return MemoryParts(named=tuple((name, known + sizes) for name, sizes in found))
+    return _of_fullest_stage([(name, known + sizes) for name, sizes in found])
+
+
+def _of_fullest_stage(parts: list[tuple[str, Floats]]) -> MemoryParts:
+    total = broadcast_sum(sizes for _, sizes in parts)
+    fullest = np.nan_to_num(total).argmax(axis=0)[None]
+    taken = (
+        (name, np.take_along_axis(np.broadcast_to(sizes, total.shape), fullest, axis=0)[0])
+        for name, sizes in parts
+    )
+    return MemoryParts(named=tuple(taken))
 
 
 def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str, Floats], ...]:
@@ -162,48 +176,60 @@ def _alone(memory: MemoryParts, table: CandidateTable, workload: Workload) -> Fl
     return np.asarray(np.where(plain, np.maximum(0.0, most - rest), activations), np.float64)
 
 
-def covered_rows(table: CandidateTable) -> Bools:
-    """Rows whose ranks differ only in their data; other kinds have no formula here yet."""
-    rows = np.ones(len(table), np.bool_)
-    for knob in KNOBS:
-        if knob.naming is Naming.UNLESS_DEFAULT and knob.name != "recompute":
-            rows &= table.is_value(knob.name, knob.default)
-    return rows
+def _copies(table: CandidateTable, rank: ProfiledRank, value_bytes: float) -> Floats:
+    """Whole gradients of earlier micro-batches beside those at rest.
 
-
-def _copies(table: CandidateTable, trained_bytes: float) -> Floats:
-    is_ddp = (table["zero_stage"] < 2) & (table["data_parallel"] > 1)
+    DDP copies them into its buckets, FSDP below stage 2 and under a pipeline shards them only with
+    the last one.
+    """
+    stage_C, columns = table["zero_stage"], rank.columns
+    is_ddp = is_plain(columns) & (stage_C < 2) & (table["data_parallel"] > 1)
     outside = table.numbers("gradient_as_bucket_view", 1.0) == 0.0
-    return np.where(is_ddp & ((table["accumulation"] > 1) | outside), trained_bytes, 0.0)
+    several = table["accumulation"] > 1
+    piped = (columns.pipeline_C > 1) & (columns.shards_C > 1) & (stage_C >= 2)
+    held = (is_ddp & (several | outside)) | ((rank.is_late_C | piped) & several)
+    return np.where(held, rank.trained.all_SC * value_bytes, 0.0)
 
 
-def _activations(table: CandidateTable, workload: Workload, line: Line) -> Floats:
+def _activations(
+    table: CandidateTable, workload: Workload, line: Line, rank: ProfiledRank
+) -> Floats:
+    """Kept bytes by what the trace of the whole model weighs over the sum of its pieces."""
     spec, size = profiled_model(workload), workload.precision.value_bytes
-    factors = np.full(len(table), np.nan)
-    for kind in Recompute:
-        rows = table.is_value("recompute", kind)
-        factors[rows] = recompute_factor(kind, spec, size)
+    gpipe_C = _is_extra(table, "pipeline_schedule", "gpipe")
+    waiting_SC = in_flight(rank.pieces.stage_SC, rank.columns)
+    waiting_SC = np.where(gpipe_C, table["accumulation"], np.maximum(waiting_SC, 0.0))
+    factors = held_activations(spec, rank.pieces, rank.columns, waiting_SC, size)
     fixed = 0.0 if size < spec.parameter_bytes_each else line.fixed
-    return np.asarray(Line(fixed, line.each).at(table["micro_batch"]) * factors, np.float64)
+    grown = Line(fixed, line.each).at(rank.columns.micro_batch_C)
+    return np.asarray(grown * factors, np.float64)
 
 
-def _gathered_bytes(table: CandidateTable, workload: Workload, *, autocast_bytes: float) -> Floats:
+def _is_extra(table: CandidateTable, name: str, value: object) -> Bools:
+    column = dict(table.columns).get(name)
+    code = None if column is None else column.code_of(value)
+    return np.asarray(table[name] == code if code is not None else np.zeros(len(table)), np.bool_)
+
+
+def _gathered_bytes(
+    table: CandidateTable, workload: Workload, rank: ProfiledRank, *, autocast_bytes: float
+) -> Floats:
     """Weights in use beyond those at rest, and gradients on their way to shards.
 
-    DDP under autocast keeps 16-bit copies of the weights. FSDP gathers all of them in stage 2,
+    DDP under autocast keeps 16-bit copies of the weights. FSDP gathers all of them up to stage 2,
     in stage 3 those outside of blocks and two units of blocks; a unit's whole gradients and the
     fp32 buffer in which they are reduced stand beside them.
     """
     spec, size = profiled_model(workload), workload.precision.value_bytes
-    casts = 0.0 if size >= spec.parameter_bytes_each else autocast_bytes or spec.parameters * size
-    repeated = [block for block in spec.blocks if block.count > 1]
-    outside = spec.parameters - sum(block.count * block.parameters for block in repeated)
-    largest = max((block.parameters for block in repeated), default=0)
-    unit = largest * table.numbers("blocks_per_unit", 1.0)
+    whole, outside = rank.local.all_SC, rank.local.outside_SC
+    copied = autocast_bytes / spec.parameters if spec.parameters and autocast_bytes else size
+    casts = 0.0 if size >= spec.parameter_bytes_each else whole * copied
+    unit = rank.local.layer_C * table.numbers("blocks_per_unit", 1.0)
     in_flight = np.maximum(_UNITS_IN_FLIGHT, 1 + table.numbers("forward_prefetch", 0.0))
+    stage_C = np.where(rank.is_late_C, 2, rank.columns.zero_stage_C)
     return fsdp_gathered_bytes(
-        LayoutColumns.from_table(table),
-        whole=spec.parameters,
+        replace(rank.columns, zero_stage_C=stage_C, pipeline_C=np.ones_like(stage_C)),
+        whole=whole,
         units=outside + in_flight * unit,
         casts_bytes=casts,
         reduced_bytes=np.maximum(unit, outside) * (size + _REDUCED_BYTES),

@@ -15,16 +15,25 @@ Shapes: S = stages, C = candidates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Framework, FrozenPart, Offload, Precision, Workload
+from autoconf_launch.core import (
+    Architecture,
+    BlockSpec,
+    Framework,
+    FrozenPart,
+    ModelSpec,
+    Offload,
+    Precision,
+    Workload,
+)
 
-from ..space import Floats
+from ..space import Bools, CandidateTable, Floats, Ints
 from .layout_columns import OFFLOAD_CODES, LayoutColumns
 from .layout_rules import Stages
-from .weights import LayerWeights, ModelWeights, layer_matrices, model_weights
+from .weights import LayerWeights, ModelWeights, StagePieces, layer_matrices, model_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,14 +51,6 @@ class LocalWeights:
     experts_SC: Floats
     outside_SC: Floats
     layer_C: Floats
-
-    @staticmethod
-    def equal(count: int) -> LocalWeights:
-        """As many weights on every rank, as where ranks differ in their data alone."""
-        none = np.zeros(())
-        return LocalWeights(
-            shared_SC=np.asarray(float(count)), experts_SC=none, outside_SC=none, layer_C=none
-        )
 
     @property
     def all_SC(self) -> Floats:
@@ -371,3 +372,82 @@ _BYTES = {
     Framework.DEEPSPEED: _deepspeed,
     Framework.FSDP: _fsdp,
 }
+
+
+def is_plain(columns: LayoutColumns) -> Bools:
+    """Rows whose ranks differ in their data alone: DDP trains them below ZeRO 2, else FSDP2."""
+    degrees = columns.tensor_C * columns.pipeline_C * columns.context_C * columns.expert_C
+    return np.asarray(degrees == 1, np.bool_)
+
+
+def sharding_ranks(table: CandidateTable, columns: LayoutColumns) -> Ints:
+    """Ranks that weights are sharded over; hybrid sharding copies them over the others."""
+    given = table.numbers("shard_ranks", 0.0).astype(np.int64)
+    return np.where(given > 0, given, columns.shards_C)
+
+
+def stage_weights(pieces: StagePieces, columns: LayoutColumns, *, trained: bool) -> LocalWeights:
+    """Weights of a profiled model that each stage's ranks compute with, or those with gradients.
+
+    A weight that the first stage shares with the last is on both.
+    """
+
+    def share(block: BlockSpec) -> float:
+        kept = 1.0 - block.frozen_parameters / block.parameters if block.parameters else 1.0
+        return kept if trained else 1.0
+
+    def of_rank(block: BlockSpec) -> Floats:
+        split = block.split.parameters if block.split else 0
+        count = block.parameters - block.frozen_parameters if trained else block.parameters
+        return np.asarray(count - share(block) * split * (1.0 - 1.0 / columns.tensor_C))
+
+    apart_C = columns.expert_C > 1
+    routed_SC = pieces.total(lambda block: share(block) * block.expert_parameters) * apart_C
+    tied_SC = pieces.total(lambda block: share(block) * block.tied_parameters)
+    alone_SC = pieces.total(lambda b: of_rank(b) if b.count == 1 else 0.0)
+    layers = [of_rank(block) for block in pieces.blocks if block.count > 1]
+    return LocalWeights(
+        shared_SC=pieces.total(of_rank) - routed_SC + tied_SC * (columns.pipeline_C > 1),
+        experts_SC=routed_SC / columns.expert_C,
+        outside_SC=alone_SC + tied_SC * (columns.pipeline_C > 1),
+        layer_C=np.max([np.zeros(len(columns)), *layers], axis=0),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProfiledRank:
+    """What a rank of each stage has of a profiled model.
+
+    Attributes:
+        at_rest: the layouts by what is sharded between steps.
+        is_late_C: FSDP trains rows below ZeRO 2, which reduce with the last micro-batch.
+    """
+
+    columns: LayoutColumns
+    at_rest: LayoutColumns
+    pieces: StagePieces
+    local: LocalWeights
+    trained: LocalWeights
+    is_late_C: Bools
+
+    @staticmethod
+    def of(spec: ModelSpec, table: CandidateTable) -> ProfiledRank:
+        """What each row's ranks have."""
+        columns, pieces = LayoutColumns.from_table(table), StagePieces.of(spec, table)
+        stage_C = columns.zero_stage_C
+        is_late_C = ~is_plain(columns) & (stage_C < 2) & (columns.shards_C > 1)
+        shards_C = sharding_ranks(table, columns)
+        rest = replace(
+            columns,
+            zero_stage_C=np.where(is_late_C & (stage_C == 1), 2, stage_C),
+            data_C=shards_C,
+            context_C=np.ones_like(shards_C),
+        )
+        return ProfiledRank(
+            columns=columns,
+            at_rest=rest,
+            pieces=pieces,
+            local=stage_weights(pieces, columns, trained=False),
+            trained=stage_weights(pieces, columns, trained=True),
+            is_late_C=np.asarray(is_late_C, np.bool_),
+        )

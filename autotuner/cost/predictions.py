@@ -35,8 +35,9 @@ from ..space import (
 from .hardware import Machine, Network
 from .kernel_times import least_profiled_step_s, least_step_s, measured_timings, profiled_model
 from .layout_columns import LayoutColumns
-from .memory import covered_rows, host_bytes, memory_parts, peak_bytes
+from .memory import host_bytes, memory_parts, peak_bytes
 from .step import profiled_step_parts, step_parts, step_seconds
+from .weights import covered_rows
 
 if TYPE_CHECKING:
     from ..space import SearchSpace  # its settings take long to import, and plan has none
@@ -130,7 +131,7 @@ def _by_profile(
     spec, network = profiled_model(workload), Network.of(cluster)
     step = profiled_step_parts(table, workload, network)
     on_gpu = not all(device.name.startswith("cpu") for device in cluster.devices)
-    known = np.where(covered_rows(table), 0.0, np.nan)
+    known = np.where(covered_rows(table, spec), 0.0, np.nan)
     memory = memory_parts(table, workload, foreach=on_gpu)
     return PredictionTable(
         peak_bytes_C=memory.peak_C,

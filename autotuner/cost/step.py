@@ -28,6 +28,7 @@ from .hardware import (
     ring_s,
     send_s,
 )
+from .inner import HeldValues, RankShares
 from .kernel_times import (
     GRADIENT_BYTES,
     KernelTimes,
@@ -37,102 +38,10 @@ from .kernel_times import (
     rank_weights,
 )
 from .layout_columns import FULL, NONE, LayoutColumns, distinct
-from .memory import covered_rows
-from .model_state import trained_share
+from .layout_rules import LayerSeconds, schedule_s, stage_times
+from .model_state import is_plain, sharding_ranks, trained_share
 from .software import overlaps_reduction
-from .weights import all_layers, embedding_weights
-
-_ROUNDING = 1e-6
-"""By which a mean of equal layers may be off."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StageTimes:
-    """One micro-batch, forward and backward: on the slowest stage, and on all of them in a row.
-
-    ``send_s_C`` is sending its activations, or their gradients, to a neighbour.
-    """
-
-    slowest_s_C: Floats
-    all_s_C: Floats
-    send_s_C: Floats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LayerSeconds:
-    """One layer and micro-batch: of the mean layer, and of the stack with the slower ones."""
-
-    mean_s_C: Floats
-    slowest_s_C: Floats
-
-
-def largest_share(layers: int, layouts: LayoutColumns) -> Floats:
-    """Layers on the fullest stage; with virtual stages each of them is filled evenly."""
-    pieces = layouts.pipeline_C * layouts.virtual_C
-    return np.asarray(-(-layers // pieces) * layouts.virtual_C, np.float64)
-
-
-def stage_layers(layers: int, layouts: LayoutColumns) -> tuple[Floats, Floats, Floats]:
-    """Layers of the first stage, of the fullest one in the middle, and of the last one.
-
-    Where they are not given and do not divide, the last stage and the first one, which have head
-    and embedding too, get fewer.
-    """
-    fullest = largest_share(layers, layouts)
-    spare = fullest * layouts.pipeline_C - layers
-    on_first = np.maximum(fullest - np.floor(spare / 2), 0.0)
-    on_last = np.maximum(fullest - np.ceil(spare / 2), 0.0)
-    if (given := layouts.given_C3) is None:
-        return on_first, fullest, on_last
-    even = (on_first, fullest, on_last)
-    first, middle, last = (np.where(x >= 0, x, y) for x, y in zip(given.T, even, strict=True))
-    return first, middle, last
-
-
-def stage_times(
-    layouts: LayoutColumns,
-    layers: int,
-    *,
-    layer: LayerSeconds,
-    first_s_C: Floats,
-    last_s_C: Floats,
-    send_s_C: Floats,
-) -> StageTimes:
-    """Layers as they are given, else evenly; see :func:`stage_layers`.
-
-    An encoder and a decoder have stages of their own: the slower one's set the pace.
-    """
-    on_first, on_middle, on_last = stage_layers(layers, layouts)
-    alone = layers * layer.mean_s_C + first_s_C + last_s_C
-    last = on_last * layer.mean_s_C + last_s_C
-    first = on_first * layer.mean_s_C + first_s_C
-    middle = np.where(layouts.pipeline_C > 2, on_middle, 0.0) * layer.mean_s_C
-    slowest = np.maximum(np.maximum(first, last), middle)
-    is_uneven = layer.slowest_s_C > (1.0 + _ROUNDING) * layer.mean_s_C
-    slowest = np.maximum(slowest, np.where(is_uneven, on_middle * layer.slowest_s_C, 0.0))
-    return StageTimes(
-        slowest_s_C=np.where(layouts.pipeline_C > 1, slowest, alone),
-        all_s_C=alone,
-        send_s_C=send_s_C,
-    )
-
-
-def schedule_s(
-    layouts: LayoutColumns, stages: StageTimes, *, exposed_share: float
-) -> tuple[Floats, Floats]:
-    """Seconds of a step's micro-batches under 1F1B, and how many of them are sends.
-
-    The first micro-batch passes all stages, the others follow at the pace of the slowest one
-    (Narayanan et al. 2021, arXiv:2104.04473, section 2.2: a bubble of (p - 1) / (v m)
-    where v virtual stages are interleaved).
-    """
-    count = np.maximum(layouts.accumulation_C, 1.0)
-    fill = (stages.all_s_C - stages.slowest_s_C) / layouts.virtual_C
-    hops = 2.0 * (layouts.pipeline_C - 1)
-    pieces = np.where(layouts.pipeline_C > 1, 2.0 * layouts.virtual_C, 0.0)
-    sends = stages.send_s_C * (hops + exposed_share * pieces * count)
-    fill = np.where(layouts.pipeline_C > 1, fill, 0.0)
-    return count * stages.slowest_s_C + fill + sends, sends
+from .weights import all_layers, covered_rows, embedding_weights, repeated_names
 
 
 def zero_exchanges(layouts: LayoutColumns) -> tuple[Floats, Floats, Floats]:
@@ -244,7 +153,8 @@ def runtime_exchange_s(
 
     The bytes and passes are those of ``runtime/parallel``: DDP reduces buckets once a step, ZeRO 1
     then broadcasts each weight, FSDP2 gathers units of blocks and scatters their gradients with
-    each micro-batch. gloo scatters by a whole reduction, NCCL in one pass.
+    each micro-batch. gloo scatters by a whole reduction, NCCL in one pass. Beyond plain data
+    parallelism all stages are FSDP2 (``late_exchanges``).
 
     Args:
         table: the candidates.
@@ -253,32 +163,57 @@ def runtime_exchange_s(
         micro_batch_s_C: forward and backward of one micro-batch.
     """
     layouts, spec = LayoutColumns.from_table(table), profiled_model(workload)
-    ranks_C = layouts.shards_C
-    gradients = spec.trainable_parameters * spec.parameter_bytes_each
+    held = HeldValues.of(spec, table)
+    ranks_C, plain_C = layouts.shards_C, is_plain(layouts)
+    gradients = held.trained_C * spec.parameter_bytes_each
     buckets = np.ceil(gradients / (table.numbers("bucket_cap_mb", _BUCKET_MB) * _MIB))
     summed = network.rings_s(ranks_C, buckets, ALL_REDUCE * gradients)
     summed = np.maximum(0.0, summed - _PROFILED_BACKWARD * micro_batch_s_C)
-    broadcasts = np.asarray(_BROADCASTS_OF_BLOCK * sum(block.count for block in spec.blocks))
+    broadcasts = _BROADCASTS_OF_BLOCK * held.pieces_C
     broadcast = network.rings_s(ranks_C, broadcasts, gradients)
-    units = _units(table, spec)
+    units = np.ceil(held.repeated_C / table.numbers("blocks_per_unit", 1.0)) + 1.0
     passes = GATHER if network.overlaps else ALL_REDUCE
-    scattered = network.rings_s(
-        ranks_C, units, passes * spec.trainable_parameters * _REDUCED_BYTES
+    shards_C = sharding_ranks(table, layouts)
+    copied = network.rings_s(
+        ranks_C // shards_C, units, ALL_REDUCE * held.trained_C * _REDUCED_BYTES / shards_C
     )
-    gathered = network.rings_s(ranks_C, units, spec.parameters * workload.precision.value_bytes)
+    scattered = network.rings_s(shards_C, units, passes * held.trained_C * _REDUCED_BYTES)
+    scattered = scattered + np.where(ranks_C > shards_C, copied, 0.0)
+    gathered = network.rings_s(shards_C, units, held.values_C * workload.precision.value_bytes)
     sums, scatters, gathers = zero_exchanges(layouts)
+    late, late_gathers = late_exchanges(layouts)
+    sums = np.where(plain_C, sums, 0.0)
+    scatters, gathers = np.where(plain_C, scatters, late), np.where(plain_C, gathers, late_gathers)
     sharded = scattered * scatters + gathered * gathers
     if network.overlaps:
         computing = micro_batch_s_C * layouts.accumulation_C
         sharded = exposed_s(sharded, computing, DEFAULT_PHYSICS)
-    exposed = summed * sums + broadcast * (layouts.zero_stage_C == 1) + sharded
-    return np.asarray(np.where(ranks_C > 1, exposed, 0.0), np.float64)
+    exposed = summed * sums + broadcast * (plain_C & (layouts.zero_stage_C == 1)) + sharded
+    once = np.where(ranks_C > 1, exposed, 0.0) + _joined_gradients_s(layouts, spec, network, held)
+    return np.asarray(once, np.float64)
 
 
-def _units(table: CandidateTable, spec: ModelSpec) -> Floats:
-    """Units of blocks that FSDP gathers, and the rest of the model as one more."""
-    repeated = sum(block.count for block in spec.blocks if block.count > 1)
-    return np.asarray(np.ceil(repeated / table.numbers("blocks_per_unit", 1.0)) + 1.0)
+def late_exchanges(layouts: LayoutColumns) -> tuple[Floats, Floats]:
+    """How often a step scatters gradients and gathers weights beyond plain data parallelism.
+
+    Stages 0 and 1 do so with the last micro-batch, schedules of a pipeline at every stage.
+    """
+    stage, times = layouts.zero_stage_C, layouts.accumulation_C
+    once = (stage < 2) | (layouts.pipeline_C > 1)
+    gathers = np.where(stage == 3, 2.0 * times, np.where(stage > 0, 1.0, 0.0))
+    return np.where(once, 1.0, times), gathers
+
+
+def _joined_gradients_s(
+    layouts: LayoutColumns, spec: ModelSpec, network: Network, held: HeldValues
+) -> Floats:
+    """Gradients that the first stage and the last, or tensor ranks have parts of, once a step."""
+    reduced = ALL_REDUCE * spec.parameter_bytes_each
+    tied = float(sum(block.count * block.tied_parameters for block in spec.blocks))
+    shared = network.rings_s(np.full(len(layouts), 2), 1.0, reduced * tied)
+    tied_s = np.where((layouts.pipeline_C > 1) & (tied > 0), shared, 0.0)
+    norms_s = network.rings_s(layouts.tensor_C, 1.0, reduced * held.whole_C)
+    return np.asarray(tied_s + np.where(layouts.sequence_parallel_C, norms_s, 0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -313,10 +248,13 @@ class StepParts:
     def profiled_parts(self) -> tuple[tuple[str, Floats], ...]:
         """Parts of the step where whole micro-batches were timed, so less is distinguished."""
         own = dict(self.named_parts())
-        names = ("launch", "recompute", "communication", "update")
+        names = ["launch", "recompute", "bubble", "communication", "update"]
+        if not (own["bubble"] > _ROUNDING * own["ideal"]).any():  # no row has a pipeline
+            names.remove("bubble")
         return (("samples", own["ideal"]), *((name, own[name]) for name in names))
 
 
+_ROUNDING = 1e-9
 PART_NAMES = tuple(part.name for part in fields(StepParts))
 PartsOf: TypeAlias = Callable[[LayoutColumns], StepParts]
 
@@ -351,16 +289,31 @@ def profiled_step_parts(
         network: between ranks; None leaves communication out.
         kernels: seconds of micro-batches; by default those of the model's profile.
     """
-    times = kernels or ProfiledLines(spec=profiled_model(workload))
+    spec, size = profiled_model(workload), workload.precision.value_bytes
+    times = kernels or ProfiledLines(spec=spec, value_bytes=size, network=network)
+    layouts, shares = LayoutColumns.from_table(table), RankShares.of(spec, table)
+    hidden_bytes = (spec.hidden_size or 0) * (spec.sequence_length or 0) * size
 
     def exchange(busy_s_C: Floats) -> Iterator[Floats]:
         if network is not None:
             yield runtime_exchange_s(table, workload, network, busy_s_C)
 
-    found = _combine(
-        LayoutColumns.from_table(table), times, exchange, send_s_C=np.zeros(()), exposed_share=0.0
-    )
-    known = np.where(covered_rows(table) & ~np.isnan(found.ideal_s_C), 0.0, np.nan)
+    def of(columns: LayoutColumns) -> StepParts:
+        sent_bytes = columns.micro_batch_C / columns.context_C * hidden_bytes
+        send_s_C = np.zeros(()) if network is None else network.send_s(sent_bytes)
+        overlap = DEFAULT_PHYSICS.point_to_point_overlap if network and network.overlaps else 0.0
+        return _combine(
+            columns,
+            times,
+            exchange,
+            send_s_C=send_s_C,
+            exposed_share=1.0 - overlap,
+            shares=shares,
+        )
+
+    layers = sum(b.count for b in spec.blocks if b.name in repeated_names(spec)) or 1
+    found = _recomputed_in_part(layouts, layers, of)
+    known = np.where(covered_rows(table, spec) & ~np.isnan(found.ideal_s_C), 0.0, np.nan)
     return StepParts(**{name: known + getattr(found, name) for name in PART_NAMES})
 
 
@@ -427,6 +380,7 @@ def _combine(
     *,
     send_s_C: Floats,
     exposed_share: float,
+    shares: RankShares | None = None,
 ) -> StepParts:
     """Kernels, the schedule of micro-batches, and what ranks exchange, as one step.
 
@@ -437,6 +391,7 @@ def _combine(
             from those in which a stage is busy with one micro-batch.
         send_s_C: from a stage to its neighbour.
         exposed_share: of these while a stage computes.
+        shares: of a profiled model's pieces; None where stages have layers and times know ranks.
     """
     inner, which = distinct(layouts)
     layer, layers = kernels.inner_times(inner), kernels.layers
@@ -450,6 +405,8 @@ def _combine(
         last_s_C=last,
         send_s_C=send_s_C,
     )
+    if shares is not None:
+        stages = replace(stages, slowest_s_C=stages.all_s_C * shares.slowest_C)
     running, sends = schedule_s(layouts, stages, exposed_share=exposed_share)
     even = (layers * layer.layer_s_U[which] + first + last) / layouts.pipeline_C
     ends = layouts.accumulation_C / layouts.pipeline_C
@@ -459,6 +416,7 @@ def _combine(
     for seconds in exchange_s(even):
         communication = communication + seconds
     host = kernels.micro_batch_s * layouts.accumulation_C
+    updated_s = kernels.update_s(layouts) * (1.0 if shares is None else shares.trained_C)
     return StepParts(
         ideal_s_C=ideal,
         kernels_s_C=busy - ideal,
@@ -466,7 +424,7 @@ def _combine(
         launch_s_C=pace * layer.launch_s_U[which] + host,
         bubble_s_C=running - sends - even * layouts.accumulation_C,
         communication_s_C=communication,
-        update_s_C=kernels.update_s(layouts) / layouts.optimizer_shards_C + kernels.step_s,
+        update_s_C=updated_s / layouts.optimizer_shards_C + kernels.step_s,
     )
 
 

@@ -1,13 +1,28 @@
-"""Weights of a transformer: counted exactly for memory, matrices alone for products.
+"""Weights of a transformer, exactly for memory, matrices alone for products; a profile's pieces.
 
-Not: where they lie, nor their bytes.
+Not: bytes of weights.
+Shapes: B = blocks of a profiled model, S = stages, C = candidates.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from autoconf_launch.core import Architecture, Experts
+import numpy as np
+
+from autoconf_launch.core import (
+    Architecture,
+    BlockSpec,
+    Experts,
+    ModelSpec,
+    Offload,
+    Recompute,
+    SplitPart,
+)
+
+from ..space import Bools, CandidateTable, Floats, Ints
+from .layout_columns import FULL, NONE, RECOMPUTE_CODES, LayoutColumns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,3 +246,207 @@ def all_layers(model: Architecture) -> int:
 def embedding_weights(model: Architecture) -> int:
     """Weights of one matrix of the vocabulary, and of learned positions."""
     return (model.vocabulary + model.positions) * model.hidden
+
+
+_KEPT_BY_SELECTIVE = 20 / 34
+"""Share of a block's activations that are its matrix products': Korthikanti et al. 2022,
+"Reducing Activation Recomputation", section 4.1, 34 sbh in all and 20 sbh kept (16-bit)."""
+NO_SPLIT = SplitPart()
+"""A block that tensor ranks do not share out."""
+
+
+def repeated_names(spec: ModelSpec) -> frozenset[str]:
+    """Lists of blocks that are wrapped, recomputed and cut piece by piece."""
+    return frozenset(block.name for block in spec.blocks if block.count > 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StagePieces:
+    """How many pieces of each block of a profiled model stand on each pipeline stage.
+
+    Attributes:
+        blocks: the model's.
+        repeated: names of those that are lists of equal pieces.
+        count_BSC: pieces; 0 on stages that a candidate has not.
+        is_last_SC: the stage that has the head and makes the loss.
+        stage_SC: numbers of stages.
+    """
+
+    blocks: tuple[BlockSpec, ...]
+    repeated: frozenset[str]
+    count_BSC: Floats
+    is_last_SC: Bools
+    stage_SC: Ints
+
+    @staticmethod
+    def of(spec: ModelSpec, table: CandidateTable) -> StagePieces:
+        """Cut the model as each row asks."""
+        splits: tuple[object, ...] = dict(table.columns)["pipeline_split"].categories or ()
+        names = ("pipeline_parallel", "virtual_pipeline", "pipeline_split")
+        keys = np.stack([table[name] for name in names])
+        cuts, which = np.unique(keys, axis=1, return_inverse=True)
+        stages = int(cuts[0].max(initial=1))
+        count_BSU = np.zeros((len(spec.blocks), stages, cuts.shape[1]))
+        for number, (pipeline, virtual, split) in enumerate(cuts.T.tolist()):
+            given = splits[split]
+            chunks = given if isinstance(given, tuple) else None
+            for b, stage in _places(spec, pipeline, virtual, chunks):
+                count_BSU[b, stage, number] += 1.0
+        stage_SC = np.arange(stages)[:, None] + np.zeros(len(table), np.int64)
+        return StagePieces(
+            blocks=spec.blocks,
+            repeated=repeated_names(spec),
+            count_BSC=count_BSU[:, :, which.ravel()],
+            is_last_SC=stage_SC == table["pipeline_parallel"] - 1,
+            stage_SC=stage_SC,
+        )
+
+    def total(self, value: Callable[[BlockSpec], Floats | float]) -> Floats:
+        """Sum of a value of each piece, on each stage."""
+        total = np.zeros(self.count_BSC.shape[1:])
+        for block, count_SC in zip(self.blocks, self.count_BSC, strict=True):
+            total = total + count_SC * value(block)
+        return total
+
+    def split_total(self, value: Callable[[SplitPart], float]) -> Floats:
+        """The same of what tensor ranks share out."""
+        return self.total(lambda block: value(block.split or NO_SPLIT))
+
+    def repeated_total(self, value: Callable[[BlockSpec], Floats | float]) -> Floats:
+        """The same of repeated blocks alone."""
+        return self.total(lambda block: value(block) if block.name in self.repeated else 0.0)
+
+
+def _places(
+    spec: ModelSpec, pipeline: int, virtual: int, split: tuple[int, ...] | None
+) -> Iterator[tuple[int, int]]:
+    """Number of the block and stage of each piece; nothing where stages outnumber the pieces.
+
+    What runs before the first repeated piece is on the first stage, what runs later on the last.
+    """
+    repeated = repeated_names(spec)
+    total = sum(block.count for block in spec.blocks if block.name in repeated)
+    chunks = pipeline * virtual
+    if chunks > 1 and total < chunks:
+        return
+    sizes = split if split and sum(split) == total else _even(total, chunks)
+    stages = [i % pipeline for i, size in enumerate(sizes) for _ in range(size)]
+    seen = 0
+    for b, block in enumerate(spec.blocks):
+        for _ in range(block.count):
+            if block.name in repeated:
+                yield b, stages[seen]
+                seen += 1
+            else:
+                yield b, pipeline - 1 if seen else 0
+
+
+def _even(total: int, chunks: int) -> tuple[int, ...]:
+    each, more = divmod(total, chunks)
+    if more and (total + 2) % chunks == 0:  # embedding and head count as one each
+        return (each, *[each + 1] * (chunks - 2), each)
+    return tuple(each + (i < more) for i in range(chunks))
+
+
+def piece_seconds(spec: ModelSpec) -> tuple[Callable[[BlockSpec], float], ...]:
+    """Weight of a piece in the time of the whole model, and that of its split part.
+
+    Seconds where forward passes were timed, else operations, else weights.
+    """
+    if any(block.forward_s for block in spec.blocks):
+        return lambda b: b.forward_s, lambda b: (b.split or NO_SPLIT).forward_s
+    if any(block.flops for block in spec.blocks):
+        return lambda b: b.flops, lambda b: (b.split or NO_SPLIT).flops
+    return lambda b: b.parameters, lambda b: (b.split or NO_SPLIT).parameters
+
+
+def covered_rows(table: CandidateTable, spec: ModelSpec) -> Bools:
+    """Rows that a profile can be laid out for; the model must have what their degrees share."""
+    repeated = repeated_names(spec)
+    pieces = sum(block.count for block in spec.blocks if block.name in repeated)
+    needs = {
+        "tensor_parallel": any(block.split for block in spec.blocks),
+        "context_parallel": bool(spec.sequence_length and spec.hidden_size),
+        "expert_parallel": any(block.expert_parameters for block in spec.blocks),
+    }
+    rows = table.is_value("offload", Offload.NONE) & table.is_value("placement", None)
+    for knob, has in needs.items():
+        rows = rows & (has | (table[knob] == 1))
+    chunks = table["pipeline_parallel"] * table["virtual_pipeline"]
+    return np.asarray(rows & ((chunks == 1) | (chunks <= pieces)), np.bool_)
+
+
+def held_activations(
+    spec: ModelSpec,
+    pieces: StagePieces,
+    columns: LayoutColumns,
+    waiting_SC: Floats,
+    compute_bytes: int,
+) -> Floats:
+    """Activations of each stage's ranks over those of the whole model without recomputation.
+
+    NaN where blocks do not say. One block at a time is whole again while its backward pass runs.
+
+    Args:
+        spec: the model.
+        pieces: its blocks on the stages.
+        columns: the layouts.
+        waiting_SC: micro-batches that a stage holds at once.
+        compute_bytes: size of a value that is computed with.
+    """
+    layers = pieces.repeated_total(lambda block: 1.0)
+    covered_SC = np.where(columns.recompute_layers_C < 0, layers, columns.recompute_layers_C)
+    covered_SC = np.minimum(covered_SC, layers) / np.maximum(layers, 1.0)
+    is_full_C = columns.recompute_C == FULL
+    inputs_C = 1.0 / columns.context_C
+    inputs_C = inputs_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
+    kept_SC, again_SC = np.zeros(layers.shape), np.zeros(layers.shape)
+    for block, count_SC in zip(pieces.blocks, pieces.count_BSC, strict=True):
+        whole_C = _rank_bytes(block, columns, is_repeated=block.name in pieces.repeated)
+        kept_C = _kept_by_kind(block, compute_bytes)[columns.recompute_C]
+        kept_C = kept_C * np.where(
+            is_full_C & (block.count > 1), inputs_C, whole_C / max(1, block.activation_bytes)
+        )
+        each_SC = np.where(covered_SC < 1.0, covered_SC * (kept_C - whole_C) + whole_C, kept_C)
+        kept_SC = kept_SC + count_SC * each_SC
+        repeats = (count_SC > 0) & (covered_SC > 0)
+        again_SC = np.maximum(again_SC, np.where(repeats, whole_C - kept_C, 0.0))
+    total = spec.activation_bytes_per_sample
+    plain_SC = np.where((columns.recompute_C == NONE) & (columns.pipeline_C == 1), 1.0, np.nan)
+    if not total:
+        return plain_SC + 0.0 * waiting_SC
+    keys_SC = layers * _gathered_keys(spec, columns, compute_bytes)
+    return np.asarray(((kept_SC + keys_SC) * waiting_SC + again_SC) / total)
+
+
+def _rank_bytes(block: BlockSpec, columns: LayoutColumns, *, is_repeated: bool) -> Floats:
+    """What one piece keeps of a rank's share of a sample."""
+    split = block.split.activation_bytes if block.split else 0
+    shared_C = np.where(columns.sequence_parallel_C & is_repeated, block.activation_bytes, split)
+    less_C = shared_C * (1.0 - 1.0 / columns.tensor_C)
+    return np.asarray((block.activation_bytes - less_C) / columns.context_C)
+
+
+def _kept_by_kind(block: BlockSpec, compute_bytes: int) -> Floats:
+    kinds = (kind for kind in RECOMPUTE_CODES if kind is not Recompute.NONE)
+    again = [_kept_bytes(block, kind, compute_bytes) for kind in kinds]
+    return np.array([block.activation_bytes, *again], np.float64)
+
+
+def _gathered_keys(spec: ModelSpec, columns: LayoutColumns, compute_bytes: int) -> Floats:
+    """Keys and values of a block that context ranks have of each other."""
+    width = (spec.kv_heads or 0) * (spec.head_size or 0) or spec.hidden_size or 0
+    keys = 2.0 * width * (spec.sequence_length or 0) * compute_bytes
+    return np.asarray(keys / columns.tensor_C * (1.0 - 1.0 / columns.context_C))
+
+
+def _kept_bytes(block: BlockSpec, kind: Recompute, compute_bytes: int) -> float:
+    """Only repeated blocks recompute; embedding and head keep what they have."""
+    if block.count == 1 or not block.activation_bytes:
+        return block.activation_bytes
+    if kind is Recompute.FULL:
+        return block.input_bytes or np.nan
+    if block.gemm_shapes is None:
+        return _KEPT_BY_SELECTIVE * block.activation_bytes
+    outputs = sum(shape.m * shape.n * shape.count for shape in block.gemm_shapes)
+    return min(block.activation_bytes, block.input_bytes + outputs * compute_bytes)

@@ -17,6 +17,7 @@ from autoconf_launch.core import (
     Layout,
     MicroBatchTiming,
     ModelSpec,
+    Offload,
     Optimizer,
     OptimizerConfig,
     Precision,
@@ -222,7 +223,8 @@ def test_a_model_that_is_opaque_has_no_prediction() -> None:
 
 
 @pytest.mark.parametrize(
-    "layout", [{"tensor_parallel": 2}, {"pipeline_parallel": 2}, {"sequence_parallel": True}]
+    "layout",
+    [{"tensor_parallel": 2}, {"pipeline_parallel": 8}, {"offload": Offload.OPTIMIZER}],
 )
 def test_layouts_without_a_formula_have_no_prediction(layout: dict[str, Any]) -> None:
     assert np.isnan(parts(MODEL, **layout)["peak"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
-from autoconf_launch.autotuner.cost.step import (
+from autoconf_launch.autotuner.cost.layout_rules import (
     LayerSeconds,
     largest_share,
     schedule_s,
