@@ -26,11 +26,14 @@ CASES: list[list[dict[str, Any]]] = [
     [ZERO[1], TENSOR, ZERO[1], ZERO[0]],
     [{**TENSOR, "stage": 3}, ZERO[2]],
     [ZERO[3], TENSOR, ZERO[1]],
+    [{"context": 2}, ZERO[0], TENSOR, {"context": 2, "stage": 3}],
+    [ZERO[2], {"context": 2, "stage": 1}],
 ]
 """The layout that saves, then those that go on."""
 ON_FOUR: list[list[dict[str, Any]]] = [
     [{**TENSOR, "stage": 3}, {"tensor": 4}, {"stage": 1}],
     [{"stage": 2}, {**TENSOR, "stage": 1}],
+    [{**TENSOR, "context": 2, "stage": 2}, {"context": 4}, {"stage": 1}],
 ]
 
 

@@ -71,5 +71,10 @@ engine = initialize(
     },
     loss_fn=loss,
 )
+if FAULT == "none":
+    first, *_ = models.batches(1)
+    alone = loss(build(), first)
+    evaluated = engine.evaluate({name: part[engine.share] for name, part in first.items()})
+    assert abs(float(evaluated) - float(alone)) < 1e-5, (evaluated, alone)
 for batch in models.batches(8):
     engine.step(change(batch))
