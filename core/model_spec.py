@@ -203,9 +203,9 @@ class ModelSpec:
 
     ``parameter_bytes_each`` is the size of a stored weight (4 for fp32). ``timings`` and
     ``traced_peaks`` are empty where nothing was run or traced. ``optimizer_step_s`` is one
-    update of all trainable weights on one rank. ``tensor_split`` and ``expert_split`` are None
-    where nobody looked; ``heads``, ``kv_heads`` and ``head_size`` are None where the model's
-    configuration has none.
+    update of all trainable weights on one rank. ``tensor_split``, ``expert_split`` and
+    ``context_split`` are None where nobody looked; ``heads``, ``kv_heads`` and ``head_size`` are
+    None where the model's configuration has none.
     """
 
     grade: Grade
@@ -223,6 +223,7 @@ class ModelSpec:
     head_size: int | None = None
     tensor_split: DegreeLimits | None = None
     expert_split: DegreeLimits | None = None
+    context_split: DegreeLimits | None = None
     notes: tuple[str, ...] = field(default=())
 
     @property

@@ -231,7 +231,7 @@ def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
     if spec is None or spec.grade not in (Grade.TRACED, Grade.MEASURED):
         return ()
     rules = [blocks_fill_units(sum(block.count for block in spec.blocks))]
-    limits = (spec.tensor_split, spec.expert_split)
+    limits = (spec.tensor_split, spec.expert_split, spec.context_split)
     rules += [degree_rule(limit) for limit in limits if limit is not None]
     if spec.sequence_length is not None:
         rules.append(tokens_for_sequence(spec.sequence_length))

@@ -187,6 +187,7 @@ def shards_divide_ranks() -> Rule:
 _LIMITED = {
     "tensor": ("tensor_plan", "the tensor degree must divide what the model's tensor plan splits"),
     "expert": ("experts", "the expert degree must divide the model's experts"),
+    "context": ("context_sequence", "context ranks must share out equal chunks of each sample"),
 }
 """Name and reason of the rule for each degree that a model limits."""
 

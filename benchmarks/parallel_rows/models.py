@@ -105,7 +105,10 @@ def build(name: str) -> nn.Module:
     import transformers
 
     config, model = (getattr(transformers, one) for one in FAMILIES[name])
-    no_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    own: dict[str, dict[str, float]] = {
+        "gpt2": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+        "mistral": {"sliding_window": 5},
+    }
     sizes = {"hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "head_dim": HEAD}
     sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": WORDS}
     sizes |= EXPERTS.get(name, {})
@@ -117,7 +120,7 @@ def build(name: str) -> nn.Module:
         bos_token_id=None,
         eos_token_id=None,
         use_cache=False,
-        **(no_dropout if name == "gpt2" else {}),
+        **own.get(name, {}),
         attn_implementation="sdpa",
     )
     built: nn.Module = model(shape)

@@ -143,8 +143,12 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
 
 
 def _require_split(layout: Layout, spec: ModelSpec | None) -> None:
-    limits = (spec.tensor_split, spec.expert_split) if spec else ()
-    degrees = {"tensor": layout.tensor_parallel, "expert": layout.expert_parallel}
+    limits = (spec.tensor_split, spec.expert_split, spec.context_split) if spec else ()
+    degrees = {
+        "tensor": layout.tensor_parallel,
+        "expert": layout.expert_parallel,
+        "context": layout.context_parallel,
+    }
     found = (limit.obstacle(degrees[limit.key]) for limit in limits if limit is not None)
     obstacle = next(filter(None, found), None)
     tokens = (spec.sequence_length if spec and layout.sequence_parallel else None) or 0

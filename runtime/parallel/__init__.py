@@ -18,7 +18,7 @@ from .mesh import DeviceMeshes
 from .model_copy import SameBatch
 
 if TYPE_CHECKING:
-    from .context import context_degree
+    from .context import context_degree, context_split
     from .context_attention import scaled_dot_product_attention
     from .expert import expert_split
     from .extras import found_extras

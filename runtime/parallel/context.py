@@ -16,14 +16,25 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
-from autoconf_launch.core import ConfigError, Precision, ResolvedConfig
+from autoconf_launch.core import DegreeLimits, Precision, ResolvedConfig
 
-from ..model import Batch, LossFunction, SharedByCopies, evaluation_mode, map_tensors, tensors
+from ..model import (
+    Batch,
+    LossFunction,
+    SharedByCopies,
+    TrainingParts,
+    evaluation_mode,
+    first_samples,
+    map_tensors,
+    tensors,
+    to_device,
+)
 from .base import Applied
-from .context_attention import SharedAttention, active_chunks, join_transformers
+from .context_attention import SharedAttention, active_chunks, is_shareable, join_transformers
 from .mesh import DeviceMeshes
-from .sequence_chunks import SequenceChunks
+from .sequence_chunks import SequenceChunks, SharingError
 
 _IGNORED = -100
 """As a label: this token does not count."""
@@ -34,21 +45,15 @@ _POSITIONS = "position_ids"
 
 def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
     """Let each loss work on this rank's tokens and attention on those of all context ranks."""
-    mesh = meshes.context
-    if mesh is None:
+    if meshes.context is None:
         return applied
-    model, chunks = applied.module, SequenceChunks(mesh)
-    join_transformers()
-    positions = _Positions(chunks)
-    for module in {model: None, **dict.fromkeys(_takers(model))}:
-        module.register_forward_pre_hook(positions.give, with_kwargs=True)
-    tolerance = 1e-4 if config.precision is Precision.FP32 else 1e-2
-    attention = SharedAttention(model, chunks)
-    sharing = _Sharing(model, attention, tolerance)
+    model = applied.module
+    sharing = _Sharing(model, SequenceChunks.along(meshes.context), config.precision)
+    sharing.give_positions()
 
     @contextmanager
     def around(last: bool) -> Iterator[None]:
-        with applied.around(last), attention.on():
+        with applied.around(last), sharing.attention.on():
             yield
 
     def check(batch: Batch) -> None:
@@ -64,6 +69,32 @@ def context_degree(module: nn.Module) -> int:
     owners = (getattr(hook, "__self__", None) for hook in hooks)
     found = (owner.chunks for owner in owners if isinstance(owner, _Positions))
     return max((chunks.ranks for chunks in found if chunks.gathers), default=1)
+
+
+def context_split(
+    model: nn.Module, recipe: TrainingParts, batch: Batch, device: torch.device
+) -> DegreeLimits:
+    """What the context degree must divide, or why these samples cannot be shared out.
+
+    Tried in one process: the loss of sequences whose halves change places, but not positions.
+    """
+    if not is_shareable(model):
+        return DegreeLimits(key="context", missing=_no_attention(model))
+    sharing = _Sharing(model, SequenceChunks(every=(1, 0)), recipe.config.precision)
+    hooks = sharing.give_positions()
+    try:
+        sharing.check(batch)
+        sharing.compare(recipe.loss, model, to_device(first_samples(batch, 2), device))
+    except SharingError as error:
+        return DegreeLimits(key="context", missing=error.why)
+    except Exception as error:
+        text = (str(error) or type(error).__name__).splitlines()[0]
+        failed = f"{type(model).__name__} fails on chunks of samples ({text}); set it to 1."
+        return DegreeLimits(key="context", missing=failed)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return DegreeLimits(key="context", counts=(("pairs of tokens", _length(batch) // 2),))
 
 
 class _Positions(SharedByCopies):
@@ -87,13 +118,20 @@ class _Positions(SharedByCopies):
 class _Sharing:
     """A loss over whole sequences made one of this rank's tokens, whose mean over ranks it is."""
 
-    def __init__(self, model: nn.Module, attention: SharedAttention, tolerance: float) -> None:
+    def __init__(self, model: nn.Module, chunks: SequenceChunks, precision: Precision) -> None:
+        join_transformers()
         self._model = model
-        self._attention = attention
-        self._chunks = attention.chunks
-        self._tolerance = tolerance
+        self._chunks = chunks
+        self._precision = precision
         self._shifts = _shifts_labels(model)
         self._is_compared = False
+        self.attention = SharedAttention(model, chunks)
+
+    def give_positions(self) -> list[RemovableHandle]:
+        """Let the model, or the modules in it that take them, know where their tokens stand."""
+        give = _Positions(self._chunks).give
+        takers = {self._model: None, **dict.fromkeys(_takers(self._model))}
+        return [taker.register_forward_pre_hook(give, with_kwargs=True) for taker in takers]
 
     def wrap(self, loss: LossFunction) -> LossFunction:
         """The loss of this rank's part of a micro-batch."""
@@ -101,8 +139,8 @@ class _Sharing:
         def of_part(model: nn.Module, batch: Batch) -> Tensor:
             if not self._is_compared:
                 self._is_compared = True
-                self._compare(loss, model, batch)
-            with self._attention.on():
+                self.compare(loss, model, batch)
+            with self.attention.on():
                 return loss(model, self._part(batch))
 
         return of_part
@@ -111,33 +149,77 @@ class _Sharing:
         """Refuse what context ranks cannot share out.
 
         Raises:
-            ConfigError: sequences cannot be cut equally, or have padding or other such marks.
+            SharingError: sequences cannot be cut equally, or have padding or other such marks.
         """
         tokens, ranks = _length(batch), self._chunks.ranks
-        asked = f"parallelism.context is {ranks}, but"
-        if tokens % (2 * ranks):
-            raise ConfigError(
-                f"{asked} {ranks} ranks cannot share {tokens} tokens equally, each a chunk from "
-                f"the head and one from the tail; use sequences of a multiple of {2 * ranks}."
-            )
         named = batch if isinstance(batch, Mapping) else {}
         mask, positions = named.get("attention_mask"), named.get(_POSITIONS)
-        if mask is not None and (mask.dim() != 2 or not bool(mask.all())):
-            raise ConfigError(
-                f"{asked} attention_mask masks tokens: padding cannot be shared out. Pack or cut "
-                "samples to one length, or set parallelism.context to 1."
+        why = ""
+        if tokens % (2 * ranks):
+            why = (
+                f"samples of {tokens} tokens have no two equal chunks for each rank; use a "
+                f"multiple of {2 * ranks} tokens."
             )
-        if positions is not None and bool((positions.diff(dim=-1) != 1).any()):
-            raise ConfigError(
-                f"{asked} position_ids begin anew within a sample: packed sequences cannot be "
-                "shared out. Train on one sequence a sample, or set parallelism.context to 1."
+        elif mask is not None and (mask.dim() != 2 or not bool(mask.all())):
+            why = (
+                "attention_mask masks tokens: padding cannot be shared out. Cut samples to one "
+                "length, or set it to 1."
             )
-        if not self._counts(batch) and any(_has_ignored(one, tokens) for one in tensors(batch)):
-            raise ConfigError(
-                f"{asked} some labels are {_IGNORED}, which the mean loss of "
-                f"{type(self._model).__name__} counts on each rank alone; train on all tokens, or "
-                "set parallelism.context to 1."
+        elif positions is not None and bool((positions.diff(dim=-1) != 1).any()):
+            why = (
+                "position_ids begin anew within a sample: packed sequences cannot be shared out. "
+                "Train on one sequence a sample, or set it to 1."
             )
+        elif not self._counts(batch) and any(_has_ignored(one, tokens) for one in tensors(batch)):
+            why = (
+                f"some labels are {_IGNORED}, and the mean loss of {type(self._model).__name__} "
+                "over the others differs between ranks; train on all tokens, or set it to 1."
+            )
+        if why:
+            raise SharingError(ranks, why)
+
+    def compare(self, loss: LossFunction, model: nn.Module, batch: Batch) -> None:
+        """Whether ranks that share out short sequences have the loss that each has of the whole.
+
+        Raises:
+            SharingError: they have not.
+        """
+        tokens, most = _length(batch), 2 * self._chunks.ranks * _COMPARED_TOKENS
+
+        def cut(tensor: Tensor) -> Tensor:
+            is_sequence = tensor.dim() > 1 and tensor.shape[1] == tokens
+            return tensor[:, :most].contiguous() if is_sequence else tensor
+
+        short = map_tensors(batch, cut)
+        with evaluation_mode(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            with self.attention.off():
+                whole = loss(model, short).float()
+            with self.attention.on():
+                part = loss(model, self._part(short)).float()
+        if self._chunks.group is not None:
+            dist.all_reduce(part, group=self._chunks.group)
+        shared = part / self._chunks.ranks
+        exact, rough = (2e-5, 1e-3) if self._precision is Precision.FP32 else (1e-2, 1e-2)
+        tolerance = exact if whole.device.type == "cpu" else rough
+        why = self._difference(float(whole), float(shared), tolerance)
+        if why:
+            raise SharingError(self._chunks.ranks, why)
+
+    def _difference(self, whole: float, shared: float, tolerance: float) -> str | None:
+        name = type(self._model).__name__
+        if not self._chunks.gathers:
+            return _no_attention(self._model)
+        if self.attention.unknown_kinds:
+            kind = self.attention.unknown_kinds[0]
+            return f"{name} has layers of {kind}, which context ranks cannot share; set it to 1."
+        if not abs(whole - shared) > tolerance * max(abs(whole), 1.0):
+            return None
+        return (
+            f"the loss of {name} is {shared:.6g} over context ranks and {whole:.6g} over whole "
+            "sequences: its forward must take position_ids where places count, labels must be "
+            "shifted by the script, and the loss must be the mean over tokens. Set it to 1 "
+            "otherwise."
+        )
 
     def _counts(self, batch: Batch) -> bool:
         return self._shifts and isinstance(batch, dict) and isinstance(batch.get("labels"), Tensor)
@@ -146,9 +228,8 @@ class _Sharing:
         tokens = _length(batch)
         if self._counts(batch):
             shifted = F.pad(batch["labels"], (0, 1), value=_IGNORED)[..., 1:]
-            counted = (
-                shifted != _IGNORED
-            ).sum() / self._chunks.ranks  # the mean over ranks follows
+            # The mean over ranks divides by their number once more.
+            counted = (shifted != _IGNORED).sum() / self._chunks.ranks
             batch = {**batch, "shift_labels": shifted, "num_items_in_batch": counted}
 
         def cut(tensor: Tensor) -> Tensor:
@@ -157,49 +238,20 @@ class _Sharing:
 
         return map_tensors(batch, cut)
 
-    def _compare(self, loss: LossFunction, model: nn.Module, batch: Batch) -> None:
-        """Whether ranks that share out short sequences have the loss that each has of the whole.
 
-        Raises:
-            ConfigError: they have not.
-        """
-        tokens, most = _length(batch), 2 * self._chunks.ranks * _COMPARED_TOKENS
-        short = map_tensors(
-            batch, lambda t: t[:, :most] if t.dim() > 1 and t.shape[1] == tokens else t
-        )
-        with evaluation_mode(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
-            with self._attention.off():
-                whole = loss(model, short).float()
-            with self._attention.on():
-                part = loss(model, self._part(short)).float()
-        dist.all_reduce(part, group=self._chunks.group)
-        shared = part / self._chunks.ranks
-        self._require_equal(float(whole), float(shared))
-
-    def _require_equal(self, whole: float, shared: float) -> None:
-        asked, kind = f"parallelism.context is {self._chunks.ranks}", type(self._model).__name__
-        if not self._chunks.gathers:
-            raise ConfigError(
-                f"{asked}, but {kind} has no attention that context ranks share; let it call "
-                "autoconf_launch.runtime.scaled_dot_product_attention, or set it to 1."
-            )
-        if abs(whole - shared) > self._tolerance * max(abs(whole), 1.0):
-            raise ConfigError(
-                f"{asked}, but the loss of {kind} is {shared:.6g} over context ranks and "
-                f"{whole:.6g} over whole sequences: its forward must take position_ids where "
-                "places count, labels must be shifted by the script, and the loss must be the "
-                "mean over tokens. Set it to 1 otherwise."
-            )
+def _no_attention(model: nn.Module) -> str:
+    return (
+        f"{type(model).__name__} has no attention that context ranks share; let it call "
+        "autoconf_launch.runtime.scaled_dot_product_attention, or set it to 1."
+    )
 
 
 def _length(batch: Batch) -> int:
+    """Tokens of a sample: the second dimension of the first tensor that has one."""
     for tensor in tensors(batch):
         if tensor.dim() > 1:
             return tensor.shape[1]
-    raise ConfigError(
-        "parallelism.context shares out tokens, but no tensor of the batch has the shape "
-        "(samples, tokens); set it to 1."
-    )
+    return 1
 
 
 def _has_ignored(tensor: Tensor, tokens: int) -> bool:

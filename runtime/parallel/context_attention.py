@@ -19,9 +19,7 @@ from torch.distributed import ProcessGroup
 from torch.nn.attention.bias import causal_lower_right
 from torch.utils._python_dispatch import _disable_current_modes
 
-from autoconf_launch.core import ConfigError
-
-from .sequence_chunks import SequenceChunks
+from .sequence_chunks import SequenceChunks, SharingError
 
 _NAME = "autoconf_launch_context"
 """Our function in transformers' registry, which builds no mask for names that it does not know."""
@@ -34,6 +32,7 @@ _all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tenso
 _reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 """By their newer names, since torch 2.13 warns of the older ones."""
 _active: SequenceChunks | None = None
+_calls_alone = 0
 
 
 class SharedAttention:
@@ -43,6 +42,12 @@ class SharedAttention:
         self._configs = tuple(_configs(model))
         self._names: tuple[str, ...] = ()
         self.chunks = chunks
+
+    @property
+    def unknown_kinds(self) -> list[str]:
+        """Kinds of layers of transformers whose tokens meet in another way."""
+        kinds = {kind for one in self._configs for kind in getattr(one, "layer_types", None) or ()}
+        return sorted(kinds - {"full_attention", "sliding_attention"})
 
     @contextmanager
     def on(self) -> Iterator[None]:
@@ -79,6 +84,11 @@ class SharedAttention:
             config._attn_implementation = name
 
 
+def is_shareable(model: nn.Module) -> bool:
+    """Whether it has attention of transformers, or has called ours."""
+    return _calls_alone > 0 or any(True for _ in _configs(model))
+
+
 def active_chunks() -> SequenceChunks | None:
     """Which tokens this rank has of the sequences that attention works on now."""
     return _active
@@ -101,15 +111,18 @@ def scaled_dot_product_attention(
     Raises:
         ConfigError: there is a mask under context parallelism.
     """
+    global _calls_alone
     settings["dropout_p"] = dropout_p
     if _active is None:
+        _calls_alone += 1
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=attn_mask, is_causal=is_causal, **settings
         )
     if attn_mask is not None:
-        raise ConfigError(
-            "parallelism.context shares out sequences, but attention was given attn_mask, which "
-            "has a rank's tokens only; use is_causal=True, or set parallelism.context to 1."
+        raise SharingError(
+            _active.ranks,
+            "attention was given attn_mask, which has a rank's tokens only; use is_causal=True, "
+            "or set it to 1.",
         )
     return _attend(_active, (query, key, value), is_causal, None, settings)
 
@@ -145,9 +158,10 @@ def _for_transformers(
     unknown += ["attention_mask"] if attention_mask is not None else []
     unknown += ["sliding_window"] if window and not causal else []
     if unknown:
-        raise ConfigError(
-            f"parallelism.context is {_active.ranks}, but {type(module).__name__} gives attention "
-            f"{unknown[0]}, which context ranks cannot apply; set it to 1."
+        raise SharingError(
+            _active.ranks,
+            f"{type(module).__name__} gives attention {unknown[0]}, which context ranks cannot "
+            "apply; set it to 1.",
         )
     settings = {
         "dropout_p": given.get("dropout", 0.0),
@@ -167,14 +181,13 @@ def _attend(
 ) -> Tensor:
     query, key, value = parts
     if key.shape[_TOKENS] != query.shape[_TOKENS]:
-        raise ConfigError(
-            f"parallelism.context is {chunks.ranks}, but attention was given queries of "
-            f"{query.shape[_TOKENS]} and keys of {key.shape[_TOKENS]} tokens; only "
-            "self-attention can be shared out. Set it to 1."
+        raise SharingError(
+            chunks.ranks,
+            f"attention was given queries of {query.shape[_TOKENS]} and keys of "
+            f"{key.shape[_TOKENS]} tokens; only self-attention can be shared out. Set it to 1.",
         )
     chunks.gathers += 1
-    gathered = _Gather.apply(torch.cat((key, value), -1), chunks.group)  # type: ignore[no-untyped-call]
-    both = chunks.in_order(gathered, _TOKENS)
+    both = chunks.in_order(_gather(torch.cat((key, value), -1), chunks.group), _TOKENS)
     keys, values = both.tensor_split((key.shape[-1],), -1)
     if not is_causal:
         return F.scaled_dot_product_attention(query, keys, values, **settings)
@@ -206,6 +219,13 @@ def _mask(queries: int, keys: int, window: int | None, device: torch.device) -> 
     at = torch.arange(keys - queries, keys, device=device)[:, None]
     to = torch.arange(keys, device=device)
     return (to <= at) & (to > at - window) if window else to <= at
+
+
+def _gather(own: Tensor, group: ProcessGroup | None) -> Tensor:
+    if group is None:
+        return own[None]
+    every: Tensor = _Gather.apply(own, group)  # type: ignore[no-untyped-call]
+    return every
 
 
 class _Gather(torch.autograd.Function):

@@ -5,21 +5,56 @@ Under a causal mask late tokens attend to more than early ones; so every rank ha
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
+from autoconf_launch.core import ConfigError
 
+
+class SharingError(ConfigError):
+    """What context ranks cannot share out; ``why`` goes on after "but"."""
+
+    def __init__(self, ranks: int, why: str) -> None:
+        super().__init__(f"parallelism.context is {ranks}, but {why}")
+        self.why = why
+
+
+@dataclass(slots=True, kw_only=True)
 class SequenceChunks:
-    """This rank's chunks; ``gathers`` counts how often ranks attended together."""
+    """This rank's chunks among those of all.
 
-    def __init__(self, mesh: DeviceMesh) -> None:
-        self.ranks = mesh.size()
-        self.group: ProcessGroup = mesh.get_group()
-        rank = mesh.get_local_rank()
-        self.numbers = (rank, 2 * self.ranks - 1 - rank)
-        self.gathers = 0
+    Attributes:
+        every: numbers of all ranks' chunks, two of each rank.
+        rank: this one.
+        group: the ranks; None where one rank has all chunks.
+        gathers: how often they attended together.
+    """
+
+    every: tuple[int, ...]
+    rank: int = 0
+    group: ProcessGroup | None = None
+    gathers: int = field(default=0)
+
+    @staticmethod
+    def along(mesh: DeviceMesh) -> SequenceChunks:
+        """Chunks of the ranks of a mesh of one dimension."""
+        last = 2 * mesh.size() - 1
+        every = tuple(number for rank in range(mesh.size()) for number in (rank, last - rank))
+        return SequenceChunks(every=every, rank=mesh.get_local_rank(), group=mesh.get_group())
+
+    @property
+    def ranks(self) -> int:
+        """How many share a sequence."""
+        return len(self.every) // 2
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Those of this rank's chunks."""
+        return self.every[2 * self.rank : 2 * self.rank + 2]
 
     def part(self, whole: Tensor, dimension: int = 1) -> Tensor:
         """This rank's tokens, contiguous."""
@@ -28,8 +63,9 @@ class SequenceChunks:
 
     def in_order(self, parts: Tensor, dimension: int) -> Tensor:
         """Whole sequences from the parts of all ranks, which stand along a first dimension."""
-        heads, tails = zip(*(part.chunk(2, dimension) for part in parts), strict=True)
-        return torch.cat((*heads, *reversed(tails)), dimension)
+        chunks = [chunk for part in parts for chunk in part.chunk(2, dimension)]
+        places = sorted(range(len(chunks)), key=self.every.__getitem__)
+        return torch.cat([chunks[place] for place in places], dimension)
 
     def positions(self, tokens: int, device: torch.device) -> Tensor:
         """Where each of a rank's ``tokens`` stands in its sequence: (1, tokens)."""

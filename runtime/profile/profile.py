@@ -36,6 +36,7 @@ from ..model import (
     held_bytes,
     to_device,
 )
+from ..parallel import context_split
 from ..rank import (
     ChildError,
     Ranks,
@@ -151,9 +152,16 @@ class Profiler:
             for size, kept in zip((1, 2), described.kept_bytes, strict=True)
             for taken in (self._seconds(partial(forward_backward, size)),)
         )
+        with compute_in(recipe.config.precision, self._ranks.device):
+            shared = context_split(model, recipe, batch, self._ranks.device)
         optimizer = recipe.make_optimizer([p for p in model.parameters() if p.requires_grad])
         optimizer_step_s = statistics.median(self._seconds(optimizer.step))
-        return replace(described.spec, timings=timings, optimizer_step_s=optimizer_step_s)
+        return replace(
+            described.spec,
+            timings=timings,
+            optimizer_step_s=optimizer_step_s,
+            context_split=shared,
+        )
 
     def _seconds(self, run: Callable[[], object]) -> list[float]:
         """Times of a few runs after a warm-up, or of a long one alone."""

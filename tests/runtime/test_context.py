@@ -8,16 +8,23 @@ from typing import Any, cast
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from autoconf_launch.core import FailureKind, Mode
+from autoconf_launch.core import DegreeLimits, FailureKind, Layout, Mode, ResolvedConfig
 from autoconf_launch.runtime import scaled_dot_product_attention
+from autoconf_launch.runtime.model import TrainingParts, model_loss
+from autoconf_launch.runtime.parallel import context_split
 from autoconf_launch.runtime.parallel.context_attention import _mask
 from autoconf_launch.runtime.parallel.sequence_chunks import SequenceChunks
 
+from ..benchmarks.conftest import imported
+
+models = imported("parallel_rows.models")
+
 
 class OneOf:
-    """What ``SequenceChunks`` asks of a mesh."""
+    """What ``SequenceChunks.along`` asks of a mesh."""
 
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks
@@ -33,7 +40,7 @@ class OneOf:
 
 
 def chunks_of(ranks: int) -> list[SequenceChunks]:
-    return [SequenceChunks(cast(DeviceMesh, OneOf(rank, ranks))) for rank in range(ranks)]
+    return [SequenceChunks.along(cast(DeviceMesh, OneOf(rank, ranks))) for rank in range(ranks)]
 
 
 def test_a_rank_has_a_chunk_from_the_head_and_one_from_the_tail() -> None:
@@ -65,11 +72,58 @@ def test_without_context_ranks_attention_is_that_of_torch() -> None:
     torch.testing.assert_close(scaled_dot_product_attention(query, key, value, mask), expected)
 
 
+def look_at(model: nn.Module, batch: Any, loss: Any = model_loss) -> DegreeLimits:
+    """As the profile run does, after it has seen a whole step."""
+    loss(model, batch)
+    recipe = TrainingParts(
+        model=model,
+        config=ResolvedConfig(layout=Layout()),
+        loss=loss,
+        make_optimizer=lambda weights: torch.optim.SGD(weights, lr=0.1),
+    )
+    return context_split(model, recipe, batch, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("name", ["own_placed", "qwen2", "mistral", "gpt2"])
+def test_a_profile_run_finds_in_one_process_what_the_degree_must_divide(name: str) -> None:
+    limits = look_at(models.build(name), models.batches(1)[0])
+    assert limits.counts == (("pairs of tokens", 8),), limits.missing
+    assert limits.obstacle(4) is None
+    assert "use 1, 2, 4 or 8" in str(limits.obstacle(3))
+
+
+def shifting(model: nn.Module, batch: Any) -> Tensor:
+    logits = model(batch["input_ids"]).logits[:, :-1]
+    return F.cross_entropy(logits.flatten(0, 1), batch["labels"][:, 1:].flatten())
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "loss", "says"),
+    [
+        ("Gemma2Config", "Gemma2ForCausalLM", model_loss, "gives attention softcap"),
+        ("Llama4TextConfig", "Llama4ForCausalLM", model_loss, "has layers of chunked_attention"),
+        ("BloomConfig", "BloomForCausalLM", model_loss, "no attention that context ranks share"),
+        ("LlamaConfig", "LlamaForCausalLM", shifting, "labels must be shifted by the script"),
+    ],
+)
+def test_a_profile_run_says_of_a_model_why_it_cannot_be_shared_out(
+    config: str, model: str, loss: Any, says: str
+) -> None:
+    library = pytest.importorskip("transformers")
+    shape: dict[str, int | None] = {"hidden_size": 32, "num_hidden_layers": 2}
+    shape |= {"num_attention_heads": 4, "vocab_size": models.WORDS, "pad_token_id": None}
+    if "Bloom" not in config:
+        shape |= {"intermediate_size": 64, "head_dim": 8, "num_key_value_heads": 4}
+    built = getattr(library, model)(getattr(library, config)(**shape))
+    missing = look_at(built, models.batches(1)[0], loss).missing
+    assert says in str(missing)
+
+
 FAULTS = {
-    "odd_tokens": "2 ranks cannot share 14 tokens equally",
+    "odd_tokens": "samples of 14 tokens have no two equal chunks for each rank",
     "padded": "attention_mask masks tokens: padding cannot be shared out",
     "packed": "position_ids begin anew within a sample",
-    "ignored": "some labels are -100, which the mean loss of Split counts on each rank alone",
+    "ignored": "some labels are -100, and the mean loss of Split over the others differs",
     "other_batch": "different batches; load the samples of engine.share",
     "own_attention": "Split has no attention that context ranks share",
     "mask": "attention was given attn_mask",
