@@ -2,12 +2,13 @@
 
     python benchmarks/study_speed.py [--tuners gridsearch random model_based] [--write]
 
-A study is asked and told until so many trials came back: a synthetic landscape of 2,592
+A study is asked and told until so many trials came back: a synthetic landscape of some 2,500
 candidates with predictions that are off by 20 %, launches that differ by 3 % without cause, and
-repeats of the baseline and the best as the study wants them. No trial takes any time here, so
-that what counts is the study alone, in seconds of the processor; the exponent is that of a power
-law between the smallest and the largest size. ``--certify`` has the study ask after every trial
-what the untried candidates could still gain, as a search does that may end for it.
+repeats of the baseline and the best as the study wants them. Four of its knobs vary; "xgboost"
+has six, from which on model_based takes the same trees. No trial takes any time here, so that
+what counts is the study alone, in seconds of the processor; the exponent is that of a power law
+between the smallest and the largest size. ``--certify`` has the study ask after every trial what
+the untried candidates could still gain, as a search does that may end for it.
 ``--write`` puts the table into ``benchmarks/results/study_speed.md``.
 """
 
@@ -35,7 +36,8 @@ from autoconf_launch.core import Candidate, Layout
 
 RESULT = Path(__file__).parent / "results" / "study_speed.md"
 SIZES = (125, 250, 500, 1000)
-TUNERS = ("gridsearch", "random", "model_based")
+TUNERS = ("gridsearch", "random", "model_based", "xgboost")
+SWITCHES = ("overlap_comm", "contiguous_gradients")
 _BATCH, _RANKS = 256, 8
 _WALL_S = 30.0
 _STEPS = 3
@@ -60,18 +62,19 @@ class Run:
     seconds: float
 
 
-def landscape(seed: int = 0) -> Landscape:
-    """Stages, micro-batches and three further knobs around a slow baseline."""
+def landscape(switches: tuple[str, ...] = (), seed: int = 0) -> Landscape:
+    """Stages, micro-batches, two bucket sizes and switches around a slow baseline."""
     draw = np.random.default_rng(seed)
     baseline = Candidate(
         layout=Layout(micro_batch=1, accumulation=_BATCH // _RANKS, data_parallel=_RANKS)
     )
-    buckets = tuple(10_000_000 * n for n in range(1, 13))
+    buckets = tuple(10_000_000 * n for n in range(1, 6 if switches else 13))
     choices = (
         KnobChoice("zero_stage", (0, 1, 2, 3), ChoiceKind.FREE),
         KnobChoice("micro_batch", (1, 2, 4, 8, 16, 32), ChoiceKind.LISTED),
         KnobChoice("reduce_bucket_size", buckets, ChoiceKind.LISTED),
         KnobChoice("allgather_bucket_size", buckets[:9], ChoiceKind.LISTED),
+        *(KnobChoice(name, (False, True), ChoiceKind.LISTED) for name in switches),
     )
     rule = GlobalBatchRule(pinned=_BATCH)
     space = build_space(baseline, choices, rule, AutotuningSettings())
@@ -168,12 +171,14 @@ def main() -> None:
     parser.add_argument("--certify", action="store_true")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
-    given = landscape()
-    run(given, "gridsearch", 8)
-    found = {
-        tuner: [run(given, tuner, size, bound_gain=asked.certify) for size in asked.sizes]
-        for tuner in asked.tuners
-    }
+    few, many = landscape(), landscape(SWITCHES)
+    run(few, "gridsearch", 8)
+    run(many, "xgboost", 8)  # pays for the import
+    found: dict[str, list[Run]] = {}
+    for tuner in asked.tuners:
+        given = many if tuner == "xgboost" else few
+        runs = [run(given, tuner, size, bound_gain=asked.certify) for size in asked.sizes]
+        found[tuner] = runs
     text = table(found)
     print(text)
     if asked.write:

@@ -42,6 +42,8 @@ def as_records(
     then; where there is nothing of the kind, its times are not used. Of several studies the
     median counts.
     """
+    if not past:
+        return ()
     now_s = {r.trial.candidate: r.measurement.mean_step_s for r in history if r.measurement}
     ratios: dict[str, list[float]] = defaultdict(list)
     for one in past:

@@ -22,6 +22,9 @@ from .trees import fit_trees
 MOST_SEEN = 64
 """Measurements that are learned from; where there are more, the best and the latest. The time of a
 proposal grows with their cube; no recorded search had as many."""
+_FIT_EVERY = 32
+"""Measurements from one fit of the trees to the next, from ``MOST_SEEN`` on. A study of 220 trials
+found as much with 1, 16 and 32."""
 _MANY_KNOBS = 6
 """Number of varying knobs from which trees learn: with eight they needed fewer trials than the
 process, with up to five no more and no fewer (``benchmarks/results/search_models.md``)."""
@@ -73,10 +76,16 @@ def costs(
 ) -> Costs:
     """Expected costs of a pool's rows, from predictions and measurements."""
     records = tuple(record for record in history if record.measurement)
-    pairs = [_pair(record, objective) for record in records]
-    before, after = np.log(np.array(pairs, float).reshape(-1, 2)).T
-    guess = _guess(pool, predictions, objective)
-    return Costs(guess_C=guess, records=records, before_S=before, after_S=after)
+    before_s = [(p.step_s if (p := record.prediction) else None) or np.nan for record in records]
+    after_s = [m.mean_step_s for record in records if (m := record.measurement)]
+    samples = [record.trial.candidate.layout.global_batch for record in records]
+    samples_S = np.array(samples, float) if objective.per_sample else 1.0
+    return Costs(
+        guess_C=_guess(pool, predictions, objective),
+        records=records,
+        before_S=np.log(np.array(before_s, float) / samples_S),
+        after_S=np.log(np.array(after_s, float) / samples_S),
+    )
 
 
 def _guess(
@@ -110,6 +119,7 @@ def by_trees(
     pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int
 ) -> Belief:
     """Logarithms of the costs by boosted trees, with the predictions as margin."""
+    known = _at_last_fit(known)
     lesson = _lesson(pool, predictions, known)
     shared = float(np.mean(lesson.targets_S))
     base_R = np.concatenate([lesson.before_S, lesson.base_C])
@@ -119,6 +129,21 @@ def by_trees(
         margin_R=base_R + shared,
         spread=_prior_spread(predictions, known),
         seed=seed,
+    )
+
+
+def _at_last_fit(known: Costs) -> Costs:
+    """Without the measurements since the last fit, where there are more than are learned from."""
+    usable = known.usable_S
+    since = max(len(usable) - MOST_SEEN, 0) % _FIT_EVERY
+    if not since:
+        return known
+    count = int(usable[-since])
+    return replace(
+        known,
+        records=known.records[:count],
+        before_S=known.before_S[:count],
+        after_S=known.after_S[:count],
     )
 
 
@@ -185,12 +210,3 @@ def _prior_spread(predictions: PredictionTable | None, known: Costs) -> float:
     if not known.predicted or predictions is None:
         return _SPREAD_UNPREDICTED
     return predictions.band or _SPREAD_UNSAID
-
-
-def _pair(record: Record, objective: Objective) -> tuple[float, float]:
-    """Predicted and measured cost."""
-    predicted, measured = record.prediction, record.measurement
-    predicted_s = (predicted.step_s if predicted else None) or np.nan
-    samples = record.trial.candidate.layout.global_batch
-    measured_s = measured.mean_step_s if measured else np.nan
-    return objective.cost_s(predicted_s, samples), objective.cost_s(measured_s, samples)

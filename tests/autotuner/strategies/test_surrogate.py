@@ -10,6 +10,7 @@ import pytest
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.table import CandidateTable, Floats
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
+from autoconf_launch.autotuner.strategies import surrogate, trees
 from autoconf_launch.autotuner.strategies.surrogate import (
     Model,
     by_knobs,
@@ -68,5 +69,18 @@ def test_trees_learn_a_switch_from_twelve_measurements() -> None:
 
 @pytest.mark.parametrize("model", [by_process, by_trees, by_knobs])
 def test_the_same_records_give_the_same_belief(model: Model) -> None:
-    first, second = (said_by(model, 7, switched(7)[:20])[1] for _ in range(2))
-    assert np.array_equal(first, second)
+    first = said_by(model, 7, switched(7)[:20])[1]
+    trees._fit.cache_clear()
+    assert np.array_equal(first, said_by(model, 7, switched(7)[:20])[1])
+
+
+def test_in_a_long_study_trees_are_fitted_for_some_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surrogate, "MOST_SEEN", 16)
+    monkeypatch.setattr(surrogate, "_FIT_EVERY", 4)
+    trees._fit.cache_clear()
+    believed = [said_by(by_trees, 7, switched(7)[:count])[1] for count in range(20, 25)]
+    assert trees._fit.cache_info().misses == 2
+    assert all(np.array_equal(believed[0], later) for later in believed[1:4])
+    assert not np.array_equal(believed[0], believed[4])
+    trees._fit.cache_clear()
+    assert np.array_equal(believed[3], said_by(by_trees, 7, switched(7)[:23])[1])
