@@ -10,7 +10,7 @@ if TYPE_CHECKING:
         SPREADS,
         Likeness,
         TimeAccuracy,
-        calibrated_s,
+        calibration_factors,
         likeness,
         mape,
         time_accuracy,

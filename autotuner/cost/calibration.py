@@ -55,16 +55,16 @@ class Likeness:
         return Likeness(levels_RL=self.levels_RL[numbers], places_RD=self.places_RD[numbers])
 
 
-def calibrated_s(
+def calibration_factors(
     predicted_s_R: Floats, likeness: Likeness, measured_rows: Ints, measured_s_M: Floats
 ) -> Floats:
-    """Seconds of each row, given the seconds of some; as predicted where none are given."""
+    """What ``estimate`` takes as calibration, given the seconds of some rows; 1 without any."""
     if not len(measured_rows):
-        return predicted_s_R
+        return np.ones_like(predicted_s_R)
     missing = error_logs(predicted_s_R[measured_rows], measured_s_M)
     alike = np.tensordot(np.square(SPREADS), likeness.covariances(measured_rows), axes=1)
     among = alike[measured_rows] + NOISE**2 * np.eye(len(measured_rows))
-    return np.asarray(predicted_s_R * np.exp(alike @ np.linalg.solve(among, missing)), np.float64)
+    return np.asarray(np.exp(alike @ np.linalg.solve(among, missing)), np.float64)
 
 
 def error_logs(predicted_s_M: Floats, measured_s_M: Floats) -> Floats:

@@ -196,17 +196,16 @@ def state_beyond_memory(
     if not isinstance(spec := workload.model, ModelSpec):
         return None
     least_bytes, limit_bytes = np.inf, cluster.least_memory_bytes
+    has_named_optimizer = workload.optimizer.name is not None  # a script's own may keep no state
     for table in (CandidateTable.from_candidates((space.baseline,)), space.table):
         parts = memory_parts(table, workload)
         state_bytes_C = parts["weights"] + parts["gradients"]
-        if (
-            workload.optimizer.name is not None
-        ):  # else the script makes its own, which may have none
+        if has_named_optimizer:
             state_bytes_C = state_bytes_C + parts["optimizer"]
         least_bytes = np.minimum(least_bytes, np.min(state_bytes_C, initial=np.inf))
     if not least_bytes * (1 - UNCALIBRATED_MEMORY_BAND) > limit_bytes:
         return None
-    state = "gradients" if workload.optimizer.name is None else "gradients and optimizer state"
+    state = "gradients and optimizer state" if has_named_optimizer else "gradients"
     return (
         f"The model does not fit: {spec.parameters / 1e6:,.1f} M parameters with their {state} "
         f"take at least {scaled_bytes(least_bytes)} per rank, and its memory is "

@@ -22,7 +22,6 @@ from autoconf_launch.autotuner.cost import (
     embedding_weights,
     estimate,
     kernel_traits,
-    memory_bytes,
     trained_share,
     trainer,
 )
@@ -69,6 +68,7 @@ _TRAINERS = (
     ("megatron", "megatron-2021"),
 )
 """Words that name a training code, the first that is found."""
+_ANY_GPU = "A100-SXM-80GB"
 _LORA_RANK = 16
 _MOST_OVER_DENSE = 1.6
 _OMNI_PATH = 0.45
@@ -268,9 +268,11 @@ def _columns(rows: Sequence[PublishedRow]) -> LayoutColumns:
     )
 
 
-def predict(run: MeasuredRun, physics: Physics = DEFAULT_PHYSICS) -> PredictionTable:
+def predict(
+    run: MeasuredRun, physics: Physics = DEFAULT_PHYSICS, calibration: Floats | None = None
+) -> PredictionTable:
     """What the cost model says of one run's rows."""
-    return estimate(run.layouts, run.workload, replace(run.machine, physics=physics))
+    return estimate(run.layouts, run.workload, replace(run.machine, physics=physics), calibration)
 
 
 def predicted_s(
@@ -284,7 +286,10 @@ def predicted_s(
 
 
 def peaks_bytes(measurements: Sequence[PublishedRow], rows: Sequence[int]) -> Floats:
-    """Bytes of the fullest rank for each of ``rows``; NaN for the others."""
+    """Bytes of the fullest rank for each of ``rows``; NaN for the others.
+
+    They are the same on any machine, so that mixed and unknown GPUs have them, too.
+    """
     peaks = np.full(len(measurements), np.nan)
     grouped: dict[tuple[object, ...], list[int]] = {}
     for i in rows:
@@ -295,8 +300,8 @@ def peaks_bytes(measurements: Sequence[PublishedRow], rows: Sequence[int]) -> Fl
         layouts = [row_layout(measurements[i]) for i in same]
         table = CandidateTable.from_candidates([Candidate(layout=one) for one in layouts])
         first = measurements[same[0]]
-        columns = LayoutColumns.from_table(table)
-        peaks[same] = memory_bytes(columns, workload_of(first)).peak_C
+        place = machine(first.gpu if known_accelerator(first.gpu) else _ANY_GPU)
+        peaks[same] = estimate(table, workload_of(first), place).peak_bytes_C
     return peaks
 
 

@@ -22,7 +22,7 @@ from autoconf_launch.autotuner.cost import (
     Physics,
     TimeAccuracy,
     Verdict,
-    calibrated_s,
+    calibration_factors,
     kernel_traits,
     likeness,
     mape,
@@ -148,9 +148,19 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
     )
 
 
-def _step_s(runs: Sequence[MeasuredRun], physics: Physics = DEFAULT_PHYSICS) -> Floats:
+def _step_s(
+    runs: Sequence[MeasuredRun],
+    physics: Physics = DEFAULT_PHYSICS,
+    calibration_R: Floats | None = None,
+) -> Floats:
     """Seconds of each row, run after run."""
-    return np.concatenate([predict(run, physics).step_s_C for run in runs] or [np.zeros(0)])
+    seconds, first = [np.zeros(0)], 0
+    for run in runs:
+        last = first + len(run.rows)
+        factors = None if calibration_R is None else calibration_R[first:last]
+        seconds.append(predict(run, physics, factors).step_s_C)
+        first = last
+    return np.concatenate(seconds)
 
 
 def together(validations: Sequence[Validation]) -> Validation:
@@ -206,7 +216,9 @@ def _timed_settings(
     seconds, scored = predicted[0][first], np.ones(len(first), np.bool_)
     if calibration is not None and first:
         of_settings = (seconds, likeness_of(predicted[1]).rows(np.array(first)))
-        seconds, scored = _calibrate(kept, of_settings, measured, calibration)
+        factors_R = np.ones(len(rows))
+        factors_R[first], scored = _calibrate(kept, of_settings, measured, calibration)
+        seconds = _step_s(predicted[1], calibration_R=factors_R)[first]
     return TimedSettings(
         predicted_s_R=seconds[scored],
         measured_s_R=measured[scored],
@@ -249,7 +261,7 @@ def _calibrate(
     measured: Floats,
     calibration: Calibration,
 ) -> tuple[Floats, Bools]:
-    """Seconds of each setting by those drawn of every model, and which were not drawn."""
+    """Each setting's factor by those drawn of every model, and which were not drawn."""
     seconds, alike = predicted
     generator = np.random.default_rng(calibration.seed)
     models: dict[str, list[int]] = {}
@@ -260,9 +272,8 @@ def _calibrate(
     )
     scored = np.ones(len(kept), np.bool_)
     scored[drawn] = False
-    if calibration.fit:
-        seconds = calibrated_s(seconds, alike, drawn, measured[drawn])
-    return seconds, scored
+    used = drawn if calibration.fit else drawn[:0]
+    return calibration_factors(seconds, alike, used, measured[used]), scored
 
 
 def _memory(measurements: Sequence[PublishedRow], peaks: Floats) -> tuple[Floats, Floats]:
@@ -324,9 +335,10 @@ def factors_of_others(
         other_M = np.array([_body(rows_R[i].shape) not in bodies for i in settings_M], np.bool_)
         if other_M.any():
             physics = physics_of(name)
-            plain_s = _step_s(runs, physics)
-            found_s = calibrated_s(plain_s, alike, settings_M[other_M], measured_s_M[other_M])
-            factors[rows[is_own_R]] = (found_s / plain_s)[is_own_R]
+            found = calibration_factors(
+                _step_s(runs, physics), alike, settings_M[other_M], measured_s_M[other_M]
+            )
+            factors[rows[is_own_R]] = found[is_own_R]
     return factors
 
 

@@ -8,9 +8,7 @@ FOLDERS = ("autotuner", "tuning_spaces", "launcher", "nemo_tools", "api")
 ROOM = ROOT / "autotuner" / "cost"
 FORMULAS = {
     "host_bytes": {"launcher/estimates"},
-    "memory_bytes": {
-        *("launcher/estimates", "launcher/commands", "launcher/measurements", "launcher/pages"),
-    },
+    "memory_bytes": {"launcher/estimates", "launcher/commands", "launcher/pages"},
     "profiled_step_parts": {"launcher/first_forward"},
     "traced_memory": {"launcher/first_forward"},
 }

@@ -7,7 +7,7 @@ from autoconf_launch.autotuner.cost.calibration import (
     NOISE,
     SPREADS,
     Likeness,
-    calibrated_s,
+    calibration_factors,
     likeness,
 )
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
@@ -35,13 +35,12 @@ def alike(layouts: MakeLayouts) -> Likeness:
 
 def moved(alike: Likeness, slower: float) -> Floats:
     """By how much each row is corrected where the first one was measured so much slower."""
-    found = calibrated_s(PREDICTED_S, alike, np.array([0]), slower * PREDICTED_S[:1])
-    return np.asarray(found / PREDICTED_S)
+    return calibration_factors(PREDICTED_S, alike, np.array([0]), slower * PREDICTED_S[:1])
 
 
 def test_without_measurements_nothing_changes(alike: Likeness) -> None:
-    found = calibrated_s(PREDICTED_S, alike, np.zeros(0, np.int64), np.zeros(0))
-    assert found.tolist() == PREDICTED_S.tolist()
+    found = calibration_factors(PREDICTED_S, alike, np.zeros(0, np.int64), np.zeros(0))
+    assert found.tolist() == [1.0] * len(PREDICTED_S)
 
 
 def test_a_measured_row_is_shrunk_by_its_noise_alone(alike: Likeness) -> None:
