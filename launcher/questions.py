@@ -5,41 +5,25 @@ Not: their text, nor exit codes.
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from enum import Enum
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypedDict, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from autoconf_launch.autotuner.cost import ALL_LAYERS, TRAINERS
-from autoconf_launch.autotuner.sizing import Goodput
-from autoconf_launch.autotuner.space import EffortName, SearchBudget, parse_budget
+from autoconf_launch.autotuner.cost import ALL_LAYERS
+from autoconf_launch.autotuner.space import parse_budget
 from autoconf_launch.core import (
-    OPTIMIZER_STATES,
-    Architecture,
     ConfigError,
     Layout,
     NothingFeasibleError,
-    Offload,
     Optimizer,
-    Precision,
     Recompute,
-    WeightFormat,
     Workload,
-    nearest_known,
 )
 
 from .commands import run_tune
 from .estimates import (
-    MOST,
-    MOST_DEGREE,
-    PRECISIONS,
     FitRequest,
-    Goal,
     PlanRequest,
     RecommendRequest,
     TrainingRequest,
@@ -55,44 +39,22 @@ from .estimates import (
     what_is_missing,
 )
 from .events import Event, Finished, Listener
+from .keywords import (
+    FitKeywords,
+    PlanKeywords,
+    RecommendKeywords,
+    TuneKeywords,
+    check_values,
+    keyword_errors,
+)
 from .measurements import Validation, calibration_of, score_files, together
 from .notebook import ShownClusters, ShownFit, ShownPlan, ShownRecommendation, TuneAnswer, show_as
-from .request import LaunchRequest, Processes, UserWords
+from .request import LaunchRequest, UserWords
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-_WHOLE = {
-    "zero": (0, 3),
-    "seq": (1, MOST),
-    "global_batch": (1, MOST),
-    "lora_rank": (1, 65536),
-    "top": (1, MOST),
-    "tokens": (1, 10**18),
-}
-_AMOUNTS = ("deadline_s", "max_cost_usd", "usd_per_gpu_hour", "tokens_b")
-_DEGREES = ("tp", "pp", "vpp", "cp", "ep", "micro_batch", "recompute_layers")
-_ENUMS: Mapping[str, type[Enum]] = MappingProxyType(
-    {
-        "precision": Precision,
-        "recompute": Recompute,
-        "offload": Offload,
-        "objective": Goal,
-        "weights": WeightFormat,
-    }
-)
-_CHOICES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "precision": frozenset(PRECISIONS),
-        "recompute": frozenset(kind.value for kind in Recompute),
-        "offload": frozenset(kind.value for kind in Offload),
-        "objective": frozenset(goal.value for goal in Goal),
-        "optimizer": frozenset(OPTIMIZER_STATES),
-        "trainer": frozenset(TRAINERS),
-        "weights": frozenset(one.value for one in WeightFormat),
-    }
-)
 _LAYOUT = {
     "tp": "tensor_parallel",
     "pp": "pipeline_parallel",
@@ -106,129 +68,12 @@ _LAYOUT = {
     "sequence_parallel": "sequence_parallel",
 }
 """Keywords and fields of a layout."""
-_FLAGS = {
-    "assume": "goodput",
-    "deadline": "deadline_s",
-    "max_cost": "max_cost_usd",
-    "memory_limit": "memory_bytes",
-    "model_size": "model_size_b",
-    "num_gpus": "processes",
-    "num_nodes": "nodes",
-    "seq": "sequence",
-    "tokens": "tokens_b",
-    "vocab": "vocabulary",
-}
-"""Flags whose keyword may have another name."""
 _OF_WORKLOAD = {
     "precision": "precision",
     "lora_rank": "lora_rank",
     "weights": "weight_format",
 }
-_OPTIONAL = frozenset({"lora_rank", "recompute_layers", "top", "tokens", "weights"})
-"""Keywords that may be None."""
-_FLAG = re.compile(r"--([A-Za-z][\w-]*)")
-_SHAPES = frozenset(field.name for field in fields(Architecture))
 _OF_PLAN = frozenset(field.name for field in fields(PlanRequest))
-
-
-class _Required(TypedDict):
-    seq: int
-    global_batch: int
-
-
-class _WorkKeywords(_Required, total=False):
-    """What is trained; :func:`fit` says what each one means."""
-
-    model: str
-    shapes: Mapping[str, int | bool]
-    precision: Precision | str
-    optimizer: str
-    trainer: str
-    lora_rank: int | None
-    weights: WeightFormat | str | None
-    flash_attention: bool | None
-    compile: bool
-    memory_bytes: int | None
-
-
-class TrainingKeywords(_WorkKeywords):
-    """What is trained, and on what."""
-
-    cluster: str
-
-
-class FitKeywords(TrainingKeywords, total=False):
-    """A training and one layout of it; see :func:`fit`."""
-
-    tp: int
-    pp: int
-    vpp: int
-    cp: int
-    ep: int
-    zero: int
-    micro_batch: int
-    recompute: Recompute | str
-    recompute_layers: int | None
-    offload: Offload | str
-    sequence_parallel: bool
-
-
-class PlanKeywords(_WorkKeywords, total=False):
-    """A training and how its layouts are ranked; see :func:`plan`."""
-
-    top: int | None
-    headroom: float
-    gpus_needed: bool
-    explain: bool
-    objective: Goal | str
-    tokens: int | None
-    deadline_s: float | None
-    max_cost_usd: float | None
-    usd_per_gpu_hour: float | None
-
-
-class _Recommended(TypedDict):
-    tokens_b: float
-
-
-class RecommendKeywords(_Recommended, total=False):
-    """Machines, and days, a size or a model; see :func:`recommend`."""
-
-    family: str | None
-    model: str | None
-    gpus: int | None
-    nodes: int | None
-    cluster: str | None
-    gpu_memory_gb: float | None
-    tflops_per_gpu: float | None
-    max_days: float | None
-    model_size_b: float | None
-    vocabulary: int | None
-    sequence: int | None
-    global_batch: int | None
-    goodput: Goodput
-    usd_per_gpu_hour: float | None
-
-
-class TuneKeywords(TypedDict, total=False):
-    """How a script is launched and searched; see :func:`tune`."""
-
-    processes: Processes | None
-    effort: EffortName
-    budget: SearchBudget | str | None
-    good_enough: float
-    memory_limit_bytes: int | None
-    max_parallel_trials: int | None
-    trial_timeout_s: float
-    stall_timeout_s: float
-    soak_steps: int | None
-    tuning_space: str | None
-    dialect: str | None
-    fresh: bool
-    trust_results: bool
-    history: bool
-    allow_global_batch_change: bool
-    keep_global_batch: bool
 
 
 def fit(**training: Unpack[FitKeywords]) -> ShownFit:
@@ -250,8 +95,8 @@ def fit(**training: Unpack[FitKeywords]) -> ShownFit:
     Raises:
         ConfigError: a keyword, a value, a name or a layout is wrong.
     """
-    with _naming_keywords("fit", FitKeywords, training):
-        given = {"zero": 1, **_checked_values(training)}
+    with keyword_errors("fit", FitKeywords, training):
+        given = {"zero": 1, **check_values(training)}
         layers = given.get("recompute_layers")
         if layers is not None:
             given["recompute"] = Recompute.FULL
@@ -287,8 +132,8 @@ def plan(
     Raises:
         ConfigError: a keyword, a value or a name is wrong, or the nodes are unequal.
     """
-    with _naming_keywords("plan", PlanKeywords, training):
-        given = _checked_values(training)
+    with keyword_errors("plan", PlanKeywords, training):
+        given = check_values(training)
         if "objective" in given:
             given["goal"] = given.pop("objective")
         chosen = {name: given[name] for name in given.keys() & _OF_PLAN}
@@ -321,7 +166,7 @@ def recommend(**question: Unpack[RecommendKeywords]) -> ShownRecommendation:
         ConfigError: a keyword or a value is wrong, or the question is incomplete.
         NothingFeasibleError: no number of GPUs is fast enough.
     """
-    with _naming_keywords("recommend", RecommendKeywords, question):
+    with keyword_errors("recommend", RecommendKeywords, question):
         request = RecommendRequest(**question)
         if missing := what_is_missing(request):
             raise ConfigError(f"{missing}.")
@@ -342,7 +187,7 @@ def validate(
     Raises:
         ConfigError: a value is wrong, or a file is not a table of measurements.
     """
-    with _naming_keywords("validate", None, {"calibrate": calibrate, "seed": seed}):
+    with keyword_errors("validate", None, {"calibrate": calibrate, "seed": seed}):
         scored = score_files(list(map(Path, files)), calibration_of(calibrate, seed))
         return together([one for _, one in scored])
 
@@ -381,7 +226,7 @@ def tune(
         if listener is not None:
             listener(event)
 
-    with _naming_keywords("tune", TuneKeywords, choices):
+    with keyword_errors("tune", TuneKeywords, choices):
         run_tune(_launch_request((script, *arguments), choices), hear)
     end = ends[-1] if ends else None
     if end is None or end.winner is None or end.folder is None:
@@ -429,72 +274,3 @@ def _training(given: Mapping[str, Any]) -> TrainingRequest:
         limit_bytes=limit_memory(given.get("memory_bytes"), cluster),
         cluster_text=given["cluster"],
     )
-
-
-@contextmanager
-def _naming_keywords(verb: str, known: Any, given: Mapping[str, Any]) -> Iterator[None]:
-    """Check the names of keywords; errors inside name keywords instead of flags."""
-    names = given if known is None else known.__annotations__
-    if known is not None:
-        _check_names(verb, known, given)
-    try:
-        yield
-    except ConfigError as error:
-        text = _FLAG.sub(lambda flag: _keyword(flag[1], names) or flag[0], str(error))
-        raise ConfigError(text) from error
-
-
-def _keyword(flag: str, known: Container[str]) -> str | None:
-    """The keyword for a flag; None where there is none."""
-    name = flag.replace("-", "_")
-    own = next((one for one in (name, _FLAGS.get(name)) if one in known), None)
-    return f"shapes[{name!r}]" if own is None and "shapes" in known and name in _SHAPES else own
-
-
-def _check_names(verb: str, known: Any, given: Mapping[str, Any]) -> None:
-    for name in given:
-        if name not in known.__annotations__:
-            hint = nearest_known(name, known.__annotations__)
-            raise ConfigError(f"{verb} has no keyword {name}; {hint}")
-    missing = sorted(known.__required_keys__ - given.keys())
-    if missing:
-        raise ConfigError(f"{verb} needs {', '.join(missing)}.")
-
-
-def _checked_values(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _check_value(name, value) for name, value in given.items()}
-
-
-def _check_value(name: str, value: Any) -> Any:
-    """The value in its type.
-
-    Raises:
-        ConfigError: it is of another one, or out of range.
-    """
-    if value is None and name in _OPTIONAL:
-        return None
-    choices: Iterable[str] | None = _CHOICES.get(name)
-    if choices is not None and value not in choices:
-        raise ConfigError(f"{name} is {value!r}; {nearest_known(str(value), choices)}")
-    if name in _ENUMS:
-        return _ENUMS[name](value)
-    if name in _WHOLE or name in _DEGREES:
-        _check_whole(name, value, *_WHOLE.get(name, (1, MOST_DEGREE)))
-    if name == "headroom" and not (isinstance(value, (int, float)) and 0.0 <= value < 1.0):
-        raise ConfigError(f"headroom is {value!r}; it must be a share from 0 to below 1.")
-    if name in _AMOUNTS and not (value is None and name != "tokens_b"):
-        _check_amount(name, value)
-    return value
-
-
-def _check_whole(name: str, value: Any, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ConfigError(
-            f"{name} is {value!r}; it must be a whole number from {least} to {most}."
-        )
-
-
-def _check_amount(name: str, value: Any) -> None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0.0 < value < math.inf:
-        raise ConfigError(f"{name} is {value!r}; it must be a number above 0.")

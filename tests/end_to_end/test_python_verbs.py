@@ -8,7 +8,7 @@ import pytest
 
 from autoconf_launch import fit, plan, tune
 from autoconf_launch.launcher.events import Event, Finished
-from autoconf_launch.launcher.questions import TrainingKeywords
+from autoconf_launch.launcher.keywords import TrainingKeywords
 
 from .conftest import SCRIPT, SMALL, Place
 

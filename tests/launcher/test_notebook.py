@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch import ConfigError, fit, plan, recommend
+from autoconf_launch.launcher.keywords import TrainingKeywords
 from autoconf_launch.launcher.notebook import TuneAnswer
-from autoconf_launch.launcher.questions import TrainingKeywords
 from autoconf_launch.launcher.results import read_results
 
 from .report.fixed import finish, write_folder

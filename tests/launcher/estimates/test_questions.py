@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch import ConfigError, fit, plan, recommend, tune, validate
-from autoconf_launch.launcher.questions import TrainingKeywords
+from autoconf_launch.launcher.keywords import TrainingKeywords
 
 TRAINING: TrainingKeywords = {
     "model": "gpt2-xl",
