@@ -1,23 +1,36 @@
-"""What a search measures again, and when. Not: what follows from it (drift).
+"""What a search measures again, and when.
 
 Two things are measured again. References: the user's own configuration and the best so far, the
 one that was not launched for longer; as many as take a fixed share of the trials' time, so that
 short searches have none. And outliers: a trial that is not what all other trials and
 predictions let expect, and would change the choice, is launched once more before it is believed.
 Each trial is looked at when it comes back, and the one that is furthest off its prediction at
-every later one, as it may be known only then. When a search ends, the baseline is launched once
+every later one, as it may be known only then. What may be expected is as in the bound
+(:mod:`.optimality_bound`). When a search ends, the baseline is launched once
 more unless it just was, so that a load that came or went since does not go unseen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import islice
 from statistics import median
 
-from ..measurement import AGAIN_SUFFIX, FEWEST_TIMED, measured_name
-from ..space import Measurement, Objective, Record, Trial
-from .outliers import is_outlier, most_off
+import numpy as np
+
+from ..measurement import AGAIN_SUFFIX, FEWEST_TIMED, estimate_noise, measured_name, t_quantile
+from ..space import (
+    CandidateTable,
+    Measurement,
+    Objective,
+    Prediction,
+    PredictionTable,
+    Record,
+    Trial,
+)
+from ..strategies import MOST_SEEN, by_process, costs
 
 SHARE = 0.12
 """Share of the trials' time that repeats may take, to the nearest whole launch."""
@@ -159,3 +172,75 @@ def _launch_s(record: Record, records: Sequence[Record] = ()) -> float:
 def _timed_s(measured: Measurement) -> float:
     """Seconds of the steps that a short launch times."""
     return min(len(measured.step_s), FEWEST_TIMED) * measured.mean_step_s
+
+
+CHANCE = 0.02
+"""Probability that an ordinary trial counts as an outlier."""
+
+_FEWEST = 2
+"""Measured trials before anything can be expected; without predictions."""
+
+
+def is_outlier(record: Record, others: Sequence[Record], objective: Objective) -> bool:
+    """Whether a trial is beyond what predictions and other trials let expect, and would matter.
+
+    A fast one does where it would be the best; a slow one where, as expected, it would have been
+    as good as the best.
+    """
+    known = _latest(others)
+    if record.measurement is None or not known:
+        return False
+    table = CandidateTable.from_candidates([record.trial.candidate])
+    predictions = _table(record.prediction)
+    found = costs(table, predictions, known, objective)
+    if len(found.usable_S) < (1 if found.predicted else _FEWEST):
+        return False
+    expected = by_process(table, predictions, found)
+    samples = record.trial.candidate.layout.global_batch
+    cost = math.log(objective.cost_s(record.measurement.mean_step_s, samples))
+    of_launches = math.sqrt(2.0) * estimate_noise(known).between
+    spread = math.hypot(float(expected.spread_C[0]), of_launches)
+    limit = t_quantile(1.0 - CHANCE / 2.0, expected.freedom)
+    off, best = cost - float(expected.mean_C[0]), float(found.after_S.min())
+    if abs(off) <= limit * spread:
+        return False
+    return cost < best if off < 0.0 else cost - off <= best + of_launches
+
+
+def most_off(
+    records: Sequence[Record], objective: Objective, but: Collection[str]
+) -> Record | None:
+    """The trial that was slowest beside its prediction, and would be the best were it as usual.
+
+    None where there is no such trial but those of the names ``but``, or some were not predicted.
+    """
+    known = _latest(records)
+    if len(known) < _FEWEST:
+        return None
+    table = CandidateTable.from_candidates([known[0].trial.candidate])
+    found = costs(table, None, known, objective)
+    off_S = found.after_S - found.before_S
+    off_S -= np.median(off_S)
+    would_S = found.after_S - off_S < found.after_S.min()
+    fresh_S = np.array([record.trial.name not in but for record in known])
+    off_S = np.where(would_S & fresh_S, off_S, -np.inf)
+    return known[int(off_S.argmax())] if np.isfinite(off_S.max()) else None
+
+
+def _latest(records: Sequence[Record]) -> list[Record]:
+    """The last trials that were measured, in order."""
+    found = (one for one in reversed(records) if one.measurement)
+    return [*islice(found, MOST_SEEN)][::-1]
+
+
+def _table(prediction: Prediction | None) -> PredictionTable | None:
+    if prediction is None or prediction.step_s is None:
+        return None
+    peak = np.nan if prediction.peak_bytes is None else float(prediction.peak_bytes)
+    return PredictionTable(
+        peak_bytes_C=np.array([peak]),
+        step_s_C=np.array([prediction.step_s]),
+        band=prediction.band,
+        how=prediction.how,
+        parts=tuple((name, np.array([seconds])) for name, seconds in prediction.parts),
+    )

@@ -33,8 +33,7 @@ from .exploration import Exploration, new_trial
 from .limits import LaunchBounds, Prospects, SearchLimits
 from .observations import Observations
 from .optimality_bound import OptimalityBound
-from .pending import PendingTrials
-from .pool import Grouping, Pool
+from .pool import Grouping, PendingTrials, Pool
 from .stop import StopReason
 
 

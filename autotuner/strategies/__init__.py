@@ -23,10 +23,10 @@ else:
 
 
 STRATEGIES = {
-    "gridsearch": "autoconf_launch.autotuner.strategies.plain:grid_search",
-    "random": "autoconf_launch.autotuner.strategies.plain:random_search",
+    "gridsearch": "autoconf_launch.autotuner.strategies.base:grid_search",
+    "random": "autoconf_launch.autotuner.strategies.base:random_search",
     "model_based": "autoconf_launch.autotuner.strategies.model_based:ModelBased",
-    "xgboost": "autoconf_launch.autotuner.strategies.xgboost:xgboost_search",
+    "xgboost": "autoconf_launch.autotuner.strategies.model_based:xgboost_search",
     "optuna": "autoconf_launch.autotuner.strategies.optuna:optuna_search",
 }
 """``name -> "module:attribute"``; the attribute is called with the objective, and with what

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..space import CandidateTable, Ints, PredictionTable, Record, Trial
+from ..space import CandidateTable, Ints, Objective, PredictionTable, Record, Trial
 
 
 class Strategy(Protocol):
@@ -82,3 +82,13 @@ def free_rows(pool: CandidateTable, pending: tuple[Trial, ...]) -> Ints:
     for trial in pending:
         free &= ~pool.matches(trial.candidate)
     return np.flatnonzero(free)
+
+
+def grid_search(objective: Objective) -> Blind:
+    """Next rows first; the order of a space is stable."""
+    return Blind(order=lambda rows, _: rows)
+
+
+def random_search(objective: Objective) -> Blind:
+    """Uniform, without replacement."""
+    return Blind(order=lambda rows, draw: draw.permutation(rows))

@@ -21,7 +21,7 @@ from .features import knob_features
 from .memory_odds import MARGINAL, chance_to_fit, marginal_rows
 from .micro_batch_curve import MicroBatchCurves, cost_of
 from .past import PastTime, as_records
-from .surrogate import MOST_SEEN, Costs, Model, by_knobs, costs
+from .surrogate import MOST_SEEN, Costs, Model, by_knobs, by_trees, costs
 
 _MOST = 8192
 """Rows that are looked at closely: the best predicted ones, or any where nothing is predicted."""
@@ -153,3 +153,8 @@ def _fill_in(pool: CandidateTable, predictions: PredictionTable | None) -> Predi
 def _nearest(knobs_CF: Floats, others_RF: Floats) -> list[int]:
     """The row for each of the others whose knobs are most like it."""
     return [int(np.argmin(np.square(knobs_CF - row).sum(axis=1))) for row in others_RF]
+
+
+def xgboost_search(objective: Objective) -> ModelBased:
+    """What the trees expect to gain most first; without predictions curves' next points."""
+    return ModelBased(objective, by_trees)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.search.outliers import is_outlier, most_off
+from autoconf_launch.autotuner.search.reference_repeats import is_outlier, most_off
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.search.pending import PendingTrials
-from autoconf_launch.autotuner.search.pool import Grouping, Pool
+from autoconf_launch.autotuner.search.pool import Grouping, PendingTrials, Pool
 from autoconf_launch.autotuner.search.study import baseline_trial
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 

@@ -116,7 +116,7 @@ def test_the_model_keeps_a_prediction_that_is_wrong_by_one_factor() -> None:
 def test_other_packages_add_strategies_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint(
         name="theirs",
-        value="autoconf_launch.autotuner.strategies.plain:grid_search",
+        value="autoconf_launch.autotuner.strategies.base:grid_search",
         group=strategies._ENTRY_POINTS,
     )
     monkeypatch.setattr(strategies, "entry_points", lambda group: EntryPoints([entry]))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.space.trial import Record
-from autoconf_launch.launcher.commands import follow
+from autoconf_launch.launcher.commands import show as module
 from autoconf_launch.launcher.commands.show import show
 from autoconf_launch.launcher.events import Event, RoundFinished, TrialFinished, TuneBegun
 from autoconf_launch.launcher.results.journal import Journal
@@ -32,7 +32,7 @@ SOAK = Record(
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
 
 
 def add(folder: Path, *records: Record) -> None:
@@ -42,7 +42,7 @@ def add(folder: Path, *records: Record) -> None:
 
 
 def events_of(folder: Path) -> Iterator[Event]:
-    return follow.follow_events(read_results(folder))
+    return module.follow_events(read_results(folder))
 
 
 def names(folder: Path) -> list[str]:
