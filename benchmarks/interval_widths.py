@@ -36,7 +36,7 @@ Draw = Callable[[random.Random], tuple[Steps, Steps]]
 
 
 def busy_rounds() -> list[list[list[float]]]:
-    """Of each round, of each launch, logarithms of its steps."""
+    """Logarithms of the steps of each launch in each round."""
     rounds = json.loads(BUSY.read_text())["rounds"]
     return [[[math.log(s) for s in launch] for launch in part["step_s"]] for part in rounds]
 

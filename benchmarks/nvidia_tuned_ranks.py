@@ -195,7 +195,7 @@ def _risked_s(one: PlannerCandidate) -> float:
 
 
 def table(rows: list[Ranked], gpu: str) -> str:
-    """As Markdown, with a line of totals."""
+    """The table as Markdown, with a line of totals."""
     within = [one for one in rows if one.rank is not None and one.rank <= PROMISED]
     missing = [one for one in rows if one.rank is None]
     by_time = sum(one.rank is not None and one.rank_by_time <= PROMISED for one in rows)

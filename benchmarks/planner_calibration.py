@@ -110,7 +110,7 @@ def _sample(one: Table) -> tuple[Floats, Floats]:
 
 
 def _slope(at: Floats, covariances: Floats, missing: Floats) -> Floats:
-    """Of the negative logarithm of the probability (equation 5.9 of the same book)."""
+    """Slope of the negative logarithm of the probability (equation 5.9 of the same book)."""
     every = np.concatenate([covariances, np.eye(len(missing))[None]])
     variances = np.exp(2.0 * at)
     inverse = np.linalg.inv(np.tensordot(variances, every, axes=1))

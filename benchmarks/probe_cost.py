@@ -44,7 +44,7 @@ class Switch:
         self._hooks: dict[int, Any] = {}
 
     def bare(self, root: nn.Module) -> None:
-        """As if the probe had never been there."""
+        """Set everything as if the probe had never been there."""
         _patch(self._bare)
         self._hooks = dict(_global_optimizer_post_hooks)
         self._root_hooks = [dict(root._forward_pre_hooks), dict(root._forward_hooks)]
@@ -53,7 +53,7 @@ class Switch:
         root._forward_hooks.clear()
 
     def armed(self, root: nn.Module) -> None:
-        """As the probe has it in timed steps."""
+        """Set everything as the probe has it in timed steps."""
         _patch(self._armed)
         _global_optimizer_post_hooks.update(self._hooks)
         root._forward_pre_hooks.update(self._root_hooks[0])
@@ -152,7 +152,7 @@ def block(step: Callable[[], None]) -> tuple[float, float]:
 
 
 def median_interval(values: list[float]) -> tuple[float, float]:
-    """Of the median, by order statistics (binomial, normal approximation)."""
+    """Interval of the median, by order statistics (binomial, normal approximation)."""
     ordered, half = sorted(values), 0.98 * len(values) ** 0.5
     middle = len(values) / 2
     return ordered[max(0, round(middle - half))], ordered[

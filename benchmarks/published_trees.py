@@ -148,7 +148,7 @@ def tree_predictions(
 
 
 def counts(pairs: Iterable[Pair], *scores: str) -> tuple[int, int]:
-    """In how many tables the trees make a score clearly better and none worse, or one worse."""
+    """Tables in which the trees make a score clearly better and none worse, or one worse."""
     changes = [[_change(pair, score) for score in scores] for pair in pairs]
     return (
         sum(max(table) > 0 and min(table) >= 0 for table in changes),

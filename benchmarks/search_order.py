@@ -52,7 +52,7 @@ class Group:
         return rows[plausible_order(log_s, np.ones(len(rows)), np.asarray(alike))]
 
     def regrets(self, order: Ints) -> tuple[float, ...]:
-        """Of the best of the first N over the best of all, for each N of ``RUNS``."""
+        """Regret of the best of the first N over the best of all, for each N of ``RUNS``."""
         seconds = self.table.measured_s_R[order]
         return tuple(float(seconds[:n].min() / seconds.min() - 1.0) for n in RUNS)
 

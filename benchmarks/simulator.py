@@ -55,7 +55,7 @@ class Cluster:
 
     @property
     def parameters(self) -> float:
-        """Of all layers."""
+        """Weights of all layers."""
         return 12.0 * self.layers * self.hidden**2
 
 

@@ -144,7 +144,7 @@ def _record(given: Landscape, trial: Trial, draw: np.random.Generator) -> Record
 
 
 def exponent(runs: list[Run]) -> float:
-    """Of the power law from the first to the last of them."""
+    """Exponent of the power law from the first to the last of them."""
     first, last = runs[0], runs[-1]
     return math.log(last.seconds / first.seconds) / math.log(last.trials / first.trials)
 

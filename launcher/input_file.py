@@ -1,4 +1,4 @@
-"""Read a file that the user names. Not: what it says."""
+"""Read a file that the user names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The verbs for Python: keyword arguments to the requests that flags fill, answers as values.
-
-Not: their text, nor exit codes.
-"""
+"""The verbs for Python: keyword arguments to the requests that flags fill, answers as values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can stand first on the command line, with a line on each. Not: what the verbs do."""
+"""What can stand first on the command line, with a line on each."""
 
 from __future__ import annotations
 

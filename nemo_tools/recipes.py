@@ -183,7 +183,7 @@ def _set(recipe: Any, path: Keys, value: Any) -> None:
 
 
 def _set_paths(recipe: Any, paths: Any) -> None:
-    """On the recipe's own data where they have paths, else on NeMo's data for pretraining."""
+    """Set paths on the recipe's own data where it has any, else on NeMo's data for pretraining."""
     data = recipe.data
     try:
         data.paths = paths

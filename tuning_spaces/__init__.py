@@ -1,4 +1,4 @@
-"""Data that people edit, and its loader. Not: any decision what to try."""
+"""Data that people edit, and its loader."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Clusters by short names, and what their GPUs can hold. Not: reading of files, nor speed.
+"""Clusters by short names, and what their GPUs can hold.
 
 ``8xA100-SXM-80GB`` is one node, ``64x8xH100-SXM-80GB`` are 64 of them.
 """

@@ -1,4 +1,4 @@
-"""A Hugging Face ``config.json`` as an Architecture, without transformers. Not: its download.
+"""A Hugging Face ``config.json`` as an Architecture, without transformers.
 
 Each model type is a row of names and traits; what a row does not say has the usual name.
 """

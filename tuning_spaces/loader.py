@@ -1,4 +1,4 @@
-"""Reads tuning spaces: pieces of a configuration whose lists are searched. Not: how they combine.
+"""Reads tuning spaces: pieces of a configuration whose lists are searched.
 
 A space holds ``native`` and ``deepspeed`` sections, or is such a section itself. A section is
 one piece or a list of pieces, each with ``zero_optimization`` and in it the ``stage`` or stages

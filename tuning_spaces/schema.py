@@ -1,4 +1,4 @@
-"""JSON Schemas of a configuration and of a cluster file, for editors. Not: what checks them.
+"""JSON Schemas of a configuration and of a cluster file, for editors.
 
 ``python -m autoconf_launch.tuning_spaces.schema`` writes the shipped ones anew. They refuse
 nothing that the program accepts: another framework's keys and names pass.

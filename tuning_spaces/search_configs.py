@@ -1,4 +1,4 @@
-"""The predefined searches below ``conf/search_config``. Not: hydra, which composes them.
+"""The predefined searches below ``conf/search_config``.
 
 One YAML file for each family and size, as ``search_config=gpt3/5b`` names them.
 """

@@ -227,7 +227,7 @@ class _Bytes:
 
     @property
     def host(self) -> float:
-        """On a host that updates it: its state, and its gradient in fp32."""
+        """Bytes on a host that updates it: its state, and its gradient in fp32."""
         return self.state + _HOST_GRADIENT
 
 

@@ -1,4 +1,4 @@
-"""Trials as they are compared, by what was measured again. Not: when something is.
+"""Trials as they are compared, by what was measured again.
 
 A surprise whose repeat is off it, towards what was expected, is one of a single launch: the repeat
 counts. One whose repeat is further off still is left as it is: of two launches neither is right.

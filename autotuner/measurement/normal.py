@@ -1,4 +1,4 @@
-"""The normal distribution over arrays. Not: any model of measurements."""
+"""The normal distribution over arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At which step a running trial should end, from its steps so far. Not: how ranks are told."""
+"""At which step a running trial should end, from its steps so far."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def steps_of_turn(record: Record, turn_s: float) -> int:
 
 
 def without_wake_ups(step_s: Sequence[float], turn: Turn | None) -> tuple[float, ...]:
-    """Without the first step of each turn of several, at which the launch wakes up."""
+    """Steps without the first of each turn of several, at which the launch wakes up."""
     length = turn.length if turn else 1
     left = tuple(step for place, step in enumerate(step_s) if place % length)
     return left or tuple(step_s)

@@ -17,7 +17,7 @@ from autoconf_launch.core import Degrees
 from ..cost import MEMORY_BAND, STEP_TIME_BAND, LayoutColumns, LayoutRule, estimate, fits
 from ..measurement import chance_below
 from ..space import Bools, Floats, Ints
-from .mesh_grids import LayoutGrid, count_layouts, grids, obeying, parts
+from .mesh_grids import LayoutGrid, count_layouts, grids, parts, rule_mask
 from .search import Training, has_host_memory
 
 MEMORY = "memory"
@@ -83,7 +83,7 @@ def points(question: PointQuestion) -> Points:
     model, sequence = workload.architecture, workload.sequence_length
     for grid in grids(question.world, workload.global_batch, model, question.degrees):
         found.considered += count_layouts(grid)
-        kept = obeying(grid, model, sequence, found.dropped, question.rules)
+        kept = rule_mask(grid, model, sequence, found.dropped, question.rules)
         for piece, kept_C in parts(grid, kept, _CELLS):
             _look(piece, kept_C, question, found)
     if found.too_large:

@@ -1,4 +1,4 @@
-"""The degrees of parallelism that a number of ranks allows. Not: batches, nor memory savers.
+"""The degrees of parallelism that a number of ranks allows.
 
 Shapes: M = meshes.
 """

@@ -1,4 +1,4 @@
-"""Families of layouts, of which a ranking shows one each. Not: well-known layouts by name.
+"""Families of layouts, of which a ranking shows one each.
 
 A family is how a layout splits the work: whether it uses tensor, pipeline, context and expert
 parallelism, and whether the weights are sharded (ZeRO 3) or whole (ZeRO 0 to 2). Layouts of one

@@ -1,4 +1,4 @@
-"""Meshes crossed with all other knobs, as columns that broadcast. Not: rules, nor costs.
+"""Meshes crossed with all other knobs, as columns that broadcast.
 
 A grid has one axis for each of ``offload, sequence parallel, recompute, zero, micro-batch, mesh``;
 a column is long on its own axis alone, so that a formula costs what its inputs vary in. The mesh
@@ -144,7 +144,7 @@ def count_layouts(grid: LayoutGrid) -> int:
     return _cells(grid.exists_C, grid.shape)
 
 
-def obeying(
+def rule_mask(
     grid: LayoutGrid,
     architecture: Architecture,
     sequence: int,

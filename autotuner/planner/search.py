@@ -23,7 +23,7 @@ from ..cost import (
 )
 from ..space import Bools, Floats, Ints, PredictionTable
 from .layout_family import FAMILIES, family_numbers
-from .mesh_grids import PLAN_RULES, LayoutGrid, count_layouts, grids, obeying, parts
+from .mesh_grids import PLAN_RULES, LayoutGrid, count_layouts, grids, parts, rule_mask
 
 _TIES = (
     "micro_batch_C",
@@ -241,7 +241,7 @@ def plan(question: Question) -> Plan:
     limited: dict[str, int] = {}
     for grid in grids(question.world, workload.global_batch, model, question.degrees):
         tally.considered += count_layouts(grid)
-        kept = obeying(grid, model, sequence, tally.dropped, question.rules)
+        kept = rule_mask(grid, model, sequence, tally.dropped, question.rules)
         for piece, kept_C in parts(grid, kept, _CELLS):
             _look(piece, kept_C, question, tally, limited)
     return _plan(question, tally, limited)

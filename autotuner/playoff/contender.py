@@ -1,4 +1,4 @@
-"""Paired measurements of a few configurations and what they say. Not: which are paired.
+"""Paired measurements of a few configurations and what they say.
 
 The best of them, and the user's own, are launched in rounds; what is compared are two launches of
 one round, so that what the machine did in that minute is in both.

@@ -1,4 +1,4 @@
-"""What search, playoff and verification runs lead to, as one value. Not: how they are run."""
+"""What search, playoff and verification runs lead to, as one value."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Decision:
 
     @property
     def compared(self) -> dict[str, Record]:
-        """By name, the winner and what met it, each at its configuration's one speed."""
+        """The winner and what met it by name, each at its configuration's one speed."""
         last = (self.expected,) if self.expected else ()
         return {record.trial.name: record for record in (*last, *self.played)}
 

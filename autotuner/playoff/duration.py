@@ -1,4 +1,4 @@
-"""How long a tune still takes, as a range. Not: what it does in that time."""
+"""How long a tune still takes, as a range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The difference that rounds of a given time resolve, and what more would. Not: the rounds."""
+"""The difference that rounds of a given time resolve, and what more would."""
 
 from __future__ import annotations
 

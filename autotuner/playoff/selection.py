@@ -1,4 +1,4 @@
-"""Which configurations of a search take part in the playoff. Not: its rounds."""
+"""Which configurations of a search take part in the playoff."""
 
 from __future__ import annotations
 

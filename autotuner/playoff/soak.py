@@ -1,4 +1,4 @@
-"""The verification run: one longer launch of the winner, as the training will be. Not: its speed.
+"""The verification run: one longer launch of the winner, as the training will be.
 
 The script's own evaluation and checkpoint are moved into it where its words allow that; else its
 data ends with the steps, as after an epoch. What of them happened is seen, not assumed.

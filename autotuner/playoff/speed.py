@@ -1,4 +1,4 @@
-"""Whether the playoff and the verification run measured the same speed. Not: who is faster."""
+"""Whether the playoff and the verification run measured the same speed."""
 
 from __future__ import annotations
 

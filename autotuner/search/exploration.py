@@ -155,7 +155,7 @@ class Exploration:
         return stop.exploration_end(observations.records, self._predictions, most_trials)
 
     def propose(self, count: int, pending: tuple[Trial, ...]) -> tuple[Trial, ...]:
-        """At most so many new trials of the present group.
+        """New trials of the present group, at most this many.
 
         A phase that its strategy gives up is done.
         """

@@ -1,4 +1,4 @@
-"""When a search is over though there are candidates left. Not: how long a single trial runs.
+"""When a search is over though there are candidates left.
 
 Of a step: that of the nearest measured candidate, times as much more as the planner says of the
 two with its band. Without predictions, as its micro-batch and its accumulation are larger, with

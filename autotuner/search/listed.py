@@ -1,4 +1,4 @@
-"""A study of candidates in a given order: each is tried once. Not: which ones, nor in what order.
+"""A study of candidates in a given order: each is tried once.
 
 There is no baseline; a candidate that fails says nothing of the next one, but that one which ran
 out of memory rules out what surely needs more.

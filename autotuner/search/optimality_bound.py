@@ -1,4 +1,4 @@
-"""How much the candidates that were not tried could still gain. Not: when a study stops for it.
+"""How much the candidates that were not tried could still gain.
 
 A candidate cannot beat the best one where its roofline says so, where it surely does not fit,
 where what is believed of its time, predicted and corrected by all measurements, leaves it no

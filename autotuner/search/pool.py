@@ -1,4 +1,4 @@
-"""Which rows of a space are open, handed out or told of. Not: which one is next."""
+"""Which rows of a space are open, handed out or told of."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class ReferenceRepeats:
         is_new = not self._told or self._told[-1].trial.again < len(records)
         return self._again(chosen, len(records)) if is_due and is_new else None
 
-    def closing(self, records: Sequence[Record], *, beside: bool) -> Trial | None:
+    def closing_repeat(self, records: Sequence[Record], *, beside: bool) -> Trial | None:
         """The baseline once more when the search would end, if that is due; see :meth:`due`."""
         own = self._own
         if beside or own is None or own.trial.name in self._failed:

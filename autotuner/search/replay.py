@@ -1,4 +1,4 @@
-"""Runs a strategy against measurements that are known, and scores it. Not: reading them.
+"""Runs a strategy against measurements that are known, and scores it.
 
 The run is a study without trial 0. It goes on after the tuner would have stopped, so that the
 order of its trials is scored apart from its stopping: ``stopped_at`` is where it would have. It

@@ -1,4 +1,4 @@
-"""The state machine that decides what is tried next. Not: how a trial is run or kept.
+"""The state machine that decides what is tried next.
 
 What is asked follows from space, settings, records told and trials pending alone: a study that is
 told the records of an earlier one goes on as that would.
@@ -157,7 +157,7 @@ class Study:
         return self._pool.smaller
 
     def ask(self, free_slots: int, elapsed_s: float) -> tuple[Trial, ...]:
-        """At most ``free_slots`` trials to start now; none may mean to wait for pending ones.
+        """Trials to start now, at most ``free_slots``; none may mean to wait for pending ones.
 
         Args:
             free_slots: trials that could start.
@@ -285,7 +285,7 @@ class Study:
         if end.is_error or self._out.is_waiting:
             return ()
         observations = self._observations
-        due = observations.references.closing(observations.compared, beside=self._beside)
+        due = observations.references.closing_repeat(observations.compared, beside=self._beside)
         return () if due is None or not self._has_time(due) else (due,)
 
     def _is_in_doubt(self) -> bool:

@@ -1,4 +1,4 @@
-"""From a family and a size to a shape, a batch and counts. Not: the file that says so.
+"""From a family and a size to a shape, a batch and counts.
 
 NeMo 1.0 has the global batch and a first layout in one table; NeMo 2.0 has the batch in its grids.
 The table keeps the tokens of a step over all sequence lengths (256 x 2048 = 64 x 8192); so do we

@@ -1,4 +1,4 @@
-"""Model families and names, and which of NVIDIA's rules hold for each. Not: the rules' numbers.
+"""Model families and names, and which of NVIDIA's rules hold for each.
 
 Names are such as ``Llama3Config70B``, ``Qwen2Config1P5B``, ``MixtralConfig8x7B``, ``gpt3_5b``.
 """

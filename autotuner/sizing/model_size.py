@@ -1,4 +1,4 @@
-"""The size of model that machines can train in some days, by NVIDIA's formula. Not: its shape.
+"""The size of model that machines can train in some days, by NVIDIA's formula.
 
 Gates, experts and grouped queries are ignored, so that numbers compare with published ones of
 that tool. Not: exact counts (the cost model's).

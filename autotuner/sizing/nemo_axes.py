@@ -1,4 +1,4 @@
-"""The values that NVIDIA's tools put on each axis of their grids. Not: which points are valid.
+"""The values that NVIDIA's tools put on each axis of their grids.
 
 NVIDIA's tools fall to the defaults of a class where no rule covers a model, and do not say so.
 Here such a model has no grid, but for two: one that NVIDIA ships a search of, which is made to

@@ -1,4 +1,4 @@
-"""Layers, widths and learning rate of a model of some size. Not: what else it is made of.
+"""Layers, widths and learning rate of a model of some size.
 
 NVIDIA's tables give the widths; its search of five passes gives the layers.
 

@@ -1,4 +1,4 @@
-"""Candidates and what is predicted of them as numbers to learn from. Not: a model that learns.
+"""Candidates and what is predicted of them as numbers to learn from.
 
 One unit of a feature is one step of its knob: a factor of 2 of a size, another value of a choice.
 Shapes: R = rows (measured ones, then those of the pool), F = features.

@@ -1,4 +1,4 @@
-"""A Gaussian process over features: what few measurements say of all rows. Not: the features.
+"""A Gaussian process over features: what few measurements say of all rows.
 
 The covariance is a quarter each of what all rows share, of a trend along the features, of effects
 that rows share the more the closer they are (a Matérn kernel of order 1/2: no smoothness is

@@ -1,4 +1,4 @@
-"""The chance that a candidate fits, corrected by what was measured. Not: the memory model.
+"""The chance that a candidate fits, corrected by what was measured.
 
 Logarithms of true over predicted peaks are normal around a common one, which is learned: a
 measured peak says what it is, a trial that ran or ran out of memory on which side of the limit.

@@ -1,4 +1,4 @@
-"""Corrects the planner by what was measured, and tries what may gain most. Not: the correction.
+"""Corrects the planner by what was measured, and tries what may gain most.
 
 Without a measurement rows go by predicted cost and chance to fit. With one or more they go by the
 improvement that is to be expected (Mockus 1978), times the chance to fit, over the time of the
@@ -40,7 +40,7 @@ class ModelBased:
     ) -> None:
         self._objective, self._model, self._past = objective, model, past
 
-    def knowing(self, past: tuple[PastTime, ...]) -> ModelBased:
+    def with_past(self, past: tuple[PastTime, ...]) -> ModelBased:
         """The strategy with what earlier studies measured."""
         return ModelBased(self._objective, self._model, past)
 

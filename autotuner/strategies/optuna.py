@@ -1,4 +1,4 @@
-"""Any sampler of Optuna, if that is installed: ``optuna:TPESampler``. Not: a sampler of our own.
+"""Any sampler of Optuna, if that is installed: ``optuna:TPESampler``.
 
 A sampler draws from a box, the pool is a list: the nearest row that is left is taken. Of a trial
 that ran out of memory a sampler learns a constraint that is not met and the worst cost so far; a

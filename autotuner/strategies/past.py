@@ -1,4 +1,4 @@
-"""What earlier studies measured of the same model on the same hardware. Not: where it is kept."""
+"""What earlier studies measured of the same model on the same hardware."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is believed of each row's cost, from predictions and measurements. Not: which row is next.
+"""What is believed of each row's cost, from predictions and measurements.
 
 Where all rows are predicted, the logarithm of measured over predicted cost is learned, so that
 without a measurement the predictions stand as they are. A Gaussian process learns it where few
@@ -133,7 +133,7 @@ def by_trees(
 
 
 def _at_last_fit(known: Costs) -> Costs:
-    """Without the measurements since the last fit, where there are more than are learned from."""
+    """Measurements up to the last fit, where there are more than are learned from."""
     usable = known.usable_S
     since = max(len(usable) - MOST_SEEN, 0) % _FIT_EVERY
     if not since:

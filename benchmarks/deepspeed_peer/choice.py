@@ -29,7 +29,7 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """As both tuners name it."""
+        """The name that both tuners give it."""
         return f"z{self.zero_stage}_gas{self.accumulation}_tmbspg{self.micro_batch}"
 
     @property

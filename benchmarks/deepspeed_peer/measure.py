@@ -31,7 +31,7 @@ class Arm:
 
     @property
     def name(self) -> str:
-        """For people and for JSON."""
+        """The name for people and for JSON."""
         return f"{self.choice.name} on {self.tool.name}"
 
 

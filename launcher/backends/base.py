@@ -42,7 +42,7 @@ class Backend(Protocol):
         """Start the plan's processes and return at once."""
 
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
-        """For each job its end, or None while any of its processes lives."""
+        """The end of each job, or None while any of its processes lives."""
 
     def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
         """Return when a job has ended, a signal came, or the time is up."""

@@ -184,7 +184,7 @@ def _forecast(job: TuningJob, backend: Backend, folder: OpenFolder) -> None:
 
 
 def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
-    """From the profile run to the results; the winner as a launch spells it.
+    """Search from the profile run to the results; the winner as a launch spells it.
 
     Raises:
         NothingFeasibleError: the baseline fails, or nothing fits.

@@ -1,4 +1,4 @@
-"""The ``config.json`` of a Hugging Face id: from the local cache, else the hub. Not: shapes."""
+"""The ``config.json`` of a Hugging Face id: from the local cache, else the hub."""
 
 from __future__ import annotations
 

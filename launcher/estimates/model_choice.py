@@ -1,4 +1,4 @@
-"""``--model`` and flags of shapes to an Architecture. Not: the data of named models.
+"""``--model`` and flags of shapes to an Architecture.
 
 Text and predictions follow the file: its shape, sequence, batch and kind win over the tables'.
 """

@@ -1,4 +1,4 @@
-"""The answer of ``recommend``: formula, model, planner. Not: flags, files written, text."""
+"""The answer of ``recommend``: formula, model, planner."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _is_kind(request: RecommendRequest, cluster: ChosenCluster, predictor: _Pred
     assert request.max_days is not None
     if request.gpus is not None or cluster.nodes > 1 or cluster.spec is None:
         return False
-    found = predictor.asked()
+    found = predictor.predict()
     return found is None or found.days > request.max_days
 
 
@@ -180,7 +180,7 @@ def _gpus_for_days(
     gpu_days = budget.gpus * days
     return GpusForDays(
         cluster=None if enough is None else enough.cluster,
-        outlook=None if enough is None else enough.asked(),
+        outlook=None if enough is None else enough.predict(),
         by_formula=math.ceil(gpu_days / request.max_days),
     )
 
@@ -289,7 +289,7 @@ class _Predictor:
             rate = found.achieved.tflops_per_gpu
         return rate
 
-    def asked(self) -> Outlook | None:
+    def predict(self) -> Outlook | None:
         """The outlook of the size that was given."""
         return self.outlook(self._choose(self._question.size_b))
 
@@ -302,7 +302,7 @@ class _Predictor:
             return _Predictor(self._request, self.cluster.with_gpus(gpus), self._question)
 
         def days_of(gpus: int) -> float | None:
-            found = of(gpus).asked()
+            found = of(gpus).predict()
             return found.days if found else None
 
         assert self._request.max_days is not None
@@ -366,7 +366,7 @@ class _Predictor:
         }[name]
         request = replace(self._request, global_batch=changed.batch)
         try:
-            found = _Predictor(request, self.cluster, changed).asked()
+            found = _Predictor(request, self.cluster, changed).predict()
         except ConfigError:
             return None
         return found.days if found else None

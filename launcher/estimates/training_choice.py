@@ -1,4 +1,4 @@
-"""What a training and its cluster are, of names, files and flags. Not: its layout."""
+"""What a training and its cluster are, of names, files and flags."""
 
 from __future__ import annotations
 

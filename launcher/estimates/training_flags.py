@@ -1,4 +1,4 @@
-"""The flags that describe a training, which the verbs about layouts share. Not: a layout.
+"""The flags that describe a training, which the verbs about layouts share.
 
 ``-`` and ``_`` are equal in flag names.
 """

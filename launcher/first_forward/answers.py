@@ -4,8 +4,6 @@ Data parallelism, ZeRO and recomputation, as our runtime does them. Not: which o
 for (fitting, planning).
 
 Not: where the bytes of a layout come from.
-
-Not: tensor or pipeline parallelism, which need a known architecture.
 """
 
 from __future__ import annotations

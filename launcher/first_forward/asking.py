@@ -1,7 +1,4 @@
-"""A request and a script to one question: what no flag said is filled in from the script.
-
-Not: the answer.
-"""
+"""A request and a script to one question: what no flag said is filled in from the script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a script up to its first forward pass and reads what the probe left. Not: what it means."""
+"""Runs a script up to its first forward pass and reads what the probe left."""
 
 from __future__ import annotations
 

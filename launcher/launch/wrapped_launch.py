@@ -1,6 +1,6 @@
 """``accelerate launch``, ``torchrun`` and the like in our place: what they would have started.
 
-Their flags become ours and variables, so that one launcher starts the ranks. Not: any start.
+Their flags become ours and variables, so that one launcher starts the ranks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a tune is, by its events: phase, time left, rows in order. Not: how it is drawn."""
+"""Where a tune is, by its events: phase, time left, rows in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice between plain lines and a table that is drawn in place. Not: how either looks."""
+"""The choice between plain lines and a table that is drawn in place."""
 
 from __future__ import annotations
 

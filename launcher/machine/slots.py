@@ -186,7 +186,7 @@ def _cpu_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ..
 
 
 def _trials_on_cpu(request: LaunchRequest, ranks: int, cores: int) -> int:
-    """As many as asked for, with a core for each thread, and no more than there are slots."""
+    """The number asked for, with a core for each thread, and no more than there are slots."""
     most = request.max_parallel_trials or 1
     threads = os.environ.get(THREADS, "").partition(",")[0]
     each = int(threads) if threads.isdecimal() and int(threads) else 1

@@ -162,7 +162,7 @@ _NO_ANSWER = "the time model has no answer"
 
 
 def factors_of_rows(rows: Sequence[Row], physics_of: PhysicsOf) -> Floats:
-    """By how much other models correct each row; 1 for those that cannot be predicted."""
+    """Factors by which other models correct each row; 1 where none can be predicted."""
     factors = np.ones(len(rows))
     numbers = [i for i, one in enumerate(rows) if isinstance(one, PublishedRow)]
     whole = [one for one in rows if isinstance(one, PublishedRow)]

@@ -1,4 +1,4 @@
-"""Kinds of charts that several pages have. Not: which page has which."""
+"""Kinds of charts that several pages have."""
 
 from __future__ import annotations
 

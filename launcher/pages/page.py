@@ -1,4 +1,4 @@
-"""One HTML file from a title, an answer, charts and tables. Not: what they show.
+"""One HTML file from a title, an answer, charts and tables.
 
 Everything is inside the file, plotly.js too; a content security policy keeps requests from
 leaving. Text is escaped by the template, numbers for charts travel as JSON.

@@ -1,4 +1,4 @@
-"""Charts of a tune's launches. Not: where they are on the page."""
+"""Charts of a tune's launches."""
 
 from __future__ import annotations
 

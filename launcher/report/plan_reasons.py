@@ -1,4 +1,4 @@
-"""Why layouts were ruled out, or lost to the best one. Not: the ranking."""
+"""Why layouts were ruled out, or lost to the best one."""
 
 from __future__ import annotations
 

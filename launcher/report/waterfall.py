@@ -1,4 +1,4 @@
-"""The parts of a step as a drawing: what is lost one after the other. Not: how it is found."""
+"""The parts of a step as a drawing: what is lost one after the other."""
 
 from __future__ import annotations
 

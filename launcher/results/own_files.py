@@ -1,4 +1,4 @@
-"""Files of a results folder, where somebody else may have put something. Not: what they say."""
+"""Files of a results folder, where somebody else may have put something."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o644) -> in
 
 
 def open_private(path: str | os.PathLike[str], flags: int) -> int:
-    """As :func:`open_file`; only the owner can read it, also where it is an older file."""
+    """Open a file as :func:`open_file` does; only the owner can read it, an older one too."""
     descriptor = open_file(path, flags, 0o600)
     os.fchmod(descriptor, 0o600)
     return descriptor

@@ -141,7 +141,7 @@ def without_printed(text: str, words: Iterable[str]) -> str:
 
 @contextmanager
 def hiding_secrets(results: Path, words: Iterable[str]) -> Iterator[None]:
-    """At the end no log or result of a launch below this folder shows a long secret."""
+    """Hide long secrets, at the end, in every log and result of a launch below this folder."""
     secrets = _long_secrets(words)
     try:
         yield

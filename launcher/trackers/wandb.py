@@ -107,7 +107,7 @@ class WandbTracker:
     def _init(self, name: str, run_id: str, job: str, parameters: dict[str, Any]) -> Any:
         return self._wandb.init(
             project=self._project,
-            name=fitting(name),
+            name=shorten_name(name),
             id=run_id,
             group=f"{self._name}_{self._id[:8]}",
             job_type=job,
@@ -123,7 +123,7 @@ class WandbTracker:
         return f"{self._id[:16]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
-def fitting(name: str) -> str:
+def shorten_name(name: str) -> str:
     """A name that W&B takes; a longer one is shortened to both ends with a digest between them."""
     if len(name) <= LONGEST_NAME:
         return name

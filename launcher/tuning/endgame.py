@@ -1,8 +1,6 @@
 """What is launched after the search: rounds of the best, then the winner's soak.
 
 Not: which ones and what follows from them (autotuner/playoff).
-
-Not: the outcomes of trials, nor any removal.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
         space,
         predictions,
         user.settings,
-        strategy=strategy.knowing(past) if isinstance(strategy, ModelBased) else strategy,
+        strategy=strategy.with_past(past) if isinstance(strategy, ModelBased) else strategy,
         rules=rules,
         limits=search_limits(job.request, job.cluster, EFFORTS[user.settings.effort]),
     )

@@ -1,4 +1,4 @@
-"""A recipe's model as the base configuration of a training, in either layout. Not: files."""
+"""A recipe's model as the base configuration of a training, in either layout."""
 
 from __future__ import annotations
 

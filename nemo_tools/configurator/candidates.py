@@ -1,4 +1,4 @@
-"""The candidates of ``AutoConfigurator``: NeMo 2.0's grid, each once. Not: their documents."""
+"""The candidates of ``AutoConfigurator``: NeMo 2.0's grid, each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``AutoConfigurator``: NeMo 2.0's interface to a training search. Not: the rules behind it."""
+"""``AutoConfigurator``: NeMo 2.0's interface to a training search."""
 
 from __future__ import annotations
 

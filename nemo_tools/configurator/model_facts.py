@@ -344,6 +344,6 @@ def _size_b(asked: ModelQuestion, shape: Shape, form: Form) -> float:
 
 
 def _plain(name: str) -> str:
-    """Without what spellings differ in: ``llama3-8b`` and ``Llama3Config8B`` are one model."""
+    """A name without what spellings differ in: ``llama3-8b`` and ``Llama3Config8B`` are equal."""
     lower = name.lower().replace("config", "")
     return "".join(letter for letter in lower if letter not in "-_.")

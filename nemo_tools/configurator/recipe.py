@@ -223,7 +223,7 @@ def value_in(model: Mapping[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _number(model: Mapping[str, Any], names: tuple[str, ...], where: str) -> Any:
-    """At least 0, which None is, too; an interpolation says nothing."""
+    """A number of at least 0, which None is, too; an interpolation says nothing."""
     value = value_in(model, names)
     if value is _MISSING or isinstance(value, str):
         return _MISSING

@@ -1,4 +1,4 @@
-"""A base configuration as a recipe of NeMo 2.0: Python that makes it. Not: its launch.
+"""A base configuration as a recipe of NeMo 2.0: Python that makes it.
 
 Built by nemo_toolkit 2.7.3 with NeMo-Run 0.11.1 and megatron-core 0.16.1 (PyPI). 2.7 is the last
 one with ``nemo.collections.llm``: nemo_toolkit 3.0.0 has no language models.

@@ -1,4 +1,4 @@
-"""A NeMo 2.0 recipe's settings, as lines of Python that follow its making. Not: the recipe."""
+"""A NeMo 2.0 recipe's settings, as lines of Python that follow its making."""
 
 from __future__ import annotations
 

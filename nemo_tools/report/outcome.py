@@ -1,4 +1,4 @@
-"""What a search for a training configuration found, as values. Not: how it is searched or told."""
+"""What a search for a training configuration found, as values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CSV tables of a search, with the columns of NeMo 1.0 and 2.0. Not: where they are written.
+"""The CSV tables of a search, with the columns of NeMo 1.0 and 2.0.
 
 Columns are written from names, so that a value cannot stand below another's. NVIDIA's own
 headings hold, spelled correctly; what only we know stands behind them.
@@ -159,7 +159,7 @@ def _reason(failure: Failure) -> str:
 
 
 def top_text(outcome: SearchOutcome, most: int) -> str:
-    """At most ``most`` configurations from the fastest on, each on its line.
+    """The fastest configurations, at most ``most``, each on its line.
 
     Args:
         outcome: with any number of successes, none too.

@@ -1,4 +1,4 @@
-"""The points of NVIDIA's grids that can run, each once. Not: which of them is fast.
+"""The points of NVIDIA's grids that can run, each once.
 
 NVIDIA's tool keeps points that need more GPUs than there are, leaves context parallelism out of
 its second check of the batch, and writes some twice; here each kept point runs and stands once.
@@ -67,7 +67,7 @@ def nemo_candidates(grid: Grid, model: SearchedModel) -> tuple[NemoCandidate, ..
 
 
 def limit_candidates(candidates: Sequence[NemoCandidate], limit: int) -> tuple[NemoCandidate, ...]:
-    """At most ``limit``, in turn of each micro-batch, the largest first; 0 takes all.
+    """Candidates in turn of each micro-batch, the largest first, at most ``limit``; 0 takes all.
 
     NVIDIA's tool cuts the largest micro-batches first, which are usually the fastest.
     """

@@ -1,4 +1,4 @@
-"""A candidate as a whole configuration of its framework. Not: which candidates there are.
+"""A candidate as a whole configuration of its framework.
 
 Edits on the base configuration, by full path, in the words of NeMo 1.0 or of a recipe of 2.0.
 """

@@ -1,4 +1,4 @@
-"""The candidates of a search, most promising first, and how many of them are run. Not: running.
+"""The candidates of a search, most promising first, and how many of them are run.
 
 ``grid=nemo`` has NVIDIA's points in NVIDIA's order where a rule covers the model;
 everything else is our planner's.

@@ -1,4 +1,4 @@
-"""``search``: the fastest configuration of a model, by short real runs. Not: its single parts.
+"""``search``: the fastest configuration of a model, by short real runs.
 
 ``search [flags] search_config=gpt3/5b [key=value …]``: keys of NVIDIA's AutoConfigurator. On a
 cluster it is files: configurations, job scripts, and one script that starts them.

@@ -1,4 +1,4 @@
-"""Overrides and the files below a configuration folder to one document, by hydra. Not: meaning.
+"""Overrides and the files below a configuration folder to one document, by hydra.
 
 Only hydra's composition and OmegaConf's own interpolations are used: nothing of a file is run.
 

@@ -1,4 +1,4 @@
-"""How each candidate would be launched on a cluster, as text. Not: launching it.
+"""How each candidate would be launched on a cluster, as text.
 
 The order of options is that of NVIDIA's writer (auto_configurator, 24.12), so that files of both
 can be compared line by line.

@@ -1,4 +1,4 @@
-"""From records of runs to the values that the report is made of. Not: the report."""
+"""From records of runs to the values that the report is made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a request to all that a search would do; nothing is launched or written. Not: doing it."""
+"""From a request to all that a search would do; nothing is launched or written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From settings to the model, its base configuration and the nodes. Not: candidates.
+"""From settings to the model, its base configuration and the nodes.
 
 The size is given or recommended; the configuration is NeMo's table, ours, or the user's file.
 """

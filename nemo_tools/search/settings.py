@@ -1,4 +1,4 @@
-"""What a search is to do, in types, from a composed document. Not: candidates, nor the machine."""
+"""What a search is to do, in types, from a composed document."""
 
 from __future__ import annotations
 
@@ -394,5 +394,5 @@ def _paths(top: Reader, composed: Composed) -> PathSettings:
 
 
 def _absolute(path: str) -> Path:
-    """Without ``..``: such parts come from defaults that are beside the tool."""
+    """A path without ``..``: such parts come from defaults that are beside the tool."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links

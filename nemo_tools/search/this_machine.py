@@ -1,4 +1,4 @@
-"""The candidates that this machine can run for real, and why it cannot run others. Not: running.
+"""The candidates that this machine can run for real, and why it cannot run others.
 
 Ranks here are data-parallel, with any micro-batch, recomputation and ZeRO stage; all other kinds
 of parallelism are named rejections.
@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from autoconf_launch.autotuner.cost import parameters
-from autoconf_launch.autotuner.planner import grids, obeying
+from autoconf_launch.autotuner.planner import grids, rule_mask
 from autoconf_launch.autotuner.sizing import Grid
 from autoconf_launch.core import ConfigError, Layout, NothingFeasibleError, Offload, Recompute
 from autoconf_launch.launcher.machine import find_cluster
@@ -213,7 +213,7 @@ def _of_planner(question: SearchQuestion) -> Iterator[SearchCandidate]:
     )
     layouts: dict[tuple[object, ...], Layout] = {}
     for piece in grids(question.gpus, question.global_batch, model, degrees):
-        kept = np.broadcast_to(obeying(piece, model, train.sequence, {}), piece.shape)
+        kept = np.broadcast_to(rule_mask(piece, model, train.sequence, {}), piece.shape)
         for layout in piece.rows(np.flatnonzero(kept)).layouts():
             if degrees.allows_product(math.prod(layout.mesh)):
                 layouts[_key(layout)] = layout  # ZeRO 1 comes after 0

@@ -95,7 +95,7 @@ class Trained:
         }
 
     def _optimizer_state(self) -> Iterator[tuple[str, Tensor]]:
-        """By name of the weight; under ZeRO 1 of whole replicas this rank's weights alone."""
+        """State by name of the weight; under ZeRO 1 of whole replicas this rank's alone."""
         state = _inner(self.optimizer).state
         for name, weight in _bare(self.module).named_parameters():
             for kind, value in state.get(weight, {}).items():

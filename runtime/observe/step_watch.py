@@ -66,7 +66,7 @@ class StepWatch(SharedByCopies):
 
     @property
     def storages_peak_bytes(self) -> int:
-        """On CPU, weights, gradients and optimizer state included."""
+        """Peak bytes on CPU, weights, gradients and optimizer state included."""
         return self._storages.peak_bytes
 
     @property
@@ -131,7 +131,7 @@ class StepWatch(SharedByCopies):
                 return
 
     def _alive_bytes(self) -> int:
-        """On CPU and, where one is used, on the GPU."""
+        """Bytes alive on CPU and, where one is used, on the GPU."""
         return self._storages.alive_bytes + torch.cuda.memory_allocated()
 
     def _count_flops(self, flops: float) -> None:

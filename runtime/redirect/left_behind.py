@@ -34,7 +34,7 @@ class Surroundings:
         self._saved.install()
 
     def training_begins(self) -> None:
-        """From here on nobody reads what the script writes."""
+        """Note that training begins: from here on nobody reads what the script writes."""
         self._saved.begin()
 
     def tell(self, listener: SaveListener) -> None:

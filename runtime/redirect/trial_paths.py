@@ -272,7 +272,7 @@ class TrialPaths:
 
 
 def _temporary() -> Path:
-    """Without ``tempfile``, which would remember where it is for the script."""
+    """The temporary folder, without ``tempfile``, which would remember it for the script."""
     return Path(os.path.realpath(os.environ.get("TMPDIR") or "/tmp"))
 
 

@@ -6,8 +6,8 @@ from autoconf_launch.autotuner.planner.mesh_grids import (
     PLAN_RULES,
     count_layouts,
     grids,
-    obeying,
     parts,
+    rule_mask,
 )
 from autoconf_launch.core import Architecture, Degrees, Offload
 from autoconf_launch.tuning_spaces.models import named_model
@@ -21,7 +21,7 @@ PLAIN = Degrees(
 def dropped(world: int, degrees: Degrees) -> dict[str, int]:
     found: dict[str, int] = {}
     for grid in grids(world, 1, QWEN, degrees):
-        obeying(grid, QWEN, 4096, found)
+        rule_mask(grid, QWEN, 4096, found)
     return found
 
 
@@ -48,7 +48,7 @@ def test_offloaded_weights_need_stage_3_on_one_rank_too() -> None:
 def test_pieces_hold_every_kept_cell_once() -> None:
     found: dict[str, int] = {}
     for grid in grids(12, 12, QWEN, Degrees()):
-        kept = obeying(grid, QWEN, 4096, found)
+        kept = rule_mask(grid, QWEN, 4096, found)
         whole = int(np.broadcast_to(kept, grid.shape).sum())
         pieces: list[tuple[Any, Any]] = list(parts(grid, kept, 200))
         assert sum(int(np.broadcast_to(one, g.shape).sum()) for g, one in pieces) == whole

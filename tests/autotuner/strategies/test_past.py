@@ -69,7 +69,7 @@ def test_what_was_the_fastest_before_is_tried_first(tuner: str) -> None:
     strategy = load_strategy(tuner, OBJECTIVES["throughput"])
     assert isinstance(strategy, ModelBased)
     history = (now(0, 1, 1.5),)
-    first = strategy.knowing(PAST).propose(POOL, EQUAL, history, (), 1, 0)
+    first = strategy.with_past(PAST).propose(POOL, EQUAL, history, (), 1, 0)
     assert MICROS[first[0]] == 4
     assert strategy.propose(POOL, EQUAL, history, (), 1, 0) != first
 
@@ -78,7 +78,7 @@ def test_the_same_past_gives_the_same_proposals() -> None:
     strategy = load_strategy("model_based", OBJECTIVES["throughput"])
     assert isinstance(strategy, ModelBased)
     history = (now(0, 1, 1.5), now(1, 16, 20.0))
-    found = {strategy.knowing(PAST).propose(POOL, EQUAL, history, (), 3, 0) for _ in range(3)}
+    found = {strategy.with_past(PAST).propose(POOL, EQUAL, history, (), 3, 0) for _ in range(3)}
     assert len(found) == 1
 
 

@@ -12,7 +12,7 @@ from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.trackers import TRACKERS
 from autoconf_launch.launcher.trackers.base import Setup
 from autoconf_launch.launcher.trackers.outlet import Outlet, finish_all
-from autoconf_launch.launcher.trackers.wandb import LONGEST_NAME, fitting
+from autoconf_launch.launcher.trackers.wandb import LONGEST_NAME, shorten_name
 
 from .read_back import read_wandb
 from .told import STUDY
@@ -50,7 +50,7 @@ def kept(folder: Path, key: str | None) -> list[Note]:
 def test_a_name_that_is_too_long_keeps_both_ends_and_what_tells_it_apart() -> None:
     middle = "_".join(f"knob_{number}" for number in range(30))
     names = [f"gpt3_5b_{middle}_{mbs}_{middle}_round1" for mbs in (1, 2)]
-    fitted = [fitting(name) for name in names]
+    fitted = [shorten_name(name) for name in names]
     assert len({*fitted}) == 2
     assert {len(name) for name in fitted} == {LONGEST_NAME}
     for name in fitted:
@@ -59,7 +59,7 @@ def test_a_name_that_is_too_long_keeps_both_ends_and_what_tells_it_apart() -> No
 
 
 def test_a_name_that_fits_stays_as_it_is() -> None:
-    assert fitting("gpt3_5b_mbs_1_round1") == "gpt3_5b_mbs_1_round1"
+    assert shorten_name("gpt3_5b_mbs_1_round1") == "gpt3_5b_mbs_1_round1"
 
 
 def holding(folder: Path, text: str) -> list[Path]:
