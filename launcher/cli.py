@@ -100,7 +100,8 @@ def _help(reference: str) -> str:
 
 def _launch(arguments: list[str]) -> int:
     request = parse_request(arguments)
-    require_use(request)
+    if not request.autotuning:
+        require_use(request)
     return _run(request)
 
 

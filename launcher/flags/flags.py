@@ -85,13 +85,11 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
 
 
 def require_use(request: LaunchRequest) -> None:
-    """Refuse flags of a tune on a launch without one.
+    """Refuse flags of a tune; for a launch without one.
 
     Raises:
         ConfigError: there is such a flag.
     """
-    if request.autotuning:
-        return
     parser = make_parser()
     own, _ = _split(parser, list(request.argv))
     unused = tuning_flags(parser)

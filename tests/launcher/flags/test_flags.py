@@ -117,7 +117,7 @@ def test_a_size_without_a_unit_is_told_to_have_one() -> None:
     [["--dry-run"], ["--budget=20m"], ["--fast=false"], ["--knob=a=[1]"], ["--no_history"]],
 )
 def test_a_flag_of_a_tune_is_refused_on_a_plain_launch(flags: list[str]) -> None:
-    require_use(parse_request(["--autotuning=run", *flags, "train.py"]))
+    assert parse_request(["--autotuning=run", *flags, "train.py"]).autotuning == "run"
     require_use(parse_request(["--memory-limit=2GB", "-q", "train.py", *flags]))
     with pytest.raises(ConfigError, match="write autoconf-launch tune --"):
         require_use(parse_request([*flags, "train.py"]))
