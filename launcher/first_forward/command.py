@@ -1,4 +1,4 @@
-"""The words after ``--`` to one process that runs the script. Not: its start (stopping)."""
+"""The words after ``--`` to one process that runs the script. Not: its start (script)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A traced script as what can be predicted of it: a known architecture, or its pieces.
+"""A script up to its first forward pass, as a known architecture or its pieces.
 
 Not: predictions. A script whose model is not known may be laid out by data parallelism alone.
 """
@@ -6,25 +6,45 @@ Not: predictions. A script whose model is not known may be laid out by data para
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+import resource
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.cost import parameters
 from autoconf_launch.core import (
+    FIRST_FORWARD_FILE,
     OPTIMIZER_STATES,
     Architecture,
     ConfigError,
+    DecodeError,
+    Failure,
+    FailureKind,
     FirstForward,
+    Mode,
     ModelSpec,
+    NothingFeasibleError,
     Optimizer,
+    RankTask,
     RawConfig,
+    Sign,
     TracedPeak,
+    decode,
+    sign_path,
 )
 from autoconf_launch.tuning_spaces import from_hugging_face, is_known_type
 
+from ..backends import JobEnd, LocalBackend
+from ..launch import probe_environment, read_log_tail, why_silent
+from ..plan import LaunchPlan, RankPlan
+from ..spelling import silent_variables
 from .command import ScriptCommand
-from .stopping import first_forward
 
 _NEAR = 0.005
 """Share of the weights that an architecture's formulas may be off by."""
@@ -143,3 +163,140 @@ def _title(document: dict[str, Any], name: str) -> str:
     classes: Sequence[str] = document.get("architectures") or ()
     path = str(document.get("_name_or_path") or "").rstrip("/").rpartition("/")[2]
     return path or (classes[0] if classes else f"{document.get('model_type')} of {name}")
+
+
+_LOOK_S = 0.2
+_MEMORY_SHARE = 0.9
+"""Share of the free memory that the script and each of its forks may take."""
+_KILLED = 128 + 9
+_MEMORY = (
+    "ran out of this machine's memory before its first forward and backward pass was over, also "
+    "with fake weights; try it with a smaller batch, or where there is more memory."
+)
+_NO_GPU = (("CUDA_VISIBLE_DEVICES", ""), ("HIP_VISIBLE_DEVICES", ""))
+
+
+def first_forward(command: ScriptCommand, time_limit_s: float) -> FirstForward:
+    """What the script trains.
+
+    Where its model is too large for this machine it is tried again with fake weights.
+
+    Raises:
+        NothingFeasibleError: it ends, fails or takes too long before its first forward pass.
+    """
+    try:
+        return _attempt(command, time_limit_s, hollow=False)
+    except _OutOfMemoryError as error:
+        try:
+            return _attempt(command, time_limit_s, hollow=True)
+        except NothingFeasibleError as other:
+            raise NothingFeasibleError(str(error), other.log_tail or error.log_tail) from None
+
+
+class _OutOfMemoryError(NothingFeasibleError):
+    """The script's own weights or batch are too large for this machine."""
+
+
+def _attempt(command: ScriptCommand, time_limit_s: float, *, hollow: bool) -> FirstForward:
+    with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as name:
+        folder = Path(name)
+        task = RankTask(mode=Mode.FIRST_FORWARD, folder=name, attempt=uuid.uuid4().hex[:8])
+        started_s = time.monotonic()
+        plan = _plan(command, task, folder)
+        if hollow:
+            sign_path(task, Sign.HOLLOW.value).touch()
+        end = _run(plan, folder, time_limit_s)
+        try:
+            text = (folder / FIRST_FORWARD_FILE).read_text()
+            return decode(FirstForward, json.loads(text))
+        except (OSError, ValueError, DecodeError):
+            took_s = time.monotonic() - started_s
+            said = read_log_tail(folder)
+            if _is_out_of_memory(task, end):
+                raise _OutOfMemoryError(f"{command.name} {_MEMORY}", said) from None
+            why = _why(task, end, min(took_s, time_limit_s))
+            raise NothingFeasibleError(f"{command.name} {why}", said) from None
+
+
+def _plan(command: ScriptCommand, task: RankTask, folder: Path) -> LaunchPlan:
+    environment = (
+        *_NO_GPU,
+        *silent_variables(str(folder)),
+        *command.environment,
+        *probe_environment(task, folder),
+    )
+    rank = RankPlan(rank=0, local_rank=0, argv=command.argv, environment=environment)
+    return LaunchPlan(
+        name=command.name,
+        ranks=(rank,),
+        working_directory=str(Path.cwd()),
+        folder=str(folder),
+    )
+
+
+def _run(plan: LaunchPlan, folder: Path, time_limit_s: float) -> JobEnd | None:
+    """How the job ended; None where it ended because it was told to."""
+    backend = LocalBackend()
+    with _limited_memory():
+        job = backend.submit(plan)
+    deadline_s = time.monotonic() + time_limit_s
+    cancelled = False
+    while True:
+        backend.wait([job], _LOOK_S)
+        end = backend.poll([job])[0]
+        if end is not None:
+            return None if cancelled else end
+        over = (folder / FIRST_FORWARD_FILE).exists() or time.monotonic() > deadline_s
+        if over and not cancelled:
+            cancelled = True
+            detail = "all that was wanted is known, or the time is up"
+            backend.cancel(job, Failure(kind=FailureKind.PREEMPTED, detail=detail))
+
+
+@contextmanager
+def _limited_memory() -> Iterator[None]:
+    """Processes started inside may take most of the memory that is free, but not all of it."""
+    kind = resource.RLIMIT_DATA
+    soft, hard = resource.getrlimit(kind)
+    wanted = int(_MEMORY_SHARE * _free_bytes())
+    limits = [limit for limit in (wanted, soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(kind, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(kind, (soft, hard))
+
+
+def _free_bytes() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def _is_out_of_memory(task: RankTask, end: JobEnd | None) -> bool:
+    told = sign_path(task, Sign.OUT_OF_MEMORY.value).exists()
+    return told or (end is not None and end.exit_code == _KILLED)
+
+
+def _why(task: RankTask, end: JobEnd | None, took_s: float) -> str:
+    """What became of a script that left nothing."""
+    broken = sign_path(task, Sign.BROKEN.value)
+    if broken.exists():
+        return f"could not be inspected: {broken.read_text(errors='replace')}"
+    if end is None:
+        return (
+            f"made no forward pass with gradients within {took_s:.0f} s; raise --time-limit if it "
+            "only needs longer to reach it."
+        )
+    if end.exit_code:
+        return f"fails before its first forward pass (exit code {end.exit_code}); it says:"
+    if sign_path(task, Sign.ARMED.value).exists():
+        return (
+            "does not train: it ended by itself, and no module with trainable weights was called "
+            "with gradients; give the command that trains."
+        )
+    return f"does not train: {why_silent(task)}; give the command that trains."

@@ -10,7 +10,7 @@ import pytest
 
 from autoconf_launch.core import NothingFeasibleError
 from autoconf_launch.launcher.first_forward.command import script_command
-from autoconf_launch.launcher.first_forward.stopping import first_forward
+from autoconf_launch.launcher.first_forward.script import first_forward
 
 IGNORES_SIGNALS = """
 import signal, time
@@ -79,7 +79,7 @@ def test_time_is_limited_whatever_the_script_does_with_signals() -> None:
 
 
 def test_memory_is_limited_before_the_machine_s_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoconf_launch.launcher.first_forward.stopping._MEMORY_SHARE", 0.1)
+    monkeypatch.setattr("autoconf_launch.launcher.first_forward.script._MEMORY_SHARE", 0.1)
     assert why(TAKES_ALL).log_tail[-1] == "MemoryError"
 
 
