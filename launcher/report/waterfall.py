@@ -28,10 +28,12 @@ PROFILED_PARTS = {
     "samples": "samples",
     "launch": "launch floor",
     "recompute": "recompute",
+    "bubble": "bubble",
     "communication": "exposed communication",
     "update": "update",
 }
-"""Parts of a step of a profiled model: kinds of work on its samples are not distinguished."""
+"""Parts of a step of a profiled model: kinds of work on its samples are not distinguished, and
+only a pipeline has a bubble."""
 
 
 MEASURED_PARTS = {
@@ -130,8 +132,9 @@ def planned_waterfall(planned: Planned) -> tuple[WaterfallStep, ...]:
 
 def predicted_waterfall(prediction: Prediction | None) -> tuple[WaterfallStep, ...]:
     """Parts of a predicted step; empty where the model has none."""
-    parts = prediction.parts if prediction else ()
-    return waterfall(parts, PROFILED_PARTS) if parts else ()
+    parts = dict(prediction.parts) if prediction else {}
+    names = {name: text for name, text in PROFILED_PARTS.items() if name in parts}
+    return waterfall(tuple(parts.items()), names)
 
 
 def measured_waterfall(soak: SoakReport | None) -> tuple[WaterfallStep, ...]:

@@ -30,6 +30,19 @@ def test_the_measured_step_stands_below_the_predicted_parts() -> None:
     assert lines[-1] == "measured 11 s, 10 % more"
 
 
+def test_a_pipeline_has_a_bubble_among_its_parts() -> None:
+    assert RECORD.prediction is not None
+    parts = (*PARTS.items(), ("bubble", 3.0))
+    piped = replace(RECORD, prediction=replace(RECORD.prediction, parts=parts, step_s=13.0))
+    lines = (step_parts_text(piped) or "").splitlines()
+    assert [line.split("  ")[0] for line in lines[3:6]] == [
+        "recompute",
+        "bubble",
+        "exposed communication",
+    ]
+    assert "13" in lines[-2]
+
+
 def test_the_document_has_the_parts_by_name() -> None:
     assert step_parts_document(RECORD) == {
         "predicted_step_s": 10.0,
