@@ -1,0 +1,1 @@
+"""What ``parallel_cpu.py`` trains."""

@@ -1,0 +1,63 @@
+"""The comparison of predicted and measured layouts, on records made up here."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
+from autoconf_launch.core import Candidate, Layout, MemoryUse
+
+from .conftest import imported
+
+parallel_cpu = imported("parallel_cpu")
+
+
+def record(name: str, predicted_s: float, measured_s: float) -> Record:
+    return Record(
+        trial=Trial(number=0, name=name, candidate=Candidate(layout=Layout()), space="z0"),
+        outcome=Measurement(
+            step_s=(measured_s,),
+            samples_per_step=8,
+            world_size=2,
+            memory=MemoryUse(free_before_bytes=1000, peak_bytes=200, limit_bytes=1000),
+        ),
+        wall_s=1.0,
+        prediction=Prediction(peak_bytes=100, step_s=predicted_s, band=None, how="by hand"),
+    )
+
+
+class Round:
+    def __init__(self, *records: Record) -> None:
+        self.records = records
+
+
+def layouts(*rounds: Round) -> list[Any]:
+    return list(parallel_cpu.layouts_of("dense", rounds))
+
+
+def test_rounds_are_compared_by_their_medians() -> None:
+    rounds = [Round(record("a", 1.0, seconds)) for seconds in (2.0, 9.0, 4.0)]
+    (found,) = layouts(*rounds)
+    assert (found.measured_s, found.time_error) == (4.0, pytest.approx(-0.75))
+
+
+def test_the_predicted_best_is_judged_by_what_it_took() -> None:
+    found = layouts(Round(record("a", 1.0, 3.0), record("b", 2.0, 2.0), record("c", 3.0, 6.0)))
+    accuracy = parallel_cpu.Accuracy.of(found)
+    assert accuracy.regret == pytest.approx(0.5)
+    assert accuracy.memory_error == pytest.approx(0.5)
+    assert accuracy.order == pytest.approx(0.5)
+
+
+def test_misses_are_marked() -> None:
+    found = layouts(Round(record("a", 1.0, 1.0), record("b", 2.0, 2.0)))
+    text = parallel_cpu.report({"dense": found}, 1, [0.5])
+    assert "| dense | 2 | 0 % | 1.00 | 50 % **miss** | 0 % |" in text
+    assert "| dense | `a` | 1000 ms | 1000 ms | +0 % | 0 MB | 0 MB | -50 % |" in text
+
+
+def test_every_space_names_a_model_that_the_script_builds() -> None:
+    shapes = imported("parallel_layouts.train").SHAPES
+    assert {model for model, _ in parallel_cpu.SPACES.values()} <= shapes.keys()
+    assert Path(parallel_cpu.SCRIPT).exists()
