@@ -183,7 +183,7 @@ def _copies(table: CandidateTable, rank: ProfiledRank, value_bytes: float) -> Fl
     the last one.
     """
     stage_C, columns = table["zero_stage"], rank.columns
-    is_ddp = is_plain(columns) & (stage_C < 2) & (table["data_parallel"] > 1)
+    is_ddp = is_plain(columns) & (stage_C < 2) & (columns.shards_C > 1)
     outside = table.numbers("gradient_as_bucket_view", 1.0) == 0.0
     several = table["accumulation"] > 1
     piped = (columns.pipeline_C > 1) & (columns.shards_C > 1) & (stage_C >= 2)

@@ -375,8 +375,8 @@ _BYTES = {
 
 
 def is_plain(columns: LayoutColumns) -> Bools:
-    """Rows whose ranks differ in their data alone: DDP trains them below ZeRO 2, else FSDP2."""
-    degrees = columns.tensor_C * columns.pipeline_C * columns.context_C * columns.expert_C
+    """Rows whose ranks hold the same of the model: DDP trains them below ZeRO 2, else FSDP2."""
+    degrees = columns.tensor_C * columns.pipeline_C * columns.expert_C
     return np.asarray(degrees == 1, np.bool_)
 
 

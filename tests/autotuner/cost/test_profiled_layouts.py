@@ -208,8 +208,13 @@ class TestContextAndExpertRanks:
         assert step_s(context_parallel=2) == pytest.approx(10 / 2 + 1)
 
     def test_context_ranks_gather_keys_and_values_of_each_block(self) -> None:
-        # There and back in each block; gradients by four units of blocks and the rest.
-        assert exchanged_s(STARTS, context_parallel=2) == pytest.approx(2 * 4 + 5)
+        # There and back in each block; DDP's one bucket travels beside the backward pass.
+        assert exchanged_s(STARTS, context_parallel=2) == pytest.approx(2 * 4)
+
+    def test_context_ranks_average_gradients_as_data_ranks_do(self) -> None:
+        shared = {"zero_stage": 2, "accumulation": 3}
+        more = exchanged_s(STARTS, context_parallel=2, **shared) - 3 * 2 * 4
+        assert more == pytest.approx(exchanged_s(STARTS, data_parallel=2, **shared))
 
     def test_context_ranks_hold_a_share_and_each_others_keys(self) -> None:
         keys = 2 * 2 * 5 * 4 / 2  # two of 5 x 2 values of 4 bytes, half of them others'
