@@ -20,12 +20,10 @@ import torch
 import transformers
 from parallel_rows.models import one_process
 from parallel_rows.rows import (
-    CONTEXT_RANKS,
+    ALL,
     LOSS,
-    MORE_RANKS,
     NORM,
     ROUNDED,
-    TWO_RANKS,
     Difference,
     Row,
     difference,
@@ -44,7 +42,7 @@ def main() -> int:
     parser.add_argument("--rows", default="", metavar="TEXT")
     text = parser.parse_args().rows
     torch.set_num_threads(1)
-    rows = [r for r in (*TWO_RANKS, *MORE_RANKS, *CONTEXT_RANKS) if text in f"{r.name} {r.model}"]
+    rows = [r for r in ALL if text in f"{r.name} {r.model}"]
     found: list[tuple[Row, Difference]] = []
     for ranks, group in groupby(rows, lambda row: row.ranks):
         same = list(group)

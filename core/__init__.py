@@ -8,6 +8,7 @@ from .codec import DecodeError, decode, encode
 from .config_keys import (
     FIRST_FSDP_STAGE,
     PARALLELISM,
+    PIPELINE_SCHEDULE,
     SCHEMA_KEY,
     ZERO,
     ZERO_KNOBS,
@@ -16,6 +17,7 @@ from .config_keys import (
 from .equations import (
     data_parallel_degree,
     data_rank,
+    even_pipeline_split,
     external_data_parallel_degree,
     global_batch,
     require_global_batch,
@@ -47,7 +49,7 @@ from .model_spec import (
     SplitPart,
     TracedPeak,
 )
-from .parallelism import PIPELINE_SCHEDULES
+from .parallelism import PIPELINE_SCHEDULES, pipeline_schedule
 from .precision import BUILTIN_PRECISIONS, Precision
 from .rank import (
     END_FILE,

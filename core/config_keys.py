@@ -240,7 +240,13 @@ PARALLELISM_KEYS = frozenset(
         *(PIPELINE_SCHEDULE, PIPELINE_SPLIT, MICRO_BATCH_SPLIT),
     )
 )
-APPLIED_PARALLELISM = frozenset({DATA[1], TENSOR[1], CONTEXT[1], SEQUENCE_PARALLELISM[1]})
+APPLIED_PARALLELISM = frozenset(
+    path[1]
+    for path in (
+        *(DATA, TENSOR, CONTEXT, SEQUENCE_PARALLELISM, PIPELINE),
+        *(VIRTUAL_PIPELINE, PIPELINE_SCHEDULE, PIPELINE_SPLIT),
+    )
+)
 """Those that our runtime applies."""
 CHECKPOINTING_KEYS = frozenset(
     {

@@ -66,3 +66,15 @@ def external_data_parallel_degree(world_size: int, mp_size: int) -> int:
             f"autotuning.mp_size is {mp_size}, but must divide the {world_size} ranks."
         )
     return data_parallel_degree(world_size, tensor=mp_size)
+
+
+def even_pipeline_split(blocks: int, stages: int) -> tuple[int, ...]:
+    """Blocks of each pipeline stage where nobody says them; what is left goes to the first ones.
+
+    Where stages would divide the blocks with embedding and head counted as one each (Llama 3,
+    2024, section 3.3.2: 126 layers on 16 stages), the ends have one block less.
+    """
+    each, more = divmod(blocks, stages)
+    if more and stages > 1 and (blocks + 2) % stages == 0:
+        return (each, *[each + 1] * (stages - 2), each)
+    return tuple(each + (stage < more) for stage in range(stages))

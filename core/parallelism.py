@@ -36,6 +36,7 @@ def read_parallelism(raw: RawConfig, world_size: int) -> Layout:
     )
     _require_stated_data(raw, data, degrees, world_size)
     _require_expert_ranks(degrees["expert_parallel"], data)
+    _require_stages(raw, pipeline, degrees["virtual_pipeline"])
     return Layout(
         **degrees,
         data_parallel=data,
@@ -72,6 +73,36 @@ def read_schedule(raw: RawConfig, layout: Layout) -> tuple[tuple[str, KnobValue]
     return ((keys.PIPELINE_SCHEDULE[1], str(given)),)
 
 
+def require_micro_batches(layout: Layout, extras: tuple[tuple[str, KnobValue], ...]) -> None:
+    """Check that a step has enough for its pipeline's schedule.
+
+    Raises:
+        ConfigError: it has too few, or ranks with several stages get unequal rounds.
+    """
+    stages, count = layout.pipeline_parallel, layout.accumulation
+    schedule = pipeline_schedule(layout, extras)
+    if stages == 1 or schedule == PIPELINE_SCHEDULES[0]:
+        return
+    given = f"{dotted_name(keys.ACCUMULATION)} is {count}, but parallelism.pipeline {stages}"
+    if schedule == PIPELINE_SCHEDULES[-1] and count % stages:
+        raise ConfigError(
+            f"{given} with several stages on each rank needs a multiple of {stages} "
+            "micro-batches; change it, or set parallelism.virtual_pipeline to 1."
+        )
+    if count < stages:
+        raise ConfigError(
+            f"{given} needs at least {stages} micro-batches under 1F1B; change it, or set "
+            'parallelism.pipeline_schedule to "gpipe".'
+        )
+
+
+def pipeline_schedule(layout: Layout, extras: tuple[tuple[str, KnobValue], ...]) -> str:
+    """The schedule that runs: the one that is named, else 1F1B, interleaved or not."""
+    one_by_one, interleaved = PIPELINE_SCHEDULES[1:]
+    named = dict(extras).get(keys.PIPELINE_SCHEDULE[1])
+    return str(named or (interleaved if layout.virtual_pipeline > 1 else one_by_one))
+
+
 def _require_stated_data(raw: RawConfig, data: int, degrees: dict[str, int], world: int) -> None:
     stated = integer_value(raw, keys.DATA, data)
     if stated == data:
@@ -94,6 +125,21 @@ def _require_expert_ranks(expert: int, data: int) -> None:
         raise ConfigError(
             f"parallelism.expert is {expert}, but expert ranks are data-parallel ranks and must "
             f"divide the {data} of them; use one of {valid}."
+        )
+
+
+def _require_stages(raw: RawConfig, pipeline: int, virtual: int) -> None:
+    if virtual > 1 and pipeline == 1:
+        raise ConfigError(
+            f"parallelism.virtual_pipeline is {virtual}, but there is no pipeline; set "
+            "parallelism.pipeline to at least 2, or remove it."
+        )
+    parts = _split(raw, keys.PIPELINE_SPLIT[1])
+    if parts is not None and len(parts) != pipeline * virtual:
+        each = f" x virtual_pipeline {virtual}" if virtual > 1 else ""
+        raise ConfigError(
+            f"parallelism.pipeline_split has {len(parts)} parts, but pipeline {pipeline}{each} = "
+            f"{pipeline * virtual} stages; give the blocks of each stage."
         )
 
 

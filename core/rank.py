@@ -141,6 +141,7 @@ class AppliedStrategy:
     """What really ran, found by looking at the live model and optimizer.
 
     ``extras`` are the knobs of ``ZERO_KNOBS`` that this stage has, with the values found;
+    ``pipeline_split`` has the blocks of each stage where they are uneven;
     ``recompute`` is None where nobody could look into a backward pass, as under torch.compile.
     ``learning_rate`` is the one that a schedule starts from, where there is a schedule;
     ``optimizer`` the class that holds it.
@@ -155,6 +156,9 @@ class AppliedStrategy:
     tensor_parallel: int = 1
     context_parallel: int = 1
     sequence_parallel: bool = False
+    pipeline_parallel: int = 1
+    virtual_pipeline: int = 1
+    pipeline_split: tuple[int, ...] | None = None
     description: str = ""
     extras: tuple[tuple[str, KnobValue], ...] = ()
     learning_rate: float | None = None

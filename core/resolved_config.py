@@ -13,7 +13,7 @@ from .config_keys import read_zero_knobs
 from .equations import require_global_batch
 from .errors import ConfigError, nearest_known, still_open
 from .layout import KnobValue, Layout, Recompute
-from .parallelism import read_parallelism, read_schedule
+from .parallelism import read_parallelism, read_schedule, require_micro_batches
 from .precision import Precision
 from .raw_config import (
     KeyPath,
@@ -70,6 +70,8 @@ def resolve(raw: RawConfig, *, world_size: int) -> ResolvedConfig:
     keys.check_keys(raw)
     _refuse_inapplicable(raw)
     layout = _layout(raw, world_size)
+    schedule = read_schedule(raw, layout)
+    require_micro_batches(layout, schedule)
     return ResolvedConfig(
         layout=layout,
         precision=_precision(raw),
@@ -77,7 +79,7 @@ def resolve(raw: RawConfig, *, world_size: int) -> ResolvedConfig:
         gradient_clipping=number_value(raw, keys.CLIPPING, 0.0),
         optimizer=_optimizer(raw),
         scheduler=_scheduler(raw),
-        extras=(*read_schedule(raw, layout), *_zero_knobs(raw, layout)),
+        extras=(*schedule, *_zero_knobs(raw, layout)),
     )
 
 

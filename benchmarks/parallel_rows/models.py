@@ -23,6 +23,7 @@ FAMILIES = {
     "gemma": ("GemmaConfig", "GemmaForCausalLM"),
     "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
     "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM"),
+    "bert": ("BertConfig", "BertForMaskedLM"),
 }
 EXPERTS = {
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
@@ -52,7 +53,7 @@ class Block(nn.Module):
         return x + added
 
 
-OWN = ("own", "own_tied", "own_placed")
+OWN = ("own", "own_tied", "own_deep", "own_placed")
 BLOCK_PLAN = {
     "blocks.*.query": "colwise",
     "blocks.*.key": "colwise",
@@ -68,12 +69,17 @@ class Split(nn.Module):
     """A decoder; its head may be its embedding, which is then split, too."""
 
     def __init__(
-        self, plan: dict[str, str] | None = None, *, tied: bool = False, placed: bool = False
+        self,
+        plan: dict[str, str] | None = None,
+        *,
+        tied: bool = False,
+        placed: bool = False,
+        blocks: int = 3,
     ) -> None:
         super().__init__()
         self.tensor_plan = BLOCK_PLAN if plan is None else plan
         self.words = nn.Embedding(WORDS, WIDTH)
-        self.blocks = nn.ModuleList([Block() for _ in range(3)])
+        self.blocks = nn.ModuleList([Block() for _ in range(blocks)])
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
         self.places = nn.Embedding(TOKENS, WIDTH) if placed else None
@@ -94,19 +100,22 @@ class Split(nn.Module):
 
 
 def build(name: str) -> nn.Module:
-    """``own``, ``own_tied``, ``own_placed`` (learned positions) or a family of transformers.
+    """One of ``OWN`` or a family of transformers, with the same weights each time.
 
-    The weights are the same each time.
+    ``own_tied`` and ``own_deep`` (a fourth block) have one weight for embedding and head,
+    ``own_placed`` has learned positions.
     """
     torch.manual_seed(0)
     if name in OWN:
-        plan = TIED_PLAN if name == "own_tied" else BLOCK_PLAN
-        return Split(plan, tied=name == "own_tied", placed=name == "own_placed")
+        tied = name in ("own_tied", "own_deep")
+        plan, blocks = TIED_PLAN if tied else BLOCK_PLAN, 4 if name == "own_deep" else 3
+        return Split(plan, tied=tied, placed=name == "own_placed", blocks=blocks)
     import transformers
 
     config, model = (getattr(transformers, one) for one in FAMILIES[name])
     own: dict[str, dict[str, float]] = {
         "gpt2": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+        "bert": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
         "mistral": {"sliding_window": 5},
     }
     sizes = {"hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "head_dim": HEAD}

@@ -22,6 +22,10 @@ class Row:
     tensor: int = 1
     context: int = 1
     sequence: bool = False
+    pipeline: int = 1
+    virtual: int = 1
+    schedule: str | None = None
+    split: tuple[int, ...] | None = None
     stage: int = 0
     accumulation: int = 1
     recompute: str = "none"
@@ -31,7 +35,8 @@ class Row:
     def name(self) -> str:
         """``TP 2 x ZeRO 3, sequence parallel``."""
         averaging = self.data * self.context
-        degrees = [f"CP {self.context}"] if self.context > 1 else []
+        degrees = [self.stages] if self.pipeline > 1 else []
+        degrees += [f"CP {self.context}"] if self.context > 1 else []
         degrees += [f"TP {self.tensor}"] if self.tensor > 1 else []
         degrees += [f"ZeRO {self.stage} on {averaging}"] if self.data > 1 or self.stage else []
         more = ["sequence parallel"] if self.sequence else []
@@ -43,7 +48,14 @@ class Row:
     @property
     def data(self) -> int:
         """Ranks that train on different samples."""
-        return self.ranks // (self.tensor * self.context)
+        return self.ranks // (self.tensor * self.context * self.pipeline)
+
+    @property
+    def stages(self) -> str:
+        """``PP 2 1f1b``, with what is uneven or interleaved."""
+        kind = "interleaved" if self.virtual > 1 else self.schedule or "1f1b"
+        parts = f" split {'+'.join(map(str, self.split))}" if self.split else ""
+        return f"PP {self.pipeline} {kind}{parts}"
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -53,8 +65,15 @@ class Row:
     @property
     def case(self) -> dict[str, Any]:
         """What ``train.py`` takes."""
-        parallelism = {"tensor": self.tensor, "sequence_parallel": self.sequence}
-        parallelism |= {"context": self.context}
+        parallelism: dict[str, Any] = {
+            "tensor": self.tensor,
+            "sequence_parallel": self.sequence,
+            "context": self.context,
+            "pipeline": self.pipeline,
+            "virtual_pipeline": self.virtual,
+        }
+        named = {"pipeline_schedule": self.schedule, "pipeline_split": self.split}
+        parallelism |= {key: value for key, value in named.items() if value}
         share = GLOBAL_BATCH // self.data
         config = {
             "train_micro_batch_size_per_gpu": share // self.accumulation,
@@ -82,6 +101,11 @@ TWO_RANKS = (
     Row(tensor=2, precision="bf16", sequence=True, stage=2),
     Row(context=2, model="llama"),
     Row(context=2, model="own_placed", stage=3, recompute="selective"),
+    Row(pipeline=2, accumulation=4, schedule="gpipe", model="own_placed", recompute="full"),
+    Row(pipeline=2, accumulation=2, model="own_tied", stage=3, split=(1, 2)),
+    Row(pipeline=2, virtual=2, accumulation=2, model="own_deep", stage=1),
+    Row(pipeline=2, accumulation=2, model="gpt2"),
+    Row(pipeline=2, accumulation=2, model="qwen2", precision="bf16"),
 )
 TESTED_ON_FOUR = tuple(
     Row(ranks=4, tensor=2, stage=stage, model="own_tied", accumulation=2) for stage in (0, 3)
@@ -112,6 +136,37 @@ CONTEXT_RANKS = (
     Row(ranks=4, context=2, tensor=2, sequence=True, precision="bf16"),
 )
 """Rows of context ranks that only ``make test-parallel`` trains."""
+_SCHEDULES = (
+    {"schedule": "gpipe", "model": "own_tied"},
+    {"schedule": "1f1b", "model": "own_tied"},
+    {"virtual": 2, "model": "own_deep"},
+)
+STAGED: tuple[Any, ...] = (
+    *(
+        Row(pipeline=2, accumulation=2, model=model)
+        for model in ("llama", "mistral", "qwen2", "gemma", "mixtral", "bert")
+    ),
+    Row(pipeline=2, accumulation=2, precision="bf16", stage=2),
+    *(
+        Row(ranks=4, pipeline=2, accumulation=2, stage=stage, **schedule)
+        for schedule in _SCHEDULES
+        for stage in STAGES
+    ),
+    Row(ranks=4, pipeline=4, accumulation=4, model="own_deep"),
+    Row(ranks=4, pipeline=2, accumulation=4, split=(2, 1), stage=3, recompute="selective"),
+    Row(ranks=4, pipeline=2, tensor=2, accumulation=2, model="llama"),
+    Row(ranks=4, pipeline=2, tensor=2, accumulation=2, model="own_tied", sequence=True),
+    Row(ranks=4, pipeline=2, virtual=2, tensor=2, accumulation=2, model="own_deep"),
+    Row(ranks=4, pipeline=2, accumulation=2, model="gpt2", stage=3, precision="bf16"),
+    *(
+        Row(ranks=8, pipeline=2, tensor=2, accumulation=2, stage=stage, **schedule)
+        for schedule in _SCHEDULES[1:]
+        for stage in (0, 3)
+    ),
+)
+"""Rows of pipelines that only ``make test-parallel`` trains."""
+ALL = (*TWO_RANKS, *MORE_RANKS, *CONTEXT_RANKS, *STAGED)
+"""What ``make test-parallel`` trains."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +187,9 @@ class Difference:
         asked = {
             "zero_stage": row.stage,
             "data_parallel": row.data,
+            "pipeline_parallel": row.pipeline,
+            "virtual_pipeline": row.virtual,
+            "pipeline_split": list(row.split) if row.split else None,
             "tensor_parallel": row.tensor,
             "context_parallel": row.context,
             "sequence_parallel": row.sequence,

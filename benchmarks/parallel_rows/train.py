@@ -20,9 +20,9 @@ NORMS: list[float] = []
 measured_norm = trainer.global_norm
 
 
-def kept_norm(parameters: Any) -> torch.Tensor:
+def kept_norm(*arguments: Any) -> torch.Tensor:
     """The engine's own norm, noted."""
-    norm = measured_norm(parameters)
+    norm = measured_norm(*arguments)
     NORMS.append(float(norm))
     return norm
 

@@ -162,7 +162,8 @@ Checked: TypeAlias = tuple[tuple[str, str], ...]
 
 _APPLIED = (
     *("zero_stage", "data_parallel", "tensor_parallel", "context_parallel"),
-    *("sequence_parallel", "micro_batch", "accumulation", "recompute"),
+    *("sequence_parallel", "pipeline_parallel", "virtual_pipeline", "pipeline_split"),
+    *("micro_batch", "accumulation", "recompute"),
 )
 """Fields of a layout that a rank finds on its live model; extras come beside them."""
 

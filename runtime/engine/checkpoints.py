@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from autoconf_launch.core import ConfigError
 
 from ..model import LossScale
+from ..parallel import Applied, gathered
 from .schedules import Schedule
 
 WEIGHTS_FILE = "pytorch_model.bin"
@@ -34,7 +34,7 @@ _ITERATION, _SCALE, _GOOD_STEPS = "schedule.iteration", "loss_scale.value", "los
 class Trained:
     """What a checkpoint is of."""
 
-    module: nn.Module
+    model: Applied
     optimizer: Optimizer
     schedule: Schedule | None
     scale: LossScale
@@ -50,8 +50,8 @@ class Trained:
 
         To be called on all ranks; each of them holds the whole weights for that moment.
         """
-        model: Any = _bare(self.module)
-        whole = _whole_weights(model)
+        model: Any = self.model.models[0]
+        whole = self._whole()
         if dist.get_rank() == 0:
             Path(folder).mkdir(parents=True, exist_ok=True)
             if hasattr(model, "save_pretrained"):
@@ -86,7 +86,8 @@ class Trained:
         return {
             **{
                 f"{_MODEL}{name}": tensor
-                for name, tensor in _bare(self.module).state_dict().items()
+                for model in self.model.models
+                for name, tensor in model.state_dict().items()
             },
             **dict(self._optimizer_state()),
             _ITERATION: torch.tensor(iteration),
@@ -94,17 +95,24 @@ class Trained:
             _GOOD_STEPS: torch.tensor(self.scale.good_steps),
         }
 
+    def _whole(self) -> dict[str, Tensor]:
+        """Rank 0 has those of all stages, which the ranks of its pipeline send to it."""
+        mine: dict[str, Tensor] = {}
+        for model in self.model.models:
+            mine |= _whole_weights(model)
+        along = self.model.along
+        if along is None:
+            return mine
+        return gathered(mine, self.model.owners, along)
+
     def _optimizer_state(self) -> Iterator[tuple[str, Tensor]]:
         """State by name of the weight; under ZeRO 1 of whole replicas this rank's alone."""
         state = _inner(self.optimizer).state
-        for name, weight in _bare(self.module).named_parameters():
+        for own_name, weight in self.model.weights().items():
+            name = self.model.copies.get(own_name, own_name)
             for kind, value in state.get(weight, {}).items():
                 if isinstance(value, Tensor):
                     yield f"{_OPTIMIZER}{name}.{kind}", value
-
-
-def _bare(module: nn.Module) -> nn.Module:
-    return module.module if isinstance(module, DistributedDataParallel) else module
 
 
 def _whole_weights(model: nn.Module) -> dict[str, Tensor]:

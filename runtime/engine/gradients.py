@@ -14,11 +14,13 @@ _EPSILON = 1e-6
 """Keeps the clipping factor finite, as in torch.nn.utils.clip_grad_norm_."""
 
 
-def global_norm(parameters: Iterable[Tensor]) -> Tensor:
+def global_norm(parameters: Iterable[Tensor], stages: ProcessGroup | None = None) -> Tensor:
     """L2 norm of the whole model's gradient, the same on every rank; no wait for the device.
 
-    Weights are added up over the dimensions of the mesh that they are split over, group by group.
+    Weights are added up over the dimensions of the mesh that they are split over, group by group,
+    then over the ranks of a pipeline, which must each give theirs.
     """
+    parameters = list(parameters)
     groups: dict[tuple[ProcessGroup, ...], list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is not None:
@@ -26,6 +28,9 @@ def global_norm(parameters: Iterable[Tensor]) -> Tensor:
             groups.setdefault(splitters, []).append(part)
     squared = [_squared(parts, splitters) for splitters, parts in groups.items()]
     total = torch.nn.utils.get_total_norm([]) if not squared else sum(squared[1:], squared[0])
+    if stages is not None:
+        total = total.to(parameters[0].device) if parameters else total
+        dist.all_reduce(total, group=stages)
     return total.sqrt()
 
 

@@ -9,7 +9,13 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from autoconf_launch.core import AppliedStrategy, Layout, Precision, Recompute
+from autoconf_launch.core import (
+    AppliedStrategy,
+    Layout,
+    Precision,
+    Recompute,
+    even_pipeline_split,
+)
 
 from ..model import DTYPES, base_learning_rate, repeated_blocks
 from ..parallel import (
@@ -17,6 +23,8 @@ from ..parallel import (
     SHARD,
     Applied,
     LateReduction,
+    Passes,
+    Pipeline,
     context_degree,
     found_extras,
     is_sequence_parallel,
@@ -31,9 +39,10 @@ _PRECISIONS = {dtype: precision for precision, dtype in DTYPES.items()}
 class Observer:
     """Watches one block (or a model without blocks) through the first forward pass."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._blocks = repeated_blocks(model)
-        self._watched = self._blocks[0] if self._blocks else model
+    def __init__(self, applied: Applied) -> None:
+        self._laid_out = applied
+        self._blocks = repeated_blocks(applied.module)
+        self._watched = self._blocks[0] if self._blocks else applied.module
         self._hook = self._watched.register_forward_pre_hook(self._before_forward)
         self._compute: torch.dtype = torch.float32
         self._whole_after_forward: bool | None = None
@@ -51,36 +60,41 @@ class Observer:
         if self._whole_after_forward is None:
             self._whole_after_forward = not _is_sharded(self._watched)
 
-    def strategy(self, applied: Applied, optimizer: Optimizer, layout: Layout) -> AppliedStrategy:
-        """What runs; to be asked between steps, after the first one.
+    def strategy(self, passes: Passes, optimizer: Optimizer, layout: Layout) -> AppliedStrategy:
+        """What runs; to be asked between steps, after the first one, on all ranks.
 
         ``layout`` says the batch split, which the model does not show.
         """
-        module = applied.module
+        module = self._laid_out.module
         modes = {recompute_of(block) for block in self._blocks}
         recompute = modes.pop() if len(modes) == 1 else Recompute.NONE
-        stage = self._zero_stage(applied, optimizer)
+        stage = self._zero_stage(optimizer)
+        pipeline = passes.seen() if isinstance(passes, Pipeline) else None
+        extras = found_extras(self._laid_out.roots[0], optimizer, stage)
         return AppliedStrategy(
             zero_stage=stage,
             data_parallel=_averaging(module) // context_degree(module),
             tensor_parallel=tensor_degree(module),
             context_parallel=context_degree(module),
             sequence_parallel=is_sequence_parallel(module),
+            pipeline_parallel=pipeline.ranks if pipeline else 1,
+            virtual_pipeline=pipeline.stages_each if pipeline else 1,
+            pipeline_split=_uneven(pipeline.split) if pipeline else None,
             micro_batch=layout.micro_batch,
             accumulation=layout.accumulation,
             precision=_PRECISIONS.get(self._compute, Precision.FP32),
             recompute=recompute,
             description=self._describe(module, optimizer),
-            extras=found_extras(module, optimizer, stage),
+            extras=(*(pipeline.extras if pipeline else ()), *extras),
             learning_rate=base_learning_rate((optimizer,)),
             optimizer=type(getattr(optimizer, "optim", optimizer)).__name__,
         )
 
-    def _zero_stage(self, applied: Applied, optimizer: Optimizer) -> int:
-        module = applied.module
-        if isinstance(module, FSDPModule):
-            if isinstance(applied.around, LateReduction):
-                shards, data = mesh_degree(module, SHARD), _averaging(module)
+    def _zero_stage(self, optimizer: Optimizer) -> int:
+        root = self._laid_out.roots[0]
+        if isinstance(root, FSDPModule):
+            if isinstance(self._laid_out.around, LateReduction):
+                shards, data = mesh_degree(root, SHARD), _averaging(root)
                 return 0 if shards < data else 1
             return 2 if self._whole_after_forward else 3
         return 1 if type(optimizer).__name__ == "ZeroRedundancyOptimizer" else 0
@@ -92,6 +106,10 @@ class Observer:
             f"{type(module).__name__} with {len(self._blocks)} repeated blocks, computes in "
             f"{str(self._compute).removeprefix('torch.')}, {type(inner).__name__}{shards}"
         )
+
+
+def _uneven(split: tuple[int, ...]) -> tuple[int, ...] | None:
+    return None if split == even_pipeline_split(sum(split), len(split)) else split
 
 
 def _is_sharded(module: nn.Module) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from autoconf_launch.core import AppliedStrategy
 
 from ..model import Batch, LossScale, TrainingParts, build_model, evaluation_mode
-from ..parallel import Passes, make_meshes, parallelize, shard_optimizer
+from ..parallel import Passes, Pipeline, make_meshes, parallelize, shard_optimizer
 from ..rank import UPDATE, PhaseClock, Ranks, StepCutter
 from .accumulation import Accumulation
 from .checkpoints import Trained
@@ -37,8 +37,9 @@ class Trainer:
         model = build_model(recipe.model, ranks.device)
         self._laid_out = parallelize(model, meshes, recipe.config)
         recipe = replace(recipe, loss=self._laid_out.wrap_loss(recipe.loss))
-        self._observer = Observer(self.module)
-        self._passes: Passes = Accumulation(
+        self._observer = Observer(self._laid_out)
+        make_passes = Pipeline if self._laid_out.stages else Accumulation
+        self._passes: Passes = make_passes(
             self._laid_out, recipe, ranks.device, self._lap, self._observer.after_forward
         )
         weights = self._weights = self._laid_out.weights()
@@ -82,7 +83,7 @@ class Trainer:
     def trained(self) -> Trained:
         """What a checkpoint is of."""
         return Trained(
-            module=self.module,
+            model=self._laid_out,
             optimizer=self._optimizer,
             schedule=self._schedule,
             scale=self._scale,
@@ -119,7 +120,7 @@ class Trainer:
         self._update()
         if self._applied is None:
             self._applied = self._observer.strategy(
-                self._laid_out, self._optimizer, self._config.layout
+                self._passes, self._optimizer, self._config.layout
             )
         return loss
 
@@ -137,12 +138,20 @@ class Trainer:
         if not limit and not self._scale.active:
             return True
         unscaled = 1.0 / self._scale.value
-        norm = global_norm(self._parameters) * unscaled
+        norm = self._norm() * unscaled
         if self._scale.active and not self._scale.admits(norm):
             return False
         clip = clipping_factor(norm, limit) if limit else torch.ones_like(norm)
         multiply(self._parameters, clip * unscaled)
         return True
+
+    def _norm(self) -> Tensor:
+        """The norm over all stages; a weight that two of them have counts once."""
+        copies, along = self._laid_out.copies, self._laid_out.along
+        if along is None:
+            return global_norm(self._parameters)
+        own = [w for n, w in self._weights.items() if w.requires_grad and n not in copies]
+        return global_norm(own, along.get_group())
 
     def _mean_over_ranks(self, values: Tensor) -> Tensor:
         if self._ranks.world_size > 1:

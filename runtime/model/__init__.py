@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         MODEL,
         REST,
         BlockList,
+        ForeignBlock,
         Piece,
         bytes_per_parameter,
         find_block_lists,

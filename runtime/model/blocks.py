@@ -15,6 +15,7 @@ class BlockList:
     """A container of at least two modules of one class.
 
     ``name`` is its path in the model, ``keys`` are the names of its modules when it was found.
+    Blocks of other pipeline stages are not in it.
     """
 
     name: str
@@ -24,13 +25,17 @@ class BlockList:
     @property
     def pieces(self) -> tuple[nn.Module, ...]:
         """The blocks in order."""
-        return tuple(self.container.children())
+        return _own(self.container)
 
     def keep(self, pieces: tuple[nn.Module, ...]) -> None:
         """Change the live model so that the container holds just these, at most ``keys``."""
         self.container._modules.clear()
         for key, piece in zip(self.keys, pieces, strict=False):
             self.container.add_module(key, piece)
+
+
+class ForeignBlock(nn.Module):
+    """Holds the place of a block that another pipeline stage has."""
 
 
 def find_block_lists(model: nn.Module) -> tuple[BlockList, ...]:
@@ -44,17 +49,21 @@ def repeated_blocks(model: nn.Module) -> tuple[nn.Module, ...]:
 
 
 def _find(name: str, module: nn.Module) -> Iterator[BlockList]:
-    if isinstance(module, _CONTAINERS) and _repeats(tuple(module.children())):
-        yield BlockList(name=name, container=module, keys=tuple(module._modules))
+    if isinstance(module, _CONTAINERS) and len(module) > 1 and _repeats(_own(module)):
+        keys = tuple(k for k, m in module._modules.items() if not isinstance(m, ForeignBlock))
+        yield BlockList(name=name, container=module, keys=keys)
         return
     for child_name, child in module.named_children():
         yield from _find(f"{name}.{child_name}" if name else child_name, child)
 
 
+def _own(container: nn.Module) -> tuple[nn.Module, ...]:
+    return tuple(m for m in container.children() if not isinstance(m, ForeignBlock))
+
+
 def _repeats(pieces: tuple[nn.Module, ...]) -> bool:
     return (
-        len(pieces) >= 2
-        and len({type(piece) for piece in pieces}) == 1
+        len({type(piece) for piece in pieces}) == 1
         and not isinstance(pieces[0], (nn.ModuleList, nn.ModuleDict))
         and all(any(True for _ in piece.parameters()) for piece in pieces)
     )

@@ -12,9 +12,9 @@ from torch import nn
 
 from autoconf_launch.core import ResolvedConfig, lazy_names
 
-from . import context, fully_shard, recompute, replicate, tensor
+from . import context, fully_shard, pipeline, recompute, replicate, tensor
 from .base import Applied, Passes
-from .mesh import DeviceMeshes
+from .mesh import DeviceMeshes, copy_weights
 from .model_copy import SameBatch
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .extras import found_extras
     from .fully_shard import LateReduction
     from .mesh import REPLICATE, SHARD, make_meshes, mesh_degree
+    from .pipeline import Pipeline, gathered
     from .recompute import recompute_of
     from .replicate import shard_optimizer
     from .tensor import is_sequence_parallel, tensor_degree
@@ -33,7 +34,7 @@ else:
 
 
 _IN_ORDER = (
-    *(context.apply, tensor.apply, recompute.apply),
+    *(context.apply, tensor.apply, pipeline.apply, recompute.apply),
     *(replicate.apply, fully_shard.apply),
 )
 
@@ -44,9 +45,13 @@ def parallelize(model: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) 
     Raises:
         ConfigError: the model lacks what the configuration asks for.
     """
+    if not meshes.is_data_only:
+        copy_weights(model, meshes.world)
     applied = Applied(module=model, check_batch=SameBatch(meshes))
     for apply in _IN_ORDER:
         applied = apply(applied, meshes, config)
+    for stage in applied.stages:
+        stage.begin_at_first_block()
     return applied
 
 

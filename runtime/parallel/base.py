@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
+import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from ..model import Batch, LossFunction
 from ..rank import StepCutter
+from ..stages import Stage
 
 AroundMicroBatch: TypeAlias = Callable[[bool], AbstractContextManager[None]]
 """From "is it the last of the step?" to a context for forward and backward."""
@@ -40,6 +43,15 @@ def keep_loss(loss: LossFunction) -> LossFunction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Owned:
+    """A weight or buffer of the model and the rank along a pipeline that has it."""
+
+    rank: int
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
     """A model made ready for its steps.
 
@@ -49,20 +61,38 @@ class Applied:
         check_batch: looks at a step's batch first, or raises a ConfigError.
         wrap_loss: from the loss of a micro-batch to what a rank computes of it.
         complete_gradients: after the last backward pass, before gradients are used.
+        stages: those of a pipeline that this rank has, which ``module`` then holds.
+        along: the pipeline's ranks.
+        owners: all weights and buffers of a pipeline's model, by name.
+        copies: weights that are another stage's too, with the name that they have there.
     """
 
     module: nn.Module
+    stages: tuple[Stage, ...] = ()
+    along: DeviceMesh | None = None
+    owners: Mapping[str, Owned] = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)
     around: AroundMicroBatch = nothing
     check_batch: Callable[[Batch], None] = accept
     wrap_loss: Callable[[LossFunction], LossFunction] = keep_loss
     complete_gradients: Callable[[Weights], None] = leave_gradients
 
+    @property
+    def roots(self) -> tuple[nn.Module, ...]:
+        """What is called as a whole: the module, or each stage."""
+        return self.stages or (self.module,)
+
+    @property
+    def models(self) -> tuple[nn.Module, ...]:
+        """What has its weights under the names that they had in the model as it was built."""
+        if self.stages:
+            return tuple(stage.model for stage in self.stages)
+        module = self.module
+        return (module.module if isinstance(module, DistributedDataParallel) else module,)
+
     def weights(self) -> dict[str, nn.Parameter]:
         """Those of this rank, trained or not."""
-        model = self.module
-        if isinstance(model, DistributedDataParallel):
-            model = model.module
-        return dict(model.named_parameters())
+        return {n: weight for model in self.models for n, weight in model.named_parameters()}
 
     def completed_by(self, complete: Callable[[Weights], None]) -> Applied:
         """The same, with one more thing done to gradients after those that are."""

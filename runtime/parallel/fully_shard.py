@@ -41,24 +41,29 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
         return applied
     if stage == 0 and meshes.data.size() == 1:
         return applied
-    root = applied.module
+    if meshes.is_data_only:
+        copy_weights(applied.module, meshes.world)
+    for root in applied.roots:
+        _shard(root, meshes, config)
+    if stage > FIRST_FSDP_STAGE:
+        return applied
+    roots = cast(tuple[FSDPModule, ...], applied.roots)
+    late = stage < FIRST_FSDP_STAGE
+    kind = LateReduction if late else WeightsKept
+    return replace(applied, around=kind(roots, applied.around))
+
+
+def _shard(root: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) -> None:
     units = _units(root, config)
-    after: Any = knob(config, "reshard_after_forward") if stage == 3 else False
+    is_last_stage = config.layout.zero_stage > FIRST_FSDP_STAGE
+    after: Any = knob(config, "reshard_after_forward") if is_last_stage else False
     root_after = after if knob(config, "reshard_root") else False
     shard: Any = partial(fully_shard, mesh=meshes.data, mp_policy=_policy(config.precision))
-    if meshes.is_data_only:
-        copy_weights(root, meshes.world)
     for unit in units:
         # A list of one would get other hooks than its module.
         shard(unit if len(unit) > 1 else unit[0], reshard_after_forward=after)
     shard(root, reshard_after_forward=root_after)
     _prefetch([[root], *units], config)
-    assert isinstance(root, FSDPModule)
-    if stage < FIRST_FSDP_STAGE:
-        return replace(applied, around=LateReduction(root, applied.around))
-    if stage == FIRST_FSDP_STAGE:
-        return replace(applied, around=WeightsKept(root, applied.around))
-    return applied
 
 
 def _units(root: nn.Module, config: ResolvedConfig) -> list[Unit]:
@@ -98,14 +103,15 @@ def _policy(precision: Precision) -> MixedPrecisionPolicy:
 class WeightsKept:
     """Around a micro-batch: whole weights stay until the last one of the step."""
 
-    def __init__(self, root: FSDPModule, outer: AroundMicroBatch) -> None:
-        self._root = root
+    def __init__(self, roots: tuple[FSDPModule, ...], outer: AroundMicroBatch) -> None:
+        self._roots = roots
         self._outer = outer
 
     @contextmanager
     def __call__(self, last: bool) -> Iterator[None]:
         """Keep them."""
-        self._root.set_reshard_after_backward(last)
+        for root in self._roots:
+            root.set_reshard_after_backward(last)
         with self._outer(last):
             yield
 
@@ -116,6 +122,7 @@ class LateReduction(WeightsKept):
     @contextmanager
     def __call__(self, last: bool) -> Iterator[None]:
         """Keep both."""
-        self._root.set_requires_gradient_sync(last)
+        for root in self._roots:
+            root.set_requires_gradient_sync(last)
         with super().__call__(last):
             yield

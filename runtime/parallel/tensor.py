@@ -25,7 +25,7 @@ from autoconf_launch.core import ConfigError, ResolvedConfig
 
 from ..model import BlockList, find_block_lists
 from .base import Applied, Weights
-from .mesh import DeviceMeshes, copy_weights, mesh_degree
+from .mesh import DeviceMeshes, mesh_degree
 from .model_copy import extremes
 from .tensor_plan import GATHERED_COLUMNS, ROWS, SUMMED, TensorPlan, read_tensor_plan
 
@@ -48,7 +48,6 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
     obstacle = plan.limits.obstacle(mesh.size())
     if obstacle:
         raise ConfigError(obstacle)
-    copy_weights(model, meshes.world)
     summed = [name for name, word in plan.words if word == SUMMED]
     parts = {name: word for name, word in plan.words if word != SUMMED}
     tied = _tied_names(model)

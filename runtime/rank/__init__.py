@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         last_words,
     )
     from .memory import CpuMeter, start_meter
-    from .phase_clock import BACKWARD, FEWEST_MADE, FORWARD, UPDATE, PhaseClock, StepCutter
+    from .phase_clock import BACKWARD, FEWEST_MADE, FORWARD, PASSES, UPDATE, PhaseClock, StepCutter
     from .ranks import Ranks, join, rank_number, world_size
     from .report import (
         Report,

@@ -18,6 +18,8 @@ from autoconf_launch.core import CutStep
 from .ranks import Ranks
 
 FORWARD, BACKWARD, EXCHANGE, UPDATE = "forward", "backward", "exchange", "update"
+PASSES = "pipeline"
+"""Forward and backward passes of a pipeline's micro-batches, which overlap."""
 
 
 class PhaseClock:
@@ -55,7 +57,7 @@ class PhaseClock:
 
     def means(self) -> tuple[tuple[str, float], ...]:
         """Seconds of a step by phase; nothing where no step counted."""
-        order = (FORWARD, BACKWARD, EXCHANGE, UPDATE)
+        order = (PASSES, FORWARD, BACKWARD, EXCHANGE, UPDATE)
         seen = (phase for phase in order if phase in self._sums)
         return tuple((phase, self._sums[phase] / self._count) for phase in seen)
 

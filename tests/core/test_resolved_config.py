@@ -56,7 +56,7 @@ def test_sections_become_typed_values() -> None:
         ({"scheduler": {"type": "Cosine"}}, "known: |did you mean"),
         ({"activation_checkpointing": {"mode": "some"}}, "activation_checkpointing.mode"),
         ({"activation_checkpointing": {"partition_activations": True}}, "cannot apply"),
-        ({"parallelism": {"pipeline": 2}}, "parallelism.pipeline is 2, which this runtime cannot"),
+        ({"parallelism": {"expert": 2}}, "parallelism.expert is 2, which this runtime cannot"),
         ({"parallelism": {"tensor": 4}}, "product is one of 1, 2"),
         ({"parallelism": {"tensor": [1, 2]}}, "resolved by autoconf-launch"),
         ({"parallelism": "all"}, "parallelism is 'all', but a launch needs one value"),

@@ -143,7 +143,7 @@ def test_a_flag_outweighs_the_section() -> None:
             "mp_size is 2, but parallelism.tensor is 1",
         ),
         ({"parallelism": {"tensor": [1, 3]}}, "product is one of 1, 2"),
-        ({"parallelism": {"pipeline": [1, 2]}}, "which this runtime cannot apply"),
+        ({"parallelism": {"expert": [1, 2]}}, "which this runtime cannot apply"),
         ({"zero_optimization": {"reduce_bucket_size": [1, 2]}}, "no such knob"),
         (
             {"zero_optimization": {"offload_param": {"device": ["none", "cpu"]}}},
@@ -317,7 +317,8 @@ def every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def searched(section: object, world: int = 4, **autotuning: Any) -> dict[str, tuple[Any, ...]]:
-    given = source({"parallelism": section, "autotuning": autotuning})
+    batch = {"gradient_accumulation_steps": 4}
+    given = source({"parallelism": section, "autotuning": autotuning, **batch})
     user = BuiltinDialect().read(given, world_size=world)
     return {choice.knob: choice.values for choice in user.choices if choice.values}
 

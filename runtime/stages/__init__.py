@@ -1,0 +1,11 @@
+"""A live model as stages of a pipeline. Not: the ranks that have them, nor schedules."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .cut import Places, blocks_to_cut, find_places, make_stages
+    from .stage import Stage
+else:
+    __getattr__ = lazy_names(__name__, __file__)

@@ -1,0 +1,200 @@
+"""Cuts a live model into pipeline stages, each with some of its blocks. Not: how they run.
+
+Embeddings and what stands before the blocks in the model belong to the first stage, what stands
+after them to the last one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+from torch import nn
+
+from autoconf_launch.core import ConfigError
+
+from ..model import BlockList, find_block_lists
+from .stage import EarlierBlock, LaterBlock, NoEmbedding, RunsLater, Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Which stage has what of a model.
+
+    Attributes:
+        blocks: the list that is cut.
+        counts: blocks of each stage.
+        after: outermost modules with weights behind the blocks.
+        tied: names of the first and the last stage for one weight that both have.
+    """
+
+    blocks: BlockList
+    counts: tuple[int, ...]
+    after: tuple[str, ...] = ()
+    tied: tuple[str, str] | None = None
+
+    def stage_of(self, name: str) -> int:
+        """The stage that has a weight or buffer."""
+        prefix = _joined(self.blocks.name, "")
+        if name.startswith(prefix) and name != prefix:
+            key = name.removeprefix(prefix).partition(".")[0]
+            if key in self.blocks.keys:
+                number = self.blocks.keys.index(key)
+                return next(s for s, end in enumerate(accumulate(self.counts)) if number < end)
+        return len(self.counts) - 1 if self._is_after(name) else 0
+
+    def has_outside(self, name: str) -> bool:
+        """Whether a module is neither of a block nor behind them."""
+        return not (name in (self.blocks.name,) or self._in_block(name) or self._is_after(name))
+
+    def _in_block(self, name: str) -> bool:
+        prefix = _joined(self.blocks.name, "")
+        return name.startswith(prefix) and name.removeprefix(prefix).partition(".")[0] in (
+            self.blocks.keys
+        )
+
+    def _is_after(self, name: str) -> bool:
+        return any(name == one or name.startswith(f"{one}.") for one in self.after)
+
+
+def blocks_to_cut(model: nn.Module) -> BlockList:
+    """The one list of repeated blocks.
+
+    Raises:
+        ConfigError: there is none, or there are several.
+    """
+    lists = find_block_lists(model)
+    if len(lists) == 1:
+        return lists[0]
+    what = f"{len(lists)} lists of repeated blocks ({', '.join(one.name for one in lists)})"
+    if not lists:
+        what = "no repeated blocks (a ModuleList of at least two modules of one class)"
+    raise ConfigError(
+        f"The model has {what}, but pipeline stages share out one list; set parallelism.pipeline "
+        "to 1."
+    )
+
+
+def find_places(model: nn.Module, counts: tuple[int, ...]) -> Places:
+    """Where the stages have what.
+
+    Raises:
+        ConfigError: stages would have a weight in common that is not of embedding and head.
+    """
+    blocks = blocks_to_cut(model)
+    places = Places(blocks=blocks, counts=counts, after=tuple(_behind(model, blocks)))
+    tied = None
+    for names in _shared_names(model):
+        stages = {name: places.stage_of(name) for name in names}
+        if len(set(stages.values())) == 1:
+            continue
+        first, last = min(stages, key=stages.__getitem__), max(stages, key=stages.__getitem__)
+        owner = model.get_submodule(first.rpartition(".")[0])
+        is_embedding = isinstance(owner, nn.Embedding) and first.endswith("weight")
+        if tied or len(names) > 2 or not is_embedding or not places._is_after(last):
+            raise ConfigError(
+                f"{' and '.join(names)} share one weight, which pipeline stages would separate; "
+                "only an embedding and a head may. Set parallelism.pipeline to 1."
+            )
+        tied = (first, last)
+    return Places(blocks=blocks, counts=counts, after=places.after, tied=tied)
+
+
+def make_stages(
+    model: nn.Module, places: Places, own: tuple[int, ...], *, in_place: bool = True
+) -> tuple[Stage, ...]:
+    """Stages of a rank; ``in_place`` the model itself becomes the first of them.
+
+    Blocks are those of the model; further stages get modules of their own around them.
+    """
+    models = [_twin(model, places.blocks) for _ in own]
+    if in_place:
+        models[0] = model
+    return tuple(_stage(one, places, index) for one, index in zip(models, own, strict=True))
+
+
+def _stage(model: nn.Module, places: Places, index: int) -> Stage:
+    end = sum(places.counts[: index + 1])
+    start = end - places.counts[index]
+    container = model.get_submodule(places.blocks.name)
+    for number, key in enumerate(places.blocks.keys):
+        block = container._modules[key]
+        assert block is not None
+        if number < start:
+            container._modules[key] = EarlierBlock(block)
+        elif number >= end:
+            container._modules[key] = LaterBlock(block)
+    blocks = next(one for one in find_block_lists(model) if one.name == places.blocks.name)
+    stage = Stage(model, blocks, index=index, count=len(places.counts))
+    if index:
+        _leave_to_first(stage, places)
+    if not stage.is_last:
+        for name in places.after:
+            _put(model, name, RunsLater(name))
+    return stage
+
+
+def _leave_to_first(stage: Stage, places: Places) -> None:
+    """Embeddings give zeros; other weights before the blocks are copies that do not train."""
+    for name, module in list(stage.model.named_modules(remove_duplicate=False)):
+        if not places.has_outside(name):
+            continue
+        if isinstance(module, nn.Embedding):
+            _put(stage.model, name, NoEmbedding(module, name, stage.handover))
+            continue
+        for key, weight in list(module._parameters.items()):
+            if weight is not None:
+                del module._parameters[key]
+                stale = weight.detach().requires_grad_(weight.requires_grad)
+                setattr(module, key, stale)
+                stage.stale[_joined(name, key)] = stale
+
+
+def _behind(model: nn.Module, blocks: BlockList) -> Iterator[str]:
+    """Outermost modules with weights of their own that stand behind the blocks."""
+    seen, last = False, ""
+    container = model.get_submodule(blocks.name)
+    for name, module in model.named_modules(remove_duplicate=False):
+        seen = seen or module is container
+        inside = name.startswith(_joined(blocks.name, "")) or module is container
+        if not seen or inside or (last and name.startswith(f"{last}.")):
+            continue
+        has_weights = any(weight is not None for weight in module._parameters.values())
+        if has_weights and not isinstance(module, nn.Embedding):
+            last = name
+            yield name
+
+
+def _shared_names(model: nn.Module) -> Iterator[list[str]]:
+    names: dict[int, list[str]] = defaultdict(list)
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names[id(weight)].append(name)
+    return (same for same in names.values() if len(same) > 1)
+
+
+def _twin(module: nn.Module, blocks: BlockList) -> nn.Module:
+    """The same weights and blocks in other modules, so that either can be cut by itself."""
+    twins: dict[int, nn.Module] = {id(block): block for block in blocks.pieces}
+
+    def twin_of(one: nn.Module) -> nn.Module:
+        if id(one) not in twins:
+            twins[id(one)] = twin = copy.copy(one)
+            for key, value in one.__dict__.items():
+                if isinstance(value, dict):
+                    twin.__dict__[key] = copy.copy(value)
+            twin._modules = {k: m and twin_of(m) for k, m in one._modules.items()}
+        return twins[id(one)]
+
+    return twin_of(module)
+
+
+def _put(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, key = name.rpartition(".")
+    model.get_submodule(parent)._modules[key] = module
+
+
+def _joined(*names: str) -> str:
+    return ".".join(names) if names[0] else names[-1]
