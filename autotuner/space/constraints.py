@@ -204,10 +204,13 @@ def degree_rule(limits: DegreeLimits) -> Rule:
 
 
 def tokens_for_sequence(tokens: int) -> Rule:
-    """Tensor ranks share the tokens of a sample equally."""
+    """Tensor ranks share the tokens of a sample, or of a context rank, equally."""
     return Rule(
         name="sp_sequence",
-        keep=lambda t: (t["sequence_parallel"] == 0) | (tokens % t["tensor_parallel"] == 0),
+        keep=lambda t: (
+            (t["sequence_parallel"] == 0)
+            | (tokens % (t["tensor_parallel"] * t["context_parallel"]) == 0)
+        ),
         why=f"tensor ranks must share {tokens} tokens equally under sequence parallelism",
     )
 

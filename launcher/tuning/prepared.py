@@ -152,10 +152,10 @@ def _require_split(layout: Layout, spec: ModelSpec | None) -> None:
     found = (limit.obstacle(degrees[limit.key]) for limit in limits if limit is not None)
     obstacle = next(filter(None, found), None)
     tokens = (spec.sequence_length if spec and layout.sequence_parallel else None) or 0
-    if obstacle is None and tokens % layout.tensor_parallel:
+    if obstacle is None and tokens % (layout.tensor_parallel * layout.context_parallel):
         obstacle = (
             f"parallelism.sequence_parallel is true, but {layout.tensor_parallel} tensor ranks "
-            f"cannot share {tokens} tokens equally; set it to false."
+            f"cannot share {tokens // layout.context_parallel} tokens equally; set it to false."
         )
     if obstacle is not None:
         raise ConfigError(obstacle)

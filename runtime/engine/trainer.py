@@ -115,6 +115,9 @@ class Trainer:
 
     def _step(self, batch: Batch, cutter: StepCutter | None = None) -> Tensor:
         self._laid_out.check_batch(batch)
+        if self._applied is None:
+            with evaluation_mode(self.module), torch.no_grad():
+                self._laid_out.rehearse(batch, self._passes.evaluate)
         loss = self._passes.train(batch, self._scale.value, cutter)
         self._laid_out.complete_gradients(self._weights)
         self._update()

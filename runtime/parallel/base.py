@@ -37,6 +37,10 @@ def leave_gradients(weights: Weights) -> None:
     """Take gradients as the backward pass leaves them."""
 
 
+def skip_rehearsal(batch: Batch, evaluate: Callable[[Batch], Tensor]) -> None:
+    """Train at once."""
+
+
 def keep_loss(loss: LossFunction) -> LossFunction:
     """Work on micro-batches as they come."""
     return loss
@@ -59,6 +63,7 @@ class Applied:
         module: what the step calls.
         around: what it does around each micro-batch.
         check_batch: looks at a step's batch first, or raises a ConfigError.
+        rehearse: before the first step, given its batch and what evaluates one; may raise, too.
         wrap_loss: from the loss of a micro-batch to what a rank computes of it.
         complete_gradients: after the last backward pass, before gradients are used.
         stages: those of a pipeline that this rank has, which ``module`` then holds.
@@ -74,6 +79,7 @@ class Applied:
     copies: Mapping[str, str] = field(default_factory=dict)
     around: AroundMicroBatch = nothing
     check_batch: Callable[[Batch], None] = accept
+    rehearse: Callable[[Batch, Callable[[Batch], Tensor]], None] = skip_rehearsal
     wrap_loss: Callable[[LossFunction], LossFunction] = keep_loss
     complete_gradients: Callable[[Weights], None] = leave_gradients
 

@@ -7,7 +7,7 @@ labels and the number of tokens, so that their own loss is right.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.hooks import RemovableHandle
 
 from autoconf_launch.core import DegreeLimits, Precision, ResolvedConfig
@@ -48,7 +49,9 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
     if meshes.context is None:
         return applied
     model = applied.module
-    sharing = _Sharing(model, SequenceChunks.along(meshes.context), config.precision)
+    chunks = SequenceChunks.along(meshes.context)
+    averaged = tuple(mesh for mesh in (meshes.context, meshes.pipeline) if mesh is not None)
+    sharing = _Sharing(model, chunks, config.precision, averaged)
     sharing.give_positions()
 
     @contextmanager
@@ -60,7 +63,13 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
         applied.check_batch(batch)
         sharing.check(batch)
 
-    return replace(applied, around=around, check_batch=check, wrap_loss=sharing.wrap)
+    return replace(
+        applied,
+        around=around,
+        check_batch=check,
+        rehearse=sharing.compare,
+        wrap_loss=sharing.wrap,
+    )
 
 
 def context_degree(module: nn.Module) -> int:
@@ -68,7 +77,7 @@ def context_degree(module: nn.Module) -> int:
     hooks = (hook for part in module.modules() for hook in part._forward_pre_hooks.values())
     owners = (getattr(hook, "__self__", None) for hook in hooks)
     found = (owner.chunks for owner in owners if isinstance(owner, _Positions))
-    return max((chunks.ranks for chunks in found if chunks.gathers), default=1)
+    return max((chunks.ranks for chunks in found if chunks.is_used), default=1)
 
 
 def context_split(
@@ -84,7 +93,9 @@ def context_split(
     hooks = sharing.give_positions()
     try:
         sharing.check(batch)
-        sharing.compare(recipe.loss, model, to_device(first_samples(batch, 2), device))
+        loss = sharing.wrap(recipe.loss)
+        with evaluation_mode(model), torch.no_grad():
+            sharing.compare(first_samples(batch, 2), lambda b: loss(model, to_device(b, device)))
     except SharingError as error:
         return DegreeLimits(key="context", missing=error.why)
     except Exception as error:
@@ -118,13 +129,20 @@ class _Positions(SharedByCopies):
 class _Sharing:
     """A loss over whole sequences made one of this rank's tokens, whose mean over ranks it is."""
 
-    def __init__(self, model: nn.Module, chunks: SequenceChunks, precision: Precision) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        chunks: SequenceChunks,
+        precision: Precision,
+        averaged: tuple[DeviceMesh, ...] = (),
+    ) -> None:
         join_transformers()
         self._model = model
         self._chunks = chunks
         self._precision = precision
         self._shifts = _shifts_labels(model)
-        self._is_compared = False
+        self._averaged = averaged
+        self._works_on_whole = False
         self.attention = SharedAttention(model, chunks)
 
     def give_positions(self) -> list[RemovableHandle]:
@@ -137,9 +155,8 @@ class _Sharing:
         """The loss of this rank's part of a micro-batch."""
 
         def of_part(model: nn.Module, batch: Batch) -> Tensor:
-            if not self._is_compared:
-                self._is_compared = True
-                self.compare(loss, model, batch)
+            if self._works_on_whole:
+                return loss(model, batch)
             with self.attention.on():
                 return loss(model, self._part(batch))
 
@@ -178,8 +195,12 @@ class _Sharing:
         if why:
             raise SharingError(ranks, why)
 
-    def compare(self, loss: LossFunction, model: nn.Module, batch: Batch) -> None:
+    def compare(self, batch: Batch, evaluate: Callable[[Batch], Tensor]) -> None:
         """Whether ranks that share out short sequences have the loss that each has of the whole.
+
+        Args:
+            batch: of which the first tokens count.
+            evaluate: this rank's part of a mean over ranks, by the loss that is wrapped.
 
         Raises:
             SharingError: they have not.
@@ -191,23 +212,27 @@ class _Sharing:
             return tensor[:, :most].contiguous() if is_sequence else tensor
 
         short = map_tensors(batch, cut)
-        with evaluation_mode(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
-            with self.attention.off():
-                whole = loss(model, short).float()
-            with self.attention.on():
-                part = loss(model, self._part(short)).float()
-        if self._chunks.group is not None:
-            dist.all_reduce(part, group=self._chunks.group)
-        shared = part / self._chunks.ranks
+        with torch.compiler.set_stance("force_eager"):
+            self._works_on_whole = True
+            whole = self._mean(evaluate(short))
+            self._works_on_whole = False
+            shared = self._mean(evaluate(short))
         exact, rough = (2e-5, 1e-3) if self._precision is Precision.FP32 else (1e-2, 1e-2)
         tolerance = exact if whole.device.type == "cpu" else rough
         why = self._difference(float(whole), float(shared), tolerance)
         if why:
             raise SharingError(self._chunks.ranks, why)
 
+    def _mean(self, value: Tensor) -> Tensor:
+        value = value.detach().float().clone()
+        for mesh in self._averaged:
+            dist.all_reduce(value, group=mesh.get_group())
+            value /= mesh.size()
+        return value
+
     def _difference(self, whole: float, shared: float, tolerance: float) -> str | None:
         name = type(self._model).__name__
-        if not self._chunks.gathers:
+        if not self._chunks.is_used:
             return _no_attention(self._model)
         if self.attention.unknown_kinds:
             kind = self.attention.unknown_kinds[0]

@@ -32,7 +32,7 @@ _all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tenso
 _reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 """By their newer names, since torch 2.13 warns of the older ones."""
 _active: SequenceChunks | None = None
-_calls_alone = 0
+_was_called = False
 
 
 class SharedAttention:
@@ -65,20 +65,6 @@ class SharedAttention:
             if before is None:
                 self._choose(self._names)
 
-    @contextmanager
-    def off(self) -> Iterator[None]:
-        """Attend to whole sequences again."""
-        global _active
-        before, _active = _active, None
-        if before is not None:
-            self._choose(self._names)
-        try:
-            yield
-        finally:
-            _active = before
-            if before is not None:
-                self._choose([_NAME] * len(self._names))
-
     def _choose(self, names: Iterable[str]) -> None:
         for config, name in zip(self._configs, names, strict=True):
             config._attn_implementation = name
@@ -86,7 +72,7 @@ class SharedAttention:
 
 def is_shareable(model: nn.Module) -> bool:
     """Whether it has attention of transformers, or has called ours."""
-    return _calls_alone > 0 or any(True for _ in _configs(model))
+    return _was_called or any(True for _ in _configs(model))
 
 
 def active_chunks() -> SequenceChunks | None:
@@ -111,10 +97,10 @@ def scaled_dot_product_attention(
     Raises:
         ConfigError: there is a mask under context parallelism.
     """
-    global _calls_alone
+    global _was_called
     settings["dropout_p"] = dropout_p
     if _active is None:
-        _calls_alone += 1
+        _was_called = True
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=attn_mask, is_causal=is_causal, **settings
         )
@@ -186,7 +172,7 @@ def _attend(
             f"attention was given queries of {query.shape[_TOKENS]} and keys of "
             f"{key.shape[_TOKENS]} tokens; only self-attention can be shared out. Set it to 1.",
         )
-    chunks.gathers += 1
+    chunks.is_used = True
     both = chunks.in_order(_gather(torch.cat((key, value), -1), chunks.group), _TOKENS)
     keys, values = both.tensor_split((key.shape[-1],), -1)
     if not is_causal:

@@ -5,7 +5,7 @@ Under a causal mask late tokens attend to more than early ones; so every rank ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -31,13 +31,13 @@ class SequenceChunks:
         every: numbers of all ranks' chunks, two of each rank.
         rank: this one.
         group: the ranks; None where one rank has all chunks.
-        gathers: how often they attended together.
+        is_used: they attended together; no count, for which a compiled model would compile again.
     """
 
     every: tuple[int, ...]
     rank: int = 0
     group: ProcessGroup | None = None
-    gathers: int = field(default=0)
+    is_used: bool = False
 
     @staticmethod
     def along(mesh: DeviceMesh) -> SequenceChunks:
