@@ -30,6 +30,16 @@ class Precision(str, Enum):
         return "fp8" in self.value
 
     @property
+    def is_quantized(self) -> bool:
+        """Whether matrix products take scaled numbers of 8 bits or fewer."""
+        return self.is_fp8 or self is Precision.NVFP4
+
+    @property
+    def product_bytes(self) -> float:
+        """Size of a number that a matrix product takes; 4 bits have a byte of scale for 16."""
+        return 0.5625 if self is Precision.NVFP4 else 1.0 if self.is_fp8 else 2.0
+
+    @property
     def value_bytes(self) -> int:
         """Size of a weight in forward and backward, and of an activation outside the products."""
         return 4 if self is Precision.FP32 else 2

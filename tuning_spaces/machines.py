@@ -63,6 +63,7 @@ def machine(
         link=Link(bytes_per_s=float(row["link_gb_per_s"]) * 1e9, rates=_rates()[row["link"]]),
         node_network_bytes_per_s=network_bytes_per_s or usual,
         host_memory_bytes=float(row["host_memory_gib"]) * 2**30 if is_usual else None,
+        linked_gpus=int(row["linked_gpus"]) if row["linked_gpus"] else None,
     )
 
 
@@ -71,6 +72,7 @@ def _accelerator(row: dict[str, str]) -> Accelerator:
         name=row["name"],
         half_flops_per_s=float(row["half_tflops"]) * 1e12,
         fp8_flops_per_s=float(row["fp8_tflops"]) * 1e12 if row["fp8_tflops"] else None,
+        fp4_flops_per_s=float(row["fp4_tflops"]) * 1e12 if row["fp4_tflops"] else None,
         reached=float(row["reached"]),
         multiprocessors=int(row["multiprocessors"]),
         memory_bytes=float(row["memory_gb"]) * 2**30,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Machine,
         Network,
         Physics,
+        computes_in,
     )
     from .kernel_times import KernelTimes, TracedOperations
     from .layout_columns import (

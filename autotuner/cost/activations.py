@@ -184,7 +184,7 @@ def backward_temporaries(workload: Workload, *, sparse: bool) -> Split:
     return Split(whole=2 * a.hidden * size, split=wide)
 
 
-def _attention(workload: Workload, product_bytes: int) -> Split:
+def _attention(workload: Workload, product_bytes: float) -> Split:
     """The input of the projections; queries, keys, values; the output, which a product reads."""
     a = workload.architecture
     size = workload.precision.value_bytes
@@ -224,13 +224,13 @@ def _scores(workload: Workload) -> Split:
     return Split(split=a.heads * workload.sequence_length * each)
 
 
-def _mlp(a: Architecture, ffn: int, size: int, product_bytes: int) -> Split:
+def _mlp(a: Architecture, ffn: int, size: int, product_bytes: float) -> Split:
     """Input, what the activation function reads (twice that when gated), what it gives."""
     inner = (2 if a.gated else 1) * ffn * size + ffn * product_bytes
     return Split(whole=a.hidden * product_bytes, split=inner)
 
 
-def _experts(workload: Workload, product_bytes: int) -> Split:
+def _experts(workload: Workload, product_bytes: float) -> Split:
     """Each token's copies to its experts, their MLPs and results, and the router."""
     a = workload.architecture
     assert a.experts is not None
@@ -251,10 +251,12 @@ def _active_ffn(workload: Workload) -> float:
     return a.experts.ffn * (a.experts.per_token * workload.capacity_factor + a.experts.shared)
 
 
-def _product_bytes(workload: Workload, framework: Framework) -> int:
-    """Transformer Engine keeps the inputs of matrix products in 8 bits, torchao does not."""
-    fp8 = workload.precision.is_fp8 and framework is Framework.MEGATRON
-    return 1 if fp8 else workload.precision.value_bytes
+def _product_bytes(workload: Workload, framework: Framework) -> float:
+    """Transformer Engine keeps the quantized inputs of matrix products, torchao does not."""
+    precision = workload.precision
+    if precision.is_quantized and framework is Framework.MEGATRON:
+        return precision.product_bytes
+    return precision.value_bytes
 
 
 _TOKEN_BYTES = 8

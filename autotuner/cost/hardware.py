@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoconf_launch.core import ClusterSpec
+from autoconf_launch.core import ClusterSpec, Precision
 
 from ..space import Floats, Ints
 
@@ -52,7 +52,8 @@ class Accelerator:
 
     Attributes:
         reached: the largest matrix product that was measured over ``half_flops_per_s``.
-        fp8_flops_per_s: dense, by the datasheet; None where the GPU has no such unit.
+        fp8_flops_per_s, fp4_flops_per_s: dense, by the datasheet; None where the GPU has no such
+            unit.
         multiprocessors: units that take one tile of a product each.
         flash: part of ``reached`` that portable flash-attention kernels attain; 0 where they do
             not run (before compute capability 8.0).
@@ -65,8 +66,18 @@ class Accelerator:
     memory_bytes: float
     memory_bytes_per_s: float
     fp8_flops_per_s: float | None = None
+    fp4_flops_per_s: float | None = None
     bf16: bool = True
     flash: float = 0.6
+
+
+def computes_in(accelerator: Accelerator, precision: Precision) -> bool:
+    """Whether a GPU has units for a format; scales of small blocks came with those for 4 bits."""
+    if precision in (Precision.NVFP4, Precision.MXFP8):
+        return accelerator.fp4_flops_per_s is not None
+    if precision.is_fp8:
+        return accelerator.fp8_flops_per_s is not None
+    return accelerator.bf16 or precision is not Precision.BF16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +154,9 @@ class Machine:
 
     ``node_network_bytes_per_s`` is one direction of all network cards of a node together;
     ``network_quality`` what collectives reach of it over what they reach on InfiniBand;
-    ``host_memory_bytes`` a node's memory beside its GPUs', None where it is not known.
+    ``host_memory_bytes`` a node's memory beside its GPUs', None where it is not known;
+    ``linked_gpus`` how many GPUs one switch links where it reaches beyond a node (72 in an NVL72
+    rack), else None.
     """
 
     accelerator: Accelerator
@@ -152,7 +165,18 @@ class Machine:
     node_network_bytes_per_s: float
     network_quality: float = 1.0
     host_memory_bytes: float | None = None
+    linked_gpus: int | None = None
     physics: Physics = DEFAULT_PHYSICS
+
+    @property
+    def domain(self) -> int:
+        """GPUs that reach each other by ``link``."""
+        return max(self.gpus_per_node, self.linked_gpus or 0)
+
+    @property
+    def domain_network_bytes_per_s(self) -> float:
+        """One direction of all network cards of a domain together."""
+        return self.node_network_bytes_per_s * self.domain / self.gpus_per_node
 
 
 ALL_REDUCE, GATHER = 2.0, 1.0
@@ -186,7 +210,7 @@ def ring_s(
 ) -> Floats:
     """A collective over ``buffer_bytes`` sent as so many pieces; 0 where a rank is alone."""
     ranks, stride, physics = group.ranks, group.stride, machine.physics
-    node = machine.gpus_per_node
+    node = machine.domain
     inside = np.clip(node // np.maximum(stride, 1), 1, ranks)
     nodes = np.ceil(ranks / inside)
     local = _link_s(machine.link, np.minimum(ranks, inside), buffer_bytes, passes)
@@ -206,7 +230,7 @@ def ring_s(
 def all_to_all_s(machine: Machine, group: Group, buffer_bytes: Floats) -> Floats:
     """Each rank sends ``1 / ranks`` of its buffer to each other one."""
     ranks, stride = group.ranks, group.stride
-    node = machine.gpus_per_node
+    node = machine.domain
     inside = np.clip(node // np.maximum(stride, 1), 1, ranks)
     away = (ranks - inside) / np.maximum(ranks, 1)
     near = (inside - 1) / np.maximum(ranks, 1)
@@ -218,7 +242,7 @@ def all_to_all_s(machine: Machine, group: Group, buffer_bytes: Floats) -> Floats
 
 def send_s(machine: Machine, *, stride: Ints, buffer_bytes: Floats) -> Floats:
     """Seconds to send to the rank ``stride`` on; across nodes all GPUs of a node send at once."""
-    node = machine.gpus_per_node
+    node = machine.domain
     network = _network_bytes_per_s(machine) / node
     crosses = stride >= node
     rate = np.where(crosses, network, machine.link.bytes_per_s * 0.6)
@@ -231,8 +255,9 @@ def _has_rails(machine: Machine) -> bool:
 
 
 def _network_bytes_per_s(machine: Machine) -> float:
+    """What all cards of a domain reach together."""
     reached = machine.physics.network_fraction * machine.network_quality
-    return machine.node_network_bytes_per_s * reached
+    return machine.domain_network_bytes_per_s * reached
 
 
 def _link_s(link: Link, ranks: Ints, buffer_bytes: Floats, passes: float) -> Floats:

@@ -54,7 +54,7 @@ class Kernels:
         m, n, k, count = (np.maximum(np.asarray(x, np.float64), 1.0) for x in (m, n, k, count))
         physics = self.physics
         rate = self.peak_flops_per_s * self.accelerator.reached * physics.sustained
-        if self.precision.is_fp8:
+        if self.precision.is_quantized:
             rate *= physics.fp8_efficiency
         units = self.accelerator.multiprocessors
         depth = 2.0 * (k + physics.depth_half) * units / rate
@@ -66,10 +66,10 @@ class Kernels:
             taken = np.minimum(np.ceil(waves), cut) * (rows * columns / speed) * depth
             best = taken if best is None else np.minimum(best, taken)
         assert best is not None
-        size = 1 if self.precision.is_fp8 else 2
+        size = self.precision.product_bytes
         moved = (size * (m * k + k * n) + 2 * m * n) * count / self.bytes_per_s
         cast: Floats | float = 0.0
-        if size == 1:
+        if self.precision.is_quantized:
             passes = physics.fp8_passes * (physics.fp8_engine if self.transformer_engine else 1.0)
             passes *= physics.fp8_rowwise if self.precision is Precision.FP8_ROWWISE else 1.0
             cast = passes * (m * k + k * n) * count / self.bytes_per_s
@@ -81,13 +81,14 @@ class Kernels:
 
 
 def peak_flops_per_s(accelerator: Accelerator, precision: Precision) -> float:
-    """Datasheet rate; fp8 falls back to 16 bits where the GPU has no such unit.
+    """Datasheet rate; fewer bits fall back to the next format that the GPU has a unit for.
 
     fp32 is TF32, half the 16-bit rate, as torch trains with it.
     """
     half = accelerator.half_flops_per_s
-    if precision.is_fp8:
-        return accelerator.fp8_flops_per_s or half
+    if precision.is_quantized:
+        eight = accelerator.fp8_flops_per_s or half
+        return (accelerator.fp4_flops_per_s or eight) if not precision.is_fp8 else eight
     return half / 2 if precision is Precision.FP32 else half
 
 

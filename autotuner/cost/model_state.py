@@ -338,7 +338,8 @@ def _megatron(workload: Workload) -> _Bytes:
         return _Bytes(4.0, 4.0, states, 0.0)
     if workload.precision is Precision.FP16:  # fp32 gradients are made for the update
         return _Bytes(2.0, 2.0, _MASTER + states, 4.0)
-    cached = 2.0 if workload.precision.is_fp8 and not workload.software.transformer_engine else 0.0
+    quantized = workload.precision.is_quantized
+    cached = 2.0 if quantized and not workload.software.transformer_engine else 0.0
     return _Bytes(2.0 + cached, 4.0, _MASTER + states, 0.0)
 
 

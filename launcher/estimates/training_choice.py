@@ -15,6 +15,7 @@ from autoconf_launch.autotuner.cost import (
     LayoutColumns,
     Machine,
     Proposal,
+    computes_in,
     estimate,
     trainer,
 )
@@ -74,13 +75,11 @@ def check_precision(training: TrainingRequest) -> None:
     cluster = training.cluster
     for gpu in sorted({device.name for device in cluster.devices}):
         accelerator = (machine_of(cluster) if is_cpu(cluster) else machine(gpu)).accelerator
-        lacks_bf16 = precision is Precision.BF16 and not accelerator.bf16
-        if lacks_bf16 or (precision is Precision.FP8 and accelerator.fp8_flops_per_s is None):
-            known = [Precision.FP32, Precision.FP16]
-            known += [Precision.BF16] if accelerator.bf16 else []
-            known += [Precision.FP8] if accelerator.fp8_flops_per_s else []
-            names = " ".join(kind.value for kind in known)
-            raise ConfigError(f"{gpu} does not compute in {precision.value}; valid: {names}.")
+        known = [kind.value for kind in Precision if computes_in(accelerator, kind)]
+        if precision.value not in known:
+            raise ConfigError(
+                f"{gpu} does not compute in {precision.value}; valid: {' '.join(known)}."
+            )
 
 
 def check_weights(workload: Workload) -> None:

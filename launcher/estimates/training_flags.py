@@ -225,8 +225,7 @@ _SHAPES = {
     "biases": "whether linear layers have biases",
     "tied_embeddings": "whether input and output share an embedding",
 }
-PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
-"""Formats that the memory and time formulas distinguish from the name alone."""
+PRECISIONS = tuple(precision.value for precision in Precision)
 _SWITCHES = frozenset({"gated", "biases", "tied_embeddings"})
 
 

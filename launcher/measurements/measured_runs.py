@@ -190,7 +190,7 @@ def trainer_of(one: PublishedRow) -> str:
     for word, name in _TRAINERS:
         if word in text:
             return name if old or name != "megatron-2021" else "megatron"
-    if one.precision.is_fp8 or one.precision is Precision.NVFP4:
+    if one.precision.is_quantized:
         return "nemo"
     return "megatron-2021" if old else "auto"
 

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost import Machine, computes_in
+from autoconf_launch.autotuner.cost.hardware import Group, all_to_all_s, ring_s, send_s
+from autoconf_launch.autotuner.cost.layer import Kernels, peak_flops_per_s
+from autoconf_launch.core import Precision
+from autoconf_launch.tuning_spaces import machine
+
+BUFFER = np.full(1, 1e9)
+
+
+def seconds(on: Machine, ranks: int, stride: int = 1) -> float:
+    group = Group(ranks=np.full(1, ranks), stride=np.full(1, stride))
+    return float(ring_s(on, group, BUFFER)[0])
+
+
+def test_racks_of_72_gpus_are_one_domain_of_links() -> None:
+    rack, nodes = machine("GB200"), machine("B200")
+    assert (rack.gpus_per_node, rack.domain, nodes.domain) == (4, 72, 8)
+    assert seconds(rack, 16) == pytest.approx(seconds(rack, 8), rel=0.2)
+    assert seconds(nodes, 16) > 1.5 * seconds(nodes, 8)
+
+
+def test_experts_and_stages_inside_a_rack_send_by_its_links() -> None:
+    rack, group = machine("GB200"), Group(ranks=np.full(1, 64), stride=np.full(1, 1))
+    inside = float(all_to_all_s(rack, group, BUFFER)[0])
+    assert inside < float(all_to_all_s(machine("B200"), group, BUFFER)[0]) / 4
+    near, far = (
+        float(send_s(rack, stride=np.full(1, n), buffer_bytes=BUFFER)[0]) for n in (8, 72)
+    )
+    assert near < far / 4
+
+
+def test_groups_of_a_rack_share_all_its_cards() -> None:
+    """72 rings over the cards of 18 nodes have what 4 rings over those of one node have."""
+    rack, group = machine("GB200"), Group(ranks=np.full(1, 4), stride=np.full(1, 72))
+    one = Machine(
+        accelerator=rack.accelerator,
+        gpus_per_node=4,
+        link=rack.link,
+        node_network_bytes_per_s=rack.node_network_bytes_per_s,
+    )
+    alone = Group(ranks=np.full(1, 4), stride=np.full(1, 4))
+    assert ring_s(rack, group, BUFFER)[0] == pytest.approx(ring_s(one, alone, BUFFER)[0])
+
+
+@pytest.mark.parametrize(
+    ("gpu", "has"),
+    [
+        ("A100", {"fp32", "bf16", "fp16"}),
+        ("H100", {"fp32", "bf16", "fp16", "fp8", "fp8_current", "fp8_blockwise", "fp8_rowwise"}),
+        ("V100", {"fp32", "fp16"}),
+        ("GB300", {precision.value for precision in Precision}),
+    ],
+)
+def test_a_gpu_computes_in_what_it_has_units_for(gpu: str, has: set[str]) -> None:
+    accelerator = machine(gpu).accelerator
+    assert {kind.value for kind in Precision if computes_in(accelerator, kind)} == has
+
+
+def test_fewer_bits_are_faster_each_at_its_own_rate() -> None:
+    accelerator, physics = machine("GB200").accelerator, machine("GB200").physics
+    kinds = (Precision.BF16, Precision.MXFP8, Precision.NVFP4)
+    taken = [
+        float(
+            Kernels(
+                accelerator=accelerator, physics=physics, precision=kind, transformer_engine=True
+            ).product_s(8192, 8192, 8192)
+        )
+        for kind in kinds
+    ]
+    assert taken == sorted(taken, reverse=True)
+    rates = [peak_flops_per_s(accelerator, kind) for kind in kinds]
+    assert rates == [2.5e15, 5e15, 10e15]
