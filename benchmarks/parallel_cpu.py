@@ -38,10 +38,24 @@ SPACES: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "train_micro_batch_size_per_gpu": [2, 4],
             "zero_optimization": {"stage": "all"},
+            "activation_checkpointing": {"mode": "none"},
             "parallelism": {
                 "tensor": [1, 2],
                 "sequence_parallel": [False, True],
                 "context": [1, 2],
+            },
+        },
+    ),
+    "stages": (
+        "llama",
+        {
+            "train_micro_batch_size_per_gpu": [1, 2, 4],
+            "zero_optimization": {"stage": [0]},
+            "activation_checkpointing": {"mode": "none"},
+            "parallelism": {
+                "pipeline": [1, 2],
+                "virtual_pipeline": [1, 2],
+                "pipeline_schedule": ["1f1b", "gpipe"],
             },
         },
     ),

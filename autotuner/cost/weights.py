@@ -19,6 +19,7 @@ from autoconf_launch.core import (
     Offload,
     Recompute,
     SplitPart,
+    even_pipeline_split,
 )
 
 from ..space import Bools, CandidateTable, Floats, Ints
@@ -329,7 +330,7 @@ def _places(
     chunks = pipeline * virtual
     if chunks > 1 and total < chunks:
         return
-    sizes = split if split and sum(split) == total else _even(total, chunks)
+    sizes = split if split and sum(split) == total else even_pipeline_split(total, chunks)
     stages = [i % pipeline for i, size in enumerate(sizes) for _ in range(size)]
     seen = 0
     for b, block in enumerate(spec.blocks):
@@ -339,13 +340,6 @@ def _places(
                 seen += 1
             else:
                 yield b, pipeline - 1 if seen else 0
-
-
-def _even(total: int, chunks: int) -> tuple[int, ...]:
-    each, more = divmod(total, chunks)
-    if more and (total + 2) % chunks == 0:  # embedding and head count as one each
-        return (each, *[each + 1] * (chunks - 2), each)
-    return tuple(each + (i < more) for i in range(chunks))
 
 
 def piece_seconds(spec: ModelSpec) -> tuple[Callable[[BlockSpec], float], ...]:
