@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         RECOMPUTE_LAYERS,
         LayoutColumns,
     )
-    from .layout_rules import RULES, Keep, LayoutRule, broken_rule, layers_on
+    from .layout_rules import RULES, Keep, LayoutRule, broken_rule
     from .memory import MEMORY_BAND, MemoryParts, host_bytes, memory_bytes, traced_memory
     from .model_state import trained_share
     from .predictions import (

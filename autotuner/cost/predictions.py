@@ -29,6 +29,7 @@ from ..space import (
     PredictionTable,
     Rule,
     blocks_fill_units,
+    blocks_for_stages,
     degree_rule,
     tokens_for_sequence,
 )
@@ -229,7 +230,10 @@ def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
     """What the structure of a model that was looked at surely rules out of further knobs."""
     if spec is None or spec.grade not in (Grade.TRACED, Grade.MEASURED):
         return ()
-    rules = [blocks_fill_units(sum(block.count for block in spec.blocks))]
+    rules = [
+        blocks_fill_units(sum(block.count for block in spec.blocks)),
+        blocks_for_stages(spec.layers or 0),
+    ]
     limits = (spec.tensor_split, spec.expert_split, spec.context_split)
     rules += [degree_rule(limit) for limit in limits if limit is not None]
     if spec.sequence_length is not None:

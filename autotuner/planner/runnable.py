@@ -36,10 +36,7 @@ def _pipeline(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
 
 
 def _virtual(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    is_even_C = a.layers % (x.pipeline_C * x.virtual_C) == 0
-    fits_C = np.asarray((x.virtual_C == 1) | is_even_C)
-    applies_C = _applies(keys.VIRTUAL_PIPELINE, x.virtual_C, model_allows=True)
-    return np.asarray(applies_C & fits_C)
+    return _applies(keys.VIRTUAL_PIPELINE, x.virtual_C, model_allows=True)
 
 
 def _context(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         add_counts,
         apply_rules,
         blocks_fill_units,
+        blocks_for_stages,
         degree_rule,
         tokens_for_sequence,
     )

@@ -215,6 +215,23 @@ def tokens_for_sequence(tokens: int) -> Rule:
     )
 
 
+def blocks_for_stages(blocks: int) -> Rule:
+    """Each pipeline stage has a block at least, and an uneven split all of them."""
+
+    def keep(table: CandidateTable) -> Bools:
+        stages = table["pipeline_parallel"] * table["virtual_pipeline"]
+        column = dict(table.columns)["pipeline_split"]
+        splits: Sequence[Any] = column.categories or ()
+        sums = np.array([blocks if split is None else sum(split) for split in splits])
+        return np.asarray((stages == 1) | (stages <= blocks) & (sums[column.codes] == blocks))
+
+    return Rule(
+        name="stage_blocks",
+        keep=keep,
+        why=f"pipeline stages share out the model's {blocks} repeated blocks",
+    )
+
+
 def blocks_fill_units(pieces: int) -> Rule:
     """A unit has no more blocks than the model has pieces."""
     return Rule(

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
-
-from autoconf_launch.autotuner.cost import ALL_LAYERS, RECOMPUTE_LAYERS, layers_on
+from autoconf_launch.autotuner.cost import ALL_LAYERS, RECOMPUTE_LAYERS
 from autoconf_launch.core import (
-    Architecture,
     Candidate,
     ConfigError,
     Layout,
@@ -193,9 +190,7 @@ def _export(request: PlanRequest, rows: Sequence[tuple[Layout, int]]) -> _Writte
     optima = [_optimum(request, layout, layers) for layout, layers in rows]
     row = request.row or (first_runnable(optima) if NATIVE in request.export else 1)
     texts = {
-        request.output / f"layout.{name}{SUFFIXES[name]}": export_row(
-            [_with_split(request, one) for one in optima] if name == NATIVE else optima, row, name
-        )
+        request.output / f"layout.{name}{SUFFIXES[name]}": export_row(optima, row, name)
         for name in request.export
     }
     for path, exported in texts.items():
@@ -216,17 +211,6 @@ def _optimum(request: PlanRequest, layout: Layout, layers: int) -> Optimum:
         optimizer=workload.optimizer.name,
         plan_only=None if rule is None else RULES_IN_WORDS[rule],
     )
-
-
-def _with_split(request: PlanRequest, optimum: Optimum) -> Optimum:
-    """The row with the blocks of each stage, where the plan does not give all equally many."""
-    model, layout = request.training.workload.model, optimum.layout
-    stages = layout.pipeline_parallel
-    if not isinstance(model, Architecture) or model.layers % stages == 0:
-        return optimum
-    _, blocks = layers_on(np.arange(stages), np.array(stages), model.layers)
-    split = replace(layout, pipeline_split=tuple(blocks.tolist()))
-    return replace(optimum, candidate=replace(optimum.candidate, layout=split))
 
 
 def _sentences(request: PlanRequest, written: _Written) -> Iterator[str]:

@@ -21,11 +21,13 @@ from autoconf_launch.core import (
     Candidate,
     Failure,
     FailureKind,
+    Layout,
     MemoryUse,
     Mode,
     RankResult,
     RankTask,
     Recompute,
+    even_pipeline_split,
 )
 
 from ..plan import LaunchPlan
@@ -184,7 +186,8 @@ def mismatch(
         )
         return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
     ran = {name: getattr(applied, name) for name in _APPLIED} | dict(applied.extras)
-    asked = {name: getattr(expected.layout, name) for name in _APPLIED} | dict(expected.extras)
+    layout = _without_even_split(expected.layout)
+    asked = {name: getattr(layout, name) for name in _APPLIED} | dict(expected.extras)
     wrong = [
         f"{name} {_value(ran[name]) if name in ran else 'missing'} instead of {_value(value)}"
         for name, value in asked.items()
@@ -197,6 +200,14 @@ def mismatch(
         detail=f"ran with {', '.join(wrong)}",
         ran_micro_batch=_smaller(ran, asked),
     )
+
+
+def _without_even_split(layout: Layout) -> Layout:
+    """A split as ranks see it: none where it gives each stage what it would have anyway."""
+    split = layout.pipeline_split
+    if split is None or split != even_pipeline_split(sum(split), len(split)):
+        return layout
+    return replace(layout, pipeline_split=None)
 
 
 def _ignored_knobs(result: RankResult, expected: Candidate, checked: Checked) -> Failure | None:

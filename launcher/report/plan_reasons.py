@@ -38,7 +38,7 @@ RULES_IN_WORDS = {
     "runtime_offload": "our runtime does not offload",
     "runtime_tensor": "the model has no tensor plan, or TP does not divide its key-value heads",
     "runtime_pipeline": "our runtime does not cut this model into stages",
-    "runtime_virtual": "our runtime does not cut this model into equal virtual stages",
+    "runtime_virtual": "our runtime gives each rank one stage",
     "runtime_context": "our runtime does not share out this model's tokens",
     "runtime_expert": "our runtime does not share out this model's experts",
     "expert_ranks": "expert ranks must divide the data-parallel ranks",

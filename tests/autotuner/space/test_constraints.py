@@ -1,6 +1,11 @@
 import numpy as np
 
-from autoconf_launch.autotuner.space.constraints import Rule, add_counts, apply_rules
+from autoconf_launch.autotuner.space.constraints import (
+    Rule,
+    add_counts,
+    apply_rules,
+    blocks_for_stages,
+)
 from autoconf_launch.autotuner.space.table import CandidateTable
 
 from ..conftest import candidate
@@ -38,3 +43,22 @@ def test_without_rules_every_row_stays() -> None:
 
 def test_counts_of_two_tables_add_up_by_name() -> None:
     assert add_counts((("a", 1),), (("b", 2), ("a", 3))) == (("a", 4), ("b", 2))
+
+
+def test_stages_share_out_all_blocks_of_a_model() -> None:
+    rows = [
+        candidate(pipeline_parallel=2),
+        candidate(pipeline_parallel=4),
+        candidate(pipeline_parallel=2, virtual_pipeline=2),
+        candidate(pipeline_parallel=2, pipeline_split=(1, 2)),
+        candidate(pipeline_parallel=2, pipeline_split=(1, 1)),
+        candidate(),
+    ]
+    kept = blocks_for_stages(3).keep(CandidateTable.from_candidates(rows))
+    assert kept.tolist() == [True, False, False, True, False, True]
+
+
+def test_a_model_without_repeated_blocks_has_no_stages() -> None:
+    rows = [candidate(pipeline_parallel=2), candidate()]
+    kept = blocks_for_stages(0).keep(CandidateTable.from_candidates(rows))
+    assert kept.tolist() == [False, True]

@@ -29,6 +29,7 @@ from autoconf_launch.launcher.launch.outcome import (
     RankExit,
     RanksEnd,
     adopt,
+    mismatch,
     read_outcome,
 )
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
@@ -549,3 +550,19 @@ def test_a_step_after_a_pause_takes_no_less_than_the_others(tmp_path: Path) -> N
     for rank in (0, 1):
         report(tmp_path, result_of(rank, steps=steps_of(rank, 9, 9, 6, 0.1, 5), asides=paused))
     assert measured(read_outcome(plan_of(tmp_path), ended(0, 0))).step_s == (6, 5, 5)
+
+
+def test_a_split_that_names_the_even_one_ran_where_the_stages_are_even() -> None:
+    asked = Layout(pipeline_parallel=2, pipeline_split=(2, 2), accumulation=2)
+    applied = replace(
+        APPLIED,
+        zero_stage=0,
+        data_parallel=1,
+        micro_batch=1,
+        accumulation=2,
+        pipeline_parallel=2,
+    )
+    result = RankResult(rank=0, world_size=2, attempt="a", ended_unix_s=1.0, applied=applied)
+    assert mismatch(result, Candidate(layout=asked), None) is None
+    uneven = replace(asked, pipeline_split=(1, 3))
+    assert mismatch(result, Candidate(layout=uneven), None) is not None

@@ -1,0 +1,1 @@
+"""What ``plan_rows.py`` trains, and its ranks."""
