@@ -180,8 +180,8 @@ class AutotuningSettings(BaseModel):
     seed: int = Field(default=0, ge=0, description="of what is drawn at random (default: 0)")
     effort: EffortName = Field(
         default="normal",
-        description="how small a difference is resolved: quick 6% (the playoff takes 15% of the "
-        "search's time), normal 3% (30%; the default), thorough 1.5% (70%)",
+        description="how small a difference is resolved: quick 6 % (the playoff takes 15 % of the "
+        "search's time), normal 3 % (30 %; the default), thorough 1.5 % (70 %)",
     )
 
     @field_validator("metric", "tuner_type", "strategy", "effort", mode="before")

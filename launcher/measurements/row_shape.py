@@ -132,7 +132,7 @@ def _experts(cell: Mapping[str, str]) -> Experts | None:
         return None
     for name in _EXPERTS:
         if given[name] is None:
-            raise RowError(f"{name} is empty, but must stand where {' and '.join(_EXPERTS)} do")
+            raise RowError(f"{name} is empty, but is required with {' and '.join(_EXPERTS)}")
     count, chosen, ffn = (given[name] or 0 for name in _EXPERTS)
     if chosen > count:
         raise RowError(f"experts_per_token={chosen} is more than experts={count}")

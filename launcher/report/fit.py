@@ -166,7 +166,7 @@ def _host_text(host: HostMemory) -> str:
 def host_limit_text(limit_bytes: float) -> str:
     """What a node has; nothing where its ranks are processes of a CPU."""
     if not limit_bytes:
-        return "processes of a CPU have none beside their own"
+        return "CPU processes have no host memory beyond their own"
     return f"it has {memory_size(limit_bytes)}"
 
 

@@ -121,7 +121,7 @@ def space_line(event: SpaceBuilt) -> str:
     """How many candidates there are, and why some are not tried."""
     taken = ", ".join(f"{count} by {rule}" for rule, count in event.rejected if count)
     without = f" (skipped: {taken})" if taken else ""
-    return f"search: {event.left} of {event.considered} candidates beside the baseline{without}"
+    return f"search: {event.left} of {event.considered} candidates besides the baseline{without}"
 
 
 def trial_line(event: TrialFinished) -> str:

@@ -48,7 +48,7 @@ def stop_sentence(stop: StopReason) -> str:
         return stop.error
     if stop.kind is StopKind.TRIALS:
         return (
-            f"Stopped after {plural(stop.trials, 'trial')} beside your configuration "
+            f"Stopped after {plural(stop.trials, 'trial')} besides your configuration "
             f"(tuner_num_trials is {stop.trials}); configurations worth a trial are left."
         )
     if stop.kind is StopKind.STAGE_NO_BETTER:

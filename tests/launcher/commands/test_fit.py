@@ -290,4 +290,4 @@ def test_a_cpu_has_no_host_memory_to_offload_to(fit: Run) -> None:
     work = ("--model", "gpt2", "--seq", "128", "--global-batch", "2", "--offload", "optimizer")
     ran = fit(*work, "--cluster", "local", "--precision", "fp32")
     assert ran.code == 1
-    assert ran.err.endswith("processes of a CPU have none beside their own.\n")
+    assert ran.err.endswith("CPU processes have no host memory beyond their own.\n")
