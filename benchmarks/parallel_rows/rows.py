@@ -134,6 +134,19 @@ CONTEXT_RANKS = (
     *(Row(ranks=4, context=2, tensor=2, model="qwen2", stage=stage) for stage in STAGES),
     Row(ranks=4, context=2, tensor=2, model="own_tied", sequence=True, stage=2),
     Row(ranks=4, context=2, tensor=2, sequence=True, precision="bf16"),
+    Row(ranks=4, context=2, pipeline=2, model="llama", accumulation=2),
+    Row(ranks=4, context=2, pipeline=2, model="gpt2", accumulation=2, recompute="full"),
+    Row(
+        ranks=4,
+        context=2,
+        pipeline=2,
+        model="own_placed",
+        accumulation=4,
+        schedule="gpipe",
+        stage=3,
+    ),
+    Row(ranks=4, context=2, pipeline=2, virtual=2, model="own_deep", accumulation=2, stage=1),
+    Row(ranks=8, context=2, tensor=2, pipeline=2, model="qwen2", accumulation=2, stage=2),
 )
 """Rows of context ranks that only ``make test-parallel`` trains."""
 _SCHEDULES = (

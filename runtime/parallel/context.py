@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -126,6 +126,16 @@ class _Positions(SharedByCopies):
         return positional, {**named, _POSITIONS: at}
 
 
+class _Whole(NamedTuple):
+    """A batch that is not to be shared out; ``samples`` let it have other shapes than one that is.
+
+    A pipeline keeps buffers for each shape.
+    """
+
+    batch: Batch
+    samples: Tensor
+
+
 class _Sharing:
     """A loss over whole sequences made one of this rank's tokens, whose mean over ranks it is."""
 
@@ -142,7 +152,6 @@ class _Sharing:
         self._precision = precision
         self._shifts = _shifts_labels(model)
         self._averaged = averaged
-        self._works_on_whole = False
         self.attention = SharedAttention(model, chunks)
 
     def give_positions(self) -> list[RemovableHandle]:
@@ -155,8 +164,8 @@ class _Sharing:
         """The loss of this rank's part of a micro-batch."""
 
         def of_part(model: nn.Module, batch: Batch) -> Tensor:
-            if self._works_on_whole:
-                return loss(model, batch)
+            if isinstance(batch, _Whole):
+                return loss(model, batch.batch)
             with self.attention.on():
                 return loss(model, self._part(batch))
 
@@ -213,9 +222,8 @@ class _Sharing:
 
         short = map_tensors(batch, cut)
         with torch.compiler.set_stance("force_eager"):
-            self._works_on_whole = True
-            whole = self._mean(evaluate(short))
-            self._works_on_whole = False
+            samples = torch.zeros(len(tensors(short)[0]))
+            whole = self._mean(evaluate(_Whole(short, samples)))
             shared = self._mean(evaluate(short))
         exact, rough = (2e-5, 1e-3) if self._precision is Precision.FP32 else (1e-2, 1e-2)
         tolerance = exact if whole.device.type == "cpu" else rough

@@ -34,6 +34,7 @@ ON_FOUR: list[list[dict[str, Any]]] = [
     [{**TENSOR, "stage": 3}, {"tensor": 4}, {"stage": 1}],
     [{"stage": 2}, {**TENSOR, "stage": 1}],
     [{**TENSOR, "context": 2, "stage": 2}, {"context": 4}, {"stage": 1}],
+    [{"pipeline": 2, "context": 2, "accumulation": 2}, {"context": 2, "stage": 3}],
 ]
 
 
