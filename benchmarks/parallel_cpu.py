@@ -49,11 +49,11 @@ SPACES: dict[str, tuple[str, dict[str, Any]]] = {
     "stages": (
         "llama",
         {
-            "train_micro_batch_size_per_gpu": [1, 2, 4],
+            "train_micro_batch_size_per_gpu": [1, 2],
             "zero_optimization": {"stage": [0]},
             "activation_checkpointing": {"mode": "none"},
             "parallelism": {
-                "pipeline": [1, 2],
+                "pipeline": 2,
                 "virtual_pipeline": [1, 2],
                 "pipeline_schedule": ["1f1b", "gpipe"],
             },
@@ -179,20 +179,22 @@ class Accuracy:
 
 def report(found: dict[str, list[Layout]], rounds: int, loads: Sequence[float]) -> str:
     """Markdown."""
-    count = sum(map(len, found.values()))
+    every = [one for layouts in found.values() for one in layouts]
+    count = len(every)
     lines = [
         "# Predicted and measured: layouts of two CPU ranks",
         "",
         "Written by `python benchmarks/parallel_cpu.py --write`: the real command predicts each",
         f"layout from its profile run, then measures it; {count} layouts, medians of {rounds}",
-        f"rounds. Load of the machine before each tune (2 cores): {text_of(loads)}.",
+        f"round{'s' if rounds > 1 else ''}. Load of the machine before each trial: "
+        f"{min(loads):.0f} to {max(loads):.0f} on {os.cpu_count()} cores.",
         "",
         "| space | layouts | median error of times | Spearman | of peaks | predicted best |",
         "|---|---|---|---|---|---|",
         f"| to reach | 24 | {100 * TIME:.0f} % | {ORDER} | {100 * MEMORY:.0f} % | "
         f"{100 * REGRET:.0f} % slower |",
     ]
-    for space, layouts in found.items():
+    for space, layouts in {**found, "all": every}.items():
         cells = " | ".join(Accuracy.of(layouts).cells())
         lines.append(f"| {space} | {len(layouts)} | {cells} |")
     lines += [
@@ -200,13 +202,15 @@ def report(found: dict[str, list[Layout]], rounds: int, loads: Sequence[float]) 
         "| model | layout | predicted | measured | off | peak predicted | measured | off |",
     ]
     lines.append("|---|---|---|---|---|---|---|---|")
-    lines += [line_of(one) for layouts in found.values() for one in layouts]
+    lines += [line_of(one) for one in every]
     return "\n".join(lines) + "\n"
 
 
-def text_of(loads: Sequence[float]) -> str:
-    """Comma-separated."""
-    return ", ".join(f"{load:.1f}" for load in loads)
+def loads_of(tunes: Iterable[Sequence[Tuned]]) -> list[float]:
+    """Load of the machine before each trial."""
+    records = (record for rounds in tunes for one in rounds for record in one.records)
+    loads = (record.conditions and record.conditions.load_before for record in records)
+    return [load for load in loads if load is not None]
 
 
 def line_of(one: Layout) -> str:
@@ -227,16 +231,14 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where tunes are kept, and go on")
     parser.add_argument("--write", action="store_true", help="keep the result")
     options = parser.parse_args()
-    loads = []
     with tempfile.TemporaryDirectory(prefix="parallel-cpu-") as name:
         folder = options.folder or Path(name)
         tunes: dict[str, list[Tuned]] = {space: [] for space in options.spaces}
         for number in range(options.rounds):
             for space in options.spaces:
-                loads.append(os.getloadavg()[0])
                 tunes[space].append(tune(space, folder / f"{space}{number}"))
         found = {space: layouts_of(space, rounds) for space, rounds in tunes.items()}
-    text = report(found, options.rounds, loads)
+    text = report(found, options.rounds, loads_of(tunes.values()))
     if options.write:
         RESULT.write_text(text)
     sys.stdout.write(text)

@@ -10,16 +10,20 @@ from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost.hardware import Network
 from autoconf_launch.autotuner.cost.memory import memory_parts
+from autoconf_launch.autotuner.cost.predictions import estimate, memory_rule
 from autoconf_launch.autotuner.cost.step import StepParts, profiled_step_parts
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,
+    ClusterSpec,
+    Device,
     Grade,
     KnobValue,
     Layout,
     MicroBatchTiming,
     ModelSpec,
+    Node,
     Optimizer,
     Precision,
     Recompute,
@@ -255,6 +259,16 @@ def test_some_recomputed_layers_lie_between_none_and_all() -> None:
 def test_hybrid_sharding_shards_over_some_ranks() -> None:
     found = memory(data_parallel=8, zero_stage=3, extras=(("shard_ranks", 2),))
     assert found["weights"] == 4 * 1200 / 2
+
+
+def test_a_limit_of_memory_leaves_the_layouts_that_share_the_model_out() -> None:
+    rows = table({"data_parallel": 2}, {"tensor_parallel": 2}, {"pipeline_parallel": 2})
+    device = Device(name="cpu (arm)", memory_bytes=15_000)
+    cluster = ClusterSpec(nodes=(Node(host="h", devices=(device, device)),))
+    found = estimate(rows, WORKLOAD, cluster)
+    kept = memory_rule(found, cluster, band=0.1).keep(rows)
+    assert kept.tolist() == [False, True, True]
+    assert not np.isnan(found.step_s_C).any()
 
 
 DEGREES = st.sampled_from([1, 2, 4])
