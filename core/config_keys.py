@@ -62,18 +62,28 @@ class ZeroKnob:
         return max(self.stages) < FIRST_FSDP_STAGE
 
     def obstacle(
-        self, *, zero_stage: int, data_parallel: int, value: KnobValue = None, tensor: int = 1
+        self,
+        *,
+        zero_stage: int,
+        data_parallel: int,
+        value: KnobValue = None,
+        model_ranks: int | None = None,
     ) -> str | None:
-        """Why it cannot be applied there, as a phrase; None where it can."""
+        """Why it cannot be applied there, as a phrase; None where it can.
+
+        ``model_ranks`` have a part of the weights each; None: not known yet.
+        """
         if zero_stage not in self.stages:
             has = " and ".join(map(str, self.stages))
             plural = "s" if len(self.stages) > 1 else ""
             return f"only ZeRO stage{plural} {has} can apply it, not stage {zero_stage}"
-        if self.needs_replicas and tensor > 1:
-            return "DDP, which has it, does not train a model split over tensor ranks"
+        if self.needs_replicas and (model_ranks or 1) > 1:
+            return "DDP, which has it, does not train a model that several ranks share"
         if self.needs_ranks and data_parallel == 1:
             return "one data-parallel rank has no gradients to average"
-        if self is RESHARD_AFTER_FORWARD and type(value) is int:
+        if self in (SHARD_RANKS, RESHARD_AFTER_FORWARD) and type(value) is int:
+            if zero_stage < FIRST_FSDP_STAGE and model_ranks == 1:
+                return "ZeRO 1 of whole copies shards the optimizer over all ranks"
             return _no_divisor(value, data_parallel)
         return None
 
@@ -92,10 +102,19 @@ class ZeroKnob:
 def _no_divisor(ranks: int, data_parallel: int) -> str | None:
     if 1 < ranks < data_parallel and data_parallel % ranks == 0:
         return None
-    return f"{ranks} must divide the {data_parallel} data-parallel ranks and be less than them"
+    all_ranks = f"the {data_parallel} data-parallel ranks that shard"
+    return f"{ranks} must divide {all_ranks} and be less than them"
 
 
 _BOTH = (True, False)
+SHARD_RANKS = ZeroKnob(
+    name="shard_ranks",
+    meaning="weights are sharded over all ranks, or over so many and copied over the others",
+    stages=(1, 2, 3),
+    default=True,
+    least=2,
+    flags=(True,),
+)
 RESHARD_AFTER_FORWARD = ZeroKnob(
     name="reshard_after_forward",
     meaning="after its forward pass a unit's weights return to shards over all ranks, or so many",
@@ -142,6 +161,7 @@ _ROWS = (
         default=0,
         least=0,
     ),
+    SHARD_RANKS,
     RESHARD_AFTER_FORWARD,
     ZeroKnob(
         name="reshard_root",
@@ -156,14 +176,15 @@ ZERO_KNOBS = {knob.name: knob for knob in _ROWS}
 
 
 def read_zero_knobs(
-    raw: RawConfig, *, zero_stage: int, data_parallel: int, tensor: int = 1
+    raw: RawConfig, *, zero_stage: int, data_parallel: int, model_ranks: int = 1
 ) -> tuple[tuple[str, KnobValue], ...]:
-    """The knobs that a document names, with their values.
+    """The knobs that a document names, with their values; see :meth:`ZeroKnob.obstacle`.
 
     Raises:
         ConfigError: a value is wrong, still a list, or cannot be applied at this stage.
     """
     found = []
+    shards = data_parallel
     for name, knob in ZERO_KNOBS.items():
         given = raw.get((*ZERO, name))
         if given is None:
@@ -172,10 +193,15 @@ def read_zero_knobs(
             raise ConfigError(still_open(knob.path, given))
         value = knob.read(given)
         why = knob.obstacle(
-            zero_stage=zero_stage, data_parallel=data_parallel, value=value, tensor=tensor
+            zero_stage=zero_stage,
+            data_parallel=shards if knob is RESHARD_AFTER_FORWARD else data_parallel,
+            value=value,
+            model_ranks=model_ranks,
         )
         if why:
             raise ConfigError(f"{knob.path} is {given!r}, but {why}; remove it.")
+        if knob is SHARD_RANKS and type(value) is int:
+            shards = value
         found.append((name, value))
     return tuple(found)
 
@@ -191,6 +217,7 @@ CLIPPING: KeyPath = ("gradient_clipping",)
 OPTIMIZER: KeyPath = ("optimizer",)
 SCHEDULER: KeyPath = ("scheduler",)
 RECOMPUTE: KeyPath = ("activation_checkpointing", "mode")
+RECOMPUTED: KeyPath = ("activation_checkpointing", "layers")
 PARALLELISM: KeyPath = ("parallelism",)
 DATA: KeyPath = ("parallelism", "data")
 TENSOR: KeyPath = ("parallelism", "tensor")
@@ -244,13 +271,14 @@ APPLIED_PARALLELISM = frozenset(
     path[1]
     for path in (
         *(DATA, TENSOR, CONTEXT, SEQUENCE_PARALLELISM, PIPELINE),
-        *(VIRTUAL_PIPELINE, PIPELINE_SCHEDULE, PIPELINE_SPLIT),
+        *(VIRTUAL_PIPELINE, PIPELINE_SCHEDULE, PIPELINE_SPLIT, MICRO_BATCH_SPLIT),
     )
 )
 """Those that our runtime applies."""
 CHECKPOINTING_KEYS = frozenset(
     {
         "mode",
+        "layers",
         "partition_activations",
         "cpu_checkpointing",
         "contiguous_memory_optimization",

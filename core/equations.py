@@ -6,8 +6,28 @@ from .errors import ConfigError
 
 
 def global_batch(*, micro_batch: int, accumulation: int, data_parallel: int) -> int:
-    """Samples of one optimizer step over all ranks."""
+    """Samples of one optimizer step over all ranks; the micro-batch is their mean."""
     return micro_batch * accumulation * data_parallel
+
+
+def require_micro_batch_split(split: tuple[int, ...], *, micro_batch: int, ranks: int) -> None:
+    """Check the micro-batches of the data-parallel ranks against their mean.
+
+    Raises:
+        ConfigError: there is none for each rank, or they add up to another batch.
+    """
+    where = f"parallelism.micro_batch_split is {list(split)}"
+    if len(split) != ranks:
+        raise ConfigError(
+            f"{where}, which has {len(split)} micro-batches, but must have one for each of the "
+            f"{ranks} data-parallel ranks."
+        )
+    if sum(split) != micro_batch * ranks:
+        raise ConfigError(
+            f"{where}, which adds up to {sum(split)}, but must add up to "
+            f"train_micro_batch_size_per_gpu {micro_batch} x data-parallel ranks {ranks} = "
+            f"{micro_batch * ranks}; change one of them."
+        )
 
 
 def require_global_batch(

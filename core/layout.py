@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import TypeAlias
 
-from .equations import global_batch
+from .equations import data_rank, global_batch
 
 KnobValue: TypeAlias = bool | int | float | str | None
 _Sizes: TypeAlias = tuple[int, ...] | None
@@ -45,7 +45,7 @@ class Layout:
 
     ``placement``, ``pipeline_split`` and ``micro_batch_split`` are for unequal machines: the
     slot of each rank, the blocks of each pipeline stage, the micro-batch of each data-parallel
-    rank; None means even.
+    rank, whose mean is ``micro_batch``; None means even.
     """
 
     data_parallel: int = 1
@@ -83,6 +83,29 @@ class Layout:
             self.context_parallel,
             self.expert_parallel,
         )
+
+    def data_rank(self, rank: int) -> int:
+        """Number of a rank's model copy, which decides what it loads."""
+        return data_rank(
+            rank,
+            data_parallel=self.data_parallel,
+            tensor=self.tensor_parallel,
+            context=self.context_parallel,
+        )
+
+    def micro_batch_of(self, data_rank: int) -> int:
+        """Samples that one data-parallel rank computes at once."""
+        return self.micro_batch_split[data_rank] if self.micro_batch_split else self.micro_batch
+
+    def loss_weight(self, data_rank: int) -> float:
+        """Factor of one data-parallel rank's loss, so that each sample counts alike."""
+        return self.micro_batch_of(data_rank) / self.micro_batch
+
+    def share(self, data_rank: int) -> slice:
+        """Samples of each global batch that one data-parallel rank trains on."""
+        before = sum(self.micro_batch_of(rank) for rank in range(data_rank))
+        first, last = before, before + self.micro_batch_of(data_rank)
+        return slice(first * self.accumulation, last * self.accumulation)
 
     @property
     def global_batch(self) -> int:

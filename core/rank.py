@@ -159,6 +159,7 @@ class AppliedStrategy:
     pipeline_parallel: int = 1
     virtual_pipeline: int = 1
     pipeline_split: tuple[int, ...] | None = None
+    micro_batch_split: tuple[int, ...] | None = None
     description: str = ""
     extras: tuple[tuple[str, KnobValue], ...] = ()
     learning_rate: float | None = None

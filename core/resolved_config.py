@@ -10,7 +10,7 @@ from typing import Any
 
 from . import config_keys as keys
 from .config_keys import read_zero_knobs
-from .equations import require_global_batch
+from .equations import require_global_batch, require_micro_batch_split
 from .errors import ConfigError, nearest_known, still_open
 from .layout import KnobValue, Layout, Recompute
 from .parallelism import read_parallelism, read_schedule, require_micro_batches
@@ -79,7 +79,7 @@ def resolve(raw: RawConfig, *, world_size: int) -> ResolvedConfig:
         gradient_clipping=number_value(raw, keys.CLIPPING, 0.0),
         optimizer=_optimizer(raw),
         scheduler=_scheduler(raw),
-        extras=(*schedule, *_zero_knobs(raw, layout)),
+        extras=(*schedule, *_recompute_layers(raw, layout), *_zero_knobs(raw, layout)),
     )
 
 
@@ -88,13 +88,27 @@ def _zero_knobs(raw: RawConfig, layout: Layout) -> tuple[tuple[str, KnobValue], 
         raw,
         zero_stage=layout.zero_stage,
         data_parallel=layout.data_parallel * layout.context_parallel,
-        tensor=layout.tensor_parallel,
+        model_ranks=layout.tensor_parallel * layout.pipeline_parallel,
     )
+
+
+def _recompute_layers(raw: RawConfig, layout: Layout) -> tuple[tuple[str, KnobValue], ...]:
+    layers = integer_value(raw, keys.RECOMPUTED, None)
+    if layers is None:
+        return ()
+    if layout.recompute is not Recompute.FULL:
+        raise ConfigError(
+            f"{dotted_name(keys.RECOMPUTED)} is {layers}, but {dotted_name(keys.RECOMPUTE)} "
+            f'is "{layout.recompute.value}"; set that to "full", or remove the layers.'
+        )
+    return (("recompute_layers", layers),)
 
 
 def _layout(raw: RawConfig, world_size: int) -> Layout:
     degrees = read_parallelism(raw, world_size)
-    micro, accumulation = batch_split(raw, data_parallel=degrees.data_parallel)
+    micro, accumulation = batch_split(
+        raw, data_parallel=degrees.data_parallel, split=degrees.micro_batch_split
+    )
     stage = integer_value(raw, keys.ZERO_STAGE, 0, least=0)
     if stage > 3:
         raise ConfigError(f"zero_optimization.stage is {stage}, but ZeRO has stages 0 to 3.")
@@ -110,13 +124,20 @@ def _layout(raw: RawConfig, world_size: int) -> Layout:
 _MOST_SAMPLES = 2**40
 
 
-def batch_split(raw: RawConfig, *, data_parallel: int) -> tuple[int, int]:
+def batch_split(
+    raw: RawConfig, *, data_parallel: int, split: tuple[int, ...] | None = None
+) -> tuple[int, int]:
     """Micro-batch and accumulation; what is missing follows from the other two (or is 1).
 
+    ``split`` has the micro-batch of each data-parallel rank where they are uneven.
+
     Raises:
-        ConfigError: the three contradict each other, or ``train_batch_size`` cannot be split.
+        ConfigError: these contradict each other, or ``train_batch_size`` cannot be split.
     """
-    micro = integer_value(raw, keys.MICRO_BATCH, None)
+    even = max(1, sum(split) // data_parallel) if split else None
+    micro = integer_value(raw, keys.MICRO_BATCH, even)
+    if split:
+        require_micro_batch_split(split, micro_batch=micro, ranks=data_parallel)
     accumulation = integer_value(raw, keys.ACCUMULATION, None)
     stated = integer_value(raw, keys.TRAIN_BATCH_SIZE, None)
     if stated is not None:
@@ -148,7 +169,7 @@ def _refuse_inapplicable(raw: RawConfig) -> None:
                 f"{dotted_name(path)} is {raw.get(path)!r}, which this runtime cannot apply; "
                 "remove it."
             )
-    for key in sorted(keys.CHECKPOINTING_KEYS - {"mode", "profile"}):
+    for key in sorted(keys.CHECKPOINTING_KEYS - {"mode", "layers", "profile"}):
         path = (keys.RECOMPUTE[0], key)
         if raw.get(path) not in (None, False, 0):
             raise ConfigError(

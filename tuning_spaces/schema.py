@@ -127,7 +127,9 @@ def _fp16() -> Schema:
 def _recompute() -> Schema:
     mode = _searched({"enum": [kind.value for kind in Recompute]})
     about = "which activations are computed again in the backward pass"
-    return _section("recomputation", {keys.RECOMPUTE[1]: _described(about, mode)})
+    layers = _described("blocks of each stage whose mode is full; all", _searched(_COUNT))
+    properties = {keys.RECOMPUTE[1]: _described(about, mode), keys.RECOMPUTED[1]: layers}
+    return _section("recomputation", properties)
 
 
 def _parallelism() -> Schema:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         ALL_LAYERS,
         OFFLOAD_CODES,
         RECOMPUTE_CODES,
-        RECOMPUTE_LAYERS,
         LayoutColumns,
     )
     from .layout_rules import RULES, Keep, LayoutRule, broken_rule

@@ -23,7 +23,7 @@ from autoconf_launch.core import (
     Workload,
 )
 
-from ..space import CandidateTable, Floats, Ints
+from ..space import ABSENT, RECOMPUTE_LAYERS, CandidateTable, Floats, Ints
 from .hardware import Machine, Network, Physics, ring_share
 from .inner import InnerTimes, inner_times, joining_s, rank_share, weight_share
 from .layer import Kernels, peak_flops_per_s, stacks
@@ -384,7 +384,8 @@ def least_profiled_step_s(table: CandidateTable, spec: ModelSpec) -> Floats:
     if not timings:
         return np.full(len(table), np.nan)
     samples = table["accumulation"] * table["micro_batch"]
-    work = _WORK_OF_CODE[table["recompute"]]
+    some = table[RECOMPUTE_LAYERS] != ABSENT
+    work = np.where(some, 1.0, _WORK_OF_CODE[table["recompute"]])
     ranks = table["tensor_parallel"] * table["pipeline_parallel"] * table["context_parallel"]
     return np.asarray(samples / ranks * work * _least_sample_s(timings) * _calmer())
 

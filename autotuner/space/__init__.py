@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .knobs import (
         KNOBS,
         LAYOUT_KNOBS,
+        RECOMPUTE_LAYERS,
         LayoutValue,
         Naming,
         candidate_name,

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import ZERO_KNOBS, DegreeLimits
+from autoconf_launch.core import FIRST_FSDP_STAGE, ZERO_KNOBS, DegreeLimits
 
 from .knobs import GPIPE, SCHEDULE_KNOB
-from .table import ABSENT, Bools, CandidateTable, Ints
+from .table import ABSENT, Bools, CandidateTable, Floats, Ints
 
 RejectedCounts: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -130,19 +130,22 @@ def micro_batches_for_stages() -> Rule:
 
 
 def parts_for_splits() -> Rule:
-    """An uneven split has a part for each stage, or for each data-parallel rank."""
+    """An uneven split has a part for each stage, or for each data-parallel rank of the batch."""
 
     def keep(table: CandidateTable) -> Bools:
         stages = table["pipeline_parallel"] * table["virtual_pipeline"]
-        return _has_parts(table, "pipeline_split", stages) & _has_parts(
-            table, "micro_batch_split", table["data_parallel"]
+        ranks, micro = table["data_parallel"], table["micro_batch"]
+        return (
+            _measures(table, "pipeline_split", len, stages)
+            & _measures(table, "micro_batch_split", len, ranks)
+            & _measures(table, "micro_batch_split", sum, ranks * micro)
         )
 
     return Rule(
         name="split_parts",
         keep=keep,
         why="pipeline_split needs a part for each stage, micro_batch_split one for each "
-        "data-parallel rank",
+        "data-parallel rank, whose mean is the micro-batch",
     )
 
 
@@ -151,15 +154,19 @@ def _has_extra(table: CandidateTable, name: str, value: object) -> Bools:
     return table.is_value(name, value) if known else np.zeros(len(table), np.bool_)
 
 
-def _has_parts(table: CandidateTable, knob: str, count: Ints) -> Bools:
+def _measures(
+    table: CandidateTable, knob: str, measure: Callable[[Any], int], wanted: Ints
+) -> Bools:
+    """Rows without a split, and those whose length or sum is as wanted."""
     column = dict(table.columns)[knob]
     splits: Sequence[Any] = column.categories or ()
-    parts = np.array([ABSENT if split is None else len(split) for split in splits])[column.codes]
-    return np.asarray((parts == ABSENT) | (parts == count))
+    found = np.array([ABSENT if split is None else measure(split) for split in splits])
+    sizes = found[column.codes]
+    return np.asarray((sizes == ABSENT) | (sizes == wanted))
 
 
 def replicas_for_buckets() -> Rule:
-    """DDP and its sharded optimizer do not train weights that are split."""
+    """DDP and its sharded optimizer train whole copies alone."""
     names = [knob.name for knob in ZERO_KNOBS.values() if knob.needs_replicas]
     return Rule(
         name="ddp_knobs",
@@ -171,17 +178,29 @@ def replicas_for_buckets() -> Rule:
 
 
 def shards_divide_ranks() -> Rule:
-    """Weights are kept in shards over a part of the data-parallel ranks that divides them."""
+    """Weights are in shards over a part of the data-parallel ranks that divides them."""
 
     def keep(table: CandidateTable) -> Bools:
-        over, ranks = table.numbers("reshard_after_forward", 1.0), table["data_parallel"]
-        return np.asarray((over <= 1) | ((over < ranks) & (ranks % np.maximum(over, 1) == 0)))
+        ranks = table["data_parallel"] * table["context_parallel"]
+        over = table.numbers("shard_ranks", 1.0)
+        model_ranks = table["tensor_parallel"] * table["pipeline_parallel"]
+        whole = (table["zero_stage"] < FIRST_FSDP_STAGE) & (model_ranks == 1)
+        divides = _divides(over, ranks) & ((over <= 1) | ~whole)
+        shards = np.where(over > 1, over, ranks)
+        return np.asarray(
+            divides & _divides(table.numbers("reshard_after_forward", 1.0), shards), np.bool_
+        )
 
     return Rule(
-        name="reshard_ranks",
+        name="shard_ranks",
         keep=keep,
-        why="reshard_after_forward must divide the data-parallel ranks and be less than them",
+        why="shard_ranks and reshard_after_forward must divide the ranks that they are of",
     )
+
+
+def _divides(over: Floats, ranks: Ints | Floats) -> Bools:
+    """Whether a number of shards is none, or divides the ranks and is less than them."""
+    return np.asarray((over <= 1) | ((over < ranks) & (ranks % np.maximum(over, 1) == 0)))
 
 
 _LIMITED = {

@@ -83,6 +83,8 @@ LAYOUT_KNOBS = {knob.name: knob for knob in KNOBS}
 SCHEDULE_KNOB = keys.PIPELINE_SCHEDULE[1]
 """The extra that names a pipeline's schedule; omitted: 1F1B, or interleaved where it must be."""
 GPIPE = PIPELINE_SCHEDULES[0]
+RECOMPUTE_LAYERS = "recompute_layers"
+"""The extra that says how many layers of each pipeline stage are recomputed in full; all."""
 
 EXTRA_TAGS = {
     SCHEDULE_KNOB: "sched",
@@ -99,8 +101,10 @@ EXTRA_TAGS = {
     "parameters_as_bucket_view": "pbv",
     "blocks_per_unit": "bpu",
     "forward_prefetch": "fp",
+    "shard_ranks": "sr",
     "reshard_after_forward": "raf",
     "reshard_root": "rr",
+    RECOMPUTE_LAYERS: "acl",
 }
 """Extras with a short tag; others are named in full, as ``name-value``."""
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoconf_launch.core import Candidate, ConfigError, KnobValue, plural
+from autoconf_launch.core import Candidate, ConfigError, KnobValue, Recompute, plural
 
 from . import constraints as rules
 from .choices import ChoiceKind, KnobChoice, KnobChoices, extras_of, parse_choice
 from .constraints import RejectedCounts, Rule, apply_rules
-from .knobs import SCHEDULE_KNOB
+from .knobs import RECOMPUTE_LAYERS, SCHEDULE_KNOB
 from .micro_batches import GlobalBatchRule, micro_batches_to_try
 from .settings import AutotuningSettings
 from .table import ABSENT, LEFT_OUT, Bools, CandidateTable, Column, concat
@@ -39,7 +39,8 @@ def usual_rows(table: CandidateTable, extras: Sequence[KnobChoice]) -> Bools:
     usual = np.ones(len(table), np.bool_)
     for choice in extras:
         here = _is_for(table, choice)
-        usual &= ~here | table.is_value(choice.knob, _cell(choice.usual))
+        idle = (table[choice.knob] == ABSENT) & (choice.knob == RECOMPUTE_LAYERS)
+        usual &= ~here | idle | table.is_value(choice.knob, _cell(choice.usual))
     return usual
 
 
@@ -144,7 +145,7 @@ def _structures(baseline: Candidate, choices: KnobChoices) -> CandidateTable:
 
 
 def without_idle_knobs(table: CandidateTable) -> CandidateTable:
-    """Rows without what has nothing to act on: knobs of a pipeline where there is one stage."""
+    """Rows without what has nothing to act on, such as knobs of a pipeline of one stage."""
     single = table["pipeline_parallel"] == 1
     named = single | (table["virtual_pipeline"] > 1)
     idle = (
@@ -152,6 +153,7 @@ def without_idle_knobs(table: CandidateTable) -> CandidateTable:
         ("pipeline_split", single, None),
         (SCHEDULE_KNOB, named, LEFT_OUT),
         ("micro_batch_split", table["data_parallel"] == 1, None),
+        (RECOMPUTE_LAYERS, ~table.is_value("recompute", Recompute.FULL), LEFT_OUT),
     )
     for knob, rows, value in idle:
         column = dict(table.columns).get(knob)

@@ -30,18 +30,24 @@ class Row:
     accumulation: int = 1
     recompute: str = "none"
     precision: str = "fp32"
+    shards: int | None = None
+    samples: tuple[int, ...] | None = None
+    layers: int | None = None
 
     @property
     def name(self) -> str:
         """``TP 2 x ZeRO 3, sequence parallel``."""
         averaging = self.data * self.context
+        hybrid = f"{averaging // self.shards}x{self.shards}" if self.shards else averaging
         degrees = [self.stages] if self.pipeline > 1 else []
         degrees += [f"CP {self.context}"] if self.context > 1 else []
         degrees += [f"TP {self.tensor}"] if self.tensor > 1 else []
-        degrees += [f"ZeRO {self.stage} on {averaging}"] if self.data > 1 or self.stage else []
+        degrees += [f"ZeRO {self.stage} on {hybrid}"] if self.data > 1 or self.stage else []
         more = ["sequence parallel"] if self.sequence else []
         more += [f"{self.accumulation} micro-batches"] if self.accumulation > 1 else []
-        more += [f"{self.recompute} recomputation"] if self.recompute != "none" else []
+        more += [f"samples {'+'.join(map(str, self.samples))}"] if self.samples else []
+        blocks = f" of {self.layers} blocks" if self.layers else ""
+        more += [f"{self.recompute} recomputation{blocks}"] if self.recompute != "none" else []
         more += [self.precision] if self.precision != "fp32" else []
         return ", ".join((" x ".join(degrees), *more))
 
@@ -73,6 +79,7 @@ class Row:
             "virtual_pipeline": self.virtual,
         }
         named = {"pipeline_schedule": self.schedule, "pipeline_split": self.split}
+        named |= {"micro_batch_split": self.samples}
         parallelism |= {key: value for key, value in named.items() if value}
         share = GLOBAL_BATCH // self.data
         config = {
@@ -80,8 +87,8 @@ class Row:
             "gradient_accumulation_steps": self.accumulation,
             "gradient_clipping": CLIP,
             "optimizer": {"type": "AdamW", "params": {"lr": RATE, "weight_decay": DECAY}},
-            "zero_optimization": {"stage": self.stage},
-            "activation_checkpointing": {"mode": self.recompute},
+            "zero_optimization": {"stage": self.stage, "shard_ranks": self.shards},
+            "activation_checkpointing": {"mode": self.recompute, "layers": self.layers},
             "parallelism": parallelism,
             self.precision: {"enabled": self.precision != "fp32"},
         }
@@ -106,6 +113,8 @@ TWO_RANKS = (
     Row(pipeline=2, virtual=2, accumulation=2, model="own_deep", stage=1),
     Row(pipeline=2, accumulation=2, model="gpt2"),
     Row(pipeline=2, accumulation=2, model="qwen2", precision="bf16"),
+    *(Row(stage=stage, samples=(5, 3)) for stage in (0, 2)),
+    Row(stage=3, samples=(3, 1), accumulation=2, recompute="full", layers=2),
 )
 TESTED_ON_FOUR = tuple(
     Row(ranks=4, tensor=2, stage=stage, model="own_tied", accumulation=2) for stage in (0, 3)
@@ -121,6 +130,12 @@ MORE_RANKS = (
     *(Row(ranks=4, tensor=2, stage=stage, model="llama", sequence=True) for stage in STAGES),
     Row(ranks=4, tensor=2, stage=3, model="gemma", recompute="full"),
     Row(ranks=4, tensor=2, stage=2, precision="bf16"),
+    *(Row(ranks=4, stage=stage, shards=2) for stage in (2, 3)),
+    Row(ranks=4, stage=1, samples=(3, 1, 2, 2)),
+    *(Row(ranks=4, tensor=2, stage=stage, samples=(5, 3)) for stage in (0, 3)),
+    Row(ranks=4, pipeline=2, stage=1, samples=(3, 1), accumulation=2, model="own_deep"),
+    Row(ranks=4, pipeline=2, stage=2, samples=(3, 1), accumulation=2, recompute="full", layers=1),
+    *(Row(ranks=8, tensor=2, stage=stage, shards=2, accumulation=2) for stage in (1, 3)),
 )
 CONTEXT_RANKS = (
     *(Row(context=2, stage=stage, model="own_placed") for stage in STAGES),
@@ -208,8 +223,13 @@ class Difference:
             "sequence_parallel": row.sequence,
             "recompute": row.recompute,
             "precision": row.precision,
+            "micro_batch_split": list(row.samples) if row.samples else None,
         }
-        return asked.items() <= self.applied.items()
+        extras = {"shard_ranks": row.shards, "recompute_layers": row.layers}
+        asked["extras"] = {name: value for name, value in extras.items() if value is not None}
+        found = dict(self.applied["extras"])
+        ran = {**self.applied, "extras": {name: found.get(name) for name in asked["extras"]}}
+        return asked.items() <= ran.items()
 
 
 def difference(here: dict[str, Any], alone: dict[str, Any]) -> Difference:

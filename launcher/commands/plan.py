@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from autoconf_launch.autotuner.cost import ALL_LAYERS, RECOMPUTE_LAYERS
+from autoconf_launch.autotuner.cost import ALL_LAYERS
+from autoconf_launch.autotuner.space import RECOMPUTE_LAYERS
 from autoconf_launch.core import (
     Candidate,
     ConfigError,

@@ -98,6 +98,7 @@ SPELLINGS = (
     DocumentKey("micro_batch", keys.MICRO_BATCH, _WRITTEN),
     DocumentKey("accumulation", keys.ACCUMULATION, _WRITTEN),
     DocumentKey("recompute", keys.RECOMPUTE, "none"),
+    DocumentKey("recompute_layers", keys.RECOMPUTED, None),
 )
 
 
@@ -171,7 +172,7 @@ def _read(opened: OpenDocument, world_size: int) -> UserSettings:
     """The settings of a document without problems of its own."""
     source, settings, document = opened.source, opened.settings, opened.decided
     warnings = keys.check_keys(source.config)
-    document = _with_tensor_pinned(document, settings)
+    document = _without_idle_layers(_with_tensor_pinned(document, settings), source.config)
     choices = tuple(_choices(opened, document, world_size))
     knobs = _zero_choices(source, settings, choices[0], world_size)
     document = with_zero_knobs(document, _usual(knobs, document.get(keys.ZERO_STAGE, 0)))
@@ -218,6 +219,13 @@ def _with_tensor_pinned(document: RawConfig, settings: AutotuningSettings) -> Ra
             f"{document.get(keys.TENSOR)}; remove one of them."
         )
     return document.with_value(keys.TENSOR, settings.mp_size)
+
+
+def _without_idle_layers(document: RawConfig, given: RawConfig) -> RawConfig:
+    """The document without recomputed layers where the first of several modes has none."""
+    is_full = document.get(keys.RECOMPUTE) == Recompute.FULL.value
+    listed = isinstance(given.get(keys.RECOMPUTE), list)
+    return document.without(keys.RECOMPUTED) if listed and not is_full else document
 
 
 def _choices(opened: OpenDocument, document: RawConfig, world_size: int) -> Iterator[KnobChoice]:
@@ -304,6 +312,8 @@ def _check_value(spelling: DocumentKey, value: Any, world_size: int) -> None:
         chunks = 1 + (value == PIPELINE_SCHEDULES[-1])
         ranks, document = 2, document.with_value(keys.VIRTUAL_PIPELINE, chunks)
         document = document.with_value(keys.PIPELINE, 2)
+    elif path == keys.RECOMPUTED:
+        document = document.with_value(keys.RECOMPUTE, Recompute.FULL.value)
     elif path in SPLITS:
         ranks = len(value) if isinstance(value, list) and value else 1
         if path == keys.PIPELINE_SPLIT:

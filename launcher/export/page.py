@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from autoconf_launch.autotuner.cost import RECOMPUTE_LAYERS
 from autoconf_launch.autotuner.sizing import Pretraining
-from autoconf_launch.autotuner.space import KNOBS
+from autoconf_launch.autotuner.space import KNOBS, RECOMPUTE_LAYERS
 from autoconf_launch.core import (
     Candidate,
     KeyPath,

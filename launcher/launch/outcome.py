@@ -165,7 +165,7 @@ Checked: TypeAlias = tuple[tuple[str, str], ...]
 _APPLIED = (
     *("zero_stage", "data_parallel", "tensor_parallel", "context_parallel"),
     *("sequence_parallel", "pipeline_parallel", "virtual_pipeline", "pipeline_split"),
-    *("micro_batch", "accumulation", "recompute"),
+    *("micro_batch", "micro_batch_split", "accumulation", "recompute"),
 )
 """Fields of a layout that a rank finds on its live model; extras come beside them."""
 

@@ -51,7 +51,7 @@ SPLITS = (keys.PIPELINE_SPLIT, keys.MICRO_BATCH_SPLIT)
 SEARCHED = (
     *(keys.ZERO_STAGE, *DEGREES, keys.VIRTUAL_PIPELINE, keys.SEQUENCE_PARALLELISM),
     *(keys.PIPELINE_SCHEDULE, *SPLITS),
-    *(keys.MICRO_BATCH, keys.ACCUMULATION, keys.RECOMPUTE),
+    *(keys.MICRO_BATCH, keys.ACCUMULATION, keys.RECOMPUTE, keys.RECOMPUTED),
 )
 
 
@@ -288,6 +288,7 @@ _LAYOUT: dict[str, KeyPath] = {
     "pipeline_split": keys.PIPELINE_SPLIT,
     "micro_batch_split": keys.MICRO_BATCH_SPLIT,
     "recompute": keys.RECOMPUTE,
+    "recompute_layers": keys.RECOMPUTED,
 }
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from autoconf_launch.core import AppliedStrategy, Layout, data_rank
+from autoconf_launch.core import AppliedStrategy, Layout
 
 from ..model import Batch
 from ..rank import Ranks
@@ -96,8 +96,8 @@ class Engine:
 
     @property
     def samples_per_step(self) -> int:
-        """Samples of one rank in one optimizer step: micro-batch times accumulation."""
-        return self._layout.micro_batch * self._layout.accumulation
+        """Samples of this rank in one optimizer step: its micro-batch times accumulation."""
+        return self.share.stop - self.share.start
 
     @property
     def global_batch(self) -> int:
@@ -110,14 +110,7 @@ class Engine:
 
         Ranks that train one copy of the model together load the same.
         """
-        layout = self._layout
-        number = data_rank(
-            self._ranks.rank,
-            data_parallel=layout.data_parallel,
-            tensor=layout.tensor_parallel,
-            context=layout.context_parallel,
-        )
-        return slice(number * self.samples_per_step, (number + 1) * self.samples_per_step)
+        return self._layout.share(self._layout.data_rank(self._ranks.rank))
 
     @property
     def module(self) -> nn.Module:

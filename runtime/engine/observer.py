@@ -13,7 +13,6 @@ from autoconf_launch.core import (
     AppliedStrategy,
     Layout,
     Precision,
-    Recompute,
     even_pipeline_split,
 )
 
@@ -29,7 +28,7 @@ from ..parallel import (
     found_extras,
     is_sequence_parallel,
     mesh_degree,
-    recompute_of,
+    recompute_of_blocks,
     tensor_degree,
 )
 
@@ -66,10 +65,10 @@ class Observer:
         ``layout`` says the batch split, which the model does not show.
         """
         module = self._laid_out.module
-        modes = {recompute_of(block) for block in self._blocks}
-        recompute = modes.pop() if len(modes) == 1 else Recompute.NONE
+        recompute, layers = recompute_of_blocks(self._blocks)
         stage = self._zero_stage(optimizer)
         pipeline = passes.seen() if isinstance(passes, Pipeline) else None
+        schedule = pipeline.extras if pipeline else ()
         extras = found_extras(self._laid_out.roots[0], optimizer, stage)
         return AppliedStrategy(
             zero_stage=stage,
@@ -81,11 +80,12 @@ class Observer:
             virtual_pipeline=pipeline.stages_each if pipeline else 1,
             pipeline_split=_uneven(pipeline.split) if pipeline else None,
             micro_batch=layout.micro_batch,
+            micro_batch_split=layout.micro_batch_split,
             accumulation=layout.accumulation,
             precision=_PRECISIONS.get(self._compute, Precision.FP32),
             recompute=recompute,
             description=self._describe(module, optimizer),
-            extras=(*(pipeline.extras if pipeline else ()), *extras),
+            extras=(*schedule, *layers, *extras),
             learning_rate=base_learning_rate((optimizer,)),
             optimizer=type(getattr(optimizer, "optim", optimizer)).__name__,
         )
@@ -95,7 +95,7 @@ class Observer:
         if isinstance(root, FSDPModule):
             if isinstance(self._laid_out.around, LateReduction):
                 shards, data = mesh_degree(root, SHARD), _averaging(root)
-                return 0 if shards < data else 1
+                return 0 if shards == 1 < data else 1
             return 2 if self._whole_after_forward else 3
         return 1 if type(optimizer).__name__ == "ZeroRedundancyOptimizer" else 0
 

@@ -33,14 +33,14 @@ class Trainer:
         self._lap: Callable[[str], None] = clock.lap if clock else _no_lap
         self._config = recipe.config
         self._ranks = ranks
-        meshes = make_meshes(ranks.device, recipe.config.layout)
+        meshes = make_meshes(ranks.device, recipe.config.layout, recipe.config.extras)
         model = build_model(recipe.model, ranks.device)
         self._laid_out = parallelize(model, meshes, recipe.config)
         recipe = replace(recipe, loss=self._laid_out.wrap_loss(recipe.loss))
         self._observer = Observer(self._laid_out)
         make_passes = Pipeline if self._laid_out.stages else Accumulation
         self._passes: Passes = make_passes(
-            self._laid_out, recipe, ranks.device, self._lap, self._observer.after_forward
+            self._laid_out, recipe, ranks, self._lap, self._observer.after_forward
         )
         weights = self._weights = self._laid_out.weights()
         self._parameters = [weight for weight in weights.values() if weight.requires_grad]
@@ -63,7 +63,8 @@ class Trainer:
     @property
     def samples_per_step(self) -> int:
         """Samples of this rank in one optimizer step."""
-        return self._config.layout.micro_batch * self._config.layout.accumulation
+        layout = self._config.layout
+        return layout.micro_batch_of(layout.data_rank(self._ranks.rank)) * layout.accumulation
 
     @property
     def counted_samples(self) -> int:

@@ -64,7 +64,7 @@ def split(batch: Batch, *, micro_batch: int, accumulation: int) -> Iterator[Batc
     if samples != expected:
         raise ConfigError(
             f"engine.step got {samples} samples, but one rank's share of an optimizer step is "
-            f"train_micro_batch_size_per_gpu {micro_batch} x gradient_accumulation_steps "
+            f"micro-batch {micro_batch} x gradient_accumulation_steps "
             f"{accumulation} = {expected}; load engine.samples_per_step samples (drop_last=True)."
         )
     for start in range(0, samples, micro_batch):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .fully_shard import LateReduction
     from .mesh import REPLICATE, SHARD, make_meshes, mesh_degree
     from .pipeline import Pipeline, gathered
-    from .recompute import recompute_of
+    from .recompute import recompute_of_blocks
     from .replicate import shard_optimizer
     from .tensor import is_sequence_parallel, tensor_degree
     from .tensor_plan import COLUMNS, ROWS, SUMMED, tensor_split, tensor_words

@@ -36,6 +36,8 @@ def found_extras(
         found["gradient_as_bucket_view"] = bool(module.gradient_as_bucket_view)
     if hasattr(optimizer, "parameters_as_bucket_view"):
         found["parameters_as_bucket_view"] = bool(optimizer.parameters_as_bucket_view)
+    if isinstance(module, FSDPModule) and zero_stage > 0:
+        found["shard_ranks"] = _shard_ranks(module)
     if isinstance(module, FSDPModule) and zero_stage >= FIRST_FSDP_STAGE:
         found |= _of_fsdp(module)
     return tuple((name, found[name]) for name in ZERO_KNOBS if name in found)
@@ -52,6 +54,15 @@ def _of_fsdp(module: FSDPModule) -> dict[str, KnobValue]:
         "reshard_after_forward": _reshards(blocks[0] if blocks else module),
         "reshard_root": _reshards(module) is not False,
     }
+
+
+def _shard_ranks(root: FSDPModule) -> bool | int:
+    """Ranks that share each weight, or whether all that train on different samples do."""
+    assert isinstance(root, nn.Module)
+    groups = [_state(m)._fsdp_param_group for m in root.modules() if isinstance(m, FSDPModule)]
+    mesh: Any = next(group for group in groups if group is not None).mesh_info
+    copied = getattr(mesh, "replicate_mesh_size", 1) > 1
+    return int(mesh.shard_mesh_size) if copied else True
 
 
 def _reshards(module: FSDPModule) -> bool | int:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from autoconf_launch.core import Layout
+from autoconf_launch.core import KnobValue, Layout
 
 PIPELINE, REPLICATE, SHARD = "pipeline", "replicate", "shard"
 CONTEXT, TENSOR = "context", "tensor"
@@ -55,11 +55,16 @@ class DeviceMeshes:
         return self.world[name] if name in _names(self.world) else None
 
 
-def make_meshes(device: torch.device, layout: Layout) -> DeviceMeshes:
-    """A mesh of all ranks of the process group."""
+def make_meshes(
+    device: torch.device, layout: Layout, extras: tuple[tuple[str, KnobValue], ...] = ()
+) -> DeviceMeshes:
+    """A mesh of all ranks of the process group; ``extras`` may say how many ranks shard."""
     degrees = {PIPELINE: layout.pipeline_parallel, TENSOR: layout.tensor_parallel}
     averaging = layout.data_parallel * layout.context_parallel
     data = {SHARD: averaging}
+    shards = dict(extras).get("shard_ranks")
+    if type(shards) is int:
+        data = {REPLICATE: averaging // shards, SHARD: shards}
     if layout.zero_stage == 0 and max(degrees.values()) > 1:
         data = {REPLICATE: averaging, SHARD: 1}  # FSDP with whole weights
     sizes = {

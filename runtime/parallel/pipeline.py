@@ -23,7 +23,7 @@ from autoconf_launch.core import (
 )
 
 from ..model import Batch, TrainingParts, compute_in, split, tensors, to_device
-from ..rank import PASSES, StepCutter
+from ..rank import PASSES, Ranks, StepCutter
 from ..stages import Stage, blocks_to_cut, find_places, make_stages
 from .base import Applied, Owned, Weights
 from .extras import Extras
@@ -141,7 +141,7 @@ class Pipeline:
         self,
         applied: Applied,
         recipe: TrainingParts,
-        device: torch.device,
+        ranks: Ranks,
         lap: Callable[[str], None],
         after_forward: Callable[[], None],
     ) -> None:
@@ -149,7 +149,9 @@ class Pipeline:
         assert applied.along is not None
         self._mesh = applied.along
         self._recipe = recipe
-        self._device = device
+        self._device = ranks.device
+        self._layout = recipe.config.layout
+        self._data_rank = self._layout.data_rank(ranks.rank)
         self._lap = lap
         self._micro_batches: list[Batch] = []
         self._weight = 1.0
@@ -160,7 +162,8 @@ class Pipeline:
     def train(self, batch: Batch, scale: float, cutter: StepCutter | None = None) -> Tensor:
         """Gradients and loss; see :class:`.Passes`."""
         is_first = True not in self._made
-        self._weight = scale / self._recipe.config.layout.accumulation
+        weight = self._layout.loss_weight(self._data_rank)
+        self._weight = scale * weight / self._layout.accumulation
         schedule = self._prepare(batch, trains=True)
         with self._applied.around(True):
             self._run(schedule.step)
@@ -192,9 +195,8 @@ class Pipeline:
 
     def _prepare(self, batch: Batch, *, trains: bool) -> Any:
         """A schedule whose buffers have the batch's shapes."""
-        layout = self._recipe.config.layout
-        parts = split(batch, micro_batch=layout.micro_batch, accumulation=layout.accumulation)
-        self._micro_batches = list(parts)
+        micro, count = self._layout.micro_batch_of(self._data_rank), self._layout.accumulation
+        self._micro_batches = list(split(batch, micro_batch=micro, accumulation=count))
         shapes = tuple(tensor.shape for tensor in tensors(batch))
         if trains not in self._made or self._made[trains][0] != shapes:
             self._made[trains] = (shapes, self._schedule(trains=trains))
@@ -242,7 +244,8 @@ class Pipeline:
         if not last.is_last:
             return torch.zeros((), device=self._device)
         losses = [last.losses[number] for number in range(len(self._micro_batches))]
-        return torch.stack(losses).mean() * self._mesh.size()
+        weight = self._layout.loss_weight(self._data_rank) * self._mesh.size()
+        return torch.stack(losses).mean() * weight
 
 
 _CLASSES = {

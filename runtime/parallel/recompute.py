@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from autoconf_launch.core import ConfigError, Recompute, ResolvedConfig
 
 from ..model import repeated_blocks
 from .base import Applied
+from .extras import Extras
 from .mesh import DeviceMeshes
 
 _KEPT = (
@@ -38,13 +40,13 @@ _KEPT = (
 
 
 def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
-    """Make each repeated block compute its activations again in the backward pass.
+    """Make repeated blocks, or the first so many, compute activations again in the backward pass.
 
     The forward method is replaced, so names of modules and weights stay as they are, and
     hooks (FSDP's among them) run once.
 
     Raises:
-        ConfigError: the model has no repeated blocks.
+        ConfigError: the model has no repeated blocks, or fewer.
     """
     mode = config.layout.recompute
     if mode is Recompute.NONE:
@@ -55,7 +57,13 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
             f"activation_checkpointing.mode is '{mode.value}', but the model has no repeated "
             'blocks (a ModuleList of at least two modules of one class); set it to "none".'
         )
-    for block in blocks:
+    layers = int(dict(config.extras).get("recompute_layers") or len(blocks))
+    if layers > len(blocks):
+        raise ConfigError(
+            f"activation_checkpointing.layers is {layers}, but there are only {len(blocks)} "
+            "repeated blocks on a rank; give it at most that."
+        )
+    for block in blocks[:layers]:
         block.forward = partial(_recompute_wrapper, block.forward, mode)
     return applied
 
@@ -68,6 +76,15 @@ def recompute_of(block: nn.Module) -> Recompute:
         assert isinstance(mode, Recompute)
         return mode
     return Recompute.NONE
+
+
+def recompute_of_blocks(blocks: Iterable[nn.Module]) -> tuple[Recompute, Extras]:
+    """The mode that live blocks run in, and how many do where it is full."""
+    found = Counter(map(recompute_of, blocks))
+    full = found[Recompute.FULL]
+    if full and not found[Recompute.SELECTIVE]:
+        return Recompute.FULL, (("recompute_layers", full),)
+    return next(iter(found)) if len(found) == 1 else Recompute.NONE, ()
 
 
 def _recompute_wrapper(

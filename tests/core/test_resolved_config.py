@@ -62,9 +62,19 @@ def test_sections_become_typed_values() -> None:
         ({"parallelism": "all"}, "parallelism is 'all', but a launch needs one value"),
         ({"parallelism": {"tensor": 2, "data": 2}}, "leave 1 for data parallelism"),
         ({"parallelism": {"sequence_parallel": True}}, "parallelism.tensor to at least 2"),
+        ({"parallelism": {"micro_batch_split": [5, 2, 1]}}, "one for each of the 2 data-parallel"),
+        (
+            {"train_micro_batch_size_per_gpu": 4, "parallelism": {"micro_batch_split": [5, 2]}},
+            "adds up to 7, but must add up to train_micro_batch_size_per_gpu 4 x data-parallel",
+        ),
+        ({"parallelism": {"micro_batch_split": [[5, 3], [4, 4]]}}, "resolved by autoconf-launch"),
+        (
+            {"activation_checkpointing": {"layers": 2}},
+            'layers is 2, but activation_checkpointing.mode is "none"; set that to "full"',
+        ),
         (
             {"parallelism": {"tensor": 2}, "zero_optimization": {"bucket_cap_mb": 5}},
-            "DDP, which has it, does not train a model split over tensor ranks",
+            "DDP, which has it, does not train a model that several ranks share",
         ),
         ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "cannot offload"),
         ({"optimizer": {"type": "AdamW", "params": {"lr": [1e-3, 1e-4]}}}, "never searched"),
@@ -90,3 +100,16 @@ def test_the_data_degree_follows_from_the_tensor_degree() -> None:
     layout = resolve(raw, world_size=8).layout
     assert (layout.data_parallel, layout.tensor_parallel, layout.world_size) == (4, 2, 8)
     assert layout.sequence_parallel
+
+
+def test_uneven_micro_batches_share_out_the_global_batch() -> None:
+    raw = RawConfig({"train_batch_size": 16, "parallelism": {"micro_batch_split": [5, 3]}})
+    layout = resolve(raw, world_size=2).layout
+    assert (layout.micro_batch, layout.accumulation, layout.global_batch) == (4, 2, 16)
+    assert [layout.share(rank) for rank in (0, 1)] == [slice(0, 10), slice(10, 16)]
+    assert [layout.loss_weight(rank) for rank in (0, 1)] == [1.25, 0.75]
+
+
+def test_the_layers_of_full_recomputation_are_an_extra() -> None:
+    raw = RawConfig({"activation_checkpointing": {"mode": "full", "layers": 2}})
+    assert resolve(raw, world_size=1).extras == (("recompute_layers", 2),)

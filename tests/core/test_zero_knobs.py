@@ -57,6 +57,9 @@ def test_every_default_is_a_value_of_its_knob(name: str) -> None:
         (3, "reshard_after_forward", False, "true or a whole number of at least 2"),
         (3, "reshard_after_forward", 3, "3 must divide the 4 data-parallel ranks"),
         (3, "reshard_after_forward", 4, "and be less than them"),
+        (2, "shard_ranks", 3, "3 must divide the 4 data-parallel ranks"),
+        (3, "shard_ranks", 4, "and be less than them"),
+        (1, "shard_ranks", 2, "ZeRO 1 of whole copies shards the optimizer over all ranks"),
         (0, "bucket_cap_mb", [5, 25], "resolved by autoconf-launch"),
         (0, "bucket_cap_mb", "auto", "resolved by autoconf-launch"),
     ],
@@ -103,3 +106,15 @@ def test_offload_is_refused_as_a_value_and_as_a_list(section: str, device: objec
     raw = RawConfig({"zero_optimization": {"stage": 3, section: {"device": device}}})
     with pytest.raises(ConfigError, match=f"{section}.device is .* cannot offload; remove it"):
         resolve(raw, world_size=2)
+
+
+def test_weights_are_resharded_over_a_part_of_the_ranks_that_shard_them() -> None:
+    knobs = {"shard_ranks": 4, "reshard_after_forward": 2}
+    assert resolved(3, ranks=8, **knobs) == knobs
+    with pytest.raises(ConfigError, match="2 must divide the 2 data-parallel ranks that shard"):
+        resolved(3, shard_ranks=2, reshard_after_forward=2)
+
+
+def test_zero_1_of_a_split_model_can_shard_over_a_part_of_its_ranks() -> None:
+    raw = {"zero_optimization": {"stage": 1, "shard_ranks": 2}, "parallelism": {"tensor": 2}}
+    assert resolve(RawConfig(raw), world_size=8).extras == (("shard_ranks", 2),)

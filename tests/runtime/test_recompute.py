@@ -19,8 +19,11 @@ def mesh(alone: None) -> DeviceMeshes:
     return make_meshes(join({}).device, Layout())
 
 
-def laid_out(model: nn.Module, mode: Recompute, mesh: DeviceMeshes) -> nn.Module:
-    config = ResolvedConfig(layout=Layout(recompute=mode))
+def laid_out(
+    model: nn.Module, mode: Recompute, mesh: DeviceMeshes, layers: int | None = None
+) -> nn.Module:
+    extras = (("recompute_layers", layers),) if layers else ()
+    config = ResolvedConfig(layout=Layout(recompute=mode), extras=extras)
     return recompute.apply(Applied(module=model), mesh, config).module
 
 
@@ -80,3 +83,18 @@ def test_a_copy_recomputes_with_its_own_weights(mesh: DeviceMeshes, tiny: Any) -
 def test_a_model_without_repeated_blocks_is_refused(mesh: DeviceMeshes) -> None:
     with pytest.raises(ConfigError, match="no repeated blocks"):
         laid_out(nn.Linear(2, 2), Recompute.FULL, mesh)
+
+
+def test_some_of_the_blocks_recompute_and_keep_as_much_less(mesh: DeviceMeshes, tiny: Any) -> None:
+    batch = tiny.global_batches(4, 1)[0]
+    some: Any = laid_out(tiny.Tiny(), Recompute.FULL, mesh, 1)
+    found = recompute.recompute_of_blocks(some.blocks)
+    assert found == (Recompute.FULL, (("recompute_layers", 1),))
+    every = laid_out(tiny.Tiny(), Recompute.FULL, mesh)
+    assert kept_bytes(every, batch) < kept_bytes(some, batch) < kept_bytes(tiny.Tiny(), batch)
+    assert [p.shape for p in gradients(some, batch)] == [p.shape for p in some.parameters()]
+
+
+def test_more_blocks_than_there_are_cannot_recompute(mesh: DeviceMeshes, tiny: Any) -> None:
+    with pytest.raises(ConfigError, match="layers is 9, but there are only 3 repeated blocks"):
+        laid_out(tiny.Tiny(), Recompute.FULL, mesh, 9)

@@ -21,7 +21,8 @@ CASES: list[tuple[int, dict[str, Any]]] = [
     (3, {"reshard_root": False, "forward_prefetch": 3}),
 ]
 OF_FOUR_RANKS: list[tuple[int, dict[str, Any]]] = [
-    (3, {"reshard_after_forward": 2, "blocks_per_unit": 2})
+    (3, {"shard_ranks": 2}),
+    (3, {"reshard_after_forward": 2, "blocks_per_unit": 2}),
 ]
 DEFAULTS = {
     0: {"bucket_cap_mb": 25, "gradient_as_bucket_view": True},
@@ -30,10 +31,11 @@ DEFAULTS = {
         "gradient_as_bucket_view": True,
         "parameters_as_bucket_view": False,
     },
-    2: {"blocks_per_unit": 1, "forward_prefetch": 0},
+    2: {"blocks_per_unit": 1, "forward_prefetch": 0, "shard_ranks": True},
     3: {
         "blocks_per_unit": 1,
         "forward_prefetch": 0,
+        "shard_ranks": True,
         "reshard_after_forward": True,
         "reshard_root": True,
     },
@@ -89,6 +91,13 @@ def test_no_knob_changes_the_losses(seen: list[Seen], number: int) -> None:
 
 def test_weights_can_go_back_to_shards_over_fewer_ranks(seen: list[Seen]) -> None:
     assert dict(seen[-1].applied.extras)["reshard_after_forward"] == 2
+
+
+def test_weights_can_be_sharded_over_some_ranks_and_copied_over_the_others(
+    seen: list[Seen],
+) -> None:
+    assert dict(seen[-2].applied.extras)["shard_ranks"] == 2
+    assert seen[-2].applied.data_parallel == 4
 
 
 @pytest.mark.usefixtures("alone")

@@ -344,3 +344,31 @@ def test_expert_ranks_are_data_parallel_ranks() -> None:
     kept = [(c.layout.tensor_parallel, c.layout.expert_parallel) for c in rows(found)]
     assert (1, 4) in kept
     assert (2, 4) not in kept
+
+
+def test_shards_are_over_a_part_of_the_data_parallel_ranks() -> None:
+    shards = KnobChoice("shard_ranks", (True, 2, 4), ChoiceKind.LISTED)
+    found = names(space(TENSOR, shards, micro_batches(1), baseline=candidate(stage=3, ranks=4)))
+    assert [name for name in found if "sr2" in name]
+    assert not [name for name in found if "sr4" in name or ("tp" in name and "sr2" in name)]
+
+
+def test_a_split_is_tried_with_the_micro_batch_and_the_ranks_that_it_is_of() -> None:
+    splits = KnobChoice("micro_batch_split", (None, (5, 3), (3, 1)), ChoiceKind.LISTED)
+    baseline = candidate(ranks=2, accumulation=8)
+    found = names(space(TENSOR, splits, micro_batches(2, 4), baseline=baseline))
+    assert {name for name in found if "uneven" in name} == {
+        "z0_uneven5.3_gas2_tmbspg4",
+        "z0_uneven3.1_gas4_tmbspg2",
+    }
+
+
+def test_listed_layers_are_of_full_recomputation_alone() -> None:
+    modes = KnobChoice("recompute", tuple(Recompute), ChoiceKind.LISTED)
+    layers = KnobChoice("recompute_layers", (1, 2), ChoiceKind.LISTED)
+    found = names(space(modes, layers, micro_batches(1)))
+    assert {name.partition("_ac")[2].partition("_gas")[0] for name in found} == {
+        "sel",
+        "full_acl1",
+        "full_acl2",
+    }

@@ -401,3 +401,28 @@ def test_what_a_candidate_lacks_of_parallelism_leaves_the_document(every_kind: N
     }
     document = document_of(RawConfig(given), Candidate(layout=Layout()))
     assert document.to_dict()["parallelism"] == {"pipeline": 1}
+
+
+def test_recomputed_layers_are_searched_with_full_recomputation_alone() -> None:
+    section = {"mode": ["none", "full"], "layers": [1, 2]}
+    given = source({"activation_checkpointing": section})
+    user = BuiltinDialect().read(given, world_size=2)
+    assert user.baseline.extras == ()
+    assert choice(user, "recompute_layers").values == (1, 2)
+    full = dataclasses.replace(user.baseline.layout, recompute=Recompute.FULL)
+    candidate = Candidate(layout=full, extras=(("recompute_layers", 2),))
+    document = BuiltinDialect().render(candidate, given, "c").config.to_dict()
+    assert document["activation_checkpointing"] == {"mode": "full", "layers": 2}
+    document = BuiltinDialect().render(user.baseline, given, "c").config.to_dict()
+    assert document["activation_checkpointing"] == {"mode": "none"}
+
+
+def test_layers_without_full_recomputation_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r'is 2, but .*mode is "none"'):
+        read({"activation_checkpointing": {"layers": 2}})
+
+
+def test_uneven_micro_batches_are_one_value_and_several_are_searched() -> None:
+    assert read({"parallelism": {"micro_batch_split": [5, 3]}}).baseline.layout.micro_batch == 4
+    user = read({"parallelism": {"micro_batch_split": [[5, 3], [6, 2]]}})
+    assert choice(user, "micro_batch_split").values == ((5, 3), (6, 2))
