@@ -97,15 +97,18 @@ class Layout:
         """Samples that one data-parallel rank computes at once."""
         return self.micro_batch_split[data_rank] if self.micro_batch_split else self.micro_batch
 
+    def samples_of(self, data_rank: int) -> int:
+        """Samples of one data-parallel rank in one optimizer step."""
+        return self.micro_batch_of(data_rank) * self.accumulation
+
     def loss_weight(self, data_rank: int) -> float:
         """Factor of one data-parallel rank's loss, so that each sample counts alike."""
         return self.micro_batch_of(data_rank) / self.micro_batch
 
     def share(self, data_rank: int) -> slice:
         """Samples of each global batch that one data-parallel rank trains on."""
-        before = sum(self.micro_batch_of(rank) for rank in range(data_rank))
-        first, last = before, before + self.micro_batch_of(data_rank)
-        return slice(first * self.accumulation, last * self.accumulation)
+        before = sum(map(self.samples_of, range(data_rank)))
+        return slice(before, before + self.samples_of(data_rank))
 
     @property
     def global_batch(self) -> int:

@@ -37,7 +37,6 @@ class LayoutColumns:
         offload_C: position in ``Offload``.
         given_C3: layers of the first stage, of the fullest one in the middle and of the last one,
             -1 where they are even; None where all are.
-        copies_C: ranks that hold the same shards (``shard_ranks``); None where none do.
     """
 
     data_C: Ints
@@ -54,7 +53,6 @@ class LayoutColumns:
     sequence_parallel_C: Bools
     offload_C: Ints
     given_C3: Ints | None = None
-    copies_C: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.data_C)
@@ -67,8 +65,7 @@ class LayoutColumns:
     @property
     def shards_C(self) -> Ints:
         """Ranks that share what ZeRO shards."""
-        ranks: Ints = self.data_C * self.context_C
-        return ranks if self.copies_C is None else ranks // self.copies_C
+        return self.data_C * self.context_C
 
     @property
     def optimizer_shards_C(self) -> Ints:
@@ -98,7 +95,6 @@ class LayoutColumns:
             sequence_parallel_C=table["sequence_parallel"] == 1,
             offload_C=table["offload"],
             given_C3=_given_splits(table),
-            copies_C=_copies(table),
         )
 
     @staticmethod
@@ -124,11 +120,6 @@ class LayoutColumns:
                 np.full((len(x), 3), _EVEN) if x.given_C3 is None else x.given_C3 for x in layouts
             ]
             columns["given_C3"] = np.concatenate(even)
-        if any(one.copies_C is not None for one in layouts):
-            single = [
-                np.ones_like(x.data_C) if x.copies_C is None else x.copies_C for x in layouts
-            ]
-            columns["copies_C"] = np.concatenate(single)
         return LayoutColumns(**columns)
 
     def map_columns(self, change: Callable[[Any], Any]) -> LayoutColumns:
@@ -138,9 +129,7 @@ class LayoutColumns:
     def take(self, rows: Ints) -> LayoutColumns:
         """Some rows by number."""
         given = None if self.given_C3 is None else self.given_C3[rows]
-        copies = None if self.copies_C is None else self.copies_C[rows]
-        taken = self.map_columns(lambda column: column[rows])
-        return replace(taken, given_C3=given, copies_C=copies)
+        return replace(self.map_columns(lambda column: column[rows]), given_C3=given)
 
     def layouts(self) -> Iterator[Layout]:
         """The layout of each row."""
@@ -156,8 +145,7 @@ class LayoutColumns:
             )
 
 
-_SELDOM = ("given_C3", "copies_C")
-_NAMES = tuple(column.name for column in fields(LayoutColumns) if column.name not in _SELDOM)
+_NAMES = tuple(column.name for column in fields(LayoutColumns) if column.name != "given_C3")
 _LAYOUT_NAMES = tuple(name for name in _NAMES if name != "recompute_layers_C")
 _LAYOUT_NUMBERS = (
     "data_parallel",
@@ -190,13 +178,6 @@ def _largest_micro_batches(table: CandidateTable) -> Ints:
         return table["micro_batch"]
     most = np.array([max(split, default=0) for split in splits], np.int64)[column.codes]
     return np.where(most > 0, most, table["micro_batch"])
-
-
-def _copies(table: CandidateTable) -> Ints | None:
-    """Ranks with the same shards in each row; None where every row shards over all of them."""
-    over = np.asarray(table.numbers("shard_ranks", 1.0), np.int64)
-    ranks = table["data_parallel"] * table["context_parallel"]
-    return np.where(over > 1, ranks // np.maximum(over, 1), 1) if (over > 1).any() else None
 
 
 def _given_splits(table: CandidateTable) -> Ints | None:

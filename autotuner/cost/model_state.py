@@ -384,7 +384,7 @@ def is_plain(columns: LayoutColumns) -> Bools:
 def sharding_ranks(table: CandidateTable, columns: LayoutColumns) -> Ints:
     """Ranks that weights are sharded over; hybrid sharding copies them over the others."""
     given = table.numbers("shard_ranks", 0.0).astype(np.int64)
-    return np.where(given > 0, given, columns.shards_C)
+    return np.where(given > 1, given, columns.shards_C)  # true: all of them
 
 
 def stage_weights(pieces: StagePieces, columns: LayoutColumns, *, trained: bool) -> LocalWeights:

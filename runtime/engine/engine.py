@@ -97,7 +97,7 @@ class Engine:
     @property
     def samples_per_step(self) -> int:
         """Samples of this rank in one optimizer step: its micro-batch times accumulation."""
-        return self.share.stop - self.share.start
+        return self._layout.samples_of(self._layout.data_rank(self._ranks.rank))
 
     @property
     def global_batch(self) -> int:

@@ -64,7 +64,7 @@ class Trainer:
     def samples_per_step(self) -> int:
         """Samples of this rank in one optimizer step."""
         layout = self._config.layout
-        return layout.micro_batch_of(layout.data_rank(self._ranks.rank)) * layout.accumulation
+        return layout.samples_of(layout.data_rank(self._ranks.rank))
 
     @property
     def counted_samples(self) -> int:

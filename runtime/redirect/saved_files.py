@@ -174,10 +174,15 @@ def _argument(
 
 
 def _size_bytes(place: Any) -> int:
-    """Size of a file by its path, or so far of an open one; 0 where there is neither."""
+    """Size of a file by its path, or so far of an open one; 0 where there is neither.
+
+    torch's distributed checkpoint writes through a wrapper that does not know its place.
+    """
+    for file in (place, getattr(place, "raw", place)):
+        with suppress(OSError, ValueError, TypeError):
+            if hasattr(file, "tell"):
+                return int(file.tell())
     with suppress(OSError, ValueError, TypeError):
-        if hasattr(place, "tell"):
-            return int(place.tell())
         path = Path(os.fspath(place))
         return path.stat().st_size if path.is_file() else 0
     return 0

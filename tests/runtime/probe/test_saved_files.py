@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint.state_dict_saver import save as save_parts
 
 from autoconf_launch.core.saved_paths import NOTES, notes_of
 from autoconf_launch.runtime.redirect.saved_files import SavedFiles
@@ -77,6 +78,22 @@ def test_tensors_that_are_saved_are_heard_with_their_size(
         torch.save(obj=torch.ones(1000), f=file)
     assert all(size > 4000 for size in heard.sizes)
     assert len(heard.sizes) == 2
+
+
+class Total(Heard):
+    """All bytes, of saves inside of saves, too."""
+
+    def saved(self, size_bytes: int) -> None:
+        self.sizes.append(size_bytes)
+
+
+def test_a_checkpoint_in_parts_is_heard_with_its_size(saved: SavedFiles, tmp_path: Path) -> None:
+    heard = Total()
+    saved.begin()
+    saved.listen(heard)
+    state = {"weight": torch.ones(1000), "bias": torch.ones(1000)}
+    save_parts(state, checkpoint_id=tmp_path / "parts")
+    assert 8000 < sum(heard.sizes) < 16000
 
 
 @pytest.mark.parametrize("what", [{"epoch": 1}, [1, 2]])
