@@ -22,6 +22,11 @@ def require_micro_batch_split(split: tuple[int, ...], *, micro_batch: int, ranks
             f"{where}, which has {len(split)} micro-batches, but must have one for each of the "
             f"{ranks} data-parallel ranks."
         )
+    if sum(split) % ranks:
+        raise ConfigError(
+            f"{where}, which adds up to {sum(split)}, but must add up to a multiple of the "
+            f"{ranks} data-parallel ranks: its mean is train_micro_batch_size_per_gpu."
+        )
     if sum(split) != micro_batch * ranks:
         raise ConfigError(
             f"{where}, which adds up to {sum(split)}, but must add up to "

@@ -64,9 +64,10 @@ def test_sections_become_typed_values() -> None:
         ({"parallelism": {"sequence_parallel": True}}, "parallelism.tensor to at least 2"),
         ({"parallelism": {"micro_batch_split": [5, 2, 1]}}, "one for each of the 2 data-parallel"),
         (
-            {"train_micro_batch_size_per_gpu": 4, "parallelism": {"micro_batch_split": [5, 2]}},
-            "adds up to 7, but must add up to train_micro_batch_size_per_gpu 4 x data-parallel",
+            {"train_micro_batch_size_per_gpu": 4, "parallelism": {"micro_batch_split": [5, 1]}},
+            "adds up to 6, but must add up to train_micro_batch_size_per_gpu 4 x data-parallel",
         ),
+        ({"parallelism": {"micro_batch_split": [5, 2]}}, "a multiple of the 2 data-parallel"),
         ({"parallelism": {"micro_batch_split": [[5, 3], [4, 4]]}}, "resolved by autoconf-launch"),
         (
             {"activation_checkpointing": {"layers": 2}},
