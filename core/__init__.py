@@ -49,7 +49,7 @@ from .model_spec import (
     SplitPart,
     TracedPeak,
 )
-from .parallelism import PIPELINE_SCHEDULES, pipeline_schedule
+from .parallelism import PIPELINE_SCHEDULES, pipeline_schedule, stages_obstacle
 from .precision import BUILTIN_PRECISIONS, Precision
 from .rank import (
     END_FILE,

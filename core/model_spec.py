@@ -173,11 +173,13 @@ class DegreeLimits:
         key: the degree's name under ``parallelism``.
         counts: what it is and how many of it, for each thing that the degree must divide.
         missing: why nothing can be shared out and what to do, as a sentence's end.
+        most: what it is and how many of it, where the degree may not be above it.
     """
 
     key: str = "tensor"
     counts: tuple[tuple[str, int], ...] = ()
     missing: str | None = None
+    most: tuple[str, int] | None = None
 
     def obstacle(self, degree: int) -> str | None:
         """Why a degree cannot be, with what to do; None where it can."""
@@ -186,6 +188,9 @@ class DegreeLimits:
             return None
         if self.missing is not None:
             return f"{given} {self.missing}"
+        if self.most is not None and degree > self.most[1]:
+            what, count = self.most
+            return f"{given} the model has {count} {what}; use at most {count}."
         for what, count in self.counts:
             if count % degree:
                 return f"{given} must divide the model's {count} {what}; use {self._degrees()}."
@@ -203,9 +208,9 @@ class ModelSpec:
 
     ``parameter_bytes_each`` is the size of a stored weight (4 for fp32). ``timings`` and
     ``traced_peaks`` are empty where nothing was run or traced. ``optimizer_step_s`` is one
-    update of all trainable weights on one rank. ``tensor_split``, ``expert_split`` and
-    ``context_split`` are None where nobody looked; ``heads``, ``kv_heads`` and ``head_size`` are
-    None where the model's configuration has none.
+    update of all trainable weights on one rank. ``tensor_split``, ``expert_split``,
+    ``context_split`` and ``stage_split`` are None where nobody looked; ``heads``, ``kv_heads``
+    and ``head_size`` are None where the model's configuration has none.
     """
 
     grade: Grade
@@ -224,7 +229,14 @@ class ModelSpec:
     tensor_split: DegreeLimits | None = None
     expert_split: DegreeLimits | None = None
     context_split: DegreeLimits | None = None
+    stage_split: DegreeLimits | None = None
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def degree_limits(self) -> tuple[DegreeLimits, ...]:
+        """Those of all degrees that somebody looked at."""
+        known = (self.tensor_split, self.expert_split, self.context_split, self.stage_split)
+        return tuple(limits for limits in known if limits is not None)
 
     @property
     def parameters(self) -> int:

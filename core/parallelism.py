@@ -96,6 +96,24 @@ def require_micro_batches(layout: Layout, extras: tuple[tuple[str, KnobValue], .
         )
 
 
+def stages_obstacle(layout: Layout, blocks: int) -> str | None:
+    """Why a model with so many repeated blocks has no such stages; None where it has."""
+    pipeline, virtual = layout.pipeline_parallel, layout.virtual_pipeline
+    if pipeline > 1 and pipeline * virtual > blocks:
+        each = f" x virtual_pipeline {virtual} = {pipeline * virtual} stages" * (virtual > 1)
+        return (
+            f"parallelism.pipeline is {pipeline}{each}, but the model has {blocks} repeated "
+            f"blocks; use at most {blocks}{' stages' * (virtual > 1)}."
+        )
+    given = layout.pipeline_split
+    if given is not None and sum(given) != blocks:
+        return (
+            f"parallelism.pipeline_split is {list(given)}, whose sum is {sum(given)}, but the "
+            f"model has {blocks} repeated blocks; let it add up to {blocks}."
+        )
+    return None
+
+
 def pipeline_schedule(layout: Layout, extras: tuple[tuple[str, KnobValue], ...]) -> str:
     """The schedule that runs: the one that is named, else 1F1B, interleaved or not."""
     one_by_one, interleaved = PIPELINE_SCHEDULES[1:]

@@ -234,8 +234,7 @@ def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
         blocks_fill_units(sum(block.count for block in spec.blocks)),
         blocks_for_stages(spec.layers or 0),
     ]
-    limits = (spec.tensor_split, spec.expert_split, spec.context_split)
-    rules += [degree_rule(limit) for limit in limits if limit is not None]
+    rules += [degree_rule(limits) for limits in spec.degree_limits]
     if spec.sequence_length is not None:
         rules.append(tokens_for_sequence(spec.sequence_length))
     return tuple(rules)

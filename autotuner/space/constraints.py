@@ -207,6 +207,7 @@ _LIMITED = {
     "tensor": ("tensor_plan", "the tensor degree must divide what the model's tensor plan splits"),
     "expert": ("experts", "the expert degree must divide the model's experts"),
     "context": ("context_sequence", "context ranks must share out equal chunks of each sample"),
+    "pipeline": ("pipeline_cut", "stages must share out the model's repeated blocks"),
 }
 """Name and reason of the rule for each degree that a model limits."""
 

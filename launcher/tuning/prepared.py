@@ -30,6 +30,7 @@ from autoconf_launch.core import (
     Layout,
     ModelSpec,
     NothingFeasibleError,
+    stages_obstacle,
 )
 
 from ..backends import Backend
@@ -143,13 +144,16 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
 
 
 def _require_split(layout: Layout, spec: ModelSpec | None) -> None:
-    limits = (spec.tensor_split, spec.expert_split, spec.context_split) if spec else ()
+    limits = spec.degree_limits if spec else ()
     degrees = {
         "tensor": layout.tensor_parallel,
         "expert": layout.expert_parallel,
         "context": layout.context_parallel,
+        "pipeline": layout.pipeline_parallel,
     }
-    found = (limit.obstacle(degrees[limit.key]) for limit in limits if limit is not None)
+    found = [limit.obstacle(degrees[limit.key]) for limit in limits]
+    blocks = [limit.most[1] for limit in limits if limit.most is not None]
+    found += [stages_obstacle(layout, count) for count in blocks]
     obstacle = next(filter(None, found), None)
     tokens = (spec.sequence_length if spec and layout.sequence_parallel else None) or 0
     if obstacle is None and tokens % (layout.tensor_parallel * layout.context_parallel):

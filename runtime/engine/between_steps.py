@@ -62,6 +62,13 @@ class BetweenSteps:
         finally:
             self._in_step = False
 
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """An evaluation by the engine; stages make it without a call of the whole model."""
+        yield
+        if self._report.steps:
+            self._evaluated()
+
     def start_s(self, since_s: float, number: int) -> float:
         """When the step that ends now began: at ``since_s``, or after a pause."""
         paused = self._pauses.pause is not None
@@ -119,11 +126,14 @@ class BetweenSteps:
             return
         if module.training and torch.is_grad_enabled():
             return
+        self._evaluated()
+        if result is None and isinstance(sys.exc_info()[1], Exception):
+            self.beside.fails()
+
+    def _evaluated(self) -> None:
         if self.beside.data is not None:
             self.beside.data.evaluates()
         self.beside.evaluated()
-        if result is None and isinstance(sys.exc_info()[1], Exception):
-            self.beside.fails()
 
     def _follow_loaders(self) -> None:
         loader: Any = _BaseDataLoaderIter

@@ -101,7 +101,7 @@ class Measured:
 
     def evaluate(self, batch: Batch) -> Tensor:
         """The trainer's, of which the script's modules hear as of any call of the model."""
-        with self._report.guard():
+        with self._report.guard(), self._between.evaluation():
             return self._trainer.evaluate(batch)
 
     def _step(self, batch: Batch, number: int) -> tuple[Tensor, bool]:
@@ -135,7 +135,7 @@ class Measured:
 
     def _step_cutter(self) -> StepCutter | None:
         """A cutter of the first step, where the time is limited and there is something to cut."""
-        applies = self._report.task.most_steps is not None
+        applies = self._report.task.most_steps is not None and self._trainer.can_be_cut
         limit_s, micro_batches = self._report.task.cut_s, self._trainer.micro_batches
         if limit_s is None or not applies or micro_batches <= FEWEST_MADE:
             return None

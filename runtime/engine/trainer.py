@@ -81,6 +81,11 @@ class Trainer:
         return self._config.layout.accumulation
 
     @property
+    def can_be_cut(self) -> bool:
+        """Whether a step may end before its last micro-batch; a pipeline's overlap."""
+        return not self._laid_out.stages
+
+    @property
     def trained(self) -> Trained:
         """What a checkpoint is of."""
         return Trained(

@@ -17,9 +17,11 @@ from torch.distributed.tensor import DTensor
 from autoconf_launch.core import (
     PIPELINE_SCHEDULE,
     ConfigError,
+    Layout,
     ResolvedConfig,
     even_pipeline_split,
     pipeline_schedule,
+    stages_obstacle,
 )
 
 from ..model import Batch, TrainingParts, compute_in, split, tensors, to_device
@@ -41,14 +43,14 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
         return applied
     layout, rank = config.layout, mesh.get_local_rank()
     count = layout.pipeline_parallel * layout.virtual_pipeline
-    places = find_places(applied.module, _counts(applied.module, config))
+    places = find_places(applied.module, _counts(applied.module, layout))
     own = tuple(range(rank, count, layout.pipeline_parallel))
     owners = {
         name: Owned(rank=places.stage_of(name) % mesh.size(), shape=held.shape, dtype=held.dtype)
         for name, held in applied.module.state_dict().items()
     }
     stages = make_stages(applied.module, places, own)
-    applied = replace(applied, module=_Stages(stages), stages=stages, along=mesh, owners=owners)
+    applied = replace(applied, module=Stages(stages), stages=stages, along=mesh, owners=owners)
     if places.tied is None:
         return applied
     ends = _group_of_ends(meshes.world)
@@ -61,26 +63,16 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
     return applied
 
 
-def _counts(model: nn.Module, config: ResolvedConfig) -> tuple[int, ...]:
-    layout = config.layout
+def _counts(model: nn.Module, layout: Layout) -> tuple[int, ...]:
     blocks = len(blocks_to_cut(model).keys)
+    obstacle = stages_obstacle(layout, blocks)
+    if obstacle is not None:
+        raise ConfigError(obstacle)
     stages = layout.pipeline_parallel * layout.virtual_pipeline
-    if stages > blocks:
-        raise ConfigError(
-            f"parallelism.pipeline {layout.pipeline_parallel} x virtual_pipeline "
-            f"{layout.virtual_pipeline} = {stages} stages, but the model has {blocks} repeated "
-            f"blocks; use at most {blocks} stages."
-        )
-    given = layout.pipeline_split
-    if given is not None and sum(given) != blocks:
-        raise ConfigError(
-            f"parallelism.pipeline_split is {list(given)}, whose sum is {sum(given)}, but the "
-            f"model has {blocks} repeated blocks; let it add up to {blocks}."
-        )
-    return given or even_pipeline_split(blocks, stages)
+    return layout.pipeline_split or even_pipeline_split(blocks, stages)
 
 
-class _Stages(nn.Module):
+class Stages(nn.Module):
     """A rank's stages; no list, so that they are not taken for blocks."""
 
     def __init__(self, stages: tuple[Stage, ...]) -> None:

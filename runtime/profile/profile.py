@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from autoconf_launch.core import (
     MODEL_INFO_FILE,
     AppliedStrategy,
+    DegreeLimits,
     Grade,
     MicroBatchTiming,
     ModelSpec,
@@ -47,6 +48,7 @@ from ..rank import (
     start_meter,
     write_whole,
 )
+from ..stages import stage_split
 from .describe import describe
 
 _TRACE_TIMEOUT_S = 60.0
@@ -154,6 +156,7 @@ class Profiler:
         )
         with compute_in(recipe.config.precision, self._ranks.device):
             shared = context_split(model, recipe, batch, self._ranks.device)
+        stages = self._stage_split(batch)
         optimizer = recipe.make_optimizer([p for p in model.parameters() if p.requires_grad])
         optimizer_step_s = statistics.median(self._seconds(optimizer.step))
         return replace(
@@ -161,7 +164,18 @@ class Profiler:
             timings=timings,
             optimizer_step_s=optimizer_step_s,
             context_split=shared,
+            stage_split=stages,
         )
+
+    def _stage_split(self, batch: Batch) -> DegreeLimits:
+        precision, device = self._recipe.config.precision, self._ranks.device
+        micro_batch = to_device(first_samples(batch, 1), device)
+
+        def loss(model: nn.Module) -> Tensor:
+            with compute_in(precision, device):
+                return self._recipe.loss(model, micro_batch)
+
+        return stage_split(self.module, loss, precision)
 
     def _seconds(self, run: Callable[[], object]) -> list[float]:
         """Times of a few runs after a warm-up, or of a long one alone."""

@@ -51,7 +51,8 @@ class PhaseClock:
         """The step counts; one that is begun anew without this does not."""
         backward = [seconds for phase, seconds in self._step if phase == BACKWARD]
         exchange = self._exchange_s(backward)
-        for phase, seconds in (*self._step, (BACKWARD, -exchange), (EXCHANGE, exchange)):
+        seen = ((BACKWARD, -exchange), (EXCHANGE, exchange)) if backward else ()
+        for phase, seconds in (*self._step, *seen):
             self._sums[phase] = self._sums.get(phase, 0.0) + seconds
         self._count += 1
 

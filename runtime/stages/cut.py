@@ -14,10 +14,8 @@ from itertools import accumulate
 
 from torch import nn
 
-from autoconf_launch.core import ConfigError
-
 from ..model import BlockList, find_block_lists
-from .stage import EarlierBlock, LaterBlock, NoEmbedding, RunsLater, Stage
+from .stage import EarlierBlock, LaterBlock, NoEmbedding, RunsLater, Stage, StageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +62,7 @@ def blocks_to_cut(model: nn.Module) -> BlockList:
     """The one list of repeated blocks.
 
     Raises:
-        ConfigError: there is none, or there are several.
+        StageError: there is none, or there are several.
     """
     lists = find_block_lists(model)
     if len(lists) == 1:
@@ -72,17 +70,14 @@ def blocks_to_cut(model: nn.Module) -> BlockList:
     what = f"{len(lists)} lists of repeated blocks ({', '.join(one.name for one in lists)})"
     if not lists:
         what = "no repeated blocks (a ModuleList of at least two modules of one class)"
-    raise ConfigError(
-        f"The model has {what}, but pipeline stages share out one list; set parallelism.pipeline "
-        "to 1."
-    )
+    raise StageError(f"the model has {what} and stages share out one list")
 
 
 def find_places(model: nn.Module, counts: tuple[int, ...]) -> Places:
     """Where the stages have what.
 
     Raises:
-        ConfigError: stages would have a weight in common that is not of embedding and head.
+        StageError: stages would have a weight in common that is not of embedding and head.
     """
     blocks = blocks_to_cut(model)
     places = Places(blocks=blocks, counts=counts, after=tuple(_behind(model, blocks)))
@@ -95,9 +90,9 @@ def find_places(model: nn.Module, counts: tuple[int, ...]) -> Places:
         owner = model.get_submodule(first.rpartition(".")[0])
         is_embedding = isinstance(owner, nn.Embedding) and first.endswith("weight")
         if tied or len(names) > 2 or not is_embedding or not places._is_after(last):
-            raise ConfigError(
-                f"{' and '.join(names)} share one weight, which pipeline stages would separate; "
-                "only an embedding and a head may. Set parallelism.pipeline to 1."
+            raise StageError(
+                f"{' and '.join(names)} share one weight that stages would separate, which only "
+                "an embedding and a head may"
             )
         tied = (first, last)
     return Places(blocks=blocks, counts=counts, after=places.after, tied=tied)

@@ -30,7 +30,7 @@ class Stage(nn.Module):
         self.index, self.count = index, count
         self.loss: Callable[[int], Tensor] | None = None
         """From a micro-batch's number to its loss; set by who trains, as is the next."""
-        self.after_forward: Callable[[], None] | None = None
+        self.after_forward: Callable[[], None] = _nothing
         self.losses: dict[int, Tensor] = {}
         self.handover = Handover()
         self.stale: dict[str, Tensor] = {}
@@ -54,7 +54,6 @@ class Stage(nn.Module):
     def forward(self, received: Tensor, which: Tensor) -> Tensor:
         """The hidden state after the last own block, or the loss with one dimension."""
         assert self.loss is not None
-        assert self.after_forward is not None
         self.handover.received = received
         self.handover.entered = self.index == 0
         try:
@@ -63,11 +62,11 @@ class Stage(nn.Module):
             hidden = leave.hidden
         else:
             if not self.is_last:
-                raise ConfigError(_cannot_run("the loss was computed without all of its blocks"))
+                raise StageError("the loss was computed without all of its blocks")
             self.losses[int(which)] = loss.detach().float()
             hidden = loss.reshape(1).clone()  # FSDP's hooks want no view
         if not self.handover.entered:
-            raise ConfigError(_cannot_run("its blocks were not called"))
+            raise StageError("its blocks were not called")
         self.handover.received = None
         self.after_forward()
         return hidden
@@ -80,7 +79,7 @@ class Stage(nn.Module):
         """
         for name, weight in self.stale.items():
             if weight.grad is not None:
-                raise ConfigError(_cannot_run(f"{name} is used after its first blocks"))
+                raise StageError(f"{name} is used after its first blocks")
 
     def _enter(self, module: nn.Module, positional: Any, named: dict[str, Any]) -> Any:
         self.handover.entered = True
@@ -89,6 +88,14 @@ class Stage(nn.Module):
             return (received, *positional[1:]), named
         first = next(name for name, value in named.items() if isinstance(value, Tensor))
         return positional, {**named, first: received}
+
+
+class StageError(ConfigError):
+    """Says ``why`` a model cannot run in stages, as a clause."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"parallelism.pipeline is above 1, but {why}; set it to 1.")
+        self.why = why
 
 
 class Handover:
@@ -146,7 +153,7 @@ class NoEmbedding(nn.Module):
     def forward(self, numbers: Tensor, *positional: Any, **named: Any) -> Tensor:
         """Zeros."""
         if self._handover.entered:
-            raise ConfigError(_cannot_run(f"{self._name} is used after its first blocks"))
+            raise StageError(f"{self._name} is used after its first blocks")
         shape = (*numbers.shape, self._width)
         return torch.zeros(shape, dtype=self._dtype, device=numbers.device)
 
@@ -160,16 +167,16 @@ class RunsLater(nn.Module):
 
     def forward(self, *positional: Any, **named: Any) -> Any:
         """Must not be called."""
-        raise ConfigError(_cannot_run(f"{self._name} is used before its last blocks"))
+        raise StageError(f"{self._name} is used before its last blocks")
+
+
+def _nothing() -> None:
+    """Watch no pass."""
 
 
 def _first_tensor(positional: Any, named: dict[str, Any]) -> Tensor:
     values = (*positional, *named.values())
     found = next((value for value in values if isinstance(value, Tensor)), None)
     if found is None:
-        raise ConfigError(_cannot_run("its blocks take no tensor"))
+        raise StageError("its blocks take no tensor")
     return found
-
-
-def _cannot_run(why: str) -> str:
-    return f"The model cannot run in pipeline stages, as {why}; set parallelism.pipeline to 1."

@@ -19,6 +19,8 @@ models = imported("parallel_rows.models")
 
 TENSOR: dict[str, Any] = {"tensor": 2}
 SEQUENCE: dict[str, Any] = {"tensor": 2, "sequence": True, "accumulation": 2}
+STAGED: dict[str, Any] = {"pipeline": 2, "accumulation": 2}
+INTERLEAVED: dict[str, Any] = {**STAGED, "virtual": 2}
 ZERO = [{"stage": stage} for stage in range(4)]
 CASES: list[list[dict[str, Any]]] = [
     [TENSOR, TENSOR, *ZERO],
@@ -28,13 +30,17 @@ CASES: list[list[dict[str, Any]]] = [
     [ZERO[3], TENSOR, ZERO[1]],
     [{"context": 2}, ZERO[0], TENSOR, {"context": 2, "stage": 3}],
     [ZERO[2], {"context": 2, "stage": 1}],
+    [STAGED, STAGED, INTERLEAVED, TENSOR, ZERO[3]],
+    [INTERLEAVED, {**STAGED, "schedule": "gpipe", "split": (1, 3)}, ZERO[0]],
+    [ZERO[2], INTERLEAVED],
 ]
 """The layout that saves, then those that go on."""
 ON_FOUR: list[list[dict[str, Any]]] = [
     [{**TENSOR, "stage": 3}, {"tensor": 4}, {"stage": 1}],
     [{"stage": 2}, {**TENSOR, "stage": 1}],
     [{**TENSOR, "context": 2, "stage": 2}, {"context": 4}, {"stage": 1}],
-    [{"pipeline": 2, "context": 2, "accumulation": 2}, {"context": 2, "stage": 3}],
+    [{**STAGED, "context": 2}, {"context": 2, "stage": 3}],
+    [{**STAGED, "stage": 3}, {**INTERLEAVED, **TENSOR}, {"stage": 1}],
 ]
 
 
@@ -54,6 +60,8 @@ LAYOUTS: list[dict[str, Any]] = [
     {"model": "llama", "tensor": 2, "stage": 3},
     {"model": "gemma", "stage": 0},
     {"model": "own_tied", "tensor": 2, "stage": 1},
+    {"model": "gemma", **STAGED, "stage": 3},
+    {"model": "own_deep", **INTERLEAVED, "tensor": 2},
 ]
 
 
@@ -66,7 +74,7 @@ def test_whole_weights_are_those_that_a_model_in_one_process_loads(
     batch = models.batches(2)[1]
     for number, expected in enumerate(losses):
         family = LAYOUTS[number]["model"]
-        if family == "own_tied":
+        if family.startswith("own"):
             model = models.build(family)
             path = tmp_path / str(number) / "pytorch_model.bin"
             model.load_state_dict(torch.load(path, weights_only=True))

@@ -1,4 +1,7 @@
-"""Trains under one layout, saves, and goes on under others; prints all losses as JSON."""
+"""Trains under one layout, saves, and goes on under others; prints all losses as JSON.
+
+An evaluation after the checkpoint must be the loss of the step that follows.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from parallel_rows.rows import Row  # type: ignore[import-not-found]
 from autoconf_launch.runtime.engine.start import initialize
 
 STEPS, BEFORE = 5, 2
-MODEL, RANKS = "own_tied", int(os.environ["WORLD_SIZE"])
+MODEL, RANKS = "own_deep", int(os.environ["WORLD_SIZE"])
 WARMUP = {"type": "WarmupLR", "params": {"warmup_max_lr": 0.05, "warmup_num_steps": 4}}
 
 
@@ -33,7 +36,10 @@ def losses(layout: dict[str, Any], folder: str, *, saves: bool) -> list[float]:
             continue
         if saves and number == BEFORE:
             engine.save(folder)
-        found.append(float(engine.step({n: part[engine.share] for n, part in batch.items()})))
+        mine = {n: part[engine.share] for n, part in batch.items()}
+        evaluated = engine.evaluate(mine) if number == BEFORE else None
+        found.append(float(engine.step(mine)))
+        assert evaluated is None or abs(float(evaluated) - found[-1]) < 1e-5
     return found
 
 
