@@ -41,6 +41,7 @@ ON_FOUR: list[list[dict[str, Any]]] = [
     [{**TENSOR, "context": 2, "stage": 2}, {"context": 4}, {"stage": 1}],
     [{**STAGED, "context": 2}, {"context": 2, "stage": 3}],
     [{**STAGED, "stage": 3}, {**INTERLEAVED, **TENSOR}, {"stage": 1}],
+    [{"stage": 3, "shards": 2}, {**TENSOR, "samples": (5, 3)}, {"stage": 2, "shards": 2}],
 ]
 
 
