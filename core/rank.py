@@ -155,6 +155,7 @@ class AppliedStrategy:
     recompute: Recompute | None
     tensor_parallel: int = 1
     context_parallel: int = 1
+    expert_parallel: int = 1
     sequence_parallel: bool = False
     pipeline_parallel: int = 1
     virtual_pipeline: int = 1

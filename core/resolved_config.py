@@ -88,7 +88,7 @@ def _zero_knobs(raw: RawConfig, layout: Layout) -> tuple[tuple[str, KnobValue], 
         raw,
         zero_stage=layout.zero_stage,
         data_parallel=layout.data_parallel * layout.context_parallel,
-        model_ranks=layout.tensor_parallel * layout.pipeline_parallel,
+        model_ranks=layout.tensor_parallel * layout.pipeline_parallel * layout.expert_parallel,
     )
 
 

@@ -171,7 +171,8 @@ def replicas_for_buckets() -> Rule:
     return Rule(
         name="ddp_knobs",
         keep=lambda t: (
-            (_other_degrees(t) == 1) | np.logical_and.reduce([t[name] == ABSENT for name in names])
+            (_other_degrees(t) * t["expert_parallel"] == 1)
+            | np.logical_and.reduce([t[name] == ABSENT for name in names])
         ),
         why="DDP, which has these knobs, trains whole models on data-parallel ranks alone",
     )

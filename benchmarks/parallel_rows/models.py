@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +28,11 @@ FAMILIES = {
     "bert": ("BertConfig", "BertForMaskedLM"),
 }
 EXPERTS = {
-    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "mixtral": {
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "experts_implementation": "eager",
+    },
     "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH},
 }
 
@@ -53,7 +59,6 @@ class Block(nn.Module):
         return x + added
 
 
-OWN = ("own", "own_tied", "own_deep", "own_placed")
 BLOCK_PLAN = {
     "blocks.*.query": "colwise",
     "blocks.*.key": "colwise",
@@ -99,17 +104,67 @@ class Split(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), labels.flatten())
 
 
-def build(name: str) -> nn.Module:
-    """One of ``OWN`` or a family of transformers, with the same weights each time.
+class Experts(nn.Module):
+    """A user's own, each a matrix: in the form that expert ranks can share out."""
 
-    ``own_tied`` and ``own_deep`` (a fourth block) have one weight for embedding and head,
-    ``own_placed`` has learned positions.
-    """
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.num_experts = count
+        self.matrix = nn.Parameter(torch.randn(count, WIDTH, WIDTH) / WIDTH)
+        self.bias = nn.Parameter(torch.zeros(count, WIDTH))
+
+    def forward(self, hidden: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        """Each token by its experts, weighted and added up."""
+        mixed = torch.zeros_like(hidden)
+        for number in range(self.num_experts):
+            rows, slots = torch.where(top_k_index == number)
+            added = hidden[rows] @ self.matrix[number] + self.bias[number]
+            weights = top_k_weights[rows, slots, None]
+            mixed = mixed.index_add(0, rows, (added * weights).to(mixed.dtype))
+        return mixed
+
+
+class Mixture(Block):
+    """A block with six experts; a biased router sends every token to the first one."""
+
+    def __init__(self, *, biased: bool) -> None:
+        super().__init__()
+        self.router, self.experts = nn.Linear(WIDTH, 6), Experts(6)
+        if biased:
+            self.router.bias.data[0] = 100.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From and to (samples, tokens, width)."""
+        x = super().forward(x)
+        rows = x.flatten(0, 1)
+        weights, index = self.router(rows).softmax(-1).topk(1)
+        mixed: Tensor = self.experts(rows, index, weights)
+        return x + mixed.view_as(x)
+
+
+class Mixed(Split):
+    """A decoder whose blocks have experts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Mixture(biased=number == 1) for number in range(3)])
+
+
+OWN: dict[str, Callable[[], nn.Module]] = {
+    "own": Split,
+    "own_tied": partial(Split, TIED_PLAN, tied=True),
+    "own_placed": partial(Split, placed=True),
+    "own_deep": partial(Split, TIED_PLAN, tied=True, blocks=4),
+    "own_experts": Mixed,
+}
+"""With a fourth block, or with learned positions, or one weight for embedding and head."""
+
+
+def build(name: str) -> nn.Module:
+    """One of ``OWN`` or a family of transformers, with the same weights each time."""
     torch.manual_seed(0)
     if name in OWN:
-        tied = name in ("own_tied", "own_deep")
-        plan, blocks = TIED_PLAN if tied else BLOCK_PLAN, 4 if name == "own_deep" else 3
-        return Split(plan, tied=tied, placed=name == "own_placed", blocks=blocks)
+        return OWN[name]()
     import transformers
 
     config, model = (getattr(transformers, one) for one in FAMILIES[name])

@@ -21,6 +21,7 @@ class Row:
     model: str = "own"
     tensor: int = 1
     context: int = 1
+    expert: int = 1
     sequence: bool = False
     pipeline: int = 1
     virtual: int = 1
@@ -42,6 +43,7 @@ class Row:
         degrees = [self.stages] if self.pipeline > 1 else []
         degrees += [f"CP {self.context}"] if self.context > 1 else []
         degrees += [f"TP {self.tensor}"] if self.tensor > 1 else []
+        degrees += [f"EP {self.expert}"] if self.expert > 1 else []
         degrees += [f"ZeRO {self.stage} on {hybrid}"] if self.data > 1 or self.stage else []
         more = ["sequence parallel"] if self.sequence else []
         more += [f"{self.accumulation} micro-batches"] if self.accumulation > 1 else []
@@ -75,6 +77,7 @@ class Row:
             "tensor": self.tensor,
             "sequence_parallel": self.sequence,
             "context": self.context,
+            "expert": self.expert,
             "pipeline": self.pipeline,
             "virtual_pipeline": self.virtual,
         }
@@ -95,7 +98,30 @@ class Row:
         return {"model": self.model, "config": config}
 
 
+EXPERTS_ON_TWO = (
+    Row(expert=2, model="mixtral"),
+    Row(expert=2, model="own_experts", stage=1, accumulation=2),
+    Row(expert=2, model="own_experts", stage=2, precision="bf16"),
+    Row(expert=2, model="qwen3_moe", stage=3, recompute="full"),
+)
+EXPERTS_ON_FOUR = (
+    *(Row(ranks=4, expert=4, model="mixtral", stage=stage) for stage in STAGES),
+    *(Row(ranks=4, expert=2, model="mixtral", stage=s, accumulation=2) for s in STAGES),
+    *(Row(ranks=4, expert=2, model="own_experts", stage=stage) for stage in (0, 3)),
+    Row(ranks=4, expert=2, model="qwen3_moe", stage=3, recompute="selective"),
+    Row(ranks=4, expert=4, model="qwen3_moe", stage=2, recompute="full"),
+    Row(ranks=4, expert=2, model="own_experts", stage=3, precision="bf16"),
+    *(Row(ranks=4, expert=2, context=2, model="mixtral", stage=stage) for stage in (0, 3)),
+    *(
+        Row(ranks=4, expert=2, pipeline=2, model="mixtral", stage=stage, accumulation=2)
+        for stage in STAGES
+    ),
+    Row(ranks=4, expert=2, pipeline=2, schedule="gpipe", model="own_experts", accumulation=4),
+    Row(ranks=4, expert=2, tensor=2, model="mixtral"),
+    Row(ranks=4, expert=2, tensor=2, model="mixtral", stage=3, sequence=True),
+)
 TWO_RANKS = (
+    *EXPERTS_ON_TWO,
     *(Row(stage=stage) for stage in STAGES),
     Row(tensor=2),
     Row(tensor=2, model="own_tied"),
@@ -122,6 +148,7 @@ TESTED_ON_FOUR = tuple(
 """Rows of a mesh of two dimensions for every test run."""
 MORE_RANKS = (
     *TESTED_ON_FOUR,
+    *EXPERTS_ON_FOUR,
     *(Row(ranks=4, stage=stage) for stage in STAGES),
     Row(ranks=4, tensor=4, model="llama"),
     Row(ranks=4, tensor=4, sequence=True),
@@ -220,6 +247,7 @@ class Difference:
             "pipeline_split": list(row.split) if row.split else None,
             "tensor_parallel": row.tensor,
             "context_parallel": row.context,
+            "expert_parallel": row.expert,
             "sequence_parallel": row.sequence,
             "recompute": row.recompute,
             "precision": row.precision,

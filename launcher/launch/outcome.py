@@ -163,7 +163,7 @@ Checked: TypeAlias = tuple[tuple[str, str], ...]
 """Knobs that are compared, with the words that asked for them."""
 
 _APPLIED = (
-    *("zero_stage", "data_parallel", "tensor_parallel", "context_parallel"),
+    *("zero_stage", "data_parallel", "tensor_parallel", "context_parallel", "expert_parallel"),
     *("sequence_parallel", "pipeline_parallel", "virtual_pipeline", "pipeline_split"),
     *("micro_batch", "micro_batch_split", "accumulation", "recompute"),
 )

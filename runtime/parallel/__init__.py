@@ -12,7 +12,7 @@ from torch import nn
 
 from autoconf_launch.core import ResolvedConfig, lazy_names
 
-from . import context, fully_shard, pipeline, recompute, replicate, tensor
+from . import context, expert, fully_shard, pipeline, recompute, replicate, tensor
 from .base import Applied, Passes
 from .mesh import DeviceMeshes, copy_weights
 from .model_copy import SameBatch
@@ -20,7 +20,7 @@ from .model_copy import SameBatch
 if TYPE_CHECKING:
     from .context import context_degree, context_split
     from .context_attention import scaled_dot_product_attention
-    from .expert import expert_split
+    from .expert import expert_degree, expert_split
     from .extras import found_extras
     from .fully_shard import LateReduction
     from .mesh import REPLICATE, SHARD, make_meshes, mesh_degree
@@ -34,7 +34,7 @@ else:
 
 
 _IN_ORDER = (
-    *(context.apply, tensor.apply, pipeline.apply, recompute.apply),
+    *(context.apply, tensor.apply, expert.apply, pipeline.apply, recompute.apply),
     *(replicate.apply, fully_shard.apply),
 )
 

@@ -19,6 +19,7 @@ from autoconf_launch.core import FIRST_FSDP_STAGE, ConfigError, Precision, Resol
 
 from ..model import DTYPES, find_block_lists
 from .base import Applied, AroundMicroBatch
+from .expert import shard_experts
 from .extras import knob
 from .mesh import DeviceMeshes, copy_weights
 
@@ -58,7 +59,9 @@ def _shard(root: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) -> Non
     is_last_stage = config.layout.zero_stage > FIRST_FSDP_STAGE
     after: Any = knob(config, "reshard_after_forward") if is_last_stage else False
     root_after = after if knob(config, "reshard_root") else False
-    shard: Any = partial(fully_shard, mesh=meshes.data, mp_policy=_policy(config.precision))
+    shard: Any = partial(fully_shard, mp_policy=_policy(config.precision))
+    alone = shard_experts(root, meshes, partial(shard, reshard_after_forward=bool(after)))
+    shard = partial(shard, mesh=meshes.data, ignored_params=alone)
     for unit in units:
         # A list of one would get other hooks than its module.
         shard(unit if len(unit) > 1 else unit[0], reshard_after_forward=after)

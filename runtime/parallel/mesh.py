@@ -14,6 +14,8 @@ from autoconf_launch.core import KnobValue, Layout
 
 PIPELINE, REPLICATE, SHARD = "pipeline", "replicate", "shard"
 CONTEXT, TENSOR = "context", "tensor"
+EXPERT, EXPERT_REPLICATE, EXPERT_SHARD = "expert", "expert_replicate", "expert_shard"
+"""Data ranks that have each expert once together, and those with equal experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,15 +27,17 @@ class DeviceMeshes:
     Attributes:
         world: all ranks.
         context: ranks that share out the tokens of each sample.
+        experts: all ranks again, with data ranks taken apart; None where each has all experts.
     """
 
     world: DeviceMesh
     context: DeviceMesh | None = None
+    experts: DeviceMesh | None = None
 
     @property
     def is_data_only(self) -> bool:
         """Whether each rank, or each group that shards, holds all of the model."""
-        return not {PIPELINE, TENSOR} & set(_names(self.world))
+        return self.experts is None and not {PIPELINE, TENSOR} & set(_names(self.world))
 
     @property
     def data(self) -> DeviceMesh:
@@ -51,6 +55,16 @@ class DeviceMeshes:
         """Ranks that share out the products of one model copy."""
         return self._along(TENSOR)
 
+    @property
+    def expert(self) -> DeviceMesh | None:
+        """Data ranks that have a part of the experts each."""
+        return self.experts[EXPERT] if self.experts else None
+
+    @property
+    def expert_data(self) -> DeviceMesh | None:
+        """Data ranks with the same experts: what FSDP shards and copies those over."""
+        return self.experts[EXPERT_REPLICATE, EXPERT_SHARD] if self.experts else None
+
     def _along(self, name: str) -> DeviceMesh | None:
         return self.world[name] if name in _names(self.world) else None
 
@@ -60,20 +74,27 @@ def make_meshes(
 ) -> DeviceMeshes:
     """A mesh of all ranks of the process group; ``extras`` may say how many ranks shard."""
     degrees = {PIPELINE: layout.pipeline_parallel, TENSOR: layout.tensor_parallel}
-    averaging = layout.data_parallel * layout.context_parallel
+    averaging, expert = layout.data_parallel * layout.context_parallel, layout.expert_parallel
     data = {SHARD: averaging}
     shards = dict(extras).get("shard_ranks")
     if type(shards) is int:
         data = {REPLICATE: averaging // shards, SHARD: shards}
-    if layout.zero_stage == 0 and max(degrees.values()) > 1:
+    if layout.zero_stage == 0 and max(*degrees.values(), expert) > 1:
         data = {REPLICATE: averaging, SHARD: 1}  # FSDP with whole weights
+    return DeviceMeshes(
+        world=_mesh(device, degrees, data),
+        context=_context_mesh(device, layout),
+        experts=None if expert == 1 else _mesh(device, degrees, _expert_view(data, expert)),
+    )
+
+
+def _mesh(device: torch.device, degrees: dict[str, int], data: dict[str, int]) -> DeviceMesh:
     sizes = {
         name: size
         for name, size in {PIPELINE: 1, **data, **degrees}.items()
         if size > 1 or name in data
     }
-    world = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-    return DeviceMeshes(world=world, context=_context_mesh(device, layout))
+    return init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
 
 def _context_mesh(device: torch.device, layout: Layout) -> DeviceMesh | None:
@@ -83,6 +104,13 @@ def _context_mesh(device: torch.device, layout: Layout) -> DeviceMesh | None:
     sizes = (outer, layout.context_parallel, layout.tensor_parallel)
     mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("outer", CONTEXT, TENSOR))
     return mesh[CONTEXT]
+
+
+def _expert_view(data: dict[str, int], expert: int) -> dict[str, int]:
+    """Weights of an expert lie on as many ranks as others', those of its group included."""
+    equal = math.prod(data.values()) // expert
+    shards = math.gcd(equal, max(1, data[SHARD] // expert))
+    return {EXPERT_REPLICATE: equal // shards, EXPERT_SHARD: shards, EXPERT: expert}
 
 
 def copy_weights(module: nn.Module, mesh: DeviceMesh) -> None:

@@ -56,7 +56,6 @@ def test_sections_become_typed_values() -> None:
         ({"scheduler": {"type": "Cosine"}}, "known: |did you mean"),
         ({"activation_checkpointing": {"mode": "some"}}, "activation_checkpointing.mode"),
         ({"activation_checkpointing": {"partition_activations": True}}, "cannot apply"),
-        ({"parallelism": {"expert": 2}}, "parallelism.expert is 2, which this runtime cannot"),
         ({"parallelism": {"tensor": 4}}, "product is one of 1, 2"),
         ({"parallelism": {"tensor": [1, 2]}}, "resolved by autoconf-launch"),
         ({"parallelism": "all"}, "parallelism is 'all', but a launch needs one value"),
@@ -77,6 +76,11 @@ def test_sections_become_typed_values() -> None:
             {"parallelism": {"tensor": 2}, "zero_optimization": {"bucket_cap_mb": 5}},
             "DDP, which has it, does not train a model that several ranks share",
         ),
+        (
+            {"parallelism": {"expert": 2}, "zero_optimization": {"bucket_cap_mb": 5}},
+            "DDP, which has it, does not train a model that several ranks share",
+        ),
+        ({"parallelism": {"expert": 3}}, "must divide the 2 of them; use one of 1, 2"),
         ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "cannot offload"),
         ({"optimizer": {"type": "AdamW", "params": {"lr": [1e-3, 1e-4]}}}, "never searched"),
         (

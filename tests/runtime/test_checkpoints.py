@@ -17,12 +17,17 @@ from ..benchmarks.conftest import imported
 
 models = imported("parallel_rows.models")
 
+MIXTRAL: dict[str, Any] = {"model": "mixtral"}
+EXPERT: dict[str, Any] = {**MIXTRAL, "expert": 2}
+OWN_EXPERTS: dict[str, Any] = {"model": "own_experts", "expert": 2}
 TENSOR: dict[str, Any] = {"tensor": 2}
 SEQUENCE: dict[str, Any] = {"tensor": 2, "sequence": True, "accumulation": 2}
 STAGED: dict[str, Any] = {"pipeline": 2, "accumulation": 2}
 INTERLEAVED: dict[str, Any] = {**STAGED, "virtual": 2}
 ZERO = [{"stage": stage} for stage in range(4)]
 CASES: list[list[dict[str, Any]]] = [
+    [EXPERT, EXPERT, MIXTRAL, {**MIXTRAL, "stage": 3}],
+    [{**MIXTRAL, "stage": 2}, {**EXPERT, "stage": 1}, {**MIXTRAL, **TENSOR}],
     [TENSOR, TENSOR, *ZERO],
     [ZERO[0], SEQUENCE, ZERO[3]],
     [ZERO[1], TENSOR, ZERO[1], ZERO[0]],
@@ -36,6 +41,8 @@ CASES: list[list[dict[str, Any]]] = [
 ]
 """The layout that saves, then those that go on."""
 ON_FOUR: list[list[dict[str, Any]]] = [
+    [{**OWN_EXPERTS, "stage": 3}, OWN_EXPERTS, {**OWN_EXPERTS, "expert": 1, "stage": 2}],
+    [{**EXPERT, "stage": 3}, {**EXPERT, "expert": 4}, {**EXPERT, **TENSOR}],
     [{**TENSOR, "stage": 3}, {"tensor": 4}, {"stage": 1}],
     [{"stage": 2}, {**TENSOR, "stage": 1}],
     [{**TENSOR, "context": 2, "stage": 2}, {"context": 4}, {"stage": 1}],
@@ -58,6 +65,7 @@ def test_the_losses_go_on_under_another_layout(
 
 
 LAYOUTS: list[dict[str, Any]] = [
+    {"model": "mixtral", "expert": 2, "stage": 3},
     {"model": "llama", "tensor": 2, "stage": 3},
     {"model": "gemma", "stage": 0},
     {"model": "own_tied", "tensor": 2, "stage": 1},

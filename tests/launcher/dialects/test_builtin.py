@@ -143,7 +143,6 @@ def test_a_flag_outweighs_the_section() -> None:
             "mp_size is 2, but parallelism.tensor is 1",
         ),
         ({"parallelism": {"tensor": [1, 3]}}, "product is one of 1, 2"),
-        ({"parallelism": {"expert": [1, 2]}}, "which this runtime cannot apply"),
         ({"zero_optimization": {"reduce_bucket_size": [1, 2]}}, "no such knob"),
         (
             {"zero_optimization": {"offload_param": {"device": ["none", "cpu"]}}},

@@ -26,8 +26,8 @@ WARMUP = {"type": "WarmupLR", "params": {"warmup_max_lr": 0.05, "warmup_num_step
 
 def losses(layout: dict[str, Any], folder: str, *, saves: bool) -> list[float]:
     """Of all steps, with a checkpoint between them; or of those after it."""
-    config = Row(ranks=RANKS, model=MODEL, **layout).case["config"]
-    engine = initialize(lambda: build(MODEL), {**config, "scheduler": WARMUP})
+    row = Row(ranks=RANKS, **{"model": MODEL, **layout})
+    engine = initialize(lambda: build(row.model), {**row.case["config"], "scheduler": WARMUP})
     if not saves:
         engine.load(folder)
     found = []
