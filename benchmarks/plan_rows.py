@@ -31,7 +31,7 @@ RESULT = Path(__file__).parent / "results" / "plan_rows.md"
 TOLERANCE = 1e-4
 PLAN = (
     *(sys.executable, "-m", "autoconf_launch.launcher.cli", "plan", "--model", str(MODEL)),
-    *("--cluster", f"{RANKS}xlocal", "--seq", str(TOKENS), "--global-batch", str(GLOBAL_BATCH)),
+    *("--cluster", f"{RANKS}xH100", "--seq", str(TOKENS), "--global-batch", str(GLOBAL_BATCH)),
     *("--precision", "fp32", "--runnable", "--top", "0", "--json"),
 )
 
@@ -47,9 +47,10 @@ class Row:
     @property
     def problem(self) -> str:
         """Why it did not run as asked; "" where it did."""
-        for run in self.runs:
-            if run.error is not None:
-                return run.error.strip().splitlines()[-1]
+        errors = [run.error.strip().splitlines()[-1] for run in self.runs if run.error]
+        own = [error for error in errors if "onnection" not in error]  # others saw a peer end
+        if errors:
+            return (own or errors)[0]
         found = (_otherwise(run, self.asked) for run in self.runs)
         return next((text for text in found if text), "")
 

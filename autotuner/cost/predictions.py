@@ -230,11 +230,9 @@ def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
     """What the structure of a model that was looked at surely rules out of further knobs."""
     if spec is None or spec.grade not in (Grade.TRACED, Grade.MEASURED):
         return ()
-    rules = [
-        blocks_fill_units(sum(block.count for block in spec.blocks)),
-        blocks_for_stages(spec.layers or 0),
-    ]
+    rules = [blocks_fill_units(sum(block.count for block in spec.blocks))]
     rules += [degree_rule(limits) for limits in spec.degree_limits]
+    rules += [blocks_for_stages(one.most[1]) for one in spec.degree_limits if one.most is not None]
     if spec.sequence_length is not None:
         rules.append(tokens_for_sequence(spec.sequence_length))
     return tuple(rules)

@@ -36,7 +36,9 @@ def _pipeline(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
 
 
 def _virtual(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return _applies(keys.VIRTUAL_PIPELINE, x.virtual_C, model_allows=True)
+    has_blocks_C = x.pipeline_C * x.virtual_C <= a.layers
+    applies_C = _applies(keys.VIRTUAL_PIPELINE, x.virtual_C, model_allows=True)
+    return np.asarray(applies_C & has_blocks_C)
 
 
 def _context(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
@@ -56,7 +58,8 @@ def _stage_micro_batches(x: LayoutColumns, a: Architecture, sequence: int) -> Bo
 
 
 def _recompute_layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-    return np.asarray(x.recompute_layers_C == ALL_LAYERS)
+    can_C = (x.virtual_C == 1) & (keys.RECOMPUTED[1] in keys.CHECKPOINTING_KEYS)
+    return np.asarray((x.recompute_layers_C == ALL_LAYERS) | can_C)
 
 
 RUNTIME_RULES = (

@@ -172,7 +172,7 @@ def _read(opened: OpenDocument, world_size: int) -> UserSettings:
     """The settings of a document without problems of its own."""
     source, settings, document = opened.source, opened.settings, opened.decided
     warnings = keys.check_keys(source.config)
-    document = _without_idle_layers(_with_tensor_pinned(document, settings), source.config)
+    document = _without_idle(_with_tensor_pinned(document, settings), source.config)
     choices = tuple(_choices(opened, document, world_size))
     knobs = _zero_choices(source, settings, choices[0], world_size)
     document = with_zero_knobs(document, _usual(knobs, document.get(keys.ZERO_STAGE, 0)))
@@ -221,8 +221,21 @@ def _with_tensor_pinned(document: RawConfig, settings: AutotuningSettings) -> Ra
     return document.with_value(keys.TENSOR, settings.mp_size)
 
 
-def _without_idle_layers(document: RawConfig, given: RawConfig) -> RawConfig:
-    """The document without recomputed layers where the first of several modes has none."""
+_IDLE = (
+    (keys.PIPELINE, (keys.VIRTUAL_PIPELINE, keys.PIPELINE_SCHEDULE, keys.PIPELINE_SPLIT)),
+    (keys.TENSOR, (keys.SEQUENCE_PARALLELISM,)),
+)
+"""Keys that mean nothing where their degree is 1."""
+
+
+def _without_idle(document: RawConfig, given: RawConfig) -> RawConfig:
+    """The baseline without what its own degree leaves idle, where other degrees are searched."""
+    opened = opened_degrees(given)
+    for degree, idle in _IDLE:
+        searched = degree in opened or isinstance(given.get(degree), list)
+        if searched and document.get(degree, 1) == 1:
+            for path in idle:
+                document = document.without(path)
     is_full = document.get(keys.RECOMPUTE) == Recompute.FULL.value
     listed = isinstance(given.get(keys.RECOMPUTE), list)
     return document.without(keys.RECOMPUTED) if listed and not is_full else document

@@ -161,35 +161,8 @@ def _require_split(layout: Layout, spec: ModelSpec | None) -> None:
             f"parallelism.sequence_parallel is true, but {layout.tensor_parallel} tensor ranks "
             f"cannot share {tokens // layout.context_parallel} tokens equally; set it to false."
         )
-    if obstacle is None and spec is not None:
-        obstacle = _stages_obstacle(layout, spec.layers or 0)
     if obstacle is not None:
         raise ConfigError(obstacle)
-
-
-def _stages_obstacle(layout: Layout, blocks: int) -> str | None:
-    """Why a model with so many repeated blocks has no such stages; None where it has."""
-    stages, split = layout.pipeline_parallel * layout.virtual_pipeline, layout.pipeline_split
-    given = f"parallelism.pipeline is {layout.pipeline_parallel}"
-    if stages == 1:
-        return None
-    if not blocks:
-        return (
-            f"{given}, but the model has no repeated blocks (a ModuleList of at least two modules "
-            "of one class) to cut it between; set it to 1."
-        )
-    if stages > blocks:
-        chunks = f" x virtual_pipeline {layout.virtual_pipeline}"
-        return (
-            f"{given}{chunks if layout.virtual_pipeline > 1 else ''}, but the model has only "
-            f"{blocks} repeated blocks; use at most {blocks} stages."
-        )
-    if split is not None and sum(split) != blocks:
-        return (
-            f"parallelism.pipeline_split is {list(split)}, whose sum is {sum(split)}, but the "
-            f"model has {blocks} repeated blocks; let it add up to {blocks}."
-        )
-    return None
 
 
 _DERIVED = ("accumulation", "data_parallel")

@@ -425,3 +425,17 @@ def test_uneven_micro_batches_are_one_value_and_several_are_searched() -> None:
     assert read({"parallelism": {"micro_batch_split": [5, 3]}}).baseline.layout.micro_batch == 4
     user = read({"parallelism": {"micro_batch_split": [[5, 3], [6, 2]]}})
     assert choice(user, "micro_batch_split").values == ((5, 3), (6, 2))
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"pipeline": [1, 2], "pipeline_schedule": "gpipe", "pipeline_split": [1, 3]},
+        {"tensor": "all", "sequence_parallel": True},
+    ],
+)
+def test_the_baseline_has_no_key_that_its_own_degree_leaves_idle(section: object) -> None:
+    given = source({"parallelism": section})
+    user = BuiltinDialect().read(given, world_size=4)
+    assert user.baseline.layout == Layout(data_parallel=4)
+    assert user.baseline.extras == ()

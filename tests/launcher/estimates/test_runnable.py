@@ -66,6 +66,7 @@ def test_more_tensor_ranks_than_key_value_heads_are_planned_only() -> None:
     [
         ({"pipeline_parallel": 4, "accumulation": 3}, "stage_micro_batches"),
         ({"data_parallel": 2, "expert_parallel": 4}, "expert_ranks"),
+        ({"pipeline_parallel": 2, "virtual_pipeline": 17, "accumulation": 2}, "runtime_virtual"),
     ],
 )
 def test_what_no_runtime_could_run_is_planned_only(
@@ -75,8 +76,13 @@ def test_what_no_runtime_could_run_is_planned_only(
     assert rule(MIXTRAL, **layout) == name
 
 
-def test_recomputing_some_layers_is_planned_only() -> None:
-    assert rule(layers=2, recompute=Recompute.FULL) == "runtime_layers"
+def test_some_layers_are_recomputed_where_each_rank_has_one_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keys, "CHECKPOINTING_KEYS", frozenset({"mode", "layers"}))
+    assert rule(layers=2, recompute=Recompute.FULL) is None
+    piped: dict[str, Any] = {"pipeline_parallel": 2, "virtual_pipeline": 2, "accumulation": 2}
+    assert rule(layers=2, recompute=Recompute.FULL, **piped) == "runtime_layers"
 
 
 @pytest.mark.parametrize(
