@@ -141,7 +141,7 @@ class AppliedStrategy:
     """What really ran, found by looking at the live model and optimizer.
 
     ``extras`` are the knobs of ``ZERO_KNOBS`` that this stage has, with the values found;
-    ``pipeline_split`` has the blocks of each stage where they are uneven;
+    ``pipeline_split`` has the blocks of each stage, None where they are even and were not given;
     ``recompute`` is None where nobody could look into a backward pass, as under torch.compile.
     ``learning_rate`` is the one that a schedule starts from, where there is a schedule;
     ``optimizer`` the class that holds it.

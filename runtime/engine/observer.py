@@ -80,7 +80,7 @@ class Observer:
             sequence_parallel=is_sequence_parallel(module),
             pipeline_parallel=pipeline.ranks if pipeline else 1,
             virtual_pipeline=pipeline.stages_each if pipeline else 1,
-            pipeline_split=_uneven(pipeline.split) if pipeline else None,
+            pipeline_split=_split_seen(pipeline.split, layout) if pipeline else None,
             micro_batch=layout.micro_batch,
             micro_batch_split=layout.micro_batch_split,
             accumulation=layout.accumulation,
@@ -110,8 +110,10 @@ class Observer:
         )
 
 
-def _uneven(split: tuple[int, ...]) -> tuple[int, ...] | None:
-    return None if split == even_pipeline_split(sum(split), len(split)) else split
+def _split_seen(split: tuple[int, ...], layout: Layout) -> tuple[int, ...] | None:
+    """None for an even one that nobody asked for."""
+    is_even = split == even_pipeline_split(sum(split), len(split))
+    return None if is_even and layout.pipeline_split is None else split
 
 
 def _is_sharded(module: nn.Module) -> bool:
