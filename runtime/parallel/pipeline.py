@@ -50,7 +50,7 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
         for name, held in applied.module.state_dict().items()
     }
     stages = make_stages(applied.module, places, own)
-    applied = replace(applied, module=Stages(stages), stages=stages, along=mesh, owners=owners)
+    applied = replace(applied, module=RankStages(stages), stages=stages, along=mesh, owners=owners)
     if places.tied is None:
         return applied
     ends = _group_of_ends(meshes.world)
@@ -72,7 +72,7 @@ def _counts(model: nn.Module, layout: Layout) -> tuple[int, ...]:
     return layout.pipeline_split or even_pipeline_split(blocks, stages)
 
 
-class Stages(nn.Module):
+class RankStages(nn.Module):
     """A rank's stages; no list, so that they are not taken for blocks."""
 
     def __init__(self, stages: tuple[Stage, ...]) -> None:
