@@ -353,6 +353,20 @@ def test_the_keys_of_parallelism_are_searched_by_lists(every_kind: None) -> None
     assert found["pipeline_split"] == ((1, 3), (2, 2))
 
 
+@pytest.mark.parametrize(
+    ("section", "knob", "value"),
+    [
+        ({"pipeline": [1, 2], "pipeline_schedule": "gpipe"}, "pipeline_schedule", "gpipe"),
+        ({"pipeline": [1, 2], "virtual_pipeline": 2}, "virtual_pipeline", 2),
+        ({"tensor": [1, 2], "sequence_parallel": True}, "sequence_parallel", True),
+    ],
+)
+def test_a_key_stays_though_the_first_degree_listed_cannot_have_it(
+    every_kind: None, section: dict[str, Any], knob: str, value: object
+) -> None:
+    assert searched(section)[knob] == (value,)
+
+
 def test_a_split_is_one_value(every_kind: None) -> None:
     assert searched({"pipeline": 2, "pipeline_split": [1, 3]})["pipeline_split"] == ((1, 3),)
 
