@@ -57,5 +57,5 @@ def test_a_search_measures_expert_ranks_and_trains_with_the_winner(
     assert any("_ep2" in name for name in measured)
     assert any("_ep" not in name for name in measured)
     best = json.loads((place.results / "ds_config_optimal.json").read_text())
-    assert best["parallelism"]["expert"] in (1, 2)
+    assert best.get("parallelism", {}).get("expert", 1) in (1, 2)
     assert last_loss(output) < 2.5
