@@ -221,7 +221,7 @@ def search_gain(request: LaunchRequest) -> float | None:
 
 
 def test_help_says_what_an_effort_costs() -> None:
-    assert "thorough 1.5% (70%)" in " ".join(make_parser().format_help().split())
+    assert "thorough 1.5 % (70 %)" in " ".join(make_parser().format_help().split())
 
 
 def test_no_steps_is_no_soak() -> None:
