@@ -97,8 +97,9 @@ def head(found: list[tuple[Row, Difference]]) -> tuple[str, ...]:
         f"{max(e.norm for e in exact):.1e}.",
         "`own` is a decoder of three blocks with an attribute `tensor_plan`; `own_tied` shares",
         "its embedding with its head and splits both, `own_placed` has learned positions, which",
-        "its `position_ids` choose; the others are built by transformers from",
-        "their configurations, with random weights.",
+        "its `position_ids` choose, `own_deep` is `own_tied` with four blocks, `own_experts` has",
+        "experts of transformers' signature; the others are built by transformers from their",
+        "configurations, with random weights.",
         "",
     )
 
