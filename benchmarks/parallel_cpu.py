@@ -73,7 +73,7 @@ SPACES: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "train_micro_batch_size_per_gpu": [4],
             "zero_optimization": {"stage": "all"},
-            "parallelism": {"tensor": [1, 2]},
+            "parallelism": {"expert": [1, 2]},
         },
     ),
 }
