@@ -66,13 +66,20 @@ class RawConfig:
         return edited
 
     def without(self, path: KeyPath) -> RawConfig:
-        """A document that lacks ``path``; the same one where it is not there."""
+        """A document that lacks ``path`` and the sections that this empties."""
         edited = RawConfig(self._document)
-        section: Any = edited._document
+        sections: list[Any] = [edited._document]
         for key in path[:-1]:
-            section = section.get(key) if isinstance(section, dict) else None
-        if isinstance(section, dict):
-            section.pop(path[-1], None)
+            section = sections[-1].get(key)
+            if not isinstance(section, dict):
+                return edited
+            sections.append(section)
+        for section, key in zip(reversed(sections), reversed(path), strict=True):
+            if key not in section:
+                break
+            del section[key]
+            if section:
+                break
         return edited
 
     def leaves(self) -> Iterator[tuple[KeyPath, Any]]:

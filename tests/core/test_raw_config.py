@@ -49,3 +49,10 @@ def test_values_handed_out_are_copies() -> None:
     raw = RawConfig({"betas": [0.9]})
     raw.get(("betas",)).append(0.99)
     assert raw.get(("betas",)) == [0.9]
+
+
+def test_a_section_that_a_removal_empties_goes_with_it() -> None:
+    config = RawConfig({"a": {"b": {"c": 1}}, "d": {"e": 1, "f": 2}, "g": {}})
+    assert config.without(("a", "b", "c")).to_dict() == {"d": {"e": 1, "f": 2}, "g": {}}
+    assert config.without(("d", "e")).to_dict()["d"] == {"f": 2}
+    assert config.without(("g", "h")) == config == config.without(("d", "e", "x"))
