@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 
@@ -31,7 +32,9 @@ class Node:
         link_latency_s: of one collective among them; None as link.
         network_bytes_per_s: all its network cards together, one direction; None as link.
         host_memory_bytes: memory beside that of its slots; None where not known.
-        usd_per_hour: its price; None where not known.
+        usd_per_hour: price of the whole node; None where not known.
+        paid_slots: GPUs of the whole node, which are all paid, where only some of them are slots;
+            None: its slots.
     """
 
     host: str
@@ -41,6 +44,35 @@ class Node:
     network_bytes_per_s: float | None = None
     host_memory_bytes: float | None = None
     usd_per_hour: float | None = None
+    paid_slots: int | None = None
+
+    @property
+    def rented_slots(self) -> int:
+        """GPUs that are paid for, whether they are used or not."""
+        return self.paid_slots or len(self.devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeKind:
+    """Equal nodes of a cluster: GPU, number of GPUs, links, memory and price together.
+
+    Attributes:
+        node: one of them, without a host's name.
+        count: how many the cluster has.
+    """
+
+    node: Node
+    count: int
+
+    @property
+    def gpu(self) -> str:
+        """Name of its GPUs."""
+        return self.node.devices[0].name
+
+    @property
+    def name(self) -> str:
+        """``4xA10G-24GB``: a node of this kind."""
+        return f"{len(self.node.devices)}x{self.gpu}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +104,15 @@ class ClusterSpec:
         return all(
             replace(node, host="") == replace(self.nodes[0], host="") for node in self.nodes
         )
+
+    @property
+    def kinds(self) -> tuple[NodeKind, ...]:
+        """Its distinct nodes, in the order in which each first stands."""
+        counts = Counter(replace(node, host="") for node in self.nodes)
+        return tuple(NodeKind(node=node, count=count) for node, count in counts.items())
+
+    @property
+    def node_kinds(self) -> tuple[int, ...]:
+        """Number of each node's kind in :attr:`kinds`."""
+        numbers = {kind.node: number for number, kind in enumerate(self.kinds)}
+        return tuple(numbers[replace(node, host="")] for node in self.nodes)

@@ -1,14 +1,15 @@
 """Clusters by short names, and what their GPUs can hold.
 
-``8xA100-SXM-80GB`` is one node, ``64x8xH100-SXM-80GB`` are 64 of them.
+``8xA100-SXM-80GB`` is one node, ``64x8xH100-SXM-80GB`` are 64 of them, and
+``1x8xA100-SXM-40GB+3x4xA10G-24GB`` is a mixed cluster.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,19 +40,39 @@ _GDDR = frozenset(
 
 
 def parse_cluster(text: str) -> ClusterSpec:
-    """Nodes of ``[NODESx]GPUSxGPU``, or of a GPU's name alone: one of it.
+    """Nodes of ``[NODESx]GPUSxGPU``, or of a GPU's name alone: one of it; ``+`` between kinds.
 
     Raises:
         ConfigError: another form, an unknown GPU, or too many of them.
     """
+    parts = text.split("+")
+    if len(parts) == 1:
+        return ClusterSpec(nodes=_parse_part(text))
+    nodes: list[Node] = []
+    for number, part in enumerate(parts, start=1):
+        try:
+            nodes += _parse_part(part)
+        except ConfigError as error:
+            raise ConfigError(f"Part {number} of cluster {text!r}: {error}") from error
+    if sum(len(node.devices) for node in nodes) > MOST_GPUS:
+        raise ConfigError(f"Cluster {text!r} has more than {MOST_GPUS} GPUs in all.")
+    return ClusterSpec(nodes=_number_hosts(nodes))
+
+
+def _parse_part(text: str) -> tuple[Node, ...]:
     found = re.fullmatch(r"(?:(\d+)x)?(?:(\d+)x)?([A-Za-z].*)", text.strip())
     if not found:
         raise ConfigError(
-            f"Cluster {text!r} is none; write for example 8xA100-SXM-80GB or 64x8xH100-SXM-80GB."
+            f"Cluster {text!r} is none; write for example 8xA100-SXM-80GB, 64x8xH100-SXM-80GB "
+            "or 1x8xA100-SXM-40GB+3x4xA10G-24GB."
         )
     first, second, gpu = found.groups()
     nodes, each = (int(first), int(second)) if second else (1, int(first or 1))
-    return equal_nodes(nodes, each, gpu)
+    return equal_nodes(nodes, each, gpu).nodes
+
+
+def _number_hosts(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    return tuple(replace(node, host=f"node{number}") for number, node in enumerate(nodes))
 
 
 def cluster_template() -> str:
@@ -115,7 +136,15 @@ class NodeGroup(BaseModel):
         lt=1e9,
         description="GiB of a node beside its GPUs', for what is offloaded",
     )
-    usd_per_hour: float | None = Field(default=None, gt=0, lt=1e9, description="of a node")
+    gpus_used: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_GPUS,
+        description="GPUs of a node that train; the whole node is paid, and its cards are theirs",
+    )
+    usd_per_hour: float | None = Field(
+        default=None, gt=0, lt=1e9, description="of a whole node, whatever is used of it"
+    )
 
 
 class ClusterFile(BaseModel):
@@ -139,10 +168,10 @@ def cluster_of_document(document: RawConfig) -> ClusterSpec:
         raise ConfigError("nodes must be a list of groups, such as [{gpu: T4-16GB, count: 4}].")
     nodes: list[Node] = []
     for number, group in enumerate(groups):
-        nodes += _nodes(_group(group, f"nodes[{number}]"), len(nodes))
+        nodes += _nodes(_group(group, f"nodes[{number}]"))
     if sum(len(node.devices) for node in nodes) > MOST_GPUS:
         raise ConfigError(f"nodes have more than {MOST_GPUS} GPUs in all.")
-    return ClusterSpec(nodes=tuple(nodes))
+    return ClusterSpec(nodes=_number_hosts(nodes))
 
 
 def _group(group: object, where: str) -> NodeGroup:
@@ -155,6 +184,11 @@ def _group(group: object, where: str) -> NodeGroup:
         raise ConfigError(_first_problem(error, where)) from error
     if read.count * read.gpus > MOST_GPUS:
         raise ConfigError(f"{where} has more than {MOST_GPUS} GPUs.")
+    if read.gpus_used is not None and read.gpus_used > read.gpus:
+        raise ConfigError(
+            f"{where}.gpus_used is {read.gpus_used}, but a node has {read.gpus} GPUs; give at "
+            f"most {read.gpus}."
+        )
     return read
 
 
@@ -181,23 +215,26 @@ def _first_problem(error: ValidationError, where: str) -> str:
     return f"{where}.{name} is {given}, but must {must}."
 
 
-def _nodes(group: NodeGroup, before: int) -> list[Node]:
+def _nodes(group: NodeGroup) -> list[Node]:
     memory, network = group.memory_gib, group.network_gb_per_s
-    devices = _devices(group.gpu, group.gpus, round(memory * 2**30) if memory else None)
+    used = group.gpus_used or group.gpus
+    devices = _devices(group.gpu, used, round(memory * 2**30) if memory else None)
     link = group.link_gb_per_s
     usual = machine(group.gpu, gpus_per_node=group.gpus)
+    cards = network * 1e9 * group.gpus if network else None
+    if used < group.gpus:  # its ranks share all cards of the node
+        cards = cards or usual.node_network_bytes_per_s
     host = group.host_memory_gib
-    return [
-        Node(
-            host=f"node{before + i}",
-            devices=devices,
-            link_bytes_per_s=link * 1e9 if link else usual.link.bytes_per_s,
-            network_bytes_per_s=network * 1e9 * group.gpus if network else None,
-            host_memory_bytes=host * 2**30 if host else usual.host_memory_bytes,
-            usd_per_hour=group.usd_per_hour,
-        )
-        for i in range(group.count)
-    ]
+    node = Node(
+        host="",
+        devices=devices,
+        link_bytes_per_s=link * 1e9 if link else usual.link.bytes_per_s,
+        network_bytes_per_s=cards,
+        host_memory_bytes=host * 2**30 if host else usual.host_memory_bytes,
+        usd_per_hour=group.usd_per_hour,
+        paid_slots=group.gpus if used < group.gpus else None,
+    )
+    return [node] * group.count
 
 
 def _devices(gpu: str, count: int, memory_bytes: int | None = None) -> tuple[Device, ...]:

@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 import yaml
 
-from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.core import ClusterSpec, ConfigError, RawConfig
 from autoconf_launch.launcher.cli import main
+from autoconf_launch.launcher.estimates.training_choice import machine_of
 from autoconf_launch.tuning_spaces.clusters import (
     NodeGroup,
     cluster_of_document,
@@ -52,6 +53,46 @@ def test_what_is_no_cluster_is_refused_in_one_line(text: str, match: str) -> Non
     with pytest.raises(ConfigError, match=match) as error:
         parse_cluster(text)
     assert "\n" not in str(error.value)
+
+
+def test_a_plus_joins_nodes_of_several_kinds() -> None:
+    cluster = parse_cluster("1x8xA100-SXM-40GB+3x4xA10G-24GB")
+    assert [(kind.name, kind.count) for kind in cluster.kinds] == [
+        ("8xA100-SXM-40GB", 1),
+        ("4xA10G-24GB", 3),
+    ]
+    assert [node.host for node in cluster.nodes] == ["node0", "node1", "node2", "node3"]
+    assert cluster.node_kinds == (0, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("8xA100+3x4xA10H-24GB", "Part 2 of cluster .*did you mean 'A10-24GB'"),
+        ("8xA100+", "Part 2 of cluster .* is none; write"),
+        ("1x8xA100+0x4xA10G", "Part 2 .*out of range"),
+        ("131072x8xA100+8xA10G", "more than 1048576 GPUs in all"),
+    ],
+)
+def test_a_wrong_part_of_a_mix_is_named(text: str, match: str) -> None:
+    with pytest.raises(ConfigError, match=match) as error:
+        parse_cluster(text)
+    assert "\n" not in str(error.value)
+
+
+def test_nodes_may_be_paid_whole_and_used_in_part() -> None:
+    group = {"gpu": "A100-40GB", "gpus": 8, "gpus_used": 4, "usd_per_hour": 32.7726}
+    whole, part = (
+        cluster_of_document(document(one)).nodes[0] for one in ({**group, "gpus_used": 8}, group)
+    )
+    assert (len(part.devices), part.rented_slots, part.usd_per_hour) == (4, 8, 32.7726)
+    cards_bytes_per_s = machine_of(ClusterSpec(nodes=(whole,))).node_network_bytes_per_s
+    assert part.network_bytes_per_s == cards_bytes_per_s
+
+
+def test_more_gpus_cannot_be_used_than_a_node_has() -> None:
+    with pytest.raises(ConfigError, match=r"nodes\[0\].gpus_used is 9, but a node has 8"):
+        cluster_of_document(document({"gpu": "A100-40GB", "gpus_used": 9}))
 
 
 def document(*groups: dict[str, Any]) -> RawConfig:
