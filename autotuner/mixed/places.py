@@ -1,0 +1,141 @@
+"""What stages cross where they lie on nodes that differ: links, cards, and who shares them.
+
+Ranks are numbered as Megatron-LM does (tensor, context, data, pipeline) and fill the nodes in
+order, so that a stage is a run of slots. Its data-parallel rings, one for each of its tensor
+ranks, cross the cards of its nodes where it has several; all rings that cross a card divide it,
+and the slowest card sets their rate. A stage inside one node pays for no network.
+
+Shapes: O = orders of nodes, N = nodes, S = stages, B = borders between stages, K = kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ..cost import DEFAULT_PHYSICS, Machine, has_rails
+from ..space import Bools, Floats, Ints
+from .kinds import MachineKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Places:
+    """Where the stages of pipelines lie, one row for each order of nodes that differs.
+
+    Attributes:
+        ranks_OSK: most ranks that a stage has in one node of a kind; 0 where it has none there.
+        nodes_OS: nodes that a stage has ranks in.
+        card_s_OS: seconds in which all rings of a stage get a byte through the slowest of its
+            cards; 0 where they cross none.
+        rails_OS: the same where rings cross rails, which they do with several ranks in a node.
+        send_s_OB: seconds in which all ranks of a stage get a byte each to the next stage.
+        tied_s_O: seconds in which all ranks of the first and the last stage exchange a byte each.
+    """
+
+    ranks_OSK: Ints
+    nodes_OS: Ints
+    card_s_OS: Floats
+    rails_OS: Floats
+    send_s_OB: Floats
+    tied_s_O: Floats
+
+    def take(self, rows: Ints) -> Places:
+        """Some rows by number."""
+        return Places(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
+
+    @staticmethod
+    def join(places: Sequence[Places]) -> Places:
+        """Rows of several, one after the other."""
+        names = [one.name for one in fields(Places)]
+        return Places(**{n: np.concatenate([getattr(x, n) for x in places]) for n in names})
+
+    def distinct(self) -> tuple[Ints, Ints]:
+        """The first of each run of equal rows, and which of those each row equals."""
+        columns = [getattr(self, one.name).reshape(len(self.tied_s_O), -1) for one in fields(self)]
+        whole = np.ascontiguousarray(np.hstack(columns), np.float64)
+        keys = whole.view(np.dtype((np.void, whole.dtype.itemsize * whole.shape[1]))).reshape(-1)
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        return first, which
+
+
+def network_bytes_per_s(machine: Machine) -> float:
+    """What all cards of one node reach together."""
+    reached = machine.physics.network_fraction * machine.network_quality
+    return machine.node_network_bytes_per_s * reached
+
+
+def find_places(
+    order_ON: Ints, kinds: Sequence[MachineKind], *, stages: int, stage_ranks: int
+) -> Places:
+    """Places of pipelines of so many stages, each of so many ranks, that fill all nodes."""
+    gpus_ON = np.array([kind.gpus for kind in kinds])[order_ON]
+    end_ON = np.cumsum(gpus_ON, axis=1)
+    nodes = _Nodes(
+        start_ON=end_ON - gpus_ON,
+        end_ON=end_ON,
+        card_s_ON=np.array([1.0 / network_bytes_per_s(x.machine) for x in kinds])[order_ON],
+        link_s_ON=np.array([1.0 / (_SENT * x.machine.link.bytes_per_s) for x in kinds])[order_ON],
+    )
+    here_OSN = nodes.slots(np.arange(stages) * stage_ranks, stage_ranks)
+    crosses_OS = (here_OSN > 0).sum(axis=2) > 1
+    rings_OSN = (here_OSN > 0) & crosses_OS[:, :, None]
+    card_OSN = rings_OSN * (rings_OSN.sum(axis=1) * nodes.card_s_ON)[:, None, :]
+    railed_ON = np.array([has_rails(kind.machine) for kind in kinds])[order_ON]
+    crossed = DEFAULT_PHYSICS.crossed_rails
+    rails_OSN = card_OSN * np.where(railed_ON, 1.0 / crossed, 1.0)[:, None, :]
+    mine_ONK = order_ON[:, :, None] == np.arange(len(kinds))
+    return Places(
+        ranks_OSK=(here_OSN[:, :, :, None] * mine_ONK[:, None]).max(axis=2),
+        nodes_OS=(here_OSN > 0).sum(axis=2),
+        card_s_OS=card_OSN.max(axis=2),
+        rails_OS=rails_OSN.max(axis=2),
+        send_s_OB=nodes.send_s(stages, stage_ranks),
+        tied_s_O=nodes.exchange_s(here_OSN[:, 0], here_OSN[:, -1]),
+    )
+
+
+_SENT = 0.6
+"""Part of a link's rate that one send reaches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Nodes:
+    """Slots of nodes in order, and seconds for a byte over their cards and links."""
+
+    start_ON: Ints
+    end_ON: Ints
+    card_s_ON: Floats
+    link_s_ON: Floats
+
+    def slots(self, first_S: Ints, count: int) -> Ints:
+        """How many of ``count`` slots from each of ``first_S`` on each node has."""
+        first = first_S[None, :, None]
+        inside = np.minimum(self.end_ON[:, None], first + count)
+        return np.maximum(inside - np.maximum(self.start_ON[:, None], first), 0)
+
+    def send_s(self, stages: int, stage_ranks: int) -> Floats:
+        """Seconds of a byte for each rank across each border; both ends' cards are shared."""
+        start, end = self.start_ON[:, None], self.end_ON[:, None]
+        first = (np.arange(stages - 1) * stage_ranks)[None, :, None]
+        last = first + stage_ranks
+        leaving = np.minimum(end, last) - np.maximum(np.maximum(start, end - stage_ranks), first)
+        leaving = np.maximum(leaving, 0)
+        coming = np.minimum(np.minimum(end, start + stage_ranks), last + stage_ranks)
+        coming = np.maximum(coming - np.maximum(start, last), 0)
+        cards = np.maximum(leaving, coming) * self.card_s_ON[:, None]
+        inside = self.slots((np.arange(stages - 1)) * stage_ranks, stage_ranks) > leaving
+        links = inside * self.link_s_ON[:, None]
+        return np.asarray(np.maximum(cards, links).max(axis=2, initial=0.0))
+
+    def exchange_s(self, first_ON: Ints, last_ON: Ints) -> Floats:
+        """Seconds of a byte between the ranks of two stages; over a link where both share a node.
+
+        All ranks of a node send at once, each to its own partner.
+        """
+        ranks = np.maximum(first_ON, last_ON)
+        alone = (ranks > 0).sum(axis=1) == 1
+        cards = (ranks * self.card_s_ON).max(axis=1)
+        links = ((ranks > 0) * self.link_s_ON).max(axis=1)
+        return np.asarray(np.where(alone, links, cards))
