@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     )
     from .fitting import NodeLimits, Proposal, Remedy, Verdict, fits, remedies, verdict
     from .hardware import (
+        ALL_REDUCE,
         DEFAULT_PHYSICS,
+        GATHER,
         Accelerator,
         CollectiveRate,
         Link,
@@ -25,13 +27,26 @@ if TYPE_CHECKING:
         Network,
         Physics,
         computes_in,
+        exposed_s,
+        has_rails,
+        link_s,
+        ring_share,
     )
-    from .kernel_times import KernelTimes, TracedOperations
+    from .inner import InnerTimes
+    from .kernel_times import (
+        GRADIENT_BYTES,
+        KernelTimes,
+        Roofline,
+        TracedOperations,
+        optimizer_traffic_bytes,
+        rank_weights,
+    )
     from .layout_columns import (
         ALL_LAYERS,
         OFFLOAD_CODES,
         RECOMPUTE_CODES,
         LayoutColumns,
+        distinct,
     )
     from .layout_rules import RULES, Keep, LayoutRule, broken_rule
     from .memory import MEMORY_BAND, MemoryParts, host_bytes, memory_bytes, traced_memory
@@ -48,10 +63,18 @@ if TYPE_CHECKING:
         time_band,
         weights_beyond_memory,
     )
-    from .software import TRAINERS, configured_workload, kernel_traits, trainer
-    from .step import StepParts, profiled_step_parts
+    from .software import (
+        TRAINERS,
+        configured_workload,
+        has_flat_gathers,
+        kernel_traits,
+        overlaps_reduction,
+        trainer,
+    )
+    from .step import BACKWARD, StepParts, profiled_step_parts, zero_exchanges
     from .weights import (
         active_parameters,
+        all_layers,
         dense_layer_weights,
         embedding_weights,
         parameters,

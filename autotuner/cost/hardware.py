@@ -213,10 +213,10 @@ def ring_s(
     node = machine.domain
     inside = np.clip(node // np.maximum(stride, 1), 1, ranks)
     nodes = np.ceil(ranks / inside)
-    local = _link_s(machine.link, np.minimum(ranks, inside), buffer_bytes, passes)
+    local = link_s(machine.link, np.minimum(ranks, inside), buffer_bytes, passes)
     sharing = np.minimum(stride, node)
     network = _network_bytes_per_s(machine) / sharing
-    if _has_rails(machine):
+    if has_rails(machine):
         network = network * np.where((inside > 1) & (sharing > 1), physics.crossed_rails, 1.0)
     across = passes * ring_share(ranks) * buffer_bytes / network
     hops = np.log2(np.maximum(nodes, 2)) * physics.network_latency_s * passes
@@ -249,7 +249,8 @@ def send_s(machine: Machine, *, stride: Ints, buffer_bytes: Floats) -> Floats:
     return np.asarray(buffer_bytes / rate + machine.physics.network_latency_s)
 
 
-def _has_rails(machine: Machine) -> bool:
+def has_rails(machine: Machine) -> bool:
+    """Whether cards of equal number share a switch, so that other rings cross a spine."""
     several_cards = machine.node_network_bytes_per_s > _ONE_CARD_BYTES_PER_S
     return several_cards and machine.network_quality >= _RAILED_QUALITY
 
@@ -260,8 +261,8 @@ def _network_bytes_per_s(machine: Machine) -> float:
     return machine.domain_network_bytes_per_s * reached
 
 
-def _link_s(link: Link, ranks: Ints, buffer_bytes: Floats, passes: float) -> Floats:
-    """The quickest protocol's line; between measured numbers of ranks it is interpolated."""
+def link_s(link: Link, ranks: Ints, buffer_bytes: Floats, passes: float) -> Floats:
+    """A ring in a node by its quickest protocol; between measured ranks it is interpolated."""
     counts = np.arange(int(ranks.max(initial=1)) + 1)
     share = passes * ring_share(counts)
     best: Floats | None = None

@@ -244,9 +244,20 @@ class Stages:
     is_last_SC: Floats
 
     @staticmethod
-    def of(stage_SC: Ints, columns: LayoutColumns, layers: int) -> Stages:
-        """Look at ``stage_SC`` of each candidate's pipeline."""
+    def of(
+        stage_SC: Ints, columns: LayoutColumns, layers: int, given_SC: Ints | None = None
+    ) -> Stages:
+        """Look at ``stage_SC`` of each candidate's pipeline.
+
+        Args:
+            stage_SC: numbers of stages.
+            columns: the candidates.
+            layers: of the model.
+            given_SC: layers of every stage, where they are not even; stages are then all of them.
+        """
         start_SC, count_SC = layers_on(stage_SC, columns.pipeline_C, layers)
+        if given_SC is not None:
+            start_SC, count_SC = np.cumsum(given_SC, axis=0) - given_SC, given_SC
         return Stages(
             stage_SC=stage_SC,
             start_SC=start_SC,

@@ -416,6 +416,7 @@ def memory_bytes(
     columns: LayoutColumns,
     workload: Workload,
     stages: Ints | None = None,
+    given_SC: Ints | None = None,
 ) -> MemoryParts:
     """All parts for each candidate.
 
@@ -424,13 +425,14 @@ def memory_bytes(
         workload: what is trained.
         stages: stages of the pipeline as rows, broadcast against the candidates; None takes those
             few of which one is the fullest.
+        given_SC: layers of each of ``stages``, which are then all of them; None: they are even.
     """
     weights = model_weights(workload.architecture)
     leading = weights.encoder_layers + weights.dense_layers
     layers = leading + weights.repeated_layers
     if stages is None:
         stages = stages_of_peak(columns, leading, layers)
-    looked_at = Stages.of(stages, columns, layers)
+    looked_at = Stages.of(stages, columns, layers, given_SC)
     counts = rank_weights_of(weights, workload, columns, looked_at)
     activations = activation_bytes(workload, weights, columns, looked_at)
     groups = (

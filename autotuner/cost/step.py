@@ -76,7 +76,7 @@ def gradient_exchange_s(
     passes = sums + (scatters + gathers) / ALL_REDUCE
     whole = np.where(layouts.zero_stage_C >= 3, 0.0, once * passes)
     if overlaps_reduction(workload.software):
-        hidden = machine.physics.shard_overlap * (_BACKWARD * busy_s_C)
+        hidden = machine.physics.shard_overlap * (BACKWARD * busy_s_C)
         whole = whole - np.minimum(0.5 * whole, hidden)
     words = embedding_weights(workload.architecture)
     if workload.architecture.tied_embeddings and (layouts.pipeline_C > 1).any():
@@ -86,7 +86,7 @@ def gradient_exchange_s(
     return np.asarray(whole)
 
 
-_BACKWARD = 0.6
+BACKWARD = 0.6
 """Part of forward and backward beside which gradients can be reduced."""
 
 

@@ -31,7 +31,7 @@ def orders(counts: Sequence[int], kinds: Sequence[MachineKind], most: int = MOST
 def sorted_orders(counts: Sequence[int], kinds: Sequence[MachineKind]) -> Ints:
     """Those in which nodes of a kind stand together, all but the first one and the last one."""
     used = [number for number, count in enumerate(counts) if count]
-    found = {order: None for order in _with_ends(counts, kinds, used)}
+    found = dict.fromkeys(_with_ends(counts, kinds, used))
     for some in _sorted_kinds(used, kinds):
         found |= dict.fromkeys(map(tuple, rotations(counts, some).tolist()))
     return np.array(list(found), np.int64)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from ..cost import DEFAULT_PHYSICS, Machine, has_rails
-from ..space import Bools, Floats, Ints
+from ..space import Floats, Ints
 from .kinds import MachineKind
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     )
     from .gpu_count import GpuCount, fewest_gpus
     from .layout_family import family_name
-    from .mesh_grids import PLAN_RULES, grids, rule_mask
+    from .mesh_grids import PLAN_RULES, count_layouts, grids, rule_mask
     from .runnable import RUNTIME_RULES, plan_only_by
     from .search import Limits, Plan, Planned, Question, Training, plan
 else:

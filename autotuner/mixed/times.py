@@ -1,0 +1,322 @@
+"""Seconds of a step on nodes that differ, stage by stage. Not: which layers a stage should have.
+
+A stage goes at the pace of its slowest rank. A layer is worked out once for each kind of node and
+inner layout, and gathered from there. What crosses a network is priced on the cards that it really
+crosses (``places``). Gradients of a stage are summed when its last backward pass has ended, which
+for late stages is before those of the first: only what lasts beyond them makes the step longer.
+
+Shapes: R = rows, S = stages, B = borders between them, K = kinds, U = inner layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from autoconf_launch.core import Workload
+
+from ..cost import (
+    ALL_REDUCE,
+    BACKWARD,
+    DEFAULT_PHYSICS,
+    GATHER,
+    GRADIENT_BYTES,
+    LayoutColumns,
+    Roofline,
+    all_layers,
+    distinct,
+    embedding_weights,
+    exposed_s,
+    has_flat_gathers,
+    link_s,
+    optimizer_traffic_bytes,
+    overlaps_reduction,
+    rank_weights,
+    ring_share,
+    trained_share,
+    zero_exchanges,
+)
+from ..space import Floats, Ints
+from .kinds import MachineKind
+from .places import Places
+from .schedule import pipeline_s
+
+_FORWARD = 1.0 / 3.0
+"""Part of a layer's passes that is the forward one: a backward pass has two products for each."""
+_MATRICES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StageSeconds:
+    """What the stages of rows take, as lines over their layers.
+
+    Attributes:
+        layer_s_RS, fixed_s_RS: of one micro-batch, forward and backward, for each layer and
+            besides; sends that nothing hides are in the fixed part.
+        layer_forward_s_RS, fixed_forward_s_RS: the forward part of these.
+        weights_RS: of a rank on a stage, layers aside: embedding and head.
+        layer_weights_R: of a rank for each layer.
+        reduced_s_RS: to sum a weight's gradient over replicas, and again for ZeRO's passes.
+        reduce_start_s_RS: the same whatever the weights.
+        update_s_RS: to update a weight.
+        fill_s_R: sends of the first micro-batch on its way, beyond those in the stages' own times.
+        after_s_R: of a step, when all stages have ended: the sum of tied embeddings.
+        host_s_R: of a step on the host.
+        count_R: micro-batches of a step.
+        overlaps: gradients are summed beside the backward pass.
+    """
+
+    layer_s_RS: Floats
+    fixed_s_RS: Floats
+    layer_forward_s_RS: Floats
+    fixed_forward_s_RS: Floats
+    weights_RS: Floats
+    layer_weights_R: Floats
+    reduced_s_RS: Floats
+    reduce_start_s_RS: Floats
+    update_s_RS: Floats
+    fill_s_R: Floats
+    after_s_R: Floats
+    host_s_R: Floats
+    count_R: Ints
+    overlaps: bool
+
+    def take(self, rows: Ints) -> StageSeconds:
+        """Some rows by number."""
+        names = [one.name for one in fields(self) if one.name != "overlaps"]
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    def busy_s(self, layers_RS: Ints) -> Floats:
+        """Both passes of a micro-batch on each stage."""
+        return np.asarray(self.fixed_s_RS + self.layer_s_RS * layers_RS)
+
+    def step_s(self, layers_RS: Ints) -> Floats:
+        """Seconds of a step with so many layers on each stage."""
+        running, rest = self.parts_s(layers_RS)
+        return np.asarray(running + rest)
+
+    def parts_s(self, layers_RS: Ints) -> tuple[Floats, Floats]:
+        """Seconds of the pipeline, and those after it and on the host, which add up to a step."""
+        busy = self.busy_s(layers_RS)
+        forward = self.fixed_forward_s_RS + self.layer_forward_s_RS * layers_RS
+        backward = busy - forward
+        running = pipeline_s(forward, backward, self.count_R) + self.fill_s_R
+        early = np.cumsum(backward, axis=1) - backward
+        late = (self.exchange_s(layers_RS, busy) - early).max(axis=1)
+        return running, np.maximum(late, 0.0) + self.after_s_R + self.host_s_R
+
+    def exchange_s(self, layers_RS: Ints, busy_s_RS: Floats) -> Floats:
+        """What each stage does when its last backward pass has ended: gradients and update."""
+        weights = self.weights_RS + self.layer_weights_R[:, None] * layers_RS
+        sums = self.reduced_s_RS * weights + self.reduce_start_s_RS
+        if self.overlaps:
+            hidden = DEFAULT_PHYSICS.shard_overlap * BACKWARD * busy_s_RS
+            sums = sums - np.minimum(0.5 * sums, hidden)
+        return np.asarray(sums + self.update_s_RS * weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rows:
+    """Layouts on their places, with what all formulas below read."""
+
+    columns: LayoutColumns
+    places: Places
+    place_R: Ints
+    workload: Workload
+    kinds: Sequence[MachineKind]
+
+    @property
+    def ranks_RSK(self) -> Ints:
+        """Most ranks of a stage in one node of a kind."""
+        return np.asarray(self.places.ranks_OSK[self.place_R])
+
+    def slowest(self, seconds_RK: Floats) -> Floats:
+        """Of what differs by kind, that of the slowest kind on each stage."""
+        here = self.ranks_RSK > 0
+        return np.asarray(np.where(here, seconds_RK[:, None, :], 0.0).max(axis=2))
+
+    def ring_lines(self, buffer_bytes_RS: Floats, passes: float) -> tuple[Floats, Floats]:
+        """Seconds for a byte, and besides, of a data-parallel ring on each stage.
+
+        Links are taken at the rate of ``buffer_bytes_RS``.
+        """
+        x, physics = self.columns, DEFAULT_PHYSICS
+        ranks, tensor = x.shards_C[:, None], x.tensor_C[:, None]
+        local = np.zeros(buffer_bytes_RS.shape)
+        inside = np.maximum(self.ranks_RSK // tensor[:, :, None], 1)
+        for number, kind in enumerate(self.kinds):
+            size = np.minimum(inside[:, :, number], ranks)
+            seconds = link_s(kind.machine.link, size, buffer_bytes_RS, passes)
+            local = np.maximum(local, np.where(size > 1, seconds / buffer_bytes_RS, 0.0))
+        crossed = (inside.max(axis=2) > 1) & (tensor > 1)
+        card = np.where(
+            crossed, self.places.rails_OS[self.place_R], self.places.card_s_OS[self.place_R]
+        )
+        nodes = self.places.nodes_OS[self.place_R]
+        across = passes * ring_share(ranks) * card * tensor
+        hops = np.log2(np.maximum(nodes, 2)) * physics.network_latency_s * passes
+        several = (nodes > 1) & (ranks > 1)
+        each = np.where(several, np.maximum(across, local), local)
+        return np.where(ranks > 1, each, 0.0), np.where(several, hops, 0.0)
+
+
+def stage_seconds(
+    columns: LayoutColumns,
+    places: Places,
+    place_R: Ints,
+    workload: Workload,
+    kinds: Sequence[MachineKind],
+) -> StageSeconds:
+    """Lines of all rows, whose pipelines have equally many stages.
+
+    Args:
+        columns: flat; virtual stages and offload are not looked at.
+        places: where the stages of some orders lie.
+        place_R: which of these each row is on.
+        workload: a model known by its shapes.
+        kinds: as the places have them.
+    """
+    rows = _Rows(columns=columns, places=places, place_R=place_R, workload=workload, kinds=kinds)
+    whole = replace(columns, zero_stage_C=np.zeros_like(columns.zero_stage_C))
+    inner, which = distinct(whole)
+    of_kind = [_roofline(kind, workload).inner_times(inner) for kind in kinds]
+    first, last, layer, forward, compute = (
+        rows.slowest(np.stack([values(times)[which] for times in of_kind], axis=1))
+        for values in (
+            lambda t: t.first_s_U,
+            lambda t: t.last_s_U,
+            lambda t: t.layer_s_U,
+            lambda t: _FORWARD * (t.layer_s_U - t.again_s_U),
+            lambda t: t.busy_s_U + t.again_s_U,
+        )
+    )
+    fixed = np.zeros(layer.shape)
+    fixed[:, 0] += first[:, 0]
+    fixed[:, -1] += last[:, -1]
+    sends = _sends_s(rows)
+    exposed = 1.0 - DEFAULT_PHYSICS.point_to_point_overlap
+    paced = np.zeros(layer.shape)
+    paced[:, :-1] += exposed * sends
+    paced[:, 1:] += exposed * sends
+    weights, layer_weights = _weights(rows)
+    gathered = _gathers_s(rows, compute, layer_weights)
+    reduced, start = _reductions_s(rows, weights, layer_weights)
+    after = _tied_s(rows)
+    fixed[:, 0] += _outside_s(rows)
+    host = _roofline(kinds[0], workload)
+    return StageSeconds(
+        layer_s_RS=layer + gathered,
+        fixed_s_RS=fixed + paced,
+        layer_forward_s_RS=forward + _FORWARD * gathered,
+        fixed_forward_s_RS=_FORWARD * fixed + 0.5 * paced,
+        weights_RS=weights,
+        layer_weights_R=layer_weights,
+        reduced_s_RS=reduced,
+        reduce_start_s_RS=start,
+        update_s_RS=_update_s(rows),
+        fill_s_R=2.0 * (1.0 - exposed) * sends.sum(axis=1),
+        after_s_R=after,
+        host_s_R=host.micro_batch_s * columns.accumulation_C + host.step_s,
+        count_R=columns.accumulation_C,
+        overlaps=overlaps_reduction(workload.software),
+    )
+
+
+def _roofline(kind: MachineKind, workload: Workload) -> Roofline:
+    return Roofline(workload=workload, machine=kind.machine)
+
+
+def _sends_s(rows: _Rows) -> Floats:
+    """Activations of a micro-batch to the next stage, cut over tensor and context ranks."""
+    x, work = rows.columns, rows.workload
+    tokens = x.micro_batch_C * work.sequence_length / (x.context_C * x.tensor_C)
+    sent = tokens * work.architecture.hidden * work.precision.value_bytes
+    each = rows.places.send_s_OB[rows.place_R]
+    return np.asarray(sent[:, None] * each + DEFAULT_PHYSICS.network_latency_s)
+
+
+def _weights(rows: _Rows) -> tuple[Floats, Floats]:
+    """Weights of a rank besides its layers, on each stage, and of each of its layers."""
+    x, model = rows.columns, rows.workload.architecture
+    words = embedding_weights(model)
+    ends = np.zeros((len(x), rows.places.ranks_OSK.shape[1]))
+    ends[:, 0] += words
+    if not model.tied_embeddings or ends.shape[1] > 1:
+        ends[:, -1] += words
+    alone = rank_weights(replace(x, pipeline_C=np.ones_like(x.pipeline_C)), rows.workload)
+    outside = words * (1 if model.tied_embeddings else 2) / x.tensor_C
+    return ends / x.tensor_C[:, None], (alone - outside) / all_layers(model)
+
+
+def _reductions_s(
+    rows: _Rows, weights_RS: Floats, layer_weights_R: Floats
+) -> tuple[Floats, Floats]:
+    """Seconds for a weight, and besides, in which replicas sum gradients once a step.
+
+    ZeRO 1 and 2 scatter and gather; what ZeRO 3 moves is in its layers.
+    """
+    x, work = rows.columns, rows.workload
+    sums, scatters, gathers = zero_exchanges(x)
+    passes = np.where(x.zero_stage_C >= 3, 0.0, sums + (scatters + gathers) / ALL_REDUCE)
+    each = trained_share(work) * GRADIENT_BYTES
+    even = all_layers(work.architecture) / weights_RS.shape[1]
+    usual = (weights_RS + even * layer_weights_R[:, None]) * each
+    line, start = rows.ring_lines(usual, ALL_REDUCE)
+    return line * each * passes[:, None], start * passes[:, None]
+
+
+def _gathers_s(rows: _Rows, compute_s_RS: Floats, layer_weights_R: Floats) -> Floats:
+    """What ZeRO 3 adds to a layer: it gathers weights in both passes and scatters gradients."""
+    x, work = rows.columns, rows.workload
+    if not (sharded := x.zero_stage_C >= 3).any():
+        return np.zeros_like(compute_s_RS)
+    buffer = np.broadcast_to(
+        (layer_weights_R * work.frozen_matrix_bytes)[:, None], compute_s_RS.shape
+    )
+    line, start = rows.ring_lines(buffer, GATHER)
+    pieces = 1 if has_flat_gathers(work.software) else _MATRICES
+    hops = (start > 0) * pieces * x.shards_C[:, None] * DEFAULT_PHYSICS.hop_s
+    moved = (line * buffer + start + hops) * (2.0 + trained_share(work))
+    return np.where(sharded[:, None], exposed_s(moved, compute_s_RS, DEFAULT_PHYSICS), 0.0)
+
+
+def _outside_s(rows: _Rows) -> Floats:
+    """Sharded embeddings are gathered twice, their gradients scattered; half of it is hidden."""
+    x, work = rows.columns, rows.workload
+    if not (sharded := x.zero_stage_C >= 3).any():
+        return np.zeros(len(x))
+    passes = 2.0 + trained_share(work)
+    words = embedding_weights(work.architecture) * work.precision.value_bytes
+    buffer = np.full((len(x), rows.places.ranks_OSK.shape[1]), passes * words)
+    line, start = rows.ring_lines(buffer, GATHER)
+    hops = (start[:, 0] > 0) * x.shards_C * DEFAULT_PHYSICS.hop_s
+    return np.asarray(sharded * 0.5 * (line[:, 0] * buffer[:, 0] + start[:, 0] + hops))
+
+
+def _tied_s(rows: _Rows) -> Floats:
+    """The first and the last stage sum the gradients of the embeddings that they share."""
+    x, model = rows.columns, rows.workload.architecture
+    if not model.tied_embeddings or rows.places.ranks_OSK.shape[1] == 1:
+        return np.zeros(len(x))
+    words = embedding_weights(model) * trained_share(rows.workload) * GRADIENT_BYTES
+    latency = ALL_REDUCE * DEFAULT_PHYSICS.network_latency_s
+    both = ALL_REDUCE * ring_share(np.array([2]))
+    return np.asarray(both * words / x.tensor_C * rows.places.tied_s_O[rows.place_R] + latency)
+
+
+def _update_s(rows: _Rows) -> Floats:
+    """The optimizer reads and writes the state of a weight on the slowest memory of a stage."""
+    physics = DEFAULT_PHYSICS
+    moved = trained_share(rows.workload) * optimizer_traffic_bytes(
+        rows.workload.optimizer, physics
+    )
+    of_kind = np.array(
+        [
+            moved / (kind.machine.accelerator.memory_bytes_per_s * physics.memory_efficiency)
+            for kind in rows.kinds
+        ]
+    )
+    slowest = rows.slowest(np.broadcast_to(of_kind, (len(rows.columns), len(of_kind))))
+    return np.asarray(slowest / rows.columns.optimizer_shards_C[:, None])
