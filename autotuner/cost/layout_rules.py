@@ -254,10 +254,12 @@ class Stages:
             columns: the candidates.
             layers: of the model.
             given_SC: layers of every stage, where they are not even; stages are then all of them.
+                Where they are more than there are, the last ones are all looked at.
         """
         start_SC, count_SC = layers_on(stage_SC, columns.pipeline_C, layers)
         if given_SC is not None:
-            start_SC, count_SC = np.cumsum(given_SC, axis=0) - given_SC, given_SC
+            before_SC = np.cumsum(given_SC, axis=0) - given_SC
+            start_SC, count_SC = np.minimum(before_SC, layers - given_SC), given_SC
         return Stages(
             stage_SC=stage_SC,
             start_SC=start_SC,

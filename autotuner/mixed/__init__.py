@@ -6,7 +6,7 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .kinds import MachineKind, sub_clusters
-    from .orders import MOST_ORDERS, orders, rotations
+    from .orders import MOST_ORDERS, node_orders, rotations
     from .rows import MixedRow, StagePlan, placement
     from .search import MIXED_DEGREES, MixedPlan, MixedQuestion, OrderRule, mixed_plan
 else:

@@ -17,7 +17,9 @@ from .kinds import MachineKind
 MOST_ORDERS = 2000
 
 
-def orders(counts: Sequence[int], kinds: Sequence[MachineKind], most: int = MOST_ORDERS) -> Ints:
+def node_orders(
+    counts: Sequence[int], kinds: Sequence[MachineKind], most: int = MOST_ORDERS
+) -> Ints:
     """Kinds of all nodes, in every distinct order: shape (orders, nodes).
 
     Where these are more than ``most``, each pair of a first and a last kind is tried with the
@@ -45,7 +47,7 @@ def rotations(counts: Sequence[int], kinds: Sequence[int] | None = None) -> Ints
 
 
 def _all_orders(left: list[int]) -> Iterator[tuple[int, ...]]:
-    """Places for the first kind among all nodes, then the others in what is free."""
+    """StagePlaces for the first kind among all nodes, then the others in what is free."""
     size = sum(left)
     if len(left) == 1:
         yield (0,) * size

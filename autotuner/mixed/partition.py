@@ -27,11 +27,11 @@ import numpy as np
 
 from ..space import Bools, Floats, Ints
 
-Price: TypeAlias = Callable[[Ints, Ints], Floats]
+SplitPrice: TypeAlias = Callable[[Ints, Ints], Floats]
 """Seconds of a step for some rows, by number, and the layers of their stages."""
 
 _ROUNDING = 1e-9
-_MOST_TAUS = 64
+_MOST_TAUS = 32
 _CELLS = 1 << 22
 
 
@@ -52,7 +52,7 @@ class Chains:
     layer_s_RS: Floats
     most_RS: Ints
     layers: tuple[int, ...]
-    count_R: Ints
+    count_R: Ints | Floats
     late_RS: Bools | None = None
 
     def take(self, rows: Ints | Bools) -> Chains:
@@ -143,7 +143,7 @@ def smallest_bottleneck(chains: Chains) -> Floats:
         low[rows] = np.where(full, low[rows], middle)
         above = _next_tau(some, some.within(low[rows]))
         rows = rows[above * (1 + _ROUNDING) < high[rows]]
-    return high
+    return np.asarray(high)
 
 
 def _next_tau(chains: Chains, held_RS: Ints) -> Floats:
@@ -152,7 +152,7 @@ def _next_tau(chains: Chains, held_RS: Ints) -> Floats:
     return np.asarray(np.where(held_RS < chains.most_RS, more, np.inf).min(axis=1))
 
 
-def split_layers(chains: Chains, price: Price) -> tuple[Ints, Floats]:
+def split_layers(chains: Chains, price: SplitPrice) -> tuple[Ints, Floats]:
     """The cheapest split of each feasible row, and its price.
 
     Args:
@@ -175,7 +175,7 @@ def split_layers(chains: Chains, price: Price) -> tuple[Ints, Floats]:
         gain = sums[rows] - least[rows]
         rise = np.where(np.isfinite(tau), tau - tau_0[rows], 0.0)
         going = (chains.count_R[rows] - 1) * rise < gain * (1 - _ROUNDING)
-        going &= np.isfinite(tau) & (gain > 0)
+        going &= np.isfinite(tau) & (gain > 0) & (chains.count_R[rows] > 1)
         rows, tau, some = rows[going], tau[going], some.take(going)
         if not len(rows):
             break
@@ -185,14 +185,16 @@ def split_layers(chains: Chains, price: Price) -> tuple[Ints, Floats]:
     return best, best_s
 
 
-def _keep_better(price: Price, rows: Ints, tried: Ints, best: Ints, best_s: Floats) -> None:
+def _keep_better(price: SplitPrice, rows: Ints, tried: Ints, best: Ints, best_s: Floats) -> None:
     new_s = price(rows, tried)
     better = new_s < best_s[rows]
     best[rows[better]] = tried[better]
     best_s[rows[better]] = new_s[better]
 
 
-def move_layers(chains: Chains, price: Price, layers_RS: Ints, rows: Ints) -> tuple[Ints, Floats]:
+def move_layers(
+    chains: Chains, price: SplitPrice, layers_RS: Ints, rows: Ints
+) -> tuple[Ints, Floats]:
     """Move single layers between stages of some rows while that makes a step shorter.
 
     Args:
@@ -223,7 +225,7 @@ def move_layers(chains: Chains, price: Price, layers_RS: Ints, rows: Ints) -> tu
 
 
 def _best_move(
-    chains: Chains, price: Price, layers_RS: Ints, rows: Ints, steps: Ints
+    chains: Chains, price: SplitPrice, layers_RS: Ints, rows: Ints, steps: Ints
 ) -> tuple[Ints, Floats]:
     """The best of all moves of one layer, for each row; infinite where none is possible."""
     tried = layers_RS[:, None, :] + steps

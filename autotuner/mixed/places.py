@@ -21,7 +21,7 @@ from .kinds import MachineKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Places:
+class StagePlaces:
     """Where the stages of pipelines lie, one row for each order of nodes that differs.
 
     Attributes:
@@ -41,15 +41,15 @@ class Places:
     send_s_OB: Floats
     tied_s_O: Floats
 
-    def take(self, rows: Ints) -> Places:
+    def take(self, rows: Ints) -> StagePlaces:
         """Some rows by number."""
-        return Places(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
+        return StagePlaces(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
 
     @staticmethod
-    def join(places: Sequence[Places]) -> Places:
+    def join(places: Sequence[StagePlaces]) -> StagePlaces:
         """Rows of several, one after the other."""
-        names = [one.name for one in fields(Places)]
-        return Places(**{n: np.concatenate([getattr(x, n) for x in places]) for n in names})
+        names = [one.name for one in fields(StagePlaces)]
+        return StagePlaces(**{n: np.concatenate([getattr(x, n) for x in places]) for n in names})
 
     def distinct(self) -> tuple[Ints, Ints]:
         """The first of each run of equal rows, and which of those each row equals."""
@@ -60,22 +60,22 @@ class Places:
         return first, which
 
 
-def network_bytes_per_s(machine: Machine) -> float:
+def cards_bytes_per_s(machine: Machine) -> float:
     """What all cards of one node reach together."""
     reached = machine.physics.network_fraction * machine.network_quality
     return machine.node_network_bytes_per_s * reached
 
 
-def find_places(
+def place_stages(
     order_ON: Ints, kinds: Sequence[MachineKind], *, stages: int, stage_ranks: int
-) -> Places:
-    """Places of pipelines of so many stages, each of so many ranks, that fill all nodes."""
+) -> StagePlaces:
+    """StagePlaces of pipelines of so many stages, each of so many ranks, that fill all nodes."""
     gpus_ON = np.array([kind.gpus for kind in kinds])[order_ON]
     end_ON = np.cumsum(gpus_ON, axis=1)
     nodes = _Nodes(
         start_ON=end_ON - gpus_ON,
         end_ON=end_ON,
-        card_s_ON=np.array([1.0 / network_bytes_per_s(x.machine) for x in kinds])[order_ON],
+        card_s_ON=np.array([1.0 / cards_bytes_per_s(x.machine) for x in kinds])[order_ON],
         link_s_ON=np.array([1.0 / (_SENT * x.machine.link.bytes_per_s) for x in kinds])[order_ON],
     )
     here_OSN = nodes.slots(np.arange(stages) * stage_ranks, stage_ranks)
@@ -86,7 +86,7 @@ def find_places(
     crossed = DEFAULT_PHYSICS.crossed_rails
     rails_OSN = card_OSN * np.where(railed_ON, 1.0 / crossed, 1.0)[:, None, :]
     mine_ONK = order_ON[:, :, None] == np.arange(len(kinds))
-    return Places(
+    return StagePlaces(
         ranks_OSK=(here_OSN[:, :, :, None] * mine_ONK[:, None]).max(axis=2),
         nodes_OS=(here_OSN > 0).sum(axis=2),
         card_s_OS=card_OSN.max(axis=2),
@@ -113,7 +113,7 @@ class _Nodes:
         """How many of ``count`` slots from each of ``first_S`` on each node has."""
         first = first_S[None, :, None]
         inside = np.minimum(self.end_ON[:, None], first + count)
-        return np.maximum(inside - np.maximum(self.start_ON[:, None], first), 0)
+        return np.asarray(np.maximum(inside - np.maximum(self.start_ON[:, None], first), 0))
 
     def send_s(self, stages: int, stage_ranks: int) -> Floats:
         """Seconds of a byte for each rank across each border; both ends' cards are shared."""

@@ -22,9 +22,9 @@ from ..cost import LayoutColumns, LayoutRule, all_layers, memory_bytes, verdict
 from ..planner import PLAN_RULES, count_layouts, grids, rule_mask
 from ..space import Floats, Ints
 from .kinds import MachineKind, sub_clusters, usd_per_hour
-from .orders import orders
-from .partition import Chains, feasible_rows, move_layers, split_layers
-from .places import Places, find_places
+from .orders import node_orders
+from .partition import Chains, SplitPrice, feasible_rows, move_layers, split_layers
+from .places import StagePlaces, place_stages
 from .rows import MixedRow, StagePlan
 from .times import StageSeconds, stage_seconds
 
@@ -39,7 +39,7 @@ MIXED_DEGREES = Degrees(
 """What is enumerated: tensor and expert ranks stay inside a node, stages are whole."""
 _ROWS_AT_ONCE = 1 << 20
 """Rows times stages that are priced together."""
-_MOVED = 3
+_MOVED = 8
 """Rows of each part whose layers are moved one by one."""
 
 
@@ -62,7 +62,7 @@ class MixedQuestion:
     degrees: Degrees = MIXED_DEGREES
     headroom: float = 0.0
     parts: tuple[tuple[int, ...], ...] | None = None
-    order_rule: OrderRule = orders
+    order_rule: OrderRule = node_orders
     most: int = 1
     rules: tuple[LayoutRule, ...] = PLAN_RULES
 
@@ -95,22 +95,25 @@ class _Bucket:
     stages: int
     layouts: LayoutColumns
     layout_R: Ints
-    places: Places
+    places: StagePlaces
     place_R: Ints
     orders: tuple[tuple[int, ...], ...]
     part_R: Ints
+
+    def take(self, rows: Ints | slice) -> _Bucket:
+        """Some rows."""
+        return replace(
+            self,
+            layout_R=self.layout_R[rows],
+            place_R=self.place_R[rows],
+            part_R=self.part_R[rows],
+        )
 
     def chunks(self) -> Iterator[_Bucket]:
         """Few enough rows to price at once."""
         size = max(1, _ROWS_AT_ONCE // self.stages)
         for first in range(0, len(self.part_R), size):
-            some = slice(first, first + size)
-            yield replace(
-                self,
-                layout_R=self.layout_R[some],
-                place_R=self.place_R[some],
-                part_R=self.part_R[some],
-            )
+            yield self.take(slice(first, first + size))
 
 
 def mixed_plan(question: MixedQuestion) -> MixedPlan:
@@ -125,20 +128,72 @@ def mixed_plan(question: MixedQuestion) -> MixedPlan:
     world_P = parts @ gpus_K
     by_world = {int(w): _layouts(int(w), question) for w in np.unique(world_P)}
     considered, buckets = _buckets(question, parts, world_P, by_world)
-    found: list[MixedRow] = []
-    best: dict[int, list[tuple[float, MixedRow]]] = defaultdict(list)
-    priced = 0
-    for bucket in buckets:
-        for chunk in bucket.chunks():
-            count, rows = _best_rows(chunk, question)
-            priced += count
-            for part, row in rows:
-                best[part].append((row.step_s, row))
-    for rows_of_part in best.values():
-        rows_of_part.sort(key=lambda one: one[0])
-        found += [row for _, row in rows_of_part[: question.most]]
-    found.sort(key=lambda row: row.step_s)
-    return MixedPlan(considered=considered, priced=priced, best=tuple(found))
+    looked_at = [
+        found
+        for bucket in buckets
+        for chunk in bucket.chunks()
+        if (found := _split(chunk, question))
+    ]
+    return MixedPlan(
+        considered=considered,
+        priced=sum(one.priced for one in looked_at),
+        best=tuple(_best_rows(looked_at, question)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Contenders:
+    """The fastest rows of some parts, with their layers, before single layers move."""
+
+    bucket: _Bucket
+    chains: Chains
+    times: StageSeconds
+    layers_RS: Ints
+    step_s_R: Floats
+    priced: int
+
+    def take(self, rows: Ints) -> _Contenders:
+        """Some rows by number."""
+        return replace(
+            self,
+            bucket=self.bucket.take(rows),
+            chains=self.chains.take(rows),
+            times=self.times.take(rows),
+            layers_RS=self.layers_RS[rows],
+            step_s_R=self.step_s_R[rows],
+        )
+
+    def improved(self) -> _Contenders:
+        """With layers moved one by one while that helps."""
+        if self.bucket.stages == 1:
+            return self
+        every = np.arange(len(self.step_s_R))
+        layers, step_s = move_layers(self.chains, _price(self.times), self.layers_RS, every)
+        return replace(self, layers_RS=layers, step_s_R=step_s)
+
+
+def _best_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[MixedRow]:
+    """The best rows of each part: layers move where a row is among the first of its part."""
+    if not found:
+        return []
+    most = max(_MOVED, question.most)
+    first = _fastest_of_all(found, most)
+    kept = _fastest_of_all([one.improved() for one in first], question.most)
+    rows = [row for one in kept for row in _rows(one, question) if row is not None]
+    return sorted(rows, key=lambda row: row.step_s)
+
+
+def _fastest_of_all(found: Sequence[_Contenders], most: int) -> list[_Contenders]:
+    """The fastest rows of each part among all."""
+    sizes = [len(one.step_s_R) for one in found]
+    kept = _fastest(
+        np.concatenate([one.bucket.part_R for one in found]),
+        np.concatenate([one.step_s_R for one in found]),
+        most,
+    )
+    which = np.repeat(np.arange(len(found)), sizes)[kept]
+    number = kept - np.repeat(np.cumsum(sizes) - sizes, sizes)[kept]
+    return [found[i].take(number[which == i]) for i in np.unique(which).tolist()]
 
 
 def _layouts(world: int, question: MixedQuestion) -> tuple[int, LayoutColumns]:
@@ -184,7 +239,7 @@ def _buckets(
         for stages, (first, together) in offsets[world].items():
             fitting = first + np.flatnonzero(inside % together == 0)
             if len(fitting):
-                places = find_places(lines, kinds, stages=stages, stage_ranks=world // stages)
+                places = place_stages(lines, kinds, stages=stages, stage_ranks=world // stages)
                 growing[stages].add(number, fitting, places, lines)
     return considered, [
         one.bucket(stages, LayoutColumns.join(tables[stages])) for stages, one in growing.items()
@@ -198,10 +253,10 @@ class _Growing:
     layout_R: list[Ints] = field(default_factory=list)
     place_R: list[Ints] = field(default_factory=list)
     part_R: list[Ints] = field(default_factory=list)
-    places: list[Places] = field(default_factory=list)
+    places: list[StagePlaces] = field(default_factory=list)
     orders: list[tuple[int, ...]] = field(default_factory=list)
 
-    def add(self, part: int, layouts: Ints, places: Places, lines: Ints) -> None:
+    def add(self, part: int, layouts: Ints, places: StagePlaces, lines: Ints) -> None:
         """Cross layouts with the orders that differ for their stages."""
         first = places.distinct()[0]
         before = len(self.orders)
@@ -217,15 +272,15 @@ class _Growing:
             stages=stages,
             layouts=layouts,
             layout_R=np.concatenate(self.layout_R),
-            places=Places.join(self.places),
+            places=StagePlaces.join(self.places),
             place_R=np.concatenate(self.place_R),
             orders=tuple(self.orders),
             part_R=np.concatenate(self.part_R),
         )
 
 
-def _best_rows(bucket: _Bucket, question: MixedQuestion) -> tuple[int, list[tuple[int, MixedRow]]]:
-    """Rows that were priced, and the best of each part with its number."""
+def _split(bucket: _Bucket, question: MixedQuestion) -> _Contenders | None:
+    """Split the layers of all rows that have room for them, and keep the fastest of each part."""
     room = _room(bucket, question)
     times = stage_seconds(
         bucket.layouts.take(bucket.layout_R),
@@ -234,26 +289,35 @@ def _best_rows(bucket: _Bucket, question: MixedQuestion) -> tuple[int, list[tupl
         question.workload,
         question.kinds,
     )
-    chains = _chains(times, room, question.workload)
+    chains = Chains(
+        fixed_s_RS=times.fixed_s_RS,
+        layer_s_RS=times.layer_s_RS,
+        most_RS=room,
+        layers=(all_layers(question.workload.architecture),),
+        count_R=times.count_R,
+    )
     possible = np.flatnonzero(feasible_rows(chains))
     if not len(possible):
-        return 0, []
-    chains, times = chains.take(possible), times.take(possible)
+        return None
+    chains, times, bucket = chains.take(possible), times.take(possible), bucket.take(possible)
+    layers, step_s = split_layers(chains, _price(times))
+    every = _Contenders(
+        bucket=bucket,
+        chains=chains,
+        times=times,
+        layers_RS=layers,
+        step_s_R=step_s,
+        priced=len(possible),
+    )
+    return every.take(_fastest(bucket.part_R, step_s, max(_MOVED, question.most)))
 
+
+def _price(times: StageSeconds) -> SplitPrice:
     def price(rows: Ints, layers_RS: Ints) -> Floats:
         whole = len(rows) == len(times.count_R)
         return (times if whole else times.take(rows)).step_s(layers_RS)
 
-    layers, step_s = split_layers(chains, price)
-    parts = bucket.part_R[possible]
-    first = _fastest(parts, step_s, max(_MOVED, question.most))
-    if bucket.stages > 1:
-        layers[first], step_s[first] = move_layers(chains, price, layers[first], first)
-    kept = first[_fastest(parts[first], step_s[first], question.most)]
-    made = _rows(bucket, possible[kept], times.take(kept), layers[kept], question)
-    return len(possible), [
-        (int(part), row) for part, row in zip(parts[kept], made, strict=True) if row is not None
-    ]
+    return price
 
 
 def _fastest(group: Ints, seconds: Floats, most: int) -> Ints:
@@ -264,16 +328,6 @@ def _fastest(group: Ints, seconds: Floats, most: int) -> Ints:
         np.where(starts, np.arange(len(order)), 0)
     )
     return order[(rank < most) & np.isfinite(seconds[order])]
-
-
-def _chains(times: StageSeconds, most_RS: Ints, workload: Workload) -> Chains:
-    return Chains(
-        fixed_s_RS=times.fixed_s_RS,
-        layer_s_RS=times.layer_s_RS,
-        most_RS=most_RS,
-        layers=(all_layers(workload.architecture),),
-        count_R=times.count_R,
-    )
 
 
 def _room(bucket: _Bucket, question: MixedQuestion) -> Ints:
@@ -295,25 +349,23 @@ def _room(bucket: _Bucket, question: MixedQuestion) -> Ints:
     few_US, many_US = peak(1), peak(many)
     each_US = (many_US - few_US) / (many - 1)
     limits_K = np.array([kind.memory_bytes * (1 - question.headroom) for kind in question.kinds])
-    here = bucket.places.ranks_OSK[bucket.place_R] > 0
-    limit_RS = np.where(here, limits_K, np.inf).min(axis=2)
+    here = bucket.places.ranks_OSK > 0
+    limit_RS = np.where(here, limits_K, np.inf).min(axis=2)[bucket.place_R]
     room = np.floor((limit_RS - few_US[which]) / each_US[which]) + 1
-    return np.clip(room, 0, layers).astype(np.int64)
+    return np.asarray(np.clip(room, 0, layers), np.int64)
 
 
-def _rows(
-    bucket: _Bucket, numbers: Ints, times: StageSeconds, layers_RS: Ints, question: MixedQuestion
-) -> Iterator[MixedRow | None]:
+def _rows(found: _Contenders, question: MixedQuestion) -> Iterator[MixedRow | None]:
     """Rows as values, with memory exactly; None where one does not fit after all."""
+    bucket, times, layers_RS = found.bucket, found.times, found.layers_RS
     workload, kinds = question.workload, question.kinds
-    columns = bucket.layouts.take(bucket.layout_R[numbers])
-    memory = memory_bytes(
-        columns, workload, np.arange(bucket.stages)[:, None], layers_RS.T
-    ).total.T
+    columns = bucket.layouts.take(bucket.layout_R)
+    numbers = np.arange(bucket.stages)[:, None]
+    memory = memory_bytes(columns, workload, numbers, layers_RS.T).total.T
     busy, step_s = times.busy_s(layers_RS), times.step_s(layers_RS)
     parts = step_parts_of(times, layers_RS)
     for i, layout in enumerate(columns.layouts()):
-        place = int(bucket.place_R[numbers[i]])
+        place = int(bucket.place_R[i])
         order = bucket.orders[place]
         stage_kinds = _stage_kinds(order, kinds, bucket.stages)
         limits = [min(kinds[k].memory_bytes for k in some) for some in stage_kinds]

@@ -10,7 +10,7 @@ Shapes: R = rows, S = stages, B = borders between them, K = kinds, U = inner lay
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..cost import (
     DEFAULT_PHYSICS,
     GATHER,
     GRADIENT_BYTES,
+    InnerTimes,
     LayoutColumns,
     Roofline,
     all_layers,
@@ -40,7 +41,7 @@ from ..cost import (
 )
 from ..space import Floats, Ints
 from .kinds import MachineKind
-from .places import Places
+from .places import StagePlaces
 from .schedule import pipeline_s
 
 _FORWARD = 1.0 / 3.0
@@ -80,7 +81,7 @@ class StageSeconds:
     fill_s_R: Floats
     after_s_R: Floats
     host_s_R: Floats
-    count_R: Ints
+    count_R: Ints | Floats
     overlaps: bool
 
     def take(self, rows: Ints) -> StageSeconds:
@@ -119,23 +120,25 @@ class StageSeconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Rows:
-    """Layouts on their places, with what all formulas below read."""
+    """Layouts on their places, with what all formulas below read.
+
+    ``ranks_RSK`` are the most ranks of a stage in one node of a kind.
+    """
 
     columns: LayoutColumns
-    places: Places
+    places: StagePlaces
     place_R: Ints
+    ranks_RSK: Ints
     workload: Workload
     kinds: Sequence[MachineKind]
 
-    @property
-    def ranks_RSK(self) -> Ints:
-        """Most ranks of a stage in one node of a kind."""
-        return np.asarray(self.places.ranks_OSK[self.place_R])
-
     def slowest(self, seconds_RK: Floats) -> Floats:
-        """Of what differs by kind, that of the slowest kind on each stage."""
-        here = self.ranks_RSK > 0
-        return np.asarray(np.where(here, seconds_RK[:, None, :], 0.0).max(axis=2))
+        """Seconds of the slowest kind on each stage, where kinds differ."""
+        slowest: Floats = np.zeros(self.places.nodes_OS[self.place_R].shape)
+        for number in range(len(self.kinds)):
+            here = self.ranks_RSK[:, :, number] > 0
+            slowest = np.maximum(slowest, here * seconds_RK[:, number, None])
+        return slowest
 
     def ring_lines(self, buffer_bytes_RS: Floats, passes: float) -> tuple[Floats, Floats]:
         """Seconds for a byte, and besides, of a data-parallel ring on each stage.
@@ -144,13 +147,14 @@ class _Rows:
         """
         x, physics = self.columns, DEFAULT_PHYSICS
         ranks, tensor = x.shards_C[:, None], x.tensor_C[:, None]
-        local = np.zeros(buffer_bytes_RS.shape)
+        local, largest = np.zeros(buffer_bytes_RS.shape), np.ones(buffer_bytes_RS.shape)
         inside = np.maximum(self.ranks_RSK // tensor[:, :, None], 1)
         for number, kind in enumerate(self.kinds):
             size = np.minimum(inside[:, :, number], ranks)
             seconds = link_s(kind.machine.link, size, buffer_bytes_RS, passes)
             local = np.maximum(local, np.where(size > 1, seconds / buffer_bytes_RS, 0.0))
-        crossed = (inside.max(axis=2) > 1) & (tensor > 1)
+            largest = np.maximum(largest, size)
+        crossed = (largest > 1) & (tensor > 1)
         card = np.where(
             crossed, self.places.rails_OS[self.place_R], self.places.card_s_OS[self.place_R]
         )
@@ -162,9 +166,19 @@ class _Rows:
         return np.where(ranks > 1, each, 0.0), np.where(several, hops, 0.0)
 
 
+_SECONDS: tuple[Callable[[InnerTimes], Floats], ...] = (
+    lambda times: times.first_s_U,
+    lambda times: times.last_s_U,
+    lambda times: times.layer_s_U,
+    lambda times: _FORWARD * (times.layer_s_U - times.again_s_U),
+    lambda times: times.busy_s_U + times.again_s_U,
+)
+"""Embedding, head, a layer, its forward pass, and what of it computes."""
+
+
 def stage_seconds(
     columns: LayoutColumns,
-    places: Places,
+    places: StagePlaces,
     place_R: Ints,
     workload: Workload,
     kinds: Sequence[MachineKind],
@@ -178,20 +192,15 @@ def stage_seconds(
         workload: a model known by its shapes.
         kinds: as the places have them.
     """
-    rows = _Rows(columns=columns, places=places, place_R=place_R, workload=workload, kinds=kinds)
-    whole = replace(columns, zero_stage_C=np.zeros_like(columns.zero_stage_C))
-    inner, which = distinct(whole)
-    of_kind = [_roofline(kind, workload).inner_times(inner) for kind in kinds]
-    first, last, layer, forward, compute = (
-        rows.slowest(np.stack([values(times)[which] for times in of_kind], axis=1))
-        for values in (
-            lambda t: t.first_s_U,
-            lambda t: t.last_s_U,
-            lambda t: t.layer_s_U,
-            lambda t: _FORWARD * (t.layer_s_U - t.again_s_U),
-            lambda t: t.busy_s_U + t.again_s_U,
-        )
+    rows = _Rows(
+        columns=columns,
+        places=places,
+        place_R=place_R,
+        ranks_RSK=places.ranks_OSK[place_R],
+        workload=workload,
+        kinds=kinds,
     )
+    first, last, layer, forward, compute = _micro_batch_s(rows)
     fixed = np.zeros(layer.shape)
     fixed[:, 0] += first[:, 0]
     fixed[:, -1] += last[:, -1]
@@ -218,10 +227,19 @@ def stage_seconds(
         update_s_RS=_update_s(rows),
         fill_s_R=2.0 * (1.0 - exposed) * sends.sum(axis=1),
         after_s_R=after,
-        host_s_R=host.micro_batch_s * columns.accumulation_C + host.step_s,
+        host_s_R=np.asarray(host.micro_batch_s * columns.accumulation_C + host.step_s, np.float64),
         count_R=columns.accumulation_C,
         overlaps=overlaps_reduction(workload.software),
     )
+
+
+def _micro_batch_s(rows: _Rows) -> Iterator[Floats]:
+    """Seconds as in ``_SECONDS`` on the slowest kind of each stage, ZeRO 3's gathers apart."""
+    whole = replace(rows.columns, zero_stage_C=np.zeros_like(rows.columns.zero_stage_C))
+    inner, which = distinct(whole)
+    of_kind = [_roofline(kind, rows.workload).inner_times(inner) for kind in rows.kinds]
+    for values in _SECONDS:
+        yield rows.slowest(np.stack([values(times)[which] for times in of_kind], axis=1))
 
 
 def _roofline(kind: MachineKind, workload: Workload) -> Roofline:

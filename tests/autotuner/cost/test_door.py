@@ -8,7 +8,10 @@ FOLDERS = ("autotuner", "tuning_spaces", "launcher", "nemo_tools", "api")
 ROOM = ROOT / "autotuner" / "cost"
 FORMULAS = {
     "host_bytes": {"launcher/estimates"},
-    "memory_bytes": {"launcher/estimates", "launcher/commands", "launcher/pages"},
+    "memory_bytes": {
+        *("autotuner/mixed", "launcher/estimates", "launcher/commands", "launcher/pages"),
+    },
+    "zero_exchanges": {"autotuner/mixed"},
     "profiled_step_parts": {"launcher/first_forward"},
     "traced_memory": {"launcher/first_forward"},
 }

@@ -71,7 +71,7 @@ def test_a_rank_alone_exchanges_nothing() -> None:
     assert runtime_exchange_s(table, WORKLOAD, STARTS, np.zeros(1)).tolist() == [0.0]
 
 
-def cluster(*counts: int, name: str = "cpu (x86_64)", **links: float) -> ClusterSpec:
+def cluster(*counts: int, name: str = "cpu (x86_64)", **links: Any) -> ClusterSpec:
     nodes = [
         Node(host="h", devices=(Device(name=name, memory_bytes=1),) * count, **links)
         for count in counts

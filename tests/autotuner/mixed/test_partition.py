@@ -6,7 +6,7 @@ import pytest
 
 from autoconf_launch.autotuner.mixed.partition import (
     Chains,
-    Price,
+    SplitPrice,
     feasible_rows,
     move_layers,
     smallest_bottleneck,
@@ -30,7 +30,7 @@ def chains(
     )
 
 
-def line_price(some: Chains) -> Price:
+def line_price(some: Chains) -> SplitPrice:
     """``(m - 1) max + sum``, for which the walk through bottlenecks is exact."""
 
     def price(rows: Ints, layers_RS: Ints) -> Floats:
@@ -40,7 +40,7 @@ def line_price(some: Chains) -> Price:
     return price
 
 
-def schedule_price(some: Chains) -> Price:
+def schedule_price(some: Chains) -> SplitPrice:
     def price(rows: Ints, layers_RS: Ints) -> Floats:
         seconds = some.take(rows).stage_s(layers_RS)
         return pipeline_s(seconds / 3, 2 * seconds / 3, some.count_R[rows])
@@ -62,7 +62,7 @@ def random_chains(rng: np.random.Generator, rows: int, stages: int, layers: int)
     return chains(ends * speeds, speeds, most, (layers,), count=int(rng.integers(1, 12)))
 
 
-def brute_force(some: Chains, row: int, price: Price, splits: Ints) -> float:
+def brute_force(some: Chains, row: int, price: SplitPrice, splits: Ints) -> float:
     allowed = splits[(splits <= some.most_RS[row]).all(axis=1)]
     return float(price(np.full(len(allowed), row), allowed).min())
 

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from autoconf_launch.autotuner.cost import Machine
+from autoconf_launch.autotuner.mixed import MachineKind
+from autoconf_launch.core import Architecture, Workload
+from autoconf_launch.tuning_spaces import machine
+
+MakeKind = Callable[..., MachineKind]
+
+SMALL = Architecture(
+    name="small",
+    layers=12,
+    hidden=1024,
+    heads=16,
+    kv_heads=16,
+    head=64,
+    ffn=4096,
+    vocabulary=50_257,
+    positions=1024,
+    gated=False,
+    biases=True,
+    causal=True,
+    tied_embeddings=True,
+)
+
+
+@pytest.fixture
+def workload() -> Workload:
+    return Workload(model=SMALL, sequence_length=1024, global_batch=16)
+
+
+def make_kind(gpu: str, count: int = 1, gpus: int = 4, usd: float | None = 1.0) -> MachineKind:
+    nodes: Machine = machine(gpu, gpus_per_node=gpus)
+    return MachineKind(
+        name=f"{gpus}x{gpu}",
+        machine=replace(nodes),
+        count=count,
+        memory_bytes=0.95 * nodes.accelerator.memory_bytes,
+        usd_per_hour=usd,
+    )
+
+
+@pytest.fixture
+def kind() -> MakeKind:
+    return make_kind

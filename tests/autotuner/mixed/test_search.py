@@ -1,0 +1,102 @@
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost import LayoutColumns, memory_bytes
+from autoconf_launch.autotuner.mixed import MIXED_DEGREES, MixedQuestion, MixedRow, mixed_plan
+from autoconf_launch.autotuner.mixed.orders import node_orders
+from autoconf_launch.autotuner.mixed.places import place_stages
+from autoconf_launch.autotuner.mixed.times import stage_seconds
+from autoconf_launch.core import Workload
+
+from .conftest import MakeKind
+
+
+def one_row(question: MixedQuestion) -> MixedRow:
+    return mixed_plan(replace(question, parts=((1, 2),))).best[0]
+
+
+@pytest.fixture
+def question(workload: Workload, kind: MakeKind) -> MixedQuestion:
+    kinds = (kind("A100-40GB", count=1), kind("T4-16GB", count=2))
+    degrees = replace(MIXED_DEGREES, pipeline_parallel=(3,), zero_stage=(0,))
+    return MixedQuestion(workload=workload, kinds=kinds, degrees=degrees)
+
+
+def test_each_part_of_the_cluster_has_its_best_layout(question: MixedQuestion) -> None:
+    every = mixed_plan(replace(question, degrees=MIXED_DEGREES))
+    counts = {row.counts for row in every.best}
+    assert counts == {(0, 1), (0, 2), (1, 0), (1, 1), (1, 2)}
+    seconds = [row.step_s for row in every.best]
+    assert seconds == sorted(seconds)
+
+
+def test_slow_nodes_are_not_used_where_they_cost_time(question: MixedQuestion) -> None:
+    best = mixed_plan(replace(question, degrees=MIXED_DEGREES)).best[0]
+    assert best.counts == (1, 0)
+
+
+def test_a_row_says_what_lies_where(question: MixedQuestion) -> None:
+    row = one_row(question)
+    layers = tuple(stage.layers for stage in row.stages)
+    assert row.layout.pipeline_split == layers
+    assert sum(layers) == 12
+    assert sorted(row.order) == [0, 1, 1]
+    assert [stage.kinds for stage in row.stages] == [(kind,) for kind in row.order]
+    fast = row.order.index(0)
+    assert layers[fast] == max(layers)
+    assert row.usd_per_hour == 3.0
+
+
+def test_parts_of_a_step_add_up(question: MixedQuestion) -> None:
+    row = one_row(question)
+    assert sum(seconds for _, seconds in row.parts) == pytest.approx(row.step_s)
+
+
+def test_memory_is_that_of_the_split_on_each_stage(question: MixedQuestion) -> None:
+    row = one_row(question)
+    columns = LayoutColumns.from_layouts([replace(row.layout, pipeline_split=None)])
+    split = np.array([[stage.layers] for stage in row.stages])
+    total = memory_bytes(columns, question.workload, np.arange(3)[:, None], split).total[:, 0]
+    assert [stage.peak_bytes for stage in row.stages] == pytest.approx(total.tolist())
+
+
+def test_a_stage_has_no_more_layers_than_its_own_memory_holds(question: MixedQuestion) -> None:
+    slow, fast = question.kinds[1], question.kinds[0]
+    need = max(stage.peak_bytes for stage in one_row(question).stages)
+    tight = replace(fast, memory_bytes=0.8 * need)
+    row = one_row(replace(question, kinds=(tight, slow)))
+    for stage in row.stages:
+        assert stage.peak_bytes <= stage.limit_bytes
+    assert one_row(question).stages != row.stages
+
+
+def test_no_order_and_split_of_a_layout_is_faster(question: MixedQuestion) -> None:
+    row = one_row(question)
+    lines = node_orders((1, 2), question.kinds)
+    layout = replace(row.layout, pipeline_split=None)
+    columns = LayoutColumns.from_layouts([layout])
+    cuts = np.array(list(combinations(range(1, 12), 2)))
+    splits = np.diff(np.hstack([np.zeros_like(cuts[:, :1]), cuts, 12 + 0 * cuts[:, :1]]), axis=1)
+    places = place_stages(lines, question.kinds, stages=3, stage_ranks=4)
+    every = []
+    for place in range(len(lines)):
+        rows = np.zeros(len(splits), np.int64)
+        times = stage_seconds(
+            columns.take(rows), places, rows + place, question.workload, question.kinds
+        )
+        every.append(times.step_s(splits).min())
+    assert row.step_s == pytest.approx(min(every))
+
+
+def test_tensor_ranks_stay_inside_a_node(workload: Workload, kind: MakeKind) -> None:
+    kinds = (kind("A100-40GB", gpus=2), kind("T4-16GB", gpus=4))
+    question = MixedQuestion(workload=workload, kinds=kinds, parts=((1, 1),), most=100)
+    assert {row.layout.tensor_parallel for row in mixed_plan(question).best} <= {1, 2}
+
+
+def test_nothing_fits_in_too_little_memory(question: MixedQuestion) -> None:
+    small = tuple(replace(kind, memory_bytes=1e9) for kind in question.kinds)
+    assert mixed_plan(replace(question, kinds=small)).best == ()

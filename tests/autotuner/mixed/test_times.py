@@ -1,0 +1,120 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost import LayoutColumns, estimate
+from autoconf_launch.autotuner.mixed import MachineKind
+from autoconf_launch.autotuner.mixed.places import place_stages
+from autoconf_launch.autotuner.mixed.times import StageSeconds, stage_seconds
+from autoconf_launch.core import Layout, Workload
+
+from .conftest import MakeKind
+
+
+def seconds(
+    workload: Workload, kinds: list[MachineKind], order: list[int], layout: Layout
+) -> StageSeconds:
+    """One layout on nodes in one order."""
+    places = place_stages(
+        np.array([order]),
+        kinds,
+        stages=layout.pipeline_parallel,
+        stage_ranks=layout.world_size // layout.pipeline_parallel,
+    )
+    columns = LayoutColumns.from_layouts([layout])
+    return stage_seconds(columns, places, np.zeros(1, np.int64), workload, kinds)
+
+
+def layout(**values: Any) -> Layout:
+    """A layout of a global batch of 16."""
+    made = Layout(**values)
+    return replace(made, accumulation=16 // made.data_parallel // made.micro_batch)
+
+
+EQUAL = [
+    {"data_parallel": 16},
+    {"data_parallel": 16, "zero_stage": 3},
+    {"data_parallel": 4, "pipeline_parallel": 4},
+    {"data_parallel": 2, "tensor_parallel": 2, "pipeline_parallel": 4, "zero_stage": 1},
+    {"data_parallel": 4, "tensor_parallel": 4, "micro_batch": 2},
+]
+
+
+@pytest.mark.parametrize("values", EQUAL)
+@pytest.mark.parametrize("gpu", ["A10G-24GB", "T4-16GB"])
+def test_equal_nodes_take_what_plan_says_of_them(
+    workload: Workload, kind: MakeKind, gpu: str, values: dict[str, Any]
+) -> None:
+    nodes, one = kind(gpu, count=4), layout(**values)
+    planned = estimate(LayoutColumns.from_layouts([one]), workload, nodes.machine).step_s_C[0]
+    even = np.full((1, one.pipeline_parallel), 12 // one.pipeline_parallel)
+    found = seconds(workload, [nodes], [0, 0, 0, 0], one).step_s(even)[0]
+    assert found == pytest.approx(planned, rel=0.02)
+
+
+def test_a_stage_goes_at_the_pace_of_its_slowest_rank(workload: Workload, kind: MakeKind) -> None:
+    kinds = [kind("A100-40GB"), kind("T4-16GB")]
+    one = layout(data_parallel=4, pipeline_parallel=2)
+    both = seconds(workload, kinds, [0, 1], one).layer_s_RS[0]
+    mixed = seconds(workload, kinds, [0, 1], layout(data_parallel=8)).layer_s_RS[0]
+    assert both[1] > 2 * both[0]
+    assert mixed[0] == pytest.approx(both[1])
+
+
+def test_a_stage_inside_one_node_pays_for_no_network(workload: Workload, kind: MakeKind) -> None:
+    nodes = kind("A10G-24GB")
+    slow = replace(nodes, machine=replace(nodes.machine, node_network_bytes_per_s=1e8))
+    one = layout(data_parallel=4, pipeline_parallel=2)
+    fast_s, slow_s = (seconds(workload, [x], [0, 0], one) for x in (nodes, slow))
+    np.testing.assert_array_equal(fast_s.reduced_s_RS, slow_s.reduced_s_RS)
+    assert slow_s.fill_s_R > fast_s.fill_s_R
+
+
+def test_the_slower_end_of_a_crossing_sets_its_rate(workload: Workload, kind: MakeKind) -> None:
+    fast = kind("A10G-24GB")
+    slow = replace(fast, machine=replace(fast.machine, node_network_bytes_per_s=1e9))
+    one = layout(data_parallel=8)
+    rates = [
+        seconds(workload, [fast, slow], order, one).reduced_s_RS[0, 0]
+        for order in ([0, 0], [0, 1], [1, 0], [1, 1])
+    ]
+    assert rates[1] == rates[2] == rates[3] > rates[0]
+
+
+def test_rings_of_two_stages_divide_the_card_of_a_node(workload: Workload, kind: MakeKind) -> None:
+    """Of three nodes with four GPUs each, the middle one has half of both stages."""
+    nodes = kind("A10G-24GB")
+    nodes = replace(nodes, machine=replace(nodes.machine, node_network_bytes_per_s=1e9))
+    work = replace(workload, global_batch=24)
+    two = seconds(work, [nodes], [0, 0, 0], Layout(data_parallel=6, pipeline_parallel=2))
+    ring = 2 * 5 / 6
+    card = nodes.machine.node_network_bytes_per_s * nodes.machine.physics.network_fraction
+    np.testing.assert_allclose(two.reduced_s_RS[0], 2 * ring * 2 / card)
+
+
+def test_late_stages_sum_their_gradients_while_the_first_ones_compute(
+    workload: Workload, kind: MakeKind
+) -> None:
+    """The first stage inside a node, the others across a slow card."""
+    nodes = [kind("A10G-24GB", gpus=4), kind("A10G-24GB", gpus=2)]
+    slow = replace(nodes[1], machine=replace(nodes[1].machine, node_network_bytes_per_s=2e8))
+    one = Layout(data_parallel=4, pipeline_parallel=2, accumulation=4)
+    late = seconds(workload, [nodes[0], slow], [0, 1, 1], one)
+    split = np.array([[6, 6]])
+    sums = late.exchange_s(split, late.busy_s(split))[0]
+    rest = late.parts_s(split)[1][0] - late.after_s_R[0] - late.host_s_R[0]
+    first_backward = (late.busy_s(split) * 2 / 3)[0, 0]
+    assert sums[1] > sums[0]
+    assert rest == pytest.approx(max(sums[0], sums[1] - first_backward), rel=0.05)
+
+
+def test_tied_embeddings_of_the_ends_are_summed(workload: Workload, kind: MakeKind) -> None:
+    nodes, one = kind("A10G-24GB"), layout(data_parallel=4, pipeline_parallel=2)
+    loose = replace(workload, model=replace(workload.architecture, tied_embeddings=False))
+    tied_s, loose_s = (
+        seconds(work, [nodes], [0, 0], one).after_s_R[0] for work in (workload, loose)
+    )
+    assert loose_s == 0.0
+    assert tied_s > 1e-3
