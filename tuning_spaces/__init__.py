@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         named_model,
         nearest_model_id,
     )
+    from .presets import Preset, preset, preset_names
     from .recommend_tables import base_template, generation_of, grid_rows, published_speeds, tables
     from .schema import SCHEMAS, shipped_schema
     from .search_configs import (

@@ -10,7 +10,7 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 
-from autoconf_launch.core import ALL_LAYERS, Layout, Offload, Recompute
+from autoconf_launch.core import ALL_LAYERS, Degrees, Layout, Offload, Recompute
 
 from ..flags import VerbParser
 from .training_flags import (
@@ -118,6 +118,7 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
 
 
 CLUSTER_TEMPLATE = "--cluster-template"
+_PRESET = "--preset"
 _MOST_SHOWN = 1 << 24
 _USUALLY_SHOWN = 10
 USUAL_HEADROOM = 0.1
@@ -136,6 +137,7 @@ class PlanRequest:
     """What is asked; None where a flag was not given.
 
     Attributes:
+        degrees: of a preset that looks at some layouts alone.
         others: the same training on further clusters, to be compared.
         gpus_needed: the cluster is a node; so many GPUs of its kind are taken as the training
             needs to fit and be within the limits.
@@ -150,6 +152,7 @@ class PlanRequest:
     """
 
     training: TrainingRequest
+    degrees: Degrees | None = None
     others: tuple[TrainingRequest, ...] = ()
     gpus_needed: bool = False
     top: int | None = _USUALLY_SHOWN
@@ -175,7 +178,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         ConfigError: an unknown flag or value, a number out of range, or a limit without tokens.
     """
     parser = make_plan_parser(of_script=of_script)
-    words = with_dashes(parser, arguments)
+    words, degrees = _with_preset(with_dashes(parser, arguments))
     flags = parser.parse_args(words)
     for flag, limit in (("--deadline", flags.deadline), ("--max-cost", flags.max_cost)):
         if limit is not None and flags.tokens is None:
@@ -195,6 +198,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         parser.error(f"{alone[0]} is about the layouts of one cluster; give one --cluster")
     return PlanRequest(
         training=trainings[0],
+        degrees=degrees,
         others=tuple(trainings[1:]),
         gpus_needed=flags.gpus_needed,
         top=flags.top or None,
@@ -214,6 +218,23 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
     )
 
 
+def _with_preset(words: Sequence[str]) -> tuple[list[str], Degrees | None]:
+    """Words with the flags of a preset before them, save those that are given, and its degrees."""
+    names = [word.partition("=")[0] for word in words]
+    if _PRESET not in names:
+        return [*words], None
+    from autoconf_launch.tuning_spaces import preset  # with numpy, which --help does not wait for
+
+    place = names.index(_PRESET)
+    _, equals, value = words[place].partition("=")
+    name = value if equals else "".join(words[place + 1 : place + 2])
+    if not name:
+        return [*words], None
+    found = preset(name)
+    usual = {flag: value for flag, value in found.flags.items() if flag not in names}
+    return [word for pair in usual.items() for word in pair] + [*words], found.degrees
+
+
 def make_plan_parser(*, of_script: bool = False) -> VerbParser:
     """Flags of ``plan``."""
     parser = VerbParser(
@@ -231,9 +252,12 @@ def make_plan_parser(*, of_script: bool = False) -> VerbParser:
             "autoconf-launch plan --model llama3-70b --cluster 8xH100 --seq 8k --global-batch 512 "
             "--tokens 2T --deadline 30d --gpus-needed",
             "autoconf-launch plan --cluster 2x8xH100 -- python train.py --batch_size 8",
+            "autoconf-launch plan --preset fasop/bert",
             "autoconf-launch plan --cluster-template > my-cluster.yaml",
         ),
     )
+    preset_help = "a training with its cluster, such as fasop/bert; other flags change it"
+    parser.add_argument(_PRESET, metavar="NAME", help=preset_help)
     add_training(parser, of_script=of_script, several=True)
     _add_ranking(parser.add_argument_group("ranking"))
     output = add_output(parser)

@@ -30,7 +30,14 @@ from autoconf_launch.core import (
     Software,
     Workload,
 )
-from autoconf_launch.tuning_spaces import cluster_of_document, machine, parse_cluster, price
+from autoconf_launch.tuning_spaces import (
+    cluster_of_document,
+    machine,
+    parse_cluster,
+    preset,
+    preset_names,
+    price,
+)
 
 from ..config_file import read_config
 from ..machine import cpu_machine, is_cpu, local_cluster
@@ -176,7 +183,7 @@ _FILES = (".yaml", ".yml", ".json", ".hjson")
 
 
 def choose_cluster(text: str) -> ClusterSpec:
-    """Nodes of ``8xA100-SXM-80GB``, ``64x8xH100-SXM-80GB``, a file, or ``local``: this machine.
+    """Nodes of ``8xA100-SXM-80GB``, a mix of such, a file, a preset, or ``local``: this machine.
 
     Raises:
         HardwareError: this machine's GPUs cannot be planned for.
@@ -187,6 +194,8 @@ def choose_cluster(text: str) -> ClusterSpec:
     if difflib.get_close_matches(text.lower(), ["local"], cutoff=0.75):
         raise ConfigError(f"--cluster {text!r} is unknown; did you mean 'local'?")
     path = Path(text)
+    if text in preset_names():
+        return preset(text).cluster
     if path.suffix.lower() not in _FILES:
         return parse_cluster(text)
     document = read_config(path)

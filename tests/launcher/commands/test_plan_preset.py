@@ -1,0 +1,22 @@
+"""``plan --preset``: a training with its cluster."""
+
+from .verb import Run
+
+
+def test_a_preset_is_a_training_that_flags_change(plan: Run) -> None:
+    ran = plan("--preset", "fasop/bert", "--top", "1")
+    assert ran.code == 0
+    assert "bert-large" in ran.out
+    assert "global batch 256 of 512 tokens, on 16 x A10G-24GB" in ran.out
+    assert "$2.04 per GPU hour (by the cluster file)" in ran.out
+    assert "12,500,000 steps" in ran.out
+    changed = plan("--preset=fasop/bert", "--top", "1", "--global-batch", "512")
+    assert "global batch 512 of 512 tokens, on 16 x A10G-24GB" in changed.out
+
+
+def test_an_unknown_preset_gets_the_nearest_and_none_at_all_is_asked_for(plan: Run) -> None:
+    ran = plan("--preset", "fasop/gpt2")
+    assert (ran.code, ran.is_one_line) == (2, True)
+    assert "did you mean 'fasop/gpt2XL'?" in ran.err
+    ran = plan("--preset")
+    assert (ran.code, ran.is_one_line) == (2, True)
