@@ -137,6 +137,12 @@ class Physics:
     tensor_overlap: float = 0.103
     async_tensor_overlap: float = 0.623
     point_to_point_overlap: float = 0.485
+    routing_units: float = 20.0
+    """Multiprocessors that send tokens across domains (DeepSeek-AI 2024, arXiv:2412.19437,
+    section 3.2.2), of which kernels beside them are short."""
+    routing_s: float = 0.004
+    """What a layer with experts waits for its host in each forward pass, which reads how many
+    tokens each expert has before it launches their products."""
     contention: float = 0.413
     """Slowdown of compute by collectives that run beside it."""
     optimizer_bytes: float = 26.6
@@ -227,14 +233,36 @@ def ring_s(
     return np.where(ranks > 1, seconds, 0.0)
 
 
-def all_to_all_s(machine: Machine, group: Group, buffer_bytes: Floats) -> Floats:
-    """Each rank sends ``1 / ranks`` of its buffer to each other one."""
-    ranks, stride = group.ranks, group.stride
-    node = machine.domain
-    inside = np.clip(node // np.maximum(stride, 1), 1, ranks)
-    away = (ranks - inside) / np.maximum(ranks, 1)
-    near = (inside - 1) / np.maximum(ranks, 1)
-    network = _network_bytes_per_s(machine) / node
+def domains(machine: Machine, group: Group) -> Floats:
+    """Switches that a group reaches over; from 2 on it needs the network."""
+    return np.asarray(np.ceil(group.ranks / _inside(machine, group)), np.float64)
+
+
+def _inside(machine: Machine, group: Group) -> Ints:
+    return np.asarray(np.clip(machine.domain // np.maximum(group.stride, 1), 1, group.ranks))
+
+
+def all_to_all_s(
+    machine: Machine,
+    group: Group,
+    buffer_bytes: Floats,
+    *,
+    copies: int = 1,
+    is_forwarded: bool = False,
+) -> Floats:
+    """Each rank sends so many copies of its buffer, cut up evenly over all ranks.
+
+    Forwarded copies leave for another switch's domain once, and links share them out there
+    (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2): of ``n`` domains a token whose copies go
+    anywhere reaches ``n (1 - (1 - 1 / n) ** copies)``.
+    """
+    ranks, inside, nodes = group.ranks, _inside(machine, group), domains(machine, group)
+    near, sent = copies * (inside - 1) / np.maximum(ranks, 1), np.full(len(ranks), float(copies))
+    if is_forwarded:
+        near = copies * (inside - 1) / inside
+        sent = nodes * (1.0 - (1.0 - 1.0 / nodes) ** copies)
+    away = sent * (ranks - inside) / np.maximum(ranks, 1)
+    network = _network_bytes_per_s(machine) / machine.domain
     link = machine.link.bytes_per_s * _best_fraction(machine.link)
     seconds = np.maximum(buffer_bytes * near / link, buffer_bytes * away / network)
     return np.where(ranks > 1, seconds + machine.physics.network_latency_s, 0.0)
@@ -326,7 +354,20 @@ class Network:
         return np.asarray(self.latency_s + sent_bytes_C / self.bytes_per_s, np.float64)
 
 
-def exposed_s(exchange_s_C: Floats, computing_s_C: Floats, physics: Physics) -> Floats:
-    """What is left of an exchange that runs beside kernels, which it slows in turn."""
+def exposed_s(
+    exchange_s_C: Floats,
+    computing_s_C: Floats,
+    physics: Physics,
+    contention: float | None = None,
+) -> Floats:
+    """What is left of an exchange that runs beside kernels, which it slows in turn.
+
+    Args:
+        exchange_s_C: the exchange alone.
+        computing_s_C: the kernels alone.
+        physics: the part of them that hides anything, and how much they are slowed.
+        contention: the latter where it is known better.
+    """
     hidden = np.minimum(exchange_s_C, physics.shard_overlap * computing_s_C)
-    return np.asarray(exchange_s_C - hidden + physics.contention * hidden)
+    slowed = physics.contention if contention is None else contention
+    return np.asarray(exchange_s_C - hidden + slowed * hidden)

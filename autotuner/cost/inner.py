@@ -22,6 +22,7 @@ from .hardware import (
     Network,
     Physics,
     all_to_all_s,
+    domains,
     exposed_s,
     ring_s,
     ring_share,
@@ -29,7 +30,7 @@ from .hardware import (
 from .layer import Kernels, LayerTimes, Stack, layer_times, peak_flops_per_s, stacks
 from .layout_columns import FULL, SELECTIVE, InnerLayouts, LayoutColumns, distinct_kernels
 from .model_state import LocalWeights, stage_weights, trained_share
-from .software import has_flat_gathers, is_compiled, is_tensor_async
+from .software import has_flat_gathers, is_compiled, is_tensor_async, routes_by_domain
 from .weights import (
     StagePieces,
     all_layers,
@@ -142,12 +143,14 @@ def _one_kind(
     passes = np.where(kind == FULL, 3.0, 2.0)
     tensor = passes * _tensor_s(workload, inner, machine, times)
     ring = _context_s(workload, inner, machine, busy)
-    routed = passes * _routing_s(workload, inner, machine, experts)
+    routed = _routing_s(workload, inner, machine, passes, busy + again, experts)
     gathered = _gather_s(workload, inner, machine, busy + again, experts)
     exposed = tensor + ring + routed + gathered
     host = _host_s(workload, inner, machine.physics, times)
     device = busy + again + exposed
     launch = _together(host, device, machine.physics.host_sharpness) - device
+    if experts is not None:
+        launch = launch + (passes - 1.0) * machine.physics.routing_s
     peak = peak_flops_per_s(machine.accelerator, workload.precision)
     ideal = (2.0 + trained_share(workload)) * times.forward_flops_U / peak
     return ideal, busy, again, exposed, launch
@@ -206,18 +209,27 @@ def _routing_s(
     workload: Workload,
     inner: InnerLayouts,
     machine: Machine,
+    passes: Floats,
+    compute: Floats,
     experts: Experts | None,
 ) -> Floats:
-    """Tokens go to their experts and come back (Lepikhin et al. 2020, arXiv:2006.16668)."""
+    """Tokens go to their experts and come back (Lepikhin et al. 2020, arXiv:2006.16668).
+
+    Across domains this goes on beside the computing of another micro-batch where the training
+    code has it so, and slows that.
+    """
     if experts is None:
         return np.zeros(len(inner.tensor_U))
-    sent = _activation_bytes(workload, inner) * experts.per_token
-    sent = sent / np.where(inner.sequence_U, inner.tensor_U, 1)
-    return 2.0 * all_to_all_s(
-        machine,
-        Group(ranks=inner.expert_U, stride=inner.tensor_U),
-        sent,
-    )
+    group = Group(ranks=inner.expert_U, stride=inner.tensor_U)
+    by_domain = routes_by_domain(workload.software)
+    sent = _activation_bytes(workload, inner) / np.where(inner.sequence_U, inner.tensor_U, 1)
+    once = all_to_all_s(machine, group, sent, copies=experts.per_token, is_forwarded=by_domain)
+    moved = 2.0 * passes * once
+    if not by_domain:
+        return moved
+    slowed = machine.physics.routing_units / machine.accelerator.multiprocessors
+    beside = exposed_s(moved, compute, machine.physics, slowed)
+    return np.where(domains(machine, group) > 1, np.minimum(moved, beside), moved)
 
 
 def _gather_s(
@@ -235,15 +247,17 @@ def _gather_s(
     model = workload.architecture
     dense = dense_layer_weights(model) if experts is None else shared_weights(model, experts)
     routed = 0 if experts is None else expert_weights(model, experts)
-    weights = (dense + routed / inner.expert_U) / inner.tensor_U
-    owners = inner.data_U * inner.context_U
-    moved = ring_s(
-        machine,
-        Group(ranks=np.where(inner.sharded_U, owners, 1), stride=inner.tensor_U),
-        weights * workload.frozen_matrix_bytes,
-        passes=GATHER,
-        pieces=1 if has_flat_gathers(workload.software) else _MATRICES,
-    )
+    owners = np.where(inner.sharded_U, inner.data_U * inner.context_U, 1)
+    pieces = 1 if has_flat_gathers(workload.software) else _MATRICES
+
+    def of(weights: Floats | int, apart: Ints) -> Floats:
+        group = Group(ranks=np.maximum(1, owners // apart), stride=inner.tensor_U * apart)
+        size = weights / inner.tensor_U * workload.frozen_matrix_bytes
+        return ring_s(machine, group, size, passes=GATHER, pieces=pieces)
+
+    moved = of(dense, np.ones_like(owners))
+    if routed:
+        moved = moved + of(routed / inner.expert_U, inner.expert_U)
     moved = moved * (2.0 + trained_share(workload))
     return exposed_s(moved, compute, machine.physics)
 

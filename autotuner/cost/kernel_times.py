@@ -102,7 +102,7 @@ class Roofline:
         Source of the bytes: Rajbhandari et al. 2020, "ZeRO", section 3.1.
         """
         machine, physics = self.machine, self.machine.physics
-        weights = rank_weights(layouts, self.workload) * trained_share(self.workload)
+        weights = updated_weights(layouts, self.workload) * trained_share(self.workload)
         memory = machine.accelerator.memory_bytes_per_s * physics.memory_efficiency
         on_device = weights * optimizer_traffic_bytes(self.workload.optimizer, physics) / memory
         if not layouts.offload_C.any():
@@ -126,12 +126,32 @@ def rank_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
     sparse = expert_layers(model)
     body = (all_layers(model) - sparse) * dense_layer_weights(model) / layouts.pipeline_C
     if model.experts is not None:
-        shared = shared_weights(model, model.experts)
-        routed = expert_weights(model, model.experts) / layouts.expert_C
-        body = body + sparse * (shared + routed) / layouts.pipeline_C
+        body = body + sparse * shared_weights(model, model.experts) / layouts.pipeline_C
     alone = 1 if model.tied_embeddings else 2
     ends = np.where(layouts.pipeline_C > 1, 1, alone) * embedding_weights(model)
-    return np.asarray((body + ends) / layouts.tensor_C)
+    return np.asarray((body + ends) / layouts.tensor_C + routed_weights(layouts, workload))
+
+
+def routed_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
+    """Those of them that ranks with the same experts alone share."""
+    model = workload.architecture
+    if model.experts is None:
+        return np.zeros(())
+    routed = expert_layers(model) * expert_weights(model, model.experts) / layouts.pipeline_C
+    return np.asarray(routed / layouts.expert_C / layouts.tensor_C)
+
+
+def updated_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
+    """What a rank's optimizer updates, times the ranks that share what is not of experts.
+
+    Fewer ranks share those.
+    """
+    weights = rank_weights(layouts, workload)
+    if workload.architecture.experts is None:
+        return weights
+    shards = np.where(layouts.zero_stage_C >= 1, layouts.expert_shards_C, 1)
+    more = layouts.optimizer_shards_C / shards - 1.0
+    return np.asarray(weights + routed_weights(layouts, workload) * more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +336,7 @@ def least_step_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -
     schedule fills.
     """
     compute = _compute_s(layouts, workload, machine)
-    update = _UPDATE_BYTES * rank_weights(layouts, workload) * trained_share(workload)
+    update = _UPDATE_BYTES * updated_weights(layouts, workload) * trained_share(workload)
     update = update / layouts.optimizer_shards_C
     update_s = np.where(layouts.offload_C, 0.0, update / machine.accelerator.memory_bytes_per_s)
     return np.asarray(np.maximum(compute + update_s, _network_s(layouts, workload, machine)))
@@ -357,11 +377,14 @@ def _compute_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
 
 def _network_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
     """Each replica's gradients leave a rank once and come back once, over link or cards."""
-    weights = rank_weights(layouts, workload) - embedding_weights(workload.architecture)
-    moved = np.maximum(weights, 0.0) * trained_share(workload) * GRADIENT_BYTES
+    routed = routed_weights(layouts, workload)
+    weights = rank_weights(layouts, workload) - routed - embedding_weights(workload.architecture)
+    sent = ring_share(layouts.shards_C) * np.maximum(weights, 0.0)
+    sent = sent + ring_share(layouts.expert_shards_C) * routed
+    moved = sent * trained_share(workload) * GRADIENT_BYTES
     cards = machine.node_network_bytes_per_s / machine.gpus_per_node
     fastest = max(machine.link.bytes_per_s, cards)
-    return np.asarray(2.0 * ring_share(layouts.shards_C) * moved / fastest)
+    return np.asarray(2.0 * moved / fastest)
 
 
 @cache

@@ -162,17 +162,20 @@ def layer_times(
     else:
         products += _expert_products(model, inner, tokens, experts)
     products_s, backward, flops = _products_s(products, workload, kernels)
-    others = [*_cross_core(stack, inner, kernels), *_permutation(model, tokens, kernels, experts)]
+    others = _cross_core(stack, inner, kernels)
     forward = sum((one[0] for one in others), products_s)
     backward = sum((one[1] for one in others), backward)
     flops = sum((one[2] for one in others), flops)
     core_f, core_b, core_flops, unfused = _attention_core(workload, inner, kernels)
-    small = _small_bytes(workload, inner, tokens)
+    small = _small_bytes(workload, inner, tokens, experts)
     physics = kernels.physics
     share = physics.small_passes * (
         physics.compiled_traffic if is_compiled(workload.software) else 1.0
     )
     small_s = kernels.traffic_s(small * share, 6 if is_compiled(workload.software) else 14)
+    for there, back in _permutation(model, inner, tokens, experts):
+        forward = forward + kernels.traffic_s(there, _SORTS + 1)
+        backward = backward + kernels.traffic_s(back, _SORTS + 1)
     unpacked_s = _unpacking_s(workload, inner, kernels, experts)
     forward, backward = forward + unpacked_s, backward + unpacked_s
     return LayerTimes(
@@ -275,13 +278,25 @@ def _expert_products(
 
 
 def _permutation(
-    model: Architecture, tokens: Floats, kernels: Kernels, experts: Experts | None
-) -> list[tuple[Floats, Floats, Floats]]:
-    """Tokens are sorted by their experts and back."""
+    model: Architecture, inner: InnerLayouts, tokens: Floats, experts: Experts | None
+) -> list[tuple[Floats, Floats]]:
+    """Bytes that copies of tokens move beside their products, forward and backward.
+
+    They are sorted for the way there, by experts, back, and added up: a read and a write each.
+    The activation function reads both halves of a gated MLP and writes one; backward it reads
+    these and a gradient and writes two.
+    """
     if experts is None:
         return []
-    permute = kernels.traffic_s(4.0 * 2 * tokens * experts.per_token * model.hidden, 4)
-    return [(permute, permute, np.zeros(()))]
+    copies = tokens * experts.per_token * _ROUTED_BYTES
+    sorted_bytes = _SORTS * 2.0 * copies * model.hidden
+    halves = 2.0 if model.gated else 1.0
+    wide = copies * experts.ffn / inner.tensor_U
+    return [(sorted_bytes + (halves + 1.0) * wide, sorted_bytes + (2.0 * halves + 1.0) * wide)]
+
+
+_SORTS = 4
+_ROUTED_BYTES = 2
 
 
 def _attention_core(
@@ -348,17 +363,18 @@ def _runs_flash(workload: Workload, kernels: Kernels) -> bool:
     return workload.software.flash_attention and kernels.accelerator.flash > 0.0
 
 
-def _small_bytes(workload: Workload, inner: InnerLayouts, tokens: Floats) -> Floats:
+def _small_bytes(
+    workload: Workload, inner: InnerLayouts, tokens: Floats, experts: Experts | None
+) -> Floats:
     """Bytes of norms, biases, activations, dropout and residuals in the forward pass.
 
+    What chosen experts move is not among them (``_permutation``).
     Norms and residuals see the whole width on each rank unless the sequence is parallel.
     """
     model = workload.architecture
     tp = inner.tensor_U
     outside = 24.0 * model.hidden / np.where(inner.sequence_U, tp, 1)
-    ffn = model.ffn
-    if (experts := model.experts) is not None:
-        ffn = experts.ffn * (experts.per_token + experts.shared)
+    ffn = model.ffn if experts is None else experts.ffn * experts.shared
     activation = (6.0 if model.gated else 4.0) * ffn
     inside = (16.0 * model.heads * model.head + activation) / tp
     return np.asarray(tokens * (outside + inside))

@@ -73,6 +73,11 @@ class LayoutColumns:
         return np.where(self.zero_stage_C >= 1, self.shards_C, 1)
 
     @property
+    def expert_shards_C(self) -> Ints:
+        """Ranks that have the same experts."""
+        return np.asarray(np.maximum(1, self.shards_C // self.expert_C), np.int64)
+
+    @property
     def are_weights_away_C(self) -> Bools:
         """Whether the weights are in host memory, too."""
         return np.asarray(self.offload_C == OFFLOAD_CODES[Offload.PARAMETERS], np.bool_)

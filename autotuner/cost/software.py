@@ -109,6 +109,16 @@ def has_flat_gathers(software: Software) -> bool:
     return software.flash_attention and software.framework is not Framework.DEEPSPEED
 
 
+def routes_by_domain(software: Software) -> bool:
+    """Whether tokens leave for another domain once, and beside another micro-batch's computing.
+
+    Megatron-Core does both with DeepEP or HybridEP and ``overlap_moe_expert_parallel_comm``, as
+    its recipes have it where experts lie across domains; torch's own all-to-all does neither.
+    """
+    ours = (Framework.AUTO, Framework.MEGATRON)
+    return software.flash_attention and software.framework in ours
+
+
 def overlaps_reduction(software: Software) -> bool:
     """Whether gradients are reduced beside the backward pass, as since flash attention's time."""
     return software.flash_attention
@@ -127,5 +137,6 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
         is_compiled(software),
         is_tensor_async(software),
         has_flat_gathers(software),
+        routes_by_domain(software),
         repeated_products(software),
     )

@@ -36,6 +36,7 @@ from .kernel_times import (
     Roofline,
     profiled_model,
     rank_weights,
+    routed_weights,
 )
 from .layout_columns import FULL, NONE, LayoutColumns, distinct
 from .layout_rules import LayerSeconds, schedule_s, stage_times
@@ -65,13 +66,17 @@ def gradient_exchange_s(
     With tied embeddings the first and the last stage sum theirs (Narayanan et al. 2021,
     section 4).
     """
-    weights = rank_weights(layouts, workload) * trained_share(workload)
+    routed = routed_weights(layouts, workload)
+    size = trained_share(workload) * GRADIENT_BYTES
     once = ring_s(
         machine,
         Group(ranks=layouts.shards_C, stride=layouts.tensor_C),
-        weights * GRADIENT_BYTES,
+        (rank_weights(layouts, workload) - routed) * size,
         passes=ALL_REDUCE,
     )
+    if workload.architecture.experts is not None:
+        same = Group(ranks=layouts.expert_shards_C, stride=layouts.tensor_C * layouts.expert_C)
+        once = once + ring_s(machine, same, routed * size, passes=ALL_REDUCE)
     sums, scatters, gathers = zero_exchanges(layouts)
     passes = sums + (scatters + gathers) / ALL_REDUCE
     whole = np.where(layouts.zero_stage_C >= 3, 0.0, once * passes)

@@ -73,3 +73,22 @@ def test_fewer_bits_are_faster_each_at_its_own_rate() -> None:
     assert taken == sorted(taken, reverse=True)
     rates = [peak_flops_per_s(accelerator, kind) for kind in kinds]
     assert rates == [2.5e15, 5e15, 10e15]
+
+
+def test_forwarded_copies_leave_for_a_node_once() -> None:
+    nodes, group = machine("H100"), Group(ranks=np.full(1, 64), stride=np.full(1, 1))
+    alone, forwarded = (
+        float(all_to_all_s(nodes, group, BUFFER, copies=8, is_forwarded=x)[0])
+        for x in (False, True)
+    )
+    reached = 8 * (1 - (7 / 8) ** 8)
+    assert forwarded == pytest.approx(alone * reached / 8, rel=1e-3)
+
+
+def test_copies_inside_a_node_are_sent_one_by_one() -> None:
+    group = Group(ranks=np.full(1, 8), stride=np.full(1, 1))
+    one, eight = (
+        float(all_to_all_s(machine("H100"), group, BUFFER, copies=n, is_forwarded=True)[0])
+        for n in (1, 8)
+    )
+    assert eight == pytest.approx(8 * one, rel=0.05)

@@ -1,0 +1,102 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Machine
+from autoconf_launch.autotuner.cost.kernel_times import (
+    least_step_s,
+    rank_weights,
+    routed_weights,
+    updated_weights,
+)
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
+from autoconf_launch.autotuner.cost.step import gradient_exchange_s, step_parts
+from autoconf_launch.core import Architecture, Experts, Framework, Recompute, Software, Workload
+
+MakeLayouts = Callable[..., LayoutColumns]
+FULL = {"recompute": Recompute.FULL}
+
+
+@pytest.fixture
+def sparse(workload: Workload, gpt: Architecture) -> Workload:
+    """Equal tokens for each of 64 small experts."""
+    return replace(workload, model=replace(gpt, experts=Experts(count=64, per_token=4, ffn=1024)))
+
+
+def test_each_forward_pass_waits_for_the_counts_of_experts(
+    layouts: MakeLayouts, sparse: Workload, machine: Machine
+) -> None:
+    columns = layouts({"micro_batch": 8}, {"micro_batch": 8, **FULL})
+    without = replace(machine, physics=replace(DEFAULT_PHYSICS, routing_s=0.0))
+    waits = step_parts(columns, sparse, machine).step_s_C
+    waits = waits - step_parts(columns, sparse, without).step_s_C
+    assert waits == pytest.approx([24 * DEFAULT_PHYSICS.routing_s * n for n in (1, 2)])
+
+
+def test_gradients_of_experts_go_round_where_ranks_have_the_same_ones(
+    layouts: MakeLayouts, sparse: Workload, machine: Machine
+) -> None:
+    """Of 16 ranks each with its own experts none exchanges those."""
+    old = replace(sparse, software=Software(flash_attention=False))
+    columns = layouts(*({"data_parallel": 16, "expert_parallel": ep} for ep in (16, 8)))
+    apart_s, alike_s = gradient_exchange_s(columns, old, machine, np.zeros(2))
+    card = machine.node_network_bytes_per_s / 8 * DEFAULT_PHYSICS.network_fraction
+    gradients = 2 * routed_weights(columns, old)[1]
+    assert alike_s - apart_s == pytest.approx(gradients / card, rel=0.01)
+
+
+def test_experts_lie_on_expert_ranks_and_are_updated_by_those_with_the_same(
+    layouts: MakeLayouts, sparse: Workload
+) -> None:
+    columns = layouts(
+        {"data_parallel": 16, "expert_parallel": 8, "zero_stage": 1},
+        {"data_parallel": 16, "zero_stage": 1},
+        {"data_parallel": 16, "expert_parallel": 8},
+    )
+    routed, all_of = routed_weights(columns, sparse), rank_weights(columns, sparse)
+    assert routed.tolist() == [24 * 2 * 2048 * 1024 * n for n in (8, 64, 8)]
+    shares = updated_weights(columns, sparse) / columns.optimizer_shards_C
+    assert shares == pytest.approx(
+        [(all_of[0] - routed[0]) / 16 + routed[0] / 2, all_of[1] / 16, all_of[2]]
+    )
+
+
+@pytest.mark.parametrize("framework", [Framework.MEGATRON, Framework.FSDP])
+def test_megatron_hides_what_leaves_the_node_behind_another_micro_batch(
+    layouts: MakeLayouts, sparse: Workload, machine: Machine, framework: Framework
+) -> None:
+    near = layouts({"data_parallel": 16, "expert_parallel": 8, "micro_batch": 4})
+    far = layouts({"data_parallel": 16, "expert_parallel": 16, "micro_batch": 4})
+    of = replace(sparse, software=Software(framework=framework))
+    more = [step_parts(x, of, machine).communication_s_C[0] for x in (near, far)]
+    if framework is Framework.FSDP:
+        assert more[1] > 2 * more[0]
+    else:
+        assert more[1] < 2 * more[0]
+
+
+def test_no_step_of_a_mixture_beats_its_bound(
+    layouts: MakeLayouts, sparse: Workload, machine: Machine
+) -> None:
+    columns = layouts(
+        *(
+            {"data_parallel": 16, "expert_parallel": ep, "zero_stage": zero, "accumulation": n}
+            for ep in (1, 4, 16)
+            for zero in (0, 1, 3)
+            for n in (1, 16)
+        )
+    )
+    predicted = step_parts(columns, sparse, machine).step_s_C
+    assert (least_step_s(columns, sparse, machine) < predicted).all()
+
+
+def test_sharded_experts_are_gathered_from_ranks_with_the_same(
+    layouts: MakeLayouts, sparse: Workload, machine: Machine
+) -> None:
+    whole = {"data_parallel": 16, "zero_stage": 3}
+    columns = layouts(whole, {**whole, "expert_parallel": 16})
+    seconds_C = step_parts(columns, sparse, machine).communication_s_C
+    assert np.isfinite(seconds_C).all()
+    assert seconds_C[1] < 0.5 * seconds_C[0]
