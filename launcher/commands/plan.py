@@ -26,6 +26,7 @@ from ..estimates import (
     CLUSTER_TEMPLATE,
     PlanRequest,
     choose_price,
+    mixed_answer,
     parse_plan,
     plan_answer,
     plan_clusters,
@@ -48,6 +49,9 @@ from ..report import (
     clusters_csv,
     clusters_document,
     clusters_text,
+    mixed_csv,
+    mixed_document,
+    mixed_text,
     pieces_plan_document,
     pieces_plan_text,
     plan_csv,
@@ -57,6 +61,7 @@ from ..report import (
     script_document,
     script_text,
     why_nothing,
+    why_nothing_mixed,
 )
 
 _TITLE = "autoconf-launch: layouts of a script"
@@ -150,6 +155,9 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     if request.others:
         yield from _plan_clusters(request, script)
         return
+    if not request.training.cluster.are_nodes_equal:
+        yield from _plan_mixed(request, script)
+        return
     answer = plan_answer(request)
     best = answer.plan.best
     written = _export(request, [(one.layout, one.recompute_layers) for one in best])
@@ -166,6 +174,24 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         yield _below_script(script, text)
     if not best:
         raise NothingFeasibleError(why_nothing(answer))
+
+
+def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
+    answer = mixed_answer(request)
+    written = _export(request, [(answer.layout(row), row.recompute_layers) for row in answer.rows])
+    if request.csv is not None:
+        _write(request.csv, lambda file: mixed_csv(answer, file))
+    if request.html is not None:
+        page = HtmlPage(title="autoconf-launch: layouts", answer=mixed_text(answer))
+        write_page(page, request.html)
+    if request.training.json:
+        section = {} if script is None else {"script": script_document(script)}
+        yield plan_json({**mixed_document(answer), **section, **_exported(written)})
+    else:
+        text = "\n".join((mixed_text(answer), *_sentences(request, written)))
+        yield _below_script(script, text)
+    if not answer.rows:
+        raise NothingFeasibleError(why_nothing_mixed(answer))
 
 
 def _write(path: Path, write: Callable[[TextIO], None]) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         parse_fit,
         parse_plan,
     )
+    from .mixed import MixedAnswer, machine_kinds, mixed_answer
     from .model_choice import (
         base_document,
         custom_model,

@@ -272,14 +272,14 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         degrees=_degrees(cluster),
         most=request.top,
         one_each=request.top is not None,
-        rules=_rules(request),
+        rules=layout_rules(request),
     )
     found = planned(question)
     return PlanAnswer(
         request=request,
         question=question,
         price=price,
-        steps=_steps(request),
+        steps=training_steps(request),
         plan=found,
         seconds=time.perf_counter() - started,
         losers=losers(question, found.best[0]) if request.explain and found.best else (),
@@ -292,7 +292,7 @@ def _degrees(cluster: ClusterSpec) -> Degrees:
     return Degrees(offload=(Offload.NONE,)) if is_cpu(cluster) else Degrees()
 
 
-def _rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
+def layout_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
     """What layouts must obey.
 
     Raises:
@@ -358,7 +358,7 @@ def _gpus_needed(request: PlanRequest) -> GpuCount:
         world=1,
         limits=limits_of(1),
         degrees=Degrees(offload=(Offload.NONE,)),
-        rules=_rules(request),
+        rules=layout_rules(request),
     )
     return fewest_gpus(question, limits_of)
 
@@ -372,7 +372,7 @@ def _with_gpus(request: PlanRequest, gpus: int) -> PlanRequest:
 
 
 def _limits(request: PlanRequest, price: ChosenPrice | None, gpus: int) -> Limits:
-    steps = _steps(request)
+    steps = training_steps(request)
     return Limits(
         memory_bytes=request.training.limit_bytes,
         headroom=request.headroom,
@@ -382,7 +382,7 @@ def _limits(request: PlanRequest, price: ChosenPrice | None, gpus: int) -> Limit
 
 
 def require_equal_nodes(cluster: ClusterSpec) -> None:
-    """Refuse a cluster that ``plan`` cannot rank layouts of.
+    """Refuse a mixed cluster where clusters are compared, or a script is planned by pieces.
 
     Raises:
         ConfigError: its nodes, links or prices differ.
@@ -391,12 +391,13 @@ def require_equal_nodes(cluster: ClusterSpec) -> None:
         return
     kinds = {f"{len(node.devices)}x{node.devices[0].name}" for node in cluster.nodes}
     raise ConfigError(
-        f"plan ranks layouts of equal nodes, but this cluster mixes {', '.join(sorted(kinds))} "
-        "or their links and prices; plan each kind of node by itself."
+        f"This needs equal nodes, but the cluster mixes {', '.join(sorted(kinds))} or their links "
+        "and prices; plan it alone, with --model and without a script, or each kind by itself."
     )
 
 
-def _steps(request: PlanRequest) -> int | None:
+def training_steps(request: PlanRequest) -> int | None:
+    """Optimizer steps of the whole training; None where its tokens are not known."""
     if request.tokens is None:
         return None
     training = request.training

@@ -76,16 +76,20 @@ def check_precision(training: TrainingRequest) -> None:
     """See that every GPU computes in the training's precision.
 
     Raises:
-        ConfigError: one does not.
+        ConfigError: one does not; with what all of them compute in.
     """
-    precision = training.workload.precision
-    cluster = training.cluster
-    for gpu in sorted({device.name for device in cluster.devices}):
-        accelerator = (machine_of(cluster) if is_cpu(cluster) else machine(gpu)).accelerator
-        known = [kind.value for kind in Precision if computes_in(accelerator, kind)]
-        if precision.value not in known:
+    precision, cluster = training.workload.precision, training.cluster
+    gpus = sorted({device.name for device in cluster.devices})
+    accelerators = [
+        (machine_of(cluster) if is_cpu(cluster) else machine(gpu)).accelerator for gpu in gpus
+    ]
+    known = [kind for kind in Precision if all(computes_in(one, kind) for one in accelerators)]
+    for gpu, accelerator in zip(gpus, accelerators, strict=True):
+        if not computes_in(accelerator, precision):
+            every = " for all GPUs of the cluster" if len(gpus) > 1 else ""
             raise ConfigError(
-                f"{gpu} does not compute in {precision.value}; valid: {' '.join(known)}."
+                f"{gpu} does not compute in {precision.value}; valid{every}: "
+                f"{' '.join(kind.value for kind in known)}."
             )
 
 
@@ -216,6 +220,8 @@ class ChosenPrice:
 def choose_price(given: float | None, cluster: ClusterSpec) -> ChosenPrice | None:
     """The flag's price, else the cluster file's, else the newest published; None if there is none.
 
+    It is of a GPU that trains: where a node is used in part, those pay for the whole of it.
+
     Args:
         given: of one GPU and hour, by a flag.
         cluster: nodes of equal GPUs.
@@ -230,7 +236,7 @@ def choose_price(given: float | None, cluster: ClusterSpec) -> ChosenPrice | Non
     if known is None:
         return None
     return ChosenPrice(
-        usd_per_gpu_hour=known.usd_per_gpu_hour,
+        usd_per_gpu_hour=known.usd_per_gpu_hour * node.rented_slots / len(node.devices),
         how=f"{known.cloud} {known.instance}, {known.region}, {known.as_of}; {known.source}",
     )
 

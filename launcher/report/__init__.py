@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         validation_document,
         validation_lines,
     )
+    from .mixed import mixed_csv, mixed_document, mixed_text, why_nothing_mixed
     from .plan import plan_csv, plan_document, plan_json, plan_text
     from .plan_reasons import RULES_IN_WORDS, name_of, why_nothing
     from .recommend import recommend_document, recommend_text

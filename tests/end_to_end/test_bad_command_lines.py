@@ -92,8 +92,8 @@ PLAN = (
     (f"{LLAMA} --row 2", "give that too"),
     (f"{LLAMA} --export megatorn -o out", "did you mean 'megatron'?"),
     (
-        "--model llama3-8b --cluster mixed.yaml --seq 8 --global-batch 8",
-        "plan ranks layouts of equal",
+        "--model llama3-8b --cluster mixed.yaml --cluster 8xH100 --seq 8 --global-batch 8",
+        "This needs equal nodes, but the cluster mixes",
     ),
     (f"{LLAMA} --weights nf4", "--lora-rank"),
     ("--model llama3-8b --cluster 8xMI300X --seq 8 --global-batch 8 --objective cost", "--usd"),

@@ -1,0 +1,296 @@
+"""The answer of ``plan`` on a cluster whose nodes differ, as text and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, TextIO
+
+from autoconf_launch.autotuner.cost import MEMORY_BAND, parameters
+from autoconf_launch.autotuner.mixed import MixedRow
+from autoconf_launch.core import encode
+
+from ..estimates import MixedAnswer, plan_only_rule
+from .cells import (
+    adapters_text,
+    count_text,
+    dense_table,
+    duration_text,
+    memory_size,
+    number_text,
+    percent,
+    step_time_text,
+    table_of,
+    write_csv,
+)
+from .plan_reasons import RULES_IN_WORDS
+
+MIXED_SCHEMA_VERSION = 1
+_GIB = 2**30
+
+
+def mixed_text(answer: MixedAnswer) -> str:
+    """Head, the best layout of each part of the cluster, notes, and reasons if asked for."""
+    blocks = [_headline(answer)]
+    if answer.rows:
+        blocks += [_ranking(answer), "\n".join(_notes(answer))]
+        if answer.request.explain:
+            blocks += [_stages(answer, answer.rows[0]), _parts(answer.rows[0])]
+    return "\n\n".join(blocks)
+
+
+def why_nothing_mixed(answer: MixedAnswer) -> str:
+    """What was asked for that no layout of any part gives."""
+    if not answer.plan.priced:
+        return (
+            f"none of {answer.plan.considered:,} layouts on any part of the cluster fits in "
+            "memory; use more nodes, or nodes with more memory."
+        )
+    if not answer.plan.best:
+        return "no layout fits in memory; use more nodes, or nodes with more memory."
+    best = answer.plan.best[0]
+    assert answer.steps is not None
+    whole = duration_text(answer.steps * best.step_s)
+    usd = best.usd_per_step
+    paid = "" if usd is None else f" and ${number_text(answer.steps * usd, 3)}"
+    return f"no layout is within the limits: the fastest takes {whole}{paid}."
+
+
+def nodes_text(answer: MixedAnswer, counts: Sequence[int]) -> str:
+    """``1x8xA100-SXM-40GB + 3x4xA10G-24GB``: some nodes of each kind."""
+    named = zip(counts, answer.kinds, strict=True)
+    return " + ".join(f"{count}x{kind.name}" for count, kind in named if count)
+
+
+def order_text(answer: MixedAnswer, row: MixedRow) -> str:
+    """``8xA100-SXM-40GB, 2 x 4xA10G-24GB``: nodes in the order of ranks."""
+    runs = [(answer.kinds[kind].name, len(list(some))) for kind, some in groupby(row.order)]
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in runs)
+
+
+def _headline(answer: MixedAnswer) -> str:
+    model, workload = answer.workload.architecture, answer.workload
+    counts = [kind.count for kind in answer.kinds]
+    return (
+        f"{model.name}: {count_text(parameters(model))} parameters, global batch "
+        f"{workload.global_batch} of {workload.sequence_length} tokens{adapters_text(workload)}, "
+        f"on {nodes_text(answer, counts)}\n"
+        f"{answer.plan.considered:,} layouts and orders of nodes considered in "
+        f"{answer.seconds:.2f} s, {answer.plan.priced:,} have room for their layers with "
+        f"{percent(answer.headroom)} of each GPU's memory to spare"
+    )
+
+
+_OMITTED = {"recompute": "none", "sp": "-", "uneven micro": "-", "$": "-", "$/B tokens": "-"}
+_WORDS = frozenset({"nodes in order", "layers", "recompute", "sp", "uneven micro", "runs here"})
+
+
+def _ranking(answer: MixedAnswer) -> str:
+    rows = [_cells(rank, answer, row) for rank, row in enumerate(answer.rows, start=1)]
+    names = [
+        name
+        for name in rows[0]
+        if name not in _OMITTED or any(row[name] != _OMITTED[name] for row in rows)
+    ]
+    align = ["left" if name in _WORDS else "right" for name in names]
+    return dense_table([[row[name] for name in names] for row in rows], names, align)
+
+
+def _cells(rank: int, answer: MixedAnswer, row: MixedRow) -> dict[str, str]:
+    layout = row.layout
+    tokens = answer.workload.global_batch * answer.workload.sequence_length
+    uneven = layout.micro_batch_split
+    return {
+        "#": str(rank),
+        "nodes in order": order_text(answer, row),
+        "dp": str(layout.data_parallel),
+        "tp": str(layout.tensor_parallel),
+        "pp": str(layout.pipeline_parallel),
+        "zero": str(layout.zero_stage),
+        "micro": str(layout.micro_batch),
+        "uneven micro": runs_text(uneven) if uneven else "-",
+        "acc": str(layout.accumulation),
+        "recompute": layout.recompute.value,
+        "sp": "yes" if layout.sequence_parallel else "-",
+        "layers": runs_text(stage.layers for stage in row.stages),
+        "step": step_time_text(row.step_s),
+        "tokens/s": number_text(tokens / row.step_s, 3),
+        "memory": memory_size(_fullest(row)[0]),
+        "free": percent(1 - _fullest(row)[0] / _fullest(row)[1]),
+        **_price_cells(answer, row),
+        "runs here": "plan-only" if _plan_only(answer, row) else "yes",
+    }
+
+
+def runs_text(numbers: Sequence[int] | Iterator[int]) -> str:
+    """``5 4 2x3 3``: numbers in order, equal neighbours once with their count."""
+    runs = [(number, len(list(some))) for number, some in groupby(numbers)]
+    return " ".join(str(n) if count == 1 else f"{count}x{n}" for n, count in runs)
+
+
+def _fullest(row: MixedRow) -> tuple[float, float]:
+    """Memory of the stage with the smallest share left, and what its GPU has."""
+    stage = max(row.stages, key=lambda one: one.peak_bytes / one.limit_bytes)
+    return stage.peak_bytes, stage.limit_bytes
+
+
+def _price_cells(answer: MixedAnswer, row: MixedRow) -> dict[str, str]:
+    usd = row.usd_per_step
+    if answer.steps is None:
+        billion = 1e9 / (answer.workload.global_batch * answer.workload.sequence_length)
+        return {"$/B tokens": "-" if usd is None else number_text(billion * usd, 3)}
+    whole = "-" if usd is None else number_text(answer.steps * usd, 3)
+    return {"time": duration_text(answer.steps * row.step_s), "$": whole}
+
+
+def _plan_only(answer: MixedAnswer, row: MixedRow) -> str | None:
+    return plan_only_rule(row.layout, row.recompute_layers, answer.workload)
+
+
+def _notes(answer: MixedAnswer) -> Iterator[str]:
+    yield (
+        "One row for each part of the cluster: its fastest layout, nodes in the order of ranks, "
+        "layers of each stage."
+    )
+    yield from _gain(answer)
+    asked = answer.request.headroom
+    if answer.headroom < asked:
+        yield f"No layout leaves {percent(asked)} of memory free: these may run out."
+    rules = {_plan_only(answer, row) for row in answer.rows} - {None}
+    for name in sorted(rule for rule in rules if rule is not None):
+        yield f"Plan-only rows: {RULES_IN_WORDS[name]}."
+    for kind, price in zip(answer.kinds, answer.prices, strict=True):
+        if price is None:
+            yield f"No price of {kind.name} is known; give usd_per_hour in a cluster file."
+        else:
+            yield f"Price of {kind.name}: ${kind.usd_per_hour:.2f} per hour ({price.how})."
+    yield f"Memory is within ±{percent(MEMORY_BAND)} in 90 % of published runs."
+    if answer.steps is not None:
+        yield f"The training takes {answer.steps:,} steps."
+
+
+def _gain(answer: MixedAnswer) -> Iterator[str]:
+    """What it gains to use only some of the nodes."""
+    best, whole = answer.plan.best[0], answer.whole
+    counts = tuple(kind.count for kind in answer.kinds)
+    if best.counts == counts:
+        return
+    unused = [n - used for n, used in zip(counts, best.counts, strict=True)]
+    skipped = nodes_text(answer, unused)
+    if whole is None:
+        yield f"No layout fits on all nodes; the fastest does not use {skipped}."
+    else:
+        faster = percent(1 - best.step_s / whole.step_s)
+        yield (
+            f"Without {skipped} a step is {faster} shorter than on all nodes "
+            f"({step_time_text(whole.step_s)})."
+        )
+
+
+def _stages(answer: MixedAnswer, row: MixedRow) -> str:
+    """Where each stage of a row lies, what it has, and how long it takes."""
+    ranks = row.layout.world_size // len(row.stages)
+    cells = [
+        [
+            str(number),
+            " + ".join(answer.kinds[kind].name for kind in stage.kinds),
+            f"{number * ranks} to {(number + 1) * ranks - 1}",
+            str(stage.layers),
+            step_time_text(stage.micro_batch_s),
+            memory_size(stage.peak_bytes),
+            percent(1 - stage.peak_bytes / stage.limit_bytes),
+        ]
+        for number, stage in enumerate(row.stages)
+    ]
+    headers = ["stage of #1", "nodes", "ranks", "layers", "micro-batch", "memory", "free"]
+    return table_of(cells, headers, ["left", "left", *["right"] * 5])
+
+
+_PARTS = {
+    "compute": "stages at work, in the mean",
+    "bubble": "waiting for other stages",
+    "communication": "exposed communication and update",
+    "host": "host",
+}
+
+
+def _parts(row: MixedRow) -> str:
+    cells = [
+        [_PARTS[name], step_time_text(seconds), percent(seconds / row.step_s)]
+        for name, seconds in row.parts
+    ]
+    cells.append(["step", step_time_text(row.step_s), "100 %"])
+    return table_of(cells, ["a step of #1", "seconds", "share"], ["left", "right", "right"])
+
+
+def mixed_document(answer: MixedAnswer) -> dict[str, Any]:
+    """A document of all rows; ``cluster`` has the kinds to which numbers in rows refer."""
+    return {
+        "schema_version": MIXED_SCHEMA_VERSION,
+        "considered": answer.plan.considered,
+        "priced": answer.plan.priced,
+        "headroom": answer.headroom,
+        "seconds": answer.seconds,
+        "cluster": [
+            {"node": kind.name, "count": kind.count, "usd_per_hour": kind.usd_per_hour}
+            for kind in answer.kinds
+        ],
+        "best": [mixed_row_document(answer, row) for row in answer.rows],
+    }
+
+
+def mixed_row_document(answer: MixedAnswer, row: MixedRow) -> dict[str, Any]:
+    """One entry of ``best``; money is None where a price is not known, days without tokens."""
+    usd, steps = row.usd_per_step, answer.steps
+    return {
+        "nodes": list(row.counts),
+        "order": [answer.kinds[kind].name for kind in row.order],
+        "candidate": encode(answer.layout(row)),
+        "step_time_s": row.step_s,
+        "stages": [
+            {
+                "nodes": [answer.kinds[kind].name for kind in stage.kinds],
+                "layers": stage.layers,
+                "micro_batch_s": stage.micro_batch_s,
+                "peak_memory_gib": round(stage.peak_bytes / _GIB, 3),
+                "limit_gib": round(stage.limit_bytes / _GIB, 3),
+            }
+            for stage in row.stages
+        ],
+        "fits": row.verdict.value,
+        "usd_per_hour": row.usd_per_hour,
+        "usd_per_step": usd,
+        "training_days": None if steps is None else steps * row.step_s / 86400,
+        "training_usd": None if steps is None or usd is None else steps * usd,
+        "parts": {f"{name}_s": seconds for name, seconds in row.parts},
+        "runnable": _plan_only(answer, row) is None,
+        "plan_only_by": _plan_only(answer, row),
+    }
+
+
+def mixed_csv(answer: MixedAnswer, file: TextIO) -> None:
+    """Write a header and a line for each row, in the order of the table."""
+    for rank, row in enumerate(answer.rows, start=1):
+        cells = flat_mixed_row(rank, answer, row)
+        if rank == 1:
+            write_csv(file, [tuple(cells)])
+        write_csv(file, [tuple(cells.values())])
+
+
+def flat_mixed_row(rank: int, answer: MixedAnswer, row: MixedRow) -> dict[str, Any]:
+    """A row's numbers as a line of a table; what a stage or a node has stands in one cell."""
+    document = mixed_row_document(answer, row)
+    candidate, parts, stages = (document.pop(name) for name in ("candidate", "parts", "stages"))
+    joined = {
+        "nodes": nodes_text(answer, row.counts),
+        "order": " ".join(document["order"]),
+        "stage_nodes": " ".join("/".join(stage["nodes"]) for stage in stages),
+        "stage_layers": " ".join(str(stage["layers"]) for stage in stages),
+        "stage_peak_memory_gib": " ".join(str(stage["peak_memory_gib"]) for stage in stages),
+    }
+    lists = {name: _joined(value) for name, value in candidate.items()}
+    return {"rank": rank, **lists, **document, **joined, **parts}
+
+
+def _joined(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
