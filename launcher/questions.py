@@ -14,6 +14,7 @@ from autoconf_launch.core import (
     Layout,
     NothingFeasibleError,
     Optimizer,
+    Precision,
     Recompute,
     Workload,
 )
@@ -260,6 +261,7 @@ def _training(given: Mapping[str, Any]) -> TrainingRequest:
         optimizer=Optimizer.from_name(given.get("optimizer", "adamw")),
         software=choose_software(
             given.get("trainer", "auto"),
+            further.get("precision", Precision.BF16),
             compiled=given.get("compile", False),
             flash_attention=given.get("flash_attention"),
         ),

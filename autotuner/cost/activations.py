@@ -30,6 +30,7 @@ from .kernel_times import Line, fit_line
 from .layout_columns import FULL, RECOMPUTE_CODES, LayoutColumns
 from .layout_rules import Stages
 from .model_state import framework_of
+from .software import repeats_modules
 from .weights import ModelWeights
 
 _NOTHING = Line(0.0, 0.0)
@@ -138,12 +139,15 @@ def selective_activations(
 ) -> LayerActivations:
     """What a layer keeps with selective recomputation.
 
-    Megatron and DeepSpeed compute attention scores again (Korthikanti et al. 2022, section 5).
+    Megatron and DeepSpeed compute attention scores again (Korthikanti et al. 2022, section 5),
+    Megatron with flash attention the modules of ``repeats_modules``.
     torchtitan keeps the input, attention's output and every second matrix product.
     """
     a = workload.architecture
     every = layer_activations(workload, framework, sparse=sparse, crossed=crossed)
     if framework is not Framework.FSDP:
+        if (sparse or a.latent) and repeats_modules(workload.software):
+            return _without_modules(workload, framework, every, sparse=sparse)
         return LayerActivations(
             norms=every.norms, attention=every.attention, mlp=every.mlp, dropout=every.dropout
         )
@@ -158,6 +162,23 @@ def selective_activations(
         attention=attention.times(attentions),
         mlp=Split(whole=a.hidden * size if a.gated else 0.0, split=ffn * size),
     )
+
+
+def _without_modules(
+    workload: Workload, framework: Framework, every: LayerActivations, *, sparse: bool
+) -> LayerActivations:
+    """What norms read, latents, attention's output, and what experts' activations read."""
+    a = workload.architecture
+    size, product_bytes = workload.precision.value_bytes, _product_bytes(workload, framework)
+    outputs = Split(whole=-a.hidden * product_bytes)
+    attention, mlp = every.attention + outputs, every.mlp
+    if a.latent is not None:
+        rank = a.latent.key_value_rank + a.latent.rope_head + (a.latent.query_rank or 0)
+        split = _out_width(a) * size + a.heads * _SUM_BYTES
+        attention = Split(whole=rank * size, split=split)
+    if sparse:
+        mlp = mlp + outputs + Split(split=-_active_ffn(workload) * product_bytes)
+    return LayerActivations(norms=every.norms, attention=attention, mlp=mlp, dropout=every.dropout)
 
 
 def kept_activations(
@@ -231,15 +252,20 @@ def _mlp(a: Architecture, ffn: int, size: int, product_bytes: float) -> Split:
 
 
 def _experts(workload: Workload, product_bytes: float) -> Split:
-    """Each token's copies to its experts, their MLPs and results, and the router."""
+    """Each token's copies to its experts, their MLPs and results, and the router.
+
+    Results are kept for the gradients of the router, except where its weights scale what enters
+    an expert's last matrix (Megatron-Core since 0.12).
+    """
     a = workload.architecture
     assert a.experts is not None
     size, experts = workload.precision.value_bytes, a.experts
     copies = experts.per_token * workload.capacity_factor
+    results = 0 if repeats_modules(workload.software) else size
     one = _mlp(a, experts.ffn, size, product_bytes)
     routed = Split(split=one.split).times(copies)
     moved = Split(
-        whole=copies * a.hidden * (product_bytes + size) + experts.count * 2 * _SUM_BYTES
+        whole=copies * a.hidden * (product_bytes + results) + experts.count * 2 * _SUM_BYTES
     )
     shared = one.times(experts.shared) if experts.shared else Split(whole=one.whole)
     return routed + moved + shared

@@ -22,7 +22,7 @@ from ..space import Floats, Ints
 from .hardware import Accelerator, Physics
 from .layout_columns import InnerLayouts
 from .model_state import trained_share
-from .software import is_compiled, repeated_products
+from .software import is_compiled, repeated_products, repeats_modules
 from .weights import dense_layer_weights, expert_weights, shared_weights
 
 Numbers: TypeAlias = Floats | Ints | float
@@ -182,12 +182,32 @@ def layer_times(
         forward_s_U=forward + core_f + small_s,
         backward_s_U=backward + core_b + 2.0 * small_s,
         small_s_U=small_s
+        + _repeated_modules_s(stack, inner, tokens, kernels, experts)
         + (0.0 if _runs_flash(workload, kernels) else 1.0) * core_f
         + repeated_products(workload.software) * forward,
         products_s_U=products_s,
         forward_flops_U=flops + core_flops,
         unfused_U=unfused,
     )
+
+
+def _repeated_modules_s(
+    stack: Stack, inner: InnerLayouts, tokens: Floats, kernels: Kernels, experts: Experts | None
+) -> Floats:
+    """Projections from latents and activations of experts; norms are small operations."""
+    model, seconds = stack.workload.architecture, np.zeros(len(tokens))
+    if not repeats_modules(stack.workload.software):
+        return seconds
+    if (latent := model.latent) is not None:
+        heads = model.heads / inner.tensor_U
+        pairs = [(heads * (model.head + latent.value_head), latent.key_value_rank)]
+        if latent.query_rank is not None:
+            pairs.append((heads * (model.head + latent.rope_head), latent.query_rank))
+        seconds = seconds + sum(kernels.product_s(tokens, n, k) for n, k in pairs)
+    if experts is not None:
+        wide = tokens * experts.per_token * _ROUTED_BYTES * experts.ffn / inner.tensor_U
+        seconds = seconds + kernels.traffic_s((3.0 if model.gated else 2.0) * wide)
+    return seconds
 
 
 def _tokens(workload: Workload, inner: InnerLayouts) -> Floats:

@@ -31,6 +31,13 @@ class TrainerHabits:
         compiled = workload.software.compiled
         return replace(workload, software=replace(self.software, compiled=compiled))
 
+    def software_for(self, precision: Precision) -> Software:
+        """What the code does; one that is not named computes in 8 bits by Transformer Engine."""
+        engine = self.software.framework is Framework.AUTO and precision.is_quantized
+        return replace(
+            self.software, transformer_engine=engine or self.software.transformer_engine
+        )
+
 
 def configured_workload(config: ResolvedConfig) -> Workload:
     """What a configuration of our runtime says of a training, its model aside."""
@@ -89,6 +96,18 @@ _MATRICES_REPEATED = 0.5
 """Share of the GEMMs that torchtitan's selective recomputation repeats."""
 
 
+def repeats_modules(software: Software) -> bool:
+    """Whether selective recomputation makes norms, latent projections and experts' activations.
+
+    Megatron-Core's ``recompute_modules`` (``layernorm``, ``mla_up_proj``, ``moe_act``) do so for
+    layers that have them, as DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.3.
+    """
+    return software.flash_attention and software.framework in _MEGATRON_LIKE
+
+
+_MEGATRON_LIKE = (Framework.AUTO, Framework.MEGATRON)
+
+
 def repeated_products(software: Software) -> float:
     """Share of the GEMMs that selective recomputation repeats; 0 if small operations only."""
     return _MATRICES_REPEATED if software.framework is Framework.FSDP else 0.0
@@ -115,8 +134,7 @@ def routes_by_domain(software: Software) -> bool:
     Megatron-Core does both with DeepEP or HybridEP and ``overlap_moe_expert_parallel_comm``, as
     its recipes have it where experts lie across domains; torch's own all-to-all does neither.
     """
-    ours = (Framework.AUTO, Framework.MEGATRON)
-    return software.flash_attention and software.framework in ours
+    return software.flash_attention and software.framework in _MEGATRON_LIKE
 
 
 def overlaps_reduction(software: Software) -> bool:

@@ -44,13 +44,15 @@ from ..machine import cpu_machine, is_cpu, local_cluster
 from .training_request import TrainingRequest
 
 
-def choose_software(name: str, *, compiled: bool, flash_attention: bool | None) -> Software:
+def choose_software(
+    name: str, precision: Precision, *, compiled: bool, flash_attention: bool | None
+) -> Software:
     """The habits of a trainer, where nothing says otherwise.
 
     Raises:
         ConfigError: no such trainer is known.
     """
-    software = replace(trainer(name).software, compiled=compiled)
+    software = replace(trainer(name).software_for(precision), compiled=compiled)
     if flash_attention is None:
         return software
     return replace(software, flash_attention=flash_attention)

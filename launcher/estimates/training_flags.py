@@ -64,7 +64,10 @@ def training_of(
         weight_format=WeightFormat(flags.weights) if flags.weights else None,
         frozen=flags.freeze,
         software=choose_software(
-            flags.trainer, compiled=flags.compile, flash_attention=flags.flash_attention
+            flags.trainer,
+            Precision(flags.precision),
+            compiled=flags.compile,
+            flash_attention=flags.flash_attention,
         ),
     )
     return TrainingRequest(

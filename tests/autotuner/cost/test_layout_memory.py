@@ -17,6 +17,7 @@ from autoconf_launch.core import (
     Experts,
     Framework,
     FrozenPart,
+    LatentAttention,
     Layout,
     Offload,
     Optimizer,
@@ -195,6 +196,36 @@ def test_experts_are_split_over_expert_ranks_and_their_copies_kept() -> None:
     )
     # 3 * 10 * 40 weights of each of 2 experts in 4 layers lie elsewhere
     assert one["weights"] - two["weights"] == 2 * 4 * 2 * 1200
+
+
+MOE = replace(GPT, gated=True, biases=False, experts=Experts(count=4, per_token=2, ffn=40))
+LATENT = replace(
+    GPT,
+    biases=False,
+    latent=LatentAttention(query_rank=6, key_value_rank=4, rope_head=2, value_head=5),
+)
+
+
+def test_megatron_makes_norms_and_activations_of_experts_again() -> None:
+    """Of 8 tokens in 4 layers: 2 copies of 40 values, and two norms' outputs of 10 of them."""
+    none, some = (
+        parts(NEW, MOE, recompute=kind) for kind in (Recompute.NONE, Recompute.SELECTIVE)
+    )
+    assert none["mlp"] - some["mlp"] == 2 * 8 * 4 * (2 * 40 + 10)
+    assert none["attention"] - some["attention"] == 2 * 8 * 4 * 10
+    assert none["norms"] == some["norms"]
+
+
+def test_megatron_makes_what_comes_of_latents_again() -> None:
+    """It keeps latents of 4 + 2 + 6, the output of 2 heads of 5, and a sum in fp32 for each."""
+    some = parts(NEW, LATENT, recompute=Recompute.SELECTIVE)
+    assert some["attention"] == 8 * 4 * (2 * (4 + 2 + 6) + 2 * 2 * 5 + 4 * 2)
+
+
+def test_results_of_experts_are_kept_where_the_router_scales_them_behind() -> None:
+    ours, torch = (parts(one, MOE, zero_stage=2)["mlp"] for one in (NEW, TORCH))
+    # 2 copies of 10 values in 16 bits, 8 tokens in 4 layers
+    assert torch - ours == 2 * 2 * 10 * 8 * 4
 
 
 def test_lora_trains_its_adapters_alone() -> None:
