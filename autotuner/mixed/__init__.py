@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
+    from .given import GivenStages, given_stages
     from .kinds import MachineKind, sub_clusters
     from .orders import MOST_ORDERS, node_orders, rotations
     from .rows import MixedRow, StagePlan, placement

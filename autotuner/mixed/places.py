@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ..cost import DEFAULT_PHYSICS, Machine, has_rails
+from ..cost import Machine, has_rails
 from ..space import Floats, Ints
 from .kinds import MachineKind
 
@@ -83,7 +83,7 @@ def place_stages(
     rings_OSN = (here_OSN > 0) & crosses_OS[:, :, None]
     card_OSN = rings_OSN * (rings_OSN.sum(axis=1) * nodes.card_s_ON)[:, None, :]
     railed_ON = np.array([has_rails(kind.machine) for kind in kinds])[order_ON]
-    crossed = DEFAULT_PHYSICS.crossed_rails
+    crossed = kinds[0].machine.physics.crossed_rails
     rails_OSN = card_OSN * np.where(railed_ON, 1.0 / crossed, 1.0)[:, None, :]
     mine_ONK = order_ON[:, :, None] == np.arange(len(kinds))
     return StagePlaces(

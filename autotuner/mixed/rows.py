@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autoconf_launch.core import ClusterSpec, Layout
 
 from ..cost import ALL_LAYERS, Verdict
+from .kinds import MachineKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +87,12 @@ def placement(cluster: ClusterSpec, order: Sequence[int]) -> tuple[int, ...]:
         first += len(node.devices)
     nodes = [iter(slots) for slots in slots_of_kind]
     return tuple(slot for kind in order for slot in next(nodes[kind]))
+
+
+def stage_kinds(
+    order: Sequence[int], kinds: Sequence[MachineKind], stages: int
+) -> list[tuple[int, ...]]:
+    """Kinds of the nodes that each stage lies on, in the order of its ranks."""
+    slots = [kind for kind in order for _ in range(kinds[kind].gpus)]
+    size = len(slots) // stages
+    return [tuple(dict.fromkeys(slots[s * size : (s + 1) * size])) for s in range(stages)]

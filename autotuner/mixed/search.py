@@ -25,7 +25,7 @@ from .kinds import MachineKind, sub_clusters, usd_per_hour
 from .orders import node_orders
 from .partition import Chains, SplitPrice, feasible_rows, move_layers, split_layers
 from .places import StagePlaces, place_stages
-from .rows import MixedRow, StagePlan
+from .rows import MixedRow, StagePlan, stage_kinds
 from .times import StageSeconds, stage_seconds
 
 OrderRule: TypeAlias = Callable[[Sequence[int], Sequence[MachineKind]], Ints]
@@ -367,8 +367,8 @@ def _rows(found: _Contenders, question: MixedQuestion) -> Iterator[MixedRow | No
     for i, layout in enumerate(columns.layouts()):
         place = int(bucket.place_R[i])
         order = bucket.orders[place]
-        stage_kinds = _stage_kinds(order, kinds, bucket.stages)
-        limits = [min(kinds[k].memory_bytes for k in some) for some in stage_kinds]
+        here = stage_kinds(order, kinds, bucket.stages)
+        limits = [min(kinds[k].memory_bytes for k in some) for some in here]
         if (memory[i] > (1 - question.headroom) * np.array(limits)).any():
             yield None
             continue
@@ -387,7 +387,7 @@ def _rows(found: _Contenders, question: MixedQuestion) -> Iterator[MixedRow | No
                     peak_bytes=float(memory[i, s]),
                     limit_bytes=limits[s],
                 )
-                for s, some in enumerate(stage_kinds)
+                for s, some in enumerate(here)
             ),
             step_s=float(step_s[i]),
             parts=tuple((name, float(seconds[i])) for name, seconds in parts),
@@ -406,12 +406,3 @@ def step_parts_of(times: StageSeconds, layers_RS: Ints) -> tuple[tuple[str, Floa
         ("communication", times.fill_s_R + rest - times.host_s_R),
         ("host", times.host_s_R),
     )
-
-
-def _stage_kinds(
-    order: Sequence[int], kinds: Sequence[MachineKind], stages: int
-) -> list[tuple[int, ...]]:
-    """Kinds of the nodes that each stage lies on, in the order of its ranks."""
-    slots = [kind for kind in order for _ in range(kinds[kind].gpus)]
-    size = len(slots) // stages
-    return [tuple(dict.fromkeys(slots[s * size : (s + 1) * size])) for s in range(stages)]

@@ -20,11 +20,11 @@ from autoconf_launch.core import Workload
 from ..cost import (
     ALL_REDUCE,
     BACKWARD,
-    DEFAULT_PHYSICS,
     GATHER,
     GRADIENT_BYTES,
     InnerTimes,
     LayoutColumns,
+    Physics,
     Roofline,
     all_layers,
     distinct,
@@ -47,6 +47,9 @@ from .schedule import pipeline_s
 _FORWARD = 1.0 / 3.0
 """Part of a layer's passes that is the forward one: a backward pass has two products for each."""
 _MATRICES = 8
+
+
+_OF_ALL_ROWS = frozenset({"overlaps", "physics"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,10 +86,11 @@ class StageSeconds:
     host_s_R: Floats
     count_R: Ints | Floats
     overlaps: bool
+    physics: Physics
 
     def take(self, rows: Ints) -> StageSeconds:
         """Some rows by number."""
-        names = [one.name for one in fields(self) if one.name != "overlaps"]
+        names = [one.name for one in fields(self) if one.name not in _OF_ALL_ROWS]
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def busy_s(self, layers_RS: Ints) -> Floats:
@@ -113,7 +117,7 @@ class StageSeconds:
         weights = self.weights_RS + self.layer_weights_R[:, None] * layers_RS
         sums = self.reduced_s_RS * weights + self.reduce_start_s_RS
         if self.overlaps:
-            hidden = DEFAULT_PHYSICS.shard_overlap * BACKWARD * busy_s_RS
+            hidden = self.physics.shard_overlap * BACKWARD * busy_s_RS
             sums = sums - np.minimum(0.5 * sums, hidden)
         return np.asarray(sums + self.update_s_RS * weights)
 
@@ -132,6 +136,11 @@ class _Rows:
     workload: Workload
     kinds: Sequence[MachineKind]
 
+    @property
+    def physics(self) -> Physics:
+        """Efficiencies, which all kinds share."""
+        return self.kinds[0].machine.physics
+
     def slowest(self, seconds_RK: Floats) -> Floats:
         """Seconds of the slowest kind on each stage, where kinds differ."""
         slowest: Floats = np.zeros(self.places.nodes_OS[self.place_R].shape)
@@ -145,7 +154,7 @@ class _Rows:
 
         Links are taken at the rate of ``buffer_bytes_RS``.
         """
-        x, physics = self.columns, DEFAULT_PHYSICS
+        x, physics = self.columns, self.physics
         ranks, tensor = x.shards_C[:, None], x.tensor_C[:, None]
         local, largest = np.zeros(buffer_bytes_RS.shape), np.ones(buffer_bytes_RS.shape)
         inside = np.maximum(self.ranks_RSK // tensor[:, :, None], 1)
@@ -205,7 +214,7 @@ def stage_seconds(
     fixed[:, 0] += first[:, 0]
     fixed[:, -1] += last[:, -1]
     sends = _sends_s(rows)
-    exposed = 1.0 - DEFAULT_PHYSICS.point_to_point_overlap
+    exposed = 1.0 - rows.physics.point_to_point_overlap
     paced = np.zeros(layer.shape)
     paced[:, :-1] += exposed * sends
     paced[:, 1:] += exposed * sends
@@ -230,6 +239,7 @@ def stage_seconds(
         host_s_R=np.asarray(host.micro_batch_s * columns.accumulation_C + host.step_s, np.float64),
         count_R=columns.accumulation_C,
         overlaps=overlaps_reduction(workload.software),
+        physics=rows.physics,
     )
 
 
@@ -252,7 +262,7 @@ def _sends_s(rows: _Rows) -> Floats:
     tokens = x.micro_batch_C * work.sequence_length / (x.context_C * x.tensor_C)
     sent = tokens * work.architecture.hidden * work.precision.value_bytes
     each = rows.places.send_s_OB[rows.place_R]
-    return np.asarray(sent[:, None] * each + DEFAULT_PHYSICS.network_latency_s)
+    return np.asarray(sent[:, None] * each + rows.physics.network_latency_s)
 
 
 def _weights(rows: _Rows) -> tuple[Floats, Floats]:
@@ -295,9 +305,9 @@ def _gathers_s(rows: _Rows, compute_s_RS: Floats, layer_weights_R: Floats) -> Fl
     )
     line, start = rows.ring_lines(buffer, GATHER)
     pieces = 1 if has_flat_gathers(work.software) else _MATRICES
-    hops = (start > 0) * pieces * x.shards_C[:, None] * DEFAULT_PHYSICS.hop_s
+    hops = (start > 0) * pieces * x.shards_C[:, None] * rows.physics.hop_s
     moved = (line * buffer + start + hops) * (2.0 + trained_share(work))
-    return np.where(sharded[:, None], exposed_s(moved, compute_s_RS, DEFAULT_PHYSICS), 0.0)
+    return np.where(sharded[:, None], exposed_s(moved, compute_s_RS, rows.physics), 0.0)
 
 
 def _outside_s(rows: _Rows) -> Floats:
@@ -309,7 +319,7 @@ def _outside_s(rows: _Rows) -> Floats:
     words = embedding_weights(work.architecture) * work.precision.value_bytes
     buffer = np.full((len(x), rows.places.ranks_OSK.shape[1]), passes * words)
     line, start = rows.ring_lines(buffer, GATHER)
-    hops = (start[:, 0] > 0) * x.shards_C * DEFAULT_PHYSICS.hop_s
+    hops = (start[:, 0] > 0) * x.shards_C * rows.physics.hop_s
     return np.asarray(sharded * 0.5 * (line[:, 0] * buffer[:, 0] + start[:, 0] + hops))
 
 
@@ -319,14 +329,14 @@ def _tied_s(rows: _Rows) -> Floats:
     if not model.tied_embeddings or rows.places.ranks_OSK.shape[1] == 1:
         return np.zeros(len(x))
     words = embedding_weights(model) * trained_share(rows.workload) * GRADIENT_BYTES
-    latency = ALL_REDUCE * DEFAULT_PHYSICS.network_latency_s
+    latency = ALL_REDUCE * rows.physics.network_latency_s
     both = ALL_REDUCE * ring_share(np.array([2]))
     return np.asarray(both * words / x.tensor_C * rows.places.tied_s_O[rows.place_R] + latency)
 
 
 def _update_s(rows: _Rows) -> Floats:
     """The optimizer reads and writes the state of a weight on the slowest memory of a stage."""
-    physics = DEFAULT_PHYSICS
+    physics = rows.physics
     moved = trained_share(rows.workload) * optimizer_traffic_bytes(
         rows.workload.optimizer, physics
     )

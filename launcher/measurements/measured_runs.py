@@ -7,7 +7,7 @@ that code does is said where a plan's is (``trainers``, ``training_choice``).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -25,6 +25,7 @@ from autoconf_launch.autotuner.cost import (
     trained_share,
     trainer,
 )
+from autoconf_launch.autotuner.mixed import GivenStages, MachineKind, given_stages
 from autoconf_launch.autotuner.space import CandidateTable, Floats, PredictionTable
 from autoconf_launch.core import (
     Architecture,
@@ -34,8 +35,9 @@ from autoconf_launch.core import (
     Precision,
     Software,
     Workload,
+    even_pipeline_split,
 )
-from autoconf_launch.tuning_spaces import known_accelerator, machine, named_model
+from autoconf_launch.tuning_spaces import known_accelerator, machine, named_model, usable_bytes
 
 from .row import PublishedRow, Row
 from .row_shape import RowShape
@@ -73,6 +75,13 @@ _LORA_RANK = 16
 _MOST_OVER_DENSE = 1.6
 _OMNI_PATH = 0.45
 _ETHERNET = 0.4
+_HALF_CARD = 0.5
+"""Share of an Ethernet card that nodes of different instance types reach between them, in and out.
+
+AMP's 12 V100 and 4 T4 reach 5.0 Gb/s of a card of 10 with one, two and four rings across it alike,
+by the difference to the same layouts on T4 alone. Half of the card is what AWS documents for
+traffic through a gateway ("Amazon EC2 instance network bandwidth"); AMP does not say how its nodes
+were joined, so that this is the likely reason and not a proven one."""
 _FAST_BYTES_PER_S = 100e9 / 8
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(Gb/s|Gbps|GB/s)", re.IGNORECASE)
 _COUNT_BEFORE = re.compile(r"(\d+)\s*x\s*(?:[A-Za-z][\w-]*\s+)?$")
@@ -221,6 +230,9 @@ def is_lora(one: PublishedRow) -> bool:
     return "lora" in one.shape.name.lower()
 
 
+MIXED_GPUS = "mixed GPUs"
+
+
 def runs_of(
     measurements: Sequence[PublishedRow],
 ) -> tuple[tuple[MeasuredRun, ...], dict[int, str]]:
@@ -229,7 +241,7 @@ def runs_of(
     reasons: dict[int, str] = {}
     for i, one in enumerate(measurements):
         if known_accelerator(one.gpu) is None:
-            reasons[i] = "mixed GPUs" if "+" in one.gpu else "unknown GPU"
+            reasons[i] = MIXED_GPUS if "+" in one.gpu else "unknown GPU"
             continue
         if _lacks_experts(one):
             reasons[i] = "no experts"
@@ -306,16 +318,16 @@ def peaks_bytes(measurements: Sequence[PublishedRow], rows: Sequence[int]) -> Fl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """Some equal machines of a mix."""
+class NamedGpus:
+    """Some equal GPUs of a mix, and the network of their nodes."""
 
     gpu: str
     count: int
     interconnect: str
 
 
-def kinds_of(one: Row) -> tuple[Kind, ...]:
-    """Machines of ``V100-16GBx12+T4x4`` with their networks; none where it is not such a mix."""
+def kinds_of(one: Row) -> tuple[NamedGpus, ...]:
+    """GPUs of ``V100-16GBx12+T4x4`` with their networks; none where it is not such a mix."""
     parts = one.gpu.split("+")
     found = [re.fullmatch(r"\s*(.+?)\s*x\s*(\d+)\s*", part) for part in parts]
     if len(parts) < 2 or not all(m and known_accelerator(m[1]) for m in found):
@@ -324,59 +336,50 @@ def kinds_of(one: Row) -> tuple[Kind, ...]:
     if len(networks) != len(parts):
         networks = [one.interconnect] * len(parts)
     pairs = zip(found, networks, strict=True)
-    return tuple(Kind(gpu=m[1], count=int(m[2]), interconnect=n) for m, n in pairs if m)
+    return tuple(NamedGpus(gpu=m[1], count=int(m[2]), interconnect=n) for m, n in pairs if m)
 
 
 def mixed_step_s(rows: Sequence[PublishedRow], physics: Physics = DEFAULT_PHYSICS) -> Floats:
-    """Seconds of each row; NaN where its machines are not known."""
-    seconds = np.full(len(rows), np.nan)
-    for i, one in enumerate(rows):
-        kinds, layers = kinds_of(one), noted_stage_layers(one) or _even(one)
-        if kinds and sum(kind.count for kind in kinds) == one.gpus:
-            seconds[i] = _step_s(one, kinds, layers, physics)
-    return seconds
+    """Seconds of each row; NaN where its machines are not known or do not fill whole nodes."""
+    found = (_mixed_stages(one, physics) for one in rows)
+    return np.array([np.nan if one is None else one.step_s for one in found], np.float64)
 
 
-def _even(one: PublishedRow) -> tuple[int, ...]:
-    stages = np.array_split(np.arange(one.shape.layers), one.layout.pipeline_parallel)
-    return tuple(len(stage) for stage in stages)
+def mixed_memory(one: PublishedRow) -> tuple[float, float]:
+    """Peak of the rank that has least left, and what its own GPU has; NaN where not known."""
+    found = _mixed_stages(one, DEFAULT_PHYSICS)
+    if found is None:
+        return np.nan, np.nan
+    tightest = max(found.stages, key=lambda stage: stage.peak_bytes / stage.limit_bytes)
+    return tightest.peak_bytes, tightest.limit_bytes
 
 
-def _step_s(
-    one: PublishedRow, kinds: Sequence[Kind], layers: tuple[int, ...], physics: Physics
-) -> float:
-    alone = [_alone(one, kind, kinds, physics) for kind in kinds]
-    whole_s_M = np.array([_whole_s(parts, one) for parts in alone])
-    kind_of_rank = np.repeat(np.arange(len(kinds)), [kind.count for kind in kinds])
-    pace_s_S = whole_s_M[kind_of_rank].reshape(len(layers), -1).max(axis=1)
-    stage_s_S = pace_s_S * _shares(one.shape, layers)
-    slowest_s = float(stage_s_S.max())
-    pipeline_s = one.accumulation * slowest_s + float(stage_s_S.sum()) - slowest_s
-    rest = [float(parts["communication"][0] + parts["update"][0]) for parts in alone]
-    return pipeline_s + max(rest)
+def _mixed_stages(one: PublishedRow, physics: Physics) -> GivenStages | None:
+    """The row with its nodes in the order in which its GPUs are named."""
+    named = kinds_of(one)
+    are_nodes_whole = all(kind.count % (one.gpus_per_node or 1) == 0 for kind in named)
+    if not named or not are_nodes_whole or sum(kind.count for kind in named) != one.gpus:
+        return None
+    kinds = [_machine_kind(one, some, physics) for some in named]
+    split = noted_stage_layers(one) or even_pipeline_split(
+        one.shape.layers, one.layout.pipeline_parallel
+    )
+    columns = replace(
+        LayoutColumns.from_layouts([row_layout(one)]),
+        accumulation_C=np.array([one.accumulation]),
+    )
+    order = [number for number, kind in enumerate(kinds) for _ in range(kind.count)]
+    return given_stages(columns, workload_of(one), kinds, order, split)
 
 
-def _alone(
-    one: PublishedRow, kind: Kind, kinds: Sequence[Kind], physics: Physics
-) -> dict[str, Floats]:
-    """Parts of the row's step on machines of one kind, with the slowest of all networks."""
-    runs = [
-        runs_of([replace(one, gpu=kind.gpu, interconnect=other.interconnect)])[0][0]
-        for other in kinds
-    ]
-    slowest = min(runs, key=lambda run: run.machine.node_network_bytes_per_s)
-    return dict(predict(slowest, physics).parts)
-
-
-def _whole_s(parts: Mapping[str, Floats], one: PublishedRow) -> float:
-    """All stages of one micro-batch, one after the other."""
-    busy = parts["ideal"] + parts["kernels"] + parts["recompute"] + parts["launch"]
-    return float(busy[0]) * one.layout.pipeline_parallel / one.accumulation
-
-
-def _shares(shape: RowShape, layers: tuple[int, ...]) -> Floats:
-    """Work of each stage over all of it; the head counts as layers with as many products."""
-    layer = 4 * shape.hidden**2 + 2 * shape.hidden * shape.ffn
-    work = np.array(layers, np.float64)
-    work[-1] += shape.vocabulary * shape.hidden / layer
-    return np.asarray(work / work.sum())
+def _machine_kind(one: PublishedRow, some: NamedGpus, physics: Physics) -> MachineKind:
+    run = runs_of([replace(one, gpu=some.gpu, interconnect=some.interconnect)])[0][0]
+    nodes = replace(run.machine, physics=physics)
+    if nodes.network_quality == _ETHERNET:
+        nodes = replace(nodes, network_quality=_HALF_CARD / physics.network_fraction)
+    return MachineKind(
+        name=some.gpu,
+        machine=nodes,
+        count=some.count // run.machine.gpus_per_node,
+        memory_bytes=usable_bytes(some.gpu),
+    )

@@ -33,7 +33,14 @@ from autoconf_launch.autotuner.space import Bools, Floats, Ints
 from autoconf_launch.core import ConfigError
 from autoconf_launch.tuning_spaces import usable_bytes
 
-from .measured_runs import MeasuredRun, peaks_bytes, predict, runs_of
+from .measured_runs import (
+    MeasuredRun,
+    mixed_memory,
+    mixed_step_s,
+    peaks_bytes,
+    predict,
+    runs_of,
+)
 from .row import MeasurementFile, PublishedRow, read_measurements
 from .row_shape import RowShape
 
@@ -90,6 +97,14 @@ class TimedSettings:
     measured_s_R: Floats
     group_R: tuple[tuple[object, ...], ...]
 
+    def join(self, others: TimedSettings) -> TimedSettings:
+        """These, then others."""
+        return TimedSettings(
+            predicted_s_R=np.concatenate([self.predicted_s_R, others.predicted_s_R]),
+            measured_s_R=np.concatenate([self.measured_s_R, others.measured_s_R]),
+            group_R=self.group_R + others.group_R,
+        )
+
 
 def calibration_of(count: int | None, seed: int | None) -> Calibration | None:
     """A calibration on so many measurements of each model; None without one.
@@ -131,7 +146,15 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
     rows = [i for run in runs for i in run.rows]
     seconds = _step_s(runs)
     timed = _timed_settings(measurements, rows, (seconds, runs), calibration)
-    peaks = peaks_bytes(measurements, rows)
+    peaks, limits = peaks_bytes(measurements, rows), np.full(len(measurements), np.nan)
+    limits[rows] = [usable_bytes(measurements[i].gpu) for i in rows]
+    mixed_s = mixed_step_s(measurements)
+    if mixed := np.flatnonzero(np.isfinite(mixed_s)).tolist():
+        timed = timed.join(_timed_settings(measurements, mixed, (mixed_s[mixed], ()), None))
+        for i in mixed:
+            peaks[i], limits[i] = mixed_memory(measurements[i])
+            del reasons[i]
+        rows += mixed
     counts = Counter(problem.text for problem in file.skipped)
     counts.update(reasons.values())
     if file.bad:
@@ -144,7 +167,7 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
         times=time_accuracy(timed.predicted_s_R, timed.measured_s_R, timed.group_R),
         timed=timed,
         memory_R=_memory(measurements, peaks),
-        fits=_fits(measurements, peaks),
+        fits=_fits(measurements, peaks, limits),
     )
 
 
@@ -286,11 +309,7 @@ def _memory(measurements: Sequence[PublishedRow], peaks: Floats) -> tuple[Floats
     return peaks[known] / _GB, np.array(measured, np.float64)
 
 
-def _fits(measurements: Sequence[PublishedRow], peaks: Floats) -> Fits:
-    limits = [
-        np.nan if np.isnan(peak) else usable_bytes(one.gpu)
-        for one, peak in zip(measurements, peaks, strict=True)
-    ]
+def _fits(measurements: Sequence[PublishedRow], peaks: Floats, limits: Floats) -> Fits:
     known = ~np.isnan(peaks)
     flagged = np.array(
         [verdict(peak, limit) is Verdict.NO for peak, limit in zip(peaks, limits, strict=True)],
