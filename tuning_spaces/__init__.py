@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         parse_families,
         parse_space,
     )
-    from .machines import accelerator_names, known_accelerator, machine, with_links
+    from .machines import accelerator_names, known_accelerator, machine, unknown_gpu, with_links
     from .merge import (
         EXTERNAL_RULES,
         BuiltinRules,

@@ -5,6 +5,15 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
+    from .front import (
+        Choice,
+        ChoiceRule,
+        PriceRange,
+        pareto_front,
+        price_range,
+        reprice,
+        rivals,
+    )
     from .given import GivenStages, given_stages
     from .kinds import MachineKind, sub_clusters
     from .orders import MOST_ORDERS, node_orders, rotations

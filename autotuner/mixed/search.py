@@ -403,6 +403,8 @@ def step_parts_of(times: StageSeconds, layers_RS: Ints) -> tuple[tuple[str, Floa
     return (
         ("compute", busy),
         ("bubble", running - busy - times.fill_s_R),
-        ("communication", times.fill_s_R + rest - times.host_s_R),
+        ("sends", times.fill_s_R),
+        ("gradients", rest - times.after_s_R - times.host_s_R),
+        ("embeddings", times.after_s_R),
         ("host", times.host_s_R),
     )

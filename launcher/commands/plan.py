@@ -31,6 +31,7 @@ from ..estimates import (
     plan_answer,
     plan_clusters,
     plan_only_rule,
+    price_of_gpu,
     require_equal_nodes,
     write_text,
 )
@@ -108,7 +109,8 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
     written = _export(request, [(row.layout, ALL_LAYERS) for row in found.best])
     if request.html is not None:
         write_page(HtmlPage(title=_TITLE, answer=pieces_plan_text(found)), request.html)
-    price = choose_price(request.usd_per_gpu_hour, request.training.cluster)
+    cluster = request.training.cluster
+    price = choose_price(price_of_gpu(request, cluster), cluster)
     hourly = None if price is None else price.usd_per_gpu_hour
     if request.training.json:
         yield plan_json({**pieces_plan_document(found, hourly), **_exported(written)})
@@ -155,7 +157,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     if request.others:
         yield from _plan_clusters(request, script)
         return
-    if not request.training.cluster.are_nodes_equal:
+    if request.pareto or not request.training.cluster.are_nodes_equal:
         yield from _plan_mixed(request, script)
         return
     answer = plan_answer(request)

@@ -12,17 +12,19 @@ if TYPE_CHECKING:
         fit_answer,
         plan_answer,
         plan_clusters,
+        price_of_gpu,
         require_equal_nodes,
     )
     from .fit_flags import (
         CLUSTER_TEMPLATE,
+        CsvForm,
         FitRequest,
         Goal,
         PlanRequest,
         parse_fit,
         parse_plan,
     )
-    from .mixed import MixedAnswer, machine_kinds, mixed_answer
+    from .mixed import PRICE_CHANGE, ChoiceSensitivity, MixedAnswer, machine_kinds, mixed_answer
     from .model_choice import (
         base_document,
         custom_model,

@@ -264,7 +264,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     if needed is not None:
         request = _with_gpus(request, needed.gpus or needed.nearest)
     cluster = request.training.cluster
-    price = choose_price(request.usd_per_gpu_hour, cluster)
+    price = choose_price(price_of_gpu(request, cluster), cluster)
     question = Question(
         training=Training(workload=training.workload, machine=machine_of(cluster)),
         world=len(cluster.devices),
@@ -347,7 +347,7 @@ def _gpus_needed(request: PlanRequest) -> GpuCount:
             f"{len(training.cluster.nodes)}."
         )
     one = ClusterSpec(nodes=(whole_node(training.cluster.nodes[0]),))
-    price = choose_price(request.usd_per_gpu_hour, one)
+    price = choose_price(price_of_gpu(request, one), one)
 
     def limits_of(gpus: int) -> Limits:
         limits = _limits(request, price, gpus)
@@ -369,6 +369,15 @@ def _with_gpus(request: PlanRequest, gpus: int) -> PlanRequest:
     each = len(node.devices)
     cluster = nodes_like(node, max(1, gpus // each), min(each, gpus))
     return replace(request, training=replace(request.training, cluster=cluster, cluster_text=""))
+
+
+def price_of_gpu(request: PlanRequest, cluster: ClusterSpec) -> float | None:
+    """USD an hour of a GPU that trains, of equal nodes, by a flag; None where none gives it."""
+    node = cluster.nodes[0]
+    given = dict(request.prices).get(node.devices[0].name)
+    if given is None:
+        return request.usd_per_gpu_hour
+    return given * node.rented_slots / len(node.devices)
 
 
 def _limits(request: PlanRequest, price: ChosenPrice | None, gpus: int) -> Limits:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 
-from autoconf_launch.core import ALL_LAYERS, Degrees, Layout, Offload, Recompute
+from autoconf_launch.core import ALL_LAYERS, ConfigError, Degrees, Layout, Offload, Recompute
 
 from ..flags import VerbParser
 from .training_flags import (
@@ -132,6 +132,14 @@ class Goal(str, Enum):
     COST = "cost"
 
 
+class CsvForm(str, Enum):
+    """Columns of a plan's table."""
+
+    FULL = "full"
+    FASOP = "fasop"
+    """Those of FASOP, with ``*`` between them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """What is asked; None where a flag was not given.
@@ -145,6 +153,8 @@ class PlanRequest:
         headroom: share of a GPU's memory that a safe layout leaves free.
         deadline_s: of the whole training of ``tokens``.
         max_cost_usd: the same in money.
+        prices: of GPUs by name, USD an hour; they replace those of the table and of files.
+        pareto: the front of time and money over all parts of the cluster is asked for.
         runnable: only layouts that our runtime trains are ranked.
         export: frameworks that a row's layout is written for; ``row`` is the table's, None for the
             first one, or for the first that runs where our own runtime is among them; ``output``
@@ -163,7 +173,10 @@ class PlanRequest:
     deadline_s: float | None = None
     max_cost_usd: float | None = None
     usd_per_gpu_hour: float | None = None
+    prices: tuple[tuple[str, float], ...] = ()
+    pareto: bool = False
     csv: Path | None = None
+    csv_form: CsvForm = CsvForm.FULL
     html: Path | None = None
     runnable: bool = False
     export: tuple[str, ...] = ()
@@ -183,6 +196,10 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
     for flag, limit in (("--deadline", flags.deadline), ("--max-cost", flags.max_cost)):
         if limit is not None and flags.tokens is None:
             parser.error(f"{flag} bounds the whole training; give its --tokens too, such as 15T")
+    if flags.csv is None and flags.csv_form != CsvForm.FULL.value:
+        parser.error("--csv-form says what --csv writes; give its file too")
+    if flags.price and flags.usd_per_gpu_hour is not None:
+        parser.error("--price and --usd-per-gpu-hour exclude each other; give one of them")
     if flags.export and flags.output is None:
         parser.error("--export writes files; give their folder with -o DIR")
     if not flags.export and (flags.row, flags.output) != (None, None):
@@ -196,6 +213,8 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
     alone = [flag for flag in _OF_ONE_CLUSTER if flag in trainings[0].given]
     if alone and len(trainings) > 1:
         parser.error(f"{alone[0]} is about the layouts of one cluster; give one --cluster")
+    prices = _named_prices(flags.price)
+    _require_in_cluster(prices, trainings)
     return PlanRequest(
         training=trainings[0],
         degrees=degrees,
@@ -210,7 +229,10 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         deadline_s=flags.deadline,
         max_cost_usd=flags.max_cost,
         usd_per_gpu_hour=flags.usd_per_gpu_hour,
+        prices=prices,
+        pareto=flags.pareto,
         csv=flags.csv,
+        csv_form=CsvForm(flags.csv_form),
         html=flags.html,
         export=flags.export,
         row=flags.row,
@@ -267,7 +289,7 @@ def make_plan_parser(*, of_script: bool = False) -> VerbParser:
     return parser
 
 
-_OF_ONE_CLUSTER = ("--top", "--explain", "--export")
+_OF_ONE_CLUSTER = ("--top", "--explain", "--export", "--pareto", "--csv-form")
 EXPORTED = ("megatron", "torchtitan", "nemo2", "deepspeed", "native")
 """Frameworks that ``plan`` writes a layout for."""
 
@@ -276,6 +298,10 @@ def _add_files(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--csv", type=Path, metavar="FILE", help="write the table with all numbers of its rows")
     add("--html", type=Path, metavar="FILE", help="write the answer with charts as one page")
+    forms = [form.value for form in CsvForm]
+    read_form = choice_reader("form", forms)
+    form_help = "of --csv: full, or fasop (FASOP's columns, with * between them); default full"
+    add("--csv-form", type=read_form, default="full", metavar="FORM", help=form_help)
     read, export_help = frameworks_reader(EXPORTED), "write a row's layout for these frameworks"
     add("--export", type=read, default=(), metavar="|".join(EXPORTED), help=export_help)
     row_help = "the row of the table that is exported; default 1, for native the first that runs"
@@ -319,6 +345,17 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
     add("--deadline", type=_duration, metavar="TIME", help="to train on all tokens, such as 5d")
     add("--max-cost", type=_money, metavar="USD", help="to train on all tokens, such as 5M")
     price_help = "replaces our table of prices"
+    each_help = "USD an hour of a GPU by its name, such as A10G-24GB=0.9; may be repeated"
+    add(
+        "--price",
+        action="append",
+        default=[],
+        type=_named_price,
+        metavar="GPU=USD",
+        help=each_help,
+    )
+    pareto_help = "rank the front of time and money over all parts of the cluster"
+    add("--pareto", action="store_true", help=pareto_help)
     add("--usd-per-gpu-hour", type=_number("price"), metavar="USD", help=price_help)
 
 
@@ -346,6 +383,49 @@ def _duration(text: str) -> float:
             f"{text!r} must be a time with its unit, such as 5d or 12h"
         )
     return float(found[1]) * _SECONDS[found[2]]
+
+
+def _named_price(text: str) -> tuple[str, float]:
+    name, equals, amount = text.partition("=")
+    if not (name.strip() and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a GPU and its price, as A10G=0.9")
+    return name.strip(), _number("price")(amount)
+
+
+def _named_prices(given: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    """Prices by the names of our table of GPUs.
+
+    Raises:
+        ConfigError: a GPU is unknown, or has two prices.
+    """
+    if not given:
+        return ()
+    from autoconf_launch.tuning_spaces import known_accelerator, unknown_gpu  # with numpy
+
+    found: dict[str, float] = {}
+    for name, usd in given:
+        known = known_accelerator(name)
+        if known is None:
+            raise unknown_gpu(name)
+        if found.setdefault(known, usd) != usd:
+            raise ConfigError(f"--price names {known} twice; give it once.")
+    return tuple(found.items())
+
+
+def _require_in_cluster(
+    prices: Sequence[tuple[str, float]], trainings: Sequence[TrainingRequest]
+) -> None:
+    """Refuse a price of a GPU that no cluster has.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    gpus = {device.name for training in trainings for device in training.cluster.devices}
+    for name, _ in prices:
+        if name not in gpus:
+            raise ConfigError(
+                f"--price names {name}, but the cluster has {', '.join(sorted(gpus))}."
+            )
 
 
 def _number(what: str) -> Callable[[str], float]:

@@ -7,18 +7,26 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from autoconf_launch.autotuner.cost import time_band
 from autoconf_launch.autotuner.mixed import (
     MIXED_DEGREES,
+    Choice,
+    ChoiceRule,
     MachineKind,
     MixedPlan,
     MixedQuestion,
     MixedRow,
+    PriceRange,
     mixed_plan,
+    pareto_front,
     placement,
+    price_range,
+    rivals,
+    rotations,
 )
 from autoconf_launch.core import ClusterSpec, ConfigError, Layout, Node, NodeKind, Workload
 
-from .answers import layout_rules, training_steps
+from .answers import layout_rules, price_of_gpu, training_steps
 from .fit_flags import Goal, PlanRequest
 from .training_choice import (
     ChosenPrice,
@@ -29,6 +37,29 @@ from .training_choice import (
 )
 from .training_request import TrainingRequest
 
+PRICE_CHANGE = 0.2
+"""Prices that move by this share should leave a choice as it is."""
+NETWORK_FACTORS = (0.5, 2.0)
+"""The same of the rates of all networks between nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceSensitivity:
+    """What would change the choice of a row.
+
+    Attributes:
+        chosen: the row.
+        ranges: of each kind's price between which it stays; empty where one is not known.
+        band: of predicted steps; ``rivals`` are rows that it could put first.
+        networks: for each factor of all networks, what is chosen then; empty unless asked for.
+    """
+
+    chosen: MixedRow
+    ranges: tuple[PriceRange, ...]
+    band: float
+    rivals: tuple[MixedRow, ...]
+    networks: tuple[tuple[float, MixedRow | None], ...] = ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedAnswer:
@@ -38,7 +69,10 @@ class MixedAnswer:
         kinds: of the cluster's nodes, in its order, with their prices.
         prices: where each kind's price is from; None where none is known.
         plan: the best layout of each part of the cluster.
-        rows: those of them within the limits, best first, as many as were asked for.
+        choice: by which rows are ranked.
+        rows: those of them within the limits, best first, as many as were asked for; of the front
+            of time and money all of it, the fastest first.
+        sensitivity: of the choice; None where nothing is within the limits.
         headroom: share of memory that they leave free; 0 where none leaves what was asked for.
         steps: of the whole training; None where no tokens were given.
         seconds: that the search took.
@@ -48,7 +82,9 @@ class MixedAnswer:
     question: MixedQuestion
     prices: tuple[ChosenPrice | None, ...]
     plan: MixedPlan
+    choice: Choice
     rows: tuple[MixedRow, ...]
+    sensitivity: ChoiceSensitivity | None
     headroom: float
     steps: int | None
     seconds: float
@@ -130,45 +166,94 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
         headroom=request.headroom,
         rules=layout_rules(request),
     )
+    if request.degrees is not None:
+        question = replace(
+            question,
+            degrees=MIXED_DEGREES.override(request.degrees),
+            order_rule=lambda counts, kinds: rotations(counts),
+        )
     found, steps = mixed_plan(question), training_steps(request)
     if not found.best and question.headroom:
         question = replace(question, headroom=0.0)
         found = mixed_plan(question)
-    rows = [row for row in found.best if _is_within(request, row, steps)]
-    if request.goal is Goal.COST:
-        rows.sort(key=lambda row: math.inf if row.usd_per_step is None else row.usd_per_step)
+    choice = _choice(request, steps, has_prices=None not in prices)
+    rows = choice.rank(found.best)
+    if request.pareto:
+        rows = pareto_front(rows)
     return MixedAnswer(
         request=request,
         question=question,
         prices=prices,
         plan=found,
-        rows=tuple(rows[: request.top]),
+        choice=choice,
+        rows=rows if request.pareto else rows[: request.top],
+        sensitivity=_sensitivity(request, question, choice, found),
         headroom=question.headroom,
         steps=steps,
         seconds=time.perf_counter() - started,
     )
 
 
+def _choice(request: PlanRequest, steps: int | None, *, has_prices: bool) -> Choice:
+    """The cheapest within a deadline, the fastest within a budget, or what is asked for."""
+    wants_cheap = request.goal is Goal.COST
+    if "--objective" not in request.training.given and request.max_cost_usd is None:
+        wants_cheap = wants_cheap or request.pareto or request.deadline_s is not None
+    longest, most = request.deadline_s, request.max_cost_usd
+    return Choice(
+        rule=ChoiceRule.CHEAPEST if wants_cheap and has_prices else ChoiceRule.FASTEST,
+        longest_s=math.inf if longest is None or steps is None else longest / steps,
+        most_usd=math.inf if most is None or steps is None else most / steps,
+    )
+
+
+def _sensitivity(
+    request: PlanRequest, question: MixedQuestion, choice: Choice, found: MixedPlan
+) -> ChoiceSensitivity | None:
+    ranked = choice.rank(found.best)
+    if not ranked:
+        return None
+    kinds, band = question.kinds, time_band(question.workload, ranked[0].layout)
+    is_priced = all(kind.usd_per_hour is not None for kind in kinds)
+    ranges = [
+        price_range(found.best, choice, kinds, number) for number in range(len(kinds)) if is_priced
+    ]
+    factors = NETWORK_FACTORS if request.explain else ()
+    return ChoiceSensitivity(
+        chosen=ranked[0],
+        ranges=tuple(one for one in ranges if one is not None),
+        band=band,
+        rivals=rivals(found.best, choice, band),
+        networks=tuple((factor, _with_networks(question, choice, factor)) for factor in factors),
+    )
+
+
+def _with_networks(question: MixedQuestion, choice: Choice, factor: float) -> MixedRow | None:
+    """What is chosen where all networks between nodes are so many times as fast."""
+    kinds = []
+    for kind in question.kinds:
+        rate = kind.machine.node_network_bytes_per_s * factor
+        kinds.append(replace(kind, machine=replace(kind.machine, node_network_bytes_per_s=rate)))
+    found = mixed_plan(replace(question, kinds=tuple(kinds)))
+    return next(iter(choice.rank(found.best)), None)
+
+
 def _price(request: PlanRequest, kind: NodeKind) -> ChosenPrice | None:
-    if request.usd_per_gpu_hour is not None:
+    if request.usd_per_gpu_hour is not None and not request.training.cluster.are_nodes_equal:
         raise ConfigError(
-            "--usd-per-gpu-hour is one price, but this cluster mixes GPUs; give each group of a "
-            "cluster file its usd_per_hour."
+            "--usd-per-gpu-hour is one price, but this cluster mixes GPUs; give --price "
+            f"{kind.gpu}=USD for each of them."
         )
-    found = choose_price(None, one_node(kind.node))
-    if found is None and (request.max_cost_usd is not None or request.goal is Goal.COST):
+    node = one_node(kind.node)
+    found = choose_price(price_of_gpu(request, node), node)
+    asks = (
+        *(("--pareto",) if request.pareto else ()),
+        *(("--max-cost",) if request.max_cost_usd is not None else ()),
+        *(("--objective cost",) if request.goal is Goal.COST else ()),
+    )
+    if found is None and asks:
         raise ConfigError(
-            f"No price of {kind.gpu} is known, but the objective or --max-cost needs one; give "
-            "it as usd_per_hour in a cluster file."
+            f"No price of {kind.gpu} is known, but {asks[0]} needs one; give it with --price "
+            f"{kind.gpu}=USD (an hour of one GPU)."
         )
     return found
-
-
-def _is_within(request: PlanRequest, row: MixedRow, steps: int | None) -> bool:
-    if steps is None:
-        return True
-    usd = row.usd_per_step
-    is_late = request.deadline_s is not None and steps * row.step_s > request.deadline_s
-    return not is_late and (
-        request.max_cost_usd is None or usd is None or steps * usd <= request.max_cost_usd
-    )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, TextIO
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND, parameters
-from autoconf_launch.autotuner.mixed import MixedRow
+from autoconf_launch.autotuner.mixed import ChoiceRule, MixedRow, PriceRange
 from autoconf_launch.core import encode
 
-from ..estimates import MixedAnswer, plan_only_rule
+from ..estimates import PRICE_CHANGE, ChoiceSensitivity, MixedAnswer, plan_only_rule
 from .cells import (
     adapters_text,
     count_text,
@@ -34,6 +36,8 @@ def mixed_text(answer: MixedAnswer) -> str:
     blocks = [_headline(answer)]
     if answer.rows:
         blocks += [_ranking(answer), "\n".join(_notes(answer))]
+        if lines := list(_sensitivity(answer)):
+            blocks.append("\n".join(lines))
         if answer.request.explain:
             blocks += [_stages(answer, answer.rows[0]), _parts(answer.rows[0])]
     return "\n\n".join(blocks)
@@ -48,12 +52,7 @@ def why_nothing_mixed(answer: MixedAnswer) -> str:
         )
     if not answer.plan.best:
         return "no layout fits in memory; use more nodes, or nodes with more memory."
-    best = answer.plan.best[0]
-    assert answer.steps is not None
-    whole = duration_text(answer.steps * best.step_s)
-    usd = best.usd_per_step
-    paid = "" if usd is None else f" and ${number_text(answer.steps * usd, 3)}"
-    return f"no layout is within the limits: the fastest takes {whole}{paid}."
+    return f"no layout is within the limits: {'; '.join(nearest_feasible(answer))}."
 
 
 def nodes_text(answer: MixedAnswer, counts: Sequence[int]) -> str:
@@ -148,10 +147,16 @@ def _plan_only(answer: MixedAnswer, row: MixedRow) -> str | None:
 
 
 def _notes(answer: MixedAnswer) -> Iterator[str]:
-    yield (
-        "One row for each part of the cluster: its fastest layout, nodes in the order of ranks, "
-        "layers of each stage."
-    )
+    if answer.request.pareto:
+        yield (
+            f"The front of {len(answer.plan.best):,} parts of the cluster: no other one is both "
+            "faster and cheaper than a row."
+        )
+    else:
+        yield (
+            "One row for each part of the cluster: its fastest layout, nodes in the order of "
+            "ranks, layers of each stage."
+        )
     yield from _gain(answer)
     asked = answer.request.headroom
     if answer.headroom < asked:
@@ -161,7 +166,7 @@ def _notes(answer: MixedAnswer) -> Iterator[str]:
         yield f"Plan-only rows: {RULES_IN_WORDS[name]}."
     for kind, price in zip(answer.kinds, answer.prices, strict=True):
         if price is None:
-            yield f"No price of {kind.name} is known; give usd_per_hour in a cluster file."
+            yield f"No price of {kind.name} is known; give one with --price."
         else:
             yield f"Price of {kind.name}: ${kind.usd_per_hour:.2f} per hour ({price.how})."
     yield f"Memory is within ±{percent(MEMORY_BAND)} in 90 % of published runs."
@@ -187,6 +192,117 @@ def _gain(answer: MixedAnswer) -> Iterator[str]:
         )
 
 
+def nearest_feasible(answer: MixedAnswer) -> Iterator[str]:
+    """For each limit, what comes nearest to it of the rows that keep the other one."""
+    choice, rows = answer.choice, answer.plan.best
+    unbounded = (replace(choice, longest_s=math.inf), replace(choice, most_usd=math.inf))
+    in_budget, in_time = (one.rank(rows) for one in unbounded)
+    if math.isfinite(choice.longest_s) and in_budget:
+        fastest = min(in_budget, key=lambda row: row.step_s)
+        within = " within the budget" if math.isfinite(choice.most_usd) else ""
+        yield f"the fastest{within} takes {_time_and_money(answer, fastest)}"
+    if math.isfinite(choice.most_usd) and in_time:
+        cheapest = min(in_time, key=lambda row: row.usd_per_step or math.inf)
+        within = " in time" if math.isfinite(choice.longest_s) else ""
+        yield f"the cheapest{within} takes {_time_and_money(answer, cheapest)}"
+
+
+def _time_and_money(answer: MixedAnswer, row: MixedRow) -> str:
+    """``151 days and $295,006 on …``; of a step where the training's tokens are not known."""
+    steps, usd = answer.steps, row.usd_per_step
+    time = step_time_text(row.step_s) if steps is None else duration_text(steps * row.step_s)
+    paid = "" if usd is None else f" and ${number_text((steps or 1) * usd, 3)}"
+    return f"{time}{paid} on {nodes_text(answer, row.counts)}"
+
+
+_RULES = {ChoiceRule.FASTEST: "fastest", ChoiceRule.CHEAPEST: "cheapest"}
+
+
+def _sensitivity(answer: MixedAnswer) -> Iterator[str]:
+    """What would change the choice: prices, errors of steps, and networks where asked for."""
+    found, request = answer.sensitivity, answer.request
+    is_bounded = math.isfinite(answer.choice.most_usd)
+    if found is None:
+        return
+    if request.pareto or is_bounded or answer.choice.rule is ChoiceRule.CHEAPEST:
+        what = _RULES[answer.choice.rule]
+        yield f"Choice ({what}): {_time_and_money(answer, found.chosen)}."
+        yield from (_price_text(answer, one) for one in found.ranges)
+        if found.ranges:
+            holds = all(_holds(answer, one) for one in found.ranges)
+            what = "stays" if holds else "may change"
+            yield f"If one price moves by {percent(PRICE_CHANGE)}, the choice {what}."
+    if request.explain:
+        yield _rivals_text(answer, found)
+        yield from _network_lines(answer, found)
+
+
+def _price_text(answer: MixedAnswer, one: PriceRange) -> str:
+    """``8xA10G-24GB (now $9.77 an hour): the choice stays from $7.14 on; below, …``."""
+    kind = answer.kinds[one.kind]
+    now = f"{kind.name} (now ${kind.usd_per_hour:.2f} an hour)"
+    has_low, has_high = one.low > 0, math.isfinite(one.high)
+    if not (has_low or has_high):
+        return f"{now}: no price of it changes the choice."
+    low = f"from ${one.low:.2f}" if has_low else ""
+    high = f"up to ${one.high:.2f}" if has_high else "on"
+    below = f"; below, {_beyond_text(answer, one.below)}" if has_low else ""
+    above = f"; above, {_beyond_text(answer, one.above)}" if has_high else ""
+    return f"{now}: the choice stays {f'{low} {high}'.strip()}{below}{above}."
+
+
+def _beyond_text(answer: MixedAnswer, row: MixedRow | None) -> str:
+    return "nothing is within the limits" if row is None else nodes_text(answer, row.counts)
+
+
+def _holds(answer: MixedAnswer, one: PriceRange) -> bool:
+    return one.holds(answer.kinds[one.kind].usd_per_hour or 0.0, PRICE_CHANGE)
+
+
+def _rivals_text(answer: MixedAnswer, found: ChoiceSensitivity) -> str:
+    if not found.rivals:
+        return f"Steps wrong by their band of ±{percent(found.band)} leave the choice as it is."
+    first = nodes_text(answer, found.rivals[0].counts)
+    more = f" and {len(found.rivals) - 1} others" if len(found.rivals) > 1 else ""
+    return f"Within the steps' band of ±{percent(found.band)}, {first}{more} may be better."
+
+
+def _network_lines(answer: MixedAnswer, found: ChoiceSensitivity) -> Iterator[str]:
+    for factor, row in found.networks:
+        speed = f"{factor:g} times as fast"
+        if row is not None and row.counts == found.chosen.counts:
+            yield f"With networks {speed} the choice is the same nodes."
+        else:
+            yield f"With networks {speed} the choice is {_beyond_text(answer, row)}."
+
+
+def sensitivity_document(answer: MixedAnswer) -> dict[str, Any] | None:
+    """What would change the choice; prices in USD an hour of a node, None for no bound."""
+    found = answer.sensitivity
+    if found is None:
+        return None
+    return {
+        "chosen": list(found.chosen.counts),
+        "prices": [
+            {
+                "node": answer.kinds[one.kind].name,
+                "low": one.low,
+                "high": one.high if math.isfinite(one.high) else None,
+                "below": list(one.below.counts) if one.below else None,
+                "above": list(one.above.counts) if one.above else None,
+                "holds_within_20_percent": _holds(answer, one),
+            }
+            for one in found.ranges
+        ],
+        "step_time_band": found.band,
+        "rivals": [list(row.counts) for row in found.rivals],
+        "networks": {
+            f"{factor:g}": None if row is None else list(row.counts)
+            for factor, row in found.networks
+        },
+    }
+
+
 def _stages(answer: MixedAnswer, row: MixedRow) -> str:
     """Where each stage of a row lies, what it has, and how long it takes."""
     ranks = row.layout.world_size // len(row.stages)
@@ -209,7 +325,9 @@ def _stages(answer: MixedAnswer, row: MixedRow) -> str:
 _PARTS = {
     "compute": "stages at work, in the mean",
     "bubble": "waiting for other stages",
-    "communication": "exposed communication and update",
+    "sends": "first micro-batch on its way",
+    "gradients": "exposed gradient sums and update",
+    "embeddings": "sum of tied embeddings",
     "host": "host",
 }
 
@@ -235,7 +353,9 @@ def mixed_document(answer: MixedAnswer) -> dict[str, Any]:
             {"node": kind.name, "count": kind.count, "usd_per_hour": kind.usd_per_hour}
             for kind in answer.kinds
         ],
+        "rule": answer.choice.rule.value,
         "best": [mixed_row_document(answer, row) for row in answer.rows],
+        "sensitivity": sensitivity_document(answer),
     }
 
 

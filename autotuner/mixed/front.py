@@ -1,0 +1,180 @@
+"""Time against money over the parts of a mixed cluster: which of them to take, and how safely.
+
+A part is paid whole while it trains, so that its fastest layout is its cheapest one, and the best
+row of each part is enough. Money is linear in prices: what follows of them is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from .kinds import MachineKind, usd_per_hour
+from .rows import MixedRow
+
+
+class ChoiceRule(str, Enum):
+    """Which row is taken of those within the limits."""
+
+    FASTEST = "fastest"
+    CHEAPEST = "cheapest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What is asked of the rows.
+
+    Attributes:
+        longest_s: the longest step that a deadline allows.
+        most_usd: the dearest step that a budget allows.
+    """
+
+    rule: ChoiceRule
+    longest_s: float = math.inf
+    most_usd: float = math.inf
+
+    def allows(self, row: MixedRow) -> bool:
+        """Whether a row is within the limits; without a price there is no bound on money."""
+        usd = 0.0 if row.usd_per_step is None else row.usd_per_step
+        return row.step_s <= self.longest_s and usd <= self.most_usd
+
+    def order(self, row: MixedRow) -> tuple[float, float]:
+        """What rows are sorted by, the best one first."""
+        usd = math.inf if row.usd_per_step is None else row.usd_per_step
+        return (usd, row.step_s) if self.rule is ChoiceRule.CHEAPEST else (row.step_s, usd)
+
+    def rank(self, rows: Sequence[MixedRow]) -> tuple[MixedRow, ...]:
+        """The rows within the limits, the best one first."""
+        return tuple(sorted(filter(self.allows, rows), key=self.order))
+
+
+def pareto_front(rows: Sequence[MixedRow]) -> tuple[MixedRow, ...]:
+    """Rows that no other beats in time without costing more, the fastest first.
+
+    Rows without a price are skipped. Of equal ones the first stays.
+    """
+    priced = [row for row in rows if row.usd_per_step is not None]
+    front: list[MixedRow] = []
+    cheapest = math.inf
+    for row in sorted(priced, key=lambda row: (row.step_s, row.usd_per_step)):
+        assert row.usd_per_step is not None
+        if row.usd_per_step < cheapest:
+            front.append(row)
+            cheapest = row.usd_per_step
+    return tuple(front)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRange:
+    """Prices of a node of one kind, all others as they are, between which a choice stays.
+
+    Attributes:
+        kind: its number.
+        low, high: USD an hour; 0 and infinity where no price on that side changes it.
+        below, above: the row that is chosen beyond, at that price; None where none is.
+    """
+
+    kind: int
+    low: float
+    high: float
+    below: MixedRow | None = None
+    above: MixedRow | None = None
+
+    def holds(self, price: float, change: float) -> bool:
+        """Whether the choice stays if the price falls or rises by a share of it."""
+        return self.low <= price * (1 - change) and price * (1 + change) <= self.high
+
+
+def price_range(
+    rows: Sequence[MixedRow], choice: Choice, kinds: Sequence[MachineKind], kind: int
+) -> PriceRange | None:
+    """Where the first row of a choice stays the first as the price of a kind of node moves.
+
+    Args:
+        rows: the best one of each part.
+        choice: by which one of them is taken.
+        kinds: of nodes, all with prices.
+        kind: the number of that whose price moves.
+
+    Returns:
+        None where nothing is within the limits.
+    """
+    ranked = choice.rank(rows)
+    if not ranked:
+        return None
+    turns = list(_turns(rows, ranked[0], choice, kinds, kind))
+    now = kinds[kind].usd_per_hour or 0.0
+    low = max((price for price in turns if price < now), default=0.0)
+    high = min((price for price in turns if price > now), default=math.inf)
+
+    def first_at(price: float) -> MixedRow | None:
+        moved = reprice(rows, with_price(kinds, kind, price))
+        return next(iter(choice.rank(moved)), None)
+
+    return PriceRange(
+        kind=kind,
+        low=max(low, 0.0),
+        high=high,
+        below=first_at(low * (1 - _BEYOND)) if low > 0 else None,
+        above=first_at(high * (1 + _BEYOND)) if math.isfinite(high) else None,
+    )
+
+
+_BEYOND = 1e-9
+
+
+def _turns(
+    rows: Sequence[MixedRow],
+    chosen: MixedRow,
+    choice: Choice,
+    kinds: Sequence[MachineKind],
+    kind: int,
+) -> Iterator[float]:
+    """Prices at which another row overtakes the chosen one, or it becomes too dear itself."""
+    fixed, each = _line(chosen, kinds, kind)
+    if each:
+        yield (choice.most_usd - fixed) / each
+    for row in rows:
+        other_fixed, other_each = _line(row, kinds, kind)
+        if row.step_s > choice.longest_s:
+            continue
+        if choice.rule is ChoiceRule.CHEAPEST and other_each != each:
+            yield (other_fixed - fixed) / (each - other_each)
+        if choice.rule is ChoiceRule.FASTEST and other_each and row.step_s < chosen.step_s:
+            yield (choice.most_usd - other_fixed) / other_each
+
+
+def _line(row: MixedRow, kinds: Sequence[MachineKind], kind: int) -> tuple[float, float]:
+    """Money of a step without a kind's nodes, and for each USD an hour of one of them."""
+    hours = row.step_s / 3600
+    others = usd_per_hour(with_price(kinds, kind, 0.0), row.counts) or 0.0
+    return others * hours, row.counts[kind] * hours
+
+
+def with_price(kinds: Sequence[MachineKind], kind: int, price: float) -> tuple[MachineKind, ...]:
+    """Kinds with another price of a node of one of them."""
+    return tuple(
+        replace(one, usd_per_hour=price) if number == kind else one
+        for number, one in enumerate(kinds)
+    )
+
+
+def reprice(rows: Sequence[MixedRow], kinds: Sequence[MachineKind]) -> tuple[MixedRow, ...]:
+    """Rows with the prices of some kinds."""
+    return tuple(replace(row, usd_per_hour=usd_per_hour(kinds, row.counts)) for row in rows)
+
+
+def rivals(rows: Sequence[MixedRow], choice: Choice, band: float) -> tuple[MixedRow, ...]:
+    """Rows that would come first if they were faster, and the first one slower, by a band."""
+    ranked = choice.rank(rows)
+    if not ranked:
+        return ()
+    first, *others = ranked
+    slower = choice.order(replace(first, step_s=first.step_s * (1 + band)))
+    return tuple(
+        row
+        for row in others
+        if choice.order(replace(row, step_s=row.step_s * (1 - band))) < slower
+    )
