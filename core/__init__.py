@@ -47,6 +47,7 @@ from .model_spec import (
     MicroBatchTiming,
     ModelSpec,
     SplitPart,
+    StateMixer,
     TracedPeak,
 )
 from .parallelism import PIPELINE_SCHEDULES, pipeline_schedule, stages_obstacle

@@ -39,6 +39,32 @@ class LatentAttention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateMixer:
+    """What stands in place of attention where a layer keeps a state instead of keys.
+
+    A gated delta network (Yang et al. 2024, arXiv:2412.06464): queries, keys, values and a gate
+    are projected, convolved over ``convolution`` tokens, and read and write a state of
+    ``key_head`` by ``value_head`` for each value head.
+    """
+
+    key_heads: int
+    key_head: int
+    value_heads: int
+    value_head: int
+    convolution: int = 4
+
+    @property
+    def keys(self) -> int:
+        """Width of all keys."""
+        return self.key_heads * self.key_head
+
+    @property
+    def values(self) -> int:
+        """Width of all values."""
+        return self.value_heads * self.value_head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
     """Shapes of a transformer.
 
@@ -50,6 +76,11 @@ class Architecture:
         positions: learned positions; 0 for rotary or relative ones.
         causal: a decoder; False for BERT.
         window: tokens that attention looks back; None for all.
+        state: what layers have instead of attention; None for none.
+        full_every: each so many layers one attends to all tokens, whatever ``window`` and
+            ``state`` say of the others; 0: none does.
+        predictions: tokens beyond the next one that are predicted, with logits of their own; the
+            layers that do so are counted in ``layers``.
         other_parameters: weights that these shapes do not give, such as token types and poolers.
         other_layer_parameters: the same for each layer, such as norms and biases of its own kind.
     """
@@ -69,6 +100,9 @@ class Architecture:
     causal: bool = True
     encoder_layers: int = 0
     window: int | None = None
+    state: StateMixer | None = None
+    full_every: int = 0
+    predictions: int = 0
     experts: Experts | None = None
     latent: LatentAttention | None = None
     other_parameters: int = 0

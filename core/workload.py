@@ -172,7 +172,7 @@ class Workload:
 
     @property
     def logit_tokens(self) -> int:
-        """Tokens of a sample that logits are made of."""
+        """Tokens of a sample that logits are made of, for each further prediction once more."""
         if not self.architecture.encoder_layers:
-            return self.sequence_length
+            return self.sequence_length * (1 + self.architecture.predictions)
         return self.decoder_sequence_length or self.sequence_length

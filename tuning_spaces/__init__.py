@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         model_names,
         named_model,
         nearest_model_id,
+        why_refused,
     )
     from .presets import Preset, preset, preset_names
     from .recommend_tables import base_template, generation_of, grid_rows, published_speeds, tables

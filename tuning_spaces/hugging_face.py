@@ -220,6 +220,9 @@ def _specials(document: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[st
         found["other_parameters"] = sparse * _count(document, "n_routed_experts", str(kind))
     if document.get("use_sliding_window", True) and kind == "mistral":
         found["window"] = _count(document, "sliding_window", str(kind)) or None
+    if kind == "gpt_oss":
+        window = _count({"sliding_window": 128, **document}, "sliding_window", str(kind))
+        found |= {"window": window or None, "full_every": 2}
     return found | _other_weights(str(kind), document, shapes)
 
 

@@ -50,14 +50,21 @@ def nearest_model_id(model_id: str) -> str:
 
 
 def named_model(name: str) -> Architecture:
-    """The model of a name or of an id of the hub; case, ``-`` and ``_`` do not matter.
+    """The model of a name or of an id of the hub; case and signs but dots do not matter.
 
     Raises:
         ConfigError: the name is unknown; the message has the nearest one.
     """
+    if reason := why_refused(name):
+        raise ConfigError(f"Model {name!r} cannot be predicted: {reason}; name another model.")
     if (found := known_model(name)) is None:
         raise ConfigError(f"Model {name!r} is unknown; {hint(name.lower(), _models())}")
     return found
+
+
+def why_refused(name: str) -> str | None:
+    """Why a named model cannot be predicted; None where it can, or is not known."""
+    return _catalogue().refused.get(_plain(name.rpartition("/")[2]))
 
 
 def known_model(name: str) -> Architecture | None:
@@ -134,7 +141,7 @@ def _with_others(a: Architecture, short: Mapping[str, Any]) -> Architecture:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[-_ ]", "", name.lower())
+    return re.sub(r"[-_ ,:+()]", "", name.lower())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +152,7 @@ class _Catalogue:
     ids: Mapping[str, str]
     spelled: Mapping[str, str]
     spelled_ids: Mapping[str, str]
+    refused: Mapping[str, str]
 
 
 def _models() -> Mapping[str, Architecture]:
@@ -155,8 +163,12 @@ def _models() -> Mapping[str, Architecture]:
 def _catalogue() -> _Catalogue:
     models: dict[str, Architecture] = {}
     ids: dict[str, str] = {}
+    refused: dict[str, str] = {}
     for path in sorted(_FOLDER.glob("*.yaml")):
         for family in yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER):
+            if no := family.get("refused"):
+                refused |= {_plain(name): no["because"] for name in no["names"]}
+                continue
             own = {
                 name: build_architecture(name, {**family.get("defaults", {}), **shapes})
                 for name, shapes in family["models"].items()
@@ -171,6 +183,7 @@ def _catalogue() -> _Catalogue:
         ids=MappingProxyType(ids),
         spelled={_plain(name): name for name in models},
         spelled_ids={_plain(one): one for one in ids},
+        refused=MappingProxyType(refused),
     )
 
 

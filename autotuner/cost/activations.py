@@ -31,7 +31,7 @@ from .layout_columns import FULL, RECOMPUTE_CODES, LayoutColumns
 from .layout_rules import Stages
 from .model_state import framework_of
 from .software import repeats_modules
-from .weights import ModelWeights
+from .weights import ModelWeights, attention_kinds
 
 _NOTHING = Line(0.0, 0.0)
 
@@ -206,8 +206,21 @@ def backward_temporaries(workload: Workload, *, sparse: bool) -> Split:
 
 
 def _attention(workload: Workload, product_bytes: float) -> Split:
-    """The input of the projections; queries, keys, values; the output, which a product reads."""
-    a = workload.architecture
+    """The mean of all kinds of layers."""
+    total = Split()
+    for share, one in attention_kinds(workload.architecture):
+        total = total + _attention_of(one, workload, product_bytes).times(share)
+    return total
+
+
+def _attention_of(a: Architecture, workload: Workload, product_bytes: float) -> Split:
+    """The input of the projections; queries, keys, values; the output, which a product reads.
+
+    A state's are kept before and after their convolution, beside gate and output.
+    """
+    if (state := a.state) is not None:
+        wide = 2 * (2 * state.keys + state.values) + 2 * state.values
+        return Split(whole=a.hidden * product_bytes, split=wide * workload.precision.value_bytes)
     size = workload.precision.value_bytes
     queries, keys, values = _widths(a)
     sums = a.heads * _SUM_BYTES if workload.software.flash_attention else 0

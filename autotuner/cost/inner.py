@@ -7,7 +7,8 @@ Shapes: U = distinct inner layouts. Of layers with and without experts this is t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from .software import has_flat_gathers, is_compiled, is_tensor_async, routes_by_
 from .weights import (
     StagePieces,
     all_layers,
+    attention_kinds,
     dense_layer_weights,
     expert_layers,
     expert_weights,
@@ -120,10 +122,12 @@ def _of_stack(stack: Stack, on: _Parts) -> list[Floats]:
     if model.experts is not None:
         kinds.append((with_experts, model.experts))
     mean = [np.zeros(len(on.inner.tensor_U)) for _ in range(5)]
-    for share, experts in kinds:
-        if share:
-            times = layer_times(stack, on.sized, on.kernels, experts=experts).rows(on.which)
-            one = _one_kind(stack.workload, on.inner, on.machine, on.kernels, (times, experts))
+    for (part, experts), (other, alike) in product(kinds, attention_kinds(model)):
+        if share := part * other:
+            workload = replace(stack.workload, model=alike)
+            own = replace(stack, workload=workload)
+            times = layer_times(own, on.sized, on.kernels, experts=experts).rows(on.which)
+            one = _one_kind(workload, on.inner, on.machine, on.kernels, (times, experts))
             mean = [total + share * part for total, part in zip(mean, one, strict=True)]
     return mean
 

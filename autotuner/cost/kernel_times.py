@@ -32,6 +32,7 @@ from .model_state import trained_share
 from .software import is_compiled
 from .weights import (
     all_layers,
+    attention_kinds,
     dense_layer_weights,
     embedding_weights,
     expert_layers,
@@ -350,9 +351,12 @@ def forward_flops_per_token(workload: Workload) -> float:
     if model.experts is not None:
         chosen = model.experts.per_token * perceptron_weights(model, model.experts.ffn)
         body += sparse * (shared_weights(model, model.experts) + chosen)
-    keys = min(workload.sequence_length, model.window or workload.sequence_length)
-    seen = keys / 2 if model.causal else keys
-    scores = 4.0 * all_layers(model) * seen * model.heads * model.head
+    scores = 0.0
+    for share, one in attention_kinds(model):
+        if one.state is None:
+            keys = min(workload.sequence_length, one.window or workload.sequence_length)
+            seen = keys / 2 if model.causal else keys
+            scores += 4.0 * share * all_layers(model) * seen * model.heads * model.head
     return 2.0 * (body + model.vocabulary * model.hidden) + scores
 
 

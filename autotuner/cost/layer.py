@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Experts, Precision, Workload
+from autoconf_launch.core import Architecture, Experts, Precision, StateMixer, Workload
 
 from ..space import Floats, Ints
 from .hardware import Accelerator, Physics
@@ -233,6 +233,9 @@ def _products_s(
 
 def _attention_products(model: Architecture, inner: InnerLayouts, tokens: Floats) -> list[Product]:
     tp, hidden = inner.tensor_U, model.hidden
+    if (state := model.state) is not None:
+        into = (2 * state.keys + 2 * (state.values + state.value_heads)) / tp
+        return [(tokens, into, hidden, 1), (tokens, hidden, state.values / tp, 1)]
     if (latent := model.latent) is None:
         wide = model.heads * model.head / tp
         keys = np.maximum(model.kv_heads / tp, 1.0) * model.head
@@ -330,6 +333,8 @@ def _attention_core(
     (Dao 2023, arXiv:2307.08691): 2.5 times the forward's operations.
     """
     model, physics = workload.architecture, kernels.physics
+    if model.state is not None:
+        return _state_core(workload, model.state, inner, kernels)
     keys = (
         min(workload.sequence_length, model.window or workload.sequence_length)
         if keys is None
@@ -358,6 +363,31 @@ def _attention_core(
     passes = physics.score_passes * np.where(unfused > 0, _UNFUSED_SOFTMAX, 1.0)
     scores = 2.0 * tokens * keys * heads * passes / kernels.bytes_per_s
     return full / rate + scores, 2.0 * full / rate + 1.6 * scores, full * masked, unfused
+
+
+_CHUNK = 64
+"""Tokens of a sample that a state's kernel takes at once, as flash-linear-attention does."""
+_STATE_PASSES = 4.0
+"""Times that it and its convolution read and write what is projected; assumed."""
+
+
+def _state_core(
+    workload: Workload, state: StateMixer, inner: InnerLayouts, kernels: Kernels
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """A state in chunks: scores inside of each as attention has them, then the state between.
+
+    Its products run at unfused attention's rate. Source of the operations: Yang et al. 2024
+    (arXiv:2406.06484), section 3.2.
+    """
+    tokens, accelerator = _tokens(workload, inner), kernels.accelerator
+    heads = state.value_heads / inner.tensor_U
+    inside = 2.0 * _CHUNK * (2.0 * state.key_head + state.value_head)
+    flops = tokens * heads * (inside + 6.0 * state.key_head * state.value_head)
+    reached = accelerator.reached * kernels.physics.sustained * kernels.physics.unfused_attention
+    wide = 2.0 * (2 * state.keys + 2 * state.values) / inner.tensor_U
+    moved = kernels.traffic_s(_STATE_PASSES * tokens * wide, 6)
+    forward = flops / (accelerator.half_flops_per_s * reached) + moved
+    return forward, 2.0 * forward, flops, np.zeros(len(tokens))
 
 
 def _unpacking_s(

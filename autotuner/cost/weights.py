@@ -180,8 +180,29 @@ def _mean(
     return both, exact - layers * both.total
 
 
+def attention_kinds(model: Architecture) -> tuple[tuple[float, Architecture], ...]:
+    """Shares of the layers that attend alike, and a model of such layers alone."""
+    if not model.full_every or (model.window is None and model.state is None):
+        return ((1.0, model),)
+    full = replace(model, window=None, state=None, full_every=0)
+    share = 1.0 / model.full_every
+    return ((share, full), (1.0 - share, replace(model, full_every=0)))
+
+
 def attention_weights(model: Architecture) -> int:
-    """Projections of one layer; latent attention as in DeepSeek-V2 (2024), section 2.1."""
+    """Projections of one layer, or the mean of all kinds of layers."""
+    kinds = attention_kinds(model)
+    if model.state is None or len(kinds) > 1:
+        return round(sum(share * _attention_weights(one) for share, one in kinds))
+    return _attention_weights(model)
+
+
+def _attention_weights(model: Architecture) -> int:
+    """Latent attention as in DeepSeek-V2 (2024), section 2.1; a state's as in ``StateMixer``."""
+    if (state := model.state) is not None:
+        ends = model.hidden * (2 * state.keys + 3 * state.values + 2 * state.value_heads)
+        inside = state.convolution * (2 * state.keys + state.values) + 2 * state.value_heads
+        return ends + inside + state.value_head
     if (latent := model.latent) is None:
         wide, keys = model.heads * model.head, model.kv_heads * model.head
         return model.hidden * (2 * wide + 2 * keys)

@@ -103,13 +103,14 @@ def _model_by_name(text: str) -> Architecture:
 
 
 def _build_architecture(shapes: Mapping[str, Any], name: str) -> Architecture:
-    """``experts`` and ``latent`` are values already, so they pass by."""
-    numbers = {key: v for key, v in shapes.items() if key not in ("experts", "latent")}
+    """``experts``, ``latent`` and ``state`` are values already, so they pass by."""
+    experts, latent, state = (shapes.get(name) for name in ("experts", "latent", "state"))
+    numbers = {k: v for k, v in shapes.items() if k not in ("experts", "latent", "state")}
     try:
         found = build_architecture(name, numbers)
     except DecodeError as error:
         raise ConfigError(f"Model {name}: {error}.") from error
-    found = replace(found, experts=shapes.get("experts"), latent=shapes.get("latent"))
+    found = replace(found, experts=experts, latent=latent, state=state)
     if wrong := contradiction(found):
         raise ConfigError(f"Model {name}: {wrong}.")
     return found

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from autoconf_launch.core import Architecture, ConfigError, Experts
-from autoconf_launch.tuning_spaces import known_model, named_model
+from autoconf_launch.tuning_spaces import known_model, named_model, why_refused
 
 MODEL_COLUMNS = ("layers", "hidden", "heads", "ffn_hidden", "seq", "vocab")
 _FIELDS = {"ffn_hidden": "ffn", "vocab": "vocabulary"}
@@ -93,7 +93,10 @@ def _named(cell: Mapping[str, str]) -> Architecture | None:
             raise RowError(f"arch is {text!r}: {str(error).rstrip('.')}") from None
     if all(cell[name] for name in MODEL_COLUMNS):
         return None
-    return known_model(_BRACKETS.sub("", cell["model"]))
+    name = _BRACKETS.sub("", cell["model"])
+    if reason := why_refused(name):
+        raise RowError(f"{name} cannot be predicted: {reason}")
+    return known_model(name)
 
 
 def _filled(stated: PartialShape, named: Architecture, *, strict: bool) -> PartialShape:

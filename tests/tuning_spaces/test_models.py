@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from autoconf_launch.autotuner.cost import active_parameters, parameters
 from autoconf_launch.core import ConfigError, DecodeError
 from autoconf_launch.tuning_spaces.models import (
     build_architecture,
@@ -107,3 +108,34 @@ def test_every_id_has_one_organisation_and_one_name() -> None:
 def test_the_nearest_id_is_always_one() -> None:
     assert nearest_model_id("meta-lama/Llama-3.1-8B") == "meta-llama/Llama-3.1-8B"
     assert nearest_model_id("????") in model_ids()
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "active"),
+    [
+        ("GPT OSS 20B", 20.9, 4.2),
+        ("gpt_oss_120b", 116.8, 5.7),
+        ("Kimi-K2", 1026, 32.9),
+        ("GLM 4.5", 353, 33.6),
+        ("GLM 4.5 Air", 106.9, 13.4),
+        ("Llama 4 Scout", 107.8, 17.2),
+        ("Llama 4 Maverick", 400.7, 17.2),
+        ("Qwen3_30B_a3B", 30.5, 3.3),
+        ("Qwen3_235B_A22B", 235.1, 22.2),
+        ("Qwen3 Next 80B A3B", 79.7, 3.9),
+        ("DeepSeek V3 (MTP)", 682.6, 38.2),
+    ],
+)
+def test_mixtures_of_experts_have_their_published_weights(
+    name: str, billions: float, active: float
+) -> None:
+    model = named_model(name)
+    assert parameters(model) / 1e9 == pytest.approx(billions, rel=0.005)
+    assert active_parameters(model) / 1e9 == pytest.approx(active, rel=0.02)
+
+
+def test_a_model_that_no_formula_covers_is_refused_with_the_reason() -> None:
+    for name in ("Nemotron 3 Nano", "nvidia/Nemotron3-Nano-30B-A3B"):
+        with pytest.raises(ConfigError, match=r"cannot be predicted: blocks of Mamba"):
+            named_model(name)
+    assert named_model("nemotron3-8b").experts is None

@@ -13,7 +13,15 @@ from autoconf_launch.autotuner.cost.kernel_times import (
 )
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.cost.step import gradient_exchange_s, step_parts
-from autoconf_launch.core import Architecture, Experts, Framework, Recompute, Software, Workload
+from autoconf_launch.core import (
+    Architecture,
+    Experts,
+    Framework,
+    Recompute,
+    Software,
+    StateMixer,
+    Workload,
+)
 
 MakeLayouts = Callable[..., LayoutColumns]
 FULL = {"recompute": Recompute.FULL}
@@ -100,3 +108,31 @@ def test_sharded_experts_are_gathered_from_ranks_with_the_same(
     seconds_C = step_parts(columns, sparse, machine).communication_s_C
     assert np.isfinite(seconds_C).all()
     assert seconds_C[1] < 0.5 * seconds_C[0]
+
+
+def test_layers_with_a_window_or_a_state_take_their_share(
+    layouts: MakeLayouts, workload: Workload, machine: Machine, gpt: Architecture
+) -> None:
+    columns = layouts({"micro_batch": 4})
+    long = replace(workload, sequence_length=16384)
+
+    def seconds(model: Architecture) -> float:
+        return float(step_parts(columns, replace(long, model=model), machine).step_s_C[0])
+
+    full, windowed = seconds(gpt), seconds(replace(gpt, window=128))
+    half = seconds(replace(gpt, window=128, full_every=2))
+    assert half == pytest.approx((full + windowed) / 2, rel=0.01)
+    state = StateMixer(key_heads=8, key_head=128, value_heads=16, value_head=128)
+    assert seconds(replace(gpt, state=state)) < full
+
+
+def test_a_further_prediction_makes_logits_once_more(
+    layouts: MakeLayouts, workload: Workload, machine: Machine, gpt: Architecture
+) -> None:
+    columns, twice = layouts({"micro_batch": 4}), replace(gpt, predictions=1)
+    one, two = (
+        float(step_parts(columns, replace(workload, model=m), machine).ideal_s_C[0])
+        for m in (gpt, twice)
+    )
+    logits = 6 * 4 * workload.sequence_length * gpt.hidden * gpt.vocabulary
+    assert two - one == pytest.approx(logits / 100e12, rel=0.01)
