@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from autoconf_launch.autotuner.cost import ALL_LAYERS
+from autoconf_launch.autotuner.mixed import MixedRow
 from autoconf_launch.autotuner.space import RECOMPUTE_LAYERS
 from autoconf_launch.core import (
     Candidate,
@@ -24,6 +25,7 @@ from autoconf_launch.tuning_spaces import cluster_template
 
 from ..estimates import (
     CLUSTER_TEMPLATE,
+    MixedAnswer,
     PlanRequest,
     choose_price,
     mixed_answer,
@@ -35,7 +37,16 @@ from ..estimates import (
     require_equal_nodes,
     write_text,
 )
-from ..export import NATIVE, SUFFIXES, Optimum, export_row, first_runnable
+from ..export import (
+    NATIVE,
+    SUFFIXES,
+    JobNode,
+    NodeJob,
+    Optimum,
+    export_row,
+    first_exportable,
+    first_runnable,
+)
 from ..first_forward import (
     TracedScript,
     ask_plan,
@@ -180,7 +191,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
 
 def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
     answer = mixed_answer(request)
-    written = _export(request, [(answer.layout(row), row.recompute_layers) for row in answer.rows])
+    written = _export_mixed(answer)
     if request.csv is not None:
         _write(request.csv, lambda file: mixed_csv(answer, file))
     if request.html is not None:
@@ -206,24 +217,60 @@ def _write(path: Path, write: Callable[[TextIO], None]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """A row of the table, and the files that it was written to."""
+    """A row of the table, the files that it was written to, and why it is not the first."""
 
     row: int = 1
     paths: tuple[Path, ...] = ()
+    skipped: str = ""
 
 
 def _export(request: PlanRequest, rows: Sequence[tuple[Layout, int]]) -> _Written:
     """Write the row asked for, for each framework; nothing where the table is empty."""
+    optima = [_optimum(request, layout, layers) for layout, layers in rows]
     if not rows or request.output is None:
         return _Written()
-    optima = [_optimum(request, layout, layers) for layout, layers in rows]
     row = request.row or (first_runnable(optima) if NATIVE in request.export else 1)
-    texts = {
-        request.output / f"layout.{name}{SUFFIXES[name]}": export_row(optima, row, name)
-        for name in request.export
-    }
-    for path, exported in texts.items():
-        write_text(exported.text, path)
+    return _write_row(request, optima, row)
+
+
+def _export_mixed(answer: MixedAnswer) -> _Written:
+    """Write the row asked for, or the first that every framework can express.
+
+    Megatron-LM gets the ranks' nodes by the order of its jobs; other frameworks get the slots.
+    """
+    request = answer.request
+    if not answer.rows or request.output is None:
+        return _Written()
+    optima = [_mixed_optimum(answer, row) for row in answer.rows]
+    row, skipped = first_exportable(optima, request.export)
+    written = _write_row(request, optima, request.row or row)
+    return written if request.row else replace(written, skipped=skipped)
+
+
+def _mixed_optimum(answer: MixedAnswer, row: MixedRow) -> Optimum:
+    optimum = _optimum(answer.request, answer.layout(row), row.recompute_layers)
+    cluster = answer.request.training.cluster
+    nodes = [cluster.kinds[kind].node for kind in row.order]
+    job = NodeJob(
+        workload=answer.workload,
+        nodes=tuple(
+            JobNode(name=answer.kinds[kind].name, gpus=len(node.devices), owned=node.rented_slots)
+            for kind, node in zip(row.order, nodes, strict=True)
+        ),
+    )
+    return replace(optimum, nodes=len(nodes), job=job)
+
+
+def _write_row(request: PlanRequest, optima: Sequence[Optimum], row: int) -> _Written:
+    assert request.output is not None
+    texts: dict[Path, str] = {}
+    for name in request.export:
+        exported = export_row(optima, row, name)
+        texts[request.output / f"layout.{name}{SUFFIXES[name]}"] = exported.text
+        for suffix, text in exported.files:
+            texts[request.output / f"layout.{name}{suffix}"] = text
+    for path, text in texts.items():
+        write_text(text, path)
     return _Written(row=row, paths=tuple(texts))
 
 
@@ -245,6 +292,9 @@ def _optimum(request: PlanRequest, layout: Layout, layers: int) -> Optimum:
 def _sentences(request: PlanRequest, written: _Written) -> Iterator[str]:
     if written.paths or request.html:
         yield ""
+    if written.skipped:
+        rows = "Row 1" if written.row == 2 else f"Rows 1 to {written.row - 1}"
+        yield f"{rows} cannot be exported; of row 1: {written.skipped}."
     yield from (f"Row {written.row} is written to {path}." for path in written.paths)
     if request.html:
         yield f"Written: {request.html}"

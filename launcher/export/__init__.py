@@ -6,6 +6,7 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .dispatch import export_base, export_optimum
+    from .megatron_job import JobNode, NodeJob
     from .page import (
         NEMO_DEGREES,
         Exported,
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
         splits_sequence,
         with_whole_steps,
     )
-    from .rows import NATIVE, export_row, first_runnable
+    from .rows import NATIVE, export_row, first_exportable, first_runnable
     from .table import BASE_EXPORTERS, EXPORTERS, SUFFIXES
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import yaml
 
@@ -24,6 +25,7 @@ from ..spelling import (
     put_argument,
     toml_of,
 )
+from .megatron_job import FORK, NodeJob, job_files, job_obstacles, needs_fork, runs_on
 from .page import NEMO_DEGREES, Exported, Optimum, Page
 
 _HALVES = (Precision.BF16, Precision.FP16)
@@ -31,7 +33,7 @@ _NOTHING = ScriptSource(script_args=(), config=RawConfig({}), config_argument=No
 
 
 def megatron(optimum: Optimum) -> Exported:
-    """Megatron-LM's arguments, one on each line."""
+    """Megatron-LM's arguments, one on each line; for unequal nodes also a command for each."""
     layout, page = optimum.layout, Page(optimum)
     inputs = _write_table(MegatronDialect(), page, but=("zero_stage",))
     more: list[str] = []
@@ -44,6 +46,10 @@ def megatron(optimum: Optimum) -> Exported:
             megatron_names.SHARDINGS[layout.zero_stage],
         ]
     page.mark_done("zero_stage", "accumulation")
+    if layout.micro_batch_split is not None:
+        page.change("micro_batch_split", "our own runtime alone trains it")
+    if optimum.job is not None:  # its nodes are in the order of the ranks
+        page.mark_done("placement")
     if layout.offload is Offload.OPTIMIZER:
         more.append(megatron_names.OPTIMIZER_OFFLOAD)
         page.mark_done("offload")
@@ -51,7 +57,23 @@ def megatron(optimum: Optimum) -> Exported:
         more.append(f"--{optimum.precision.value}")
     if optimum.sequence_length:
         more += ["--seq-length", str(optimum.sequence_length)]
-    return _lines((*_with_some_layers(inputs.arguments, page), *more), page)
+    exported = _lines((*_with_some_layers(inputs.arguments, page), *more), page)
+    return exported if optimum.job is None else _with_job(optimum, optimum.job, exported)
+
+
+def _with_job(optimum: Optimum, job: NodeJob, exported: Exported) -> Exported:
+    """What runs the arguments in front of them, and scripts for the nodes."""
+    why = tuple(job_obstacles(optimum.layout, job.workload))
+    if why or exported.changed:
+        return replace(exported, changed=(*exported.changed, *why))
+    arguments = [line for line in exported.text.splitlines() if not line.startswith("#")]
+    is_fork = needs_fork(optimum.layout, job.workload.architecture)
+    what = FORK if is_fork else runs_on([line.split()[0] for line in arguments])
+    return replace(
+        exported,
+        text=f"# Runs on {what}.\n{exported.text}",
+        files=job_files(optimum.layout, job, arguments),
+    )
 
 
 def _with_some_layers(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ from autoconf_launch.core import (
     visible,
 )
 
+from .megatron_job import NodeJob
+
 _FOLLOWS = ("data_parallel",)
 
 NEMO_DEGREES = {
@@ -37,7 +39,8 @@ NEMO_DEGREES = {
 class Optimum:
     """The winner of a results folder, or a row of a plan; None where nothing says it.
 
-    ``plan_only``: why our own runtime does not run it, as a phrase.
+    ``plan_only``: why our own runtime does not run it, as a phrase. ``job``: the nodes of a row
+    on unequal ones, in the order of its ranks.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Optimum:
     sequence_length: int | None = None
     optimizer: str | None = None
     plan_only: str | None = None
+    job: NodeJob | None = None
 
     @property
     def layout(self) -> Layout:
@@ -67,11 +71,13 @@ class Exported:
         left_out: sentences on what it does not express.
         changed: those of them on what no user of the framework can add, so that another layout
             than the optimum would run.
+        files: further ones, by what their names end with in place of the text's own suffix.
     """
 
     text: str
     left_out: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)

@@ -38,6 +38,22 @@ def first_runnable(rows: Sequence[Optimum]) -> int:
     return number
 
 
+def first_exportable(rows: Sequence[Optimum], frameworks: Sequence[str]) -> tuple[int, str]:
+    """The first row that all these frameworks can express, and why the rows before it cannot be.
+
+    Returns:
+        Its number, from 1 (1 where no row can be), and why the first row is skipped, if it is.
+    """
+    reasons = [_why_not(row, frameworks) for row in rows]
+    number = reasons.index(None) + 1 if None in reasons else 1
+    return number, (reasons[0] or "") if number > 1 else ""
+
+
+def _why_not(row: Optimum, frameworks: Sequence[str]) -> str | None:
+    obstacles = (_obstacles(row, export_optimum(row, name), name) for name in frameworks)
+    return next((why for found in obstacles for why in found), None)
+
+
 def export_row(rows: Sequence[Optimum], number: int, framework: str) -> Exported:
     """A row by its number in the table, from 1.
 

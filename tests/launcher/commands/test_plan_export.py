@@ -113,3 +113,30 @@ def test_bad_input_is_one_line_that_helps(plan: Run, flags: tuple[str, ...], say
     ran = plan(*WORK, *flags)
     assert (ran.code, ran.is_one_line) == (2, True), ran.err
     assert says in ran.err
+
+
+def test_a_row_on_a_mixed_cluster_is_a_job_of_its_nodes(plan: Run, tmp_path: Path) -> None:
+    words = (
+        *("--model", "gpt2-xl", "--seq", "1k", "--global-batch", "64"),
+        *("--cluster", "1x8xA100-SXM-40GB+3x4xA10G-24GB", "--export", "megatron"),
+    )
+    rows = plan(*words, "-o", str(tmp_path), "--json").document
+    assert [Path(path).name for path in rows["exported"]] == [
+        "layout.megatron.args",
+        "layout.megatron.torchrun.sh",
+        "layout.megatron.docker.sh",
+        "layout.megatron.sbatch",
+    ]
+    order = rows["best"][rows["exported_row"] - 1]["order"]
+    script = (tmp_path / "layout.megatron.torchrun.sh").read_text()
+    assert [f"{rank}) # {name}" for rank, name in enumerate(order)] == [
+        line for line in script.splitlines() if ") # " in line
+    ]
+
+
+def test_the_first_row_that_some_megatron_runs_is_exported(plan: Run, tmp_path: Path) -> None:
+    words = ("--preset", "fasop/T5-heterogeneous", "--max-cost", "500k", "--export", "megatron")
+    ran = plan(*words, "-o", str(tmp_path))
+    assert ran.code == 0
+    assert "is written to" in ran.out
+    assert "# Runs on " in (tmp_path / "layout.megatron.args").read_text()
