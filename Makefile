@@ -1,6 +1,6 @@
 # make tune: the main job, from nothing.   make test: all fast tests, from nothing.
 # make check: what CI runs, in a virtual environment of its own.   make format: fix what can be.
-.PHONY: tune test check types lint format links docs test-slow test-parallel test-frameworks test-deepspeed test-gpu test-cluster benchmark benchmark-search plots clean
+.PHONY: tune test check types lint format links docs test-slow test-parallel test-frameworks test-deepspeed test-gpu test-cluster campaign benchmark benchmark-search plots clean
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -25,6 +25,10 @@ test-deepspeed: $(READY)
 	$(BIN)/python -m pytest -m deepspeed
 test-parallel: $(READY)
 	$(BIN)/python benchmarks/parallel_losses.py
+# Hostile files, faults and kills: prints a table, about 20 minutes on two cores.
+campaign: $(READY)
+	$(BIN)/python -m tests.campaign
+
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -m gpu
 test-cluster: $(READY)

@@ -31,6 +31,7 @@ from .errors import (
     NothingFeasibleError,
     ResultsFolderError,
     nearest_known,
+    one_line,
     plural,
     visible,
 )
@@ -76,7 +77,7 @@ from .rank import (
     turn_file,
     unfinished_sign,
 )
-from .raw_config import Edit, KeyPath, RawConfig, dotted_name
+from .raw_config import Edit, KeyPath, RawConfig, dotted_name, integer_value
 from .resolved_config import (
     LIST_VALUED,
     OPTIMIZERS,

@@ -97,7 +97,7 @@ def _decode_scalar(kind: Any, value: object) -> object:
     if kind is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
         try:
             return float(value)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise DecodeError(f"{value!r} is not a number") from error
     if isinstance(kind, type) and issubclass(kind, Enum):
         try:

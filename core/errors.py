@@ -33,6 +33,10 @@ class HardwareError(AutoconfError):
     """The machine lacks what was asked for: devices, or room on the disk."""
 
 
+_LONGEST_NAME, _LONGEST_LIST = 100, 250
+_LONGEST_LINE = 380
+
+
 def nearest_known(name: str, known: Iterable[str]) -> str:
     """A phrase that helps with an unknown name.
 
@@ -41,8 +45,13 @@ def nearest_known(name: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     plain = {one.lower(): one for one in reversed(names)}
-    close = difflib.get_close_matches(name.lower(), plain, n=1)
-    return f"did you mean '{plain[close[0]]}'?" if close else f"known: {', '.join(names)}"
+    close = difflib.get_close_matches(name[:_LONGEST_NAME].lower(), plain, n=1)
+    if close:
+        return f"did you mean '{plain[close[0]]}'?"
+    listed = ", ".join(names)
+    if len(listed) > _LONGEST_LIST:
+        listed = f"{listed[:_LONGEST_LIST].rpartition(', ')[0]}, … ({len(names)} in all)"
+    return f"known: {listed}"
 
 
 _UNSHOWN = re.compile(
@@ -54,6 +63,18 @@ _UNSHOWN = re.compile(
 def visible(text: str) -> str:
     """The text with its control characters written as escapes; lines and tabs stay."""
     return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(text: str) -> str:
+    """A message on one line, under 400 characters with the command's name before it.
+
+    A longer one loses its middle, which is mostly a value of the user's.
+    """
+    line = " ".join(visible(text).split())
+    head = 2 * _LONGEST_LINE // 3
+    if len(line) <= _LONGEST_LINE:
+        return line
+    return f"{line[:head]} … {line[head + 3 - _LONGEST_LINE :]}"
 
 
 def plural(count: int, noun: str, several: str = "") -> str:

@@ -20,6 +20,7 @@ from autoconf_launch.core import (
     HardwareError,
     NothingFeasibleError,
     ResultsFolderError,
+    one_line,
     visible,
 )
 
@@ -163,7 +164,8 @@ def _exit_code_of(run: Callable[[], int]) -> int:
     try:
         return run()
     except AutoconfError as error:
-        _write_line(f"autoconf-launch: {error}")
+        is_usage = isinstance(error, (ConfigError, ResultsFolderError))
+        _write_line(f"autoconf-launch: {one_line(str(error)) if is_usage else error}")
         for line in getattr(error, "log_tail", ()):
             _write_line(f"  | {line}")
         return next((code for kind, code in _CODES if isinstance(error, kind)), USAGE)

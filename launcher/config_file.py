@@ -49,7 +49,7 @@ def read_document(path: Path) -> Document:
     Raises:
         ConfigError: the file is missing, too large, malformed, or no object at its top.
     """
-    text = _text(path)
+    text = config_text(path)
     parse = _PARSERS.get(path.suffix.lower(), _parse_json)
     warnings: tuple[str, ...] = ()
     try:
@@ -65,7 +65,12 @@ def read_document(path: Path) -> Document:
     return Document(config=RawConfig(document), warnings=warnings)
 
 
-def _text(path: Path) -> str:
+def config_text(path: Path) -> str:
+    """Text of a file.
+
+    Raises:
+        ConfigError: it is not a regular file of UTF-8 text, or too large.
+    """
     try:
         return input_text(path)
     except UnicodeDecodeError as error:
@@ -136,12 +141,16 @@ def parse_yaml(text: str, name: str) -> Any:
 def _load_yaml(text: str, loader: type[_UniqueKeys]) -> Any:
     """Load a text that is neither large nor deep; the library needs a frame for each level."""
     depth = count = 0
+    name, is_key = "it", False
     for event in yaml.parse(text, Loader=loader):
+        if depth == 1 and isinstance(event, yaml.NodeEvent):
+            is_key = not is_key
+            name = event.value if is_key and isinstance(event, yaml.ScalarEvent) else name
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         count += isinstance(event, yaml.NodeEvent)
         if depth > _MOST_DEPTH:
-            raise ValueError(f"it is nested more than {_MOST_DEPTH} deep.")
+            raise ValueError(f"{name} is nested more than {_MOST_DEPTH} deep.")
         if count > MOST_VALUES:
             raise ValueError(f"it holds more than {MOST_VALUES} values.")
     return yaml.load(text, Loader=loader)

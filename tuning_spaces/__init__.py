@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         usable_bytes,
     )
     from .hints import hint
-    from .hugging_face import from_hugging_face, is_hugging_face, is_known_type
+    from .hugging_face import from_hugging_face, is_hugging_face, is_known_type, nearest_type
     from .loader import (
         FamilyKnob,
         Section,

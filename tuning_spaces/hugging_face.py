@@ -5,6 +5,7 @@ Each model type is a row of names and traits; what a row does not say has the us
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -23,6 +24,7 @@ _USUAL = {
     "ffn": "intermediate_size",
     "vocabulary": "vocab_size",
 }
+_OF_EXPERTS = {"per_token": "num_experts_per_tok", "first_dense": "first_k_dense_replace"}
 _MOST = 1 << 40
 """No size of a model is above this."""
 
@@ -114,6 +116,11 @@ def is_known_type(config: RawConfig) -> bool:
     return config.get(("model_type",)) in _TYPES
 
 
+def nearest_type(kind: str) -> str:
+    """A phrase with the nearest type that is read here."""
+    return nearest_known(kind, _TYPES)
+
+
 def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> Architecture:
     """Read a configuration; of one with a picture and a text part the text part.
 
@@ -133,9 +140,9 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
     row = _TYPES.get(str(kind))
     if row is None:
         if not usual:
-            hint = nearest_known(str(kind), _TYPES)
             raise ConfigError(
-                f"{name}: model_type is {kind!r}, which only transformers can read; {hint}"
+                f"{name}: model_type is {kind!r}, which only transformers can read; "
+                f"{nearest_type(str(kind))}"
             )
         row = _Type(traits=_generic_traits(document))
     return _read(document, row, name)
@@ -160,7 +167,10 @@ def _read(document: Mapping[str, Any], row: _Type, name: str) -> Architecture:
     try:
         return build_architecture(name, shapes)
     except DecodeError as error:
-        raise ConfigError(f"{name} cannot be read: {error}.") from error
+        spelled = {**_USUAL, **_OF_EXPERTS, **row.names}
+        word = re.compile(rf"(?<![\w.])({'|'.join(spelled)})(?=,| is )")
+        said = word.sub(lambda found: spelled[found[1]], str(error))
+        raise ConfigError(f"{name} cannot be read: {said}.") from error
 
 
 def _is_tied(document: Mapping[str, Any], row: _Type, name: str) -> bool:
@@ -177,9 +187,10 @@ def _mixture(document: Mapping[str, Any], name: str) -> dict[str, Any]:
         if not count:
             continue
         ffn = document.get("moe_intermediate_size") or document.get("intermediate_size")
+        chosen = _OF_EXPERTS["per_token"]
         experts = {
             "count": _size(count, f"{name}: {key}"),
-            "per_token": _size(document.get("num_experts_per_tok", 2), f"{name}: per token"),
+            "per_token": _size(document.get(chosen, 2), f"{name}: {chosen}"),
             "ffn": _size(ffn, f"{name}: moe_intermediate_size"),
             "first_dense": _count(document, "first_k_dense_replace", name),
             "every": _count(document, "decoder_sparse_step", name) or 1,
@@ -194,11 +205,16 @@ def _latent(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Multi-head latent attention by DeepSeek's names."""
     if not document.get("kv_lora_rank"):
         return {}
+    names = {
+        "query_rank": "q_lora_rank",
+        "key_value_rank": "kv_lora_rank",
+        "rope_head": "qk_rope_head_dim",
+        "value_head": "v_head_dim",
+    }
+    given = {ours: (theirs, document.get(theirs)) for ours, theirs in names.items()}
     parts = {
-        "query_rank": document.get("q_lora_rank"),
-        "key_value_rank": document.get("kv_lora_rank"),
-        "rope_head": document.get("qk_rope_head_dim"),
-        "value_head": document.get("v_head_dim"),
+        ours: _size(value, f"{name}: {theirs}") if value or ours != "query_rank" else None
+        for ours, (theirs, value) in given.items()
     }
     head = _size(document.get("qk_nope_head_dim"), f"{name}: qk_nope_head_dim")
     return {"latent": parts, "head": head}

@@ -58,7 +58,12 @@ def given_knobs(config: RawConfig) -> tuple[tuple[str, Any], ...]:
     if not isinstance(section, dict):
         return ()
     leaves = RawConfig(section).without(("stage",)).leaves()
-    return tuple((".".join(path), value) for path, value in leaves if path and value != "auto")
+    unsaid: tuple[Any, ...] = (None, "auto", {})
+    found = tuple((".".join(path), v) for path, v in leaves if path and v not in unsaid)
+    for name, value in found:
+        if value == []:
+            raise ConfigError(f"zero_optimization.{name} lists nothing; list values or remove it.")
+    return found
 
 
 def zero_choices(search: ZeroSearch, rules: KnobRules) -> tuple[KnobChoice, ...]:
@@ -168,6 +173,11 @@ class _ExternalRules:
 
     def read(self, name: str, value: Any) -> KnobValue:
         """See :class:`KnobRules`."""
+        if isinstance(value, (dict, list)):
+            raise ConfigError(
+                f"zero_optimization.{name} lists {value!r}, but must list numbers, words, true or "
+                "false."
+            )
         plain: KnobValue = numeral(value)
         return plain
 

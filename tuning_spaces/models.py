@@ -18,6 +18,7 @@ from autoconf_launch.core import Architecture, ConfigError, DecodeError, decode
 
 from .hints import hint
 
+_MOST_LAYERS = 1 << 16
 _MOST = 1 << 40
 """No size of a model is above this."""
 _FOLDER = Path(__file__).parent / "models"
@@ -100,6 +101,10 @@ def build_architecture(name: str, shapes: Mapping[str, Any]) -> Architecture:
 
 def contradiction(a: Architecture) -> str | None:
     """Why there can be no such model; None where there can."""
+    if a.heads > a.hidden:
+        return f"heads is {a.heads}, but must be at most hidden, which is {a.hidden}"
+    if a.layers > _MOST_LAYERS:
+        return f"layers is {a.layers}, but must be at most {_MOST_LAYERS}"
     for name in ("layers", "hidden", "heads", "kv_heads", "head", "ffn", "vocabulary"):
         if not 1 <= getattr(a, name) <= _MOST:
             return f"{name} is {getattr(a, name)}, but must be from 1 to {_MOST}"
@@ -107,9 +112,9 @@ def contradiction(a: Architecture) -> str | None:
         return f"heads is {a.heads}, but must be a multiple of kv_heads, which is {a.kv_heads}"
     experts = a.experts
     if experts and not 1 <= experts.per_token <= experts.count:
-        return f"{experts.per_token} of {experts.count} experts cannot be chosen for a token"
-    if experts and not 0 <= experts.first_dense <= a.layers:
-        return f"{experts.first_dense} of {a.layers} layers cannot be without experts"
+        return f"per_token is {experts.per_token}, but must be 1 to {experts.count} experts"
+    if experts and not 0 <= experts.first_dense < a.layers:
+        return f"first_dense is {experts.first_dense}, but must be less than {a.layers} layers"
     return None
 
 

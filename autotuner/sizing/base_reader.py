@@ -211,6 +211,8 @@ _BETAS = (0.9, 0.95)
 _Pair: TypeAlias = tuple[float, float]
 _EPSILON = 1e-8
 """torch's and Apex's own."""
+_MOST = 1 << 50
+"""No size is above this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +236,15 @@ class _Reader:
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise self._wrong(name, value, "a whole number")
+        if value > _MOST:
+            raise self._wrong(name, value, f"at most {_MOST}")
+        return value
+
+    def count(self, name: str, default: int | None = None) -> int:
+        """A whole number of at least 1, as :meth:`whole`."""
+        value = self.whole(name, default)
+        if value < 1:
+            raise self._wrong(name, value, "at least 1")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
@@ -243,6 +254,13 @@ class _Reader:
             if math.isfinite(number := float(value)):
                 return number
         raise self._wrong(name, value, "a number")
+
+    def rate(self, name: str) -> float:
+        """A number above 0, as :meth:`number`."""
+        value = self.number(name)
+        if value <= 0:
+            raise self._wrong(name, value, "above 0")
+        return value
 
     def pair(self, name: str, names: tuple[str, str], default: tuple[float, float]) -> _Pair:
         """Two numbers: a list, or a value each."""
@@ -288,7 +306,7 @@ def _model(reader: _Reader, family: Family) -> TrainedModel:
             heads=heads,
             ffn=reader.whole("ffn"),
             kv=reader.whole("head", hidden // max(heads, 1)),
-            learning_rate=reader.number("learning_rate"),
+            learning_rate=reader.rate("learning_rate"),
         ),
         form=replace(
             form,
@@ -334,7 +352,7 @@ def _schedule(reader: _Reader) -> RateSchedule:
         steps=steps,
         warmup_steps=reader.whole("warmup_steps", int(ratio * steps)),
         constant_steps=reader.whole("constant_steps", 0),
-        learning_rate=reader.number("learning_rate"),
+        learning_rate=reader.rate("learning_rate"),
         least_rate=reader.number("least_rate"),
         is_cosine=reader.get("schedule", _COSINE) == _COSINE,
         weight_decay=reader.number("weight_decay", 0.0),
@@ -346,18 +364,18 @@ def _schedule(reader: _Reader) -> RateSchedule:
 
 def _split(reader: _Reader) -> BatchSplit:
     layout = Layout(
-        tensor_parallel=reader.whole("tensor", 1),
-        pipeline_parallel=reader.whole("pipeline", 1),
+        tensor_parallel=reader.count("tensor", 1),
+        pipeline_parallel=reader.count("pipeline", 1),
         virtual_pipeline=reader.whole("virtual", 1) or 1,
-        context_parallel=reader.whole("context", 1),
-        expert_parallel=reader.whole("expert", 1),
-        micro_batch=reader.whole("micro_batch"),
+        context_parallel=reader.count("context", 1),
+        expert_parallel=reader.count("expert", 1),
+        micro_batch=reader.count("micro_batch"),
         sequence_parallel=bool(reader.get("sequence_parallel", False)),
     )
     return BatchSplit(
-        nodes=reader.whole("nodes", 1),
-        gpus_per_node=reader.whole("gpus_per_node", 1),
-        global_batch=reader.whole("global_batch"),
+        nodes=reader.count("nodes", 1),
+        gpus_per_node=reader.count("gpus_per_node", 1),
+        global_batch=reader.count("global_batch"),
         layout=layout,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias, TypeVar
 
 from autoconf_launch.core import (
@@ -12,6 +12,7 @@ from autoconf_launch.core import (
     Candidate,
     DecodeError,
     Failure,
+    Layout,
     MemoryUse,
     decode,
     encode,
@@ -221,13 +222,27 @@ def decode_record(line: Any) -> Record:
     """
     if not isinstance(line, dict):
         raise DecodeError(f"{line!r} is not an object (Record)")
+    trial = decode(Trial, line)
+    _require_sizes(trial.candidate.layout)
     return Record(
-        trial=decode(Trial, line),
+        trial=trial,
         outcome=_outcome(line),
         wall_s=decode(float, line.get("wall_s")),
         prediction=_prediction(line.get("prediction")),
         conditions=_optional(Conditions, line.get("conditions")),
     )
+
+
+def _require_sizes(layout: Layout) -> None:
+    """Let no size of a layout be one that no launch has."""
+    for field in fields(layout):
+        size = getattr(layout, field.name)
+        least = 0 if field.name == "zero_stage" else 1
+        if type(size) is int and not least <= size <= _MOST_SIZE:
+            raise DecodeError(f"{field.name} is {size}, but must be {least} to {_MOST_SIZE}")
+
+
+_MOST_SIZE = 2**31
 
 
 def _of_a_final(trial: Trial) -> dict[str, Any]:

@@ -265,6 +265,9 @@ GRACE_S = 3.0
 OBEYS_WITHIN_S = 3.0
 """Time after the grace at which an agent that did not end its ranks (stopped, say) is killed."""
 
+LOG_LIMIT_BYTES = 64 << 20
+"""What a launch keeps of each of its two logs, half of it from the beginning."""
+
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 Logs: TypeAlias = tuple[IO[bytes], IO[bytes]]
 Begin: TypeAlias = Callable[[LocalJob, socket.socket, Logs | None], AgentHandle]
@@ -381,6 +384,7 @@ class LocalBackend:
             "grace_s": self._grace_s,
             "attempt": task and task.attempt,
             "extension_caches": _extension_caches(self._whole(plan.ranks[0])),
+            "log_limit_bytes": None if plan.folder is None else LOG_LIMIT_BYTES,
             "may_leave": plan.folder is None,  # a training may, as with python; no trial may
             "ranks": [
                 {

@@ -32,6 +32,7 @@ from autoconf_launch.core import (
     batch_split,
     data_parallel_degree,
     dotted_name,
+    integer_value,
 )
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.tuning_spaces import (
@@ -126,8 +127,14 @@ def micro_batch_choice(config: RawConfig, micro: int) -> KnobChoice:
     """The listed micro-batches, or from ``micro`` up."""
     given = config.get(keys.MICRO_BATCH)
     if isinstance(given, list):
-        return KnobChoice("micro_batch", tuple(given), ChoiceKind.LISTED)
+        sizes = tuple(_micro_batch(value) for value in given)
+        return KnobChoice("micro_batch", sizes, ChoiceKind.LISTED)
     return KnobChoice("micro_batch", (micro,), ChoiceKind.MINIMUM)
+
+
+def _micro_batch(value: Any) -> Any:
+    one = RawConfig({}).with_value(keys.MICRO_BATCH, value)
+    return integer_value(one, keys.MICRO_BATCH, value)
 
 
 def batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) -> GlobalBatchRule:
@@ -233,6 +240,10 @@ def _checkpointing(config: RawConfig) -> tuple[KnobChoice, ...]:
     for path, value in RawConfig(section if isinstance(section, dict) else {}).leaves():
         if path and isinstance(value, list):
             name = dotted_name((_CHECKPOINTING, *path))
+            if not value or not all(type(x) in (bool, int, float, str) for x in value):
+                raise ConfigError(
+                    f"{name} is {value!r}, but must list numbers, words, true or false."
+                )
             found.append(KnobChoice(name, tuple(value), ChoiceKind.LISTED))
     return tuple(found)
 

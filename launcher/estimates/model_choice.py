@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ from autoconf_launch.tuning_spaces import (
     is_known_type,
     known_model,
     named_model,
+    nearest_type,
 )
 
 from ..config_file import read_config
@@ -139,6 +142,12 @@ def _from_file(path: Path) -> Architecture:
 
 def _through_transformers(config: RawConfig, path: Path) -> RawConfig:
     """Sizes by their usual names; in a child, since transformers may import torch."""
+    kind = str(config.get(("model_type",)))
+    if not _may_know(kind):
+        raise ConfigError(
+            f"{path}: model_type is {kind!r}, which the installed transformers does not know; "
+            f"{nearest_type(kind)}"
+        )
     try:
         done = subprocess.run(
             [sys.executable, "-c", _WITH_TRANSFORMERS],
@@ -159,6 +168,22 @@ def _through_transformers(config: RawConfig, path: Path) -> RawConfig:
         )
     read = {name: value for name, value in json.loads(answer).items() if value is not None}
     return RawConfig({**config.to_dict(), **read})
+
+
+def _may_know(kind: str) -> bool:
+    """Whether transformers names a type in its tables, or cannot be looked at; not imported."""
+    if not _TYPE.fullmatch(kind):
+        return False
+    spec = find_spec("transformers")
+    for place in (spec and spec.submodule_search_locations) or ():
+        tables = [Path(place, "models", "auto", name) for name in _TYPE_TABLES]
+        texts = [table.read_text(errors="replace") for table in tables if table.is_file()]
+        return not texts or any(f'("{kind}", ' in text or f'"{kind}": ' in text for text in texts)
+    return True
+
+
+_TYPE = re.compile(r"\w[\w.-]+")
+_TYPE_TABLES = ("configuration_auto.py", "auto_mappings.py")
 
 
 def _from_model_spec(config: RawConfig, path: Path) -> Architecture:

@@ -32,6 +32,8 @@ UNKILLABLE_S = 30.0  # after SIGKILL; a process that a driver holds may never en
 REPEAT_S = 0.05
 LOCK_LOOKS_APART_S = 0.2  # between closing its lock and removing it nobody needs as long
 LOCAL_DISKS = frozenset({"bcachefs", "btrfs", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
+LOG_LOOKS_APART_S = 1.0
+PUNCH_HOLE = 3  # linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 Lock = tuple[str, int, int]  # path, inode, time of its making
 _Handler = Callable[[dict[str, Any]], object]  # gives a fork its program
@@ -54,6 +56,7 @@ class Watch:
         self._due: list[tuple[float, int]] = []
         self._terminated_unix_s: float | None = None
         self._give_up_s = float("inf")
+        self._logs = limited_logs(document.get("log_limit_bytes"))
         self._held: set[Lock] = set()
         self._removed = remove_dead_locks(document["extension_caches"], self._held)
 
@@ -76,7 +79,17 @@ class Watch:
             self._reap()
             self._send_due()
             if self._living():
-                self._sleep(self._due[0][0] - time.monotonic() if self._due else None)
+                self._sleep(self._next_look_s())
+            for log in self._logs:
+                log.free_middle()
+
+    def _next_look_s(self) -> float | None:
+        """Seconds until something is due; None: until something happens."""
+        look_s = LOG_LOOKS_APART_S if self._logs else None
+        if not self._due:
+            return look_s
+        due_s = self._due[0][0] - time.monotonic()
+        return due_s if look_s is None else min(due_s, look_s)
 
     def sweep(self) -> None:
         """End what the ranks left behind, where they may not, failed or were stopped."""
@@ -91,6 +104,8 @@ class Watch:
                 self._signal_below(signal.SIGKILL)
         if ends and not self._reap():
             self._removed += remove_dead_locks(self._document["extension_caches"], self._held)
+        for log in self._logs:
+            log.cut_middle()
         for rank in self._document["ranks"]:
             with contextlib.suppress(OSError):
                 os.unlink(rank.get("shared_memory") or "")
@@ -170,6 +185,45 @@ class Watch:
 
     def _living(self) -> list[int]:
         return [pid for pid in self._pids if pid not in self._codes]
+
+
+class LimitedLog:
+    """One of our two logs, of which a launch keeps its first and its last ``half`` bytes."""
+
+    def __init__(self, descriptor: int, half: int) -> None:
+        self._descriptor, self._half = descriptor, half
+        self._start = os.fstat(descriptor).st_size
+
+    def free_middle(self) -> None:
+        """Give the room of what is omitted back to the disk; writers go on at the end."""
+        first, end = self._start + self._half, self._end()
+        if (size := end - self._half - first) > 0 and sys.platform == "linux":
+            libc = ctypes.CDLL(None)
+            offset, length = ctypes.c_int64(first), ctypes.c_int64(size)
+            libc.fallocate(self._descriptor, PUNCH_HOLE, offset, length)  # no matter if it fails
+
+    def cut_middle(self) -> None:
+        """Say what is omitted in its place, once nobody writes any more."""
+        first, end = self._start + self._half, self._end()
+        if (size := end - self._half - first) <= 0:
+            return
+        with contextlib.suppress(OSError):
+            with open(f"/proc/self/fd/{self._descriptor}", "rb") as file:
+                file.seek(end - self._half)
+                tail = file.read()
+            os.ftruncate(self._descriptor, first)
+            said = f"\n[autoconf-launch: {size} bytes are omitted here: a log has a limit]\n"
+            for data in (said.encode(), tail):
+                while data:
+                    data = data[os.write(self._descriptor, data) :]
+
+    def _end(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+
+def limited_logs(limit: int | None) -> list[LimitedLog]:
+    """Standard output and error as logs of a trial; none where they are the user's."""
+    return [LimitedLog(descriptor, limit // 2) for descriptor in (1, 2)] if limit else []
 
 
 class Control:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from autoconf_launch.autotuner.measurement import NORMAL, Effort
 from autoconf_launch.autotuner.search import SearchLimits
 from autoconf_launch.autotuner.space import AutotuningSettings, SearchBudget, build_space
 from autoconf_launch.autotuner.strategies import load_strategy
-from autoconf_launch.core import ClusterSpec
+from autoconf_launch.core import ClusterSpec, ConfigError
 
 from ..dialects import choose_dialect
 from ..estimates import choose_price
@@ -22,7 +24,7 @@ from ..machine import find_cluster
 from ..request import LaunchRequest
 from ..results import CONFIG, DS_CONFIG, ResultsPaths
 from ..script import ScriptSource
-from ..spelling import Dialect, UserSettings
+from ..spelling import Dialect, UserSettings, path_argument
 from ..trackers import check_tracking
 
 
@@ -71,11 +73,12 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
     dialect = choice.dialect
     request = as_script_starts(request, dialect, source)
     cluster = find_cluster(request, listener)
-    user = dialect.read(source, world_size=_ranks(request, cluster))
-    load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
+    with _naming_file(source):
+        user = dialect.read(source, world_size=_ranks(request, cluster))
+        load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
+        space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     search_limits(request, cluster)  # and money where there is no price
     check_tracking(request.tracking)
-    space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     said = () if user.awaits_profile else space.notes
     for text in (*said, *user.notes):
         listener(Note(text=text))
@@ -102,8 +105,24 @@ def read_again(job: TuningJob, source: ScriptSource) -> TuningJob:
     Raises:
         ConfigError: with that it cannot mean anything.
     """
-    user = job.dialect.read(source, world_size=_ranks(job.request, job.cluster))
+    with _naming_file(source):
+        user = job.dialect.read(source, world_size=_ranks(job.request, job.cluster))
     return replace(job, source=source, user=user)
+
+
+@contextmanager
+def _naming_file(source: ScriptSource) -> Iterator[None]:
+    """Name the configuration file in what is said of one of its keys."""
+    try:
+        yield
+    except ConfigError as error:
+        position, text = source.config_argument, str(error)
+        if position is None or text.startswith("-"):
+            raise
+        path = path_argument(source.script_args, position)
+        if Path(path).name in text:
+            raise
+        raise ConfigError(f"{path}: {text}") from error
 
 
 def read_as_started(job: TuningJob, request: LaunchRequest) -> TuningJob:

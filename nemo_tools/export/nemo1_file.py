@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from autoconf_launch.autotuner.sizing import Pretraining, time_limit
-from autoconf_launch.core import KeyPath, RawConfig
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted_name
 from autoconf_launch.launcher.export import (
     Exported,
     comments,
@@ -87,6 +87,7 @@ def _of_stacks(base: Pretraining) -> dict[str, Any]:
 
 
 _OWN = "autoconf"
+_MOST_DAYS = 36_500
 _DAYS = (_OWN, "max_training_days")
 _TEMPLATE = "gpt3"
 _QKV_BIAS = frozenset({"qwen", "qwen2", "chatglm"})
@@ -175,6 +176,10 @@ def _run(base: Pretraining, document: RawConfig) -> Iterator[tuple[KeyPath, Any]
     yield ("run", "name"), base.name
     days = document.get(_DAYS)
     if days is not None:
+        if type(days) not in (int, float) or not 0 < days < _MOST_DAYS:
+            raise ConfigError(
+                f"{dotted_name(_DAYS)} is {days!r}, but must be a number of days above 0."
+            )
         yield ("run", "time_limit"), time_limit(float(days))
     yield ("trainer", "num_nodes"), split.nodes
     yield ("trainer", "devices"), split.gpus_per_node

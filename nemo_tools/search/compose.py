@@ -19,6 +19,7 @@ from typing import Any
 
 from autoconf_launch.autotuner.sizing import Family, nearest_predefined
 from autoconf_launch.core import ConfigError, RawConfig, dotted_name, nearest_known
+from autoconf_launch.launcher.config_file import config_text, parse_yaml
 from autoconf_launch.tuning_spaces import CONF, predefined_searches
 
 TRAIN = ("search_config", "train_settings")
@@ -231,16 +232,30 @@ def _compose_config(overrides: Sequence[Override], folder: Path | None) -> Compo
     if folder is not None:
         texts.append(f"hydra.searchpath=[file://{CONF}]")
     where = str((folder or CONF).resolve())
+    if folder is not None:
+        _check_files(folder, overrides)
     try:
         with hydra.initialize_config_dir(where, version_base="1.3"):
             config = hydra.compose("config", overrides=texts, return_hydra_config=True)
         return _resolve_config(omegaconf.OmegaConf, config, {one.key for one in overrides})
-    except ConfigError:
-        raise
-    except Exception as error:
-        if not type(error).__module__.startswith(("hydra", "omegaconf", "yaml")):
-            raise
+    except Exception as error:  # of these libraries; a bad file gives ones of Python, too
         raise ConfigError(f"{where}: {_one_line(error)}") from error
+
+
+def _check_files(folder: Path, overrides: Iterable[Override]) -> None:
+    """Refuse files that are not regular, and what hydra reads of these that is not plain YAML.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    chosen = {Path("config.yaml")}
+    for override in overrides:
+        if override.key in GROUPS:
+            chosen.add(Path(override.key, f"{override.value.removesuffix('.yaml')}.yaml"))
+    for path in sorted(folder.rglob("*.yaml")):
+        text = config_text(path)
+        if path.relative_to(folder) in chosen:
+            parse_yaml(text, str(path))
 
 
 def _libraries() -> tuple[Any, Any]:

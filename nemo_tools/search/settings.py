@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from enum import Enum
@@ -19,6 +18,10 @@ _AUTO = (None, "auto", "null", "None")
 """What leaves a choice to us, in the words of all generations."""
 
 
+MOST_OF_A_SEARCH = 2**40
+"""No number of a search is above this."""
+
+
 def is_whole(value: object, least: int) -> bool:
     """Whether it is a whole number of at least ``least``; True and False are none."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
@@ -31,6 +34,8 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
         ConfigError: it is none, or too small.
     """
     if isinstance(value, int) and is_whole(value, least):
+        if value > MOST_OF_A_SEARCH:
+            raise ConfigError(f"{name} is {value!r}, but must be at most {MOST_OF_A_SEARCH}.")
         return value
     raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least {least}.")
 
@@ -42,9 +47,11 @@ def number(name: str, value: object) -> float:
         ConfigError: it is none.
     """
     is_flag = isinstance(value, bool)
-    if isinstance(value, (int, float)) and not is_flag and math.isfinite(value) and value > 0:
+    if isinstance(value, (int, float)) and not is_flag and 0 < value <= MOST_OF_A_SEARCH:
         return float(value)
-    raise ConfigError(f"{name} is {value!r}, but must be a number above 0.")
+    raise ConfigError(
+        f"{name} is {value!r}, but must be a number above 0, at most {MOST_OF_A_SEARCH}."
+    )
 
 
 class Reader:
@@ -97,7 +104,7 @@ class Reader:
         if value is None:
             return None
         values = value if isinstance(value, list) else [value]
-        good = [one for one in values if is_whole(one, least)]
+        good = [one for one in values if is_whole(one, least) and one <= MOST_OF_A_SEARCH]
         if not values or len(good) < len(values):
             raise self._wrong(key, value, f"auto, or a list of numbers of at least {least}")
         return tuple(dict.fromkeys(good))

@@ -42,7 +42,7 @@ def classify(error: BaseException) -> Failure:
             return _failure(FailureKind.OUT_OF_MEMORY, cause)
     for cause in chain:
         if isinstance(cause, ConfigError):
-            return Failure(kind=FailureKind.BAD_CONFIG, detail=str(cause))
+            return Failure(kind=FailureKind.BAD_CONFIG, detail=str(cause)[:_LONGEST_DETAIL])
         if isinstance(cause, NonFiniteLossError):
             return Failure(kind=FailureKind.NAN, detail=str(cause))
     return _failure(FailureKind.CRASHED, error)
@@ -97,13 +97,15 @@ def _failure(kind: FailureKind, error: BaseException) -> Failure:
 _STDERR_LOG = "stderr.log"
 _PRINTED_LINES = 5
 _TRACE_LINES = 15
+_LONGEST_LINE = 500
 _TAIL_BYTES = 4096
 
 
 def last_words(folder: Path, error: BaseException) -> tuple[str, ...]:
     """The last lines on standard error so far, then the end of the traceback."""
     trace = "".join(traceback.format_exception(error)).splitlines()
-    return (*_printed_lines(folder / _STDERR_LOG)[-_PRINTED_LINES:], *trace[-_TRACE_LINES:])
+    words = (*_printed_lines(folder / _STDERR_LOG)[-_PRINTED_LINES:], *trace[-_TRACE_LINES:])
+    return tuple(line[:_LONGEST_LINE] for line in words)
 
 
 def _printed_lines(log: Path) -> list[str]:

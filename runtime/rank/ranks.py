@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed.constants import default_pg_timeout
 
 from autoconf_launch.core import ConfigError, HardwareError
 
@@ -70,8 +74,8 @@ def _initialize_process_group(environment: Mapping[str, str], device: torch.devi
     backend = "nccl" if device.type == "cuda" else "gloo"
     device_id = device if device.type == "cuda" else None
     if world_size(environment) == 1:
-        store = dist.HashStore()  # type: ignore[attr-defined]
-        dist.init_process_group(backend, store=store, rank=0, world_size=1, device_id=device_id)
+        alone = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=alone, rank=0, world_size=1, device_id=device_id)
         return
     missing = {"RANK", "MASTER_ADDR", "MASTER_PORT"} - environment.keys()
     if missing:
@@ -79,7 +83,52 @@ def _initialize_process_group(environment: Mapping[str, str], device: torch.devi
             f"WORLD_SIZE is {world_size(environment)}, but {', '.join(sorted(missing))} is not in "
             "the environment; start the script with autoconf-launch or torchrun."
         )
-    dist.init_process_group(backend, device_id=device_id)
+    store = _own_store(environment) if environment["RANK"] == "0" else None
+    if store is None:
+        dist.init_process_group(backend, device_id=device_id)
+        return
+    size = world_size(environment)
+    dist.init_process_group(backend, store=store, rank=0, world_size=size, device_id=device_id)
+
+
+def _own_store(environment: Mapping[str, str]) -> Store | None:
+    """The store of rank 0 at ``MASTER_ADDR`` alone, where torch's own listens on every interface.
+
+    None where that is not an address of this machine, or a launcher's own store is used; the other
+    ranks find it as they find torch's.
+
+    Raises:
+        OSError: the port is in use.
+    """
+    host, port = environment["MASTER_ADDR"], _number(environment, "MASTER_PORT", 0)
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return None
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise
+        return None
+    spans_hosts = environment.get("LOCAL_WORLD_SIZE") != environment.get("WORLD_SIZE")
+    if spans_hosts and str(address[0]).startswith(("127.", "::1")):
+        listener.close()  # a name of this machine that others know by another address
+        return None
+    store = TCPStore(
+        host,
+        port,
+        world_size(environment),
+        is_master=True,
+        timeout=default_pg_timeout,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+    )
+    return PrefixStore(_GROUP, store)
+
+
+_BACKLOG = 4096
+_GROUP = "default_pg"
+"""What ``init_process_group`` puts before the keys of the store that it makes by itself."""
 
 
 def _leave(joined: int) -> None:

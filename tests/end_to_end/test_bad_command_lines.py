@@ -62,7 +62,7 @@ FIT = (
     (f"{LLAMA} --memory-limit 100GB", "--memory-limit is 93.1 GiB, but"),
     (f"{LLAMA} --freeze embeddings", "did you mean 'embedding'?"),
     (f"{LLAMA} --experts-per-token 2", "--experts-per-token needs --experts"),
-    (f"{LLAMA} --experts 8 --expert-ffn 64 --experts-per-token 9", "9 of 8"),
+    (f"{LLAMA} --experts 8 --expert-ffn 64 --experts-per-token 9", "per_token is 9"),
     (f"{LLAMA} --time-limit 5", "--time-limit is for the script after --"),
     (f"{LLAMA} -- python train.py", "both say what the model is"),
     ("--cluster 8xH100 --", "--"),

@@ -1,5 +1,6 @@
 import errno
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from autoconf_launch.runtime.rank.failures import (
     asked_bytes,
     classify,
     is_of_weights,
+    last_words,
 )
 
 
@@ -106,3 +108,10 @@ def test_memory_for_weights_is_what_making_or_moving_a_module_asks_for(
     with pytest.raises(RuntimeError, match="allocate") as caught:
         work()
     assert is_of_weights(caught.value) is is_so
+
+
+def test_a_message_is_cut_by_characters(tmp_path: Path) -> None:
+    long = RuntimeError("x" * 5_000_000)
+    assert len(classify(long).detail) < 1100
+    assert len(classify(ConfigError("x" * 5_000_000)).detail) < 1100
+    assert max(map(len, last_words(tmp_path, long))) == 500

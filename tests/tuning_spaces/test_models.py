@@ -62,8 +62,14 @@ def test_shapes_that_are_no_numbers_are_refused() -> None:
         ({"kv_heads": 3}, "heads is 4, but must be a multiple of kv_heads, which is 3"),
         ({"layers": 0}, "layers is 0, but must be from 1"),
         ({"hidden": 1 << 60}, "hidden is 1152921504606846976"),
-        ({"experts": {"count": 8, "per_token": 9, "ffn": 4}}, "9 of 8 experts"),
-        ({"experts": {"count": 8, "per_token": 2, "ffn": 4, "first_dense": 5}}, "5 of 2 layers"),
+        (
+            {"experts": {"count": 8, "per_token": 9, "ffn": 4}},
+            "per_token is 9, but must be 1 to 8",
+        ),
+        (
+            {"experts": {"count": 8, "per_token": 2, "ffn": 4, "first_dense": 5}},
+            "first_dense is 5",
+        ),
     ],
 )
 def test_shapes_that_contradict_each_other_are_refused(changed: Any, says: str) -> None:

@@ -50,6 +50,23 @@ def test_output_goes_to_the_logs_behind_what_is_there(lab: Lab) -> None:
     assert logs == ["before\nout\n", "err\n"]
 
 
+def test_of_a_long_log_the_beginning_and_the_end_stay(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "LOG_LIMIT_BYTES", 2 << 20)
+    (lab.folder / "stdout.log").write_text("before\n")
+    lab.run(
+        "print('first'); sys.stdout.flush(); os.write(1, bytes(range(256)) * 40_000); "
+        "print('last'); report()"
+    )
+    log = (lab.folder / "stdout.log").read_bytes()
+    left_out = 256 * 40_000 + 11 - (2 << 20)
+    assert log.startswith(b"before\nfirst\n")
+    assert log.endswith(b"last\n")
+    assert f"[autoconf-launch: {left_out} bytes are omitted here".encode() in log
+    assert len(log) < (2 << 20) + 200
+
+
 def test_a_rank_that_prints_error_and_succeeds_is_measured(lab: Lab) -> None:
     end = lab.run("print('error: CUDA out of memory', file=sys.stderr); report()")
     assert isinstance(end.outcome, Measurement)

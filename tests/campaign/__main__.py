@@ -1,0 +1,74 @@
+"""``python -m tests.campaign [PART ...] [--seed S] [--share F]``: the table of promises kept."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from .fuzz import misses_of
+from .inputs import BY_COMMAND, KINDS, Kind
+
+WORKERS, CHUNK = 2, 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was done to one thing, and which promises it broke."""
+
+    part: str
+    what: str
+    cases: int
+    misses: tuple[str, ...]
+    wall_s: float
+
+    def __str__(self) -> str:
+        broken = len(self.misses) or "none"
+        return f"{self.part:8} {self.what:44} {self.cases:6} {broken:>6} {self.wall_s:7.0f} s"
+
+
+def fuzz(seed: str, share: float) -> Iterator[Row]:
+    """Damaged inputs of every kind."""
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        for kind in KINDS:
+            yield _fuzz_row(pool, kind, seed, max(1, round(kind.count * share)), False)
+        yield _fuzz_row(pool, KINDS[0], seed, max(1, round(BY_COMMAND * share)), True)
+
+
+def _fuzz_row(
+    pool: ProcessPoolExecutor, kind: Kind, seed: str, count: int, by_command: bool
+) -> Row:
+    start_s = time.monotonic()
+    chunks = [range(first, min(first + CHUNK, count)) for first in range(0, count, CHUNK)]
+    jobs = [pool.submit(misses_of, kind, seed, chunk, by_command) for chunk in chunks]
+    found = tuple(str(miss) for job in jobs for miss in job.result())
+    name = f"{kind.name}{', by the command' if by_command else ''}"
+    return Row("fuzz", name, count, found, time.monotonic() - start_s)
+
+
+PARTS: dict[str, Callable[[str, float], Iterator[Row]]] = {"fuzz": fuzz}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="default: all of them")
+    parser.add_argument("--seed", default=str(int(time.time())))
+    parser.add_argument("--share", type=float, default=1.0, help="of the cases")
+    flags = parser.parse_args()
+    print(f"seed {flags.seed}\n{'part':8} {'what':44} {'cases':>6} {'broken':>6} {'took':>9}")
+    misses: list[str] = []
+    for part in flags.parts or PARTS:
+        for row in PARTS[part](flags.seed, flags.share):
+            print(row, flush=True)
+            misses += row.misses
+    for miss in misses:
+        print(f"\n{miss}")
+    return bool(misses)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
