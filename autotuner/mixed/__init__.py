@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
+    from .candidates import MIXED_DEGREES, MixedQuestion, OrderRule
     from .front import (
         Choice,
         ChoiceRule,
@@ -18,6 +19,6 @@ if TYPE_CHECKING:
     from .kinds import MachineKind, sub_clusters
     from .orders import MOST_ORDERS, node_orders, rotations
     from .rows import MixedRow, StagePlan, placement
-    from .search import MIXED_DEGREES, MixedPlan, MixedQuestion, OrderRule, mixed_plan
+    from .search import MixedPlan, mixed_plan
 else:
     __getattr__ = lazy_names(__name__, __file__)

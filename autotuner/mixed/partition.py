@@ -83,6 +83,17 @@ class Chains:
             least = np.maximum(least, cut)
         return np.asarray(least)
 
+    @property
+    def step_bound_s_R(self) -> Floats:
+        """Seconds that no step of a row is below, whatever its split.
+
+        The slowest stage works off all micro-batches, and the first one passes every layer.
+        """
+        fastest = self.layer_s_RS.min(axis=1)
+        rest = sum(self.layers) - self.layer_s_RS.shape[1]
+        once = (self.fixed_s_RS + self.layer_s_RS).sum(axis=1) + rest * fastest
+        return np.asarray(np.maximum(self.count_R * self.bound_s_R, once))
+
     def stage_s(self, layers_RS: Ints) -> Floats:
         """Seconds of each stage."""
         return np.asarray(self.fixed_s_RS + self.layer_s_RS * layers_RS)
