@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 from planner_leave_one_out import all_rows, left_out, scored
+from published_plan import FIRST_ROWS, PUBLISHED_S, WITHIN, published_plan
 
 from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
 from autoconf_launch.launcher.measurements.row import MeasurementFile, read_measurements
@@ -59,7 +60,7 @@ def main() -> None:
     flags = parser.parse_args()
     files = {path.stem: read_measurements(path) for path in sorted(FOLDER.glob("*.csv"))}
     scores = {name: validate_table(file) for name, file in files.items()}
-    lines = [*time_lines(scores), *left_out_lines(), *memory_lines(scores)]
+    lines = [*time_lines(scores), *left_out_lines(), *memory_lines(scores), plan_line()]
     lines.append(calibration_line(files, flags.draws))
     text = markdown([line.cells for line in lines], HEADER)
     text += "\n\n" + markdown(group_rows(scores["vtrain_multi_node"]), GROUP_HEADER)
@@ -123,6 +124,19 @@ def left_out_lines() -> list[Line]:
         _ordered("vTrain single node, left out, by the others", single, *_SINGLE),
         _ordered("vTrain multi-node, left out, by the others", multi, *_MULTI),
     ]
+
+
+def plan_line() -> Line:
+    """The published layout of DeepSeek-V3 among all of them, and its step."""
+    found = published_plan()
+    took = "-" if found.layout_s is None else f"{found.layout_s:.1f} s"
+    return Line(
+        what="plan for DeepSeek-V3, fp8, 2,048 H800: row of the published layout, its step",
+        reached=f"{found.rank or 'none'}, {took}",
+        asked=f"<= {FIRST_ROWS}, {PUBLISHED_S:.1f} s within {100 * WITHIN:.0f} %",
+        elsewhere="-",
+        met=found.met,
+    )
 
 
 def memory_lines(scores: dict[str, Validation]) -> list[Line]:
