@@ -32,6 +32,7 @@ campaign: $(READY)
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -m gpu
 test-cluster: $(READY)
+	tests/cluster/install_engines.sh
 	$(BIN)/python -m pytest -m cluster
 
 benchmark: $(READY)

@@ -12,12 +12,14 @@ class RankPlan:
     """One process: argv as it is executed, and the variables that it gets beyond ours.
 
     Attributes:
+        node: number of its host among those of the launch.
         cores: numbers of the CPU cores that it is bound to; None: all of ours.
         log: absolute path of a file that its output is appended to; None: where the launch's goes.
     """
 
     rank: int
     local_rank: int
+    node: int = 0
     argv: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
     cores: tuple[int, ...] | None = None
@@ -30,7 +32,8 @@ class LaunchPlan:
 
     Attributes:
         name: of the trial, or of the script for a launch without one.
-        ranks: in the order of their numbers.
+        ranks: in the order of their numbers: those that are started from here.
+        hosts: where they are started; empty: on this machine alone.
         working_directory: where the ranks start.
         folder: where ``stdout.log``, ``stderr.log`` and results go; None: the output is ours.
         task: what the ranks report; None for a plain training.
@@ -44,6 +47,7 @@ class LaunchPlan:
     name: str
     ranks: tuple[RankPlan, ...]
     working_directory: str
+    hosts: tuple[str, ...] = ()
     folder: str | None = None
     task: RankTask | None = None
     expected: Candidate | None = None
@@ -53,5 +57,5 @@ class LaunchPlan:
 
     @property
     def world_size(self) -> int:
-        """Ranks of the launch on this machine."""
+        """Ranks of the launch that are started from here."""
         return len(self.ranks)

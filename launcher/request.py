@@ -38,6 +38,23 @@ class HostChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteAccess:
+    """How ranks are started on other hosts.
+
+    Attributes:
+        engine: what runs a command there (``--launcher``).
+        arguments: further words for it (``--launcher_args``).
+        port: of ssh there; None: ssh's own setting.
+        venv_script: a shell script there that every agent sources first.
+    """
+
+    engine: str = "ssh"
+    arguments: tuple[str, ...] = ()
+    port: int | None = None
+    venv_script: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvous:
     """Where the ranks meet.
 
@@ -138,6 +155,7 @@ class LaunchRequest:
     alone: bool = False
     started: int | None = None
     hosts: HostChoice = HostChoice()
+    remote: RemoteAccess = RemoteAccess()
     rendezvous: Rendezvous = Rendezvous()
     binding: CoreBinding | None = None
     local_rank_argument: bool = True

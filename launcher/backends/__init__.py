@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import ClusterSpec, lazy_names
 
 from ..events import Listener, Note
 from ..extension_points import find_reference, load_reference
+from ..machine import started_hosts
+from ..request import LaunchRequest
 from .base import Backend, Job, JobEnd
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ BACKENDS = MappingProxyType(
     {
         "local": "autoconf_launch.launcher.backends.local:LocalBackend",
         "replay": "autoconf_launch.launcher.backends.replay:ReplayBackend",
+        "hosts": "autoconf_launch.launcher.backends.hosts:HostsBackend",
         "fork_server": "autoconf_launch.launcher.backends.fork_server:ForkServerBackend",
     }
 )
@@ -37,6 +40,18 @@ def load_backend(name: str, *arguments: object, **options: object) -> Backend:
     """
     factory = load_reference(find_reference("backend", BACKENDS, name, where="backend"))
     return cast(Backend, factory(*arguments, **options))
+
+
+def backend_for(request: LaunchRequest, cluster: ClusterSpec, *, forks: bool = False) -> Backend:
+    """The backend that the request names, or which its hosts need.
+
+    ``forks``: ranks are Python with our runtime, so that this machine can fork them.
+    """
+    if request.backend != "local":
+        return load_backend(request.backend)
+    if started_hosts(request, cluster):
+        return load_backend("hosts", request.remote)
+    return load_backend("fork_server" if forks else "local")
 
 
 def warn_listener(backend: Backend, listener: Listener) -> Backend:

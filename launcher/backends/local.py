@@ -293,7 +293,7 @@ class LocalBackend:
         self._grace_s = grace_s
         self.tell: Callable[[str], object] = lambda text: None
         """Hears what happened to launches from outside; see :func:`~.warn_listener`."""
-        _wake_on_signals()
+        wake_on_signals()
 
     def submit(self, plan: LaunchPlan) -> LocalJob:
         """Start the agent and hand it the plan.
@@ -354,7 +354,7 @@ class LocalBackend:
                 return
             poller.register(job.control, select.POLLIN)
             timeout_s = min(timeout_s, job.kill_s - time.monotonic())
-        wake = _wake_on_signals()
+        wake = wake_on_signals()
         poller.register(wake, select.POLLIN)
         ready = poller.poll(None if timeout_s == float("inf") else max(0.0, timeout_s) * 1e3)
         if any(descriptor == wake for descriptor, _ in ready):
@@ -383,7 +383,7 @@ class LocalBackend:
             "linger_s": self._linger_s if task else 0.0,
             "grace_s": self._grace_s,
             "attempt": task and task.attempt,
-            "extension_caches": _extension_caches(self._whole(plan.ranks[0])),
+            "extension_caches": extension_caches(self._whole(plan.ranks[0])),
             "log_limit_bytes": None if plan.folder is None else LOG_LIMIT_BYTES,
             "may_leave": plan.folder is None,  # a training may, as with python; no trial may
             "ranks": [
@@ -400,7 +400,7 @@ class LocalBackend:
         }
 
 
-def _extension_caches(variables: Mapping[str, str]) -> tuple[str, ...]:
+def extension_caches(variables: Mapping[str, str]) -> tuple[str, ...]:
     """Where torch.utils.cpp_extension builds in a process with these variables."""
     if given := variables.get("TORCH_EXTENSIONS_DIR"):
         return (given,)
@@ -434,7 +434,7 @@ def _wake_pipe() -> tuple[int, int]:
     return read, write
 
 
-def _wake_on_signals() -> int:
+def wake_on_signals() -> int:
     """A descriptor to read when a signal came, where Python tells it to nobody else."""
     read, write = _wake_pipe()
     with contextlib.suppress(ValueError):  # not the main thread: signals go there anyway

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autoconf_launch.core import PARALLELISM, ClusterSpec
 
-from ..backends import Backend, load_backend, warn_listener
+from ..backends import Backend, backend_for, warn_listener
 from ..config_file import is_plain_json
 from ..dialects import choose_dialect
 from ..events import Listener, Note
@@ -38,7 +38,7 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     request, source = read_script(request)
     cluster = find_cluster(request, listener)
     request = with_declared_local_rank(request, source)
-    backend = warn_listener(load_backend(request.backend), listener)
+    backend = warn_listener(backend_for(request, cluster), listener)
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
         rendered = _resolve(source, cluster, Path(folder), listener)
         code = run_to_end(plan_launch(request, cluster, rendered), backend)

@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.playoff import Decider, predicted_outlook, summar
 from autoconf_launch.autotuner.search import StopReason, Study, baseline_trial
 from autoconf_launch.core import ModelSpec, NothingFeasibleError, take_in_all
 
-from ..backends import Backend, closing_backend, load_backend, warn_listener
+from ..backends import Backend, backend_for, closing_backend, warn_listener
 from ..estimates import choose_price
 from ..events import Finished, Listener, Note, TuneBegun
 from ..interrupts import stopping_on_signals
@@ -92,7 +92,7 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
             track_events(
                 request.tracking, feed_of(request), job.paths.tracking, listener
             ) as heard,
-            closing_backend(warn_listener(load_backend(_trial_backend(job)), heard)) as backend,
+            closing_backend(warn_listener(_trial_backend(job), heard)) as backend,
         ):
             job = replace(job, listener=heard)
             if request.dry_run:
@@ -102,7 +102,7 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
     if request.autotuning == "tune":
         return 0
     plan = plan_launch(job.request, job.cluster, winner)
-    return run_to_end(plan, warn_listener(load_backend(request.backend), listener))
+    return run_to_end(plan, warn_listener(backend_for(job.request, job.cluster), listener))
 
 
 def _search(job: TuningJob, backend: Backend, folder: OpenFolder) -> tuple[TuningJob, Rendered]:
@@ -245,10 +245,10 @@ def _searched_by(study: Study, job: TuningJob, *, elapsed_s: float, side_by_side
     )
 
 
-def _trial_backend(job: TuningJob) -> str:
-    """Ranks of our own runtime in Python are forked, unless another backend is named."""
+def _trial_backend(job: TuningJob) -> Backend:
+    """Ranks of our own runtime in Python are forked on this machine."""
     ours = not job.dialect.is_external and job.request.kind != "program"
-    return "fork_server" if ours and job.request.backend == "local" else job.request.backend
+    return backend_for(job.request, job.cluster, forks=ours)
 
 
 def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> Rendered:

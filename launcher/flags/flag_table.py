@@ -27,7 +27,7 @@ from .values import (
 )
 from .verb_parser import VerbParser
 
-LAUNCHERS = ("pdsh", "openmpi", "mvapich", "mpich", "impi", "slurm")
+LAUNCHERS = ("ssh", "slurm", "pdsh", "openmpi", "mvapich", "mpich", "impi")
 _SETTINGS = AutotuningSettings.model_fields
 _Group: TypeAlias = argparse._ArgumentGroup
 
@@ -185,12 +185,17 @@ def _add_hosts(group: _Group) -> None:
     add("--no_ssh", action="store_true", help="never reach another host; needs --node_rank")
     add("--standalone", action="store_true", help="this machine alone, without a hostfile")
     add("--force_multi", action="store_true", help="treat one host as several (.deepspeed_env)")
+    engine_help = "what reaches other hosts: ssh (default), or slurm inside an allocation"
+    add("--launcher", type=str.lower, choices=LAUNCHERS, help=engine_help)
+    add("--launcher_args", metavar="'ARGS'", help="further words for ssh or srun")
+    add("--ssh_port", type=parse_port, metavar="PORT", help="of every host (default: ssh's own)")
+    add("--venv_script", metavar="FILE", help="a shell script there that is sourced first")
 
 
 def _add_rendezvous(group: _Group) -> None:
     add = group.add_argument
     add("--master_addr", metavar="HOST", help="default: the first host")
-    port_help = "default: a free one on one host, else 29500"
+    port_help = "default: a free one of the first host; by hand 29500"
     add("--master_port", type=parse_port, metavar="PORT", help=port_help)
     endpoint_help = "torchrun's name for both"
     add("--rdzv_endpoint", type=parse_endpoint, metavar="HOST:PORT", help=endpoint_help)
@@ -214,11 +219,7 @@ def _add_ranks(group: _Group) -> None:
 
 def _add_ignored(group: _Group) -> None:
     add = group.add_argument
-    add("--launcher", type=str.lower, choices=LAUNCHERS, help=_HERE)
-    add("--launcher_args", metavar="'ARGS'", help=_HERE)
-    add("--ssh_port", type=parse_port, metavar="PORT", help=_HERE)
-    add("--no_ssh_check", action="store_true", help=_HERE)
-    add("--venv_script", metavar="FILE", help=WITHOUT_EFFECT["venv_script"])
+    add("--no_ssh_check", action="store_true", help=WITHOUT_EFFECT["no_ssh_check"])
     for name, value in (("monitor_interval", "S"), ("start_method", "NAME")):
         add(f"--{name}", metavar=value, help=WITHOUT_EFFECT[name])
 
@@ -232,9 +233,6 @@ def _words(annotation: object) -> tuple[str, ...]:
 _PARALLEL = (
     "trials side by side (default: as many as GPUs allow; 1 on a CPU, whose memory they share)"
 )
-_HERE = "ranks are started on this machine, without ssh"
-
-
 _ELASTIC = "a launch has a fixed number of hosts and ranks; give --num_nodes and --num_gpus"
 _STREAMS = "a rank's output goes to the screen, or all of it to a file with --log_dir DIR"
 _AGENT = "it belongs to torch's elastic agent, which is not used here; omit it"
@@ -264,10 +262,6 @@ REFUSED = {
 WITHOUT_EFFECT = {
     "monitor_interval": "ranks are watched without polling",
     "start_method": "a script is always started as a process of its own",
-    "launcher": _HERE,
-    "launcher_args": _HERE,
-    "ssh_port": _HERE,
-    "no_ssh_check": _HERE,
-    "venv_script": "ranks run in the environment of this launcher",
+    "no_ssh_check": "every host is asked before anything is started",
 }
 """Flags that are taken and change nothing, by their name in the parsed arguments."""

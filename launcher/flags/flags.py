@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..request import (
     CoreBinding,
     HostChoice,
     LaunchRequest,
+    RemoteAccess,
     Rendezvous,
     TrackingChoice,
     UserWords,
@@ -45,6 +47,7 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
         kind="module" if flags.module else "program" if flags.no_python else "script",
         processes=flags.num_gpus,
         hosts=_hosts(flags),
+        remote=_remote(flags),
         rendezvous=_rendezvous(flags),
         binding=_binding(flags),
         local_rank_argument=not flags.no_local_rank,
@@ -147,6 +150,22 @@ def _hosts(flags: argparse.Namespace) -> HostChoice:
     )
 
 
+def _remote(flags: argparse.Namespace) -> RemoteAccess:
+    return RemoteAccess(
+        engine=flags.launcher or RemoteAccess().engine,
+        arguments=tuple(_words_of(flags.launcher_args or "", "--launcher_args")),
+        port=flags.ssh_port,
+        venv_script=flags.venv_script,
+    )
+
+
+def _words_of(text: str, flag: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"{flag} is {text!r}, which no shell could read: {error}.") from None
+
+
 def _rendezvous(flags: argparse.Namespace) -> Rendezvous:
     address, port = flags.rdzv_endpoint or (flags.master_addr, flags.master_port)
     return Rendezvous(address=address or None, port=port, run_id=flags.rdzv_id)
@@ -219,6 +238,7 @@ def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
     return (
         *_flag_with_value("--num_gpus", request.processes),
         *_host_flags(request.hosts),
+        *_remote_flags(request.remote),
         *_rendezvous_flags(request.rendezvous),
         *_switch("--module", request.kind == "module" and not named),
         *_switch("--no_python", request.kind == "program" or (named and not request.alone)),
@@ -243,6 +263,16 @@ def _host_flags(hosts: HostChoice) -> tuple[str, ...]:
         *_switch("--no_ssh", hosts.by_hand),
         *_switch("--standalone", hosts.standalone),
         *_switch("--force_multi", hosts.force_multi),
+    )
+
+
+def _remote_flags(remote: RemoteAccess) -> tuple[str, ...]:
+    engine = remote.engine if remote.engine != RemoteAccess().engine else None
+    return (
+        *_flag_with_value("--launcher", engine),
+        *_flag_with_value("--launcher_args", shlex.join(remote.arguments) or None),
+        *_flag_with_value("--ssh_port", remote.port),
+        *_flag_with_value("--venv_script", remote.venv_script),
     )
 
 

@@ -127,14 +127,17 @@ class Watch:
 
     def _obey(self) -> None:
         for command in self._control.read_now():
-            if "signal" in command:
-                self._may_leave = False
-                _signal_all(self._living(), command["signal"])
-            elif "end" in command:
-                self._end(after_s=0.0, grace_s=self._document["grace_s"])
+            self._do(command)
         if self._control.closed:
             self._stop_listening()
             self._end(after_s=0.0, grace_s=ORPHAN_GRACE_S)
+
+    def _do(self, command: dict[str, Any]) -> None:
+        if "signal" in command:
+            self._may_leave = False
+            _signal_all(self._living(), command["signal"])
+        elif "end" in command:
+            self._end(after_s=0.0, grace_s=self._document["grace_s"])
 
     def _stop_listening(self) -> None:
         self._poller = select.poll()
@@ -427,7 +430,8 @@ def _become(rank: dict[str, Any], folder: str, group: int, turn: _Handler) -> di
     return rank
 
 
-def _execute(rank: dict[str, Any]) -> None:
+def execute(rank: dict[str, Any]) -> None:
+    """Make this process the program of a rank."""
     os.execvpe(rank["argv"][0], rank["argv"], {**os.environ, **dict(rank["environment"])})
 
 
@@ -465,7 +469,7 @@ def main() -> NoReturn:
     control = Control(int(sys.argv[1]))
     prepare_process(control)
     if (document := control.read_first()) is not None:
-        supervise(document, control, _execute)
+        supervise(document, control, execute)
     os._exit(0)
 
 

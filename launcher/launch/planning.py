@@ -31,12 +31,13 @@ from autoconf_launch.core import (
 )
 
 from ..dialects import DATALOADER_BATCH_VARIABLE
+from ..hosts import LOCAL
 from ..machine import (
-    LOCAL,
     VISIBLE,
     cores_of_ranks,
     free_port,
     read_environment_files,
+    started_hosts,
     usable_cores,
 )
 from ..plan import LaunchPlan, RankPlan
@@ -115,7 +116,7 @@ def plan_launch(
     task: RankTask | None = None,
     expected: Candidate | None = None,
 ) -> LaunchPlan:
-    """Argv and variables of this machine's ranks.
+    """Argv and variables of the ranks that are started from here: of all hosts, or of this one.
 
     ``task`` makes it a trial with a folder of its own, whose ranks get no further logs.
 
@@ -123,32 +124,17 @@ def plan_launch(
         ConfigError: the ranks cannot be bound to cores, or their Python would ignore the probe.
         ResultsFolderError: the folder for the ranks' logs cannot be made.
     """
-    node = request.hosts.node_rank or 0
-    devices = cluster.nodes[node].devices
-    first = sum(len(other.devices) for other in cluster.nodes[:node])
-    logs = request.rank_log_folder if task is None else None
-    paths = rank_log_paths(logs, range(first, first + len(devices))) if logs else None
-    cores = cores_of_ranks(request.binding, len(devices)) if request.binding else None
-    threads = len(cores[0]) if cores else None
-    shared = _shared_variables(request, cluster, task, threads)
+    hosts = started_hosts(request, cluster)
+    nodes = range(len(hosts)) if hosts else (request.hosts.node_rank or 0,)
     ranks = tuple(
-        RankPlan(
-            rank=first + local,
-            local_rank=local,
-            argv=_argv(request, rendered.script_args, local),
-            environment=(*shared, *_numbers(request, first, local), *rendered.environment),
-            cores=cores[local] if cores else None,
-            log=paths[local] if paths else None,
-        )
-        for local in range(1 if request.alone else len(devices))
+        rank for node in nodes for rank in _ranks_of(node, request, cluster, rendered, task)
     )
     if rendered.checked is not None:
         _refuse_deaf(ranks[0].argv)
-    if request.alone and cores:
-        ranks = (replace(ranks[0], cores=tuple(core for own in cores for core in own)),)
     return LaunchPlan(
         name=Path(task.folder).name if task else Path(request.script).name,
         ranks=ranks,
+        hosts=hosts,
         working_directory=str(Path.cwd()),
         folder=task.folder if task else None,
         task=task,
@@ -156,6 +142,38 @@ def plan_launch(
         checked=rendered.checked,
         alone=request.alone,
     )
+
+
+def _ranks_of(
+    node: int,
+    request: LaunchRequest,
+    cluster: ClusterSpec,
+    rendered: Rendered,
+    task: RankTask | None,
+) -> tuple[RankPlan, ...]:
+    """The ranks of one host; one whose script starts them itself has a single process."""
+    devices = cluster.nodes[node].devices
+    first = sum(len(other.devices) for other in cluster.nodes[:node])
+    logs = request.rank_log_folder if task is None else None
+    paths = rank_log_paths(logs, range(first, first + len(devices))) if logs else None
+    cores = cores_of_ranks(request.binding, len(devices)) if request.binding else None
+    threads = len(cores[0]) if cores else None
+    shared = _shared_variables(request, cluster, node, task, threads)
+    ranks = tuple(
+        RankPlan(
+            rank=first + local,
+            local_rank=local,
+            node=node,
+            argv=_argv(request, rendered.script_args, local),
+            environment=(*shared, *_numbers(request, first, local), *rendered.environment),
+            cores=cores[local] if cores else None,
+            log=paths[local] if paths else None,
+        )
+        for local in range(1 if request.alone else len(devices))
+    )
+    if request.alone and cores:
+        return (replace(ranks[0], cores=tuple(core for own in cores for core in own)),)
+    return ranks
 
 
 def _refuse_deaf(argv: Sequence[str]) -> None:
@@ -175,13 +193,16 @@ def _argv(request: LaunchRequest, script_args: tuple[str, ...], rank: int) -> tu
 
 
 def _shared_variables(
-    request: LaunchRequest, cluster: ClusterSpec, task: RankTask | None, threads: int | None
+    request: LaunchRequest,
+    cluster: ClusterSpec,
+    node: int,
+    task: RankTask | None,
+    threads: int | None,
 ) -> tuple[tuple[str, str], ...]:
-    """Variables that all ranks of this machine get alike; ours win over those of a file.
+    """Variables that all ranks of a host get alike; ours win over those of a file.
 
     ``threads`` of each rank; None: those that the user has set, or else a fair share.
     """
-    node = request.hosts.node_rank or 0
     devices = cluster.nodes[node].devices
     several = len(cluster.nodes) > 1 or request.hosts.force_multi
     variables = dict(read_environment_files()) if several else {}
@@ -218,13 +239,14 @@ def _numbers(request: LaunchRequest, first: int, local: int) -> tuple[tuple[str,
 
 
 def _rendezvous_variables(request: LaunchRequest, cluster: ClusterSpec) -> dict[str, str]:
+    """Where the ranks meet; empty where the agent of the first host is to say it."""
     rendezvous, alone = request.rendezvous, len(cluster.nodes) == 1
     host = cluster.nodes[0].host
     first = _LOCAL_ADDRESS if alone or host == LOCAL else host
-    variables = {
-        "MASTER_ADDR": rendezvous.address or first,
-        "MASTER_PORT": str(rendezvous.port or (free_port() if alone else DEFAULT_PORT)),
-    }
+    port = str(rendezvous.port or (free_port() if alone else DEFAULT_PORT))
+    if started_hosts(request, cluster):
+        first, port = "", str(rendezvous.port or "")
+    variables = {"MASTER_ADDR": rendezvous.address or first, "MASTER_PORT": port}
     if rendezvous.run_id is not None:
         variables["TORCHELASTIC_RUN_ID"] = rendezvous.run_id
     return variables

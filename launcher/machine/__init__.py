@@ -7,8 +7,8 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .conditions import Weather
     from .cores import cores_of_ranks, free_port, parse_core_list, usable_cores
-    from .discover import VISIBLE, find_cluster
-    from .hosts import DEFAULT_HOSTFILE, LOCAL
+    from .discover import VISIBLE, find_cluster, started_hosts
+    from .hosts import DEFAULT_HOSTFILE
     from .interpreters import other_python, our_python, python_beside, read_environment_files
     from .slots import ALONE, WHOLE, Share, find_shares, shares_text, why_not_in_turn
     from .this_machine import cpu_machine, is_cpu, local_cluster

@@ -18,8 +18,9 @@ from autoconf_launch.core import ClusterSpec, ConfigError, Device, HardwareError
 from autoconf_launch.tuning_spaces import with_links
 
 from ..events import Listener, Note
+from ..hosts import HostDescription, describe_hosts, is_this_machine
 from ..request import LaunchRequest
-from .hosts import HostSlots, choose_hosts, own_index
+from .hosts import HostSlots, choose_hosts, has_hostfile, in_allocation, own_index
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _MIB = 1 << 20
@@ -105,10 +106,12 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
         _say_what_is_visible(request, gpus, listener)
     hosts = choose_hosts(request, tuple(gpu.slot for gpu in gpus))
     own = own_index(request.hosts, hosts)
+    if own is None:
+        return ClusterSpec(nodes=_described_nodes(request, hosts))
     if len(hosts) > 1 and request.autotuning:
         raise ConfigError(
-            f"--autotuning would run on {len(hosts)} hosts, but trials can be started only on "
-            "this one so far; tune on one host, then launch on all of them."
+            f"--autotuning runs on {len(hosts)} hosts, but trials are started from one of them "
+            "alone; omit --no_ssh and --node_rank."
         )
     devices = _limit_memory(_own_devices(request, hosts[own], gpus), request.memory_limit_bytes)
     if len(hosts) == 1:
@@ -120,6 +123,42 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
         for index, host in enumerate(hosts)
     )
     return ClusterSpec(nodes=tuple(nodes))
+
+
+def started_hosts(request: LaunchRequest, cluster: ClusterSpec) -> tuple[str, ...]:
+    """The hosts of a launch on which ranks are started from here; empty: on this one alone."""
+    choice = request.hosts
+    named = has_hostfile(choice) or in_allocation(request)
+    if choice.node_rank is not None or choice.by_hand or not named:
+        return ()
+    own = len(cluster.nodes) == 1 and is_this_machine(cluster.nodes[0].host)
+    return () if own else tuple(node.host for node in cluster.nodes)
+
+
+def _described_nodes(request: LaunchRequest, hosts: tuple[HostSlots, ...]) -> tuple[Node, ...]:
+    """Hosts on which agents are started, as these describe them."""
+    found = describe_hosts(tuple(host.host for host in hosts), request.remote)
+    nodes = (_node(request, host, each) for host, each in zip(hosts, found, strict=True))
+    return tuple(
+        replace(node, devices=_limit_memory(node.devices, request.memory_limit_bytes))
+        for node in nodes
+    )
+
+
+def _node(request: LaunchRequest, host: HostSlots, found: HostDescription) -> Node:
+    gpus = () if request.processes == "cpu" else found.gpus
+    if not gpus:
+        devices = _cpu_devices(request, host.slots, found.memory_bytes)
+        return Node(host=host.host, devices=devices)
+    by_slot = {int(row[0]): _device(row, visible_as=row[0]) for row in gpus}
+    missing = [slot for slot in host.slots if slot not in by_slot]
+    if missing:
+        raise HardwareError(
+            f"Slot {missing[0]} of host {host.host} would be a GPU, but it has "
+            f"{', '.join(map(str, by_slot))}; fix the hostfile or the filter."
+        )
+    devices = tuple(by_slot[slot] for slot in host.slots)
+    return with_links(Node(host=host.host, devices=devices, host_memory_bytes=found.memory_bytes))
 
 
 def _say_what_is_visible(
@@ -139,11 +178,7 @@ def _own_devices(
     request: LaunchRequest, host: HostSlots, gpus: tuple[Device, ...]
 ) -> tuple[Device, ...]:
     if not gpus:
-        share_bytes = int(available_memory_bytes() * _CPU_SHARE) // len(host.slots)
-        name = f"cpu ({platform.machine()})"
-        hidden = "" if request.processes == "cpu" else None
-        device = Device(name=name, memory_bytes=share_bytes, emulated=True, visible_as=hidden)
-        return tuple(replace(device, slot=slot) for slot in host.slots)
+        return _cpu_devices(request, host.slots, available_memory_bytes())
     by_slot = {gpu.slot: gpu for gpu in gpus}
     missing = [slot for slot in host.slots if slot not in by_slot]
     if missing:
@@ -157,6 +192,16 @@ def _own_devices(
         gpu if gpu.memory_bytes else replace(gpu, memory_bytes=available_memory_bytes())
         for gpu in chosen
     )
+
+
+def _cpu_devices(
+    request: LaunchRequest, slots: tuple[int, ...], available_bytes: int
+) -> tuple[Device, ...]:
+    share_bytes = int(available_bytes * _CPU_SHARE) // len(slots)
+    name = f"cpu ({platform.machine()})"
+    hidden = "" if request.processes == "cpu" else None
+    device = Device(name=name, memory_bytes=share_bytes, emulated=True, visible_as=hidden)
+    return tuple(replace(device, slot=slot) for slot in slots)
 
 
 def _limit_memory(devices: tuple[Device, ...], limit_bytes: int | None) -> tuple[Device, ...]:

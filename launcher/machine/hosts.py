@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
-import socket
+import shutil
+import subprocess
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 from autoconf_launch.core import ConfigError, HardwareError, nearest_known
 
+from ..hosts import LOCAL, describe_hosts, is_this_machine
 from ..input_file import input_text
 from ..request import HostChoice, LaunchRequest
 from .cores import usable_cores
@@ -166,9 +168,6 @@ def _parse_host(part: str, text: str, flag: str) -> HostFilter:
     return HostFilter(host=match[1], slots=slots)
 
 
-LOCAL = "localhost"
-
-
 def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlots, ...]:
     """The hosts of a launch with the slots that get ranks, in order.
 
@@ -181,7 +180,9 @@ def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlo
     """
     choice = request.hosts
     pool = _hostfile_pool(choice, gpus)
-    if pool is None:
+    if pool is None and in_allocation(request):
+        pool = _allocated_pool(request)
+    elif pool is None:
         pool = _local_pool(request, gpus)
     elif isinstance(request.processes, str):
         raise ConfigError(
@@ -195,11 +196,11 @@ def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlo
     return hosts
 
 
-def own_index(choice: HostChoice, hosts: tuple[HostSlots, ...]) -> int:
-    """Which of the hosts is this machine.
+def own_index(choice: HostChoice, hosts: tuple[HostSlots, ...]) -> int | None:
+    """Which of the hosts is this machine; None where ranks are started on others, too.
 
     Raises:
-        ConfigError: ranks would have to be started on another one.
+        ConfigError: it has to be said, or it is named twice.
     """
     last = len(hosts) - 1
     if choice.node_rank is not None:
@@ -211,45 +212,53 @@ def own_index(choice: HostChoice, hosts: tuple[HostSlots, ...]) -> int:
             f"--no_ssh starts only this machine's ranks; say which of the {last + 1} hosts it is "
             f"with --node_rank K, from 0 to {last}."
         )
-    other = next((host.host for host in hosts if not is_this_machine(host.host)), None)
-    if other is not None:
+    ours = [host.host for host in hosts if is_this_machine(host.host)]
+    if len(ours) > 1:
         raise ConfigError(
-            f"Host {other} is another machine, and ranks can be started only on this one so far; "
-            "run the same command on each host with --no_ssh --node_rank K, or remove the host."
+            f"{ours[0]} and {ours[1]} are both this machine; name it once, or start each with "
+            "--no_ssh --node_rank K."
         )
-    if last:
-        raise ConfigError(
-            f"{hosts[0].host} and {hosts[1].host} are both this machine; name it once, or start "
-            "each with --no_ssh --node_rank K."
-        )
-    return 0
+    return 0 if ours and not last else None
 
 
-@cache
-def is_this_machine(host: str) -> bool:
-    """Whether a name or an address is one of this machine's own."""
-    own = socket.gethostname()
-    if host in (LOCAL, own, own.partition(".")[0]):
-        return True
-    try:
-        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
-    except (OSError, UnicodeError):
-        return False
-    import psutil  # the flags, which read this file's defaults, start without it
-
-    interfaces = psutil.net_if_addrs().values()
-    addresses = {a.address.partition("%")[0] for interface in interfaces for a in interface}
-    return any(
-        a.startswith("127.") or a == "::1" or a.partition("%")[0] in addresses for a in found
-    )
+def has_hostfile(choice: HostChoice) -> bool:
+    """Whether a hostfile says what the hosts are: the one given, or DeepSpeed's."""
+    default = not choice.standalone and Path(DEFAULT_HOSTFILE).is_file()
+    return choice.hostfile is not None or default
 
 
 def _hostfile_pool(choice: HostChoice, gpus: tuple[int, ...]) -> tuple[HostSlots, ...] | None:
-    if choice.hostfile is None and (choice.standalone or not Path(DEFAULT_HOSTFILE).is_file()):
+    if not has_hostfile(choice):
         return None
     return tuple(
         _visible_slots(host, gpus) for host in read_hostfile(choice.hostfile or DEFAULT_HOSTFILE)
     )
+
+
+def in_allocation(request: LaunchRequest) -> bool:
+    """Whether the hosts are those of the Slurm allocation that we are in."""
+    choice = request.hosts
+    return request.remote.engine == "slurm" and not (choice.standalone or has_hostfile(choice))
+
+
+def _allocated_pool(request: LaunchRequest) -> tuple[HostSlots, ...]:
+    """The allocation's nodes, each with as many slots as are asked for, else with its GPUs."""
+    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    if not nodes or shutil.which("scontrol") is None:
+        raise ConfigError(
+            "--launcher slurm starts ranks on the nodes of an allocation, and this is none "
+            "(SLURM_JOB_NODELIST is not set); use it inside salloc or sbatch."
+        )
+    command = ("scontrol", "show", "hostnames", nodes)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if answer.returncode:
+        raise HardwareError(f"scontrol does not know the nodes {nodes}: {answer.stderr.strip()}")
+    names = tuple(answer.stdout.split())
+    if isinstance(request.processes, int):
+        return tuple(HostSlots(host=name, slots=tuple(range(request.processes))) for name in names)
+    found = describe_hosts(names, request.remote)
+    slots = (tuple(int(row[0]) for row in each.gpus) or (0,) for each in found)
+    return tuple(HostSlots(host=name, slots=own) for name, own in zip(names, slots, strict=True))
 
 
 def _visible_slots(host: HostSlots, gpus: tuple[int, ...]) -> HostSlots:

@@ -17,6 +17,7 @@ from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, Mode, 
 from autoconf_launch.core.rank import TASK_VARIABLE
 from autoconf_launch.launcher.backends.base import Backend, Job, JobEnd
 from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
+from autoconf_launch.launcher.backends.hosts import HostsBackend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
@@ -116,7 +117,11 @@ def record_of(name: str, outcome: Outcome) -> Record:
     return Record(trial=trial, outcome=outcome, wall_s=1.0)
 
 
-WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (local, forked, replayed)
+def over_hosts(folder: Path) -> Workshop:
+    return Workshop(backend=HostsBackend(), folder=folder)
+
+
+WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (local, over_hosts, forked, replayed)
 
 
 @pytest.fixture(params=WORKSHOPS, ids=lambda make: make.__name__)

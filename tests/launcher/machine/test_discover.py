@@ -1,4 +1,5 @@
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -176,9 +177,14 @@ class TestWithAHostfile:
     def test_its_slots_on_this_machine_are_used(self, hostfile: str) -> None:
         assert slots("--hostfile", hostfile, "--num_nodes=1") == [0, 1]
 
-    def test_other_hosts_cannot_be_reached_yet(self, hostfile: str) -> None:
-        with pytest.raises(ConfigError, match=r"Host far\.invalid is another machine"):
+    @pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")
+    def test_a_host_that_cannot_be_reached_is_named(self, hostfile: str) -> None:
+        with pytest.raises(HardwareError, match=r"Host far\.invalid closed the connection \(ssh"):
             cluster("--hostfile", hostfile)
+
+    def test_an_engine_that_reaches_no_host_is_refused(self, hostfile: str) -> None:
+        with pytest.raises(ConfigError, match="--launcher pdsh cannot start ranks on other hosts"):
+            cluster("--hostfile", hostfile, "--launcher=pdsh")
 
     def test_by_hand_every_host_counts(self, hostfile: str) -> None:
         found = cluster("--hostfile", hostfile, "--no_ssh", "--node_rank=1")
@@ -195,8 +201,8 @@ class TestWithAHostfile:
         with pytest.raises(ConfigError, match="--node_rank is 2, but must be from 0 to 1"):
             cluster("--hostfile", hostfile, "--no_ssh", "--node_rank=2")
 
-    def test_several_hosts_cannot_be_tuned_on_yet(self, hostfile: str) -> None:
-        with pytest.raises(ConfigError, match="--autotuning would run on 2 hosts"):
+    def test_several_hosts_are_tuned_from_one_of_them(self, hostfile: str) -> None:
+        with pytest.raises(ConfigError, match="omit --no_ssh and --node_rank"):
             cluster("--hostfile", hostfile, "--node_rank=0", "--autotuning=tune")
 
     def test_two_names_of_this_machine_are_not_two_hosts(self, tmp_path: Path) -> None:

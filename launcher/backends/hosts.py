@@ -1,0 +1,424 @@
+"""Runs plans over several hosts, each host's ranks below an agent there.
+
+What ranks write and print travels up the line of their host, so that no folder needs to be
+shared; where the results folder is shared, only results travel, as caches may hide them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+import select
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.core import (
+    END_FILE,
+    JOB_VARIABLE,
+    SIGNS_FOLDER,
+    Failure,
+    FailureKind,
+    result_file,
+)
+
+from ..hosts import LOCAL, HostLine, open_line
+from ..launch import (
+    STDERR_LOG,
+    STDOUT_LOG,
+    Cancelled,
+    LogStart,
+    RankExit,
+    RanksEnd,
+    read_outcome,
+)
+from ..plan import LaunchPlan, RankPlan
+from ..request import RemoteAccess
+from ..results import open_private
+from .base import Job, JobEnd
+from .local import (
+    GRACE_S,
+    LINGER_S,
+    OBEYS_WITHIN_S,
+    extension_caches,
+    shared_memory,
+    wake_on_signals,
+)
+
+PASSED_ON = (
+    *("AUTOCONF_LAUNCH", "GLOO", "HF_", "MLFLOW", "MV2"),
+    *("NCCL", "OMP", "PYTHON", "TORCH", "UCX"),
+)
+"""Beginnings of variables that ranks on other hosts get from here, DeepSpeed's among them."""
+_ADDRESS, _PORT = "MASTER_ADDR", "MASTER_PORT"
+_MOST_SENT_BYTES = 4 << 20  # of a file that a trial's ranks read
+_NAME = re.compile(rf"(?:{SIGNS_FOLDER}/)?[A-Za-z0-9_][A-Za-z0-9_.\-]{{0,200}}")
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_LOGS = {1: STDOUT_LOG, 2: STDERR_LOG}
+
+
+class _Agent:
+    """One host of a job: its line, and what came up it."""
+
+    def __init__(self, node: int, line: HostLine, ranks: tuple[RankPlan, ...]) -> None:
+        self.node, self.line, self.ranks = node, line, ranks
+        self.here: dict[str, Any] | None = None
+        self.report: dict[str, Any] | None = None
+        self.lost: str | None = None
+        self.lost_unix_s = 0.0
+        self.clock_s = 0.0
+        """What its clock shows more than ours."""
+
+    @property
+    def has_ended(self) -> bool:
+        return self.report is not None or self.lost is not None
+
+    def exits(self) -> Iterator[RankExit]:
+        """How each of its ranks ended, by our clock; those of a lost host were killed."""
+        if self.report is None:
+            yield from (
+                RankExit(code=-signal.SIGKILL, unix_s=self.lost_unix_s) for _ in self.ranks
+            )
+            return
+        times = self.report["exit_unix_s"]
+        for code, unix_s in zip(self.report["codes"], times, strict=True):
+            yield RankExit(code=int(code), unix_s=float(unix_s) - self.clock_s)
+
+
+class HostsJob:
+    """A plan and the agents that run it."""
+
+    def __init__(self, plan: LaunchPlan, agents: tuple[_Agent, ...], exported: _Exported) -> None:
+        self.plan, self.agents = plan, agents
+        self.token = uuid.uuid4().hex
+        self.cancelled: Cancelled | None = None
+        self.end: JobEnd | None = None
+        self.due_s = float("inf")
+        """When agents that were told to end count as lost."""
+        self._exported = exported
+        self._started_s = time.monotonic()
+        self._was_sent = False
+        self._end_s = float("inf")
+        self._told_end = ""
+        self._terminated_unix_s: float | None = None
+        self._marker = _make_marker(plan.folder, self.token)
+        self._log_start = _log_start(plan.folder)
+
+    def send(self, line: dict[str, Any]) -> None:
+        """Give every agent the same command."""
+        for agent in self.agents:
+            if not agent.has_ended:
+                agent.line.send(line)
+
+    @property
+    def wake_s(self) -> float:
+        """When something is due though no line says anything."""
+        lines = (agent.line.due_s for agent in self.agents if not agent.has_ended)
+        return min((*lines, self._end_s, self.due_s))
+
+    def look(self, linger_s: float, grace_s: float) -> JobEnd | None:
+        """Take in what has come, do what is due; the end once every host has ended."""
+        if self.end is not None:
+            return self.end
+        for agent in self.agents:
+            if not agent.has_ended:
+                self._take(agent, linger_s)
+        if not self._was_sent and all(agent.here for agent in self.agents):
+            self._send_documents(linger_s, grace_s)
+        self._pass_end_on()
+        if time.monotonic() > self._end_s:
+            self._end_s = float("inf")
+            self._terminated_unix_s = self._terminated_unix_s or time.time()
+            self.send({"end": True})
+            self.due_s = min(self.due_s, time.monotonic() + grace_s + OBEYS_WITHIN_S)
+        if all(agent.has_ended for agent in self.agents):
+            self._finish()
+        return self.end
+
+    def _take(self, agent: _Agent, linger_s: float) -> None:
+        for line in agent.line.read():
+            self._hear(agent, line, linger_s)
+        if agent.has_ended:
+            agent.line.close()
+            return
+        why = agent.line.why_lost
+        if why is None and time.monotonic() > self.due_s:
+            why = "does not end its ranks"
+        if why is not None:
+            self._lose(agent, f"host {agent.line.host} {why}")
+
+    def _hear(self, agent: _Agent, line: dict[str, Any], linger_s: float) -> None:
+        if "here" in line:
+            agent.here = line["here"]
+            agent.clock_s = float(line["here"]["unix_s"]) - time.time()
+        elif "stream" in line:
+            self._print(int(line["stream"]), base64.b64decode(line["data"]))
+        elif "file" in line:
+            self._keep(agent, str(line["file"]), line["data"])
+        elif "failed" in line:
+            self._end_s = min(self._end_s, time.monotonic() + linger_s)
+        elif "report" in line:
+            agent.report = line["report"]
+
+    @property
+    def was_cancelled(self) -> bool:
+        """Whether somebody here ended it, not the loss of a host."""
+        kind = self.cancelled and self.cancelled.reason.kind
+        return kind not in (None, FailureKind.NODE_LOST)
+
+    def _lose(self, agent: _Agent, why: str) -> None:
+        agent.lost, agent.lost_unix_s = why, time.time()
+        agent.line.close()
+        if self.cancelled is None:
+            failure = Failure(kind=FailureKind.NODE_LOST, detail=why)
+            self.cancelled = Cancelled(reason=failure, unix_s=time.time())
+        self._end_s = min(self._end_s, time.monotonic())
+
+    def _send_documents(self, linger_s: float, grace_s: float) -> None:
+        self._was_sent = True
+        address, port = self._meeting_place()
+        for agent in self.agents:
+            assert agent.here is not None
+            own = agent.here["address"]
+            is_ours = agent.here["launcher_address"] is None
+            agent.line.send(
+                {
+                    "working_directory": self.plan.working_directory,
+                    "linger_s": linger_s if self.plan.task else 0.0,
+                    "grace_s": grace_s,
+                    "attempt": self.plan.task and self.plan.task.attempt,
+                    "extension_caches": extension_caches(self._exported),
+                    "may_leave": self.plan.folder is None,
+                    "environment": {**self._exported, JOB_VARIABLE: self.token},
+                    "address": address if is_ours and agent.node == 0 else own,
+                    "folder": self.plan.folder,
+                    "marker": self._marker and self._marker.name,
+                    "files": _files_to_send(self.plan.folder),
+                    "ranks": [self._rank(rank, address, port) for rank in agent.ranks],
+                }
+            )
+
+    def _meeting_place(self) -> tuple[str, int]:
+        """Where the ranks meet: what the user said, else an address and a port of the first host.
+
+        Our own address is the one that another host sees.
+        """
+        first = self.agents[0].here or {}
+        seen = (agent.here and agent.here["launcher_address"] for agent in self.agents[1:])
+        ours = next(filter(None, seen), None) if first["launcher_address"] is None else None
+        return ours or first["address"], int(first["port"])
+
+    def _rank(self, rank: RankPlan, address: str, port: int) -> dict[str, Any]:
+        variables = dict(rank.environment)
+        for name, value in ((_ADDRESS, address), (_PORT, str(port))):
+            if variables.get(name) == "":
+                variables[name] = value
+        task = self.plan.task
+        return {
+            "rank": rank.rank,
+            "argv": rank.argv,
+            "environment": tuple(variables.items()),
+            "cores": rank.cores,
+            "log": rank.log,
+            "result": task and str(Path(task.folder, result_file(rank.rank))),
+            "shared_memory": shared_memory(rank),
+        }
+
+    def _print(self, number: int, data: bytes) -> None:
+        """Ranks' output, to the trial's log or to our own streams."""
+        if self.plan.folder is None:
+            stream = sys.stdout if number == 1 else sys.stderr
+            stream.buffer.write(data)
+            stream.buffer.flush()
+            return
+        path = Path(self.plan.folder, _LOGS[2 if number == 2 else 1])
+        with os.fdopen(open_private(path, _APPEND), "ab") as log:
+            log.write(data)
+
+    def _keep(self, sender: _Agent, name: str, data: str) -> None:
+        """Write a rank's file where a rank of this machine would; signs reach the other hosts."""
+        if self.plan.folder is None or not _NAME.fullmatch(name):
+            return
+        path = Path(self.plan.folder, name)
+        new = path.with_name(f".{path.name}.new")
+        with os.fdopen(open_private(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+            file.write(base64.b64decode(data))
+        new.replace(path)
+        if path.parent.name == SIGNS_FOLDER:
+            for agent in self.agents:
+                if agent is not sender and not agent.has_ended:
+                    agent.line.send({"file": name, "data": data})
+
+    def _pass_end_on(self) -> None:
+        """Pass on where running ranks are to end, which stands in a file of the trial's folder."""
+        if self.plan.task is None or self.plan.task.most_steps is None or not self._was_sent:
+            return
+        with contextlib.suppress(OSError):
+            told = Path(self.plan.task.folder, END_FILE).read_text()
+            if told != self._told_end:
+                self._told_end = told
+                self.send({"file": END_FILE, "data": _text(told.encode())})
+
+    def _finish(self) -> None:
+        if self._marker is not None:
+            self._marker.unlink(missing_ok=True)
+        end = RanksEnd(
+            exits=tuple(each for agent in self.agents for each in agent.exits()),
+            terminated_unix_s=self._terminated(),
+            cancelled=self.cancelled,
+        )
+        plan = self.plan
+        self.end = JobEnd(
+            exit_code=end.exit_code,
+            outcome=None if plan.task is None else read_outcome(plan, end, self._log_start),
+            wall_s=time.monotonic() - self._started_s,
+        )
+
+    def _terminated(self) -> float | None:
+        """When the first rank was told to end, by us or by an agent, on our clock."""
+        if any(agent.lost for agent in self.agents):
+            return 0.0  # how the ranks of a lost host died is not known
+        told = [self._terminated_unix_s] if self._terminated_unix_s else []
+        for agent in self.agents:
+            if agent.report and agent.report["terminated_unix_s"]:
+                told.append(float(agent.report["terminated_unix_s"]) - agent.clock_s)
+        return min(told, default=None)
+
+
+_Exported = dict[str, str]
+
+
+class HostsBackend:
+    """Ranks on the hosts of a plan, reached as ``access`` says; not for several threads."""
+
+    def __init__(
+        self,
+        access: RemoteAccess | None = None,
+        *,
+        linger_s: float = LINGER_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._access = access or RemoteAccess()
+        self._linger_s, self._grace_s = linger_s, grace_s
+        self.tell: Callable[[str], object] = lambda text: None
+        """Hears what happened to launches from outside; see :func:`~.warn_listener`."""
+        wake_on_signals()
+
+    def submit(self, plan: LaunchPlan) -> HostsJob:
+        """Start an agent on every host; each gets its ranks once all have answered.
+
+        Raises:
+            ConfigError: a host cannot be reached with this engine.
+            OSError: the plan's folder cannot be written, or no process can be started.
+        """
+        agents = tuple(
+            _Agent(
+                node,
+                open_line(host, self._access),
+                tuple(rank for rank in plan.ranks if rank.node == node),
+            )
+            for node, host in enumerate(plan.hosts or (LOCAL,))
+        )
+        return HostsJob(plan, agents, _exported())
+
+    def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
+        """The end of each job that has ended; the same one whenever asked again."""
+        return tuple(map(self._look, map(hosts_job, jobs)))
+
+    def _look(self, job: HostsJob) -> JobEnd | None:
+        had_ended = job.end is not None
+        end = job.look(self._linger_s, self._grace_s)
+        if end is not None and not had_ended and job.plan.task is None:
+            for agent in job.agents:
+                if agent.lost and not job.was_cancelled:
+                    self.tell(f"{agent.lost[0].upper()}{agent.lost[1:]}; the launch was ended.")
+        return end
+
+    def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
+        """Return when a line says something, something is due, a signal came, or time is up."""
+        poller = select.poll()
+        for job in map(hosts_job, jobs):
+            if job.end is not None:
+                return
+            timeout_s = min(timeout_s, job.wake_s - time.monotonic())
+            for agent in job.agents:
+                if not agent.has_ended:
+                    poller.register(agent.line, select.POLLIN)
+        wake = wake_on_signals()
+        poller.register(wake, select.POLLIN)
+        ready = poller.poll(None if timeout_s == float("inf") else max(0.0, timeout_s) * 1e3)
+        if any(descriptor == wake for descriptor, _ in ready):
+            os.read(wake, 4096)
+
+    def cancel(self, job: Job, reason: Failure) -> None:
+        """Have the agents end the ranks; a failure or a full report from before now stands."""
+        own = hosts_job(job)
+        if own.cancelled is None:
+            own.cancelled = Cancelled(reason=reason, unix_s=time.time())
+            own.due_s = time.monotonic() + self._grace_s + OBEYS_WITHIN_S
+        own.send({"end": True})
+
+    def send_signal(self, job: Job, number: int) -> None:
+        """Pass a signal on to the ranks of all hosts."""
+        hosts_job(job).send({"signal": int(number)})
+
+
+def hosts_job(job: Job) -> HostsJob:
+    """A job as this backend made it.
+
+    Raises:
+        TypeError: it was submitted to another one.
+    """
+    if not isinstance(job, HostsJob):
+        raise TypeError(f"job {job!r} was submitted to another backend.")
+    return job
+
+
+def _exported() -> _Exported:
+    return {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
+
+
+def _make_marker(folder: str | None, token: str) -> Path | None:
+    """A file by which an agent sees that it shares the folder with us."""
+    if folder is None:
+        return None
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    marker = Path(folder, f".shared-{token}")
+    os.close(open_private(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    return marker
+
+
+def _log_start(folder: str | None) -> LogStart:
+    if folder is None:
+        return LogStart()
+    sizes = []
+    for name in (STDOUT_LOG, STDERR_LOG):
+        descriptor = open_private(Path(folder, name), _APPEND)
+        sizes.append(os.fstat(descriptor).st_size)
+        os.close(descriptor)
+    return LogStart(stdout_bytes=sizes[0], stderr_bytes=sizes[1])
+
+
+def _files_to_send(folder: str | None) -> dict[str, str]:
+    """What the launcher has written for the ranks, where their host does not see our folder."""
+    skipped = {STDOUT_LOG, STDERR_LOG}
+    return {
+        path.name: _text(path.read_bytes())
+        for path in (sorted(Path(folder).iterdir()) if folder else ())
+        if path.name not in skipped
+        and _NAME.fullmatch(path.name)
+        and not path.is_symlink()
+        and path.is_file()
+        and path.stat().st_size <= _MOST_SENT_BYTES
+        and not path.name.startswith("result")
+    }
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,13 @@
+"""Other hosts: how one is reached, what it is, and the line to the agent there."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .description import HostDescription, describe_hosts
+    from .line import HostLine, open_line
+    from .reach import ENGINES, reach_host
+    from .this_host import LOCAL, is_this_machine
+else:
+    __getattr__ = lazy_names(__name__, __file__)

@@ -1,0 +1,102 @@
+"""What each host of a launch is, asked of all at once before anything is started there."""
+
+from __future__ import annotations
+
+import platform
+import select
+import time
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from autoconf_launch.core import HardwareError
+
+from ..request import RemoteAccess
+from .line import SAME_ON_ALL, HostLine, open_line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostDescription:
+    """What the agent of a host says of it.
+
+    Attributes:
+        host: as the launch names it.
+        address: by which it was reached.
+        launcher_address: ours, as it sees us; None where it cannot tell.
+        cores: that processes may use there.
+        memory_bytes: that new processes can have.
+        gpus: rows of ``nvidia-smi``: index, UUID, name, MiB.
+    """
+
+    host: str
+    address: str
+    launcher_address: str | None
+    cores: int
+    memory_bytes: int
+    gpus: tuple[tuple[str, ...], ...]
+
+
+@cache
+def describe_hosts(hosts: tuple[str, ...], access: RemoteAccess) -> tuple[HostDescription, ...]:
+    """Ask every host; one that does not answer, or has other versions, ends the launch.
+
+    Raises:
+        ConfigError: the engine is not installed, or a name cannot be a host's.
+        HardwareError: a host cannot be reached, or has another Python, torch or version of ours.
+    """
+    lines = [open_line(host, access) for host in hosts]
+    try:
+        said = [_first_line(line, lines) for line in lines]
+    finally:
+        for line in lines:
+            line.close()
+    return tuple(_description(host, here) for host, here in zip(hosts, said, strict=True))
+
+
+def _first_line(line: HostLine, lines: list[HostLine]) -> dict[str, Any]:
+    started_s = time.monotonic()
+    while True:
+        for found in line.read():
+            if "here" in found:
+                return dict(found["here"])
+        if why := line.why_lost:
+            after_s = time.monotonic() - started_s
+            raise HardwareError(
+                f"Host {line.host} {why}, {after_s:.0f} s after the first try; see that a command "
+                f"runs there without a password, or remove the host."
+            )
+        select.select([line], [], [], max(0.0, min(0.5, line.due_s - time.monotonic())))
+
+
+def _description(host: str, here: dict[str, Any]) -> HostDescription:
+    _check_versions(host, here)
+    rows = (tuple(cell.strip() for cell in row.split(",")) for row in here["gpus"].splitlines())
+    return HostDescription(
+        host=host,
+        address=str(here["address"]),
+        launcher_address=here["launcher_address"],
+        cores=int(here["cores"]),
+        memory_bytes=int(here["memory_bytes"]),
+        gpus=tuple(row for row in rows if len(row) == 4 and row[0].isdecimal()),
+    )
+
+
+def _check_versions(host: str, here: dict[str, Any]) -> None:
+    ours: dict[str, str | None] = {"Python": platform.python_version()}
+    ours |= {name: _version(name) for name in SAME_ON_ALL}
+    for name, own in ours.items():
+        there = here["versions"].get(name)
+        if there != own:
+            has = f"has {name} {there}" if there else f"lacks {name}"
+            raise HardwareError(
+                f"Host {host} {has}, but this one has {own or 'none'}; install the same on all "
+                "hosts."
+            )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,160 @@
+"""The line to an agent on another host: JSON lines through the streams of one process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.core import visible
+
+from ..request import RemoteAccess
+from .reach import CONNECT_S, reach_host
+from .this_host import is_this_machine
+
+BEAT_S = 2.0
+SILENCE_S = 10.0
+"""Each end takes the other one for lost after this long without a line."""
+_AGENT = Path(__file__).parents[1] / "launch" / "host_agent.py"
+SAME_ON_ALL = ("autoconf-launch", "torch")
+"""Packages whose versions must be the same on all hosts."""
+_MOST_ERRORS = 4096
+_CLOSED = "closed the connection"
+
+
+def open_line(host: str, access: RemoteAccess) -> HostLine:
+    """Start the agent of a host, this one or another.
+
+    Raises:
+        ConfigError: the host cannot be reached with this engine.
+    """
+    command = (sys.executable, "-I", str(_AGENT), str(BEAT_S), str(SILENCE_S), *SAME_ON_ALL)
+    if is_this_machine(host):
+        return HostLine(host, command)
+    return HostLine(host, reach_host(host, access, str(Path.cwd()), command))
+
+
+class HostLine:
+    """A process whose streams lead to the agent; a thread writes, so that nothing here blocks."""
+
+    def __init__(self, host: str, argv: Sequence[str]) -> None:
+        self.host = host
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # signals are passed on by us, not by the terminal
+        )
+        assert self._process.stdout
+        assert self._process.stderr
+        self._out, self._err = self._process.stdout.fileno(), self._process.stderr.fileno()
+        for descriptor in (self._out, self._err):
+            os.set_blocking(descriptor, False)
+        self._received = b""
+        self._errors = b""
+        self._heard_s = time.monotonic()
+        self._patience_s = CONNECT_S + SILENCE_S
+        self.is_closed = False
+        self._to_send: queue.Queue[bytes | None] = queue.Queue()
+        threading.Thread(target=self._write, daemon=True).start()
+
+    def fileno(self) -> int:
+        """What to poll for lines."""
+        return self._out
+
+    @property
+    def pid(self) -> int:
+        """Number of the process here."""
+        return self._process.pid
+
+    def send(self, line: dict[str, Any]) -> None:
+        """Hand a line to the agent; without effect where the line is closed."""
+        self._to_send.put(json.dumps(line).encode() + b"\n")
+
+    def read(self) -> list[dict[str, Any]]:
+        """Lines that have come, without signs of life and what a login shell prints."""
+        self._errors = (self._errors + _read_now(self._err)[0])[-_MOST_ERRORS:]
+        data, self.is_closed = _read_now(self._out)
+        if data:
+            self._heard_s = time.monotonic()
+        *whole, self._received = (self._received + data).split(b"\n")
+        lines = [line for text in whole if (line := _json_line(text)) is not None]
+        if lines:
+            self._patience_s = SILENCE_S
+        return [line for line in lines if "alive" not in line]
+
+    @property
+    def due_s(self) -> float:
+        """When it counts as lost, unless something comes."""
+        return self._heard_s + self._patience_s
+
+    @property
+    def why_lost(self) -> str | None:
+        """What became of it, to follow the host's name; None while it lives."""
+        if time.monotonic() > self.due_s:
+            return f"has not answered for {self._patience_s:.0f} s"
+        if not self.is_closed:
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        self._errors += _read_now(self._err)[0]
+        said = self._errors.decode(errors="replace").strip().splitlines()
+        return f"closed the connection ({visible(said[-1].strip())})" if said else _CLOSED
+
+    def close(self) -> None:
+        """Let go of the agent, which then ends all that it started."""
+        self._to_send.put(None)
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2.0)
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _write(self) -> None:
+        stream = self._process.stdin
+        assert stream is not None
+        with contextlib.suppress(OSError, ValueError):
+            while True:
+                try:
+                    data = self._to_send.get(timeout=BEAT_S)
+                except queue.Empty:
+                    data = b'{"alive": true}\n'
+                if data is None:
+                    break
+                stream.write(data)
+                stream.flush()
+        with contextlib.suppress(OSError):
+            stream.close()
+
+
+def _read_now(descriptor: int) -> tuple[bytes, bool]:
+    """What has come, and whether the other end is closed."""
+    found = b""
+    try:
+        while data := os.read(descriptor, 1 << 16):
+            found += data
+    except BlockingIOError:
+        return found, False
+    except OSError:
+        return found, True
+    return found, True
+
+
+def _json_line(text: bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) else None

@@ -1,0 +1,326 @@
+"""The agent of one host of several, at the far end of a pipe: ``ssh HOST python host_agent.py``.
+
+A script of its own beside ``agent.py``, of the standard library alone. Standard input and output
+carry JSON lines. First goes up ``{"here": ...}``, what this host is; then come the document, as
+``agent.py`` has it, and commands; ranks' output, their files and a sign of life go up, last the
+report. Ranks die when the pipe closes, or when nothing came through it for ten seconds: a killed
+``ssh`` leaves its far end alive, and a lost link closes nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import select
+import shutil
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from autoconf_launch.launcher.launch import agent
+else:
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import agent
+
+# ruff: noqa: PTH116, PTH100, PTH103, PTH105, PTH110, PTH118, PTH120, PTH123
+
+BEAT_S, SILENCE_S = map(float, sys.argv[1:3])  # as hosts/line.py has them; then packages
+LOOK_S = 0.25  # between looks at the files of ranks
+MOST_FILE_BYTES = 4 << 20  # of a rank's file that goes up; what a script writes beside may be huge
+MOST_PENDING_BYTES = 4 << 20  # ranks' output waits in their pipes beyond this
+FOLDERS = ("", "probe")  # below a trial's folder, whose files are read by the launcher
+SIOCGIFADDR = 0x8915  # linux/sockios.h
+QUERY = ("--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
+
+
+class Pipe(agent.Control):
+    """The two ends of a pipe; what is written waits for whoever reads."""
+
+    def __init__(self, read: int, write: int) -> None:
+        super().__init__(read)
+        self._write, self._unsent = write, b""
+        self._heard_s = self._said_s = time.monotonic()
+        os.set_blocking(write, False)
+
+    def read_document(self) -> dict[str, Any] | None:
+        """The first line that is more than a sign of life; None where nobody can send it."""
+        ready = select.poll()
+        ready.register(self.descriptor, select.POLLIN)
+        while not self.closed:
+            if ready.poll(BEAT_S * 1e3):
+                self._take()
+            for line in self._lines(1):
+                if "alive" not in line:
+                    return line
+            self.beat()
+        return None
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Send a line, or keep it until there is room."""
+        self._unsent += json.dumps(line).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, as far as there is room."""
+        self._said_s = time.monotonic()
+        with contextlib.suppress(BlockingIOError):
+            try:
+                while self._unsent:
+                    self._unsent = self._unsent[os.write(self._write, self._unsent) :]
+            except BrokenPipeError:
+                self._unsent, self.closed = b"", True
+
+    def beat(self) -> None:
+        """Say that this end lives, and see whether the other one does."""
+        if self._unsent:
+            self.flush()
+        elif time.monotonic() - self._said_s > BEAT_S:
+            self.write({"alive": True})
+        self.closed = self.closed or time.monotonic() - self._heard_s > SILENCE_S
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the launcher reads more slowly than the ranks write."""
+        return len(self._unsent) > MOST_PENDING_BYTES
+
+    def drain(self) -> None:
+        """Wait until everything was sent, or nobody listens."""
+        while self._unsent and not self.closed:
+            time.sleep(0.01)
+            self.read_now()
+            self.beat()
+
+    def _take(self) -> None:
+        super()._take()
+        self._heard_s = time.monotonic()
+
+
+class HostWatch(agent.Watch):
+    """The ranks of this host; their output and files go up the pipe."""
+
+    def __init__(self, document: dict[str, Any], pipe: Pipe, streams: dict[int, int]) -> None:
+        self._pipe, self._streams = pipe, streams
+        self._folder: str | None = document["folder"]
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._said: set[int] = set()
+        self._looked_s = 0.0
+        self._made = _make_folder(self._folder, document["marker"])
+        if self._made:
+            for name, text in document["files"].items():
+                self._write(name, base64.b64decode(text))
+        super().__init__(document, pipe)
+
+    def finish(self) -> None:
+        """Send what is left of output and files, then the report; remove a folder made here."""
+        self._forward_streams()
+        self._forward_files()
+        self._pipe.write({"report": self.report()})
+        self._pipe.drain()
+        if self._made and self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _do(self, command: dict[str, Any]) -> None:
+        if "file" in command:
+            if self._made:
+                self._write(command["file"], base64.b64decode(command["data"]))
+            return
+        super()._do(command)
+
+    def _stop_listening(self) -> None:
+        super()._stop_listening()
+        for descriptor in self._streams:
+            self._poller.register(descriptor, select.POLLIN)
+
+    def _sleep(self, longest_s: float | None) -> None:
+        if self._pipe.is_full:
+            time.sleep(0.05)
+        else:
+            super()._sleep(min(LOOK_S, LOOK_S if longest_s is None else longest_s))
+            self._forward_streams()
+        if time.monotonic() - self._looked_s > LOOK_S:
+            self._forward_files()
+            self._looked_s = time.monotonic()
+        self._pipe.beat()
+
+    def _note(self, pid: int, code: int) -> None:
+        super()._note(pid, code)
+        if code:
+            self._pipe.write({"failed": self._document["ranks"][self._pids.index(pid)]["rank"]})
+
+    def _forward_streams(self) -> None:
+        for descriptor, number in self._streams.items():
+            with contextlib.suppress(BlockingIOError):
+                while not self._pipe.is_full and (data := os.read(descriptor, 1 << 16)):
+                    self._pipe.write({"stream": number, "data": _text(data)})
+
+    def _forward_files(self) -> None:
+        """Send each file of the ranks that has changed; results also where folders are shared."""
+        for name, path in _files(self._folder):
+            if not (self._made or name.startswith("result")):
+                continue
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                about = os.fstat(file.fileno())
+                now = about.st_mtime_ns, about.st_size
+                if self._seen.get(name) != now and about.st_size <= MOST_FILE_BYTES:
+                    self._seen[name] = now
+                    self._pipe.write({"file": name, "data": _text(file.read())})
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = os.path.join(self._folder or "", name)
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        with open(f"{path}.new", "wb") as file:
+            file.write(data)
+        os.replace(f"{path}.new", path)
+        about = os.stat(path)
+        self._seen[name] = about.st_mtime_ns, about.st_size
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _files(folder: str | None) -> Iterator[tuple[str, str]]:
+    """Names below a trial's folder, and paths, of its regular files."""
+    for below in FOLDERS if folder else ():
+        with contextlib.suppress(OSError), os.scandir(os.path.join(folder or "", below)) as found:
+            for entry in found:
+                if stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+                    yield os.path.join(below, entry.name), entry.path
+
+
+def _make_folder(folder: str | None, marker: str | None) -> bool:
+    """Whether a trial's folder is this host's own, made here; else the launcher shares it."""
+    if folder is None or os.path.exists(os.path.join(folder, marker or "")):
+        return False
+    os.makedirs(folder, 0o700, exist_ok=True)
+    return True
+
+
+def describe_host() -> dict[str, Any]:
+    """What the launcher must know of this host before it starts anything."""
+    connection = os.environ.get("SSH_CONNECTION", "").split()
+    address = connection[2] if len(connection) == 4 else _own_address()
+    return {
+        "name": socket.gethostname(),
+        "address": address,
+        "launcher_address": connection[0] if len(connection) == 4 else None,
+        "port": _free_port(),
+        "unix_s": time.time(),
+        "versions": {"Python": platform.python_version()} | dict(_versions()),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": _available_bytes(),
+        "gpus": _gpu_rows(),
+    }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in sys.argv[3:]:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            yield name, metadata.version(name)
+
+
+def _available_bytes() -> int:
+    """Memory that new processes can have (proc(5)); 0 where no kernel says so."""
+    with contextlib.suppress(OSError), open("/proc/meminfo") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _gpu_rows() -> str:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ("nvidia-smi", *QUERY)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        return answer.stdout
+    return ""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def _own_address() -> str:
+    """The address of this host's name, else that of its first interface."""
+    with contextlib.suppress(OSError):
+        for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET):
+            if not str(info[4][0]).startswith("127."):
+                return str(info[4][0])
+    found = (address for name, address in _interfaces() if name != "lo")
+    return next(found, "127.0.0.1")
+
+
+def _interfaces() -> Iterator[tuple[str, str]]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                wanted = struct.pack("256s", name.encode()[:15])
+                answer = fcntl.ioctl(any_socket.fileno(), SIOCGIFADDR, wanted)
+                yield name, socket.inet_ntoa(answer[20:24])
+
+
+def name_interface(address: str) -> None:
+    """Have gloo meet its peers where they can reach this host, unless the user has said where.
+
+    By itself it takes the address of the host's name, which many systems set to a loopback one.
+    """
+    for name, own in _interfaces():
+        if own == address:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+
+
+def lead_session() -> None:
+    """Make this process the leader of a session, as a fork where it leads a group already."""
+    if os.getsid(0) == os.getpid():
+        return
+    if child := os.fork():
+        _, status = os.waitpid(child, 0)
+        os._exit(min(255, abs(os.waitstatus_to_exitcode(status))))
+    os.setsid()
+
+
+def main() -> NoReturn:
+    """Say what this host is, run the document that comes, report."""
+    lead_session()
+    pipe = Pipe(os.dup(0), os.dup(1))
+    agent.prepare_process(pipe)
+    streams = {_redirect(number): number for number in (1, 2)}
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    pipe.write({"here": describe_host()})
+    document = pipe.read_document()
+    if document is not None and document.get("ranks"):
+        os.environ.update(document["environment"])
+        name_interface(document["address"])
+        watch = HostWatch(document, pipe, streams)
+        watch.start(agent.execute)
+        watch.run()
+        watch.sweep()
+        watch.finish()
+    os._exit(0)
+
+
+def _redirect(number: int) -> int:
+    """Put a pipe in place of a standard stream; the end that is read from."""
+    read, write = os.pipe()
+    os.dup2(write, number)
+    os.close(write)
+    os.set_blocking(read, False)
+    os.set_inheritable(read, False)
+    return read
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Hosts of the cluster tests: network namespaces on one bridge, each with an sshd of its own.
+
+They share processes and files, so that "kill a host" is to kill what its namespace holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+NETWORK = f"10.{213 + os.getpid() % 20}.7"
+_numbers = itertools.count()  # the kernel frees a name some time after its namespace
+
+
+def run(*command: str, check: bool = True) -> str:
+    """Standard output of a command that has to work."""
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    if check and answer.returncode:
+        raise RuntimeError(f"{command}: {answer.stderr}")
+    return answer.stdout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hosts:
+    """Some hosts that can be reached by ssh."""
+
+    folder: Path
+    names: tuple[str, ...]
+
+    @property
+    def hostfile(self) -> str:
+        return str(self.folder / "hostfile")
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """How a launch reaches them."""
+        config = self.folder / "ssh_config"
+        return ("--hostfile", self.hostfile, "--launcher_args", f"-F {config}")
+
+    def processes(self, name: str) -> list[int]:
+        """Those of one host but those of sshd, which keep a connection that was cut."""
+        pids = run("ip", "netns", "pids", name, check=False).split()
+        return [int(pid) for pid in pids if b"sshd" not in _command(pid)]
+
+    def kill(self, name: str) -> None:
+        """End everything on a host at once."""
+        for pid in run("ip", "netns", "pids", name, check=False).split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+    def cut(self, name: str) -> None:
+        """Take down the link of a host."""
+        run("ip", "link", "set", f"v{name}", "down")
+
+    def are_idle_within(self, timeout_s: float, names: Sequence[str] = ()) -> bool:
+        """Whether nothing but sshd runs on them before so many seconds are over."""
+        until_s = time.monotonic() + timeout_s
+        while any(self.processes(name) for name in names or self.names):
+            if time.monotonic() > until_s:
+                return False
+            time.sleep(0.1)
+        return True
+
+
+def _command(pid: str) -> bytes:
+    with suppress(OSError):
+        return Path("/proc", pid, "cmdline").read_bytes()
+    return b"sshd"  # it has ended
+
+
+def start(folder: Path, count: int, slots: int) -> Hosts:
+    """Bring hosts up; ``stop`` takes them down."""
+    prefix = f"al{os.getpid() % 10_000}{chr(ord('a') + next(_numbers))}"
+    bridge, names = f"{prefix}br", tuple(f"{prefix}{number}" for number in range(1, count + 1))
+    Path("/run/sshd").mkdir(exist_ok=True)
+    run("ip", "link", "add", bridge, "type", "bridge")
+    run("ip", "addr", "add", f"{NETWORK}.254/24", "dev", bridge)
+    run("ip", "link", "set", bridge, "up")
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
+    hosts = Hosts(folder=folder, names=names)
+    for number, name in enumerate(names, start=1):
+        _start_host(hosts, name, f"{NETWORK}.{number}", bridge)
+    lines = [f"{name} slots={slots}\n" for name in names]
+    Path(hosts.hostfile).write_text("".join(lines))
+    (folder / "ssh_config").write_text(_ssh_config(hosts))
+    for name in names:
+        _await_host(hosts, name)
+    return hosts
+
+
+def stop(hosts: Hosts) -> None:
+    """Take the hosts down, whatever became of them."""
+    for name in hosts.names:
+        hosts.kill(name)
+        run("ip", "netns", "del", name, check=False)
+    run("ip", "link", "del", f"{hosts.names[0][:-1]}br", check=False)
+
+
+def _start_host(hosts: Hosts, name: str, address: str, bridge: str) -> None:
+    run("ip", "netns", "add", name)
+    run("ip", "link", "add", f"v{name}", "type", "veth", "peer", "name", "eth0", "netns", name)
+    run("ip", "link", "set", f"v{name}", "master", bridge, "up")
+    run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+    for device in ("eth0", "lo"):
+        run("ip", "-n", name, "link", "set", device, "up")
+    key = hosts.folder / f"{name}.key"
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
+    settings = {
+        "ListenAddress": address,
+        "HostKey": key,
+        "PidFile": hosts.folder / f"{name}.pid",
+        "AuthorizedKeysFile": hosts.folder / "key.pub",
+        "StrictModes": "no",
+        "UsePAM": "no",
+        "PasswordAuthentication": "no",
+        "PrintMotd": "no",
+    }
+    config = hosts.folder / f"{name}.conf"
+    config.write_text("".join(f"{word} {value}\n" for word, value in settings.items()))
+    shell = 'hostname "$1" && exec /usr/sbin/sshd -f "$2"'
+    there = ("unshare", "--uts", "sh", "-c", shell, "sh", name, str(config))
+    run("ip", "netns", "exec", name, *there)
+    with (hosts.folder / "known_hosts").open("a") as file:
+        file.write(f"{name} {' '.join(Path(f'{key}.pub').read_text().split()[:2])}\n")
+
+
+def _ssh_config(hosts: Hosts) -> str:
+    entries = [
+        f"Host {name}\n  HostName {NETWORK}.{number}\n  HostKeyAlias {name}\n"
+        for number, name in enumerate(hosts.names, start=1)
+    ]
+    common = {
+        "User": "root",
+        "IdentityFile": hosts.folder / "key",
+        "IdentitiesOnly": "yes",
+        "UserKnownHostsFile": hosts.folder / "known_hosts",
+        "GlobalKnownHostsFile": "/dev/null",
+        "StrictHostKeyChecking": "yes",
+        "LogLevel": "ERROR",
+    }
+    text = "".join(f"  {word} {value}\n" for word, value in common.items())
+    return "".join((*entries, "Host *\n", text))
+
+
+def _await_host(hosts: Hosts, name: str) -> None:
+    config = str(hosts.folder / "ssh_config")
+    for _ in range(50):
+        command = ("ssh", "-F", config, "-o", "BatchMode=yes", name, "true")
+        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"host {name} does not answer")

@@ -1,0 +1,75 @@
+import select
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from autoconf_launch.core import HardwareError
+from autoconf_launch.launcher.hosts import line as line_module
+from autoconf_launch.launcher.hosts.description import describe_hosts
+from autoconf_launch.launcher.hosts.line import HostLine, open_line
+from autoconf_launch.launcher.request import RemoteAccess
+
+
+def make_line(program: str) -> HostLine:
+    return HostLine("far", (sys.executable, "-I", "-S", "-c", program))
+
+
+def first_lines(line: HostLine, count: int) -> list[dict[str, Any]]:
+    found = list[dict[str, Any]]()
+    while len(found) < count and line.why_lost is None:
+        select.select([line], [], [], 5)
+        found += line.read()
+    return found
+
+
+def test_what_a_login_shell_prints_is_skipped() -> None:
+    line = make_line("print('Welcome!'); print('[1]'); print('{\"here\": 1}', flush=True)")
+    assert first_lines(line, 1) == [{"here": 1}]
+    line.close()
+
+
+def test_a_host_that_ends_says_its_last_words_without_control_characters() -> None:
+    line = make_line("import sys; sys.exit('ssh: \\x1b[31mno route')")
+    first_lines(line, 1)
+    assert line.why_lost == "closed the connection (ssh: \\x1b[31mno route)"
+    line.close()
+
+
+def test_a_silent_host_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_module, "SILENCE_S", 0.2)
+    line = make_line("print('{\"here\": 1}', flush=True); import time; time.sleep(60)")
+    first_lines(line, 1)
+    assert line.why_lost is None
+    time.sleep(0.3)
+    assert line.why_lost == "has not answered for 0 s"
+    line.close()
+
+
+def test_lines_reach_the_other_end_in_order() -> None:
+    echo = "import sys\nfor text in sys.stdin: sys.stdout.write(text); sys.stdout.flush()"
+    line = make_line(echo)
+    sent = [{"number": number} for number in range(100)]
+    for each in sent:
+        line.send(each)
+    assert first_lines(line, 100) == sent
+    line.close()
+
+
+def test_the_agent_of_this_machine_describes_it() -> None:
+    line = open_line("localhost", RemoteAccess())
+    here = first_lines(line, 1)[0]["here"]
+    line.close()
+    assert here["launcher_address"] is None
+    assert here["cores"] >= 1
+    assert here["memory_bytes"] > 1 << 20
+
+
+def test_a_host_with_another_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "autoconf_launch.launcher.hosts.description._version", lambda package: "0.0.1"
+    )
+    describe_hosts.cache_clear()
+    with pytest.raises(HardwareError, match=r"Host localhost has autoconf-launch .*has 0\.0\.1"):
+        describe_hosts(("localhost",), RemoteAccess())
