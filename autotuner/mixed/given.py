@@ -9,11 +9,11 @@ import numpy as np
 
 from autoconf_launch.core import Workload
 
-from ..cost import LayoutColumns, memory_bytes
+from ..cost import LayoutColumns
 from .kinds import MachineKind
 from .places import place_stages
 from .rows import StagePlan, stage_kinds
-from .times import stage_seconds
+from .shares import largest_shares, replica_kinds, uneven_peaks, uneven_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,7 @@ def given_stages(
     kinds: Sequence[MachineKind],
     order: Sequence[int],
     layers: Sequence[int],
+    samples: Sequence[int] | None = None,
 ) -> GivenStages:
     """Price one layout.
 
@@ -39,26 +40,29 @@ def given_stages(
         kinds: of nodes.
         order: the kind of each node, in the order of ranks; the layout fills them all.
         layers: of each stage.
+        samples: micro-batch of each replica; None: that of the layout.
     """
     gpus, split = sum(kinds[kind].gpus for kind in order), np.array([layers])
     places = place_stages(
         np.array([order], np.int64), kinds, stages=len(layers), stage_ranks=gpus // len(layers)
     )
-    times = stage_seconds(columns, places, np.zeros(1, np.int64), workload, kinds)
-    numbers = np.arange(len(layers))[:, None]
-    peaks = memory_bytes(columns, workload, numbers, split.T).total[:, 0].tolist()
+    each = [int(columns.micro_batch_C[0])] * int(columns.data_C[0])
+    micro_SK = largest_shares(replica_kinds(order, kinds, columns), samples or each)
+    times = uneven_seconds(columns, places, workload, kinds, micro_SK)
+    peaks_SK = uneven_peaks(columns, workload, layers, micro_SK)
+    tightest = (peaks_SK / np.array([kind.memory_bytes for kind in kinds])).argmax(axis=1)
     busy = times.busy_s(split)[0].tolist()
     here = stage_kinds(order, kinds, len(layers))
     return GivenStages(
         stages=tuple(
             StagePlan(
-                kinds=some,
+                kinds=here[stage],
                 layers=count,
-                micro_batch_s=seconds,
-                peak_bytes=peak,
-                limit_bytes=min(kinds[kind].memory_bytes for kind in some),
+                micro_batch_s=busy[stage],
+                peak_bytes=float(peaks_SK[stage, kind]),
+                limit_bytes=kinds[kind].memory_bytes,
             )
-            for some, count, seconds, peak in zip(here, layers, busy, peaks, strict=True)
+            for stage, (count, kind) in enumerate(zip(layers, tightest.tolist(), strict=True))
         ),
         step_s=float(times.step_s(split)[0]),
     )

@@ -76,6 +76,8 @@ def _peak_of(answer: FitAnswer) -> PeakOf:
 
 def _require_answer_fits(answer: FitAnswer) -> None:
     host, needed_bytes = answer.host, float(answer.memory.total.max())
+    if answer.by_stages is not None:
+        needed_bytes = answer.by_stages.tightest.peak_bytes
     if host.limit_bytes is not None and host.is_short and needed_bytes <= answer.limit_bytes:
         raise DoesNotFitError(
             f"it does not fit: offload needs {memory_size(host.needed_bytes)} of host memory per "

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
         parse_fit,
         parse_plan,
     )
-    from .mixed import PRICE_CHANGE, ChoiceSensitivity, MixedAnswer, machine_kinds, mixed_answer
+    from .fit_stages import StageFits
+    from .mixed import PRICE_CHANGE, ChoiceSensitivity, MixedAnswer, mixed_answer
     from .model_choice import (
         base_document,
         custom_model,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         choose_price,
         choose_software,
         limit_memory,
+        machine_kinds,
         machine_of,
         usual_training,
     )

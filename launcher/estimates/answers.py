@@ -51,6 +51,7 @@ from autoconf_launch.tuning_spaces import machine
 
 from ..machine import is_cpu
 from .fit_flags import FitRequest, Goal, PlanRequest
+from .fit_stages import StageFits, fit_stages, is_by_stages
 from .runnable import trains_here
 from .training_choice import (
     ChosenPrice,
@@ -86,6 +87,8 @@ class FitAnswer:
     no limit, None where no time model covers it. The verdict is no, too, where ``host`` is short.
     ``smallest``: where nothing like the layout fits,
     the first of ever larger clusters of such nodes on which a layout without offload does.
+    ``by_stages``: where nodes differ, or the layout says what lies where, each stage on its own
+    GPUs; ``limit_bytes`` are those of the tightest one.
     """
 
     cluster: ClusterSpec
@@ -97,6 +100,7 @@ class FitAnswer:
     remedies: tuple[Remedy, ...]
     host: HostMemory
     smallest: ClusterSpec | None = None
+    by_stages: StageFits | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +163,8 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     sequence = workload.sequence_length
     if why := broken_rule(asked.layout, columns, workload.architecture, sequence):
         raise ConfigError(f"{why}.")
+    if is_by_stages(request):
+        return _answer_by_stages(request, asked, columns)
     stages = np.arange(asked.layout.pipeline_parallel)[:, None]
     memory = memory_bytes(columns, workload, stages)
     limits = NodeLimits(
@@ -183,6 +189,22 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         remedies=found,
         host=host,
         smallest=_smallest(training) if answer is Verdict.NO and not found else None,
+    )
+
+
+def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColumns) -> FitAnswer:
+    """Without remedies: ``plan`` ranks what fits on such a cluster."""
+    found, host = fit_stages(request, asked.layout), _host_memory(columns, request.training)
+    return FitAnswer(
+        cluster=request.training.cluster,
+        asked=asked,
+        memory=found.memory,
+        limit_bytes=int(found.tightest.limit_bytes),
+        verdict=Verdict.NO if host.is_short else found.verdict,
+        step_s=found.step_s,
+        remedies=(),
+        host=host,
+        by_stages=found,
     )
 
 
@@ -229,7 +251,7 @@ def _doubled(cluster: ClusterSpec) -> ClusterSpec:
 def _layout(request: FitRequest) -> Layout:
     """Layout whose data parallelism and accumulation follow from cluster and global batch."""
     training, layout = request.training, request.layout
-    world, (tensor, pipeline, context, _) = len(training.cluster.devices), layout.mesh
+    world, (tensor, pipeline, context, _) = _ranks(request), layout.mesh
     others = tensor * pipeline * context
     if world % others:
         valid = " ".join(str(n) for n in range(1, min(world, 4096) + 1) if world % n == 0)
@@ -238,6 +260,11 @@ def _layout(request: FitRequest) -> Layout:
             f"not divide {world} GPUs; valid products: {valid}."
         )
     data = world // others
+    if (samples := layout.micro_batch_split) and len(samples) != data:
+        raise ConfigError(
+            f"--micro-batch-split has {len(samples)} micro-batches, but there are {data} "
+            "data-parallel ranks; give one for each."
+        )
     once = data * layout.micro_batch
     if training.workload.global_batch % once:
         raise ConfigError(
@@ -246,6 +273,12 @@ def _layout(request: FitRequest) -> Layout:
             f"valid: {once}, {2 * once}, {3 * once}, …"
         )
     return replace(layout, data_parallel=data, accumulation=training.workload.global_batch // once)
+
+
+def _ranks(request: FitRequest) -> int:
+    """All slots of the cluster, or those of a placement."""
+    placement = request.layout.placement
+    return len(request.training.cluster.devices) if placement is None else len(placement)
 
 
 def plan_answer(request: PlanRequest) -> PlanAnswer:

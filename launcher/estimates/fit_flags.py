@@ -54,6 +54,12 @@ def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitReques
     recompute = Recompute(flags.recompute or ("full" if flags.recompute_layers else "none"))
     if flags.recompute_layers and recompute is not Recompute.FULL:
         parser.error(f"--recompute-layers is of full recomputation, not {recompute.value}")
+    samples = flags.micro_batch_split
+    if samples and len(set(samples)) > 1 and sum(samples) % len(samples):
+        parser.error(
+            f"--micro-batch-split adds up to {sum(samples)}; it must be a multiple of its "
+            f"{len(samples)} ranks, as its mean is the micro-batch"
+        )
     layout = Layout(
         tensor_parallel=flags.tp,
         pipeline_parallel=flags.pp,
@@ -61,10 +67,13 @@ def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitReques
         context_parallel=flags.cp,
         expert_parallel=flags.ep,
         zero_stage=flags.zero,
-        micro_batch=flags.micro_batch,
+        micro_batch=sum(samples) // len(samples) if samples else flags.micro_batch,
         recompute=recompute,
         offload=Offload(flags.offload),
         sequence_parallel=flags.sequence_parallel,
+        placement=flags.placement,
+        pipeline_split=flags.pipeline_split,
+        micro_batch_split=samples,
     )
     return FitRequest(
         training=training_of(flags, words, of_script=of_script),
@@ -113,8 +122,27 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
     add("--recompute-layers", type=degree, metavar="K", help="only K layers of each stage")
     read = choice_reader("offload", offloads)
     add("--offload", type=read, default="none", metavar="WHAT", help=", ".join(offloads))
+    for flag, text in (
+        ("--placement", "slot of each rank, node by node: 4-7,0-3; default: in order"),
+        ("--pipeline-split", "layers of each stage: 14,5,5"),
+        ("--micro-batch-split", "micro-batch of each data-parallel rank: 5,3"),
+    ):
+        add(flag, type=_whole_numbers, metavar="N,N", help=text)
     split_help = "split norms and dropout along the sequence; needs --tp"
     add("--sequence-parallel", action="switch", default=False, help=split_help)
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    """Numbers with commas between them; ``4-7`` is 4,5,6,7."""
+    parts = [re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", part.strip()) for part in text.split(",")]
+    runs = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
+    if not all(parts) or any(first > last for first, last in runs):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be whole numbers, such as 14,5,5 or 4-7,0-3"
+        )
+    if sum(last - first + 1 for first, last in runs) > MOST_DEGREE:
+        raise argparse.ArgumentTypeError(f"{text!r} has more than {MOST_DEGREE} numbers")
+    return tuple(number for first, last in runs for number in range(first, last + 1))
 
 
 CLUSTER_TEMPLATE = "--cluster-template"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.cost import time_band
@@ -24,7 +23,7 @@ from autoconf_launch.autotuner.mixed import (
     rivals,
     rotations,
 )
-from autoconf_launch.core import ClusterSpec, ConfigError, Layout, Node, NodeKind, Workload
+from autoconf_launch.core import ConfigError, Layout, NodeKind, Workload
 
 from .answers import layout_rules, price_of_gpu, training_steps
 from .fit_flags import Goal, PlanRequest
@@ -33,9 +32,9 @@ from .training_choice import (
     check_precision,
     check_weights,
     choose_price,
-    machine_of,
+    machine_kinds,
+    one_node,
 )
-from .training_request import TrainingRequest
 
 PRICE_CHANGE = 0.2
 """Prices that move by this share should leave a choice as it is."""
@@ -110,39 +109,6 @@ class MixedAnswer:
         slots = placement(self.request.training.cluster, row.order)
         is_plain = slots == tuple(range(len(slots)))
         return replace(row.layout, placement=None if is_plain else slots)
-
-
-def machine_kinds(
-    training: TrainingRequest, prices: Sequence[ChosenPrice | None]
-) -> tuple[MachineKind, ...]:
-    """What the search knows of each kind of a cluster's nodes.
-
-    Args:
-        training: with the cluster, and the memory of a GPU where a flag bounds it.
-        prices: of each kind.
-    """
-    bound = training.limit_bytes if "--memory-limit" in training.given else math.inf
-    return tuple(
-        _machine_kind(kind, price, bound)
-        for kind, price in zip(training.cluster.kinds, prices, strict=True)
-    )
-
-
-def _machine_kind(kind: NodeKind, price: ChosenPrice | None, bound: float) -> MachineKind:
-    memory = min(device.memory_bytes for device in kind.node.devices)
-    hourly = None if price is None else price.usd_per_gpu_hour * len(kind.node.devices)
-    return MachineKind(
-        name=kind.name,
-        machine=machine_of(one_node(kind.node)),
-        count=kind.count,
-        memory_bytes=min(memory, bound),
-        usd_per_hour=hourly,
-    )
-
-
-def one_node(node: Node) -> ClusterSpec:
-    """A cluster of one node."""
-    return ClusterSpec(nodes=(node,))
 
 
 def mixed_answer(request: PlanRequest) -> MixedAnswer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from autoconf_launch.autotuner.cost import (
     estimate,
     trainer,
 )
+from autoconf_launch.autotuner.mixed import MachineKind
 from autoconf_launch.autotuner.planner import Training
 from autoconf_launch.autotuner.sizing import runs_flash
 from autoconf_launch.core import (
@@ -26,6 +28,7 @@ from autoconf_launch.core import (
     ClusterSpec,
     ConfigError,
     Node,
+    NodeKind,
     Precision,
     Software,
     Workload,
@@ -255,3 +258,36 @@ def proposal_step_s(
     )
     found = estimate(columns, proposals[0].workload, nodes)
     return tuple(float(s) if np.isfinite(s) else None for s in found.step_s_C)
+
+
+def machine_kinds(
+    training: TrainingRequest, prices: Sequence[ChosenPrice | None]
+) -> tuple[MachineKind, ...]:
+    """What the search knows of each kind of a cluster's nodes.
+
+    Args:
+        training: with the cluster, and the memory of a GPU where a flag bounds it.
+        prices: of each kind.
+    """
+    bound = training.limit_bytes if "--memory-limit" in training.given else math.inf
+    return tuple(
+        _machine_kind(kind, price, bound)
+        for kind, price in zip(training.cluster.kinds, prices, strict=True)
+    )
+
+
+def _machine_kind(kind: NodeKind, price: ChosenPrice | None, bound: float) -> MachineKind:
+    memory = min(device.memory_bytes for device in kind.node.devices)
+    hourly = None if price is None else price.usd_per_gpu_hour * len(kind.node.devices)
+    return MachineKind(
+        name=kind.name,
+        machine=machine_of(one_node(kind.node)),
+        count=kind.count,
+        memory_bytes=min(memory, bound),
+        usd_per_hour=hourly,
+    )
+
+
+def one_node(node: Node) -> ClusterSpec:
+    """A cluster of one node."""
+    return ClusterSpec(nodes=(node,))

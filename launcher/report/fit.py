@@ -14,9 +14,9 @@ from autoconf_launch.autotuner.cost import (
     parameters,
 )
 from autoconf_launch.autotuner.space import candidate_name
-from autoconf_launch.core import Candidate, ClusterSpec, encode
+from autoconf_launch.core import Candidate, ClusterSpec, Layout, encode
 
-from ..estimates import FitAnswer, HostMemory
+from ..estimates import FitAnswer, HostMemory, StageFits
 from .cells import (
     adapters_text,
     count_text,
@@ -43,7 +43,10 @@ _LEAST_SHOWN = 0.005
 
 def fit_text(answer: FitAnswer) -> str:
     """Head, a table of parts by stages, the verdict, and what would help."""
-    blocks = [_headline(answer), _table(answer), _verdict(answer)]
+    blocks = [_headline(answer), _table(answer)]
+    if answer.by_stages is not None:
+        blocks.append(_stages(answer.by_stages, answer.asked.layout))
+    blocks.append(_verdict(answer))
     if answer.remedies:
         blocks.append(_remedies(answer))
     elif answer.verdict is Verdict.NO:
@@ -53,6 +56,8 @@ def fit_text(answer: FitAnswer) -> str:
 
 def _more_gpus(answer: FitAnswer) -> str:
     """What would hold the training where no small change of its layout does."""
+    if answer.by_stages is not None:
+        return "autoconf-launch plan ranks the layouts that fit on this cluster."
     why, cluster = "It does not fit even with three layout changes", answer.smallest
     if cluster is None:
         return f"{why}; use larger GPUs."
@@ -86,11 +91,30 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
         "host_limit_gib": None if host_limit is None else _to_gib(host_limit),
         "step_time_s": answer.step_s,
         "stages": [
-            {"stage": stage, "memory_gib": _to_gib(float(total)), "parts": _parts(answer, stage)}
+            {
+                "stage": stage,
+                "memory_gib": _to_gib(float(total)),
+                "parts": _parts(answer, stage),
+                **_stage_document(answer.by_stages, stage),
+            }
             for stage, total in enumerate(total_S)
         ],
         "remedies": [_remedy_document(remedy) for remedy in answer.remedies],
         "smallest_cluster": cluster_name(answer.smallest) if answer.smallest else None,
+    }
+
+
+def _stage_document(found: StageFits | None, stage: int) -> dict[str, Any]:
+    """Where a stage lies; nothing where all nodes and stages are equal."""
+    if found is None:
+        return {}
+    one = found.stages[stage]
+    return {
+        "nodes": found.nodes[stage],
+        "layers": one.layers,
+        "peak_memory_gib": _to_gib(one.peak_bytes),
+        "limit_gib": _to_gib(one.limit_bytes),
+        "micro_batch_s": one.micro_batch_s,
     }
 
 
@@ -126,6 +150,26 @@ def _table(answer: FitAnswer) -> str:
     return table_of(rows, headers, ["left", *("right" for _ in headers[1:])])
 
 
+def _stages(found: StageFits, layout: Layout) -> str:
+    """Where each stage lies, and what it needs of its own GPUs."""
+    ranks = layout.world_size // len(found.stages)
+    rows = [
+        [
+            str(number),
+            nodes,
+            f"{number * ranks} to {(number + 1) * ranks - 1}",
+            str(stage.layers),
+            step_time_text(stage.micro_batch_s),
+            memory_size(stage.peak_bytes),
+            memory_size(stage.limit_bytes),
+        ]
+        for number, (stage, nodes) in enumerate(zip(found.stages, found.nodes, strict=True))
+    ]
+    headers = ["stage", "nodes", "ranks", "layers", "micro-batch", "needs", "has"]
+    table = table_of(rows, headers, ["left", "left", *["right"] * 5])
+    return f"{table}\nA step takes {step_time_text(found.step_s)}."
+
+
 def _shown_parts(answer: FitAnswer) -> list[tuple[str, Any]]:
     count = len(answer.memory.total)
     least = _LEAST_SHOWN * memory_unit(float(answer.memory.total.max()))[1]
@@ -146,6 +190,9 @@ def _parts(answer: FitAnswer, stage: int) -> dict[str, float]:
 def _verdict(answer: FitAnswer) -> str:
     total_S = answer.memory.total[:, 0]
     needed, stage = float(total_S.max()), int(total_S.argmax())
+    if answer.by_stages is not None:
+        tightest = answer.by_stages.tightest
+        needed, stage = tightest.peak_bytes, answer.by_stages.stages.index(tightest)
     return (
         f"{ANSWERS[answer.verdict]}. The fullest rank (stage {stage}) needs "
         f"{memory_size(needed)} ±{percent(MEMORY_BAND)} of {memory_size(answer.limit_bytes)}."
