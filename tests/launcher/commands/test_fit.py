@@ -156,7 +156,10 @@ def test_without_a_cluster_this_machine_is_meant(fit: Run) -> None:
         (changed(FITS, "--seq", "9" * 40), "must be a number of tokens"),
         ((*FITS, "--precision", "fp8"), "A100-SXM-40GB does not compute in fp8"),
         ((*FITS, "--heads", "7"), "must be a multiple of heads"),
-        ((*FITS, "--experts", "8", "--expert-ffn", "9", "--experts-per-token", "9"), "9 of 8"),
+        (
+            (*FITS, "--experts", "8", "--expert-ffn", "9", "--experts-per-token", "9"),
+            "per_token is 9, but must be 1 to 8",
+        ),
         ((*FITS, "--memory-limit", "nan"), "nan"),
         (changed(FITS, "--seq", "1e99"), "must be a number of tokens, such as 8192 or 8k"),
         (("--cluster", "8xH100", "--seq", "1", "--global-batch", "8"), "--layers"),
