@@ -8,7 +8,6 @@ Shapes: U = distinct inner layouts. Of layers with and without experts this is t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 
@@ -28,7 +27,15 @@ from .hardware import (
     ring_s,
     ring_share,
 )
-from .layer import Kernels, LayerTimes, Stack, layer_times, peak_flops_per_s, stacks
+from .layer import (
+    Kernels,
+    LayerTimes,
+    Stack,
+    attention_times,
+    layer_times,
+    peak_flops_per_s,
+    stacks,
+)
 from .layout_columns import FULL, SELECTIVE, InnerLayouts, LayoutColumns, distinct_kernels
 from .model_state import LocalWeights, stage_weights, trained_share
 from .software import has_flat_gathers, is_compiled, is_tensor_async, routes_by_domain
@@ -122,13 +129,17 @@ def _of_stack(stack: Stack, on: _Parts) -> list[Floats]:
     if model.experts is not None:
         kinds.append((with_experts, model.experts))
     mean = [np.zeros(len(on.inner.tensor_U)) for _ in range(5)]
-    for (part, experts), (other, alike) in product(kinds, attention_kinds(model)):
-        if share := part * other:
-            workload = replace(stack.workload, model=alike)
-            own = replace(stack, workload=workload)
-            times = layer_times(own, on.sized, on.kernels, experts=experts).rows(on.which)
-            one = _one_kind(workload, on.inner, on.machine, on.kernels, (times, experts))
-            mean = [total + share * part for total, part in zip(mean, one, strict=True)]
+    for alike, one_kind in attention_kinds(model):
+        workload = replace(stack.workload, model=one_kind)
+        own = replace(stack, workload=workload)
+        attention = attention_times(own, on.sized, on.kernels)
+        for share, experts in kinds:
+            if not share:
+                continue
+            times = layer_times(own, on.sized, on.kernels, attention, experts=experts)
+            pair = times.rows(on.which), experts
+            one = _one_kind(workload, on.inner, on.machine, on.kernels, pair)
+            mean = [all_s + alike * share * s for all_s, s in zip(mean, one, strict=True)]
     return mean
 
 
@@ -248,6 +259,8 @@ def _gather_s(
     This goes on beside the computing of other layers, which it slows (Rajbhandari et al. 2020,
     "ZeRO", section 7.2.2).
     """
+    if not inner.sharded_U.any():
+        return np.zeros(len(inner.tensor_U))
     model = workload.architecture
     dense = dense_layer_weights(model) if experts is None else shared_weights(model, experts)
     routed = 0 if experts is None else expert_weights(model, experts)

@@ -150,64 +150,91 @@ def stacks(workload: Workload) -> tuple[Stack, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AttentionTimes:
+    """Attention of one layer; ``again_s`` makes what comes of latents once more."""
+
+    forward_s: Floats
+    backward_s: Floats
+    products_s: Floats
+    core_s: Floats
+    flops: Floats
+    unfused_U: Floats
+    again_s: Floats | float
+
+
+def attention_times(stack: Stack, inner: InnerLayouts, kernels: Kernels) -> AttentionTimes:
+    """Projections, scores and values, which layers with and without experts have alike."""
+    workload, model = stack.workload, stack.workload.architecture
+    tokens = _tokens(workload, inner)
+    products = [*_attention_products(model, inner, tokens), *_cross_products(stack, inner, tokens)]
+    each_s, backward, flops = _products_s(products, workload, kernels)
+    products_s = sum(each_s, np.zeros(()))
+    core_f, core_b, core_flops, unfused = _attention_core(workload, inner, kernels)
+    others = [(core_f, core_b, core_flops), *_cross_core(stack, inner, kernels)]
+    return AttentionTimes(
+        forward_s=sum((one[0] for one in others), products_s),
+        backward_s=sum((one[1] for one in others), backward),
+        products_s=products_s,
+        core_s=core_f,
+        flops=sum((one[2] for one in others), flops),
+        unfused_U=unfused,
+        again_s=_latents_s(workload, each_s),
+    )
+
+
 def layer_times(
-    stack: Stack, inner: InnerLayouts, kernels: Kernels, *, experts: Experts | None
+    stack: Stack,
+    inner: InnerLayouts,
+    kernels: Kernels,
+    attention: AttentionTimes,
+    *,
+    experts: Experts | None,
 ) -> LayerTimes:
     """One layer, with an MLP of its own or with ``experts``."""
     workload, model = stack.workload, stack.workload.architecture
     tokens = _tokens(workload, inner)
-    products = [*_attention_products(model, inner, tokens), *_cross_products(stack, inner, tokens)]
     if experts is None:
-        products += _mlp_products(model, inner, tokens, model.ffn)
+        products = _mlp_products(model, inner, tokens, model.ffn)
     else:
-        products += _expert_products(model, inner, tokens, experts)
-    products_s, backward, flops = _products_s(products, workload, kernels)
-    others = _cross_core(stack, inner, kernels)
-    forward = sum((one[0] for one in others), products_s)
-    backward = sum((one[1] for one in others), backward)
-    flops = sum((one[2] for one in others), flops)
-    core_f, core_b, core_flops, unfused = _attention_core(workload, inner, kernels)
+        products = _expert_products(model, inner, tokens, experts)
+    each_s, backward, flops = _products_s(products, workload, kernels)
+    products_s = sum(each_s, attention.products_s)
     small = _small_bytes(workload, inner, tokens, experts)
-    physics = kernels.physics
-    share = physics.small_passes * (
-        physics.compiled_traffic if is_compiled(workload.software) else 1.0
-    )
-    small_s = kernels.traffic_s(small * share, 6 if is_compiled(workload.software) else 14)
-    for there, back in _permutation(model, inner, tokens, experts):
+    is_fused = is_compiled(workload.software)
+    share = kernels.physics.small_passes * (kernels.physics.compiled_traffic if is_fused else 1.0)
+    small_s = kernels.traffic_s(small * share, 6 if is_fused else 14)
+    unpacked_s = _unpacking_s(workload, inner, kernels, experts)
+    forward = products_s + unpacked_s
+    backward = attention.backward_s + backward + unpacked_s
+    again = attention.again_s
+    if experts is not None:
+        there, back, activation = _routed_bytes(model, inner, tokens, experts)
         forward = forward + kernels.traffic_s(there, _SORTS + 1)
         backward = backward + kernels.traffic_s(back, _SORTS + 1)
-    unpacked_s = _unpacking_s(workload, inner, kernels, experts)
-    forward, backward = forward + unpacked_s, backward + unpacked_s
+        if repeats_modules(workload.software):
+            again = again + kernels.traffic_s(activation)
+    is_flash = _runs_flash(workload, kernels)
+    core_s = attention.forward_s - attention.products_s
     return LayerTimes(
-        forward_s_U=forward + core_f + small_s,
-        backward_s_U=backward + core_b + 2.0 * small_s,
+        forward_s_U=forward + core_s + small_s,
+        backward_s_U=backward + 2.0 * small_s,
         small_s_U=small_s
-        + _repeated_modules_s(stack, inner, tokens, kernels, experts)
-        + (0.0 if _runs_flash(workload, kernels) else 1.0) * core_f
+        + again
+        + (0.0 if is_flash else 1.0) * attention.core_s
         + repeated_products(workload.software) * forward,
         products_s_U=products_s,
-        forward_flops_U=flops + core_flops,
-        unfused_U=unfused,
+        forward_flops_U=attention.flops + flops,
+        unfused_U=attention.unfused_U,
     )
 
 
-def _repeated_modules_s(
-    stack: Stack, inner: InnerLayouts, tokens: Floats, kernels: Kernels, experts: Experts | None
-) -> Floats:
-    """Projections from latents and activations of experts; norms are small operations."""
-    model, seconds = stack.workload.architecture, np.zeros(len(tokens))
-    if not repeats_modules(stack.workload.software):
-        return seconds
-    if (latent := model.latent) is not None:
-        heads = model.heads / inner.tensor_U
-        pairs = [(heads * (model.head + latent.value_head), latent.key_value_rank)]
-        if latent.query_rank is not None:
-            pairs.append((heads * (model.head + latent.rope_head), latent.query_rank))
-        seconds = seconds + sum(kernels.product_s(tokens, n, k) for n, k in pairs)
-    if experts is not None:
-        wide = tokens * experts.per_token * _ROUTED_BYTES * experts.ffn / inner.tensor_U
-        seconds = seconds + kernels.traffic_s((3.0 if model.gated else 2.0) * wide)
-    return seconds
+def _latents_s(workload: Workload, projections_s: list[Floats]) -> Floats | float:
+    """Projections from latents alone, of those of ``_attention_products``."""
+    latent = workload.architecture.latent
+    if latent is None or not repeats_modules(workload.software):
+        return 0.0
+    return projections_s[-2] + (0.0 if latent.query_rank is None else projections_s[2])
 
 
 def _tokens(workload: Workload, inner: InnerLayouts) -> Floats:
@@ -216,16 +243,16 @@ def _tokens(workload: Workload, inner: InnerLayouts) -> Floats:
 
 def _products_s(
     products: list[Product], workload: Workload, kernels: Kernels
-) -> tuple[Floats, Floats, Floats]:
-    """Forward and backward seconds, and forward operations.
+) -> tuple[list[Floats], Floats, Floats]:
+    """Forward seconds of each, backward seconds and forward operations of all.
 
     A backward pass has a product for the input and one for the weight.
     """
-    forward, backward, flops = np.zeros(()), np.zeros(()), np.zeros(())
+    forward, backward, flops = [], np.zeros(()), np.zeros(())
     for m, n, k, count in products:
         by_input = kernels.product_s(m, k, n, count)
         by_weight = kernels.product_s(k, n, m, count)
-        forward = forward + kernels.product_s(m, n, k, count)
+        forward.append(kernels.product_s(m, n, k, count))
         backward = backward + (by_input + trained_share(workload) * by_weight)
         flops = flops + 2.0 * m * n * k * count
     return forward, backward, flops
@@ -300,22 +327,21 @@ def _expert_products(
     ]
 
 
-def _permutation(
-    model: Architecture, inner: InnerLayouts, tokens: Floats, experts: Experts | None
-) -> list[tuple[Floats, Floats]]:
-    """Bytes that copies of tokens move beside their products, forward and backward.
+def _routed_bytes(
+    model: Architecture, inner: InnerLayouts, tokens: Floats, experts: Experts
+) -> tuple[Floats, Floats, Floats]:
+    """Bytes that copies of tokens move beside their products: forward, backward, activation alone.
 
     They are sorted for the way there, by experts, back, and added up: a read and a write each.
     The activation function reads both halves of a gated MLP and writes one; backward it reads
     these and a gradient and writes two.
     """
-    if experts is None:
-        return []
     copies = tokens * experts.per_token * _ROUTED_BYTES
-    sorted_bytes = _SORTS * 2.0 * copies * model.hidden
+    moved = _SORTS * 2.0 * copies * model.hidden
     halves = 2.0 if model.gated else 1.0
     wide = copies * experts.ffn / inner.tensor_U
-    return [(sorted_bytes + (halves + 1.0) * wide, sorted_bytes + (2.0 * halves + 1.0) * wide)]
+    activation = (halves + 1.0) * wide
+    return moved + activation, moved + (2.0 * halves + 1.0) * wide, activation
 
 
 _SORTS = 4
@@ -418,7 +444,7 @@ def _small_bytes(
 ) -> Floats:
     """Bytes of norms, biases, activations, dropout and residuals in the forward pass.
 
-    What chosen experts move is not among them (``_permutation``).
+    What chosen experts move is not among them (``_routed_bytes``).
     Norms and residuals see the whole width on each rank unless the sequence is parallel.
     """
     model = workload.architecture
