@@ -25,6 +25,7 @@ from autoconf_launch.tuning_spaces import cluster_template
 
 from ..estimates import (
     CLUSTER_TEMPLATE,
+    CsvForm,
     MixedAnswer,
     PlanRequest,
     choose_price,
@@ -40,10 +41,12 @@ from ..estimates import (
 from ..export import (
     NATIVE,
     SUFFIXES,
+    FasopTable,
     JobNode,
     NodeJob,
     Optimum,
     export_row,
+    fasop_csv,
     first_exportable,
     first_runnable,
 )
@@ -168,7 +171,8 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     if request.others:
         yield from _plan_clusters(request, script)
         return
-    if request.pareto or not request.training.cluster.are_nodes_equal:
+    is_fasop = request.csv_form is CsvForm.FASOP
+    if request.pareto or is_fasop or not request.training.cluster.are_nodes_equal:
         yield from _plan_mixed(request, script)
         return
     answer = plan_answer(request)
@@ -193,7 +197,7 @@ def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     answer = mixed_answer(request)
     written = _export_mixed(answer)
     if request.csv is not None:
-        _write(request.csv, lambda file: mixed_csv(answer, file))
+        _write(request.csv, lambda file: _mixed_table(answer, file))
     if request.html is not None:
         page = HtmlPage(title="autoconf-launch: layouts", answer=mixed_text(answer))
         write_page(page, request.html)
@@ -205,6 +209,19 @@ def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         yield _below_script(script, text)
     if not answer.rows:
         raise NothingFeasibleError(why_nothing_mixed(answer))
+
+
+def _mixed_table(answer: MixedAnswer, file: TextIO) -> None:
+    if answer.request.csv_form is CsvForm.FULL:
+        mixed_csv(answer, file)
+        return
+    table = FasopTable(
+        rows=answer.rows,
+        cluster=answer.request.training.cluster,
+        workload=answer.workload,
+        steps=answer.steps,
+    )
+    fasop_csv(table, file)
 
 
 def _write(path: Path, write: Callable[[TextIO], None]) -> None:

@@ -9,7 +9,8 @@ ROOM = ROOT / "autotuner" / "cost"
 FORMULAS = {
     "host_bytes": {"launcher/estimates"},
     "memory_bytes": {
-        *("autotuner/mixed", "launcher/estimates", "launcher/commands", "launcher/pages"),
+        *("autotuner/mixed", "launcher/estimates", "launcher/commands", "launcher/export"),
+        "launcher/pages",
     },
     "zero_exchanges": {"autotuner/mixed"},
     "profiled_step_parts": {"launcher/first_forward"},

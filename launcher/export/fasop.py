@@ -1,0 +1,117 @@
+"""A plan's table in the columns of FASOP.
+
+Source: AvatarHwang/FASOP, README and FASOP/FASOP.py: fields separated by ``*``, sorted by time.
+The embedding and the head count as a layer each in a partition.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, replace
+from typing import Any, TextIO
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost import LayoutColumns, memory_bytes
+from autoconf_launch.autotuner.mixed import MixedRow
+from autoconf_launch.core import ClusterSpec, Workload
+from autoconf_launch.tuning_spaces import price
+
+_SEPARATOR = "*"
+_GB = 1e9
+_COUNTS = {"A100": "num_a100", "A10": "num_a10", "A10G": "num_a10"}
+"""Its columns of nodes, by the name of a GPU without its form and memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FasopTable:
+    """Rows of a plan with what their columns follow from.
+
+    Attributes:
+        cluster: all nodes; rows name their kinds by number.
+        steps: of the whole training; None where its tokens are not known.
+    """
+
+    rows: tuple[MixedRow, ...]
+    cluster: ClusterSpec
+    workload: Workload
+    steps: int | None
+
+
+def fasop_csv(table: FasopTable, file: TextIO) -> None:
+    """Write a header and a line for each row, the fastest first."""
+    rows = sorted(table.rows, key=lambda row: row.step_s)
+    writer = csv.writer(file, delimiter=_SEPARATOR, lineterminator="\n")
+    writer.writerow(_columns(table))
+    writer.writerows(fasop_row(table, row).values() for row in rows)
+
+
+def _columns(table: FasopTable) -> list[str]:
+    others = [name for name in _node_counts(table, ()) if name not in _COUNTS.values()]
+    return [
+        *("mbs", "tp", "dp", "pp", "node placement", "num_a100", "num_a10", *others, "partition"),
+        *("estimated time (s/step)", "pipeline time", "DP all-reduce time"),
+        *("embedding layer all-reduce time", "price_per_step", "is_oom", "oom_gpumem"),
+        *("is_fsdp_oom", "fsdpoom_gpumem", "train_cost"),
+    ]
+
+
+def fasop_row(table: FasopTable, row: MixedRow) -> dict[str, Any]:
+    """One line: seconds, USD, and memory of the fullest rank in GB, without and with ZeRO 3."""
+    layout, parts, usd = row.layout, dict(row.parts), row.usd_per_step
+    layers = [stage.layers for stage in row.stages]
+    layers[0] += 1
+    layers[-1] += 1
+    outside = parts["gradients"] + parts["embeddings"]
+    sharded = _sharded_bytes(table, row)
+    limits = [stage.limit_bytes for stage in row.stages]
+    peaks = [stage.peak_bytes for stage in row.stages]
+    return {
+        "mbs": layout.micro_batch,
+        "tp": layout.tensor_parallel,
+        "dp": layout.data_parallel,
+        "pp": layout.pipeline_parallel,
+        "node placement": str([_node_name(table, kind) for kind in row.order]),
+        **_node_counts(table, row.counts),
+        "partition": str(layers),
+        "estimated time (s/step)": row.step_s,
+        "pipeline time": row.step_s - outside,
+        "DP all-reduce time": parts["gradients"],
+        "embedding layer all-reduce time": parts["embeddings"],
+        "price_per_step": usd,
+        "is_oom": _is_over(peaks, limits),
+        "oom_gpumem": max(peaks) / _GB,
+        "is_fsdp_oom": _is_over(sharded, limits),
+        "fsdpoom_gpumem": max(sharded) / _GB,
+        "train_cost": None if usd is None or table.steps is None else usd * table.steps,
+    }
+
+
+def _is_over(peaks: list[float], limits: list[float]) -> bool:
+    return any(peak > limit for peak, limit in zip(peaks, limits, strict=True))
+
+
+def _sharded_bytes(table: FasopTable, row: MixedRow) -> list[float]:
+    """Memory of each stage if its replicas shared weights, gradients and optimizer states."""
+    columns = LayoutColumns.from_layouts([replace(row.layout, zero_stage=3)])
+    layers = np.array([stage.layers for stage in row.stages])[:, None]
+    numbers = np.arange(len(row.stages))[:, None]
+    found = memory_bytes(columns, table.workload, numbers, layers).total[:, 0]
+    return [float(one) for one in found]
+
+
+def _node_name(table: FasopTable, kind: int) -> str:
+    """A cloud's name of such a node where our table of prices has one, else that of its GPUs."""
+    node = table.cluster.kinds[kind].node
+    known = price(node.devices[0].name)
+    return table.cluster.kinds[kind].name if known is None else known.instance
+
+
+def _node_counts(table: FasopTable, counts: tuple[int, ...]) -> dict[str, int]:
+    """Nodes of each GPU; FASOP's two columns are there without such nodes, too."""
+    found = {"num_a100": 0, "num_a10": 0}
+    kinds = table.cluster.kinds
+    for number, kind in enumerate(kinds):
+        name = _COUNTS.get(kind.gpu.split("-")[0], f"num_{kind.gpu.lower()}")
+        found[name] = found.get(name, 0) + (counts[number] if counts else 0)
+    return found
