@@ -103,7 +103,7 @@ class Physics:
     """Bytes of small operations over those counted in ``layer``."""
     unfused_attention: float = 0.752
     misaligned_attention: float = 0.031
-    """Batched products of heads whose width is not a multiple of 8."""
+    """Batched products of heads whose width is not a multiple of 4."""
     fp8_passes: float = 3.98
     """Bytes that casting and scaling move for each number of an operand."""
     fp8_engine: float = 0.197

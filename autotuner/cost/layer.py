@@ -348,6 +348,12 @@ _SORTS = 4
 _ROUTED_BYTES = 2
 
 
+_LEAST_ALIGNED = 4
+"""Numbers of a row that must be loaded together for tensor cores: cuBLAS has kernels for rows that
+begin at multiples of 8 bytes, and slow ones below (FASOP's forward passes of 100-wide heads,
+BigScience's of 150)."""
+
+
 def _attention_core(
     workload: Workload, inner: InnerLayouts, kernels: Kernels, *, keys: int | None = None
 ) -> tuple[Floats, Floats, Floats, Floats]:
@@ -374,7 +380,7 @@ def _attention_core(
     full = 2.0 * tokens * keys * heads * (width + value)
     masked = 0.5 if model.causal and keys == workload.sequence_length else 1.0
     half = kernels.accelerator.half_flops_per_s * kernels.accelerator.reached * physics.sustained
-    unaligned = width % 8 != 0
+    unaligned = width % _LEAST_ALIGNED != 0
     if _runs_flash(workload, kernels):
         narrow = min(1.0, 0.6 + 0.4 * width / 128)
         rate = half * kernels.accelerator.flash * narrow
