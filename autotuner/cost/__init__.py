@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         ALL_LAYERS,
         OFFLOAD_CODES,
         RECOMPUTE_CODES,
+        InnerLayouts,
         LayoutColumns,
         distinct,
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     )
     from .given import GivenStages, given_stages
     from .kinds import MachineKind, sub_clusters
+    from .measured import MeasuredLayers
     from .orders import MOST_ORDERS, node_orders, rotations
     from .rows import MixedRow, StagePlan, placement
     from .search import MixedPlan, mixed_plan

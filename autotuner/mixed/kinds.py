@@ -12,6 +12,7 @@ from autoconf_launch.core import ConfigError
 
 from ..cost import Machine
 from ..space import Ints
+from .measured import MeasuredLayers
 
 MOST_SUB_CLUSTERS = 10_000
 
@@ -26,6 +27,7 @@ class MachineKind:
         count: how many of these nodes there are.
         memory_bytes: what a rank may use of one of its GPUs.
         usd_per_hour: of one whole node, whatever is used of it; None where no price is known.
+        measured: layers of the model on its GPUs; None: they are predicted.
     """
 
     name: str
@@ -33,6 +35,7 @@ class MachineKind:
     count: int
     memory_bytes: float
     usd_per_hour: float | None = None
+    measured: MeasuredLayers | None = None
 
     @property
     def gpus(self) -> int:

@@ -22,6 +22,7 @@ from ..cost import (
     BACKWARD,
     GATHER,
     GRADIENT_BYTES,
+    InnerLayouts,
     InnerTimes,
     LayoutColumns,
     Physics,
@@ -41,6 +42,7 @@ from ..cost import (
 )
 from ..space import Floats, Ints
 from .kinds import MachineKind
+from .measured import with_measured
 from .places import StagePlaces
 from .schedule import pipeline_s
 
@@ -247,9 +249,17 @@ def _micro_batch_s(rows: _Rows) -> Iterator[Floats]:
     """Seconds as in ``_SECONDS`` on the slowest kind of each stage, ZeRO 3's gathers apart."""
     whole = replace(rows.columns, zero_stage_C=np.zeros_like(rows.columns.zero_stage_C))
     inner, which = distinct(whole)
-    of_kind = [_roofline(kind, rows.workload).inner_times(inner) for kind in rows.kinds]
+    of_kind = [_inner_times(kind, rows.workload, inner) for kind in rows.kinds]
     for values in _SECONDS:
         yield rows.slowest(np.stack([values(times)[which] for times in of_kind], axis=1))
+
+
+def _inner_times(kind: MachineKind, workload: Workload, inner: InnerLayouts) -> InnerTimes:
+    roofline = _roofline(kind, workload)
+    predicted = roofline.inner_times(inner)
+    if kind.measured is None:
+        return predicted
+    return with_measured(predicted, inner, roofline, kind.measured)
 
 
 def _roofline(kind: MachineKind, workload: Workload) -> Roofline:

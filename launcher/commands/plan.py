@@ -171,8 +171,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     if request.others:
         yield from _plan_clusters(request, script)
         return
-    is_fasop = request.csv_form is CsvForm.FASOP
-    if request.pareto or is_fasop or not request.training.cluster.are_nodes_equal:
+    if _is_mixed(request):
         yield from _plan_mixed(request, script)
         return
     answer = plan_answer(request)
@@ -191,6 +190,13 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         yield _below_script(script, text)
     if not best:
         raise NothingFeasibleError(why_nothing(answer))
+
+
+def _is_mixed(request: PlanRequest) -> bool:
+    """Whether parts of the cluster are ranked, stage by stage, instead of all its layouts."""
+    asks = request.pareto or request.layer_times is not None
+    is_fasop = request.csv_form is CsvForm.FASOP
+    return asks or is_fasop or not request.training.cluster.are_nodes_equal
 
 
 def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:

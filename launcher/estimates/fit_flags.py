@@ -183,6 +183,7 @@ class PlanRequest:
         max_cost_usd: the same in money.
         prices: of GPUs by name, USD an hour; they replace those of the table and of files.
         pareto: the front of time and money over all parts of the cluster is asked for.
+        layer_times: file of measured layers in place of predicted ones.
         runnable: only layouts that our runtime trains are ranked.
         export: frameworks that a row's layout is written for; ``row`` is the table's, None for the
             first one, or for the first that runs where our own runtime is among them; ``output``
@@ -203,6 +204,7 @@ class PlanRequest:
     usd_per_gpu_hour: float | None = None
     prices: tuple[tuple[str, float], ...] = ()
     pareto: bool = False
+    layer_times: Path | None = None
     csv: Path | None = None
     csv_form: CsvForm = CsvForm.FULL
     html: Path | None = None
@@ -259,6 +261,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         usd_per_gpu_hour=flags.usd_per_gpu_hour,
         prices=prices,
         pareto=flags.pareto,
+        layer_times=flags.layer_times,
         csv=flags.csv,
         csv_form=CsvForm(flags.csv_form),
         html=flags.html,
@@ -317,7 +320,7 @@ def make_plan_parser(*, of_script: bool = False) -> VerbParser:
     return parser
 
 
-_OF_ONE_CLUSTER = ("--top", "--explain", "--export", "--pareto", "--csv-form")
+_OF_ONE_CLUSTER = ("--top", "--explain", "--export", "--pareto", "--csv-form", "--layer-times")
 EXPORTED = ("megatron", "torchtitan", "nemo2", "deepspeed", "native")
 """Frameworks that ``plan`` writes a layout for."""
 
@@ -382,6 +385,8 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
         metavar="GPU=USD",
         help=each_help,
     )
+    times_help = "measured forward passes of layers in place of predicted ones, a CSV file"
+    add("--layer-times", type=Path, metavar="FILE", help=times_help)
     pareto_help = "rank the front of time and money over all parts of the cluster"
     add("--pareto", action="store_true", help=pareto_help)
     add("--usd-per-gpu-hour", type=_number("price"), metavar="USD", help=price_help)

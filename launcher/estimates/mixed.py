@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from autoconf_launch.autotuner.cost import time_band
 from autoconf_launch.autotuner.mixed import (
@@ -23,10 +24,11 @@ from autoconf_launch.autotuner.mixed import (
     rivals,
     rotations,
 )
-from autoconf_launch.core import ConfigError, Layout, NodeKind, Workload
+from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Workload
 
 from .answers import layout_rules, price_of_gpu, training_steps
 from .fit_flags import Goal, PlanRequest
+from .layer_times import read_layer_times
 from .training_choice import (
     ChosenPrice,
     check_precision,
@@ -132,10 +134,12 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
         headroom=request.headroom,
         rules=layout_rules(request),
     )
+    if request.layer_times is not None:
+        question = _with_layers(question, request.layer_times, training.cluster)
     if request.degrees is not None:
         question = replace(
             question,
-            degrees=MIXED_DEGREES.override(request.degrees),
+            degrees=question.degrees.override(request.degrees),
             order_rule=lambda counts, kinds: rotations(counts),
         )
     found, steps = mixed_plan(question), training_steps(request)
@@ -158,6 +162,20 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
         steps=steps,
         seconds=time.perf_counter() - started,
     )
+
+
+def _with_layers(question: MixedQuestion, path: Path, cluster: ClusterSpec) -> MixedQuestion:
+    """Measured layers for each kind, and no tensor ranks but those that were measured on all."""
+    gpus = [kind.gpu for kind in cluster.kinds]
+    found = read_layer_times(path, question.workload.architecture, set(gpus))
+    common = frozenset.intersection(*(frozenset(one.tensor) for one in found.values()))
+    if not common:
+        raise ConfigError(f"--layer-times {path} has no number of tensor ranks for all GPUs.")
+    kinds = [
+        replace(kind, measured=found[gpu]) for kind, gpu in zip(question.kinds, gpus, strict=True)
+    ]
+    degrees = replace(question.degrees, tensor_parallel=tuple(sorted(common)))
+    return replace(question, kinds=tuple(kinds), degrees=degrees)
 
 
 def _choice(request: PlanRequest, steps: int | None, *, has_prices: bool) -> Choice:

@@ -158,6 +158,8 @@ def _notes(answer: MixedAnswer) -> Iterator[str]:
             "ranks, layers of each stage."
         )
     yield from _gain(answer)
+    if answer.request.layer_times is not None:
+        yield f"Layers are as measured in {answer.request.layer_times}; tp is what it has."
     asked = answer.request.headroom
     if answer.headroom < asked:
         yield f"No layout leaves {percent(asked)} of memory free: these may run out."

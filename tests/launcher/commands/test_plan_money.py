@@ -1,6 +1,10 @@
 """``plan`` on mixed clusters where money counts: front, limits, prices, what a choice rests on."""
 
+from pathlib import Path
+
 import pytest
+
+from autoconf_launch import tuning_spaces
 
 from .verb import Run
 
@@ -119,3 +123,15 @@ def test_too_many_parts_are_counted_and_bounded(plan: Run) -> None:
     assert (ran.code, ran.is_one_line) == (2, True)
     assert "10,200 parts" in ran.err
     assert "at most 10,000" in ran.err
+
+
+def test_measured_layers_replace_predicted_ones_and_bound_tensor_ranks(plan: Run) -> None:
+    layers = Path(tuning_spaces.__file__).parent / "fasop" / "layers.csv"
+    words = ("--preset", "fasop/gpt2XL-heterogeneous", "--layer-times", str(layers))
+    ran = plan(*words)
+    assert "Layers are as measured in" in ran.out
+    rows = plan(*words, "--json", "--top", "0").document["best"]
+    assert {row["candidate"]["tensor_parallel"] for row in rows} <= {1, 2, 4}
+    ran = plan(*MIX, "--layer-times", str(layers))
+    assert (ran.code, ran.is_one_line) == (2, True)
+    assert "has layers of T5, bert, gpt2XL, but the model is gpt2-medium" in ran.err

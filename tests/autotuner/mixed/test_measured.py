@@ -1,0 +1,67 @@
+"""Measured layers in place of predicted ones."""
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost import LayoutColumns, Roofline, distinct
+from autoconf_launch.autotuner.mixed import MeasuredLayers
+from autoconf_launch.autotuner.mixed.measured import with_measured
+from autoconf_launch.core import Layout, Recompute, Software, Workload
+from autoconf_launch.tuning_spaces import machine, named_model
+
+LAYOUTS = [
+    *(Layout(micro_batch=micro) for micro in (1, 4, 64)),
+    *(Layout(micro_batch=micro, tensor_parallel=2) for micro in (1, 64)),
+    Layout(micro_batch=64, recompute=Recompute.FULL),
+]
+
+
+def layer_s(forward_s: float | None, model: str, gpu: str = "A100-SXM-40GB") -> list[float]:
+    """One layer of each layout, predicted where nothing was measured."""
+    inner, which = distinct(LayoutColumns.from_layouts(LAYOUTS))
+    workload = Workload(
+        model=named_model(model), sequence_length=512, software=Software(flash_attention=False)
+    )
+    roofline = Roofline(workload=workload, machine=machine(gpu, gpus_per_node=4))
+    times = roofline.inner_times(inner)
+    if forward_s is not None:
+        same = (forward_s, forward_s)
+        measured = MeasuredLayers(tensor=(1, 2), layer_s=same, first_s=same, last_s=same)
+        times = with_measured(times, inner, roofline, measured)
+        assert times.first_s_U[which][0] == pytest.approx(3 * forward_s)
+        assert times.last_s_U[which][0] == pytest.approx(3 * forward_s)
+    return [float(one) for one in times.layer_s_U[which]]
+
+
+@pytest.mark.parametrize("forward_s", [0.0003, 0.001, 0.003])
+@pytest.mark.parametrize("model", ["bert-large", "gpt3-6.7b"])
+def test_one_sample_takes_what_was_measured(forward_s: float, model: str) -> None:
+    found = layer_s(forward_s, model)
+    assert found[0] == pytest.approx(3 * forward_s)
+    assert found[3] == pytest.approx(3 * forward_s)
+
+
+def test_what_a_slow_host_takes_is_shared_by_larger_micro_batches() -> None:
+    """BERT's layer on an A100 is far shorter than its launches."""
+    found, predicted = layer_s(0.00144, "bert-large"), layer_s(None, "bert-large")
+    assert found[1] == pytest.approx(found[0])
+    assert found[2] == pytest.approx(predicted[2], rel=0.02)
+    assert found[5] == pytest.approx(predicted[5], rel=0.02)
+
+
+def test_a_busy_device_is_slower_or_faster_as_a_whole() -> None:
+    predicted = layer_s(None, "gpt3-6.7b", "T4-16GB")
+    found = layer_s(predicted[0] / 3 * 1.3, "gpt3-6.7b", "T4-16GB")
+    assert found[2] / predicted[2] == pytest.approx(1.3)
+    assert found[5] / predicted[5] == pytest.approx(1.3)
+
+
+def test_what_was_not_measured_stays_predicted() -> None:
+    inner, _ = distinct(LayoutColumns.from_layouts(LAYOUTS[:1]))
+    workload = Workload(model=named_model("gpt2"), sequence_length=512)
+    roofline = Roofline(workload=workload, machine=machine("A10G-24GB"))
+    times = roofline.inner_times(inner)
+    nothing = (float("nan"),)
+    measured = MeasuredLayers(tensor=(1,), layer_s=(0.001,), first_s=nothing, last_s=nothing)
+    found = with_measured(times, inner, roofline, measured)
+    assert np.array_equal(found.last_s_U, times.last_s_U)
