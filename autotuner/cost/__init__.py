@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .model_state import trained_share
     from .predictions import (
         EAGER_BAND,
+        EXPERTS_BAND,
         STEP_TIME_BAND,
         UNMEASURED_BAND,
         estimate,

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from autoconf_launch.core import ConfigError, Degrees, Layout, Offload, nearest_known
 
-from ..cost import STEP_TIME_BAND, UNMEASURED_BAND
+from ..cost import EXPERTS_BAND, STEP_TIME_BAND
 from ..planner import (
     Limits,
     Planned,
@@ -288,7 +288,7 @@ def speed_band(published: Sequence[PublishedSpeed], *, has_experts: bool) -> Spe
     """The band of published speeds, never narrower than that of a single predicted step.
 
     Each training counts once, however many runs it has. Where no table has such a model (with
-    experts), the band of a step is that of unmeasured ones.
+    experts), the band of a step is that of their rows.
 
     Args:
         published: at least one.
@@ -297,7 +297,7 @@ def speed_band(published: Sequence[PublishedSpeed], *, has_experts: bool) -> Spe
     runs = Counter(one.training for one in published)
     weighed = sorted((one.ratio, 1.0 / runs[one.training]) for one in published)
     tail = (1.0 - _NINE_OF_TEN) / 2.0
-    least = UNMEASURED_BAND if has_experts else STEP_TIME_BAND
+    least = EXPERTS_BAND if has_experts else STEP_TIME_BAND
     note = "; none of them has experts, so that it is wider" if has_experts else ""
     return SpeedBand(
         slowest=min(_quantile(weighed, tail), 1.0 - least),

@@ -18,10 +18,10 @@ import numpy as np
 from autoconf_launch.core import Architecture, Degrees, Layout
 
 from ..cost import (
+    EXPERTS_BAND,
     NOISE,
     SPREADS,
     STEP_TIME_BAND,
-    UNMEASURED_BAND,
     Keep,
     LayoutColumns,
     LayoutRule,
@@ -214,8 +214,8 @@ _MOST = 1000
 """Points that are set beside each other; the others follow as the planner has them."""
 _NINE_OF_TEN = 1.645
 """Standard deviations within which nine of ten normal numbers lie."""
-_ROUTING_SPREAD = float(np.sqrt(UNMEASURED_BAND**2 - STEP_TIME_BAND**2)) / _NINE_OF_TEN
-"""Error of sending tokens to experts on other ranks, which no table has."""
+_ROUTING_SPREAD = float(np.sqrt(EXPERTS_BAND**2 - STEP_TIME_BAND**2)) / _NINE_OF_TEN
+"""Error of sending tokens to experts on other ranks."""
 
 
 def run_order(found: Points, training: Training) -> Ints:

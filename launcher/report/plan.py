@@ -10,8 +10,9 @@ from typing import Any, TextIO
 
 from autoconf_launch.autotuner.cost import (
     ALL_LAYERS,
+    EXPERTS_BAND,
     MEMORY_BAND,
-    STEP_TIME_BAND,
+    UNMEASURED_BAND,
     active_parameters,
     parameters,
     time_band,
@@ -314,10 +315,11 @@ def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
         f"90 % error bands from published runs: step time ±{band} %, memory "
         f"±{percent(MEMORY_BAND)}."
     )
-    if max(bands) > STEP_TIME_BAND:
-        guess = f"±{percent(max(bands))}"
-        lacking = "experts, offload or quantized weights"
-        yield f"{guess} is an estimate: no published run has {lacking}."
+    if UNMEASURED_BAND in bands:
+        guess = f"±{percent(UNMEASURED_BAND)}"
+        yield f"{guess} is an estimate: no published run has offload or quantized weights."
+    if EXPERTS_BAND in bands:
+        yield "Each expert is taken to get equally many tokens; uneven routing is slower."
     if any(one.host_bytes and not _host_limit(answer) for answer, one in rows):
         yield HOST_NOT_CHECKED
 

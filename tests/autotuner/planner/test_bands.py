@@ -6,7 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.predictions import STEP_TIME_BAND, UNMEASURED_BAND, time_band
+from autoconf_launch.autotuner.cost.predictions import (
+    EXPERTS_BAND,
+    STEP_TIME_BAND,
+    UNMEASURED_BAND,
+    time_band,
+)
 from autoconf_launch.core import Layout, Offload, WeightFormat, Workload
 from autoconf_launch.launcher.measurements.row import read_measurements
 from autoconf_launch.launcher.measurements.validation import validate_table
@@ -20,7 +25,7 @@ def test_what_no_table_has_has_a_wider_band() -> None:
     dense, sparse = (Workload(model=named_model(name)) for name in ("gpt2", "mixtral-8x7b"))
     quantized = replace(dense, lora_rank=8, weight_format=WeightFormat.NF4)
     assert time_band(dense, Layout()) == STEP_TIME_BAND
-    assert time_band(sparse, Layout()) == UNMEASURED_BAND
+    assert time_band(sparse, Layout()) == EXPERTS_BAND
     assert time_band(quantized, Layout()) == UNMEASURED_BAND
     assert time_band(dense, Layout(offload=Offload.OPTIMIZER)) == UNMEASURED_BAND
 
