@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         distinct,
     )
     from .layout_rules import RULES, Keep, LayoutRule, broken_rule
-    from .memory import MEMORY_BAND, MemoryParts, host_bytes, memory_bytes, traced_memory
+    from .memory import MEMORY_BAND, MemoryParts, memory_bytes, traced_memory
     from .model_state import trained_share
     from .predictions import (
         EAGER_BAND,

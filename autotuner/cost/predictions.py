@@ -36,7 +36,7 @@ from ..space import (
 from .hardware import Machine, Network
 from .kernel_times import least_profiled_step_s, least_step_s, measured_timings, profiled_model
 from .layout_columns import LayoutColumns
-from .memory import host_bytes, memory_parts, peak_bytes
+from .memory import host_bytes, memory_bytes, memory_parts, peak_bytes
 from .step import profiled_step_parts, step_parts, step_seconds
 from .weights import covered_rows
 
@@ -71,20 +71,21 @@ def estimate(
     Args:
         candidates: as a table, or as columns that may broadcast; of these neither parts nor
             bounds are given, only peaks and seconds in shapes that broadcast to theirs.
-        workload: what is trained. A model known by its shapes needs a ``Machine``, a profiled one
-            a table and a ``ClusterSpec``; without a model everything is unknown.
-        cluster: on what.
+        workload: what is trained. A profiled model needs a table and a ``ClusterSpec``; without a
+            model everything is unknown.
+        cluster: on what. A model known by its shapes has seconds on a ``Machine`` alone; on a
+            ``ClusterSpec``, whose nodes may differ, memory stage by stage.
         calibration: by how much the seconds of each row are to be multiplied.
 
     Raises:
         TypeError: candidates or cluster are not of the kind that this model needs.
     """
     if isinstance(workload.model, Architecture):
-        if not isinstance(cluster, Machine):
-            raise TypeError("formulas need machines whose GPUs are known")
         if isinstance(candidates, CandidateTable):
             candidates = LayoutColumns.from_table(candidates)
-        return _by_formula(candidates, workload, cluster, calibration)
+        if isinstance(cluster, Machine):
+            return _by_formula(candidates, workload, cluster, calibration)
+        return _memory_by_formula(candidates, workload, cluster)
     if not isinstance(candidates, CandidateTable) or not isinstance(cluster, ClusterSpec):
         raise TypeError("a profile predicts rows of a table on a cluster that was found")
     if workload.model is None:
@@ -126,6 +127,25 @@ def _by_formula(
             (name, np.broadcast_to(seconds, step_s_C.shape) * factor)
             for name, seconds in parts.named_parts()
         ),
+    )
+
+
+def _memory_by_formula(
+    layouts: LayoutColumns, workload: Workload, cluster: ClusterSpec
+) -> PredictionTable:
+    """Memory of every stage; a pipeline of fewer stages than the longest repeats its last one."""
+    longest = int(layouts.pipeline_C.max())
+    stage_SC = np.minimum(np.arange(longest)[:, None], layouts.pipeline_C - 1)
+    memory = memory_bytes(layouts, workload, stage_SC)
+    gpus = max(len(node.devices) for node in cluster.nodes)
+    return PredictionTable(
+        peak_bytes_C=memory.peak_C,
+        step_s_C=np.full_like(memory.peak_C, np.nan),
+        band=None,
+        how="memory by formula",
+        stage_parts=memory.full(),
+        limit_bytes=cluster.least_memory_bytes,
+        host_bytes_C=host_bytes(layouts, workload, gpus) if layouts.offload_C.any() else None,
     )
 
 

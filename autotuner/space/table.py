@@ -170,6 +170,7 @@ class PredictionTable:
         least_step_s_C: seconds that no step of the row can come below.
         parts: names of parts of a step, with the seconds of each row.
         memory_parts: names of parts of the peak, with the bytes of each row.
+        stage_parts: the same on every pipeline stage, an axis before the rows.
         limit_bytes: memory that a rank has.
         host_bytes_C: host memory that a node needs; None where no row offloads anything.
     """
@@ -181,6 +182,7 @@ class PredictionTable:
     least_step_s_C: Floats | None = None
     parts: tuple[tuple[str, Floats], ...] = ()
     memory_parts: tuple[tuple[str, Floats], ...] = ()
+    stage_parts: tuple[tuple[str, Floats], ...] = ()
     limit_bytes: float | None = None
     host_bytes_C: Floats | None = None
 
@@ -214,6 +216,7 @@ class PredictionTable:
             least_step_s_C=None if least_s is None else least_s[rows],
             parts=tuple((name, seconds[rows]) for name, seconds in self.parts),
             memory_parts=tuple((name, size[rows]) for name, size in self.memory_parts),
+            stage_parts=tuple((name, size[:, rows]) for name, size in self.stage_parts),
         )
 
 

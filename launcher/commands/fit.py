@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from autoconf_launch.autotuner.cost import LayoutColumns, Verdict, memory_bytes
+from autoconf_launch.autotuner.cost import LayoutColumns, Verdict, estimate
 from autoconf_launch.core import Layout, Recompute
 
 from ..estimates import FitAnswer, fit_answer, parse_fit
@@ -69,7 +69,7 @@ def _peak_of(answer: FitAnswer) -> PeakOf:
 
     def peak(layout: Layout) -> float:
         columns = LayoutColumns.from_layouts([layout], [answer.asked.recompute_layers])
-        return float(memory_bytes(columns, answer.asked.workload).peak_C[0])
+        return float(estimate(columns, answer.asked.workload, answer.cluster).peak_bytes_C[0])
 
     return peak
 

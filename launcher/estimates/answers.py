@@ -7,8 +7,6 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from autoconf_launch.autotuner.cost import (
     LayoutColumns,
     LayoutRule,
@@ -18,8 +16,7 @@ from autoconf_launch.autotuner.cost import (
     Remedy,
     Verdict,
     broken_rule,
-    host_bytes,
-    memory_bytes,
+    estimate,
     remedies,
     verdict,
 )
@@ -37,6 +34,7 @@ from autoconf_launch.autotuner.planner import (
     losers,
 )
 from autoconf_launch.autotuner.planner import plan as planned
+from autoconf_launch.autotuner.space import PredictionTable
 from autoconf_launch.core import (
     BUILTIN_PRECISIONS,
     OPTIMIZERS,
@@ -165,15 +163,14 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         raise ConfigError(f"{why}.")
     if is_by_stages(request):
         return _answer_by_stages(request, asked, columns)
-    stages = np.arange(asked.layout.pipeline_parallel)[:, None]
-    memory = memory_bytes(columns, workload, stages)
+    predicted = estimate(columns, workload, cluster)
     limits = NodeLimits(
         device_bytes=limit_bytes,
         gpus=min(len(node.devices) for node in cluster.nodes),
         host_bytes=cluster.least_host_memory_bytes,
     )
-    host = _host_memory(columns, training)
-    answer = verdict(float(memory.total.max()), limit_bytes)
+    host = _host_memory(predicted, training)
+    answer = verdict(float(predicted.peak_bytes_C[0]), limit_bytes)
     answer = Verdict.NO if host.is_short else answer
     found: tuple[Remedy, ...] = ()
     seconds = partial(proposal_step_s, cluster)
@@ -182,7 +179,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     return FitAnswer(
         cluster=cluster,
         asked=asked,
-        memory=memory,
+        memory=MemoryParts(named=predicted.stage_parts),
         limit_bytes=limit_bytes,
         verdict=answer,
         step_s=seconds([asked])[0],
@@ -194,9 +191,11 @@ def fit_answer(request: FitRequest) -> FitAnswer:
 
 def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColumns) -> FitAnswer:
     """Without remedies: ``plan`` ranks what fits on such a cluster."""
-    found, host = fit_stages(request, asked.layout), _host_memory(columns, request.training)
+    training = request.training
+    predicted = estimate(columns, training.workload, training.cluster)
+    found, host = fit_stages(request, asked.layout), _host_memory(predicted, training)
     return FitAnswer(
-        cluster=request.training.cluster,
+        cluster=training.cluster,
         asked=asked,
         memory=found.memory,
         limit_bytes=int(found.tightest.limit_bytes),
@@ -208,11 +207,11 @@ def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColum
     )
 
 
-def _host_memory(columns: LayoutColumns, training: TrainingRequest) -> HostMemory:
+def _host_memory(predicted: PredictionTable, training: TrainingRequest) -> HostMemory:
     """Need of the node with most GPUs, and memory of the one with least."""
-    gpus = max(len(node.devices) for node in training.cluster.nodes)
+    needed_C = predicted.host_bytes_C
     return HostMemory(
-        needed_bytes=float(host_bytes(columns, training.workload, gpus)[0]),
+        needed_bytes=0.0 if needed_C is None else float(needed_C[0]),
         limit_bytes=training.cluster.least_host_memory_bytes,
     )
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.autotuner.cost import LayoutColumns, memory_bytes
+from autoconf_launch.autotuner.cost import LayoutColumns, estimate
 from autoconf_launch.autotuner.planner import Planned
 
 from ..estimates import PlanAnswer
@@ -82,13 +82,9 @@ def _memory(answer: PlanAnswer, best: Sequence[Planned]) -> Chart:
     columns = LayoutColumns.from_layouts(
         [one.layout for one in best], [one.recompute_layers for one in best]
     )
-    memory = memory_bytes(columns, answer.workload)
-    total_SC = memory.total
-    fullest = total_SC.argmax(axis=0)
-    parts = [
-        (name, np.broadcast_to(sizes, total_SC.shape)[fullest, range(len(best))].tolist())
-        for name, sizes in memory.named
-    ]
+    stages = estimate(columns, answer.workload, answer.cluster).stage_parts
+    fullest = np.sum([sizes for _, sizes in stages], axis=0).argmax(axis=0)
+    parts = [(name, sizes[fullest, range(len(best))].tolist()) for name, sizes in stages]
     return memory_chart(_numbers(best), parts, answer.request.training.limit_bytes)
 
 

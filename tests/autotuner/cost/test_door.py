@@ -1,4 +1,4 @@
-"""Cost is entered by ``estimate``; parts are for those few answers that show them."""
+"""Cost is entered by ``estimate``."""
 
 import ast
 from pathlib import Path
@@ -7,17 +7,13 @@ ROOT = Path(__file__).parents[3]
 FOLDERS = ("autotuner", "tuning_spaces", "launcher", "nemo_tools", "api")
 ROOM = ROOT / "autotuner" / "cost"
 FORMULAS = {
-    "host_bytes": {"launcher/estimates"},
-    "memory_bytes": {
-        *("autotuner/mixed", "launcher/estimates", "launcher/commands", "launcher/export"),
-        "launcher/pages",
-    },
+    "memory_bytes": {"autotuner/mixed", "launcher/estimates", "launcher/export"},
     "zero_exchanges": {"autotuner/mixed"},
     "profiled_step_parts": {"launcher/first_forward"},
     "traced_memory": {"launcher/first_forward"},
 }
-"""Below ``estimate``, with the rooms that need parts of a step, memory stage by stage, or
-unequal nodes."""
+"""Below ``estimate``, with the rooms that need a model's operations in place of its profile, or
+stages of unequal layers and GPUs."""
 
 
 def imported_from_cost() -> dict[str, set[str]]:
