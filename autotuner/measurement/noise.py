@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -70,43 +69,54 @@ PRIOR = Noise(between=0.043, between_freedom=8.0, within=0.03, within_freedom=4.
 11), which is taken as two standard deviations of a difference of two launches."""
 
 
-class NoiseTally:
-    """What launches say of noise, as they come."""
+class _Launches:
+    """Launches as they come: the spread of their steps, and the means of each candidate."""
 
-    def __init__(self, prior: Noise = PRIOR) -> None:
-        self._prior = prior
-        self._within = prior.within_freedom * prior.within**2
-        self._within_freedom = prior.within_freedom
-        self._launches: dict[str, tuple[tuple[float, float], ...]] = {}
+    def __init__(self) -> None:
+        self.squares = self.freedom = 0.0
+        self.by_name: dict[str, list[tuple[float, float]]] = {}
+        self.repeated: dict[str, None] = {}
+        """Names with several launches."""
         self._count = 0
 
-    def of(self, records: Sequence[Record], repeats: Sequence[Record] = ()) -> Noise:
-        """Noise by records, those of the last call the first of them, and by repeats of them."""
-        self._add(records[self._count :])
-        if not repeats:
-            return self._noise()
-        both = copy(self)
-        both._launches = dict(self._launches)
-        both._add(repeats)
-        return both._noise()
-
-    def _add(self, records: Iterable[Record]) -> None:
-        for record in records:
+    def add(self, records: Sequence[Record]) -> None:
+        """Take records of which those of the last call are the first."""
+        for record in records[self._count :]:
             self._count += 1
             measured = record.measurement
             if measured is None or min(measured.step_s) <= 0.0:
                 continue
             squares, freedom = _within(measured.step_s)
-            self._within += squares
-            self._within_freedom += freedom
+            self.squares += squares
+            self.freedom += freedom
             name = measured_name(record.trial.name)
             launch = math.log(measured.mean_step_s), _variance_of_mean(len(measured.step_s))
-            self._launches[name] = (*self._launches.get(name, ()), launch)
+            self.by_name.setdefault(name, []).append(launch)
+            if len(self.by_name[name]) > 1:
+                self.repeated[name] = None
+
+
+class NoiseTally:
+    """What launches say of noise, in a time that grows with the new ones and those repeated."""
+
+    def __init__(self, prior: Noise = PRIOR) -> None:
+        self._prior = prior
+        self._first, self._again = _Launches(), _Launches()
+
+    def of(self, records: Sequence[Record], repeats: Sequence[Record] = ()) -> Noise:
+        """Noise by records and repeats of them; those of the last call are the first of each."""
+        self._first.add(records)
+        self._again.add(repeats)
+        return self._noise()
 
     def _noise(self) -> Noise:
-        prior, within = self._prior, self._within / self._within_freedom
-        repeated = (some for some in self._launches.values() if len(some) > 1)
-        squares, freedom = _between(repeated, within)
+        prior, first, again = self._prior, self._first, self._again
+        within_freedom = prior.within_freedom + first.freedom + again.freedom
+        squares = prior.within_freedom * prior.within**2 + first.squares + again.squares
+        within = squares / within_freedom
+        names = first.repeated | dict.fromkeys(again.by_name)
+        repeated = ((*first.by_name.get(name, ()), *again.by_name.get(name, ())) for name in names)
+        squares, freedom = _between((some for some in repeated if len(some) > 1), within)
         between_freedom = prior.between_freedom + freedom
         expected = max(prior.between**2, CORRELATION * within)
         between = (prior.between_freedom * expected + squares) / between_freedom
@@ -114,7 +124,7 @@ class NoiseTally:
             between=math.sqrt(between),
             between_freedom=between_freedom,
             within=math.sqrt(within),
-            within_freedom=self._within_freedom,
+            within_freedom=within_freedom,
         )
 
 
