@@ -112,9 +112,12 @@ class Decision:
 
     @property
     def compared(self) -> dict[str, Record]:
-        """The winner and what met it by name, each at its configuration's one speed."""
-        last = (self.expected,) if self.expected else ()
-        return {record.trial.name: record for record in (*last, *self.played)}
+        """The winner and what met it by name, each at its configuration's one speed.
+
+        Where it met none, it has the search's speed, as all others do.
+        """
+        last = self.expected if self.played else self.winner
+        return {record.trial.name: record for record in (*([last] if last else ()), *self.played)}
 
     @property
     def verdict(self) -> DecisionVerdict:

@@ -193,7 +193,7 @@ def summarise_launches(
     by_space = [(s, [r for r in shown if r.trial.space == s]) for s in spaces]
     best = replace(
         _row(GLOBAL, shown, objective),
-        best_metric_val=objective.of(decision.expected) if decision.expected else None,
+        best_metric_val=objective.of(decision.compared[winner.trial.name]) if winner else None,
         best_exp_name=winner.trial.name if winner else None,
     )
     return Summary(

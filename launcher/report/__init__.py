@@ -67,12 +67,12 @@ if TYPE_CHECKING:
     from .summary import (
         SCHEMA_VERSION,
         details_text,
-        refused_text,
         result_text,
         summary_document,
         summary_text,
         table_text,
     )
+    from .verification import refused_text
     from .waterfall import (
         WaterfallStep,
         measured_waterfall,

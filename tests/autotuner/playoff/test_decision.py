@@ -198,7 +198,7 @@ def test_what_was_said_of_the_searchs_best_names_it_where_another_one_won() -> N
     found = certified(rounds(SLOW_BASELINE, 3.0, 1.2, 1.0))
     assert winner(found.decision) == "t2"
     for sentence in (certificate_text(found) or "", stop_text(found)):
-        assert sentence.endswith("than the best. (Said of t1, the best of the search.)")
+        assert sentence.endswith("than the best. (This is about t1, the best of the search.)")
 
 
 def test_where_the_searchs_best_won_no_name_is_needed() -> None:
@@ -325,3 +325,23 @@ def test_before_a_round_is_over_what_has_not_failed_is_as_the_search_says() -> N
     playoff.tell(Record(trial=trial, outcome=CRASH, wall_s=1.0))
     order = rank(ALIKE, playoff, THROUGHPUT, estimate_noise(ALIKE))
     assert [record.trial.name for record in order] == ["t2", "t3", "t4", "t5", "t0"]
+
+
+def test_without_a_playoff_all_rows_have_the_speeds_of_the_search() -> None:
+    soaks = (soaked("t1", SLOW_BASELINE, made(2.0)),)
+    found = summary(SLOW_BASELINE, (), soaks)
+    assert found.decision.gap is not None
+    best = next(one for one in SLOW_BASELINE if one.trial.name == "t1").measurement
+    assert best is not None
+    assert found.rows[-1].best_metric_val == best.throughput_per_s
+    assert found.rows[-1].best_metric_val == max(row.best_metric_val or 0 for row in found.rows)
+
+
+def test_with_a_playoff_all_rows_have_the_speed_of_a_training() -> None:
+    playoff = rounds(SLOW_BASELINE, 1.5, 1.0, 1.2)
+    found = summary(SLOW_BASELINE, playoff, (soaked("t1", SLOW_BASELINE, made(2.0)),))
+    expected = found.decision.expected
+    assert expected is not None
+    assert expected.measurement is not None
+    assert found.decision.gap is not None
+    assert found.rows[-1].best_metric_val == expected.measurement.throughput_per_s

@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outc
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 from autoconf_launch.core.saved_paths import Aside, Asides
 from autoconf_launch.launcher.report.search import lack_of_time_text, refusal_text
-from autoconf_launch.launcher.report.summary import refused_text
+from autoconf_launch.launcher.report.verification import refused_text
 
 
 def made(peak: int) -> Measurement:

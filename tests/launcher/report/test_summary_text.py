@@ -33,8 +33,8 @@ from autoconf_launch.launcher.report.summary import (
     summary_document,
     summary_text,
     table_text,
-    verification_text,
 )
+from autoconf_launch.launcher.report.verification import verification_text
 
 from .fixed import RECORDS, failed, golden, record, trial
 
@@ -44,7 +44,7 @@ BOUND_TEXT = "2 configurations left, provably slower than the best."
 LEFT_OUT = Skipped(
     candidates=9, needs_more_memory=1, above_what_ran=0, smaller=0, open=2, beyond_saturation=0
 )
-LEFT_OUT_TEXT = "1 more skipped: more memory needed than by one that ran out of it."
+LEFT_OUT_TEXT = "1 more skipped: more memory than one that ran out of it."
 STOP = StopReason(kind=StopKind.EXPLORED, trials=6)
 REFUSED = Refusal(name="t1", failure=None, memory_share=0.99)
 LOST = record(trial(5, 2, 1), failed(FailureKind.TIMED_OUT, "did not end"))

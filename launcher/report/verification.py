@@ -1,0 +1,124 @@
+"""What the winner's verification run did, and why another one was refused, in sentences."""
+
+from __future__ import annotations
+
+from autoconf_launch.autotuner.playoff import SoakReport
+from autoconf_launch.core import Aside, Asides, WentOn, encode, plural
+
+from .search import failure_text, refusal_text
+
+_WENT_ON = {
+    WentOn.END: "script ran to completion",
+    WentOn.EPOCH: "data was ended early, as after an epoch",
+}
+_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
+_MOST_REFUSED = 2
+
+
+def verification_text(soak: SoakReport) -> str:
+    """What the winner's verification run did, and what it did not exercise."""
+    if not soak.passed:
+        return refused_text(soak)
+    asides = soak.asides or Asides()
+    least = "at least " if asides.under_way and not asides.went_on else ""
+    did = [f"{least}{plural(soak.steps, 'step')}"]
+    if soak.memory_share is not None:
+        did.append(f"peak memory {100 * soak.memory_share:.0f} %")
+    if asides.went_on:
+        did.append(_WENT_ON[asides.went_on])
+    longest = "; the last step used the longest batch seen" if asides.longest_batch else ""
+    sentences = [f"Verification run of the winner: {', '.join(did)}{longest}."]
+    seen = [*filter(None, (_evaluation_text(asides), _checkpoint_text(asides)))]
+    sentences += [f"Exercised: {', '.join(seen)}."] if seen else []
+    if missed := _not_exercised(soak):
+        sentences.append(f"Not exercised: {', '.join(missed)}.")
+    if soak.as_trial:
+        sentences.append(
+            "A first attempt, with the script's evaluation and checkpoint moved into the run, "
+            f"failed ({failure_text(soak.as_trial)})."
+        )
+    sentences += _broke(asides)
+    sentences += [_few_steps(soak)] if soak.few_steps else []
+    return " ".join(sentences)
+
+
+def refused_text(soak: SoakReport) -> str:
+    """Why there is nothing to train with, where no configuration passed."""
+    if not soak.whatever:
+        return "No measured configuration passed its verification run."
+    return (
+        "No configuration passes its verification run: the script fails in it whatever the "
+        f"configuration, yours too ({failure_text(soak.whatever)})."
+    )
+
+
+def _few_steps(soak: SoakReport) -> str:
+    few = soak.few_steps
+    if few is None:
+        return ""
+    count = plural(few.steps, "optimizer step")
+    return f"At a global batch of {few.global_batch} an epoch has only {count}."
+
+
+def soak_document(soak: SoakReport | None) -> object:
+    """The report as a part of ``summary.json``, with sentences for what is a value of its own."""
+    if soak is None:
+        return None
+    reasons = {"as_trial": soak.as_trial, "whatever": soak.whatever}
+    return {
+        **encode(soak),
+        "refused": [refusal_text(found) for found in soak.refused],
+        "few_steps": _few_steps(soak),
+        **{name: failure_text(found) if found else "" for name, found in reasons.items()},
+    }
+
+
+def _not_exercised(soak: SoakReport) -> list[str]:
+    asides = soak.asides or Asides()
+    missed = []
+    if soak.asides is not None:
+        missed += ["evaluation"] * (not asides.evaluations)
+        missed += ["checkpointing"] * (not asides.checkpoints)
+    if asides.went_on is not WentOn.END and not asides.broke:
+        last = "last epoch" if asides.went_on is WentOn.EPOCH else "steps"
+        missed.append(f"what the script does after its {last}")
+    return missed
+
+
+def _broke(asides: Asides) -> list[str]:
+    if not asides.broke:
+        return []
+    if not asides.broke_in:
+        return [f"The script could not continue without its data ({asides.broke})."]
+    return [
+        f"It failed in or after the {asides.broke_in.value} ({asides.broke}); whether because "
+        "its data ended early is not known."
+    ]
+
+
+def _evaluation_text(asides: Asides) -> str:
+    if not asides.evaluations:
+        return ""
+    batches = plural(asides.evaluation_batches, "batch", "batches")
+    if asides.under_way is Aside.EVALUATION:
+        return f"{batches} of an evaluation that did not end in its time"
+    return f"{plural(asides.evaluations, 'evaluation')} ({batches})"
+
+
+def _checkpoint_text(asides: Asides) -> str:
+    if not asides.checkpoints:
+        return ""
+    if asides.under_way is Aside.CHECKPOINT:
+        return "a checkpoint that did not end in its time"
+    size = next(
+        f"{asides.saved_bytes / (u or 1):.3g} {n}" for u, n in _SIZES if asides.saved_bytes >= u
+    )
+    return f"{plural(asides.checkpoints, 'checkpoint')} ({size})"
+
+
+def refused_lines(soak: SoakReport | None) -> list[str]:
+    """Configurations that failed their verification run, the first few with the reason."""
+    refused = [refusal_text(found) for found in soak.refused] if soak else []
+    more = len(refused) - _MOST_REFUSED
+    rest = [f"{more} more failed their verification run."] if more > 0 else []
+    return [*refused[:_MOST_REFUSED], *rest]
