@@ -69,7 +69,7 @@ def _decode_union(kinds: tuple[Any, ...], value: object) -> object:
             return _decode(kind, value)
         except DecodeError:
             continue
-    raise DecodeError(f"{value!r} is none of {', '.join(map(str, kinds))}")
+    raise DecodeError(f"{value!r} is not one of {', '.join(map(str, kinds))}")
 
 
 def _decode_tuple(kinds: tuple[Any, ...], value: object) -> tuple[object, ...]:

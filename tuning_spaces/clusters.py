@@ -63,7 +63,7 @@ def _parse_part(text: str) -> tuple[Node, ...]:
     found = re.fullmatch(r"(?:(\d+)x)?(?:(\d+)x)?([A-Za-z].*)", text.strip())
     if not found:
         raise ConfigError(
-            f"Cluster {text!r} is none; write for example 8xA100-SXM-80GB, 64x8xH100-SXM-80GB "
+            f"Cluster {text!r} is not known; write for example 8xA100-SXM-80GB, 64x8xH100-SXM-80GB "
             "or 1x8xA100-SXM-40GB+3x4xA10G-24GB."
         )
     first, second, gpu = found.groups()

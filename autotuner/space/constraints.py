@@ -195,7 +195,7 @@ def shards_divide_ranks() -> Rule:
     return Rule(
         name="shard_ranks",
         keep=keep,
-        why="shard_ranks and reshard_after_forward must divide the ranks that they are of",
+        why="shard_ranks and reshard_after_forward must divide the ranks that they split",
     )
 
 

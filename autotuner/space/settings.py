@@ -56,7 +56,7 @@ class ModelInfo(BaseModel):
     def _suffices(self) -> ModelInfo:
         if self.num_params is None and not self.profile:
             raise ValueError(
-                "num_params is missing, so it says too little; give the number of parameters, "
+                "num_params is missing; give the number of parameters, "
                 "or remove model_info and let the profile run find out"
             )
         return self
@@ -177,7 +177,7 @@ class AutotuningSettings(BaseModel):
         default=None,
         description="facts of the model in place of the profile run: '{\"num_params\": 7e9}'",
     )
-    seed: int = Field(default=0, ge=0, description="of what is drawn at random (default: 0)")
+    seed: int = Field(default=0, ge=0, description="seed of random draws (default: 0)")
     effort: EffortName = Field(
         default="normal",
         description="how small a difference is resolved: quick 6 % (the playoff takes 15 % of the "

@@ -142,8 +142,8 @@ def _require_batch(request: PlanRequest) -> None:
     """
     if (request.others or request.gpus_needed) and "--global-batch" not in request.training.given:
         raise ConfigError(
-            "Give --global-batch: the batch of the script itself grows with the GPUs, so that "
-            "numbers of them cannot be compared."
+            "Give --global-batch: the script's own batch grows with the GPUs, so different "
+            "numbers of GPUs cannot be compared."
         )
 
 

@@ -120,7 +120,9 @@ _FORMS: dict[str, Callable[[Results], str]] = {
 def _follow(results: Results, form: str, *, details: bool) -> Iterator[str]:
     """What the tune does, as it says it itself, then how it ended."""
     if form == "md":
-        raise ConfigError("--follow shows lines and md is one table; use table, csv or json.")
+        raise ConfigError(
+            "--follow prints line by line, but md is one table; use table, csv or json."
+        )
     if form != "table":
         yield from _followed_trials(results, form)
         return

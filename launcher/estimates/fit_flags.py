@@ -53,7 +53,7 @@ def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitReques
     flags = parser.parse_args(words)
     recompute = Recompute(flags.recompute or ("full" if flags.recompute_layers else "none"))
     if flags.recompute_layers and recompute is not Recompute.FULL:
-        parser.error(f"--recompute-layers is of full recomputation, not {recompute.value}")
+        parser.error(f"--recompute-layers needs --recompute full, got {recompute.value}")
     samples = flags.micro_batch_split
     if samples and len(set(samples)) > 1 and sum(samples) % len(samples):
         parser.error(
@@ -233,7 +233,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
     if flags.export and flags.output is None:
         parser.error("--export writes files; give their folder with -o DIR")
     if not flags.export and (flags.row, flags.output) != (None, None):
-        parser.error("--row and -o say what --export writes, and where; give that too")
+        parser.error("--row and -o say what --export writes, and where; give --export too")
     trainings = [
         training_of(
             argparse.Namespace(**{**vars(flags), "cluster": text}), words, of_script=of_script

@@ -65,7 +65,7 @@ def _snapshots(folder: Path) -> Iterator[Path]:
 
 def _downloaded_config(model_id: str) -> Path:
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE:
-        raise _unknown(model_id, "HF_HUB_OFFLINE keeps it from the hub")
+        raise _unknown(model_id, "HF_HUB_OFFLINE forbids asking the hub")
     try:
         from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     except ImportError as error:

@@ -137,15 +137,15 @@ def what_is_missing(request: RecommendRequest) -> str | None:
         ),
         (
             request.custom_config is not None and request.base_config is None,
-            "--custom-config changes what --base-config writes; give that too",
+            "--custom-config changes what --base-config writes; give --base-config too",
         ),
         (
             request.wandb_project is not None and request.base_config is None,
-            "--wandb-project stands in what --base-config writes; give that too",
+            "--wandb-project is written into --base-config; give --base-config too",
         ),
         (
             bool(request.export) and request.base_config is None,
-            "--export exports what --base-config writes; give that too",
+            "--export exports what --base-config writes; give --base-config too",
         ),
     )
     return next((sentence for is_wrong, sentence in rules if is_wrong), None)
@@ -182,7 +182,12 @@ def _add_question(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--family", type=_family, metavar="F", help="gpt3, t5, mt5, bert, llama, …")
     add("--tokens", required=True, type=_billions, metavar="N", help="to train on: 300B, 1.8T, …")
-    add("--gpus", type=whole(1, _MOST_GPUS), metavar="N", help="in all; --cluster says it, too")
+    add(
+        "--gpus",
+        type=whole(1, _MOST_GPUS),
+        metavar="N",
+        help="in all; --cluster has them",
+    )
     add("--num-nodes", type=whole(1, _MOST_GPUS), metavar="N", help="nodes that hold --gpus")
     rate_help = "TFLOP/s that each GPU achieves, not its datasheet's peak"
     add("--tflops-per-gpu", type=_number(1e-3, 1e6), metavar="T", help=rate_help)
@@ -190,7 +195,7 @@ def _add_question(group: argparse._ArgumentGroup) -> None:
         "--max-days",
         type=_number(1e-4, 1e5),
         metavar="D",
-        help="for a model size, or for the GPUs of one",
+        help="days to train in: for a model size, or the GPUs of one",
     )
     size_help = "billions of parameters: predict the days; with --max-days the GPUs"
     add("--model-size", type=_number(1e-6, 1e6), metavar="B", help=size_help)
@@ -200,7 +205,7 @@ def _add_question(group: argparse._ArgumentGroup) -> None:
 
 def _add_model(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--vocab", type=whole(1, MOST), metavar="V", help="tokens that it knows")
+    add("--vocab", type=whole(1, MOST), metavar="V", help="vocabulary size")
     add("--seq", type=read_sequence, metavar="S", help=SEQUENCE_HELP)
     add("--global-batch", type=whole(1, MOST), metavar="B", help="samples per optimizer step")
 

@@ -222,7 +222,7 @@ _SHAPES = {
     "kv_heads": "key and value heads; default: as many as heads",
     "head": "head_dim; default: hidden size over heads",
     "ffn": "width of the MLP",
-    "vocabulary": "tokens that it knows",
+    "vocabulary": "vocabulary size",
     "positions": "learned positions",
     "gated": "whether the MLP is gated (SwiGLU)",
     "biases": "whether linear layers have biases",
@@ -252,7 +252,7 @@ def _add_shapes(group: argparse._ArgumentGroup) -> None:
             add(f"--{_flag_name(name)}", type=whole(1, MOST), metavar="N", help=about)
     add("--experts", type=whole(1, MOST_DEGREE), metavar="N", help="of each MoE layer")
     per_token = whole(1, MOST_DEGREE)
-    chosen_help = "experts that see a token; default 2"
+    chosen_help = "experts that each token is routed to; default 2"
     add("--experts-per-token", type=per_token, metavar="N", help=chosen_help)
     add("--expert-ffn", type=whole(1, MOST), metavar="N", help="width of an expert; default --ffn")
 

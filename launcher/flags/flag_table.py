@@ -74,7 +74,7 @@ def tuning_flags(parser: argparse.ArgumentParser) -> frozenset[str]:
 
 def _add_tuning(group: _Group) -> None:
     add = group.add_argument
-    modes_help = "what the verbs tune and run say, as DeepSpeed's launcher has it"
+    modes_help = "the same as the verbs tune and run, as in DeepSpeed's launcher has it"
     add("--autotuning", choices=("tune", "run"), help=modes_help)
     budget_help = (
         "limit of the search: 20m, 30trials (that of your own configuration included), $15, or "

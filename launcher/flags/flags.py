@@ -107,7 +107,9 @@ def require_use(request: LaunchRequest) -> None:
 def _check(flags: argparse.Namespace) -> None:
     for first, second in _EXCLUSIVE:
         if _is_given(flags, first) and _is_given(flags, second):
-            raise ConfigError(f"--{first} and --{second} exclude each other; give one of them.")
+            raise ConfigError(
+                f"--{first} and --{second} cannot be given together; give one of them."
+            )
     if flags.standalone and (flags.num_nodes or 1) > 1:
         raise ConfigError(
             f"--standalone is this machine alone, but --num_nodes is {flags.num_nodes}; "

@@ -87,7 +87,7 @@ def _plain_error(message: str) -> str:
         return f"{message[0].upper()}{message[1:]}"
     flag, what = found.groups()
     if other := re.fullmatch(r"not allowed with argument (\S+)", what):
-        return f"{flag} and {other[1]} exclude each other; give one of them"
+        return f"{flag} and {other[1]} cannot be given together; give one of them"
     if what.startswith("--"):
         return what
     return f"{flag} {what}" if what.startswith(("'", '"')) else f"{flag}: {what}"

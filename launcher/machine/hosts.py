@@ -85,7 +85,7 @@ def _parse_line(words: str, where: str) -> HostSlots:
     if not digits or len(digits) > 4 or int(digits) > _MOST_SLOTS:
         raise ConfigError(
             f"{where} has slots={match[2]}, but must have 1 to {_MOST_SLOTS}; "
-            "put # before it to leave the host out."
+            "put # before it to skip the host."
         )
     return HostSlots(host=match[1], slots=tuple(range(int(digits))))
 
@@ -116,7 +116,7 @@ def filter_slots(
         ConfigError: both are given, one is malformed, or names what the pool lacks.
     """
     if include and exclude:
-        raise ConfigError("--include and --exclude exclude each other; give one of them.")
+        raise ConfigError("--include and --exclude cannot be given together; give one of them.")
     if include:
         return select(pool, parse_filter(include, "--include"), "--include")
     named = select(pool, parse_filter(exclude, "--exclude"), "--exclude")

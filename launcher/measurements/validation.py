@@ -118,7 +118,7 @@ def calibration_of(count: int | None, seed: int | None) -> Calibration | None:
     """
     if count is None:
         if seed:
-            raise ConfigError("--seed draws the rows of --calibrate; give that too.")
+            raise ConfigError("--seed draws the rows of --calibrate; give --calibrate too.")
         return None
     if count < 1 or (seed or 0) < 0:
         raise ConfigError("--calibrate must be at least 1 and --seed at least 0.")

@@ -109,7 +109,7 @@ def certificate_text(summary: Summary) -> str | None:
 
 def _about(summary: Summary) -> str:
     best = summary.decision.passed_over
-    return f" (Said of {best}, the best of the search.)" if best else ""
+    return f" (This is about {best}, the best of the search.)" if best else ""
 
 
 def left_out_text(summary: Summary) -> str | None:
@@ -144,7 +144,7 @@ def _all_skipped(left: Skipped) -> str:
 def _skip_reasons(left: Skipped) -> tuple[tuple[int, str], ...]:
     above = "micro-batch larger than the script reached (too few samples, or its own limit)"
     return (
-        (left.needs_more_memory, "more memory needed than by one that ran out of it"),
+        (left.needs_more_memory, "more memory than one that ran out of it"),
         (left.above_what_ran, above),
         (left.smaller, "micro-batch smaller than yours, which fits"),
     )
@@ -185,7 +185,7 @@ _OBSTACLES = {
     Obstacle.BASELINE_NOT_MEASURED: "your configuration was not measured",
     Obstacle.WINNER_NOT_MEASURED: "one of them was not measured",
     Obstacle.OTHER_BATCH: "their global batches are {batches[0]} and {batches[1]}",
-    Obstacle.NO_LOSSES: "the script reports no losses that are finite",
+    Obstacle.NO_LOSSES: "the script reports no finite losses",
     Obstacle.BASELINE_INFINITE: "the losses of your configuration are finite in only one launch",
     Obstacle.BASELINE_DIFFERS: (
         "two launches of your configuration differ by {percent:.1f} % (the script draws new data "

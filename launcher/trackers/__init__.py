@@ -85,5 +85,5 @@ def _require(name: str, reference: str) -> None:
     if found is None or found.origin is None:  # a folder of that name is no library
         raise ConfigError(
             f"--report-to {name} needs the package {package}, which is not installed; "
-            f"pip install 'autoconf-launch[{name}]', or leave {name} out."
+            f"pip install 'autoconf-launch[{name}]', or remove {name}."
         )

@@ -110,8 +110,8 @@ def _other_batch(
             )
         except NothingFeasibleError as error:
             text = (
-                f"Whether the script keeps its global batch with micro-batch {micro} is not "
-                f"known, as it fails there: {error}"
+                f"With micro-batch {micro} the script fails, so whether it would keep its global "
+                f"batch is not known: {error}"
             )
             job.listener(Note(text=text, warning=True))
         found = _read_applied(job.paths.second_profile)
@@ -128,7 +128,7 @@ def _differences(
     old, new = before.user.baseline.layout, after.user.baseline.layout
     if other is not None:
         yield (
-            f"The script makes its accumulation itself: {new.accumulation} with micro-batch "
+            f"The script sets its accumulation itself: {new.accumulation} with micro-batch "
             f"{new.micro_batch}, {other.accumulation} with {other.micro_batch}. Its global batch "
             f"of {new.global_batch} stays."
         )

@@ -139,7 +139,7 @@ def first_that_starts(
             if first is not None:
                 raise first from None
             raise
-    raise NothingFeasibleError("The script starts another number of ranks each time.")
+    raise NothingFeasibleError("The script starts a different number of ranks each time.")
 
 
 def remember_start(request: LaunchRequest, paths: ResultsPaths) -> None:

@@ -107,7 +107,7 @@ def read_run(folder: Path, log_prefix: str) -> MeasuredElsewhere | Failure:
         return Failure(kind=FailureKind.OUT_OF_MEMORY, detail=said, log_tail=tail)
     files = event_files(folder)
     if not files:
-        return _failure(folder, log_prefix, "The run left no TensorBoard file.")
+        return _failure(folder, log_prefix, "The run wrote no TensorBoard file.")
     numbers = read_numbers(files, (STEP_TIME, LOSS))
     times = [time_s for time_s in numbers[STEP_TIME][WARM_UP_STEPS:] if _is_time(time_s)]
     if len(times) < LEAST_STEPS:

@@ -171,7 +171,7 @@ def top_text(outcome: SearchOutcome, most: int) -> str:
 
 def _ranking(ranked: tuple[Figures, ...], best: SearchOptimum | None, most: int) -> Iterator[str]:
     if best is None:
-        yield "No configuration was measured, so that none is best."
+        yield "No configuration was measured, so there is no best one."
         return
     shown = ranked[:most] if most else ranked
     yield f"Top {len(shown)} configs sorted from fastest to slowest:"

@@ -276,17 +276,22 @@ def with_data_sets(question: SearchQuestion, *, is_needed: bool) -> SearchQuesti
     folder = question.settings.paths.data
     if folder is None or question.base.get(data_path(question.base)) is not None:
         return question
-    found = _data_sets(Path(folder))
+    found, empty = _data_sets(Path(folder))
     if not found and is_needed:
+        has = (
+            f"holds only an empty Megatron data set ({empty[0].name} has 0 bytes)"
+            if empty
+            else "has no Megatron data set (a .bin beside an .idx)"
+        )
         raise ConfigError(
-            f"data_dir: {folder} has no Megatron data set (a .bin beside an .idx), so jobs would "
-            "have no data; give the folder that has one, or a custom_config that names its data."
+            f"data_dir: {folder} {has}, so jobs would have no data; give the folder that has "
+            "one, or a custom_config that names its data."
         )
     return replace(question, base=with_data(question.base, found, None)) if found else question
 
 
-def _data_sets(folder: Path) -> list[float | str]:
-    """A weight and a path without suffix of each, as Megatron reads a blend."""
+def _data_sets(folder: Path) -> tuple[list[float | str], list[Path]]:
+    """A weight and a path without suffix of each, as Megatron reads a blend; then empty ones."""
     found = {
         path: path.stat().st_size
         for path in sorted(folder.rglob(f"*{_TOKENS}"))
@@ -294,4 +299,5 @@ def _data_sets(folder: Path) -> list[float | str]:
     }
     parts = ((size, path) for path, size in found.items() if size)
     whole = sum(found.values())
-    return [part for size, path in parts for part in (size / whole, str(path.with_suffix("")))]
+    blend = [part for size, path in parts for part in (size / whole, str(path.with_suffix("")))]
+    return blend, [path for path, size in found.items() if not size]

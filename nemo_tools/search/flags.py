@@ -74,7 +74,11 @@ def search_parser() -> VerbParser:
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="keys of the search")
     run = parser.add_argument_group("run").add_argument
-    run("--dry-run", action="store_true", help="print candidates and jobs; launch and write none")
+    run(
+        "--dry-run",
+        action="store_true",
+        help="print candidates and jobs; launch nothing",
+    )
     folder_help = "a conf/ folder of your own"
     run("--config-dir", "--config-path", type=Path, metavar="DIR", help=folder_help)
     run("--fresh", action="store_true", help="move old results aside")

@@ -262,7 +262,7 @@ def _length(settings: SearchSettings, chosen: ChosenModel) -> tuple[str, ...]:
         return ()
     return (
         f"custom_config {settings.train.custom_config} has samples of {found} tokens; seq_length "
-        f"= {asked} does not count.",
+        f"= {asked} is ignored.",
     )
 
 

@@ -113,4 +113,4 @@ class Reasons:
     def _notes(self) -> tuple[str, ...]:
         if self._caught is None:
             return ()
-        return (f"The script caught an out of memory and went on: {self._caught.detail}",)
+        return (f"The script caught an out-of-memory error and continued: {self._caught.detail}",)

@@ -268,11 +268,13 @@ class RankReporter:
     def _look_closely(self, root: nn.Module, live: Live) -> None:
         if _get_current_dispatch_mode() is not None:  # ours would end while the script's goes on
             self._notes.append(
-                "A mode of the script's sees its operations: FLOPs are not counted."
+                "The script uses a torch dispatch mode of its own, so FLOPs are not counted."
             )
             return
         if has_compiled_part(root):
-            self._notes.append("torch.compile runs: FLOPs and pieces of the model are not seen.")
+            self._notes.append(
+                "Under torch.compile FLOPs and pieces of the model are not recorded."
+            )
             self._pieces = Pieces(root)
             return
         self._memory.look()

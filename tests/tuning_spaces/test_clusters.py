@@ -43,10 +43,10 @@ def test_a_process_has_a_little_less_than_the_datasheet_says() -> None:
     ("text", "match"),
     [
         ("8xH1000", "did you mean 'H100-SXM-80GB'"),
-        ("8x", "is none; write for example"),
+        ("8x", "is not known; write for example"),
         ("0xH100", "out of range"),
         ("999999x99xH100", "out of range"),
-        ("-1xH100", "is none"),
+        ("-1xH100", "is not known"),
     ],
 )
 def test_what_is_no_cluster_is_refused_in_one_line(text: str, match: str) -> None:

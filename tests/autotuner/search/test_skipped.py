@@ -81,7 +81,7 @@ def test_micro_batches_below_the_users_are_left_out_and_counted() -> None:
 
 def test_what_needs_more_than_what_ran_out_of_memory_is_left_out_and_counted() -> None:
     assert said(explored(fits_up_to(2))) == (
-        "1 of 4 configurations skipped: more memory needed than by one that ran out of it."
+        "1 of 4 configurations skipped: more memory than one that ran out of it."
     )
 
 
@@ -111,7 +111,7 @@ def test_a_micro_batch_larger_than_the_data_closes_all_larger_ones_of_every_stag
 def test_each_reason_has_its_own_number() -> None:
     own = candidate(micro=2, accumulation=8)
     assert said(explored(fits_up_to(2), own, least=2)) == (
-        "2 of 4 configurations skipped: more memory needed than by one that ran out of it: 1; "
+        "2 of 4 configurations skipped: more memory than one that ran out of it: 1; "
         "micro-batch smaller than yours, which fits: 1."
     )
 
@@ -181,7 +181,7 @@ def test_without_a_measurement_nothing_is_said() -> None:
     [
         (
             counts(needs_more_memory=1),
-            "1 of 9 configurations skipped: more memory needed than by one that ran out of it.",
+            "1 of 9 configurations skipped: more memory than one that ran out of it.",
         ),
         (
             counts(open=4, beyond_saturation=3),

@@ -94,15 +94,15 @@ def test_a_precision_without_words_is_refused(plan: Run, tmp_path: Path) -> None
     flags = ("--precision", "fp8", "--export", "megatron", "-o", str(tmp_path))
     ran = plan(*WORK, *flags)
     assert (ran.code, ran.is_one_line) == (2, True), ran.err
-    assert "its file has no words for fp8" in ran.err
+    assert "its configuration has no name for fp8" in ran.err
 
 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
         (("--export", "megatron"), "give their folder with -o DIR"),
-        (("--row", "2"), "give that too"),
-        (("-o", "x"), "give that too"),
+        (("--row", "2"), "give --export too"),
+        (("-o", "x"), "give --export too"),
         (("--export", "megatrn", "-o", "x"), "did you mean 'megatron'"),
         (("--export", "native", "-o", "x", "--row", "99"), "but the table has 10 rows"),
         (("--export", "native", "-o", "x", "--row", "0"), "must be a whole number from 1"),

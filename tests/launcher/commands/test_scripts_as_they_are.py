@@ -85,7 +85,7 @@ def test_without_a_batch_numbers_of_gpus_are_not_compared(plan: Run) -> None:
     Path("train.py").write_text("open('it_ran', 'w')")
     ran: Ran = plan("--cluster", "8xH100", "--cluster", "4xH100", *COMMAND)
     assert (ran.code, ran.is_one_line) == (2, True), ran.err
-    assert "Give --global-batch: the batch of the script itself grows with the GPUs" in ran.err
+    assert "Give --global-batch: the script's own batch grows with the GPUs" in ran.err
     assert not Path("it_ran").exists()
 
 

@@ -241,6 +241,14 @@ def test_what_cannot_be_launched_is_one_line_and_exit_2(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_data_set_of_no_bytes_is_named(search: Run, tmp_path: Path) -> None:
+    for name in ("text.bin", "text.idx"):
+        (tmp_path / name).touch()
+    done = search(f"data_dir={tmp_path}")
+    assert (done.code, done.is_one_line) == (2, True), done.err
+    assert "holds only an empty Megatron data set (text.bin has 0 bytes)" in done.err
+
+
 def test_without_hydra_it_says_what_to_install(
     search: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

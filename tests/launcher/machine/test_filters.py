@@ -23,7 +23,7 @@ TWO = pool(worker_0=[0, 1, 2, 3], worker_1=[0, 1, 2, 3])
 
 
 def test_include_and_exclude_exclude_each_other() -> None:
-    with pytest.raises(ConfigError, match="exclude each other"):
+    with pytest.raises(ConfigError, match="cannot be given together"):
         filter_slots((), include="A", exclude="B")
 
 

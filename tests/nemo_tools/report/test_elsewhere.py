@@ -57,7 +57,7 @@ def test_a_run_without_a_folder_says_so(tmp_path: Path) -> None:
 def test_a_run_without_an_event_file_tells_the_last_line_of_its_log(tmp_path: Path) -> None:
     (tmp_path / "log-node0").write_text("starting\nRuntimeError: NCCL watchdog timeout\n\n")
     assert reason(tmp_path) == (
-        "The run left no TensorBoard file. Its log ends: RuntimeError: NCCL watchdog timeout"
+        "The run wrote no TensorBoard file. Its log ends: RuntimeError: NCCL watchdog timeout"
     )
 
 
@@ -82,7 +82,7 @@ def test_a_prefix_of_logs_is_no_pattern(tmp_path: Path, prefix: str) -> None:
     (tmp_path / "log-node0").write_text("RuntimeError: NCCL watchdog timeout\n")
     found = read_run(tmp_path, prefix)
     assert isinstance(found, Failure)
-    assert found.detail == "The run left no TensorBoard file."
+    assert found.detail == "The run wrote no TensorBoard file."
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5])

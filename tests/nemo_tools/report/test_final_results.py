@@ -81,7 +81,8 @@ def test_a_search_that_started_nothing_says_so(tmp_path: Path) -> None:
     write_final_results(tmp_path, outcome(notes=("The limit of minutes was reached.",)))
     text = (tmp_path / "final_results" / "top_10.log").read_text()
     assert text == (
-        "No configuration was measured, so that none is best.\nThe limit of minutes was reached.\n"
+        "No configuration was measured, so there is no best one.\n"
+        "The limit of minutes was reached.\n"
     )
 
 
