@@ -63,8 +63,8 @@ def _parse_part(text: str) -> tuple[Node, ...]:
     found = re.fullmatch(r"(?:(\d+)x)?(?:(\d+)x)?([A-Za-z].*)", text.strip())
     if not found:
         raise ConfigError(
-            f"Cluster {text!r} is not known; write for example 8xA100-SXM-80GB, 64x8xH100-SXM-80GB "
-            "or 1x8xA100-SXM-40GB+3x4xA10G-24GB."
+            f"Cluster {text!r} is not known; write for example 8xA100-SXM-80GB, "
+            "64x8xH100-SXM-80GB or 1x8xA100-SXM-40GB+3x4xA10G-24GB."
         )
     first, second, gpu = found.groups()
     nodes, each = (int(first), int(second)) if second else (1, int(first or 1))

@@ -69,7 +69,7 @@ def test_a_plus_joins_nodes_of_several_kinds() -> None:
     ("text", "match"),
     [
         ("8xA100+3x4xA10H-24GB", "Part 2 of cluster .*did you mean 'A10-24GB'"),
-        ("8xA100+", "Part 2 of cluster .* is none; write"),
+        ("8xA100+", "Part 2 of cluster .* is not known; write"),
         ("1x8xA100+0x4xA10G", "Part 2 .*out of range"),
         ("131072x8xA100+8xA10G", "more than 1048576 GPUs in all"),
     ],
