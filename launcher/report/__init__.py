@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         table_of,
         trial_document,
     )
-    from .clusters import clusters_csv, clusters_document, clusters_text
     from .fit import fit_document, fit_text, host_limit_text
     from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .markup import text_html
@@ -41,7 +40,15 @@ if TYPE_CHECKING:
         validation_lines,
     )
     from .mixed import mixed_csv, mixed_document, mixed_text, why_nothing_mixed
-    from .plan import plan_csv, plan_document, plan_json, plan_text
+    from .plan import (
+        clusters_csv,
+        clusters_document,
+        clusters_text,
+        plan_csv,
+        plan_document,
+        plan_json,
+        plan_text,
+    )
     from .plan_reasons import RULES_IN_WORDS, name_of, why_nothing
     from .recommend import recommend_document, recommend_text
     from .results import (
