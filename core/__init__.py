@@ -95,6 +95,8 @@ from .saved_paths import (
     Asides,
     WentOn,
     drop_notes,
+    is_checkpoint,
+    is_part,
     is_trials,
     mirror,
     note,

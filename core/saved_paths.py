@@ -106,6 +106,21 @@ _DIES_WITHIN_S = 10.0
 """A rank whose controller died may write so long after its last sign."""
 
 
+_SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar", ".distcp"})
+_METADATA = (".metadata", ".metadata.tmp")
+"""How names end of what stands beside ``.distcp`` files."""
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether its name says that it holds tensors."""
+    return path.suffix in _SUFFIXES or is_part(path)
+
+
+def is_part(path: Path) -> bool:
+    """Whether it is part of a checkpoint that torch writes in many files."""
+    return path.suffix == ".distcp" or path.name.endswith(_METADATA)
+
+
 def notes_of(folder: Path, pid: int) -> Path:
     """Where a process of a trial notes what its script writes."""
     return folder / NOTES.replace("*", str(pid))

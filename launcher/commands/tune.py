@@ -38,6 +38,7 @@ from ..results import (
 from ..spelling import Rendered
 from ..trackers import feed_of, track_events
 from ..tuning import (
+    Checkpoints,
     Controller,
     Endgame,
     Search,
@@ -58,6 +59,7 @@ from ..tuning import (
     render_winner,
     said_by_probes,
     search_limits,
+    watching_checkpoints,
     with_outlook,
     write_results,
 )
@@ -94,6 +96,8 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
             ) as heard,
             closing_backend(warn_listener(_trial_backend(job), heard)) as backend,
         ):
+            own = (job.paths.results, job.paths.exps)
+            heard = watching_checkpoints(heard, Checkpoints(Path.cwd(), own))
             job = replace(job, listener=heard)
             if request.dry_run:
                 _as_it_starts(job, folder, lambda started: _forecast(started, backend, folder))

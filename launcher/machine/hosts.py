@@ -21,6 +21,8 @@ DEFAULT_HOSTFILE = "/job/hostfile"
 
 _LINE = re.compile(r"(\S+)\s+slots=([0-9]+)(?=\s|#|$)")
 _MOST_SLOTS = 4096
+_HOST = re.compile(r"[A-Za-z0-9_.:][A-Za-z0-9_.:-]{0,254}")
+"""What can be handed to ssh, whose settings may put it into a shell's words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,11 @@ def _parse_line(words: str, where: str) -> HostSlots:
     match = _LINE.match(words)
     if not match:
         raise ConfigError(f"{where} is {words!r}, but must be: HOST slots=N")
+    if not _HOST.fullmatch(match[1]):
+        raise ConfigError(
+            f"{where} names host {match[1]!r}, but a host's name has letters, digits, dots, "
+            "colons, hyphens and underscores, and does not begin with a hyphen."
+        )
     digits = match[2].lstrip("0")
     if not digits or len(digits) > 4 or int(digits) > _MOST_SLOTS:
         raise ConfigError(

@@ -353,6 +353,11 @@ class Journal:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, end)
             raise OSError(error.errno, error.strerror, str(self._path)) from error
+        if not os.fstat(self._descriptor).st_nlink:
+            raise ResultsFolderError(
+                f"{self._path} was removed while it was written, by the script or somebody else; "
+                "find out by what, then start again."
+            )
 
     def read(self) -> JournalContents:
         """All whole lines; a torn last one is cut off the file.

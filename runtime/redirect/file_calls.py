@@ -15,7 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .trial_paths import TrialPaths, is_part
+from autoconf_launch.core import is_part
+
+from .trial_paths import TrialPaths
 
 _PATHLIBS_OWN = getattr(pathlib, "_NormalAccessor", None)
 """Where Python 3.10's paths keep what they call."""
@@ -33,6 +35,8 @@ class FileCalls:
             _stand_before((os,), name, self._rename)
         for name in ("remove", "unlink"):
             _stand_before((os,), name, self._remove)
+        _stand_before((os,), "open", self._open_descriptor)
+        _stand_before((os,), "truncate", self._truncate)
         _stand_before((os,), "link", self._link)
         _stand_before((os,), "symlink", self._symlink)
         _stand_before((os,), "mkdir", self._make_folder)
@@ -56,6 +60,37 @@ class FileCalls:
             file = file if place == Path(os.path.realpath(path)) else place
         return original(file, mode, *rest, **named)
 
+    def _open_descriptor(
+        self, original: Callable[..., Any], path: Any, flags: int, *rest: Any, **named: Any
+    ) -> Any:
+        """``os.open``: by what the flags mean, as :meth:`_open` by its mode."""
+        is_nameless = flags & _TEMPORARY == _TEMPORARY != 0
+        if is_nameless or (aim := self._path(path, named.get("dir_fd"))) is None:
+            return original(path, flags, *rest, **named)
+        if not flags & _WRITES:
+            place = self._paths.read(aim) if self._paths.has_others else aim
+        else:
+            mode = "w" if flags & os.O_TRUNC else "a" if flags & os.O_CREAT else "+"
+            mode = "x" if flags & os.O_EXCL else mode
+            place = self._place_to_write(self._paths.behind(aim), mode)
+            if place == Path(os.path.realpath(aim)):
+                place = aim
+        if place == aim:
+            return original(path, flags, *rest, **named)
+        named.pop("dir_fd", None)
+        is_there = os.path.lexists(aim) and not self._paths.made_anew(aim)
+        return original(place, flags | os.O_CREAT if is_there else flags, *rest, **named)
+
+    def _truncate(self, original: Callable[..., Any], path: Any, length: int) -> None:
+        """Cut the trial's copy of a file."""
+        if (aim := self._paths.path(path)) is not None:
+            path = self._place_to_write(self._paths.behind(aim), "+")
+        original(path, length)
+
+    def _path(self, path: Any, folder: int | None) -> Path | None:
+        """The absolute path, also of one that begins at a folder that is open."""
+        return self._paths.path(_from_descriptor(path, folder))
+
     def _place_to_write(self, path: Path, mode: str) -> Path:
         if not self._paths.trains:
             self._paths.wrote(path)
@@ -70,7 +105,7 @@ class FileCalls:
         self, original: Callable[..., Any], path: Any, *rest: Any, **named: Any
     ) -> None:
         """Make a folder; one that the script has removed, as it sees it, is still there."""
-        place = None if _begins_at_descriptor(named) else self._paths.path(path)
+        place = self._path(path, named.get("dir_fd"))
         try:
             original(path, *rest, **named)
         except FileExistsError:
@@ -82,19 +117,20 @@ class FileCalls:
 
     def _rename(self, original: Callable[..., Any], src: Any, dst: Any, **named: Any) -> Any:
         """The trial's goes where the trial may write; what the user has is copied there."""
-        path, aim = self._paths.path(src), self._paths.path(dst)
-        if not self._paths.trains or path is None or aim is None or _begins_at_descriptor(named):
+        path = self._path(src, named.get("src_dir_fd"))
+        aim = self._path(dst, named.get("dst_dir_fd"))
+        if not self._paths.trains or path is None or aim is None:
             return original(src, dst, **named)
         source = self._paths.locate(path)
         is_users = source == path and self._paths.keeps(path)
         if not os.path.lexists(source) or (self._is_full_folder(aim) and not is_users):
-            return original(src, dst)
+            return original(src, dst, **named)
         place = self._paths.target(aim)
         if is_users:
             _copy(source, place)
             self._paths.removed(path)
         elif place == aim and source == path:
-            original(src, dst)
+            original(src, dst, **named)
         else:
             _clear(place)
             shutil.move(source, place)
@@ -107,9 +143,10 @@ class FileCalls:
 
     def _link(self, original: Callable[..., Any], src: Any, dst: Any, **named: Any) -> Any:
         """A second name of a file is the trial's; never one of a file of the user's."""
-        path, aim = self._paths.path(src), self._paths.path(dst)
-        if not self._paths.trains or path is None or aim is None or _begins_at_descriptor(named):
-            return original(src, dst, **named)
+        path = self._path(src, named.pop("src_dir_fd", None))
+        aim = self._path(dst, named.pop("dst_dir_fd", None))
+        if not self._paths.trains or path is None or aim is None:
+            return original(path or src, aim or dst, **named)
         source, place = self._paths.locate(path), self._paths.target(aim)
         if source == path and self._paths.keeps(path):
             return _copy(source, place)
@@ -118,16 +155,19 @@ class FileCalls:
     def _symlink(
         self, original: Callable[..., Any], src: Any, dst: Any, *rest: Any, **named: Any
     ) -> Any:
-        aim = self._paths.path(dst)
-        if not self._paths.trains or aim is None or _begins_at_descriptor(named):
+        aim = self._path(dst, named.get("dir_fd"))
+        if not self._paths.trains or aim is None:
             return original(src, dst, *rest, **named)
         place = self._paths.target(aim)
         self._paths.linked()
-        return original(src if place == aim else aim.parent / src, place, *rest, **named)
+        if place == aim:
+            return original(src, dst, *rest, **named)
+        named.pop("dir_fd", None)
+        return original(aim.parent / src, place, *rest, **named)
 
     def _remove(self, original: Callable[..., Any], path: Any, **named: Any) -> Any:
         """The user's file stays; the trial's copy of it goes."""
-        place = None if _begins_at_descriptor(named) else self._paths.path(path)
+        place = self._path(path, named.get("dir_fd"))
         self._paths.linked()
         if place is None or not self._paths.trains or not self._paths.keeps(place):
             return original(path, **named)
@@ -180,9 +220,19 @@ def _stand_before(modules: tuple[ModuleType, ...], name: str, call: Callable[...
         setattr(holder, name, stand)
 
 
-def _begins_at_descriptor(named: dict[str, Any]) -> bool:
-    """Whether a path begins at a folder that is open, and says nothing by itself."""
-    return any(name.endswith("dir_fd") and at is not None for name, at in named.items())
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_CREAT | os.O_APPEND
+_TEMPORARY = getattr(os, "O_TMPFILE", 0)
+_OPEN_FILES = "/proc/self/fd"
+
+
+def _from_descriptor(path: Any, folder: int | None) -> Any:
+    """A path that may begin at a folder that is open, without it; a descriptor as it is."""
+    if folder is None or not isinstance(path, (str, os.PathLike)):
+        return path
+    try:
+        return os.path.join(os.readlink(f"{_OPEN_FILES}/{folder}"), path)  # noqa: PTH115, PTH118
+    except OSError:
+        return path if os.path.isabs(path) else None  # noqa: PTH117
 
 
 def _copy(source: Path, place: Path) -> None:

@@ -16,11 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.core import SAVED, mirror, note, notes_of, take_in
+from autoconf_launch.core import (
+    SAVED,
+    is_checkpoint,
+    is_part,
+    mirror,
+    note,
+    notes_of,
+    take_in,
+)
 
-_SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar", ".distcp"})
-_METADATA = (".metadata", ".metadata.tmp")
-"""How names end of what stands beside ``.distcp`` files."""
 _MOST_KNOWN = 10_000
 _SYSTEMS = frozenset({"dev", "proc", "sys"})
 PASSED_OVER = frozenset({".git", "__pycache__", "node_modules", ".venv", ".pytest_cache"})
@@ -274,16 +279,6 @@ class TrialPaths:
 def _temporary() -> Path:
     """The temporary folder, without ``tempfile``, which would remember it for the script."""
     return Path(os.path.realpath(os.environ.get("TMPDIR") or "/tmp"))
-
-
-def is_checkpoint(path: Path) -> bool:
-    """Whether its name says that it holds tensors."""
-    return path.suffix in _SUFFIXES or is_part(path)
-
-
-def is_part(path: Path) -> bool:
-    """Whether it is part of a checkpoint that torch writes in many files."""
-    return path.suffix == ".distcp" or path.name.endswith(_METADATA)
 
 
 def _is_hidden(path: Path) -> bool:

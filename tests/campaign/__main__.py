@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from pathlib import Path
 
+from .faults import around_a_tune, in_candidates
 from .fuzz import misses_of
 from .inputs import BY_COMMAND, KINDS, Kind
+from .kills import run_story
 
 WORKERS, CHUNK = 2, 20
 
@@ -50,7 +54,40 @@ def _fuzz_row(
     return Row("fuzz", name, count, found, time.monotonic() - start_s)
 
 
-PARTS: dict[str, Callable[[str, float], Iterator[Row]]] = {"fuzz": fuzz}
+def faults(seed: str, share: float) -> Iterator[Row]:
+    """What a script, a disk and a clock can do to a tune; each with what became of it."""
+    for fault in (*in_candidates(), *around_a_tune()):
+        print(f"  {fault}", flush=True)
+        yield Row("faults", fault.name, 1, fault.misses, fault.wall_s)
+
+
+def kills(seed: str, share: float) -> Iterator[Row]:
+    """Studies that are killed five times each."""
+    count = max(1, round(STORIES * share))
+    start_s = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="kills-") as folder,
+        ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool,
+    ):
+        folders = [Path(folder, str(number)) for number in range(count)]
+        for path in folders:
+            path.mkdir()
+        jobs = [
+            pool.submit(run_story, seed, number, KILLS, path)
+            for number, path in enumerate(folders)
+        ]
+        for number, job in enumerate(jobs):
+            story = job.result()
+            name = f"study {number}: {', '.join(story.kills)}"
+            yield Row("kills", name, KILLS, tuple(story.misses), time.monotonic() - start_s)
+
+
+STORIES, KILLS = 10, 5
+PARTS: dict[str, Callable[[str, float], Iterator[Row]]] = {
+    "fuzz": fuzz,
+    "faults": faults,
+    "kills": kills,
+}
 
 
 def main() -> int:

@@ -309,7 +309,8 @@ def hostfile(random: Random, folder: Path) -> Case:
     filters = random.choice(
         ((), (), ("--include=worker-0:0",), ("--exclude=worker-1",), ("--num_nodes=1",))
     )
-    flags = ("--autotuning=tune", "--dry-run", f"--hostfile={path}", *filters)
+    alone = ("--no_ssh", "--node_rank=0")  # reaches no other host
+    flags = ("--autotuning=tune", "--dry-run", *alone, f"--hostfile={path}", *filters)
     return Case(
         (*flags, script, "--config", config_path),
         "",

@@ -50,6 +50,8 @@ def test_further_words_on_a_line_mean_nothing(tail: str) -> None:
         ("a slots=0", "1 to 4096"),
         ("a slots=99999999999999", "1 to 4096"),
         ("a slots=2x", "must be"),
+        ("-oProxyCommand=x slots=1", "does not begin with a hyphen"),
+        ("a`id` slots=1", "names host 'a`id`'"),
     ],
 )
 def test_a_bad_hostfile_is_refused_with_its_line(text: str, where: str) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import posix
 import shutil
 import subprocess
 import sys
@@ -33,7 +34,10 @@ STOOD_BEFORE = (
     (_recursive, "create_script_module"),
     *(
         (os, name)
-        for name in ("replace", "rename", "remove", "unlink", "mkdir", "link", "symlink")
+        for name in (
+            *("replace", "rename", "remove", "unlink", "mkdir", "link", "symlink"),
+            *("open", "truncate"),
+        )
     ),
     (shutil, "rmtree"),
     (io, "open"),
@@ -133,7 +137,7 @@ def saved(
 def put(path: Path, text: str = OF_USER) -> Path:
     """A file of the user's, which ``open`` would make the script's."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    descriptor = posix.open(path, os.O_WRONLY | os.O_CREAT)  # not as the script does
     os.write(descriptor, text.encode())
     os.close(descriptor)
     return path
@@ -141,7 +145,7 @@ def put(path: Path, text: str = OF_USER) -> Path:
 
 def on_disk(path: Path) -> str:
     """Without ``open``, which gives what the trial wrote instead."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = posix.open(path, os.O_RDONLY)
     try:
         return os.read(descriptor, 1 << 20).decode(errors="replace")
     finally:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import builtins
 import gzip
 import io
+import json
 import os
 import pickle
+import posix
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -286,7 +289,7 @@ def test_all_files_of_a_folder_that_the_training_makes_are_put_away(
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
     torch.save(1, folder / "model.pt")
-    os.close(os.open(folder / "of_a_library", os.O_CREAT))
+    os.close(posix.open(folder / "of_a_library", os.O_CREAT))
     saved.paths.put_away()
     assert in_trial(tmp_path) == ["config.json", "model.pt", "of_a_library"]
     assert not (tmp_path / "out").exists()
@@ -350,3 +353,70 @@ def test_a_process_puts_away_what_it_made_and_no_other(saved: SavedFiles, tmp_pa
         os._exit(0)
     os.waitpid(child, 0)
     assert (tmp_path / "new.pt").exists()
+
+
+def _by_descriptor(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    os.write(descriptor, b"1")
+    os.close(descriptor)
+
+
+def _beside_a_folder(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    descriptor = os.open("new.tmp", os.O_WRONLY | os.O_CREAT, dir_fd=folder)
+    os.write(descriptor, b"1")
+    os.close(descriptor)
+    os.replace("new.tmp", path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.close(folder)
+
+
+def _in_place(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"1")
+
+
+def _cut_open(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    os.ftruncate(descriptor, 1)
+    os.close(descriptor)
+
+
+def _pickle(path: Path) -> None:
+    with path.open("wb") as file:
+        pickle.dump([1], file)
+
+
+OVERWRITES: dict[str, Callable[[Path], object]] = {
+    "r+b": _in_place,
+    "os.open": _by_descriptor,
+    "os.truncate": lambda path: os.truncate(path, 1),
+    "os.ftruncate": _cut_open,
+    "renamed by descriptor": _beside_a_folder,
+    "pickle.dump": _pickle,
+    "np.savez": lambda path: np.savez(path.open("wb"), a=np.ones(2)),
+    "np.save": lambda path: np.save(path.open("wb"), np.ones(2)),
+    "JSON": lambda path: path.write_text(json.dumps({"a": 1})),
+    "unlinked by descriptor": lambda path: os.unlink(
+        path.name, dir_fd=os.open(path.parent, os.O_RDONLY)
+    ),
+}
+
+
+@pytest.mark.parametrize("how", OVERWRITES)
+def test_no_known_call_changes_the_users_checkpoint(
+    saved: SavedFiles, users: Path, how: str
+) -> None:
+    saved.begin()
+    OVERWRITES[how](users)
+    assert on_disk(users) == OF_USER
+    saved.paths.put_away()
+    assert on_disk(users) == OF_USER
+
+
+def test_what_a_descriptor_wrote_is_read_by_one(saved: SavedFiles, users: Path) -> None:
+    saved.begin()
+    _by_descriptor(users)
+    descriptor = os.open(users, os.O_RDONLY)
+    assert os.read(descriptor, 10) == b"1"
+    os.close(descriptor)
+    assert users.read_bytes() == b"1"

@@ -75,7 +75,7 @@ def test_a_folder_of_checkpoints_that_the_user_has_is_not_removed(here: Path) ->
 def test_the_trials_own_folder_is_not_left_behind(here: Path) -> None:
     surroundings = begun()
     (here / "out" / "results" / "trial").mkdir(exist_ok=True)
-    (here / "log.txt").touch()
+    put(here / "log.txt")  # not by a call of Python's
     assert surroundings.new() == ("log.txt",)
 
 
