@@ -1,4 +1,4 @@
-"""The plots of ``docs/cost_model.md``: predicted against measured steps, and memory part by part.
+"""The plots of the documents: predicted against measured steps, memory, and FASOP's clusters.
 
     python benchmarks/cost_model_plots.py [--folder docs/images]
 
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autoconf_launch.autotuner.mixed import MixedRow
+from autoconf_launch.launcher.estimates import MixedAnswer, mixed_answer, parse_plan
 from autoconf_launch.launcher.estimates.answers import FitAnswer, fit_answer
 from autoconf_launch.launcher.estimates.fit_flags import parse_fit
 from autoconf_launch.launcher.measurements.row import read_measurements
@@ -116,7 +118,7 @@ LAYOUTS = (
 
 
 def main() -> None:
-    """Write both plots."""
+    """Write all plots."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, default=IMAGES, help="where the images go")
     folder: Path = parser.parse_args().folder
@@ -127,6 +129,8 @@ def main() -> None:
     for name, figure in (
         ("step_time.svg", step_time_figure(scores)),
         ("memory.svg", memory_figure(answers, measured)),
+        ("mixed_front.svg", front_figure(mixed("fasop/gpt2XL-pareto", "--pareto"))),
+        ("mixed_stages.svg", stages_figure([mixed(name) for name in MIXED])),
     ):
         write(figure, folder / name)
         print(f"{folder / name}: {(folder / name).stat().st_size / 1000:.0f} kB")
@@ -205,6 +209,67 @@ def memory_figure(answers: Sequence[FitAnswer], measured: Sequence[float | None]
     panel.invert_yaxis()
     panel.set_xlabel("GB (2^30 bytes) of the fullest rank", fontsize=9)
     figure.legend(fontsize=8, ncols=5, loc="outside upper center", frameon=False)
+    return figure
+
+
+MIXED = ("fasop/bert-heterogeneous", "fasop/gpt2XL-heterogeneous", "fasop/T5-heterogeneous")
+_S_PER_DAY = 86400.0
+
+
+def mixed(preset: str, *flags: str) -> MixedAnswer:
+    """The plan of a preset."""
+    return mixed_answer(parse_plan(["--preset", preset, *flags]))
+
+
+def days_and_usd(answer: MixedAnswer, rows: Sequence[MixedRow]) -> np.ndarray:
+    """Time and money of the whole training: shape (2, rows)."""
+    steps = answer.steps or 1
+    points = [(steps * row.step_s / _S_PER_DAY, steps * (row.usd_per_step or 0)) for row in rows]
+    return np.array(points).T
+
+
+def front_figure(answer: MixedAnswer) -> Figure:
+    """All parts of the cluster, and those that no other beats in time and money."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+    panel = figure.subplots()
+    panel.plot(*days_and_usd(answer, answer.plan.best), "o", color="0.75", ms=4, mew=0)
+    front = days_and_usd(answer, answer.rows)
+    panel.plot(*front, "o-", color="C0", ms=5)
+    for row, (days, usd) in zip(answer.rows, front.T, strict=True):
+        named = zip(row.counts, answer.kinds, strict=True)
+        name = " + ".join(f"{count} x {kind.name}" for count, kind in named if count)
+        panel.annotate(name, (days, usd), (6, 4), textcoords="offset points", fontsize=7)
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_formatter("{x:,.0f}")
+        axis.set_minor_formatter("{x:,.0f}")
+    panel.tick_params(which="both", labelsize=7)
+    panel.set_xlabel("days of the training", fontsize=9)
+    panel.set_ylabel("USD", fontsize=9)
+    return figure
+
+
+def stages_figure(answers: Sequence[MixedAnswer]) -> Figure:
+    """Layers of each stage of each preset's fastest pipeline, coloured by the stage's nodes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 1.7 * len(answers)), layout="constrained")
+    panels = figure.subplots(len(answers), 1, squeeze=False)[:, 0]
+    for panel, answer, preset in zip(panels, answers, MIXED, strict=True):
+        row = next(row for row in answer.rows if len(row.stages) > 1)
+        for number, stage in enumerate(row.stages):
+            panel.bar(number, stage.layers, color=f"C{min(stage.kinds)}")
+        model = answer.workload.architecture
+        name = " + ".join(f"{n} x {k.name}" for n, k in zip(row.counts, answer.kinds, strict=True))
+        layers = model.encoder_layers + model.layers
+        panel.set_title(f"{preset}: {layers} layers on {name}", fontsize=9)
+        panel.set_xticks(range(len(row.stages)))
+        panel.tick_params(labelsize=7)
+    figure.supxlabel("stage", fontsize=9)
+    figure.supylabel("layers", fontsize=9)
     return figure
 
 

@@ -58,7 +58,7 @@ from ..first_forward import (
     why_no_pieces,
 )
 from ..machine import is_cpu
-from ..pages import HtmlPage, plan_page, write_page
+from ..pages import HtmlPage, mixed_page, plan_page, write_page
 from ..report import (
     RULES_IN_WORDS,
     clusters_csv,
@@ -205,8 +205,7 @@ def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     if request.csv is not None:
         _write(request.csv, lambda file: _mixed_table(answer, file))
     if request.html is not None:
-        page = HtmlPage(title="autoconf-launch: layouts", answer=mixed_text(answer))
-        write_page(page, request.html)
+        write_page(mixed_page(answer, mixed_text(answer)), request.html)
     if request.training.json:
         section = {} if script is None else {"script": script_document(script)}
         yield plan_json({**mixed_document(answer), **section, **_exported(written)})

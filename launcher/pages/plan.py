@@ -16,10 +16,11 @@ from .charts import Traces, bar_trace, marker_trace, memory_chart, waterfall_cha
 from .page import Chart, HtmlPage
 
 _MOST_DRAWN = 12
+_MOST_NAMED = 12
 _S_PER_DAY = 86400.0
 _ROOM = 1.15
 """An axis goes on for the name of its last point."""
-_Point: TypeAlias = tuple[float, float, str]
+Point: TypeAlias = tuple[float, float, str]
 """Time, money, and what is seen under the mouse."""
 
 
@@ -95,16 +96,31 @@ def _numbers(best: Sequence[Planned]) -> list[str]:
 def _front(found: Sequence[PlanAnswer]) -> Chart | None:
     """Time and money of each cluster, and those that no other beats in both."""
     points = [point for answer in found if (point := _time_and_money(answer))]
+    is_training = all(answer.steps is not None for answer in found)
+    note = "The best layout on each cluster; lower and further left is better."
+    return front_chart(points, note, is_training=is_training)
+
+
+def front_chart(points: Sequence[Point], note: str, *, is_training: bool) -> Chart | None:
+    """Time and money of several clusters; None where there are fewer than two.
+
+    Args:
+        points: days and USD of a training, or seconds and USD of a step.
+        note: what the points are.
+        is_training: which of both.
+    """
     if len(points) < 2:
         return None
     front = sorted(p for p in points if not any(_beats(other, p) for other in points))
     others = [p for p in points if p not in front]
     line = {**_trace("no other is both faster and cheaper", front), "mode": "lines+markers+text"}
-    is_training = all(answer.steps is not None for answer in found)
+    rest = _trace("slower, or dearer", others) if others else {}
+    if len(others) > _MOST_NAMED:  # their names would cover each other
+        rest["mode"] = "markers"
     return Chart(
         title="Time and money",
-        note="The best layout on each cluster; lower and further left is better.",
-        traces=(line, _trace("slower, or dearer", others)) if others else (line,),
+        note=note,
+        traces=(line, rest) if others else (line,),
         layout={
             "xaxis": {
                 "title": {"text": "days of the training" if is_training else "seconds of a step"},
@@ -120,7 +136,7 @@ def _front(found: Sequence[PlanAnswer]) -> Chart | None:
     )
 
 
-def _time_and_money(answer: PlanAnswer) -> _Point | None:
+def _time_and_money(answer: PlanAnswer) -> Point | None:
     """A point for the training where its tokens are known, else for a step; None if unpriced."""
     best = answer.plan.best[0]
     usd = answer.usd_per_step(best)
@@ -134,11 +150,11 @@ def _time_and_money(answer: PlanAnswer) -> _Point | None:
     return answer.steps * best.step_s / _S_PER_DAY, answer.steps * usd, text
 
 
-def _beats(one: _Point, other: _Point) -> bool:
+def _beats(one: Point, other: Point) -> bool:
     return one[:2] != other[:2] and one[0] <= other[0] and one[1] <= other[1]
 
 
-def _trace(name: str, points: Sequence[_Point]) -> dict[str, Any]:
+def _trace(name: str, points: Sequence[Point]) -> dict[str, Any]:
     x, y, texts = zip(*points, strict=True)
     clusters = [text.partition("<br>")[0] for text in texts]
     words = {"mode": "markers+text", "text": clusters, "textposition": "top center"}

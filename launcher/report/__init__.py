@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         validation_document,
         validation_lines,
     )
-    from .mixed import mixed_csv, mixed_document, mixed_text, why_nothing_mixed
+    from .mixed import mixed_csv, mixed_document, mixed_text, nodes_text, why_nothing_mixed
     from .plan import (
         clusters_csv,
         clusters_document,
