@@ -33,6 +33,8 @@ SplitPrice: TypeAlias = Callable[[Ints, Ints], Floats]
 _ROUNDING = 1e-9
 _MOST_TAUS = 32
 _CELLS = 1 << 22
+_FEW_STAGES = 5
+"""Up to so many stages two layers are moved at once, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -206,7 +208,7 @@ def _keep_better(price: SplitPrice, rows: Ints, tried: Ints, best: Ints, best_s:
 def move_layers(
     chains: Chains, price: SplitPrice, layers_RS: Ints, rows: Ints
 ) -> tuple[Ints, Floats]:
-    """Move single layers between stages of some rows while that makes a step shorter.
+    """Move layers between stages of some rows, one by one, while that makes a step shorter.
 
     Args:
         chains: all rows.
@@ -215,11 +217,7 @@ def move_layers(
         rows: numbers of the rows to look at.
     """
     best, best_s = layers_RS.copy(), price(rows, layers_RS)
-    stages = layers_RS.shape[1]
-    from_stage, to_stage = np.nonzero(~np.eye(stages, dtype=np.bool_))
-    steps = np.zeros((len(from_stage), stages), np.int64)
-    steps[np.arange(len(from_stage)), from_stage] = -1
-    steps[np.arange(len(from_stage)), to_stage] = 1
+    steps = _moves(layers_RS.shape[1])
     going = np.arange(len(rows))
     at_once = max(1, _CELLS // max(1, steps.size))
     while len(going):
@@ -233,6 +231,19 @@ def move_layers(
         going = going[better]
         best[going], best_s[going] = tried[better], tried_s[better]
     return best, best_s
+
+
+def _moves(stages: int) -> Ints:
+    """What one moved layer changes; with few stages also what two of them do."""
+    from_stage, to_stage = np.nonzero(~np.eye(stages, dtype=np.bool_))
+    steps = np.zeros((len(from_stage), stages), np.int64)
+    steps[np.arange(len(from_stage)), from_stage] = -1
+    steps[np.arange(len(from_stage)), to_stage] = 1
+    if stages > _FEW_STAGES:
+        return steps
+    pairs = (steps[:, None] + steps).reshape(-1, stages)
+    both = np.unique(np.vstack([steps, pairs]), axis=0)
+    return np.asarray(both[both.any(axis=1)], np.int64)
 
 
 def _best_move(

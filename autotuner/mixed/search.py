@@ -12,16 +12,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..cost import all_layers, memory_bytes, verdict
-from ..space import Floats, Ints
+from ..space import Bools, Floats, Ints
 from .candidates import Layouts, MixedQuestion, Rows, Wanted
+from .given import given_stages
 from .kinds import usd_per_hour
 from .orders import sorted_orders
 from .partition import Chains, SplitPrice, feasible_rows, move_layers, split_layers
 from .rows import MixedRow, StagePlan, stage_kinds
 from .times import StageSeconds, stage_seconds
+from .uneven import uneven_samples
 
 _MOVED = 8
 """Rows of each part whose layers are moved one by one."""
+_FEW_PEAKS = 1 << 12
+_UNEVEN = 64
+"""Rows of all parts together that are tried with micro-batches of their own for each replica."""
+_MOVED_CELLS = 1 << 18
+"""Rows times stages squared from which on fewer rows have their layers moved."""
 _SPARE = 2
 """Rows of each part beyond those asked for, as memory may rule one out when it is exact."""
 _MOST_GAIN = 0.15
@@ -152,10 +159,13 @@ def _best_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[Mi
     """The best rows of each part: layers move where a row is among the first of its part."""
     if not found:
         return []
-    most = max(_MOVED, question.most)
+    parts = len(np.unique(np.concatenate([one.rows.part_R for one in found])))
+    stages = max(one.rows.stages for one in found)
+    most = max(_MOVED, question.most, _MOVED_CELLS // (parts * stages**2))
     first = _fastest_of_all(found, most)
     kept = _fastest_of_all([one.improved() for one in first], question.most + _SPARE)
     rows = [row for one in kept for row in _rows(one, question) if row is not None]
+    rows += _uneven_rows(found, question)
     left: dict[tuple[int, ...], int] = defaultdict(lambda: question.most)
     best = []
     for row in sorted(rows, key=lambda row: row.step_s):
@@ -163,6 +173,49 @@ def _best_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[Mi
         if left[row.counts] >= 0:
             best.append(row)
     return best
+
+
+def _uneven_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[MixedRow]:
+    """Rows whose replicas lie on several kinds of node, with micro-batches of their own.
+
+    Where the cluster has many parts, there are none: each row takes milliseconds.
+    """
+    parts = {int(part) for one in found for part in one.rows.part_R}
+    unlike = [one.take(np.flatnonzero(_are_replicas_unlike(one.rows))) for one in found]
+    unlike = [one for one in unlike if len(one.step_s_R)]
+    if not unlike or not (most := _UNEVEN // len(parts)):
+        return []
+    made = []
+    for one in _fastest_of_all(unlike, most):
+        for number, row in enumerate(_rows(one, question)):
+            if row is not None and (uneven := _uneven_row(one, number, row, question)):
+                made.append(uneven)
+    return made
+
+
+def _uneven_row(
+    found: _Contenders, number: int, row: MixedRow, question: MixedQuestion
+) -> MixedRow | None:
+    """A row with the best micro-batch of each replica; None where equal ones are."""
+    rows, workload, kinds = found.rows, question.workload, question.kinds
+    columns = rows.layouts.take(rows.layout_R[number : number + 1])
+    places = rows.places.take(rows.place_R[number : number + 1])
+    layers = tuple(stage.layers for stage in row.stages)
+    free = [
+        replace(kind, memory_bytes=(1 - question.headroom) * kind.memory_bytes) for kind in kinds
+    ]
+    samples = uneven_samples(columns, places, row.order, workload, free, layers)
+    if samples is None:
+        return None
+    given = given_stages(columns, workload, kinds, row.order, layers, samples)
+    parts = tuple((name, seconds * given.step_s / row.step_s) for name, seconds in row.parts)
+    return replace(
+        row,
+        layout=replace(row.layout, micro_batch_split=samples),
+        stages=given.stages,
+        step_s=given.step_s,
+        parts=parts,
+    )
 
 
 def _fastest_of_all(found: Sequence[_Contenders], most: int) -> list[_Contenders]:
@@ -215,7 +268,18 @@ def _split(rows: Rows, question: MixedQuestion, best_s_P: Floats) -> _Contenders
     every = _Contenders(
         rows=rows, chains=chains, times=times, layers_RS=layers, step_s_R=step_s, seen=seen
     )
-    return every.take(_fastest(rows.part_R, step_s, max(_MOVED, question.most)))
+    most = max(_MOVED, question.most, _MOVED_CELLS // (len(best_s_P) * rows.stages**2))
+    first = _fastest(rows.part_R, step_s, most)
+    if uneven := _UNEVEN // len(best_s_P):
+        spread_s = np.where(_are_replicas_unlike(rows), step_s, np.inf)
+        first = np.union1d(first, _fastest(rows.part_R, spread_s, uneven))
+    return every.take(first)
+
+
+def _are_replicas_unlike(rows: Rows) -> Bools:
+    """Rows in which a stage has replicas on several kinds of node."""
+    mixed_O = ((rows.places.ranks_OSK > 0).sum(axis=2) > 1).any(axis=1)
+    return np.asarray(mixed_O[rows.place_R] & (rows.layouts.data_C[rows.layout_R] > 1))
 
 
 def _price(times: StageSeconds) -> SplitPrice:
@@ -240,7 +304,7 @@ def _room(rows: Rows, question: MixedQuestion) -> Ints:
     """Layers that each stage of each row has memory for.
 
     Memory is a line over the layers but for what an update needs beyond activations, which lies
-    below the line through few layers and many.
+    below the line through few layers and many. Where rows are few, each number is looked at.
     """
     used, which = np.unique(rows.layout_R, return_inverse=True)
     columns, workload = rows.layouts.take(used), question.workload
@@ -251,12 +315,17 @@ def _room(rows: Rows, question: MixedQuestion) -> Ints:
         given = np.full((stages, len(used)), count)
         return memory_bytes(columns, workload, numbers, given).total.T
 
-    many = max(2, min(layers, -(-2 * layers // stages)))
-    few_US, many_US = peak(1), peak(many)
-    each_US = (many_US - few_US) / (many - 1)
     limits_K = np.array([kind.memory_bytes * (1 - question.headroom) for kind in question.kinds])
     here = rows.places.ranks_OSK > 0
     limit_RS = np.where(here, limits_K, np.inf).min(axis=2)[rows.place_R]
+    if len(used) * stages * layers <= _FEW_PEAKS:
+        room = np.zeros(limit_RS.shape)
+        for count in range(1, layers - stages + 2):
+            room += peak(count)[which] <= limit_RS
+        return np.asarray(room, np.int64)
+    many = max(2, min(layers, -(-2 * layers // stages)))
+    few_US, many_US = peak(1), peak(many)
+    each_US = (many_US - few_US) / (many - 1)
     room = np.floor((limit_RS - few_US[which]) / each_US[which]) + 1
     return np.asarray(np.clip(room, 0, layers), np.int64)
 

@@ -100,3 +100,26 @@ def test_tensor_ranks_stay_inside_a_node(workload: Workload, kind: MakeKind) -> 
 def test_nothing_fits_in_too_little_memory(question: MixedQuestion) -> None:
     small = tuple(replace(kind, memory_bytes=1e9) for kind in question.kinds)
     assert mixed_plan(replace(question, kinds=small)).best == ()
+
+
+def test_replicas_on_unlike_nodes_get_samples_by_their_speed(
+    workload: Workload, kind: MakeKind
+) -> None:
+    kinds = (kind("H100"), kind("A100-80GB"))
+    degrees = replace(MIXED_DEGREES, pipeline_parallel=(1,), tensor_parallel=(1,), zero_stage=(1,))
+    question = MixedQuestion(
+        workload=replace(workload, global_batch=64),
+        kinds=kinds,
+        degrees=degrees,
+        parts=((1, 1),),
+        most=8,
+    )
+    rows = mixed_plan(question).best
+    samples = rows[0].layout.micro_batch_split
+    assert samples is not None
+    fast = rows[0].order.index(0) * 4
+    assert samples[fast] > samples[4 - fast]
+    assert sum(samples) * rows[0].layout.accumulation == 64
+    even = [row for row in rows if row.layout.micro_batch_split is None]
+    assert all(rows[0].step_s < row.step_s for row in even)
+    assert sum(seconds for _, seconds in rows[0].parts) == pytest.approx(rows[0].step_s)
