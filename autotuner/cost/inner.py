@@ -71,8 +71,10 @@ class InnerTimes:
     first_s_U: Floats
     last_s_U: Floats
     ends_ideal_s_U: Floats
-    slowest_s_U: Floats
+    slowest_s_U: Floats | None = None
     """One layer of the slower stack, of an encoder and a decoder that see different lengths."""
+    after_s_U: Floats | None = None
+    """One layer with experts, where leading ones have none."""
 
     @property
     def layer_s_U(self) -> Floats:
@@ -91,9 +93,9 @@ def inner_times(workload: Workload, inner: InnerLayouts, machine: Machine) -> In
     sized, which = distinct_kernels(inner)
     parts = _Parts(inner=inner, sized=sized, which=which, machine=machine, kernels=kernels)
     mean = [np.zeros(len(inner.tensor_U)) for _ in range(5)]
-    slowest = np.zeros(len(inner.tensor_U))
-    for stack in stacks(workload):
-        one = _of_stack(stack, parts)
+    slowest, after, several = np.zeros(len(inner.tensor_U)), None, stacks(workload)
+    for stack in several:
+        one, after = _of_stack(stack, parts)
         mean = [total + stack.share * part for total, part in zip(mean, one, strict=True)]
         slowest = np.maximum(slowest, sum(one[1:]))
     first, last, ends_ideal = (one[which] for one in _ends(workload, sized, machine, kernels))
@@ -106,7 +108,8 @@ def inner_times(workload: Workload, inner: InnerLayouts, machine: Machine) -> In
         first_s_U=first,
         last_s_U=last,
         ends_ideal_s_U=ends_ideal,
-        slowest_s_U=slowest,
+        slowest_s_U=slowest if len(several) > 1 else None,
+        after_s_U=after,
     )
 
 
@@ -121,14 +124,18 @@ class _Parts:
     kernels: Kernels
 
 
-def _of_stack(stack: Stack, on: _Parts) -> list[Floats]:
-    """Ideal, busy, repeated, exposed and launch seconds of its mean layer, with experts or not."""
+def _of_stack(stack: Stack, on: _Parts) -> tuple[list[Floats], Floats | None]:
+    """Ideal, busy, repeated, exposed and launch seconds of its mean layer, with experts or not.
+
+    Beside them all seconds of a layer with experts, where leading ones have none.
+    """
     model = stack.workload.architecture
     with_experts = expert_layers(model) / all_layers(model)
     kinds: list[tuple[float, Experts | None]] = [(1.0 - with_experts, None)]
     if model.experts is not None:
         kinds.append((with_experts, model.experts))
     mean = [np.zeros(len(on.inner.tensor_U)) for _ in range(5)]
+    after = np.zeros(len(on.inner.tensor_U))
     for alike, one_kind in attention_kinds(model):
         workload = replace(stack.workload, model=one_kind)
         own = replace(stack, workload=workload)
@@ -140,7 +147,9 @@ def _of_stack(stack: Stack, on: _Parts) -> list[Floats]:
             pair = times.rows(on.which), experts
             one = _one_kind(workload, on.inner, on.machine, on.kernels, pair)
             mean = [all_s + alike * share * s for all_s, s in zip(mean, one, strict=True)]
-    return mean
+            if experts is not None:
+                after = after + alike * sum(one[1:])
+    return mean, after if model.experts and model.experts.first_dense else None
 
 
 def _one_kind(

@@ -281,7 +281,6 @@ def whole_model_times(inner: InnerLayouts, samples_s_U: Floats, launch_s_U: Floa
         first_s_U=zero_U,
         last_s_U=zero_U,
         ends_ideal_s_U=zero_U,
-        slowest_s_U=zero_U,
     )
 
 

@@ -348,10 +348,14 @@ class StageTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerSeconds:
-    """One layer and micro-batch: of the mean layer, and of the stack with the slower ones."""
+    """One layer and micro-batch: of the mean layer, and of the stack with the slower ones.
+
+    ``after_s_C`` is one behind leading layers of another make. None: as the mean one.
+    """
 
     mean_s_C: Floats
-    slowest_s_C: Floats
+    slowest_s_C: Floats | None = None
+    after_s_C: Floats | None = None
 
 
 def largest_share(layers: int, layouts: LayoutColumns) -> Floats:
@@ -388,16 +392,19 @@ def stage_times(
 ) -> StageTimes:
     """Layers as they are given, else evenly; see :func:`stage_layers`.
 
-    An encoder and a decoder have stages of their own: the slower one's set the pace.
+    An encoder and a decoder have stages of their own: the slower one's set the pace. Leading
+    layers of another make, such as those without experts, stand on the first stage.
     """
+    after_s_C = layer.mean_s_C if layer.after_s_C is None else layer.after_s_C
     on_first, on_middle, on_last = stage_layers(layers, layouts)
     alone = layers * layer.mean_s_C + first_s_C + last_s_C
-    last = on_last * layer.mean_s_C + last_s_C
+    last = on_last * after_s_C + last_s_C
     first = on_first * layer.mean_s_C + first_s_C
-    middle = np.where(layouts.pipeline_C > 2, on_middle, 0.0) * layer.mean_s_C
+    middle = np.where(layouts.pipeline_C > 2, on_middle, 0.0) * after_s_C
     slowest = np.maximum(np.maximum(first, last), middle)
-    is_uneven = layer.slowest_s_C > (1.0 + _ROUNDING) * layer.mean_s_C
-    slowest = np.maximum(slowest, np.where(is_uneven, on_middle * layer.slowest_s_C, 0.0))
+    if layer.slowest_s_C is not None:
+        is_uneven = layer.slowest_s_C > (1.0 + _ROUNDING) * layer.mean_s_C
+        slowest = np.maximum(slowest, np.where(is_uneven, on_middle * layer.slowest_s_C, 0.0))
     return StageTimes(
         slowest_s_C=np.where(layouts.pipeline_C > 1, slowest, alone),
         all_s_C=alone,

@@ -405,7 +405,11 @@ def _combine(
     stages = stage_times(
         layouts,
         layers,
-        layer=LayerSeconds(mean_s_C=layer.layer_s_U[which], slowest_s_C=layer.slowest_s_U[which]),
+        layer=LayerSeconds(
+            mean_s_C=layer.layer_s_U[which],
+            slowest_s_C=None if layer.slowest_s_U is None else layer.slowest_s_U[which],
+            after_s_C=None if layer.after_s_U is None else layer.after_s_U[which],
+        ),
         first_s_C=first,
         last_s_C=last,
         send_s_C=send_s_C,

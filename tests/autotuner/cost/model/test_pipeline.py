@@ -89,3 +89,17 @@ def test_rows_joined_to_others_keep_their_stages(layouts: MakeLayouts) -> None:
 def test_virtual_stages_round_up_too(layouts: MakeLayouts) -> None:
     columns = layouts({"pipeline_parallel": 4, "virtual_pipeline": 3})
     assert largest_share(25, columns)[0] == 9
+
+
+def test_layers_behind_those_without_experts_set_the_pace(layouts: MakeLayouts) -> None:
+    """The first of 4 layers takes 1 s, the others 2 s, so that the last stage needs 4 s."""
+    columns = layouts({"pipeline_parallel": 2, "accumulation": 8})
+    stages = stage_times(
+        columns,
+        4,
+        layer=LayerSeconds(mean_s_C=ZERO + 1.75, after_s_C=ZERO + 2.0),
+        first_s_C=ZERO,
+        last_s_C=ZERO,
+        send_s_C=ZERO,
+    )
+    assert schedule_s(columns, stages, exposed_share=1.0)[0] == 8 * 4 + 3
