@@ -27,12 +27,13 @@ _WORDS = {
 }
 """Last words of names whose values are secrets; words before ``key`` that make it one
 (``api_key``, not ``text_key``), and before ``token`` that make it none (``pad_token``); values
-that are none."""
+that are none; patterns of values that are secrets under any name."""
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _READ_ELSEWHERE = re.compile(r"\$\{.*\}")
 _IN_TEXTS = re.compile(r"<.*>|\[.*\]")
 _NAMED = re.compile(r"[-+~]*([A-Za-z_][\w.\-]*)=(.+)", re.DOTALL)
+_FLAG = re.compile(r"--?[A-Za-z][\w.\-]*")
 _ASSIGNED = re.compile(
     r"(?<![\w.\-])(?=([A-Za-z_][\w.\-]*)[\"']?\s*[:=]\s*"
     r"(?:\"([^\"]+)\"|'([^']+)'|([^\"',;&#}\s]+)))"
@@ -41,10 +42,7 @@ _ASSIGNED = re.compile(
 _USER_IN_URL = re.compile(r"([a-z][a-z0-9+.\-]*)://([^/\s?#:@]*)(?::([^/\s?#]*))?@")
 _WEB = ("http", "https")
 """Where a user without a password is a token; elsewhere it is a name, or a container of files."""
-_KNOWN_FORMS = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{30,}|gh[opsu]_[A-Za-z0-9]{30,}|github_pat_\w{30,}|glpat-[\w\-]{20,}"
-    r"|sk-[\w\-]{30,}|xox[a-z]-[\w\-]{20,})"
-)
+_KNOWN_FORMS = re.compile(rf"(?<!\w)(?:{'|'.join(sorted(_WORDS['forms']))})")
 _UNSET = "is not set; export it with the secret that this command needs"
 _ROUNDS = 100_000
 """A short secret is not guessed from its digest in no time."""
@@ -115,7 +113,10 @@ def shell_command(words: Iterable[str]) -> str:
 def document_without_secrets(document: Any, name: str = "") -> Any:
     """A document with ``${API_KEY}`` in place of a secret."""
     if isinstance(document, dict):
-        return {key: document_without_secrets(value, str(key)) for key, value in document.items()}
+        return {
+            key: document_without_secrets(value, f"{name}.{key}" if name else str(key))
+            for key, value in document.items()
+        }
     if isinstance(document, list):
         return [document_without_secrets(value, name) for value in document]
     if not isinstance(document, str):
@@ -134,9 +135,7 @@ def named_values(document: RawConfig) -> tuple[str, ...]:
 
 def without_printed(text: str, words: Iterable[str]) -> str:
     """What a process printed, with ``${HF_TOKEN}`` in place of long secrets of these words."""
-    for secret, variable in _long_secrets(words):
-        text = text.replace(secret, f"${{{variable}}}")
-    return text
+    return _replace_all(text, _long_secrets(words))
 
 
 @contextmanager
@@ -150,11 +149,9 @@ def hiding_secrets(results: Path, words: Iterable[str]) -> Iterator[None]:
         for path in paths:
             if path.parent.is_symlink() or path.is_symlink() or not path.is_file():
                 continue  # no file of ours
-            before = after = read_file(path)
-            for secret, variable in secrets:
-                after = after.replace(secret.encode(), f"${{{variable}}}".encode())
-            if after != before:
-                path.write_bytes(after)
+            before = read_file(path).decode("utf-8", "surrogateescape")
+            if (after := _replace_all(before, secrets)) != before:
+                path.write_bytes(after.encode("utf-8", "surrogateescape"))
 
 
 def write_private(path: Path, text: str) -> None:
@@ -195,9 +192,28 @@ def _split(words: Iterable[str]) -> Iterator[tuple[_Piece, ...]]:
 
 
 def _long_secrets(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Secrets that do not stand in other words by chance, with their variables."""
-    pieces = (piece for pieces in _split(words) for piece in pieces)
-    return tuple((p.secret, p.variable) for p in pieces if len(p.secret) >= _LONG)
+    """Secrets that do not stand in other words by chance, as they are printed, with variables."""
+    pieces = [piece for pieces in _split(words) for piece in pieces if piece.secret]
+    return tuple(
+        (printed, piece.variable)
+        for piece in pieces
+        for printed in _printed_forms(piece.secret)
+        if len(printed) >= _LONG
+    )
+
+
+def _printed_forms(secret: str) -> tuple[str, ...]:
+    """The secret itself, as Python and JSON quote it, and its lines."""
+    quoted = (repr(secret)[1:-1], json.dumps(secret)[1:-1])
+    return tuple(dict.fromkeys((secret, *quoted, *secret.splitlines())))
+
+
+def _replace_all(text: str, secrets: Iterable[tuple[str, str]]) -> str:
+    """The text with variables in place of secrets, also of one that a limit cut off."""
+    for secret, variable in secrets:
+        for length in range(len(secret), _LONG - 1, -1) if secret[:_LONG] in text else ():
+            text = text.replace(secret[:length], f"${{{variable}}}")
+    return text
 
 
 def _digest(piece: _Piece) -> str:
@@ -213,7 +229,7 @@ def _quote(piece: _Piece) -> str:
 
 
 def _in_word(word: str, before: str) -> tuple[_Hidden, ...]:
-    flag = before if before.startswith("-") and "=" not in before else ""
+    flag = before if _FLAG.fullmatch(before) else ""
     if not word.startswith("-") and is_secret(flag, word):
         return (_Hidden(0, len(word), _variable(flag)),)
     named = _NAMED.fullmatch(word)

@@ -130,7 +130,7 @@ def test_another_secret_has_another_digest() -> None:
 
 def test_a_document_keeps_all_but_its_secrets() -> None:
     document = {"comet": {"api_key": "k", "enabled": True}, "max_tokens": 3, "all": ["a", 1.5]}
-    changed = {**document, "comet": {"api_key": "${API_KEY}", "enabled": True}}
+    changed = {**document, "comet": {"api_key": "${COMET_API_KEY}", "enabled": True}}
     assert document_without_secrets(document) == changed
 
 
