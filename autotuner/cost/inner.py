@@ -145,7 +145,7 @@ def _of_stack(stack: Stack, on: _Parts) -> tuple[list[Floats], Floats | None]:
                 continue
             times = layer_times(own, on.sized, on.kernels, attention, experts=experts)
             pair = times.rows(on.which), experts
-            one = _one_kind(workload, on.inner, on.machine, on.kernels, pair)
+            one = _one_kind(own, on.inner, on.machine, on.kernels, pair)
             mean = [all_s + alike * share * s for all_s, s in zip(mean, one, strict=True)]
             if experts is not None:
                 after = after + alike * sum(one[1:])
@@ -153,24 +153,24 @@ def _of_stack(stack: Stack, on: _Parts) -> tuple[list[Floats], Floats | None]:
 
 
 def _one_kind(
-    workload: Workload,
+    stack: Stack,
     inner: InnerLayouts,
     machine: Machine,
     kernels: Kernels,
     layer: tuple[LayerTimes, Experts | None],
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    times, experts = layer
+    workload, (times, experts) = stack.workload, layer
     kind = inner.recompute_U
     again = np.where(kind == FULL, times.forward_s_U, 0.0)
     again = np.where(kind == SELECTIVE, times.small_s_U, again)
     busy = times.forward_s_U + times.backward_s_U
     passes = np.where(kind == FULL, 3.0, 2.0)
-    tensor = passes * _tensor_s(workload, inner, machine, times)
+    tensor = passes * _tensor_s(stack, inner, machine, times)
     ring = _context_s(workload, inner, machine, busy)
     routed = _routing_s(workload, inner, machine, passes, busy + again, experts)
     gathered = _gather_s(workload, inner, machine, busy + again, experts)
     exposed = tensor + ring + routed + gathered
-    host = _host_s(workload, inner, machine.physics, times)
+    host = _host_s(stack, inner, machine.physics, times)
     device = busy + again + exposed
     launch = _together(host, device, machine.physics.host_sharpness) - device
     if experts is not None:
@@ -187,16 +187,16 @@ def _activation_bytes(workload: Workload, inner: InnerLayouts) -> Floats:
 
 
 def _tensor_s(
-    workload: Workload,
+    stack: Stack,
     inner: InnerLayouts,
     machine: Machine,
     times: LayerTimes,
 ) -> Floats:
-    """Two all-reduces for each pass over a layer (Shoeybi et al. 2019, section 3).
+    """An all-reduce after the MLP and each attention of a pass (Shoeybi et al. 2019, section 3).
 
     Where the sequence is parallel they are gathers and scatters of the same bytes.
     """
-    physics = machine.physics
+    physics, workload, sums = machine.physics, stack.workload, 1.0 + stack.attentions
     one = ring_s(
         machine,
         Group(ranks=inner.tensor_U, stride=np.ones_like(inner.tensor_U)),
@@ -207,9 +207,9 @@ def _tensor_s(
         if is_tensor_async(workload.software)
         else physics.tensor_overlap
     )
-    hidden = np.minimum(2.0 * one * hidden_share, times.products_s_U)
-    waits = 2.0 * physics.straggler_s * (inner.tensor_U - 1)
-    return np.asarray(2.0 * one - hidden + waits)
+    hidden = np.minimum(sums * one * hidden_share, times.products_s_U)
+    waits = sums * physics.straggler_s * (inner.tensor_U - 1)
+    return np.asarray(sums * one - hidden + waits)
 
 
 def _context_s(workload: Workload, inner: InnerLayouts, machine: Machine, busy: Floats) -> Floats:
@@ -294,16 +294,22 @@ def _together(host: Floats, device: Floats, sharpness: float) -> Floats:
     return np.asarray(larger * (1.0 + (smaller / larger) ** sharpness) ** (1.0 / sharpness))
 
 
-def _host_s(
-    workload: Workload, inner: InnerLayouts, physics: Physics, times: LayerTimes
-) -> Floats:
+def _host_s(stack: Stack, inner: InnerLayouts, physics: Physics, times: LayerTimes) -> Floats:
     """What the host needs to launch a layer, whatever its size."""
-    forward = physics.layer_forward_s + physics.unfused_softmax_s * times.unfused_U
-    ranks = inner.tensor_U
-    forward = forward + 2.0 * physics.collective_launch_s * np.log2(ranks)
+    launches = 1.0 + _ATTENTION_LAUNCHES * (stack.attentions - 1)
+    softmax = physics.unfused_softmax_s * times.unfused_U * stack.attentions
+    sums = (1.0 + stack.attentions) * physics.collective_launch_s * np.log2(inner.tensor_U)
+    forward = launches * physics.layer_forward_s + softmax + sums
     again = np.where(inner.recompute_U == FULL, forward, 0.0)
-    whole = 2.0 * forward + (physics.layer_backward_s - physics.layer_forward_s) + again
-    return np.asarray(whole * (physics.layer_compiled if is_compiled(workload.software) else 1.0))
+    backward = launches * (physics.layer_backward_s - physics.layer_forward_s)
+    whole = 2.0 * forward + backward + again
+    compiled = is_compiled(stack.workload.software)
+    return np.asarray(whole * (physics.layer_compiled if compiled else 1.0))
+
+
+_ATTENTION_LAUNCHES = 2 / 3
+"""Part of a layer's kernels that are its attention's: a norm, projections, transposes, scores,
+softmax, dropout, values and the sum with the residual, about twice as many as the MLP's."""
 
 
 def _ends(

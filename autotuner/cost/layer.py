@@ -129,14 +129,17 @@ class Stack:
     workload: Workload
     cross_tokens: int = 0
 
+    @property
+    def attentions(self) -> int:
+        """Attentions of a layer: to its own tokens, and to an encoder's."""
+        return 2 if self.cross_tokens else 1
+
 
 def stacks(workload: Workload) -> tuple[Stack, ...]:
-    """An encoder and a decoder of different lengths, each with its share of the layers.
-
-    All layers are alike where the lengths are; cross attention is then not counted.
-    """
-    model, decoded = workload.architecture, workload.decoder_sequence_length
-    if not model.encoder_layers or decoded is None or decoded == workload.sequence_length:
+    """An encoder and a decoder, each with its share of the layers; other models are one stack."""
+    model = workload.architecture
+    decoded = workload.decoder_sequence_length or workload.sequence_length
+    if not model.encoder_layers:
         return (Stack(share=1.0, workload=workload),)
     share = model.encoder_layers / (model.encoder_layers + model.layers)
     one = replace(workload, decoder_sequence_length=None)
