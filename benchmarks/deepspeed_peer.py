@@ -78,7 +78,7 @@ def tune_deepspeed(tool: DeepSpeed, folder: Path, deadline_s: float) -> Tuning:
 def deepspeed_turn(
     arguments: argparse.Namespace, folder: Path
 ) -> tuple[Tuning | None, dict[str, Any]]:
-    """Its tuning, or why there is none."""
+    """DeepSpeed's tuning, or why there is none."""
     if arguments.skip_deepspeed:
         return None, {"deepspeed_missing": "skipped"}
     python, stub = arguments.deepspeed_python.absolute(), folder / "without_pdsh"

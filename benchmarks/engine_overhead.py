@@ -213,7 +213,7 @@ def pipeline_by_hand(case: Case, batch: tuple[Tensor, Tensor]) -> Step:
 
 
 def by_engine(case: Case, batch: tuple[Tensor, Tensor]) -> Step:
-    """The same by our runtime."""
+    """The same model by our runtime."""
     engine = initialize(Decoder, case.config, loss_fn=mean_loss)
     return lambda: bool(engine.step(batch)) and None
 
@@ -276,7 +276,7 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """Of a line of the table."""
+        """Cells of a line of the table."""
         return (
             self.case.name,
             str(self.case.ranks),

@@ -42,7 +42,7 @@ def busy_rounds() -> list[list[list[float]]]:
 
 
 def quiet_rounds() -> list[list[list[float]]]:
-    """The same, each configuration's mean over its study taken out."""
+    """Recorded rounds of a quiet machine, each configuration's mean over its study taken out."""
     found: list[list[list[float]]] = []
     study: dict[str, dict[int, list[float]]] = defaultdict(dict)
     for line in (*QUIET.read_text().splitlines(), "{}"):
@@ -51,12 +51,12 @@ def quiet_rounds() -> list[list[list[float]]]:
             steps = [math.log(step_s) for step_s in final["measurement"]["step_s"]]
             study[final["name"]][final["attempt"]] = steps
         elif study:
-            found += _levelled(study)
+            found += _remove_levels(study)
             study = defaultdict(dict)
     return found
 
 
-def _levelled(study: dict[str, dict[int, list[float]]]) -> list[list[list[float]]]:
+def _remove_levels(study: dict[str, dict[int, list[float]]]) -> list[list[list[float]]]:
     common = set.intersection(*(set(rounds) for rounds in study.values()))
     levels = {name: fmean(fmean(r[n]) for n in common) for name, r in study.items()}
     return [
@@ -65,7 +65,7 @@ def _levelled(study: dict[str, dict[int, list[float]]]) -> list[list[list[float]
     ]
 
 
-def drawn(rounds: list[list[list[float]]]) -> Draw:
+def draw_rounds(rounds: list[list[list[float]]]) -> Draw:
     """Two launches of any one of these rounds."""
 
     def draw(chance: random.Random) -> tuple[Steps, Steps]:
@@ -75,7 +75,7 @@ def drawn(rounds: list[list[list[float]]]) -> Draw:
     return draw
 
 
-def made(step: float, launch: float) -> Draw:
+def draw_launches(step: float, launch: float) -> Draw:
     """Two launches with such noise."""
 
     def one(chance: random.Random) -> Steps:
@@ -132,10 +132,10 @@ def main() -> None:
     counts = " | ".join(f"{count} round{'s'[: count - 1]}" for count in ROUNDS)
     print(f"| noise | {counts} | never wrong in {max(ROUNDS)} |")
     print(f"|---|{'---|' * (len(ROUNDS) + 1)}")
-    print(row("recorded, busy", drawn(busy_rounds()), runs))
-    print(row("recorded, quiet", drawn(quiet_rounds()), runs))
+    print(row("recorded, busy", draw_rounds(busy_rounds()), runs))
+    print(row("recorded, quiet", draw_rounds(quiet_rounds()), runs))
     for step, launch in MADE:
-        print(row(f"step {step:.1%}, launch {launch:.1%}", made(step, launch), runs))
+        print(row(f"step {step:.1%}, launch {launch:.1%}", draw_launches(step, launch), runs))
 
 
 if __name__ == "__main__":

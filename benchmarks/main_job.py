@@ -170,7 +170,7 @@ def example() -> tuple[float, int, str]:
     return wall_s, summary["spaces"][-1]["num_experiments"], summary["winner"]
 
 
-def replayed(trials: int = 1000) -> dict[str, float]:
+def replay_study(trials: int = 1000) -> dict[str, float]:
     """Seconds, peak resident bytes and journal bytes per trial of a replayed study."""
     space = wide_space(trials)
     candidates = [space.baseline, *map(space.table.row, range(len(space.table)))]
@@ -202,7 +202,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--skip-example", action="store_true")
     arguments = parser.parse_args()
-    replay = replayed()
+    replay = replay_study()
     own_s = own_time_per_trial_s()
     whole = None if arguments.skip_example else example()
     document = {

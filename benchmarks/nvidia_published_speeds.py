@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     flags = parser.parse_args()
     with PUBLISHED.open(newline="", encoding="utf-8") as file:
-        rows = [compared(row) for row in csv.DictReader(file)]
+        rows = [compare(row) for row in csv.DictReader(file)]
     for row in rows:
         print(*row, sep=",")
     if flags.write:
@@ -42,7 +42,7 @@ def main() -> None:
             csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
 
 
-def compared(row: dict[str, str]) -> tuple[str, ...]:
+def compare(row: dict[str, str]) -> tuple[str, ...]:
     """One row of the result."""
     nodes = machine(row["gpu"])
     gpus = int(row["nodes"]) * nodes.gpus_per_node

@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     flags = parser.parse_args()
     gpus = GPUS if flags.write else (flags.gpu,)
-    tables = [table([ranked(one, gpu) for one in tuned_configs()], gpu) for gpu in gpus]
+    tables = [table([rank_tuned(one, gpu) for one in tuned_configs()], gpu) for gpu in gpus]
     text = "\n".join(["# NVIDIA's tuned configurations in our search", "", _HEAD, "", *tables])
     print(text)
     if flags.write:
@@ -119,7 +119,7 @@ CAUSES = {
 def tuned_configs() -> Iterator[Tuned]:
     """All of the file."""
     with TUNED.open(newline="", encoding="utf-8") as file:
-        yield from map(_tuned, csv.DictReader(file))
+        yield from map(_read_tuned, csv.DictReader(file))
 
 
 def model_of(row: dict[str, str]) -> Architecture:
@@ -138,7 +138,7 @@ def model_of(row: dict[str, str]) -> Architecture:
     return replace(model, kv_heads=int(row["kv_heads"]))
 
 
-def _tuned(row: dict[str, str]) -> Tuned:
+def _read_tuned(row: dict[str, str]) -> Tuned:
     nodes, each = int(row["nodes"]), int(row["gpus_per_node"])
     names = ("tensor", "pipeline", "context", "expert", "micro_batch")
     tensor, pipeline, context, expert, micro = (int(row[name]) for name in names)
@@ -173,7 +173,7 @@ def grid_of(tuned: Tuned, gpu: str, degrees: Degrees | None = None) -> PlannerGr
     )
 
 
-def ranked(tuned: Tuned, gpu: str) -> Ranked:
+def rank_tuned(tuned: Tuned, gpu: str) -> Ranked:
     """Look for a configuration in its grid."""
     runs = grid_of(tuned, gpu).candidates
     places = [place for place, one in enumerate(runs, 1) if one.degrees == tuned.degrees]
@@ -214,19 +214,22 @@ def table(rows: list[Ranked], gpu: str) -> str:
         rank += " **miss**" if one not in within else ""
         lines.append(
             f"| {one.tuned.name} | {one.tuned.nodes * one.tuned.gpus_per_node} | "
-            f"{_spelled(one.tuned.degrees)} | {one.peak_gb:.0f} | {rank} | {one.rank_by_time} | "
-            f"{one.runs} | {one.slower:.0%} | {_spelled(one.first)} |"
+            f"{_degrees_text(one.tuned.degrees)} | {one.peak_gb:.0f} | {rank} | "
+            f"{one.rank_by_time} | {one.runs} | {one.slower:.0%} | {_degrees_text(one.first)} |"
         )
-    lines += ["", *(f"- {name}: {CAUSES.get(name, 'unexplained')}" for name in _missed(rows))]
+    lines += [
+        "",
+        *(f"- {name}: {CAUSES.get(name, 'unexplained')}" for name in _names_missed(rows)),
+    ]
     return "\n".join([*lines, ""])
 
 
-def _missed(rows: list[Ranked]) -> list[str]:
+def _names_missed(rows: list[Ranked]) -> list[str]:
     """Names of those that are not within the first thirty."""
     return [one.tuned.name for one in rows if one.rank is None or one.rank > PROMISED]
 
 
-def _spelled(degrees: tuple[int, ...]) -> str:
+def _degrees_text(degrees: tuple[int, ...]) -> str:
     return ", ".join(map(str, degrees))
 
 

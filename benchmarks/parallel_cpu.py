@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from real_cpu import EVERYTHING, Tuned, tuned
+from real_cpu import EVERYTHING, Tuned, run_tune
 
 from autoconf_launch.autotuner.cost.calibration import spearman, top1_regret
 
@@ -101,7 +101,7 @@ class Layout:
 
     @property
     def memory_error(self) -> float:
-        """The same of peaks."""
+        """Relative error of peaks."""
         return self.predicted_bytes / self.measured_bytes - 1.0
 
 
@@ -111,7 +111,7 @@ def tune(space: str, folder: Path) -> Tuned:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**SHARED, **config}))
     words = ("--num_gpus=2", *FLAGS, str(SCRIPT), f"--model={model}", "--config=config.json")
-    return tuned(folder, words)
+    return run_tune(folder, words)
 
 
 def layouts_of(space: str, rounds: Sequence[Tuned]) -> list[Layout]:

@@ -56,7 +56,7 @@ class Row:
 
     @property
     def losses(self) -> tuple[float, ...]:
-        """Of the first rank."""
+        """Losses of the first rank."""
         return self.runs[0].losses
 
 

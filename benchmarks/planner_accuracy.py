@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from planner_leave_one_out import all_rows, left_out, scored
+from planner_leave_one_out import all_rows, left_out, score
 from published_plan import FIRST_ROWS, PUBLISHED_S, WITHIN, published_plan
 
 from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
@@ -95,9 +95,9 @@ def time_lines(scores: dict[str, Validation]) -> list[Line]:
     single, multi = scores["vtrain_single_node"].times, scores["vtrain_multi_node"].times
     table_1 = scored_where(scores["megatron_sc21"], lambda group: not _of_table_2(group))
     return [
-        _ordered("vTrain single node", single, *_SINGLE),
-        _ordered("vTrain multi-node", multi, *_MULTI),
-        _ordered(
+        _order_line("vTrain single node", single, *_SINGLE),
+        _order_line("vTrain multi-node", multi, *_MULTI),
+        _order_line(
             "BigScience A100, 384 GPUs as one group",
             merged_group(scores["bigscience_a100"], gpus=384),
             (12, 0.7, 5),
@@ -118,11 +118,11 @@ def left_out_lines() -> list[Line]:
     """The two tables of many layouts, each model predicted from the other models of its table."""
     rows = all_rows()
     found_s, tables = left_out(rows).others_s, np.array(rows.tables)
-    single = scored(rows, found_s, tables == "vtrain_single_node")
-    multi = scored(rows, found_s, tables == "vtrain_multi_node")
+    single = score(rows, found_s, tables == "vtrain_single_node")
+    multi = score(rows, found_s, tables == "vtrain_multi_node")
     return [
-        _ordered("vTrain single node, left out, by the others", single, *_SINGLE),
-        _ordered("vTrain multi-node, left out, by the others", multi, *_MULTI),
+        _order_line("vTrain single node, left out, by the others", single, *_SINGLE),
+        _order_line("vTrain multi-node, left out, by the others", multi, *_MULTI),
     ]
 
 
@@ -178,7 +178,7 @@ def calibration_line(files: dict[str, MeasurementFile], draws: int) -> Line:
             after = validate_table(file, Calibration(count=CALIBRATION_ROWS, seed=seed))
             if len(after.timed.measured_s_R) == 0:
                 continue
-            before = _uncalibrated(file, seed)
+            before = _plain_error(file, seed)
             ratios.append((after.times.mape or 0.0) / before)
             worse.append((after.times.mape or 0.0) - before > WORSE_POINTS)
     ratio, share = float(np.median(ratios)), 100 * float(np.mean(worse))
@@ -191,7 +191,7 @@ def calibration_line(files: dict[str, MeasurementFile], draws: int) -> Line:
     )
 
 
-def _uncalibrated(file: MeasurementFile, seed: int) -> float:
+def _plain_error(file: MeasurementFile, seed: int) -> float:
     plain = validate_table(file, Calibration(count=CALIBRATION_ROWS, seed=seed, fit=False))
     return plain.times.mape or np.nan
 
@@ -233,7 +233,7 @@ def group_rows(one: Validation) -> list[tuple[str, ...]]:
     return rows
 
 
-def _ordered(
+def _order_line(
     what: str, times: TimeAccuracy, asked: tuple[float, float, float], elsewhere: str
 ) -> Line:
     error, order, regret = times.mape or np.nan, times.spearman, times.top1_regret_mean

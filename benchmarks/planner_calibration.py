@@ -88,7 +88,7 @@ def table_of(path: Path) -> Table | None:
     )
 
 
-def learned(tables: Sequence[Table]) -> Floats:
+def fit_spreads(tables: Sequence[Table]) -> Floats:
     """Spread of each effect, and of the noise at the end, by ascent of their probability.
 
     Of large tables only some rows count, so that one of them does not decide alone.
@@ -119,7 +119,7 @@ def _slope(at: Floats, covariances: Floats, missing: Floats) -> Floats:
     return np.asarray(variances * np.tensordot(every, inner, axes=2))
 
 
-def scored(one: Table, spreads: Floats, draws: int) -> list[tuple[float, bool]]:
+def score(one: Table, spreads: Floats, draws: int) -> list[tuple[float, bool]]:
     """Error after over before on rows that were not drawn, and whether it grew by a point."""
     found = []
     alike = np.tensordot(np.square(spreads[:-1]), one.covariances, axes=1)
@@ -148,14 +148,14 @@ def report(tables: Sequence[Table], draws: int) -> str:
     used = np.array([*SPREADS, NOISE])
     known = [one for one in tables if one.name not in NOT_LEARNED_FROM]
     lines = ["| spread of | in use | most probable |", "|---|---|---|"]
-    for name, mine, best in zip((*EFFECTS, "noise"), used, learned(known), strict=True):
+    for name, mine, best in zip((*EFFECTS, "noise"), used, fit_spreads(known), strict=True):
         lines.append(f"| {name} | {mine:.3f} | {best:.3f} |")
     lines += ["", "| table | error ratio | worse by over 1 point | left out: ratio | worse |"]
     lines.append("|---|---|---|---|---|")
     every: list[list[tuple[float, bool]]] = [[], []]
     for one in tables:
-        others = learned([other for other in known if other is not one])
-        both = [scored(one, spreads, draws) for spreads in (used, others)]
+        others = fit_spreads([other for other in known if other is not one])
+        both = [score(one, spreads, draws) for spreads in (used, others)]
         if both[0]:
             lines.append(_row(one.name, both))
             every = [[*old, *new] for old, new in zip(every, both, strict=True)]

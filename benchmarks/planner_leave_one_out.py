@@ -119,7 +119,7 @@ def main() -> None:
     flags = parser.parse_args()
     rows = all_rows()
     if flags.refit:
-        for name, value in zip(_NAMES, fitted(rows, rows.weights), strict=True):
+        for name, value in zip(_NAMES, fit_constants(rows, rows.weights), strict=True):
             print(f"{name}: {np.exp(value):.3g}")
         return
     text = left_out_table(rows)
@@ -231,7 +231,7 @@ def left_out_table(rows: Rows) -> str:
     lines.append("|" + "---|" * 11)
     for table in WEIGHTS:
         mine = np.array([name == table for name in rows.tables])
-        three = [scored(rows, x, mine) for x in (plain_s, found.constants_s, found.others_s)]
+        three = [score(rows, x, mine) for x in (plain_s, found.constants_s, found.others_s)]
         cells = [table, str(int(mine.sum()))]
         cells += [_cell(one.mape, 1) for one in three]
         cells += [_cell(one.spearman, 2) for one in three]
@@ -240,7 +240,7 @@ def left_out_table(rows: Rows) -> str:
     return "\n".join(lines)
 
 
-def fitted(rows: Rows, weights: Floats) -> Floats:
+def fit_constants(rows: Rows, weights: Floats) -> Floats:
     """Logarithms of the most probable constants."""
     at = np.log([getattr(DEFAULT_PHYSICS, name) for name in _NAMES])
     for _ in range(_ROUNDS):
@@ -277,7 +277,7 @@ def _move(errors: Floats, slopes: Floats, at: Floats, weights: Floats) -> Floats
     return np.asarray(np.clip(-np.linalg.solve(system, gradient), -0.3, 0.3))
 
 
-def scored(rows: Rows, predicted: Floats, mine: Bools) -> TimeAccuracy:
+def score(rows: Rows, predicted: Floats, mine: Bools) -> TimeAccuracy:
     """Accuracy of the rows of a mask."""
     groups = [
         (one.shape.name, one.gpu, one.gpus, one.global_batch)

@@ -40,7 +40,7 @@ class Switch:
 
     def __init__(self, bare: dict[str, Any]) -> None:
         self._bare = bare
-        self._armed = _patched()
+        self._armed = _patch_points()
         self._hooks: dict[int, Any] = {}
 
     def bare(self, root: nn.Module) -> None:
@@ -60,7 +60,7 @@ class Switch:
         root._forward_hooks.update(self._root_hooks[1])
 
 
-def _patched() -> dict[str, Any]:
+def _patch_points() -> dict[str, Any]:
     loader: Any = _BaseDataLoaderIter
     return {"backward": torch.autograd.backward, "next": loader.__next__}
 
@@ -77,14 +77,14 @@ def arm(folder: Path) -> Switch:
     from autoconf_launch.core.rank import PROBE_VARIABLE
     from autoconf_launch.runtime.probe import arm_probe
 
-    bare = _patched()
+    bare = _patch_points()
     task = RankTask(mode=Mode.MEASURE, folder=str(folder), attempt="cost", end_step=1 << 30)
     os.environ[PROBE_VARIABLE] = task.to_variable()
     arm_probe()
     return Switch(bare)
 
 
-def training(size: str) -> tuple[nn.Module, Callable[[], None]]:
+def make_training(size: str) -> tuple[nn.Module, Callable[[], None]]:
     """A model, and one step of its training."""
     width, batch, blocks = SIZES[size]
     layers = [nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(blocks)]
@@ -110,7 +110,7 @@ def training(size: str) -> tuple[nn.Module, Callable[[], None]]:
 
 def measure(size: str, switch: Switch) -> dict[str, Any]:
     """The median difference within a pair, against the median step without the probe."""
-    model, step = training(size)
+    model, step = make_training(size)
     for _ in range(WARM_UP):
         step()
     taken: dict[bool, list[tuple[float, float]]] = {True: [], False: []}

@@ -66,10 +66,10 @@ def tune(folder: Path, flags: Sequence[str]) -> Tuned:
     """Tune the example with 2 processes in a folder of its own."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(CONFIG))
-    return tuned(folder, ("--num_gpus=2", *flags, str(SCRIPT), "--config=config.json"))
+    return run_tune(folder, ("--num_gpus=2", *flags, str(SCRIPT), "--config=config.json"))
 
 
-def tuned(folder: Path, words: Sequence[str]) -> Tuned:
+def run_tune(folder: Path, words: Sequence[str]) -> Tuned:
     """Run the real command in a folder, where it goes on if it was stopped before."""
     command = (sys.executable, "-m", "autoconf_launch.launcher.cli", "--autotuning=tune", *words)
     started = time.perf_counter()
@@ -94,7 +94,7 @@ def truth_of(blocks: Sequence[Tuned]) -> dict[str, float]:
     return dict(sorted(medians.items(), key=lambda pair: pair[1]))
 
 
-def judged(live: Tuned, truth: dict[str, float]) -> dict[str, Any]:
+def judge(live: Tuned, truth: dict[str, float]) -> dict[str, Any]:
     """What the tuner chose beside the truth."""
     names, best_s = list(truth), min(truth.values())
     choice = live.summary["winner"]
@@ -139,7 +139,7 @@ def main() -> None:
             "load_at_start": load,
             "step_s": truth,
             "within_2_percent": [n for n, s in truth.items() if s <= _CLOSE * min(truth.values())],
-            "live": judged(live, truth),
+            "live": judge(live, truth),
         }
         if options.write:
             RESULT.write_text(json.dumps(document, indent=2) + "\n")

@@ -111,10 +111,10 @@ def report(seeds: int) -> Iterator[str]:
     left_out, shipped = landscapes(physics), landscapes(None)
     alone = landscapes(physics, others=False)
     runs: dict[str, dict[str, list[Group]]] = {
-        "model_based": replayed(left_out, "model_based"),
-        "model_based, constants alone": replayed(alone, "model_based"),
-        "model_based, as shipped": replayed(shipped, "model_based"),
-        "model_based, staged": replayed(left_out, "model_based", exploration="staged"),
+        "model_based": replay_all(left_out, "model_based"),
+        "model_based, constants alone": replay_all(alone, "model_based"),
+        "model_based, as shipped": replay_all(shipped, "model_based"),
+        "model_based, staged": replay_all(left_out, "model_based", exploration="staged"),
     }
     for tuner in OTHERS:
         try:
@@ -122,7 +122,7 @@ def report(seeds: int) -> Iterator[str]:
         except ConfigError:
             continue
         count = 1 if tuner in ("gridsearch", "xgboost") else seeds
-        runs[tuner] = replayed(left_out, tuner, seeds=count)
+        runs[tuner] = replay_all(left_out, tuner, seeds=count)
     yield "## Trials until within 2 % of the best, mean over groups\n\n" + trials_table(runs)
     yield "## Each tuner's own stopping\n\n" + stopping_table(runs)
     yield "## Groups of vtrain_multi_node, and those that took over 3 trials\n\n" + worst_table(
@@ -150,7 +150,7 @@ def noise_table(groups: Sequence[Landscape]) -> str:
             [_noisy(group, noise, seed) for group in groups]
             for seed in range(NOISE_SEEDS if noise else 1)
         ]
-        found = [replayed({"": one}, "model_based")[""] for one in drawn]
+        found = [replay_all({"": one}, "model_based")[""] for one in drawn]
         scores = [group.scores[0] for one in found for group in one]
         told = [s.certificate_true for s in scores if s.certificate_true is not None]
         rows.append(
@@ -196,7 +196,7 @@ def _physics_of(
     return lambda model: DEFAULT_PHYSICS if physics is None else physics[table, model]
 
 
-def replayed(
+def replay_all(
     tables: dict[str, list[Landscape]],
     tuner: str,
     *,
@@ -229,7 +229,7 @@ def trials_table(runs: dict[str, dict[str, list[Group]]]) -> str:
     rows = []
     for table, asked in TABLES.items():
         groups = next(iter(runs.values()))[table]
-        expected = np.mean([_expected(group.landscape) for group in groups])
+        expected = np.mean([_expected_position(group.landscape) for group in groups])
         cells = [table, str(len(groups)), asked, f"{expected:.1f}"]
         for found in runs.values():
             means = [np.mean([s.trials_to[0] for s in group.scores]) for group in found[table]]
@@ -238,7 +238,7 @@ def trials_table(runs: dict[str, dict[str, list[Group]]]) -> str:
     return markdown(rows, header)
 
 
-def _expected(landscape: Landscape) -> float:
+def _expected_position(landscape: Landscape) -> float:
     """Mean position of the first of the good ones in a random order."""
     good = int((landscape.regret_C <= 0.02).sum())
     return (len(landscape) + 1) / (good + 1)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from search_landscapes import FOLDER, GOOD_ENOUGH, SMALLEST_GROUP, TABLES, markdown
-from simulator import SIZES, simulated
+from simulator import SIZES, simulate
 
 from autoconf_launch.autotuner.search.replay import Landscape, ReplayRules, Score, run, score
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
@@ -69,24 +69,24 @@ def main() -> None:
 def landscapes() -> list[tuple[str, Callable[[], list[Landscape]]]]:
     """Names, and what reads or makes the groups of each."""
     found: list[tuple[str, Callable[[], list[Landscape]]]] = [
-        (name, partial(published, name)) for name in TABLES
+        (name, partial(published_landscapes, name)) for name in TABLES
     ]
     for told in (True, False):
         for size in SIZES:
             name = f"simulated, {size} candidates, {'' if told else 'not '}predicted"
-            found.append((name, partial(drawn, size, with_predictions=told)))
+            found.append((name, partial(draw_landscapes, size, with_predictions=told)))
     return found
 
 
-def published(table: str) -> list[Landscape]:
-    """Its large groups."""
+def published_landscapes(table: str) -> list[Landscape]:
+    """Large groups of a published table."""
     groups = read_landscapes(FOLDER / f"{table}.csv").groups
     return [group for group in groups if len(group) >= SMALLEST_GROUP]
 
 
-def drawn(size: int, *, with_predictions: bool) -> list[Landscape]:
+def draw_landscapes(size: int, *, with_predictions: bool) -> list[Landscape]:
     """Simulated ones, a cluster each."""
-    return [simulated(i, size, with_predictions=with_predictions) for i in range(CLUSTERS)]
+    return [simulate(i, size, with_predictions=with_predictions) for i in range(CLUSTERS)]
 
 
 def row(named: tuple[str, Callable[[], list[Landscape]]]) -> list[str]:

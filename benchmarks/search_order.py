@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from planner_calibration import FOLDER, NOT_LEARNED_FROM, Table, learned, table_of
+from planner_calibration import FOLDER, NOT_LEARNED_FROM, Table, fit_spreads, table_of
 
 from autoconf_launch.autotuner.cost.calibration import NOISE, SPREADS
 from autoconf_launch.autotuner.sizing.search_space import plausible_order
@@ -43,7 +43,7 @@ class Group:
         return self.rows[np.argsort(self.table.predicted_s_R[self.rows], kind="stable")]
 
     def as_run(self, spreads: Floats) -> Ints:
-        """The same in a search's order."""
+        """Candidates in a search's order."""
         rows = self.as_predicted
         among = self.table.covariances[:, rows][:, :, rows]
         alike = np.tensordot(np.square(spreads[:-1]), among, axes=1)
@@ -93,7 +93,7 @@ def mean_regrets(table: Table, others: Sequence[Table]) -> tuple[int, Floats] | 
     if not found:
         return None
     used = np.array([*SPREADS, NOISE])
-    without = learned(others)
+    without = fit_spreads(others)
     every = [
         [one.regrets(order) for order in (one.as_predicted, one.as_run(used), one.as_run(without))]
         for one in found

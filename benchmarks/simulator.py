@@ -59,7 +59,7 @@ class Cluster:
         return 12.0 * self.layers * self.hidden**2
 
 
-def drawn(seed: int) -> Cluster:
+def draw_cluster(seed: int) -> Cluster:
     """A cluster by its seed."""
     draw = np.random.default_rng(seed)
     layers, hidden = int(draw.choice((24, 32, 48))), int(draw.choice((1536, 2048, 2560)))
@@ -77,22 +77,22 @@ def drawn(seed: int) -> Cluster:
     )
 
 
-def simulated(seed: int, size: int, *, with_predictions: bool) -> Landscape:
+def simulate(seed: int, size: int, *, with_predictions: bool) -> Landscape:
     """So many candidates on the cluster of a seed, drawn from all that there are."""
     draw = np.random.default_rng((seed, size))
     every = list(_candidates())
     chosen = sorted(draw.choice(len(every), size, replace=False).tolist())
     table = CandidateTable.from_candidates([every[i] for i in chosen])
-    cluster = drawn(seed)
+    cluster = draw_cluster(seed)
     peak_bytes_C = _memory(table, cluster)
-    step_s_C = _measured(table, cluster, peak_bytes_C) * np.exp(draw.normal(0.0, _OWN, size))
+    step_s_C = _measure(table, cluster, peak_bytes_C) * np.exp(draw.normal(0.0, _OWN, size))
     step_s_C[peak_bytes_C > cluster.memory_bytes] = np.nan
     told = "predicted" if with_predictions else "nothing predicted"
     return Landscape(
         name=f"simulated {seed}, {told}",
         table=table,
         step_s_C=step_s_C,
-        predictions=_predicted(table, cluster, draw) if with_predictions else None,
+        predictions=_predict(table, cluster, draw) if with_predictions else None,
     )
 
 
@@ -120,7 +120,7 @@ def _candidates() -> Iterator[Candidate]:
             yield Candidate(layout=layout, extras=extras)
 
 
-def _measured(table: CandidateTable, of: Cluster, peak_bytes_C: Floats) -> Floats:
+def _measure(table: CandidateTable, of: Cluster, peak_bytes_C: Floats) -> Floats:
     tensor_C, micro_C = table["tensor_parallel"], table["micro_batch"]
     tiles_C = _up(micro_C * SEQUENCE / _TILE) * _up(4 * of.hidden / tensor_C / _TILE)
     filled_C = tiles_C / (_up(tiles_C / of.multiprocessors) * of.multiprocessors)
@@ -146,7 +146,7 @@ def _with_loading(table: CandidateTable, of: Cluster, work_C: Floats) -> Floats:
     return np.where(workers_C == 0, work_C + load_s_C, beside_C + 0.002 * workers_C)
 
 
-def _predicted(table: CandidateTable, of: Cluster, draw: np.random.Generator) -> PredictionTable:
+def _predict(table: CandidateTable, of: Cluster, draw: np.random.Generator) -> PredictionTable:
     """Smooth, as if every link were near and every transfer hidden half."""
     off = np.exp(draw.normal(0.0, _OFF, 4))
     bubble_C = _bubble(table)

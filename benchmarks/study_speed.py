@@ -84,12 +84,12 @@ def landscape(switches: tuple[str, ...] = (), seed: int = 0) -> Landscape:
     step_s = dict(zip(rows, true_s.tolist(), strict=True))
     return Landscape(
         space=space,
-        predictions=_predicted(true_s, draw),
+        predictions=_predict(true_s, draw),
         step_s={**step_s, baseline: 1.5},
     )
 
 
-def _predicted(true_s: Floats, draw: np.random.Generator) -> PredictionTable:
+def _predict(true_s: Floats, draw: np.random.Generator) -> PredictionTable:
     off = np.exp(_OFF * draw.standard_normal(len(true_s)))
     peak_bytes = np.full(len(true_s), 1e9)
     return PredictionTable(

@@ -119,7 +119,7 @@ def text(samples: int) -> tuple[torch.Tensor, torch.Tensor]:
     return words, (7 * words + 3) % WORDS
 
 
-def held(engine: Engine) -> Engine:
+def slow_down(engine: Engine) -> Engine:
     """The engine with blocks that take as long as this rank's do."""
 
     def wait(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
@@ -160,11 +160,11 @@ def start(kind: Kind, split: Split) -> Engine:
         "optimizer": {"type": "AdamW", "params": {"lr": RATE}},
         "parallelism": {**kind.config["parallelism"], kind.key: list(split)},
     }
-    return held(initialize(partial(Decoder, BLOCKS), config, loss_fn=mean_loss))
+    return slow_down(initialize(partial(Decoder, BLOCKS), config, loss_fn=mean_loss))
 
 
 def seconds_of(engine: Engine) -> float:
-    """Of one step, which both ranks begin together and have ended."""
+    """Seconds of one step, which both ranks begin together and have ended."""
     batch = text(engine.global_batch)
     share = tuple(part[engine.share] for part in batch)
     dist.barrier()
@@ -204,7 +204,7 @@ CELLS = ("what is shared out", "even", "cheapest", "predicted gain", "measured g
 
 
 def cells(kind: Kind, seen: dict[str, Any]) -> tuple[str, ...]:
-    """Of a line of the table."""
+    """Cells of a line of the table."""
     even_s, best_s = (statistics.median(steps) for steps in seen["steps_s"])
     expected_s, cheapest_s = seen["predicted_s"]
     part = share_of_gain(seen)

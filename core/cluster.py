@@ -107,7 +107,7 @@ class ClusterSpec:
 
     @property
     def kinds(self) -> tuple[NodeKind, ...]:
-        """Its distinct nodes, in the order in which each first stands."""
+        """Distinct nodes, in the order in which each first stands."""
         counts = Counter(replace(node, host="") for node in self.nodes)
         return tuple(NodeKind(node=node, count=count) for node, count in counts.items())
 

@@ -158,7 +158,7 @@ class Degrees:
         return (self.least_product or 1) <= ranks <= (self.most_product or ranks)
 
     def override(self, wanted: Degrees) -> Degrees:
-        """These, with what ``wanted`` lists in place of them."""
+        """These degrees, with what ``wanted`` lists in their place."""
         listed = {field.name: getattr(wanted, field.name) for field in fields(wanted)}
         return replace(self, **{name: value for name, value in listed.items() if value})
 

@@ -268,7 +268,7 @@ class ModelSpec:
 
     @property
     def degree_limits(self) -> tuple[DegreeLimits, ...]:
-        """Those of all degrees that somebody looked at."""
+        """Limits of all degrees that somebody looked at."""
         known = (self.tensor_split, self.expert_split, self.context_split, self.stage_split)
         return tuple(limits for limits in known if limits is not None)
 

@@ -31,19 +31,19 @@ def stopping_on_signals() -> Iterator[None]:
             stopping = True
             raise InterruptedBySignalError(number)
 
-    with _handling(stop):
+    with _handle_signals(stop):
         yield
 
 
 @contextmanager
 def passing_signals_to(send: Callable[[int], None]) -> Iterator[None]:
     """Hand every stopping signal to ``send`` and live on."""
-    with _handling(lambda number, frame: send(number)):
+    with _handle_signals(lambda number, frame: send(number)):
         yield
 
 
 @contextmanager
-def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     before = {number: signal.signal(number, handler) for number in STOPPING}
     try:
         yield

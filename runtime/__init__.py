@@ -1,4 +1,4 @@
-"""In the rank: applies a configuration to a model and trains it. Not: which one is best.
+"""In the rank: applies a configuration to a model and trains it.
 
 The names load at first use, so that importing this package costs nothing.
 """

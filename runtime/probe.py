@@ -2,7 +2,7 @@
 
 Armed by ``injected/sitecustomize`` once torch is imported. The process that first completes an
 optimizer step reports for its rank, in the files that our own runtime writes; after the steps
-asked for it ends. Standard library, torch and core alone. Not: a change in what is trained.
+asked for it ends. Standard library, torch and core alone.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Probe:
         """See CallListener."""
         self._memory.begin(module, self._task.memory_limit_bytes)
 
-    def called(self, samples: int) -> None:
+    def on_call(self, samples: int) -> None:
         """See CallListener."""
         self._counter.forward(samples)  # cannot raise, and is met in every step
 
@@ -111,12 +111,12 @@ class Probe:
         self._hooks.compiles()
 
     @safely
-    def evaluated(self) -> None:
+    def on_evaluation(self) -> None:
         """See CallListener."""
         if self._hooks.data is not None:
             self._hooks.data.evaluates()
         if self._reporter:
-            self._reporter.beside.evaluated()
+            self._reporter.beside.on_evaluation()
 
     @safely
     def backward_begins(self, tensors: Any) -> None:
@@ -125,23 +125,23 @@ class Probe:
             self._trains = True
             self._surroundings.training_begins()
         if self._reporter and self._reporter.timeline.pause is not None:
-            self._reporter.beside.resumed()
+            self._reporter.beside.on_resume()
         data = self._hooks.data
         if data is not None and data.trains() and self._reporter:
             self._finish(self._reporter)
         stepped = self._reporter is not None or self._optimizers
         if not stepped and self._manual_updates.detect(self._locator.candidates):
-            self.ending(None)
+            self.on_end(None)
             leave(0)
         first = self._counter.backward() == 1
         loss = loss_of(tensors)
         self._loss = loss if first else sum_of(self._loss, loss)
 
     @safely
-    def stepped(self, optimizer: Optimizer) -> None:
+    def on_step(self, optimizer: Optimizer) -> None:
         """See Listener."""
         if (data := self._hooks.data) is not None and data.is_over and self._reporter:
-            self._counter.skipped()
+            self._counter.on_skip()
             if not data.is_left_over():
                 self._finish(self._reporter)
             return
@@ -162,9 +162,9 @@ class Probe:
                 self._reporter.restart()
 
     @safely
-    def skipped(self) -> None:
+    def on_skip(self) -> None:
         """See Listener."""
-        self._counter.skipped()
+        self._counter.on_skip()
         if self._reporter:
             self._reporter.timeline.begin()
 
@@ -175,21 +175,21 @@ class Probe:
             self._reporter.timeline.drew()
 
     @safely
-    def failed(self, error: BaseException) -> None:
+    def on_failure(self, error: BaseException) -> None:
         """See Listener."""
-        if self._reporter and (self._counter.begun or torch.is_grad_enabled()):
-            self._reporter.beside.resumed()
+        if self._reporter and (self._counter.has_begun or torch.is_grad_enabled()):
+            self._reporter.beside.on_resume()
         elif self._reporter:
             self._reporter.beside.fails()
-        self._counter.skipped()
-        self._reasons.failed(error)
+        self._counter.on_skip()
+        self._reasons.on_failure(error)
 
     @safely
     def giving_up(self, error: BaseException | None, status: object) -> None:
         """See EndListener."""
         self._reasons.exits(status)
         if error is not None and is_allocation_failure(error):
-            self.failed(error)
+            self.on_failure(error)
 
     @safely
     def thread_died(self, error: BaseException) -> None:
@@ -198,17 +198,17 @@ class Probe:
 
     def uncaught(self, error: BaseException) -> bool:
         """See EndListener."""
-        self.ending(error)
+        self.on_end(error)
         return self._written
 
     @safely
-    def ending(self, error: BaseException | None) -> None:
+    def on_end(self, error: BaseException | None) -> None:
         """See EndListener."""
         if self._written:
             return
         self._memory.lift()
-        if self._reporter and self._counter.begun:
-            self._reporter.beside.resumed()
+        if self._reporter and self._counter.has_begun:
+            self._reporter.beside.on_resume()
         steps = self._reporter.timeline.steps if self._reporter else 0
         word = self._reasons.last_word(error, steps)
         trained = self._trains or word.is_out_of_memory

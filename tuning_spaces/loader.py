@@ -70,7 +70,7 @@ _FAMILIES = ("tensor", "pipeline", "3d", "expert", "context")
 def default_families() -> tuple[FamilyKnob, ...]:
     """The shipped spaces of all families of model parallelism."""
     return tuple(
-        knob for name in _FAMILIES for knob in parse_families(_shipped(name), f"{name}.hjson")
+        knob for name in _FAMILIES for knob in parse_families(_read_shipped(name), f"{name}.hjson")
     )
 
 
@@ -108,7 +108,7 @@ def _family_knobs(given: Any, origin: str) -> Iterator[FamilyKnob]:
         yield FamilyKnob(name=name, values=tuple(values), degrees=degrees, origin=origin)
 
 
-def _shipped(name: str) -> RawConfig:
+def _read_shipped(name: str) -> RawConfig:
     text = files(__package__).joinpath(f"{name}.hjson").read_text("utf-8")
     return RawConfig(hjson.loads(text, object_pairs_hook=dict))
 
@@ -119,7 +119,7 @@ def default_space(section: Section) -> tuple[SpaceKnob, ...]:
     return tuple(
         knob
         for name in (f"zero_{stage}" for stage in _STAGES)
-        for knob in parse_space(_shipped(name), section, f"{name}.hjson")
+        for knob in parse_space(_read_shipped(name), section, f"{name}.hjson")
     )
 
 

@@ -37,7 +37,7 @@ class Preset:
 
 
 def preset_names() -> tuple[str, ...]:
-    """All of them, as ``fasop/bert``."""
+    """Names of all presets, as ``fasop/bert``."""
     return tuple(f"{_PREFIX}{name}" for name in _document()["presets"])
 
 

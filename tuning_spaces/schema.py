@@ -37,7 +37,7 @@ def cluster_schema() -> Schema:
     """What ``--cluster FILE`` reads."""
     schema = ClusterFile.model_json_schema()
     group = schema["$defs"]["NodeGroup"]["properties"]
-    group["gpu"] |= _named(accelerator_names())
+    group["gpu"] |= _known_name(accelerator_names())
     return {SCHEMA_KEY: _DIALECT, **schema}
 
 
@@ -47,7 +47,7 @@ def config_schema() -> Schema:
     properties = {
         SCHEMA_KEY: {"type": "string", "description": "of this schema"},
         **_batches(),
-        keys.CLIPPING[0]: _described("largest norm of all gradients; 0: none", _or_auto(_SIZE)),
+        keys.CLIPPING[0]: _describe("largest norm of all gradients; 0: none", _or_auto(_SIZE)),
         ZERO[0]: _zero(),
         keys.BF16[0]: _section("bfloat16 training", {"enabled": _ENABLED}),
         keys.FP16[0]: _fp16(),
@@ -87,25 +87,27 @@ def _autotuning() -> tuple[Schema, Schema]:
 
 def _batches() -> Schema:
     return {
-        keys.MICRO_BATCH[0]: _described(
+        keys.MICRO_BATCH[0]: _describe(
             "samples of one forward pass of a rank; the smallest to search from, or exactly those "
             "of a list",
-            _searched(_COUNT),
+            _searchable(_COUNT),
         ),
-        keys.ACCUMULATION[0]: _described("forward passes of an optimizer step", _searched(_COUNT)),
-        keys.TRAIN_BATCH_SIZE[0]: _described(
+        keys.ACCUMULATION[0]: _describe(
+            "forward passes of an optimizer step", _searchable(_COUNT)
+        ),
+        keys.TRAIN_BATCH_SIZE[0]: _describe(
             "samples of an optimizer step over all ranks; pins the global batch", _or_auto(_COUNT)
         ),
     }
 
 
 def _zero() -> Schema:
-    stage = {"anyOf": [*_searched({"enum": [0, 1, 2, 3]})["anyOf"], {"const": "all"}]}
+    stage = {"anyOf": [*_searchable({"enum": [0, 1, 2, 3]})["anyOf"], {"const": "all"}]}
     about = 'ZeRO stage; omitted or "all": stages 0 to 3 are searched'
     knobs = {name: _knob(knob) for name, knob in ZERO_KNOBS.items()}
     section = _section(
         "how optimizer state, gradients and weights are sharded",
-        {keys.ZERO_STAGE[1]: _described(about, stage), **knobs},
+        {keys.ZERO_STAGE[1]: _describe(about, stage), **knobs},
     )
     return {"anyOf": [section, {"const": "all"}], "description": section["description"]}
 
@@ -116,19 +118,19 @@ def _knob(knob: ZeroKnob) -> Schema:
         domain.append({"type": "integer", "minimum": knob.least})
     stages = " and ".join(map(str, knob.stages))
     about = f"{knob.meaning} (ZeRO {stages})"
-    return {**_described(about, _searched({"anyOf": domain})), "default": knob.default}
+    return {**_describe(about, _searchable({"anyOf": domain})), "default": knob.default}
 
 
 def _fp16() -> Schema:
-    scale = _described("of the loss; 0: it adapts", _or_auto(_SIZE))
+    scale = _describe("of the loss; 0: it adapts", _or_auto(_SIZE))
     return _section("float16 training", {"enabled": _ENABLED, "loss_scale": scale})
 
 
 def _recompute() -> Schema:
-    mode = _searched({"enum": [kind.value for kind in Recompute]})
+    mode = _searchable({"enum": [kind.value for kind in Recompute]})
     about = "which activations are computed again in the backward pass"
-    layers = _described("blocks of each stage whose mode is full; all", _searched(_COUNT))
-    properties = {keys.RECOMPUTE[1]: _described(about, mode), keys.RECOMPUTED[1]: layers}
+    layers = _describe("blocks of each stage whose mode is full; all", _searchable(_COUNT))
+    properties = {keys.RECOMPUTE[1]: _describe(about, mode), keys.RECOMPUTED[1]: layers}
     return _section("recomputation", properties)
 
 
@@ -145,15 +147,15 @@ def _parallelism() -> Schema:
         keys.PIPELINE_SPLIT: ("blocks of each pipeline stage; omitted: even", parts),
         keys.MICRO_BATCH_SPLIT: ("micro-batch of each data-parallel rank; omitted: even", parts),
     }
-    lists = {path[1]: _described(text, _searched(value)) for path, (text, value) in about.items()}
-    data = _described("data-parallel ranks; follows from the others", _COUNT)
+    lists = {path[1]: _describe(text, _searchable(value)) for path, (text, value) in about.items()}
+    data = _describe("data-parallel ranks; follows from the others", _COUNT)
     section = _section("degrees of parallelism", {keys.DATA[1]: data, **_degrees(), **lists})
     closed = {**section, "additionalProperties": False}
     return {"anyOf": [closed, {"const": "all"}], "description": section["description"]}
 
 
 def _degrees() -> Schema:
-    count = {"anyOf": [*_searched(_COUNT)["anyOf"], {"const": "all"}]}
+    count = {"anyOf": [*_searchable(_COUNT)["anyOf"], {"const": "all"}]}
     about = {
         keys.TENSOR: "ranks that share out the products of one model copy",
         keys.PIPELINE: "ranks that have a part of the blocks each",
@@ -161,13 +163,15 @@ def _degrees() -> Schema:
         keys.EXPERT: "data-parallel ranks that share out the experts",
     }
     every = '"all": every degree is searched'
-    return {path[1]: _described(f"{text}; {every}", count) for path, text in about.items()}
+    return {path[1]: _describe(f"{text}; {every}", count) for path, text in about.items()}
 
 
 def _by_type(about: str, known: Iterable[str]) -> Schema:
     parameters = {"type": "object", "description": "its parameters; never searched"}
     return {
-        **_section(about, {"type": _described("its name", _named(known)), "params": parameters}),
+        **_section(
+            about, {"type": _describe("its name", _known_name(known)), "params": parameters}
+        ),
         "required": ["type"],
     }
 
@@ -177,14 +181,14 @@ def _section(about: str, properties: Schema) -> Schema:
 
 
 def _words(about: str) -> Schema:
-    return _described(about, {"type": "object", "additionalProperties": {"type": "string"}})
+    return _describe(about, {"type": "object", "additionalProperties": {"type": "string"}})
 
 
-def _described(about: str, schema: Schema) -> Schema:
+def _describe(about: str, schema: Schema) -> Schema:
     return {"description": about, **schema}
 
 
-def _searched(value: Schema) -> Schema:
+def _searchable(value: Schema) -> Schema:
     """One value, a list of values to search, or "auto"."""
     return {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}, _AUTO]}
 
@@ -193,12 +197,12 @@ def _or_auto(value: Schema) -> Schema:
     return {"anyOf": [value, _AUTO]}
 
 
-def _named(known: Iterable[str]) -> Schema:
+def _known_name(known: Iterable[str]) -> Schema:
     """Any text; an editor offers the names that are known, of which there are aliases."""
     return {"anyOf": [{"enum": list(known)}, {"type": "string"}]}
 
 
-_ENABLED = _described("whether it is on", _or_auto(_TRUTH))
+_ENABLED = _describe("whether it is on", _or_auto(_TRUTH))
 SCHEMAS: dict[str, Callable[[], Schema]] = {"config": config_schema, "cluster": cluster_schema}
 
 

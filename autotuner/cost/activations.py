@@ -1,4 +1,4 @@
-"""Bytes that a micro-batch holds until its backward pass. Not: weights and their state.
+"""Bytes that a micro-batch holds until its backward pass.
 
 The profile run looks at the bare model, so what was traced or measured is without recomputation;
 rows that recompute are scaled by the ratio that the blocks give.
@@ -368,7 +368,7 @@ def activation_bytes(
         return total
 
     logits_SC = _logits(columns, workload, stages.is_last_SC, tokens_C)
-    working_C = _working(columns, workload, runs, (rows_C, tokens_C, whole_C, split_C))
+    working_C = _working_bytes(columns, workload, runs, (rows_C, tokens_C, whole_C, split_C))
     masks = a.hidden * _MASK_BYTES if workload.software.dropout else 0
     return ActivationBytes(
         norms_SC=of_kind("norms"),
@@ -394,7 +394,7 @@ def _runs(a: Architecture, weights: ModelWeights, stages: Stages) -> list[_Run]:
         (weights.repeated_layers, a.experts is not None, crossed),
     ):
         if number:
-            runs.append(_Run(sparse, crosses, stages.having(first, first + number)))
+            runs.append(_Run(sparse, crosses, stages.layers_between(first, first + number)))
         first += number
     return runs
 
@@ -445,7 +445,7 @@ def _again_by_rule(workload: Workload, make: tuple[bool, bool]) -> tuple[Floats,
     return again_whole + gradients.whole, again_split + gradients.split
 
 
-def _working(
+def _working_bytes(
     columns: LayoutColumns,
     workload: Workload,
     runs: list[_Run],

@@ -1,4 +1,4 @@
-"""Whether a layout fits, and the smallest changes that would make it fit. Not: the formulas."""
+"""Whether a layout fits, and the smallest changes that would make it fit."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def remedies(
     """
     found: list[Remedy] = []
     for number in range(1, _MOST_CHANGES + 1):
-        found += _fitting(asked, limits, number)
+        found += _remedies_of(asked, limits, number)
         if any(remedy.verdict is Verdict.YES for remedy in found):
             break
     shown = found[:_SHOWN]
@@ -121,7 +121,7 @@ def _seconds(remedy: Remedy) -> float:
     return math.inf if remedy.step_s is None else remedy.step_s
 
 
-def _fitting(asked: Proposal, limits: NodeLimits, number: int) -> list[Remedy]:
+def _remedies_of(asked: Proposal, limits: NodeLimits, number: int) -> list[Remedy]:
     """Remedies of ``number`` changes each; those that fit safely, if there are any."""
     changed = [
         _apply_changes(asked, chosen) for chosen in itertools.combinations(_CHANGES, number)

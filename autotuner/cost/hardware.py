@@ -1,4 +1,4 @@
-"""GPUs, their links, and seconds of collectives over these. Not: kernels, prices, names.
+"""GPUs, their links, and seconds of collectives over these.
 
 One set of constants for all tables and GPUs. ``benchmarks/planner_accuracy.py`` says which
 published rows informed them and how far off it is on models that were excluded from the fit.

@@ -1,4 +1,4 @@
-"""One micro-batch of one layer, and of embedding and head, on one rank. Not: schedules over many.
+"""One micro-batch of one layer, and of embedding and head, on one rank.
 
 Of a profiled model it is the micro-batch of all layers, and what one rank has of the model.
 
@@ -433,13 +433,13 @@ class HeldValues:
         copies_C = np.maximum(1, columns.shards_C // columns.expert_C)
         again_C = ring_share(copies_C) / np.maximum(ring_share(columns.shards_C), 1e-9)
 
-        def exchanged(counts: LocalWeights) -> Floats:
+        def most_values(counts: LocalWeights) -> Floats:
             return np.asarray((counts.shared_SC + counts.experts_SC * again_C).max(axis=0))
 
         split_SC = pieces.split_total(lambda part: part.parameters)
         return HeldValues(
-            values_C=exchanged(stage_weights(pieces, columns, trained=False)),
-            trained_C=exchanged(stage_weights(pieces, columns, trained=True)),
+            values_C=most_values(stage_weights(pieces, columns, trained=False)),
+            trained_C=most_values(stage_weights(pieces, columns, trained=True)),
             pieces_C=pieces.total(lambda block: 1.0).max(axis=0),
             repeated_C=pieces.total(lambda block: float(block.count > 1)).max(axis=0),
             whole_C=(pieces.repeated_total(lambda b: b.parameters) - split_SC).max(axis=0),

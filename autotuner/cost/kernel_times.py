@@ -134,7 +134,7 @@ def rank_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
 
 
 def routed_weights(layouts: LayoutColumns, workload: Workload) -> Floats:
-    """Those of them that ranks with the same experts alone share."""
+    """Weights of a rank's experts, which only ranks with the same experts share."""
     model = workload.architecture
     if model.experts is None:
         return np.zeros(())

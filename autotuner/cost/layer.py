@@ -1,4 +1,4 @@
-"""Seconds of one transformer layer on one rank for one micro-batch. Not: what ranks exchange.
+"""Seconds of one transformer layer on one rank for one micro-batch.
 
 Shapes: U = distinct inner layouts. Products of a layer: Narayanan et al. 2021 (arXiv:2104.04473),
 section 2.3 and appendix; bytes of the small operations: Korthikanti et al. 2022

@@ -1,4 +1,4 @@
-"""Layouts that cannot exist, by named rules over columns. Not: what fits, nor what is fast.
+"""Layouts that cannot exist, by named rules over columns.
 
 A rule is one function of columns. A planner counts what each one drops; a message about a single
 layout finds the valid values by asking the same function.
@@ -269,7 +269,7 @@ class Stages:
             is_last_SC=(stage_SC == columns.pipeline_C - 1).astype(np.float64),
         )
 
-    def having(self, first: int, end: int) -> Floats:
+    def layers_between(self, first: int, end: int) -> Floats:
         """How many of the layers ``first`` to ``end`` (exclusive) each stage has."""
         inside: Any = np.minimum(self.start_SC + self.count_SC, end)
         return np.asarray(np.maximum(inside - np.maximum(self.start_SC, first), 0.0))

@@ -312,7 +312,7 @@ def overheads(
     workload: Workload,
     stages: Stages,
 ) -> Overheads:
-    """All of them; quantized weights are unpacked one matrix at a time."""
+    """All overheads; quantized weights are unpacked one matrix at a time."""
     local, trained = counts.local, counts.trained
     by_stage = [framework_of(stage, workload) for stage in range(4)]
     is_fsdp_C = _is(by_stage, Framework.FSDP)[columns.zero_stage_C]
@@ -402,7 +402,7 @@ models and codes."""
 
 
 def broadcast_sum(arrays: Iterable[Floats]) -> Floats:
-    """Their sum; small ones are added first, so that few additions run over the whole grid.
+    """Sum of arrays; small ones are added first, so that few additions run over the whole grid.
 
     Arrays of one shape are added in their order.
     """

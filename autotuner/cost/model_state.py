@@ -1,7 +1,6 @@
 """Bytes of weights, gradients and optimizer state at rest, by each framework's rules.
 
-Not: activations, nor weights that are gathered for use. A rule is bytes for each weight, in part
-on every data-parallel rank and in part shared by them.
+A rule is bytes for each weight, in part on every data-parallel rank and in part shared by them.
 
 Source:
     Rajbhandari et al. 2020, "ZeRO", section 3 (what each stage shards). Megatron-LM,
@@ -97,7 +96,9 @@ def local_weights(weights: ModelWeights, columns: LayoutColumns, stages: Stages)
     largest: Floats | float = 0.0
     first, groups = 0, _groups(weights)
     for number, layer in groups:
-        here_SC = stages.having(first, first + number) if len(groups) > 1 else stages.count_SC
+        here_SC = (
+            stages.layers_between(first, first + number) if len(groups) > 1 else stages.count_SC
+        )
         shared_C = (layer.attention + layer.mlp) / tensor_C + layer.whole
         experts_C: Floats | float = 0.0
         if layer.experts:
@@ -233,7 +234,7 @@ class _Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One part: bytes of it ``whole`` on every data-parallel rank, or ``shared`` by them."""
+    """One part of memory: bytes ``whole`` on every data-parallel rank, or ``shared`` by them."""
 
     whole: float
     shared: float

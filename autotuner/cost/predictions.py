@@ -1,7 +1,7 @@
 """The door to cost: what is predicted of each candidate, and what that rules out.
 
-Not: the formulas. A model is known by its shapes (``Architecture``), on equal machines whose GPUs
-are known, or by a run or a trace (``ModelSpec``), on whatever machines there are.
+A model is known by its shapes (``Architecture``), on equal machines whose GPUs are known, or by a
+run or a trace (``ModelSpec``), on whatever machines there are.
 """
 
 from __future__ import annotations

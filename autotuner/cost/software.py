@@ -1,4 +1,4 @@
-"""What a training does that neither its model nor its layout says. Not: formulas.
+"""What a training does that neither its model nor its layout says.
 
 Source of each row: its defaults in the public repository at the time of its published numbers.
 """

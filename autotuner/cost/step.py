@@ -1,4 +1,4 @@
-"""Seconds of one optimizer step for each candidate, part by part. Not: memory, nor what is valid.
+"""Seconds of one optimizer step for each candidate, part by part.
 
 Shapes: C = candidates (or axes that broadcast), U = distinct inner layouts. A micro-batch of one
 layer is worked out once for each distinct inner layout; candidates gather from there, so that

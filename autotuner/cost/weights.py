@@ -1,6 +1,5 @@
 """Weights of a transformer, exactly for memory, matrices alone for products; a profile's pieces.
 
-Not: bytes of weights.
 Shapes: B = blocks of a profiled model, S = stages, C = candidates.
 """
 
@@ -44,7 +43,7 @@ class LayerWeights:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Sum of all parts."""
         return self.attention + self.mlp + self.experts + self.whole
 
 
@@ -331,11 +330,11 @@ class StagePieces:
         return total
 
     def split_total(self, value: Callable[[SplitPart], float]) -> Floats:
-        """The same of what tensor ranks share out."""
+        """Sum of a value of what tensor ranks share out, on each stage."""
         return self.total(lambda block: value(block.split or NO_SPLIT))
 
     def repeated_total(self, value: Callable[[BlockSpec], Floats | float]) -> Floats:
-        """The same of repeated blocks alone."""
+        """Sum of a value of the repeated blocks alone, on each stage."""
         return self.total(lambda block: value(block) if block.name in self.repeated else 0.0)
 
 

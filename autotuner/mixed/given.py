@@ -18,7 +18,7 @@ from .shares import largest_shares, replica_kinds, uneven_peaks, uneven_seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenStages:
-    """Its stages, and seconds of an optimizer step."""
+    """Stages of a given layout, and seconds of an optimizer step."""
 
     stages: tuple[StagePlan, ...]
     step_s: float

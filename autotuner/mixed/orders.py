@@ -31,7 +31,7 @@ def node_orders(
 
 
 def sorted_orders(counts: Sequence[int], kinds: Sequence[MachineKind]) -> Ints:
-    """Those in which nodes of a kind stand together, all but the first one and the last one."""
+    """Orders in which nodes of a kind stand together, all but the first one and the last one."""
     used = [number for number, count in enumerate(counts) if count]
     found = dict.fromkeys(_with_ends(counts, kinds, used))
     for some in _sorted_kinds(used, kinds):

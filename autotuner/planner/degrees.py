@@ -24,7 +24,7 @@ def select_wanted(found: tuple[int, ...], wanted: tuple[int, ...] | None) -> tup
 
 
 def divisors(number: int) -> tuple[int, ...]:
-    """All of them, ascending."""
+    """All divisors of a number, ascending."""
     low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return tuple(sorted({*low, *(number // d for d in low)}))
 

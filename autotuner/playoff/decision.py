@@ -179,7 +179,7 @@ class _Choice:
         near = self._near(_LIKELY, _MOST_NEAR) if met else self._near(0.025)
         soak = report_soaks(self._soaks) if self._soaks else None
         gap = speed_gap(winner, soak, self._playoff, self._soaks)
-        played = self._played(gap)
+        played = self._contenders_played(gap)
         is_other = best and winner and best.trial.name != winner.trial.name
         return Decision(
             order=self._order,
@@ -275,7 +275,7 @@ class _Choice:
         ]
         return tuple((name, behind) for name, behind in found if behind <= most)
 
-    def _played(self, gap: SpeedGap | None) -> tuple[Record, ...]:
+    def _contenders_played(self, gap: SpeedGap | None) -> tuple[Record, ...]:
         """Each contender beside the winner as the rounds that both were in say it.
 
         Rounds differ as the machine does, so that means over different rounds do not compare.

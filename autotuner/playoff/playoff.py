@@ -335,9 +335,9 @@ class Playoff:
     def _due(self) -> tuple[Contender, ...]:
         """Contenders to be launched now."""
         were_all = self.rounds >= self._budget.rounds
-        return () if self._is_spent or were_all else self._lacking()
+        return () if self._is_spent or were_all else self._missing_contenders()
 
-    def _lacking(self) -> tuple[Contender, ...]:
+    def _missing_contenders(self) -> tuple[Contender, ...]:
         """Contenders that this round still lacks, in its order."""
         return tuple(a for a in self._order if self._round not in a.rounds and not a.is_out)
 
@@ -349,7 +349,7 @@ class Playoff:
         said = says_over(
             [a.rounds[self._round] for a in self._contenders if self._round in a.rounds]
         )
-        return not self._lacking() if said is None else said
+        return not self._missing_contenders() if said is None else said
 
     def _whole_s(self) -> float:
         """Seconds of the rounds that are over."""
@@ -363,7 +363,7 @@ class Playoff:
             self._leader = leader(self._standing(), self._objective)
 
     def _close_round(self) -> None:
-        for contender in self._lacking():  # of an earlier session's round
+        for contender in self._missing_contenders():  # of an earlier session's round
             contender.is_out = bool(contender.rounds)
         self._whole.add(self._round)
         self._round += 1

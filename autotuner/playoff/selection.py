@@ -32,13 +32,13 @@ def choose_contenders(
     if wanted < 1:
         return ()
     measured = {record.trial.name: record for record in records}
-    now = _promising(at_last_level(records, repeats), objective, wanted, noise)
+    now = _select_promising(at_last_level(records, repeats), objective, wanted, noise)
     chosen = {record.trial.name: measured[record.trial.name] for record in now}
     best = {record.trial.name: record for record in ranking(records, objective)[:1]}
     return tuple({**chosen, **best}.values())
 
 
-def _promising(
+def _select_promising(
     records: Sequence[Record], objective: Objective, wanted: int, noise: Noise | None
 ) -> tuple[Record, ...]:
     ranked = ranking(records, objective)

@@ -315,7 +315,7 @@ class PendingTrials:
         return name in self._again or any(trial.name == name for trial in self.pending)
 
     def give(self, trials: Iterable[Trial]) -> None:
-        """They run from now on."""
+        """Mark rows as running from now on."""
         for trial in trials:
             self._running[trial.name, trial.attempt] = trial
             self._mark(trial)

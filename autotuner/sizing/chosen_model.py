@@ -187,7 +187,7 @@ def choose_model(tables: Tables, asked: ModelQuestion) -> ChosenModel:
         ConfigError: the size is above what the family allows, or no shape comes near it.
     """
     if asked.published is not None:
-        return _published(tables, asked, asked.published)
+        return _choose_published(tables, asked, asked.published)
     notes = [asked.family.unknown_note]
     shape = _by_table(tables, asked)
     if shape is None:
@@ -198,7 +198,7 @@ def choose_model(tables: Tables, asked: ModelQuestion) -> ChosenModel:
     return replace(model, notes=tuple(note for note in notes if note))
 
 
-def _published(tables: Tables, asked: ModelQuestion, model: Architecture) -> ChosenModel:
+def _choose_published(tables: Tables, asked: ModelQuestion, model: Architecture) -> ChosenModel:
     """A model as it is; its batch and learning rate are those of its size."""
     near = row_near(tables.shapes[Rules.GPT], asked.size_b)
     shape = shape_of_model(model, near.learning_rate)

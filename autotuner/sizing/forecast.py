@@ -58,7 +58,7 @@ class Task:
 
     @property
     def gpus(self) -> int:
-        """All of them."""
+        """All GPUs."""
         return self.nodes * self.training.machine.gpus_per_node
 
 

@@ -1,4 +1,4 @@
-"""What a search may cost, and shares of a gain. Not: what it has cost.
+"""What a search may cost, and shares of a gain.
 
 ``20m``, ``1h30m``, ``90s`` are time; ``30trials`` is a number of trials, the one of the user's own
 configuration included; ``$15`` is money, which is time at the price of the machine.

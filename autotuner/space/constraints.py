@@ -1,4 +1,4 @@
-"""Named rules that say which candidates can be. Not: which of them are good."""
+"""Named rules that say which candidates can be."""
 
 from __future__ import annotations
 

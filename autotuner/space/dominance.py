@@ -1,4 +1,4 @@
-"""What surely needs more memory than something that ran out of it. Not: any estimate of bytes."""
+"""What surely needs more memory than something that ran out of it."""
 
 from __future__ import annotations
 

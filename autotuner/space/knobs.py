@@ -1,4 +1,4 @@
-"""The one registry of canonical knobs, and names of candidates. Not: how a framework spells them.
+"""The one registry of canonical knobs, and names of candidates.
 
 A knob is a field of ``Layout`` or an extra that only some frameworks have. Tables, spaces,
 strategies and names go through the rows here and know no knob of their own.

@@ -1,4 +1,4 @@
-"""Which micro-batches are worth a look under a rule for the global batch. Not: other knobs."""
+"""Which micro-batches are worth a look under a rule for the global batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is optimised: a metric with its direction and unit, written here once. Not: its noise."""
+"""What is optimised: a metric with its direction and unit, written here once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``autotuning`` section of a configuration. Not: what the launcher's own flags say."""
+"""The ``autotuning`` section of a configuration."""
 
 from __future__ import annotations
 

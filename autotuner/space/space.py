@@ -1,4 +1,4 @@
-"""What may be searched around the user's settings. Not: in what order, nor what is worth it."""
+"""What may be searched around the user's settings."""
 
 from __future__ import annotations
 
@@ -197,14 +197,14 @@ def _with_accumulation(
     """
     samples = table["micro_batch"] * table["data_parallel"]
 
-    def reaching(global_batch: int) -> CandidateTable:
+    def with_batch(global_batch: int) -> CandidateTable:
         return table.with_values("accumulation", np.maximum(1, global_batch // samples))
 
     if rule.pinned is not None:
-        return reaching(rule.pinned)
-    today = reaching(baseline.layout.global_batch)
+        return with_batch(rule.pinned)
+    today = with_batch(baseline.layout.global_batch)
     keeps = today.global_batch_C == baseline.layout.global_batch
-    other = table if rule.maximum is None else reaching(rule.maximum)
+    other = table if rule.maximum is None else with_batch(rule.maximum)
     return concat((today.take(keeps), other))
 
 

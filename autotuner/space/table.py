@@ -1,4 +1,4 @@
-"""Candidates and predictions as columns. Not: which candidates there are, nor what is predicted.
+"""Candidates and predictions as columns.
 
 Shapes: C = candidates. A ``Candidate`` is one row, made only for those that are shown or run.
 """

@@ -1,4 +1,4 @@
-"""A trial, what came back, and both as one record. Not: how a trial is run or stored."""
+"""A trial, what came back, and both as one record."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class OptunaSearch:
             for cost in range(_DRAWS):
                 study.tell(study.ask(self._box(np.array([[1, 1]]))), cost)
         except (ImportError, TypeError) as error:
-            why = _lacking(error) or f"cannot be used: {error}"
+            why = _missing_package(error) or f"cannot be used: {error}"
             raise ConfigError(f"The sampler {self._sampler.__name__} {why}.") from error
 
     def propose(
@@ -155,7 +155,7 @@ class OptunaSearch:
         return float(np.log(self._objective.cost_s(record.measurement.mean_step_s, samples)))
 
 
-def _lacking(error: ImportError | TypeError) -> str | None:
+def _missing_package(error: ImportError | TypeError) -> str | None:
     """What to install for a sampler, if that is why it cannot be made."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     if name is None:

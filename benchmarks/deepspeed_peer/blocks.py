@@ -49,6 +49,6 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
     return Ratio(median=statistics.median(found), low=min(found), high=max(found))
 
 
-def ranked(values: Mapping[T, Sequence[float]]) -> tuple[T, ...]:
+def rank_arms(values: Mapping[T, Sequence[float]]) -> tuple[T, ...]:
     """Arms by their median, the fastest first; equal ones stay in order."""
     return tuple(sorted(values, key=lambda arm: -statistics.median(values[arm])))

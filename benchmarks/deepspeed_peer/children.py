@@ -83,7 +83,7 @@ class Running:
     def error(self, what: str) -> ChildError:
         """Which child, what happened, and its last lines."""
         lines = self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
-        return ChildError("\n".join((f"{_shown(self._child)} {what}:", *lines)))
+        return ChildError("\n".join((f"{_command_text(self._child)} {what}:", *lines)))
 
 
 def run(child: Child) -> float:
@@ -108,13 +108,13 @@ def _end(process: subprocess.Popen[bytes], token: str) -> None:
             process.kill()
             process.wait()
     limit_s = time.monotonic() + _GRACE_S
-    while (left := _marked(token)) and time.monotonic() < limit_s:
+    while (left := _find_marked(token)) and time.monotonic() < limit_s:
         for stray in left:
             _kill(stray)
         time.sleep(0.01)
 
 
-def _marked(token: str) -> list[psutil.Process]:
+def _find_marked(token: str) -> list[psutil.Process]:
     """Processes with the mark; one that has ended shows none, even before it is reaped."""
     found = []
     for process in psutil.process_iter():
@@ -133,5 +133,5 @@ def _kill(process: psutil.Process) -> None:
         return
 
 
-def _shown(child: Child) -> str:
+def _command_text(child: Child) -> str:
     return " ".join(Path(part).name if "/" in part else part for part in child.argv)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .blocks import Ratio, ranked, ratio
+from .blocks import Ratio, rank_arms, ratio
 from .choice import GLOBAL_BATCH, LARGEST_MICRO_BATCH, RANKS, Choice
 from .measure import Arm, Explored
 from .tools import Tool, Tuned
@@ -42,7 +42,7 @@ class Findings:
     def best(self) -> Arm:
         """The fastest of the finalists, our choice among them, with our global batch."""
         choices = (self.ours.tuned.choice, *self.explored.finalists)
-        return ranked({arm: self.speeds[arm] for arm in arms_of(self.ours.tool, choices)})[0]
+        return rank_arms({arm: self.speeds[arm] for arm in arms_of(self.ours.tool, choices)})[0]
 
     def ratio(self, above: Arm, below: Arm) -> Ratio:
         """How fast ``above`` is beside ``below``, block by block."""
@@ -60,8 +60,8 @@ def document(found: Findings) -> dict[str, Any]:
     ratios = {"ours_beside_best": asdict(found.ratio(found.ours.arm, best)), **_beside(found)}
     explored = found.explored
     return {
-        "ours": _tuning(found, found.ours),
-        "deepspeed": _tuning(found, found.deepspeed) if found.deepspeed else None,
+        "ours": _tuning_document(found, found.ours),
+        "deepspeed": _tuning_document(found, found.deepspeed) if found.deepspeed else None,
         "best": {"choice": best.choice.name, "samples_per_s": _speed(found, best)},
         "ratios": ratios,
         "space": {
@@ -98,7 +98,7 @@ def _beside(found: Findings) -> dict[str, Any]:
     }
 
 
-def _tuning(found: Findings, tuning: Tuning) -> dict[str, Any]:
+def _tuning_document(found: Findings, tuning: Tuning) -> dict[str, Any]:
     tuned = tuning.tuned
     return {
         "wall_s": tuned.wall_s,

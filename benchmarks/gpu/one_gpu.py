@@ -24,7 +24,7 @@ from autoconf_launch.launcher.results.journal import read_journal
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from real_cpu import EVERYTHING, Tuned, judged, tuned  # noqa: E402
+from real_cpu import EVERYTHING, Tuned, judge, run_tune  # noqa: E402
 
 SCRIPT = HERE / "train.py"
 TOKENS = {"gpt2-large": 1024, "llama3.2-1b": 2048}
@@ -106,15 +106,15 @@ def measure_all(asked: Asked) -> Tuned:
     """Every configuration once, as far as the minutes go."""
     folder = asked.folder / "everything"
     folder.mkdir(parents=True, exist_ok=True)
-    return tuned(folder, asked.words(EVERYTHING))
+    return run_tune(folder, asked.words(EVERYTHING))
 
 
 def rows_of(records: Sequence[Record], asked: Asked) -> tuple[Row, ...]:
     """What was measured beside what ``plan`` says of the same model and GPU."""
-    return tuple(_predicted(Row(record=record), asked) for record in records)
+    return tuple(_predict(Row(record=record), asked) for record in records)
 
 
-def _predicted(row: Row, asked: Asked) -> Row:
+def _predict(row: Row, asked: Asked) -> Row:
     if asked.gpu is None or asked.model not in TOKENS:
         return row
     knobs, layout = row.knobs, row.record.trial.candidate.layout
@@ -194,7 +194,7 @@ def report(asked: Asked) -> dict[str, Any]:
     truth = dict(sorted(truth.items(), key=lambda pair: pair[1]))
     folder = asked.folder / "live"
     folder.mkdir(parents=True, exist_ok=True)
-    live = tuned(folder, asked.words(()))
+    live = run_tune(folder, asked.words(()))
     untouched = next(row for row in rows if row.record.trial.number == 0)
     return {
         "model": asked.model,
@@ -205,7 +205,7 @@ def report(asked: Asked) -> dict[str, Any]:
         "step_s": truth,
         "untouched_step_s": untouched.step_s,
         "by_hand": by_hand(rows),
-        "live": judged(live, truth),
+        "live": judge(live, truth),
         "errors": errors(rows),
     }
 

@@ -71,7 +71,7 @@ class Block(nn.Module):
         pairs = self.key_value(inside).unflatten(-1, (2, self.shape.kv_heads, self.head))
         key, value = pairs.permute(2, 0, 3, 1, 4)
         if self.shape.gated:
-            query, key = turned(query, turns), turned(key, turns)
+            query, key = turn(query, turns), turn(key, turns)
         few = self.shape.kv_heads < self.shape.heads
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=few)
         x = x + self.out(mixed.transpose(1, 2).flatten(-2))
@@ -82,7 +82,7 @@ class Block(nn.Module):
         return x + self.down(F.gelu(wide))
 
 
-def turned(heads: Tensor, turns: Tensor) -> Tensor:
+def turn(heads: Tensor, turns: Tensor) -> Tensor:
     """Rotary positions; ``turns`` is (tokens, head / 2) of angles."""
     even, odd = heads.float().chunk(2, dim=-1)
     cos, sin = turns.cos(), turns.sin()

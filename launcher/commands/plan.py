@@ -127,7 +127,7 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
     price = choose_price(price_of_gpu(request, cluster), cluster)
     hourly = None if price is None else price.usd_per_gpu_hour
     if request.training.json:
-        yield plan_json({**pieces_plan_document(found, hourly), **_exported(written)})
+        yield plan_json({**pieces_plan_document(found, hourly), **_export_document(written)})
     else:
         yield "\n".join((pieces_plan_text(found), *_sentences(request, written)))
     if not found.best:
@@ -183,7 +183,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         write_page(plan_page((answer,), plan_text(answer)), request.html)
     if request.training.json:
         section = {} if script is None else {"script": script_document(script)}
-        yield plan_json({**plan_document(answer), **section, **_exported(written)})
+        yield plan_json({**plan_document(answer), **section, **_export_document(written)})
     else:
         rough = (_ROUGH_CPU,) if is_cpu(request.training.cluster) else ()
         text = "\n".join((plan_text(answer), *rough, *_sentences(request, written)))
@@ -208,7 +208,7 @@ def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         write_page(mixed_page(answer, mixed_text(answer)), request.html)
     if request.training.json:
         section = {} if script is None else {"script": script_document(script)}
-        yield plan_json({**mixed_document(answer), **section, **_exported(written)})
+        yield plan_json({**mixed_document(answer), **section, **_export_document(written)})
     else:
         text = "\n".join((mixed_text(answer), *_sentences(request, written)))
         yield _below_script(script, text)
@@ -322,7 +322,7 @@ def _sentences(request: PlanRequest, written: _Written) -> Iterator[str]:
         yield f"Written: {request.html}"
 
 
-def _exported(written: _Written) -> dict[str, Any]:
+def _export_document(written: _Written) -> dict[str, Any]:
     if not written.paths:
         return {}
     return {"exported": [str(path) for path in written.paths], "exported_row": written.row}

@@ -40,7 +40,7 @@ def replay(arguments: Sequence[str]) -> Iterator[str]:
     left_out = [note for file in files for note in file.notes]
     unpredicted = [note for file in files for note in file.unpredicted]
     if not scored:
-        raise ConfigError(_nothing(left_out))
+        raise ConfigError(_why_nothing(left_out))
     if flags.json:
         document = replay_document(scored, left_out) | {"not_predicted": unpredicted}
         yield json.dumps(document, indent=2, allow_nan=False)
@@ -50,7 +50,7 @@ def replay(arguments: Sequence[str]) -> Iterator[str]:
     yield from replay_lines(scored)
 
 
-def _nothing(left_out: Sequence[str]) -> str:
+def _why_nothing(left_out: Sequence[str]) -> str:
     """Why there is no group, with the first thing that was skipped."""
     more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
     first = f" {left_out[0]}{more}" if left_out else ""

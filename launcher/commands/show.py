@@ -238,12 +238,12 @@ class _Followed:
         for place, (records, earlier) in enumerate(zip(parts, times, strict=True)):
             first = self._counts[place]
             for record, time_s in [*zip(records, earlier.times_s, strict=True)][first:]:
-                yield self._finished(record, before_s[place] + time_s)
+                yield self._finish(record, before_s[place] + time_s)
             if place == 1 and len(records) > first:
                 yield from self._round(contents, before_s[1] + lasts_s[1])
         self._counts = (len(parts[0]), len(parts[1]), len(parts[2]))
 
-    def _finished(self, record: Record, elapsed_s: float) -> TrialFinished:
+    def _finish(self, record: Record, elapsed_s: float) -> TrialFinished:
         trial = record.trial
         if not (trial.final or trial.again or trial.soak_steps):
             known = (record,) if self._best is None else (self._best, record)

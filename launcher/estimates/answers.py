@@ -234,11 +234,11 @@ def _smallest(training: TrainingRequest) -> ClusterSpec | None:
         )
         if planned(question).best:
             return cluster
-        cluster = _doubled(cluster)
+        cluster = _double(cluster)
     return None
 
 
-def _doubled(cluster: ClusterSpec) -> ClusterSpec:
+def _double(cluster: ClusterSpec) -> ClusterSpec:
     """Twice the GPUs: within the only node up to what such nodes usually have, else more nodes."""
     node, gpus = cluster.nodes[0], len(cluster.nodes[0].devices)
     nodes = 2 * len(cluster.nodes)

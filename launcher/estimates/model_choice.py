@@ -335,7 +335,7 @@ def custom_model(model: ChosenModel, custom: Path) -> ChosenModel:
     given = read_config(custom)
     document = base_document(model, _ANY_PLAN, custom)
     if is_whole_model(given):
-        document = document.with_values(list(_lacking(document, model)))
+        document = document.with_values(list(_missing_keys(document, model)))
     document = _with_sequence(document, given)
     try:
         found = _chosen_model(model, pretraining(document))
@@ -354,7 +354,7 @@ def _with_sequence(document: RawConfig, given: RawConfig) -> RawConfig:
     return document.with_value(_SEQUENCES[0] if is_recipe else _SEQUENCES[2], sequence)
 
 
-def _lacking(document: RawConfig, model: ChosenModel) -> Iterator[tuple[Key, Any]]:
+def _missing_keys(document: RawConfig, model: ChosenModel) -> Iterator[tuple[Key, Any]]:
     """What a whole file of NeMo 1.0 may leave to its defaults, or to links."""
     shape, hidden = model.shape, document.get(("model", "hidden_size"))
     usual: tuple[tuple[Key, Any], ...] = (

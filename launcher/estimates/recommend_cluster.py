@@ -39,7 +39,7 @@ class ChosenCluster:
 
     @property
     def gpus(self) -> int:
-        """All of them."""
+        """All GPUs of the cluster."""
         return self.nodes * self.gpus_per_node
 
     @property

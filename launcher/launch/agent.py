@@ -74,11 +74,11 @@ class Watch:
 
     def run(self) -> None:
         """Return when every rank has ended, or cannot be ended."""
-        while self._living() and time.monotonic() < self._give_up_s:
+        while self._live_ranks() and time.monotonic() < self._give_up_s:
             self._obey()
             self._reap()
             self._send_due()
-            if self._living():
+            if self._live_ranks():
                 self._sleep(self._next_look_s())
             for log in self._logs:
                 log.free_middle()
@@ -135,7 +135,7 @@ class Watch:
     def _do(self, command: dict[str, Any]) -> None:
         if "signal" in command:
             self._may_leave = False
-            _signal_all(self._living(), command["signal"])
+            _signal_all(self._live_ranks(), command["signal"])
         elif "end" in command:
             self._end(after_s=0.0, grace_s=self._document["grace_s"])
 
@@ -169,12 +169,12 @@ class Watch:
 
     def _send_due(self) -> None:
         now = time.monotonic()
-        while self._living() and self._due and self._due[0][0] <= now:
+        while self._live_ranks() and self._due and self._due[0][0] <= now:
             number = self._due.pop(0)[1]
             self._terminated_unix_s = self._terminated_unix_s or time.time()
             if number == signal.SIGTERM:
-                self._held |= held_locks(self._living())
-                _signal_all(self._living(), number)
+                self._held |= held_locks(self._live_ranks())
+                _signal_all(self._live_ranks(), number)
             else:
                 self._signal_below(number)
                 self._due.append((now + REPEAT_S, number))
@@ -182,11 +182,11 @@ class Watch:
 
     def _signal_below(self, number: int) -> None:
         """Signal all that the ranks have started, and the ranks."""
-        below = descendants(os.getpid()) or self._living()
+        below = descendants(os.getpid()) or self._live_ranks()
         self._held |= held_locks(below)
         _signal_all(below, number)
 
-    def _living(self) -> list[int]:
+    def _live_ranks(self) -> list[int]:
         return [pid for pid in self._pids if pid not in self._codes]
 
 

@@ -152,7 +152,7 @@ class Board:
             self._entry(record.trial).record = record
 
     def __len__(self) -> int:
-        return len(self._shown())
+        return len(self._entries_shown())
 
     @property
     def progress(self) -> PhaseProgress | None:
@@ -207,7 +207,7 @@ class Board:
 
     def rows(self, limit: int) -> Sequence[TrialRow]:
         """The newest ``limit`` trials, the oldest first; from the playoff on the best ones."""
-        entries = self._shown()
+        entries = self._entries_shown()
         shown = entries[:limit] if self._is_ranked else entries[max(0, len(entries) - limit) :]
         return [self._row(entry) for entry in shown]
 
@@ -216,12 +216,12 @@ class Board:
         later = (TunePhase.PLAYOFF, TunePhase.VERIFICATION)
         return bool(self._standings) or self.phase in later
 
-    def _shown(self) -> list[_Entry]:
+    def _entries_shown(self) -> list[_Entry]:
         """Entries in the order of rows; repeats of the search only while that goes on."""
         entries = [*self._entries.values()]
         if not self._is_ranked:
             return entries
-        return [*self._ranked([entry for entry in entries if not entry.trial.again])]
+        return [*self._rank([entry for entry in entries if not entry.trial.again])]
 
     @property
     def _study_s(self) -> float:
@@ -300,7 +300,7 @@ class Board:
         left_s = left * sum(self._step_s) / len(self._step_s)
         return TimeRange(low_s=left_s, high_s=_SLACK * left_s + seen.trial_s.low_s)
 
-    def _ranked(self, entries: Sequence[_Entry]) -> Iterator[_Entry]:
+    def _rank(self, entries: Sequence[_Entry]) -> Iterator[_Entry]:
         """Contenders by their standing, then the rest of the search, the fastest first."""
         places = {s.trial.name: place for place, s in enumerate(self._standings)}
 

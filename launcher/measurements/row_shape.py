@@ -80,11 +80,11 @@ def read_shape(cell: Mapping[str, str]) -> PartialShape:
         seq=row_whole_or_none(cell, "seq"),
         experts=_experts(cell),
     )
-    named = _named(cell)
-    return stated if named is None else _filled(stated, named, strict=bool(cell.get("arch")))
+    named = _named_model(cell)
+    return stated if named is None else _fill(stated, named, strict=bool(cell.get("arch")))
 
 
-def _named(cell: Mapping[str, str]) -> Architecture | None:
+def _named_model(cell: Mapping[str, str]) -> Architecture | None:
     """The model of a row that does not state all its shapes, or that gives ``arch``."""
     if text := cell.get("arch"):
         try:
@@ -99,7 +99,7 @@ def _named(cell: Mapping[str, str]) -> Architecture | None:
     return known_model(name)
 
 
-def _filled(stated: PartialShape, named: Architecture, *, strict: bool) -> PartialShape:
+def _fill(stated: PartialShape, named: Architecture, *, strict: bool) -> PartialShape:
     """``stated`` with what ``named`` knows; as it is where they contradict each other.
 
     A stated vocabulary may be padded, and stated layers cut the model.

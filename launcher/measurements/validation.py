@@ -98,7 +98,7 @@ class TimedSettings:
     group_R: tuple[tuple[object, ...], ...]
 
     def join(self, others: TimedSettings) -> TimedSettings:
-        """These, then others."""
+        """Settings of both, others last."""
         return TimedSettings(
             predicted_s_R=np.concatenate([self.predicted_s_R, others.predicted_s_R]),
             measured_s_R=np.concatenate([self.measured_s_R, others.measured_s_R]),

@@ -95,10 +95,10 @@ class LinesView:
 
 def wrap_sentences(text: str, width: int) -> str:
     """The text with its sentences wrapped at words; commands and rows of tables stay whole."""
-    return "\n".join(_wrapped(line, width) for line in text.split("\n"))
+    return "\n".join(_wrap(line, width) for line in text.split("\n"))
 
 
-def _wrapped(line: str, width: int) -> str:
+def _wrap(line: str, width: int) -> str:
     if line.startswith("|") or "  " in line:  # a row has its columns apart, a command is indented
         return line
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)

@@ -107,7 +107,7 @@ def _planner(answer: Recommendation) -> Iterator[str]:
     """The answer first: GPUs, a size or days; then how."""
     part, needed = answer.planner, answer.needed
     if needed is not None:
-        yield _needed(answer, needed)
+        yield _needed_text(answer, needed)
     if part.size_b is not None:
         yield (
             f"{answer.family.name}, up to {_parameters(part.size_b)}: {answer.max_days:g} days "
@@ -119,7 +119,7 @@ def _planner(answer: Recommendation) -> Iterator[str]:
         yield from _outlook(answer, part.outlook)
 
 
-def _needed(answer: Recommendation, needed: GpusForDays) -> str:
+def _needed_text(answer: Recommendation, needed: GpusForDays) -> str:
     what = f"{answer.family.name}, {_parameters(answer.size_b)} in {answer.max_days:g} days"
     if needed.cluster is None:
         return f"{what}: no number of these GPUs is fast enough, by our planner"

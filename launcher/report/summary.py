@@ -107,7 +107,9 @@ def details_text(summary: Summary) -> str:
         tied, near = (
             _rivals(summary, names, differences=True) for names in (decision.ties, decision.near)
         )
-        lines += [f"{_tied(decision)}: {', '.join(tied)}."] if len(tied) > _MOST_NAMES else []
+        lines += (
+            [f"{_tie_heading(decision)}: {', '.join(tied)}."] if len(tied) > _MOST_NAMES else []
+        )
         lines += [f"{_ONCE}: {', '.join(near)}."] if len(near) > _MOST_NAMES else []
         lines += filter(None, [certificate_text(summary), left_out_text(summary)])
         lines += filter(None, [step_parts_text(decision.winner, decision.soak)])
@@ -275,14 +277,14 @@ def _tie_lines(summary: Summary) -> list[str]:
     if decision.ties:
         is_ranked = decision.verdict is not DecisionVerdict.INCONCLUSIVE
         names = _names(summary, decision.ties, differences=is_ranked)
-        lines.append(f"{_tied(decision)}: {names}.")
+        lines.append(f"{_tie_heading(decision)}: {names}.")
         lines += [resolution_text(decision)] if decision.resolution else []
     if decision.near:
         lines.append(f"{_ONCE}: {_names(summary, decision.near)}.")
     return lines
 
 
-def _tied(decision: Decision) -> str:
+def _tie_heading(decision: Decision) -> str:
     return "Tied with the best, within noise" if decision.rounds else _BY_TRIALS
 
 

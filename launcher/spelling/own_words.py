@@ -173,7 +173,7 @@ _SHORT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """One of them, with what omitting it means; None where that is not known."""
+    """An argument of the script, with what omitting it means; None where that is not known."""
 
     names: tuple[str, ...]
     default: KnobValue
@@ -194,7 +194,7 @@ class Told:
 
 
 def known_names(source: ScriptSource) -> Iterator[Told]:
-    """All of them; what is said first weighs more where two are called alike."""
+    """All arguments that the script knows; of two of one name the first weighs more."""
     executed = is_executed(source)
     known: set[str] = set()
     for told in (

@@ -191,7 +191,7 @@ class Controller:
             self._break_group(trial, outcome.failure)
             return
         if trial.turn and not all(map(self._has_reported, members(self._running))):
-            trial, note = self._turn_groups.left(trial)
+            trial, note = self._turn_groups.drop_late(trial)
             self._listener(note)
             self._cancel_group(trial)
         elif to_blame := self._turn_groups.came_back(trial, outcome):

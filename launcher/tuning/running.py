@@ -192,7 +192,7 @@ class TurnGroups:
         self.are_broken = True
         return _from_here_on(f"{label(trial.candidate)} runs alone but not beside others")
 
-    def left(self, trial: Trial) -> tuple[Trial, Note]:
+    def drop_late(self, trial: Trial) -> tuple[Trial, Note]:
         """The trial that did not wait for the others, now out of turn, and a sentence on it."""
         self.are_broken = True
         why = f"{label(trial.candidate)} does not wait for others"

@@ -158,7 +158,7 @@ class Machines:
 
     @property
     def gpus(self) -> int:
-        """All of them."""
+        """All GPUs."""
         return self.nodes * self.gpus_per_node
 
     @property

@@ -25,7 +25,7 @@ _START = "events.out.tfevents"
 
 
 def event_files(folder: Path) -> tuple[Path, ...]:
-    """All of them below a folder, sorted; none where there is no such folder."""
+    """All event files below a folder, sorted; none where there is no such folder."""
     return tuple(sorted(path for path in folder.rglob(f"{_START}*") if path.is_file()))
 
 

@@ -46,7 +46,7 @@ class PlannerGridQuestion:
 
     @property
     def gpus(self) -> int:
-        """All of them."""
+        """All GPUs."""
         return self.nodes * self.training.machine.gpus_per_node
 
 

@@ -54,14 +54,14 @@ def search(arguments: Sequence[str]) -> Iterator[str]:
         if request.json:
             yield dry_run_document(prepared)
         else:
-            yield from dry_run_text(prepared, _listed(prepared, request))
+            yield from dry_run_text(prepared, _list_length(prepared, request))
     elif prepared.machines is not None:
         yield from _write_cluster_search(prepared, request)
     else:
         yield from _run_search(prepared, request)
 
 
-def _listed(prepared: Prepared, request: SearchRequest) -> int:
+def _list_length(prepared: Prepared, request: SearchRequest) -> int:
     """How many candidates are listed; 0: all."""
     return prepared.settings.train.top_n if request.top is None else request.top
 
@@ -95,7 +95,7 @@ def _write_cluster_search(prepared: Prepared, request: SearchRequest) -> Iterato
     if request.json:
         yield _cluster_document(prepared, folder)
         return
-    yield f"{candidate_table(found, _listed(prepared, request))}\n"
+    yield f"{candidate_table(found, _list_length(prepared, request))}\n"
     yield _cluster_text(prepared, folder)
 
 
@@ -129,14 +129,14 @@ def _cluster_text(prepared: Prepared, folder: SearchFolder) -> str:
     start = "Submit all" if kind is ClusterKind.BCM else "In the allocation, run all"
     notes = "".join(f"Note: {note}\n" for note in prepared.notes)
     return (
-        f"{notes}{_expected(prepared)}Base configuration: {folder.base(question)}\n"
+        f"{notes}{_expected_text(prepared)}Base configuration: {folder.base(question)}\n"
         f"{count} candidate configurations: {folder.candidate('').parent}\n"
         f"{count} job scripts: {folder.job('').parent}\n"
         f"{start}: bash {shlex.quote(str(folder.submit_all))}"
     )
 
 
-def _expected(prepared: Prepared) -> str:
+def _expected_text(prepared: Prepared) -> str:
     """What the planner expects of the first candidate; nothing where it cannot predict."""
     first = prepared.found.candidates[0]
     if first.step_s is None:
@@ -245,7 +245,7 @@ def _run_search(prepared: Prepared, request: SearchRequest) -> Iterator[str]:
     if request.json:
         yield result_document(question.name, outcome)
         return
-    yield top_text(outcome, _listed(prepared, request)).rstrip("\n")
+    yield top_text(outcome, _list_length(prepared, request)).rstrip("\n")
     yield from summary_lines(outcome, {one.name for one in prepared.found.candidates})
     yield f"Results: {written[0].parent}"
 

@@ -1,4 +1,4 @@
-"""Micro-batches one after the other, each forward and backward. Not: pipelines."""
+"""Micro-batches one after the other, each forward and backward."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a script on our engine does between its steps, and after the last one of a soak.
 
-The model is watched for calls outside of steps, and what the script saves. Not: the steps.
+The model is watched for calls outside of steps, and what the script saves.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BetweenSteps:
     def step(self) -> Iterator[None]:
         """A step of the engine; calls of the model inside are of the training."""
         self._surroundings.training_begins()
-        self.beside.resumed()
+        self.beside.on_resume()
         if self.beside.data is not None:
             self.beside.data.trains()
         self._in_step = True
@@ -67,13 +67,13 @@ class BetweenSteps:
         """An evaluation by the engine; stages make it without a call of the whole model."""
         yield
         if self._report.steps:
-            self._evaluated()
+            self._on_evaluation()
 
     def start_s(self, since_s: float, number: int) -> float:
         """When the step that ends now began: at ``since_s``, or after a pause."""
         paused = self._pauses.pause is not None
         start_s: float = self._pauses.start(since_s, number)
-        self.beside.stepped(paused=paused)
+        self.beside.on_step(paused=paused)
         if number == 1:
             self._surroundings.tell(self.beside)
         if number >= self._report.task.start_step:
@@ -126,14 +126,14 @@ class BetweenSteps:
             return
         if module.training and torch.is_grad_enabled():
             return
-        self._evaluated()
+        self._on_evaluation()
         if result is None and isinstance(sys.exc_info()[1], Exception):
             self.beside.fails()
 
-    def _evaluated(self) -> None:
+    def _on_evaluation(self) -> None:
         if self.beside.data is not None:
             self.beside.data.evaluates()
-        self.beside.evaluated()
+        self.beside.on_evaluation()
 
     def _follow_loaders(self) -> None:
         loader: Any = _BaseDataLoaderIter

@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from autoconf_launch.core import ConfigError
 
 from ..model import LossScale
-from ..parallel import Applied, gathered
+from ..parallel import Applied, gather_weights
 from .schedules import Schedule
 
 WEIGHTS_FILE = "pytorch_model.bin"
@@ -103,7 +103,7 @@ class Trained:
         along = self.model.along
         if along is None:
             return mine
-        return gathered(mine, self.model.owners, along)
+        return gather_weights(mine, self.model.owners, along)
 
     def _optimizer_state(self) -> Iterator[tuple[str, Tensor]]:
         """State by name of the weight; under ZeRO 1 of whole replicas this rank's alone."""

@@ -1,4 +1,4 @@
-"""A configuration in any of the forms that ``initialize`` takes. Not: hjson, YAML, lists, "auto".
+"""A configuration in any of the forms that ``initialize`` takes.
 
 Those belong to the launcher, which writes strict JSON for its ranks.
 """

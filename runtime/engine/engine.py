@@ -1,4 +1,4 @@
-"""The engine that a training script holds. Not: how a step is made, measured or profiled."""
+"""The engine that a training script holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Norm and scaling of gradients, whole or sharded. Not: how they are computed or reduced."""
+"""Norm and scaling of gradients, whole or sharded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def global_norm(parameters: Iterable[Tensor], stages: ProcessGroup | None = None
         if parameter.grad is not None:
             part, splitters = _part(parameter.grad)
             groups.setdefault(splitters, []).append(part)
-    squared = [_squared(parts, splitters) for splitters, parts in groups.items()]
+    squared = [_sum_of_squares(parts, splitters) for splitters, parts in groups.items()]
     total = torch.nn.utils.get_total_norm([]) if not squared else sum(squared[1:], squared[0])
     if stages is not None:
         total = total.to(parameters[0].device) if parameters else total
@@ -46,7 +46,7 @@ def _part(gradient: Tensor) -> tuple[Tensor, tuple[ProcessGroup, ...]]:
     return gradient.to_local(), tuple(mesh.get_group(i) for i in split if mesh.size(i) > 1)
 
 
-def _squared(parts: list[Tensor], splitters: tuple[ProcessGroup, ...]) -> Tensor:
+def _sum_of_squares(parts: list[Tensor], splitters: tuple[ProcessGroup, ...]) -> Tensor:
     squared = torch.nn.utils.get_total_norm(parts).square()
     for group in splitters:
         dist.all_reduce(squared, group=group)

@@ -1,4 +1,4 @@
-"""Times the optimizer steps of a trial, reports, and ends the rank. Not: what a step does."""
+"""Times the optimizer steps of a trial, reports, and ends the rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks at a live model and optimizer and says which strategy runs. Not: what was asked for."""
+"""Looks at a live model and optimizer and says which strategy runs."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Observer:
         module = self._laid_out.module
         recompute, layers = recompute_of_blocks(self._blocks)
         stage = self._zero_stage(optimizer)
-        pipeline = passes.seen() if isinstance(passes, Pipeline) else None
+        pipeline = passes.look() if isinstance(passes, Pipeline) else None
         schedule = pipeline.extras if pipeline else ()
         extras = found_extras(self._laid_out.roots[0], optimizer, stage)
         return AppliedStrategy(
             zero_stage=stage,
-            data_parallel=_averaging(module) // context_degree(module),
+            data_parallel=_averaging_ranks(module) // context_degree(module),
             tensor_parallel=tensor_degree(module),
             context_parallel=context_degree(module),
             expert_parallel=expert_degree(module),
@@ -96,7 +96,7 @@ class Observer:
         root = self._laid_out.roots[0]
         if isinstance(root, FSDPModule):
             if isinstance(self._laid_out.around, LateReduction):
-                shards, data = mesh_degree(root, SHARD), _averaging(root)
+                shards, data = mesh_degree(root, SHARD), _averaging_ranks(root)
                 return 0 if shards == 1 < data else 1
             return 2 if self._whole_after_forward else 3
         return 1 if type(optimizer).__name__ == "ZeroRedundancyOptimizer" else 0
@@ -124,7 +124,7 @@ def _is_sharded(module: nn.Module) -> bool:
     )
 
 
-def _averaging(module: nn.Module) -> int:
+def _averaging_ranks(module: nn.Module) -> int:
     """Data and context ranks."""
     if isinstance(module, DistributedDataParallel):
         return int(module.process_group.size())

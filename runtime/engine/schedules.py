@@ -1,4 +1,4 @@
-"""Learning-rate schedules by DeepSpeed's names and parameters. Not: momentum, nor other kinds.
+"""Learning-rate schedules by DeepSpeed's names and parameters.
 
 Formulas: DeepSpeed's documented schedules. Optimizer step n, counted from 0, runs at the rate
 of iteration n (DeepSpeed repeats the first rate once, so it is one step behind).

@@ -1,4 +1,4 @@
-"""One optimizer step: passes, clipping, update. Not: its micro-batches, nor its measurement."""
+"""One optimizer step: passes, clipping, update."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Trainer:
 
     @property
     def counted_samples(self) -> int:
-        """Those of them that no other rank reports: ranks of one model copy see the same."""
+        """Samples that no other rank reports: ranks of one model copy see the same."""
         layout = self._config.layout
         of_one_stage = layout.world_size // layout.pipeline_parallel
         inner = layout.tensor_parallel * layout.context_parallel

@@ -1,7 +1,7 @@
 """Fake weights in the place of real ones, so that a pass is gone through without computing.
 
 Only what has to do with weights becomes fake: masks and lengths of the script's batch stay real,
-and what it decides by them stays true. Not: for a process that is to train.
+and what it decides by them stays true.
 """
 
 from __future__ import annotations

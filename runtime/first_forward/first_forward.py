@@ -75,7 +75,7 @@ class FirstForwardProbe:
         self._hooks.install()
         self._endings.install()
         watch_outer_calls(self, lambda: self._hooks.in_backward)
-        register_optimizer_step_pre_hook(lambda *_: self._stepping())
+        register_optimizer_step_pre_hook(lambda *_: self._before_step())
         path = sign_path(self._task, Sign.ARMED.value)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -93,15 +93,15 @@ class FirstForwardProbe:
         try:
             self._pass.begins(module, (arguments, named), self._draw_size)
         except Exception as error:
-            self.failed(error)
+            self.on_failure(error)
 
-    def returned(self) -> None:
+    def on_return(self) -> None:
         """See OuterCallListener."""
         self._calls += 1
         if self._pass and not self._over and self._calls >= _MOST_CALLS:
             self._conclude()
 
-    def failed(self, error: BaseException) -> None:
+    def on_failure(self, error: BaseException) -> None:
         """See Listener and OuterCallListener: fakes end here, what is real goes on to its end."""
         if self._fakes is not None and os.getpid() == self._process:
             self._give_up(error)
@@ -114,10 +114,10 @@ class FirstForwardProbe:
         if self._unseen_share() <= _UNSEEN:
             self._conclude(tensors)
 
-    def stepped(self, optimizer: Optimizer) -> None:
+    def on_step(self, optimizer: Optimizer) -> None:
         """See Listener."""
 
-    def skipped(self) -> None:
+    def on_skip(self) -> None:
         """See Listener."""
 
     def drew(self, batch_size: int | None) -> None:
@@ -129,15 +129,15 @@ class FirstForwardProbe:
 
     def uncaught(self, error: BaseException) -> bool:
         """See EndListener."""
-        self.ending(error)
+        self.on_end(error)
         return False
 
     def giving_up(self, error: BaseException | None, status: object) -> None:
         """See EndListener."""
         if error is not None:
-            self.ending(error)
+            self.on_end(error)
 
-    def ending(self, error: BaseException | None) -> None:
+    def on_end(self, error: BaseException | None) -> None:
         """See EndListener."""
         if os.getpid() != self._process or self._over:
             return
@@ -148,7 +148,7 @@ class FirstForwardProbe:
         elif error is None and self._pass is not None:
             self._conclude()
 
-    def _stepping(self) -> None:
+    def _before_step(self) -> None:
         """An optimizer is about to change weights; those of another process are its own matter."""
         if self._pass is not None and not self._over and os.getpid() == self._process:
             self._conclude()

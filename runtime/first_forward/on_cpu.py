@@ -1,4 +1,4 @@
-"""Lets a script that asks for CUDA by name run on the CPU up to its first pass. Not: for training.
+"""Lets a script that asks for CUDA by name run on the CPU up to its first pass.
 
 No GPU is shown to such a process. What asks whether there is one hears the truth; what goes to
 "cuda" without asking goes to the CPU, autocast and NCCL as well.

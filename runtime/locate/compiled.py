@@ -1,7 +1,7 @@
 """Notices modules that torch.compile takes, before anything of them is compiled.
 
 Global hooks on modules would be compiled in, and their removal would compile all anew: such
-modules are followed by hooks of their own, outside of what is compiled. Not: compiled functions.
+modules are followed by hooks of their own, outside of what is compiled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CompileListener(Protocol):
     def compiles(self) -> None:
         """A module is about to be compiled."""
 
-    def compiled(self, module: nn.Module) -> None:
+    def on_compile(self, module: nn.Module) -> None:
         """A module was wrapped for compilation in this one, which the script calls."""
 
     def in_place(self, module: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,7 +42,7 @@ def watch_compile(listener: CompileListener, any_compiles: Callable[[], None]) -
             any_compiles()
         result: Any = compile_any(model, *arguments, **named)
         if isinstance(model, nn.Module) and isinstance(result, nn.Module):
-            listener.compiled(result)
+            listener.on_compile(result)
         return result
 
     @wraps(compile_module)

@@ -27,16 +27,16 @@ class ScriptListener(Protocol):
     def backward_begins(self, tensors: Any) -> None:
         """An outermost backward pass, from these tensors."""
 
-    def stepped(self, optimizer: Optimizer) -> None:
+    def on_step(self, optimizer: Optimizer) -> None:
         """An optimizer's step is complete."""
 
-    def skipped(self) -> None:
+    def on_skip(self) -> None:
         """A scaler left the optimizer's step out."""
 
     def drew(self, batch_size: int | None) -> None:
         """A loader gave a batch, nominally of so many samples."""
 
-    def failed(self, error: BaseException) -> None:
+    def on_failure(self, error: BaseException) -> None:
         """The script's computation raised; the script may still catch it."""
 
 
@@ -95,7 +95,7 @@ class Hooks:
             try:
                 return original(*arguments, **named)
             except Exception as error:
-                self._listener.failed(error)
+                self._listener.on_failure(error)
                 raise
             finally:
                 self.running.pop()
@@ -111,7 +111,7 @@ class Hooks:
                 try:
                     return hooked(*arguments, **named)
                 except Exception as error:
-                    self._listener.failed(error)
+                    self._listener.on_failure(error)
                     raise
 
             return run_hooked
@@ -120,7 +120,7 @@ class Hooks:
 
     def _after_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> None:
         self._steps += 1
-        self._listener.stepped(optimizer)
+        self._listener.on_step(optimizer)
 
     def _watch_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -128,7 +128,7 @@ class Hooks:
             before = self._steps
             result = original(*arguments, **named)
             if self._steps == before:
-                self._listener.skipped()
+                self._listener.on_skip()
             return result
 
         return step

@@ -1,4 +1,4 @@
-"""Another batch size for the script's DataLoaders, where the user asked for it. Not: by itself.
+"""Another batch size for the script's DataLoaders, where the user asked for it.
 
 Loaders with a batch sampler of their own, or without automatic batching, stay as they are.
 """

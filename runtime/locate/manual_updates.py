@@ -1,4 +1,4 @@
-"""Notices a training whose weights change although no torch optimizer steps. Not: what does it.
+"""Notices a training whose weights change although no torch optimizer steps.
 
 Such a script would otherwise run to its own end, hours later, to say that nothing was measured.
 

@@ -32,13 +32,13 @@ class CallListener(Protocol):
     def call_begins(self, module: nn.Module) -> None:
         """A call with gradients begins, outside of any backward pass; may raise out of memory."""
 
-    def called(self, samples: int) -> None:
+    def on_call(self, samples: int) -> None:
         """A training call returned; 0 samples where none could be counted."""
 
-    def evaluated(self) -> None:
+    def on_evaluation(self) -> None:
         """A module in evaluation mode was called without gradients."""
 
-    def failed(self, error: BaseException) -> None:
+    def on_failure(self, error: BaseException) -> None:
         """The call raised."""
 
 
@@ -115,7 +115,7 @@ class ModuleLocator(SharedByCopies):
         self._release()
         self.looking = looking
 
-    def compiled(self, module: nn.Module) -> None:
+    def on_compile(self, module: nn.Module) -> None:
         """See CompileListener."""
         self._compiled.add(module)
         module.register_forward_pre_hook(self._before_root)
@@ -178,15 +178,15 @@ class ModuleLocator(SharedByCopies):
         evaluates = not torch.is_grad_enabled() and not module.training
         was_inside, self._was_inside = self._was_inside, False
         if evaluates and not was_inside:
-            self._listener.evaluated()
+            self._listener.on_evaluation()
         if rest[-1] is None and isinstance(error, Exception):
-            self._listener.failed(error)
+            self._listener.on_failure(error)
         elif not torch.is_grad_enabled():
             pass
         elif getattr(rest[-1], "requires_grad", True):
             counter = self._seen.get(module)
             if counter is not None:
-                self._listener.called(self._samples(counter, arguments, rest))
+                self._listener.on_call(self._samples(counter, arguments, rest))
 
     def _after_settled(
         self, module: nn.Module, arguments: tuple[Any, ...], named: Any, result: Any
@@ -198,7 +198,7 @@ class ModuleLocator(SharedByCopies):
         if quick and type(result) is torch.Tensor and result.requires_grad and arguments:
             first = arguments[0]
             if type(first) is torch.Tensor:
-                self._listener.called(first.shape[quick - 1])
+                self._listener.on_call(first.shape[quick - 1])
                 return
         self._after_root(module, arguments, named, result)
 
@@ -206,9 +206,9 @@ class ModuleLocator(SharedByCopies):
         """A script may train through a wrapper (DDP) and evaluate what is in it."""
         if not module.training and not torch.is_grad_enabled():
             self._was_inside = True
-            self._listener.evaluated()
+            self._listener.on_evaluation()
             if result is None and isinstance(error := sys.exc_info()[1], Exception):
-                self._listener.failed(error)
+                self._listener.on_failure(error)
 
     def _samples(
         self, counter: SampleCounter, arguments: tuple[Any, ...], rest: tuple[Any, ...]
@@ -255,10 +255,10 @@ class OuterCallListener(Protocol):
     def begins(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """A call is about to run."""
 
-    def returned(self) -> None:
+    def on_return(self) -> None:
         """A call returned."""
 
-    def failed(self, error: BaseException) -> None:
+    def on_failure(self, error: BaseException) -> None:
         """The call raised."""
 
 
@@ -278,11 +278,11 @@ def watch_outer_calls(listener: OuterCallListener, in_backward: Callable[[], boo
         try:
             result = original(module, *arguments, **named)
         except Exception as error:
-            listener.failed(error)
+            listener.on_failure(error)
             raise
         finally:
             inside = False
-        listener.returned()
+        listener.on_return()
         return result
 
     nn.Module.__call__ = call  # type: ignore[method-assign]

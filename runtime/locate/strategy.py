@@ -1,7 +1,7 @@
 """Which strategy an external training really runs, by its live modules and optimizers.
 
-Knows DDP, FSDP 1 and 2, DTensor placements, ZeroRedundancyOptimizer and DeepSpeed's engine by
-what they are, without importing what the script has not. Not: what was asked for.
+Knows DDP, FSDP 1 and 2, DTensor placements, ZeroRedundancyOptimizer and DeepSpeed's engine by what
+they are, without importing what the script has not.
 """
 
 from __future__ import annotations

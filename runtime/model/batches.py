@@ -1,6 +1,6 @@
 """Batches: nested tuples, lists and dicts of tensors that share their first dimension.
 
-Not: where they come from. Whatever is not a tensor is passed as it is.
+Whatever is not a tensor is passed as it is.
 
 Nobody says which dimension holds the samples. The loader's batch size and what a layer that
 takes the sequence first was given decide; then a size that all tensors share; then the first.

@@ -1,4 +1,4 @@
-"""What becomes of our hooks in copies of a hooked model. Not: the hooks themselves.
+"""What becomes of our hooks in copies of a hooked model.
 
 A script may copy its model (an average of the weights, say), save it whole, or compile it to
 TorchScript. Such hooks are methods of a :class:`SharedByCopies`.
@@ -65,8 +65,8 @@ class Deaf:
         """A hook that hears nothing."""
         if name.startswith("__"):
             raise AttributeError(name)
-        return _nothing
+        return _hear_nothing
 
 
-def _nothing(*_: object, **__: object) -> None:
+def _hear_nothing(*_: object, **__: object) -> None:
     """A hook that hears nothing."""

@@ -1,4 +1,4 @@
-"""Experts of a live model: modules in whose weights each expert has a slice. Not: their routers.
+"""Experts of a live model: modules in whose weights each expert has a slice.
 
 They have the form of transformers' experts, or a user's own have it: ``num_experts``, weights of
 three dimensions whose first counts the experts (and biases of two), and

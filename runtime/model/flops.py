@@ -1,4 +1,4 @@
-"""Floating-point operations of what runs inside a context. Not: of a whole training step."""
+"""Floating-point operations of what runs inside a context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss of one micro-batch. Not: its scaling, nor the mean over micro-batches."""
+"""The loss of one micro-batch."""
 
 from __future__ import annotations
 

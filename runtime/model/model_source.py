@@ -1,4 +1,4 @@
-"""A model as ``initialize`` takes it: built, or a function that builds it. Not: its layout."""
+"""A model as ``initialize`` takes it: built, or a function that builds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch's optimizers by DeepSpeed's names and parameters. Not: how their state is sharded."""
+"""torch's optimizers by DeepSpeed's names and parameters."""
 
 from __future__ import annotations
 

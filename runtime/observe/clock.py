@@ -1,4 +1,4 @@
-"""Points in time on the device that trains. Not: which of them bound a step.
+"""Points in time on the device that trains.
 
 On CUDA they are events in the stream, so that nothing waits for the device while steps run.
 """

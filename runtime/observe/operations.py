@@ -1,7 +1,7 @@
 """Sees every operation of one step: its FLOPs, and the storages on CPU that live at once.
 
-Counts as torch's own counter does, attention on CPU included, but a formula that does not know
-a call counts nothing instead of breaking it. Not: which part of the model an operation is of.
+Counts as torch's own counter does, attention on CPU included, but a formula that does not know a
+call counts nothing instead of breaking it.
 """
 
 from __future__ import annotations

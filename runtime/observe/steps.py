@@ -1,4 +1,4 @@
-"""Which optimizer steps end a training step, and what went into it. Not: its time; no torch.
+"""Which optimizer steps end a training step, and what went into it.
 
 A call of ``Optimizer.step`` is a boundary only after a backward pass: nested optimizers, several
 of them in a row and one call per group of weights make one step. Of optimizers that take turns
@@ -63,7 +63,7 @@ class StepCounter:
         self._restart()
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether a pass of the next step was seen since the last one."""
         return not self._spent
 
@@ -87,7 +87,7 @@ class StepCounter:
         self._draws += 1
         self.draw_size = batch_size
 
-    def skipped(self) -> None:
+    def on_skip(self) -> None:
         """A scaler left the update out: what was computed for it belongs to no step."""
         self._spent = True
         self._draws = 0

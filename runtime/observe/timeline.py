@@ -35,7 +35,7 @@ class PauseRule:
         self._paused_before = False
         self._resumed = False
 
-    def paused(self) -> None:
+    def on_pause(self) -> None:
         """A part of an evaluation or of a checkpoint has just passed."""
         self.pause = self._mark()
 
@@ -47,7 +47,7 @@ class PauseRule:
         if not self._resumed:
             self.pause = self._mark()
 
-    def resumed(self) -> None:
+    def on_resume(self) -> None:
         """The training goes on: what a loader gives from here on is of the step."""
         self._resumed = True
 

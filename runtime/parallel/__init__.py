@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .extras import found_extras
     from .fully_shard import LateReduction
     from .mesh import REPLICATE, SHARD, make_meshes, mesh_degree
-    from .pipeline import Pipeline, gathered
+    from .pipeline import Pipeline, gather_weights
     from .recompute import recompute_of_blocks
     from .replicate import shard_optimizer
     from .tensor import is_sequence_parallel, tensor_degree

@@ -1,4 +1,4 @@
-"""What a kind of parallelism makes of a model. Not: any kind."""
+"""What a kind of parallelism makes of a model."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ class Applied:
         return (module.module if isinstance(module, DistributedDataParallel) else module,)
 
     def weights(self) -> dict[str, nn.Parameter]:
-        """Those of this rank, trained or not."""
+        """Weights of this rank, trained or not."""
         return {n: weight for model in self.models for n, weight in model.named_parameters()}
 
     def completed_by(self, complete: Callable[[Weights], None]) -> Applied:
-        """The same, with one more thing done to gradients after those that are."""
+        """This layout, with one more thing done to gradients after those that are."""
 
         def both(weights: Weights) -> None:
             self.complete_gradients(weights)

@@ -1,7 +1,7 @@
 """Attention over sequences that context ranks share out: each rank's queries meet all keys.
 
-Keys and values are gathered, and their gradients added up, by each call. Not: which rank has which
-tokens. Outside of a step, and without context ranks, this is torch's own attention.
+Keys and values are gathered, and their gradients added up, by each call. Outside of a step, and
+without context ranks, this is torch's own attention.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the further knobs of ZeRO on a live model and optimizer. Not: what was asked for."""
+"""Finds the further knobs of ZeRO on a live model and optimizer."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class Pipeline:
         self._run(schedule.eval)
         return self._mean_loss()
 
-    def seen(self) -> SeenPipeline:
+    def look(self) -> SeenPipeline:
         """What ran, from the live stages and schedule; to be asked on all ranks."""
         _, schedule = self._made[True]
         counts = torch.zeros(self._stages[0].count, dtype=torch.int64, device=self._device)
@@ -210,7 +210,7 @@ class Pipeline:
         return make(
             stages if len(stages) > 1 else stages[0],
             self._recipe.config.layout.accumulation,
-            loss_fn=self._weighed,
+            loss_fn=self._weighted_loss,
             scale_grads=False,
         )
 
@@ -227,7 +227,7 @@ class Pipeline:
         with compute_in(self._recipe.config.precision, self._device):
             return self._recipe.loss(stage.model, micro_batch)
 
-    def _weighed(self, loss: Tensor, target: Tensor) -> Tensor:
+    def _weighted_loss(self, loss: Tensor, target: Tensor) -> Tensor:
         return loss.reshape(()) * self._weight
 
     def _mean_loss(self) -> Tensor:
@@ -248,7 +248,7 @@ _CLASSES = {
 _NAMES = {name: kind for kind, name in _CLASSES.items()}
 
 
-def gathered(
+def gather_weights(
     mine: dict[str, Tensor], owners: Mapping[str, Owned], along: DeviceMesh
 ) -> dict[str, Tensor]:
     """The weights of all stages, in their order in the model, on the first rank along a pipeline.

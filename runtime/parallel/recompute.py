@@ -1,4 +1,4 @@
-"""Activation recomputation of the repeated blocks. Not: which mode pays."""
+"""Activation recomputation of the repeated blocks."""
 
 from __future__ import annotations
 

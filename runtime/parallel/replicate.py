@@ -1,4 +1,4 @@
-"""Whole replicas whose gradients are averaged: ZeRO 0 and 1. Not: the optimizer's shards."""
+"""Whole replicas whose gradients are averaged: ZeRO 0 and 1."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class SequenceChunks:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Those of this rank's chunks."""
+        """Numbers of this rank's chunks."""
         return self.every[2 * self.rank : 2 * self.rank + 2]
 
     def part(self, whole: Tensor, dimension: int = 1) -> Tensor:

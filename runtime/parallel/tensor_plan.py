@@ -1,4 +1,4 @@
-"""Which modules of a live model tensor parallelism splits, and how. Not: the splitting.
+"""Which modules of a live model tensor parallelism splits, and how.
 
 The words are transformers': those of ``config.base_model_tp_plan``, or of a model's own attribute
 ``tensor_plan``, from names of modules (``*`` for any number) to words.

@@ -1,4 +1,4 @@
-"""A pretraining of any base configuration, for searches on this machine. Not: the runtime itself.
+"""A pretraining of any base configuration, for searches on this machine.
 
 ``python -m autoconf_launch.runtime.pretraining --base-config base.json --config config.json``
 """

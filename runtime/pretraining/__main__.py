@@ -1,4 +1,4 @@
-"""The command of one rank of a search; see :mod:`.train`. Not: a launcher."""
+"""The command of one rank of a search; see :mod:`.train`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model of transformers' classes from a base configuration. Not: its text, nor its training.
+"""A model of transformers' classes from a base configuration.
 
 Reads both layouts, NeMo 1.0's and the recipe's, by full path.
 """

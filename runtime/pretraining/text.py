@@ -1,4 +1,4 @@
-"""A text made at run time, as samples for each kind of model. Not: models, nor training.
+"""A text made at run time, as samples for each kind of model.
 
 Sentences about sums, byte by byte: there is something to learn, and nothing to download.
 """

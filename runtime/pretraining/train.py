@@ -1,4 +1,4 @@
-"""Train the model of a base configuration for some optimizer steps. Not: command lines.
+"""Train the model of a base configuration for some optimizer steps.
 
 On a CPU the runtime's configuration must ask for fp32, whatever the base says.
 """

@@ -1,7 +1,7 @@
 """The end of a probed launch, agreed on by files alone: the script's process group is its own.
 
-Rank 0 announces a coming step; each rank ends after exactly that one, when the others of its
-host have come as far, so that nobody's last message is cut off. Not: the launcher's reasons.
+Rank 0 announces a coming step; each rank ends after exactly that one, when the others of its host
+have come as far, so that nobody's last message is cut off.
 
 Rank 0 decides: evaluations and checkpoints are often its own alone. A rank whose data is not to
 be ended says so two steps before, which all of them have passed when the last one ends.
@@ -75,7 +75,7 @@ class Agreement:
         most = max(self._task.most_steps or 0, self._task.end_step, self._schedule.least)
         return step >= most + _UNANNOUNCED_STEPS
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """This rank has said its last word."""
         if self._world_size > 1:
             write_sign(self._task, f"ended_rank{self._rank}", "")
@@ -88,7 +88,7 @@ class Agreement:
         if self._world_size == 1:
             return
         give_up_s = time.monotonic() + (_PEERS_PAUSE_S if paused else _PEERS_WAIT_S)
-        while self._missing() and time.monotonic() < give_up_s:
+        while self._is_missing_rank() and time.monotonic() < give_up_s:
             time.sleep(_POLL_S)
 
     def restart(self) -> None:
@@ -120,7 +120,7 @@ class Agreement:
             return int(sign_path(self._task, Sign.STOP.value).read_text())
         return None
 
-    def _missing(self) -> bool:
+    def _is_missing_rank(self) -> bool:
         local = os.environ.get("LOCAL_WORLD_SIZE", "")
         expected = int(local) if local.isdecimal() else self._world_size
         folder = sign_path(self._task, "").parent

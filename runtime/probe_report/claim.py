@@ -1,7 +1,7 @@
 """Which process speaks for a rank: the first that completes an optimizer step, exclusively.
 
-A claim whose holder has ended, or runs below the claimant (a helper that trains something
-first), is passed on. Claims are numbered files, each made exclusively. Not: what is said.
+A claim whose holder has ended, or runs below the claimant (a helper that trains something first),
+is passed on. Claims are numbered files, each made exclusively.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ways in which an external process ends, and the error that ends it. Not: what it means.
+"""Ways in which an external process ends, and the error that ends it.
 
 An uncaught error is seen by ``sys.excepthook`` or left in ``sys.last_value``; one that the
 script caught before it gives up is the context of ``sys.exit``; children of multiprocessing
@@ -37,7 +37,7 @@ class EndListener(Protocol):
     def giving_up(self, error: BaseException | None, status: object) -> None:
         """The script exits with this status, while it handles an error perhaps."""
 
-    def ending(self, error: BaseException | None) -> None:
+    def on_end(self, error: BaseException | None) -> None:
         """The script is over; with the error that ends it, where there is one."""
 
 
@@ -107,7 +107,7 @@ class Endings:
         error = sys.exc_info()[1]
         if error is None:
             error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-        self._listener.ending(error)
+        self._listener.on_end(error)
 
 
 def _end_soon() -> None:

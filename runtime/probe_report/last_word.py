@@ -1,4 +1,4 @@
-"""What a probe adds when a rank writes its result. Not: the result.
+"""What a probe adds when a rank writes its result.
 
 An error or a status that the script outlives by a step is not a reason.
 """
@@ -73,7 +73,7 @@ class Reasons:
         self._status = self._died_of = None
         self._thread = threading.get_ident()
 
-    def failed(self, error: BaseException) -> None:
+    def on_failure(self, error: BaseException) -> None:
         """A computation of the script raised; it may still be caught."""
         if is_allocation_failure(error):
             self._refused = classify(error)

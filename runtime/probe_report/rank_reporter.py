@@ -150,7 +150,7 @@ class RankReporter:
                 self._largest = made
         paused = self.timeline.pause is not None
         number = self.timeline.end(made, loss)
-        self.beside.stepped(paused=paused)
+        self.beside.on_step(paused=paused)
         if self.beside.data is not None:
             self._after_epoch.step(number, can_end=self.beside.data.can_end)
         if self._soaks:
@@ -202,13 +202,13 @@ class RankReporter:
             if len(records) == self._schedule.heavy:
                 records.pop()
             end_step = len(records)
-            self.beside.ended()
+            self.beside.on_end()
         if self._claim.holds():
             self._write_model_info()
             result = self._result(word, end_step)
             path = Path(self._task.folder, result_file(self._place.rank))
             write_whole(path, json.dumps(encode(result)))
-        self._agreement.ended()
+        self._agreement.on_end()
         if word.ended_early:
             self.turns.end()
 

@@ -1,6 +1,6 @@
 """A live model as a ModelSpec, from one forward pass each of one and of two samples.
 
-Works on real and on fake tensors. Not: seconds, nor peaks of memory.
+Works on real and on fake tensors.
 """
 
 from __future__ import annotations

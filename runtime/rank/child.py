@@ -1,4 +1,4 @@
-"""Runs a function in a forked child with a deadline. Not: a pool, and never after CUDA work."""
+"""Runs a function in a forked child with a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kind of failure an exception in the rank is. Not: failures that only others can see.
+"""What kind of failure an exception in the rank is.
 
 Taken in the rank, at once: a moment later its peers fill the shared log with their own ends.
 """

@@ -1,4 +1,4 @@
-"""Memory that this rank uses, and an emulated limit on CPU. Not: what it will use.
+"""Memory that this rank uses, and an emulated limit on CPU.
 
 On CPU the limit is RLIMIT_DATA: it counts what the process may write to (heap, anonymous maps,
 stacks), so reserved memory counts before it is touched. The peak is the kernel's high-water

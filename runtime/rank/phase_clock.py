@@ -1,4 +1,4 @@
-"""Where the time of an optimizer step goes, by phase while it runs. Not: the step's own time.
+"""Where the time of an optimizer step goes, by phase while it runs.
 
 Each end of a phase waits for the device, so only steps that are never compared are taken apart.
 

@@ -1,4 +1,4 @@
-"""This process's place among the ranks, and its device. Not: how a model lies on them."""
+"""This process's place among the ranks, and its device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A rank's last word: one result file, written whole, whichever way the rank ends.
-
-Not: the decision what the launch's outcome is, which the launcher takes from all ranks.
-"""
+"""A rank's last word: one result file, written whole, whichever way the rank ends."""
 
 from __future__ import annotations
 
@@ -57,7 +54,7 @@ class SideActivity(Protocol):
     def summary(self) -> Asides:
         """Evaluations and checkpoints so far."""
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """Note that the script ended by itself."""
 
 
@@ -174,7 +171,7 @@ class Report:
         needed = self.task.start_step if self.task.mode is Mode.MEASURE else 1
         if self.task.mode is Mode.MEASURE and len(self.steps) >= needed:
             if self.beside is not None:
-                self.beside.ended()
+                self.beside.on_end()
             self.write()
             if self.turns is not None:
                 self.turns.end()

@@ -1,4 +1,4 @@
-"""Changes modules once their import is done, if they ever are imported. Not: what is changed."""
+"""Changes modules once their import is done, if they ever are imported."""
 
 from __future__ import annotations
 

@@ -128,13 +128,13 @@ class FileCalls:
         place = self._paths.target(aim)
         if is_users:
             _copy(source, place)
-            self._paths.removed(path)
+            self._paths.on_removal(path)
         elif place == aim and source == path:
             original(src, dst, **named)
         else:
             _clear(place)
             shutil.move(source, place)
-        self._paths.moved(path)
+        self._paths.on_move(path)
         return None
 
     def _is_full_folder(self, path: Path) -> bool:
@@ -159,7 +159,7 @@ class FileCalls:
         if not self._paths.trains or aim is None:
             return original(src, dst, *rest, **named)
         place = self._paths.target(aim)
-        self._paths.linked()
+        self._paths.on_link()
         if place == aim:
             return original(src, dst, *rest, **named)
         named.pop("dir_fd", None)
@@ -168,12 +168,12 @@ class FileCalls:
     def _remove(self, original: Callable[..., Any], path: Any, **named: Any) -> Any:
         """The user's file stays; the trial's copy of it goes."""
         place = self._path(path, named.get("dir_fd"))
-        self._paths.linked()
+        self._paths.on_link()
         if place is None or not self._paths.trains or not self._paths.keeps(place):
             return original(path, **named)
         if (ours := self._paths.locate(place)) != place:
             original(ours)
-        self._paths.removed(place)
+        self._paths.on_removal(place)
         return None
 
     def _remove_tree(
@@ -187,8 +187,8 @@ class FileCalls:
             original(ours)
         for made in self._paths.made_below(place):
             _clear(made)
-            self._paths.moved(made)
-        self._paths.removed(place)
+            self._paths.on_move(made)
+        self._paths.on_removal(place)
         return None
 
 

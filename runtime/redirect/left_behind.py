@@ -1,4 +1,4 @@
-"""What a trial leaves where the user works: logs, dated folders. Not: what is moved away."""
+"""What a trial leaves where the user works: logs, dated folders."""
 
 from __future__ import annotations
 

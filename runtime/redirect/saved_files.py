@@ -1,4 +1,4 @@
-"""What a trial saves once it trains, kept away from the user's own files. Not: Python's own calls.
+"""What a trial saves once it trains, kept away from the user's own files.
 
 A checkpoint of a trial would be loaded by the next one, and by the training itself; one that the
 user has would be overwritten. What is saved before the first backward pass is data, and stays.
@@ -33,7 +33,7 @@ class SaveListener(Protocol):
     def saves(self) -> None:
         """Tensors are about to be written."""
 
-    def saved(self, size_bytes: int) -> None:
+    def on_save(self, size_bytes: int) -> None:
         """Tensors were written."""
 
 
@@ -117,7 +117,7 @@ class SavedFiles:
             listener.saves()
         yield
         with suppress(Exception):
-            listener.saved(max(0, _size_bytes(place) - before))
+            listener.on_save(max(0, _size_bytes(place) - before))
 
     def _follow_load(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A function of where, by place or by name, that may not open it as Python does."""

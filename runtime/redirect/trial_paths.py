@@ -1,4 +1,4 @@
-"""Which paths a trial may write, and where its bytes go instead. Not: the calls that write.
+"""Which paths a trial may write, and where its bytes go instead.
 
 From the first backward pass on, what the script writes in its working directory, or in a folder
 that a checkpoint goes to, is the trial's. What is new stands where the script put it until its
@@ -152,16 +152,16 @@ class TrialPaths:
         place = self.locate(path)
         return self.locate(self.behind(place)) if place.is_symlink() else place
 
-    def moved(self, path: Path) -> None:
+    def on_move(self, path: Path) -> None:
         """What the trial made there is there no more."""
-        self.linked()
+        self.on_link()
         self._made.pop(path, None)
 
-    def linked(self) -> None:
+    def on_link(self) -> None:
         """A link is made or removed, so that paths may lead elsewhere."""
         self._real.clear()
 
-    def removed(self, path: Path) -> None:
+    def on_removal(self, path: Path) -> None:
         """The script has removed what the user has there, and may make it anew."""
         self._removed.add(path)
 

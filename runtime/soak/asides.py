@@ -1,7 +1,4 @@
-"""What one rank does beside its steps: evaluations, checkpoints, and what follows its last step.
-
-Not: how they are heard of, nor which calls are steps.
-"""
+"""What a rank does beside its steps: evaluations, checkpoints, what follows its last step."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ class AsideWatch:
         """Whether there was no evaluation or no checkpoint."""
         return not (self._evaluations and self._checkpoints)
 
-    def evaluated(self) -> None:
+    def on_evaluation(self) -> None:
         """The model was called without gradients, in evaluation mode."""
         self._evaluations += self._begins(Aside.EVALUATION)
         self._batches += 1
@@ -61,26 +58,26 @@ class AsideWatch:
         self._checkpoints += self._begins(Aside.CHECKPOINT)
         self._saving = True
 
-    def saved(self, size_bytes: int) -> None:
+    def on_save(self, size_bytes: int) -> None:
         """Tensors were saved."""
         self._saved_bytes += size_bytes
         self._saving = False
         if self.went_on:
             self.under_way = None
 
-    def resumed(self) -> None:
+    def on_resume(self) -> None:
         """The training goes on."""
         self.under_way = None
         self._saving = self._failing = False
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """Note that the script ended by itself."""
-        self.resumed()
+        self.on_resume()
         self.went_on = WentOn.END
 
     def step(self) -> None:
         """An optimizer step has ended."""
-        self.resumed()
+        self.on_resume()
         self._before.clear()
 
     def judge(self, failure: Failure, steps: int) -> Failure | None:
@@ -94,7 +91,7 @@ class AsideWatch:
             return self.locate(failure, steps)
         self._broke = failure.detail
         self._broke_in = None if StopIteration.__name__ in failure.detail else self.under_way
-        self.resumed()
+        self.on_resume()
         return None
 
     def locate(self, failure: Failure, steps: int) -> Failure:
@@ -137,10 +134,10 @@ class Pauses(Protocol):
     pause: Any
     """Mark of the end of what was done since the last step; None: nothing was."""
 
-    def paused(self) -> None:
+    def on_pause(self) -> None:
         """A part of an evaluation or of a checkpoint has just passed."""
 
-    def resumed(self) -> None:
+    def on_resume(self) -> None:
         """The training goes on."""
 
 
@@ -200,10 +197,10 @@ class Beside:
         """Whether the steps were made and the script goes on."""
         return self._watch.went_on is not None
 
-    def evaluated(self) -> None:
+    def on_evaluation(self) -> None:
         """The model was called without gradients, in evaluation mode."""
-        self._watch.evaluated()
-        self._pauses.paused()
+        self._watch.on_evaluation()
+        self._pauses.on_pause()
         self.note()
 
     def fails(self) -> None:
@@ -215,24 +212,24 @@ class Beside:
         self._watch.saves()
         self.note()
 
-    def saved(self, size_bytes: int) -> None:
+    def on_save(self, size_bytes: int) -> None:
         """See SaveListener."""
-        self._watch.saved(size_bytes)
-        self._pauses.paused()
+        self._watch.on_save(size_bytes)
+        self._pauses.on_pause()
         self.note()
 
-    def resumed(self) -> None:
+    def on_resume(self) -> None:
         """The training goes on after what was done between its steps, if anything was."""
         if self._pauses.pause is not None:
-            self._watch.resumed()
-            self._pauses.resumed()
+            self._watch.on_resume()
+            self._pauses.on_resume()
 
-    def stepped(self, *, paused: bool) -> None:
+    def on_step(self, *, paused: bool) -> None:
         """An optimizer step has ended, before which there was a pause or not."""
         if paused:
             self._watch.step()
         if self.data is not None:
-            self.data.stepped()
+            self.data.on_step()
 
     def goes_on(self, agreed: Callable[[bool], bool]) -> bool:
         """After the last step: whether the script goes on to what it does after an epoch.
@@ -254,9 +251,9 @@ class Beside:
         if self.data is not None:
             self.data.restart()
 
-    def ended(self) -> None:
+    def on_end(self) -> None:
         """Note that the script ended by itself."""
-        self._watch.ended()
+        self._watch.on_end()
 
     def judge(self, failure: Failure, steps: int) -> Failure | None:
         """See :meth:`AsideWatch.judge`."""

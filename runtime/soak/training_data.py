@@ -1,7 +1,6 @@
 """The loaders that a soak's training draws from: they end with it, and repeat the longest batch.
 
-What is drawn and then goes through a model without gradients was an evaluation's. Not: which
-calls train, nor what the script does after its data has ended.
+What is drawn and then goes through a model without gradients was an evaluation's.
 
 Batches are nested dicts, lists and tuples of tensors, or objects with tensors in them. What is
 kept is a copy in host memory: scripts take their batches apart and write into them.
@@ -188,7 +187,7 @@ class TrainingData:
         """A model is called without gradients: what was drawn last was for that."""
         self._forget()
 
-    def stepped(self) -> None:
+    def on_step(self) -> None:
         """An optimizer step of the soak has ended."""
         self._made += 1
         self._draws.append(self._step_drawn)

@@ -1,4 +1,4 @@
-"""A live model as stages of a pipeline. Not: the ranks that have them, nor schedules."""
+"""A live model as stages of a pipeline."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Cuts a live model into pipeline stages, each with some of its blocks. Not: how they run.
+"""Cuts a live model into pipeline stages, each with some of its blocks.
 
 Embeddings and what stands before the blocks in the model belong to the first stage, what stands
 after them to the last one.
@@ -171,7 +171,7 @@ def _shared_names(model: nn.Module) -> Iterator[list[str]]:
 
 
 def _twin(module: nn.Module, blocks: BlockList) -> nn.Module:
-    """The same weights and blocks in other modules, so that either can be cut by itself."""
+    """A model of the same weights and blocks, so that either can be cut by itself."""
     twins: dict[int, nn.Module] = {id(block): block for block in blocks.pieces}
 
     def twin_of(one: nn.Module) -> nn.Module:

@@ -1,7 +1,7 @@
 """One pipeline stage: the model's own forward pass, entered and left between its blocks.
 
 What runs before the first own block works on zeros, whose result the received hidden state
-replaces. After the last own block the pass ends by an exception. Not: which stage has what.
+replaces. After the last own block the pass ends by an exception.
 """
 
 from __future__ import annotations

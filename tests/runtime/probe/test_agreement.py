@@ -93,5 +93,5 @@ def test_ranks_wait_until_the_others_of_the_host_have_ended(
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     first = agreement(task, 0)
-    first.ended()
+    first.on_end()
     first.wait_for_peers()  # returns at once: the other rank is elsewhere

@@ -20,14 +20,14 @@ def test_a_failure_in_a_save_says_so() -> None:
 def test_a_save_whose_failure_the_script_survives_is_not_blamed_later() -> None:
     watch = AsideWatch()
     watch.saves()
-    watch.evaluated()
+    watch.on_evaluation()
     assert "(in or after the evaluation" in watch.locate(CRASH, 9).detail
 
 
 def test_a_failure_of_the_training_itself_has_no_such_place() -> None:
     watch = AsideWatch()
     watch.saves()
-    watch.resumed()
+    watch.on_resume()
     assert watch.locate(CRASH, 9) == CRASH
 
 
@@ -40,7 +40,7 @@ def after_the_steps() -> AsideWatch:
 
 def test_after_the_steps_a_failure_elsewhere_is_kept_and_not_blamed() -> None:
     watch = after_the_steps()
-    watch.evaluated()
+    watch.on_evaluation()
     assert watch.judge(CRASH, 9) is None
     seen = watch.summary(())
     assert (seen.broke, seen.broke_in, seen.under_way) == ("no room", Aside.EVALUATION, None)
@@ -51,14 +51,14 @@ def test_after_the_steps_a_failure_elsewhere_is_kept_and_not_blamed() -> None:
 )
 def test_an_end_of_data_is_no_failure_of_an_evaluation(detail: str) -> None:
     watch = after_the_steps()
-    watch.evaluated()
+    watch.on_evaluation()
     watch.judge(replace(CRASH, detail=detail), 9)
     assert (watch.summary(()).broke, watch.summary(()).broke_in) == (detail, None)
 
 
 def test_after_the_steps_a_call_of_the_model_that_fails_is_blamed() -> None:
     watch = after_the_steps()
-    watch.evaluated()
+    watch.on_evaluation()
     watch.fails()
     assert "(in or after the evaluation" in detail_of(watch.judge(CRASH, 9))
 
@@ -81,14 +81,14 @@ def test_within_the_steps_every_failure_is_blamed() -> None:
 def test_a_checkpoint_after_the_steps_is_over_once_it_is_written() -> None:
     watch = after_the_steps()
     watch.saves()
-    watch.saved(7)
+    watch.on_save(7)
     assert watch.under_way is None
 
 
 def test_nothing_is_under_way_at_the_scripts_own_end() -> None:
     watch = AsideWatch()
-    watch.evaluated()
-    watch.ended()
+    watch.on_evaluation()
+    watch.on_end()
     assert (watch.under_way, watch.went_on) == (None, WentOn.END)
 
 

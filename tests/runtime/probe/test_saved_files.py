@@ -63,7 +63,7 @@ class Heard:
     def saves(self) -> None:
         self.sizes.append(0)
 
-    def saved(self, size_bytes: int) -> None:
+    def on_save(self, size_bytes: int) -> None:
         self.sizes[-1] = size_bytes
 
 
@@ -83,7 +83,7 @@ def test_tensors_that_are_saved_are_heard_with_their_size(
 class Total(Heard):
     """All bytes, of saves inside of saves, too."""
 
-    def saved(self, size_bytes: int) -> None:
+    def on_save(self, size_bytes: int) -> None:
         self.sizes.append(size_bytes)
 
 

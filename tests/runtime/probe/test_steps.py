@@ -70,7 +70,7 @@ def test_an_optimizer_that_stands_still_is_given_up() -> None:
 def test_a_skipped_update_takes_its_micro_batches_with_it() -> None:
     counter, optimizer = StepCounter(), Optimizer()
     run(counter, 2)
-    counter.skipped()
+    counter.on_skip()
     run(counter, 1)
     counter.step(optimizer, 10)
     assert counter.last_step().accumulation == 1

@@ -69,7 +69,7 @@ def test_a_step_lasts_from_the_end_of_the_one_before(timeline: Timeline, clock: 
 
 def test_an_evaluation_before_a_step_is_left_out(timeline: Timeline, clock: FakeClock) -> None:
     clock.now += 10.0
-    timeline.paused()
+    timeline.on_pause()
     ends(timeline, clock, 2.0)
     timeline.settle()
     assert timeline.records[1].wall_s == 2.0
@@ -80,7 +80,7 @@ def test_what_looks_like_an_evaluation_in_every_step_belongs_to_it(
 ) -> None:
     for _ in range(3):
         clock.now += 10.0
-        timeline.paused()
+        timeline.on_pause()
         ends(timeline, clock, 2.0)
     timeline.settle()
     assert [record.wall_s for record in timeline.records[1:]] == [2.0, 12.0, 12.0]

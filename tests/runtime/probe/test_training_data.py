@@ -55,7 +55,7 @@ class Script:
         for _ in range(count):
             yield self.draw(loader)
             self.data.trains()
-            self.data.stepped()
+            self.data.on_step()
 
 
 def ended(*lengths: int) -> tuple[Script, Loader]:
@@ -119,7 +119,7 @@ def test_several_optimizers_of_a_step_are_one_step_left_over() -> None:
 def test_where_nothing_was_drawn_nothing_can_be_ended() -> None:
     script = Script()
     script.data.trains()
-    script.data.stepped()
+    script.data.on_step()
     assert not script.data.can_end
 
 
@@ -128,10 +128,10 @@ def test_a_loader_that_ended_by_itself_before_the_last_step_counts_as_ended() ->
     script.steps(loader, STEPS - 1)
     script.draw(loader)
     script.data.trains()
-    script.data.stepped()
+    script.data.on_step()
     assert script.ends(loader)  # a batch was drawn ahead
     script.data.trains()
-    script.data.stepped()
+    script.data.on_step()
     assert script.data.can_end
     script.data.end()
     script.draw(Loader(1))
