@@ -52,7 +52,7 @@ class Switch:
         root._forward_pre_hooks.clear()
         root._forward_hooks.clear()
 
-    def armed(self, root: nn.Module) -> None:
+    def arm(self, root: nn.Module) -> None:
         """Set everything as the probe has it in timed steps."""
         _patch(self._armed)
         _global_optimizer_post_hooks.update(self._hooks)
@@ -120,7 +120,7 @@ def measure(size: str, switch: Switch) -> dict[str, Any]:
                 switch.bare(model)
             taken[is_armed].append(block(step))
             if not is_armed:
-                switch.armed(model)
+                switch.arm(model)
     pairs = zip(taken[True], taken[False], strict=True)
     differences = [armed[0] - bare[0] for armed, bare in pairs]
     bare_s = statistics.median(thread_s for thread_s, _ in taken[False])

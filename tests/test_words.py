@@ -49,6 +49,13 @@ WORDS = (
 FIRST_WORDS = re.compile(r"(Of|That|Who|Whose) ")
 """A docstring that begins with one of these cannot be read without the name that it is of."""
 
+PARTICIPLES = re.compile(
+    r"_?([a-z]{2,}ed|told|made|given|taken|seen|shown|kept|held|sent|found|drawn"
+    r"|grown|known|begun|lost|said|had|broken|chosen)"
+)
+VERBS_AND_NOUNS = frozenset({"_deepspeed", "deepspeed", "embed", "exceed", "feed", "proceed"})
+"""What looks like a participle and is none."""
+
 
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -71,6 +78,27 @@ def source_complaints(source: str) -> Iterator[str]:
             text = str(node.value.value)
             if FIRST_WORDS.match(text):
                 yield f"line {node.lineno}: {text.splitlines()[0]!r}: begin with what it is"
+
+
+def functions(source: str) -> Iterator[ast.FunctionDef]:
+    """Functions and methods of a module, but for properties, which say a state."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and not any(
+            "property" in ast.unparse(one) for one in node.decorator_list
+        ):
+            yield node
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_function_is_a_verb_or_a_noun(folder: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)} line {node.lineno}: {node.name}"
+        for path in SOURCES
+        if path.is_relative_to(ROOT / folder)
+        for node in functions(path.read_text())
+        if PARTICIPLES.fullmatch(node.name) and node.name not in VERBS_AND_NOUNS
+    ]
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -73,7 +73,9 @@ def mixed_plan(question: MixedQuestion) -> MixedPlan:
         found = _split_all(rows, question, best_s_P)
         for one in found:
             np.minimum.at(best_s_P, one.rows.part_R, one.step_s_R)
-        considered, rows = layouts.rows(question.order_rule, _wanted(layouts, found, best_s_P))
+        considered, rows = layouts.rows(
+            question.order_rule, _pick_wanted(layouts, found, best_s_P)
+        )
         found += _split_all(rows, question, best_s_P)
     return MixedPlan(
         considered=considered,
@@ -96,7 +98,7 @@ def _split_all(
     return [one for one in chunks if one is not None]
 
 
-def _wanted(layouts: Layouts, found: Sequence[_Contenders], best_s_P: Floats) -> Wanted:
+def _pick_wanted(layouts: Layouts, found: Sequence[_Contenders], best_s_P: Floats) -> Wanted:
     """Layouts of each part that another order may make the best."""
     wanted: Wanted = defaultdict(lambda: np.zeros(0, np.bool_))
     for stages, columns in layouts.by_stages.items():
@@ -146,7 +148,7 @@ class _Contenders:
             step_s_R=self.step_s_R[rows],
         )
 
-    def improved(self) -> _Contenders:
+    def improve(self) -> _Contenders:
         """With layers moved one by one while that helps."""
         if self.rows.stages == 1:
             return self
@@ -163,7 +165,7 @@ def _best_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[Mi
     stages = max(one.rows.stages for one in found)
     most = max(_MOVED, question.most, _MOVED_CELLS // (parts * stages**2))
     first = _fastest_of_all(found, most)
-    kept = _fastest_of_all([one.improved() for one in first], question.most + _SPARE)
+    kept = _fastest_of_all([one.improve() for one in first], question.most + _SPARE)
     rows = [row for one in kept for row in _rows(one, question) if row is not None]
     rows += _uneven_rows(found, question)
     left: dict[tuple[int, ...], int] = defaultdict(lambda: question.most)

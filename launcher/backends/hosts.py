@@ -101,7 +101,7 @@ class HostsJob:
         self.end: JobEnd | None = None
         self.due_s = float("inf")
         """When agents that were told to end count as lost."""
-        self._exported = exported
+        self._passed_variables = exported
         self._started_s = time.monotonic()
         self._was_sent = False
         self._end_s = float("inf")
@@ -193,9 +193,9 @@ class HostsJob:
                     "linger_s": linger_s if self.plan.task else 0.0,
                     "grace_s": grace_s,
                     "attempt": self.plan.task and self.plan.task.attempt,
-                    "extension_caches": extension_caches(self._exported),
+                    "extension_caches": extension_caches(self._passed_variables),
                     "may_leave": self.plan.folder is None,
-                    "environment": {**self._exported, JOB_VARIABLE: self.token},
+                    "environment": {**self._passed_variables, JOB_VARIABLE: self.token},
                     "address": address if is_ours and agent.node == 0 else own,
                     "folder": self.plan.folder,
                     "marker": self._marker and self._marker.name,
@@ -270,7 +270,7 @@ class HostsJob:
             self._marker.unlink(missing_ok=True)
         end = RanksEnd(
             exits=tuple(each for agent in self.agents for each in agent.exits()),
-            terminated_unix_s=self._terminated(),
+            terminated_unix_s=self._terminated_at_s(),
             cancelled=self.cancelled,
         )
         plan = self.plan
@@ -280,7 +280,7 @@ class HostsJob:
             wall_s=time.monotonic() - self._started_s,
         )
 
-    def _terminated(self) -> float | None:
+    def _terminated_at_s(self) -> float | None:
         """When the first rank was told to end, by us or by an agent, on our clock."""
         if any(agent.lost for agent in self.agents):
             return 0.0  # how the ranks of a lost host died is not known
@@ -325,7 +325,7 @@ class HostsBackend:
             )
             for node, host in enumerate(plan.hosts or (LOCAL,))
         )
-        return HostsJob(plan, agents, _exported())
+        return HostsJob(plan, agents, _passed_variables())
 
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
         """The end of each job that has ended; the same one whenever asked again."""
@@ -380,7 +380,7 @@ def hosts_job(job: Job) -> HostsJob:
     return job
 
 
-def _exported() -> _Exported:
+def _passed_variables() -> _Exported:
     return {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
 
 

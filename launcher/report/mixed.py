@@ -410,9 +410,9 @@ def flat_mixed_row(rank: int, answer: MixedAnswer, row: MixedRow) -> dict[str, A
         "stage_layers": " ".join(str(stage["layers"]) for stage in stages),
         "stage_peak_memory_gib": " ".join(str(stage["peak_memory_gib"]) for stage in stages),
     }
-    lists = {name: _joined(value) for name, value in candidate.items()}
+    lists = {name: _join(value) for name, value in candidate.items()}
     return {"rank": rank, **lists, **document, **joined, **parts}
 
 
-def _joined(value: Any) -> Any:
+def _join(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value

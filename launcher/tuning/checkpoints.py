@@ -26,7 +26,7 @@ class Checkpoints:
         self._folder, self._passed_over = folder, passed_over
         self._seen = dict(self._look())
 
-    def changed(self) -> tuple[str, ...]:
+    def list_changed(self) -> tuple[str, ...]:
         """Paths of those of the first look that changed or went since the last one."""
         now = {path: seen for path, seen in self._look() if path in self._seen}
         found = sorted(path for path, seen in self._seen.items() if now.get(path) != seen)
@@ -60,7 +60,7 @@ def watching_checkpoints(listener: Listener, checkpoints: Checkpoints) -> Listen
             name = event.record.trial.name
         else:
             return
-        if changed := checkpoints.changed():
+        if changed := checkpoints.list_changed():
             shown = ", ".join(changed[:_MOST_SHOWN])
             more = f" and {len(changed) - _MOST_SHOWN} more" if len(changed) > _MOST_SHOWN else ""
             text = (

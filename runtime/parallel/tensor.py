@@ -53,7 +53,7 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
     tied = _tied_names(model)
     if config.layout.sequence_parallel:
         lists = _lists_of(model, plan)
-        summed += [_joined(one.name, key) for one in lists for key in one.keys]
+        summed += [_join(one.name, key) for one in lists for key in one.keys]
         styles = _sequence_styles(model, lists, parts, mesh)
     else:
         styles = {name: _style(model, name, word) for name, word in parts.items()}
@@ -94,7 +94,7 @@ def _sequence_styles(
     Inside, what splits a matrix gets them all: a module of a block as a whole, as its attention
     would take a rank's tokens for all.
     """
-    blocks = {_joined(one.name, key) for one in lists for key in one.keys}
+    blocks = {_join(one.name, key) for one in lists for key in one.keys}
     styles: dict[str, ParallelStyle] = {}
     for one in lists:
         one.pieces[0].register_forward_pre_hook(_Scatter(mesh), with_kwargs=True)
@@ -200,7 +200,7 @@ def _whole_weights(model: nn.Module, modules: Iterable[str]) -> Iterable[str]:
     for module in dict.fromkeys(modules):
         for name, weight in model.get_submodule(module).named_parameters():
             if not isinstance(weight, DTensor):
-                yield _joined(module, name)
+                yield _join(module, name)
 
 
 class _WholeGradients:
@@ -267,5 +267,5 @@ def _local(gradient: Tensor) -> Tensor:
     return gradient.to_local() if isinstance(gradient, DTensor) else gradient
 
 
-def _joined(*names: str) -> str:
+def _join(*names: str) -> str:
     return ".".join(filter(None, names))

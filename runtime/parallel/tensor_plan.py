@@ -48,7 +48,7 @@ def read_tensor_plan(model: nn.Module) -> TensorPlan:
             base = str(getattr(module, "base_model_prefix", ""))
             if not isinstance(getattr(module, base, None), nn.Module):
                 base = ""
-            found = _foreign_words(model, _joined(name, base), foreign)
+            found = _foreign_words(model, _join(name, base), foreign)
             if any(word != SUMMED for word in found.values()):
                 return _plan(model, found, module)
     missing = (
@@ -114,7 +114,7 @@ def _own_words(prefix: str, owner: nn.Module) -> Iterator[tuple[str, str]]:
                     f"{where} says {word!r} of {name}, but a {type(module).__name__} cannot be "
                     "split; name Linear and Embedding modules."
                 )
-            yield _joined(prefix, name), word
+            yield _join(prefix, name), word
 
 
 def _foreign_words(model: nn.Module, base: str, plan: Mapping[str, str]) -> dict[str, str]:
@@ -122,7 +122,7 @@ def _foreign_words(model: nn.Module, base: str, plan: Mapping[str, str]) -> dict
     found: dict[str, str] = {}
     whole: set[str] = set()
     for name, module in model.named_modules():
-        words = (w for p, w in plan.items() if fnmatchcase(name, _joined(base, p)))
+        words = (w for p, w in plan.items() if fnmatchcase(name, _join(base, p)))
         word = next(words, None)
         if word is None:
             continue
@@ -142,5 +142,5 @@ def name_pattern(name: str) -> str:
     return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name)
 
 
-def _joined(*names: str) -> str:
+def _join(*names: str) -> str:
     return ".".join(filter(None, names))

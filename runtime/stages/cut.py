@@ -36,7 +36,7 @@ class Places:
 
     def stage_of(self, name: str) -> int:
         """The stage that has a weight or buffer."""
-        prefix = _joined(self.blocks.name, "")
+        prefix = _join(self.blocks.name, "")
         if name.startswith(prefix) and name != prefix:
             key = name.removeprefix(prefix).partition(".")[0]
             if key in self.blocks.keys:
@@ -49,7 +49,7 @@ class Places:
         return not (name in (self.blocks.name,) or self._in_block(name) or self._is_after(name))
 
     def _in_block(self, name: str) -> bool:
-        prefix = _joined(self.blocks.name, "")
+        prefix = _join(self.blocks.name, "")
         return name.startswith(prefix) and name.removeprefix(prefix).partition(".")[0] in (
             self.blocks.keys
         )
@@ -145,7 +145,7 @@ def _leave_to_first(stage: Stage, places: Places) -> None:
                 del module._parameters[key]
                 stale = weight.detach().requires_grad_(weight.requires_grad)
                 setattr(module, key, stale)
-                stage.stale[_joined(name, key)] = stale
+                stage.stale[_join(name, key)] = stale
 
 
 def _behind(model: nn.Module, blocks: BlockList) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _behind(model: nn.Module, blocks: BlockList) -> Iterator[str]:
     container = model.get_submodule(blocks.name)
     for name, module in model.named_modules(remove_duplicate=False):
         seen = seen or module is container
-        inside = name.startswith(_joined(blocks.name, "")) or module is container
+        inside = name.startswith(_join(blocks.name, "")) or module is container
         if not seen or inside or (last and name.startswith(f"{last}.")):
             continue
         has_weights = any(weight is not None for weight in module._parameters.values())
@@ -191,5 +191,5 @@ def _put(model: nn.Module, name: str, module: nn.Module) -> None:
     model.get_submodule(parent)._modules[key] = module
 
 
-def _joined(*names: str) -> str:
+def _join(*names: str) -> str:
     return ".".join(names) if names[0] else names[-1]

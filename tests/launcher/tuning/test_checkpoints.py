@@ -14,14 +14,14 @@ def test_what_changed_or_went_is_named_once(tmp_path: Path) -> None:
     own = tmp_path / "results"
     own.mkdir()
     seen = Checkpoints(tmp_path, (own,))
-    assert seen.changed() == ()
+    assert seen.list_changed() == ()
     (tmp_path / "cut.ckpt").write_text("of")
     (tmp_path / "gone.safetensors").unlink()
     for name in ("text.txt", "new.pt", "results/model.pt", "deep/b.pt"):
         (tmp_path / name).write_text("of the trial")
-    assert seen.changed() == ("cut.ckpt", "gone.safetensors")
+    assert seen.list_changed() == ("cut.ckpt", "gone.safetensors")
     (tmp_path / "new.pt").unlink()
-    assert seen.changed() == ()
+    assert seen.list_changed() == ()
 
 
 def test_the_user_is_told_after_the_launch(tmp_path: Path) -> None:
