@@ -15,10 +15,10 @@ RUNS = 60
 
 @pytest.mark.parametrize("recording", [widths.busy_rounds, widths.quiet_rounds])
 def test_intervals_under_recorded_noise_are_hardly_ever_wrong(recording: Any) -> None:
-    draw = widths.drawn(recording())
+    draw = widths.draw_rounds(recording())
     assert sum(widths.study(draw, seed)[-1][0] for seed in range(RUNS)) >= 0.93 * RUNS
 
 
 def test_three_rounds_of_a_quiet_machine_tell_ten_percent() -> None:
-    draw = widths.drawn(widths.quiet_rounds())
+    draw = widths.draw_rounds(widths.quiet_rounds())
     assert median(widths.study(draw, seed)[2][1] for seed in range(RUNS)) < 0.1

@@ -21,7 +21,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_a_shipped_ratio_is_what_is_predicted_now(number: int) -> None:
     """Within 2 %; run the benchmark with --write where the cost model has changed."""
     shipped = rows(speeds.RESULT)[number]
-    found = dict(zip(speeds.COLUMNS, speeds.compared(rows(speeds.PUBLISHED)[number]), strict=True))
+    found = dict(zip(speeds.COLUMNS, speeds.compare(rows(speeds.PUBLISHED)[number]), strict=True))
     assert float(found["ratio"]) == pytest.approx(float(shipped["ratio"]), rel=0.02)
     assert [found[name] for name in ("config", "gpu", "gpus")] == [
         shipped[name] for name in ("config", "gpu", "gpus")

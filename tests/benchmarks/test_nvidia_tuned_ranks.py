@@ -20,7 +20,7 @@ LEAST_WITHIN = 46
 
 @pytest.fixture(scope="module")
 def ranked() -> dict[str, Any]:
-    return {name: ranks.ranked(one, ranks.GPUS[0]) for name, one in TUNED.items()}
+    return {name: ranks.rank_tuned(one, ranks.GPUS[0]) for name, one in TUNED.items()}
 
 
 def test_the_file_has_all_of_them() -> None:
@@ -30,7 +30,7 @@ def test_the_file_has_all_of_them() -> None:
 
 @pytest.mark.parametrize("name", ["gpt3/5b", "gpt3/175b", "llama/llama2_70b", "t5/11b", "bert/4b"])
 def test_a_usual_one_is_within_the_first_thirty(name: str) -> None:
-    assert ranks.ranked(TUNED[name], ranks.GPUS[0]).rank <= ranks.PROMISED
+    assert ranks.rank_tuned(TUNED[name], ranks.GPUS[0]).rank <= ranks.PROMISED
 
 
 @pytest.mark.parametrize("name", TUNED)
