@@ -102,6 +102,9 @@ _TYPES: Mapping[str, _Type] = MappingProxyType(
         "gpt_oss": _Type(traits=_GATED, tied=False),
         "deepseek_v2": _Type(traits=_GATED, tied=False),
         "deepseek_v3": _Type(traits=_GATED, tied=False),
+        "kimi_k2": _Type(traits=_GATED, tied=False),
+        "glm4_moe": _Type(traits=_GATED, tied=False),
+        "qwen3_next": _Type(traits=_GATED, tied=False),
     }
 )
 
@@ -231,15 +234,34 @@ def _specials(document: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[st
         found["positions"] = shapes.get("positions", 0) + 2
     if kind == "gpt_bigcode" and document.get("multi_query", True):
         found["kv_heads"] = 1
-    if kind == "deepseek_v3" and document.get("n_routed_experts"):
+    if kind in ("deepseek_v3", "kimi_k2", "glm4_moe") and document.get("n_routed_experts"):
         sparse = shapes.get("layers", 0) - _count(document, "first_k_dense_replace", str(kind))
         found["other_parameters"] = sparse * _count(document, "n_routed_experts", str(kind))
-    if document.get("use_sliding_window", True) and kind == "mistral":
-        found["window"] = _count(document, "sliding_window", str(kind)) or None
-    if kind == "gpt_oss":
-        window = _count({"sliding_window": 128, **document}, "sliding_window", str(kind))
-        found |= {"window": window or None, "full_every": 2}
+    found |= _attention_of(str(kind), document)
     return found | _other_weights(str(kind), document, shapes)
+
+
+def _attention_of(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Windows, states, and what stands beside the projections."""
+    if kind == "mistral" and document.get("use_sliding_window", True):
+        return {"window": _count(document, "sliding_window", kind) or None}
+    if kind == "gpt_oss":
+        window = _count({"sliding_window": 128, **document}, "sliding_window", kind)
+        return {"window": window or None, "full_every": 2}
+    if kind == "glm4_moe":
+        beside = {"qkv_biases": "attention_bias", "query_key_norms": "use_qk_norm"}
+        return {ours: bool(document.get(theirs)) for ours, theirs in beside.items()}
+    return _gated_delta(document) if kind == "qwen3_next" else {}
+
+
+def _gated_delta(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of layers without attention; the usual sizes where the document has none."""
+    usual = {"full_attention_interval": 4, "linear_num_key_heads": 16, "linear_key_head_dim": 128}
+    usual |= {"linear_num_value_heads": 32, "linear_value_head_dim": 128}
+    given = {**usual, **{name: document[name] for name in usual if document.get(name)}}
+    full_every, *sizes = (_size(value, f"qwen3_next: {name}") for name, value in given.items())
+    names = ("key_heads", "key_head", "value_heads", "value_head")
+    return {"full_every": full_every, "state": dict(zip(names, sizes, strict=True))}
 
 
 def _other_weights(
@@ -257,6 +279,12 @@ def _other_weights(
         experts, ffn = (_count(document, x, kind) for x in ("num_local_experts", _USUAL["ffn"]))
         attention = (heads + 2 * keys) * head + hidden + heads
         return {"other_layer_parameters": attention + experts * (2 * ffn + hidden + 1)}
+    if (
+        kind == "qwen3_next"
+    ):  # gate and norms of each fourth layer's heads, gate of the shared expert
+        every = _count({"full_attention_interval": 4, **document}, "full_attention_interval", kind)
+        gates = hidden * heads * head + 2 * head
+        return {"other_layer_parameters": gates // max(1, every) + hidden}
     if kind == "falcon" and not document.get("new_decoder_architecture"):
         one = {"kv_heads": 1} if document.get("multi_query", True) else {"kv_heads": heads}
         return {**one, "norms_per_layer": 1 if document.get("parallel_attn", True) else 2}
