@@ -53,7 +53,6 @@ PRIORS = {
     "fp8_passes": (4.0, 0.4),
     "fp8_engine": (0.2, 0.8),
     "fp8_rowwise": (3.0, 0.5),
-    "fp8_efficiency": (0.85, 0.1),
     "compiled_traffic": (0.5, 0.4),
     "layer_forward_s": (0.9e-3, 0.5),
     "layer_backward_s": (1.3e-3, 0.5),

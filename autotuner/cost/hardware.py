@@ -92,11 +92,12 @@ class Physics:
     split_efficiency: float = 0.77
     """Products cut along k so that few tiles fill the GPU (split-k, stream-k)."""
     depth_half: float = 302.0
-    """Length k at which a tile spends half its time on filling and draining."""
+    """Length k at which a tile spends half its time on filling and draining, on an A100."""
     flash_backward: float = 0.612
     """Rate of flash attention's backward pass over its forward pass."""
-    engine_attention: float = 1.25
-    """Attention of a vendor's library over the portable flash kernels."""
+    engine_attention: float = 1.5
+    """Attention of a vendor's library, which has each GPU's own instructions, over the portable
+    flash kernels."""
     score_passes: float = 5.32
     """Times that unfused attention moves each score; see ``layer``."""
     small_passes: float = 0.546
@@ -110,7 +111,6 @@ class Physics:
     """The same in a vendor's library, which casts inside of other kernels, over that without."""
     fp8_rowwise: float = 4.37
     """The same with a scale for each row."""
-    fp8_efficiency: float = 0.963
     compiled_traffic: float = 0.597
 
     layer_forward_s: float = 0.000879

@@ -30,6 +30,10 @@ _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (64, 128, 0.75), (
 """Rows, columns, and speed of a tile over the largest one's (same guide, section 5.1)."""
 
 
+_FILL_BALANCE = 133.0
+"""Operations in the time of a byte on the A100 with 80 GB, which ``depth_half`` is of."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
     """Kernels of one GPU in one precision."""
@@ -49,15 +53,24 @@ class Kernels:
         """Memory bandwidth that simple kernels reach."""
         return self.accelerator.memory_bytes_per_s * self.physics.memory_efficiency
 
+    @property
+    def depth_half(self) -> float:
+        """Length k at which a tile spends half its time on filling and draining.
+
+        These wait for memory: it is longer where more operations are done in the time of a byte.
+        Operands of 8 bits are half as many bytes at twice the rate.
+        """
+        gpu = self.accelerator
+        balance = gpu.half_flops_per_s * gpu.reached / gpu.memory_bytes_per_s
+        return self.physics.depth_half * max(1.0, balance / _FILL_BALANCE)
+
     def product_s(self, m: Numbers, n: Numbers, k: Numbers, count: Numbers = 1) -> Floats:
         """``count`` products (m x k) by (k x n) in one launch; sizes are whole, at least 1."""
         m, n, k, count = (np.maximum(np.asarray(x, np.float64), 1.0) for x in (m, n, k, count))
         physics = self.physics
         rate = self.peak_flops_per_s * self.accelerator.reached * physics.sustained
-        if self.precision.is_quantized:
-            rate *= physics.fp8_efficiency
         units = self.accelerator.multiprocessors
-        depth = 2.0 * (k + physics.depth_half) * units / rate
+        depth = 2.0 * (k + self.depth_half) * units / rate
         best: Floats | None = None
         for rows, columns, speed in _TILES:
             tiles = np.ceil(m / rows) * np.ceil(n / columns) * count

@@ -40,6 +40,18 @@ def test_a_thin_product_is_bound_by_memory(machine: Machine) -> None:
     assert float(kernels.product_s(1, 65536, 65536)) >= least
 
 
+def test_tiles_fill_longer_where_memory_is_slower_beside_the_arithmetic(machine: Machine) -> None:
+    slow, fast = (
+        replace(machine.accelerator, half_flops_per_s=rate, memory_bytes_per_s=2e12)
+        for rate in (100e12, 900e12)
+    )
+    small, large = (
+        Kernels(accelerator=gpu, physics=DEFAULT_PHYSICS).depth_half for gpu in (slow, fast)
+    )
+    assert small == DEFAULT_PHYSICS.depth_half
+    assert large > 2 * small
+
+
 def test_a_gpu_without_fp8_computes_in_16_bits(machine: Machine) -> None:
     gpu = replace(machine.accelerator, fp8_flops_per_s=None)
     assert peak_flops_per_s(gpu, Precision.FP8) == gpu.half_flops_per_s
