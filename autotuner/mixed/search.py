@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autoconf_launch.core import Architecture
+
 from ..cost import all_layers, memory_bytes, verdict
 from ..space import Bools, Floats, Ints
 from .candidates import Layouts, MixedQuestion, Rows, Wanted
@@ -264,9 +266,15 @@ def _split(rows: Rows, question: MixedQuestion, best_s_P: Floats) -> _Contenders
     winning = np.flatnonzero(bound_s < best_s_P[rows.part_R])
     if not len(winning):
         return None
-    chains, times, rows = chains.take(winning), times.take(winning), rows.take(winning)
+    which, chains = _with_cuts(chains.take(winning), question.workload.architecture)
+    if not len(which):
+        return None
+    times, rows = times.take(winning[which]), rows.take(winning[which])
     layers, step_s = split_layers(chains, _price(times))
-    seen.step_s_R[winning] = step_s
+    best = _fastest(which, step_s, 1)  # of each row its best cut
+    chains, times, rows = chains.take(best), times.take(best), rows.take(best)
+    layers, step_s = layers[best], step_s[best]
+    seen.step_s_R[winning[which[best]]] = step_s
     every = _Contenders(
         rows=rows, chains=chains, times=times, layers_RS=layers, step_s_R=step_s, seen=seen
     )
@@ -276,6 +284,23 @@ def _split(rows: Rows, question: MixedQuestion, best_s_P: Floats) -> _Contenders
         spread_s = np.where(_are_replicas_unlike(rows), step_s, np.inf)
         first = np.union1d(first, _fastest(rows.part_R, spread_s, uneven))
     return every.take(first)
+
+
+def _with_cuts(chains: Chains, model: Architecture) -> tuple[Ints, Chains]:
+    """Each row with each border of stages at which an encoder may end, and the row's number.
+
+    No runtime lets a stage have layers of both halves; rows of other models stay as they are.
+    """
+    count, stages = chains.most_RS.shape
+    if not model.encoder_layers or stages == 1:
+        return np.arange(count), chains
+    ends = np.arange(1, stages)
+    which = np.repeat(np.arange(count), len(ends))
+    late = np.arange(stages) >= np.tile(ends, count)[:, None]
+    halves = (model.encoder_layers, model.layers)
+    cut = replace(chains.take(which), layers=halves, late_RS=late)
+    feasible = np.flatnonzero(feasible_rows(cut))
+    return which[feasible], cut.take(feasible)
 
 
 def _are_replicas_unlike(rows: Rows) -> Bools:

@@ -195,6 +195,19 @@ def _fork_commands(layout: Layout, job: NodeJob) -> list[str]:
     ]
 
 
+def fork_arguments(layout: Layout) -> str:
+    """What ``run_inter`` passes of a layout, one argument on each line."""
+    sizes = {
+        "--micro-batch-size": layout.micro_batch,
+        "--global-batch-size": layout.global_batch,
+        "--tensor-model-parallel-size": layout.tensor_parallel,
+        "--pipeline-model-parallel-size": layout.pipeline_parallel,
+        "--balance": "-".join(map(str, layout.pipeline_split or ())),
+    }
+    zero = f"{names.DISTRIBUTED_OPTIMIZER}\n" if layout.zero_stage else ""
+    return "".join(f"{flag} {value}\n" for flag, value in sizes.items()) + zero + "--fp16\n"
+
+
 def _fork_notes(layout: Layout, job: NodeJob) -> Iterator[str]:
     """What run_inter does not take as an argument."""
     ends = list(accumulate(layout.pipeline_split or ()))

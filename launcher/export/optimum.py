@@ -25,7 +25,15 @@ from ..spelling import (
     put_argument,
     toml_of,
 )
-from .megatron_job import FORK, NodeJob, job_files, job_obstacles, needs_fork, runs_on
+from .megatron_job import (
+    FORK,
+    NodeJob,
+    fork_arguments,
+    job_files,
+    job_obstacles,
+    needs_fork,
+    runs_on,
+)
 from .page import NEMO_DEGREES, Exported, Optimum, Page
 
 _HALVES = (Precision.BF16, Precision.FP16)
@@ -69,9 +77,10 @@ def _with_job(optimum: Optimum, job: NodeJob, exported: Exported) -> Exported:
     arguments = [line for line in exported.text.splitlines() if not line.startswith("#")]
     is_fork = needs_fork(optimum.layout, job.workload.architecture)
     what = FORK if is_fork else runs_on([line.split()[0] for line in arguments])
+    text = fork_arguments(optimum.layout) if is_fork else exported.text
     return replace(
         exported,
-        text=f"# Runs on {what}.\n{exported.text}",
+        text=f"# Runs on {what}.\n{text}",
         files=job_files(optimum.layout, job, arguments),
     )
 

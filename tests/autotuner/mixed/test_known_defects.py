@@ -138,3 +138,16 @@ def test_a_t5_pays_for_the_sum_of_its_tied_embeddings(kind: MakeKind) -> None:
     untied = replace(workload.architecture, tied_embeddings=False)
     free = whole_plan(replace(workload, model=untied), question, Degrees(pipeline_parallel=(4,)))
     assert dict(free.best[0].parts)["embeddings"] == 0
+
+
+def test_no_stage_of_a_t5_has_layers_of_both_halves(kind: MakeKind) -> None:
+    model = replace(named_model("fasop-t5"), encoder_layers=8, layers=4)
+    workload = Workload(model=model, sequence_length=512, global_batch=32)
+    kinds = (kind("A100-40GB"), kind("A10G-24GB", count=2))
+    question = MixedQuestion(workload=workload, kinds=kinds, most=20)
+    found = whole_plan(workload, question, Degrees(pipeline_parallel=(3, 6, 12)))
+    assert found.best
+    for row in found.best:
+        ends = np.cumsum([stage.layers for stage in row.stages])
+        assert 8 in ends
+        assert ends[-1] == 12

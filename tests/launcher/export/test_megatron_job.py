@@ -115,6 +115,8 @@ def test_a_t5_in_a_pipeline_runs_on_the_fork_of_fasop() -> None:
     layout = replace(LAYOUT, pipeline_split=(24, 14, 10))
     found = export_optimum(row(layout, model="fasop-t5"), "megatron")
     assert "# Runs on FASOP's fork of Megatron-LM" in found.text
+    assert "--balance 24-14-10\n" in found.text
+    assert "layout" not in found.text
     script = dict(found.files)[".torchrun.sh"]
     assert 'run_inter 1 "$MASTER_ADDR" 4 3 32 2 1 4 3 24-14-10' in script
     assert "PIPELINE_MODEL_PARALLEL_SPLIT_RANK=1." in script
