@@ -127,5 +127,5 @@ def test_a_tune_over_hosts_writes_its_results_here(hosts: Hosts, tmp_path: Path)
     summary = json.loads((tmp_path / "autotuning_results" / "summary.json").read_text())
     journal = (tmp_path / "autotuning_results" / "journal.jsonl").read_text()
     assert summary["winner"] is not None
-    assert '"world_size": 2' in journal
+    assert '"world_size":2' in journal.replace(" ", "")
     assert hosts.are_idle_within(5)
