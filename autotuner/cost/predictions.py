@@ -30,6 +30,7 @@ from ..space import (
     Rule,
     blocks_fill_units,
     blocks_for_stages,
+    blocks_to_recompute,
     degree_rule,
     tokens_for_sequence,
 )
@@ -256,7 +257,10 @@ def knob_rules(spec: ModelSpec | None) -> tuple[Rule, ...]:
         return ()
     rules = [blocks_fill_units(sum(block.count for block in spec.blocks))]
     rules += [degree_rule(limits) for limits in spec.degree_limits]
-    rules += [blocks_for_stages(one.most[1]) for one in spec.degree_limits if one.most is not None]
+    for limits in spec.degree_limits:
+        if limits.most is not None:
+            blocks = limits.most[1]
+            rules += [blocks_for_stages(blocks), blocks_to_recompute(blocks)]
     if spec.sequence_length is not None:
         rules.append(tokens_for_sequence(spec.sequence_length))
     return tuple(rules)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         apply_rules,
         blocks_fill_units,
         blocks_for_stages,
+        blocks_to_recompute,
         degree_rule,
         tokens_for_sequence,
     )

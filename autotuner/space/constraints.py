@@ -8,9 +8,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import FIRST_FSDP_STAGE, ZERO_KNOBS, DegreeLimits
+from autoconf_launch.core import (
+    FIRST_FSDP_STAGE,
+    ZERO_KNOBS,
+    DegreeLimits,
+    even_pipeline_split,
+)
 
-from .knobs import GPIPE, SCHEDULE_KNOB
+from .knobs import GPIPE, RECOMPUTE_LAYERS, SCHEDULE_KNOB
 from .table import ABSENT, Bools, CandidateTable, Floats, Ints
 
 RejectedCounts: TypeAlias = tuple[tuple[str, int], ...]
@@ -251,6 +256,33 @@ def blocks_for_stages(blocks: int) -> Rule:
         keep=keep,
         why=f"pipeline stages share out the model's {blocks} repeated blocks",
     )
+
+
+def blocks_to_recompute(blocks: int) -> Rule:
+    """Each rank has as many blocks as are to be recomputed on it."""
+
+    def keep(table: CandidateTable) -> Bools:
+        wanted = table.numbers(RECOMPUTE_LAYERS, 0.0)
+        column = dict(table.columns)["pipeline_split"]
+        splits: Sequence[Any] = column.categories or (None,)
+        stages, chunks = table["pipeline_parallel"], table["virtual_pipeline"]
+        keys = np.stack([stages, chunks, column.codes])
+        cases, of_row = np.unique(keys, axis=1, return_inverse=True)
+        least = [_least_blocks(blocks, int(p), int(v), splits[c]) for p, v, c in cases.T]
+        return np.asarray(wanted <= np.array(least)[of_row.ravel()], np.bool_)
+
+    return Rule(
+        name="recompute_layers",
+        keep=keep,
+        why=f"activation_checkpointing.layers is more than a rank has of the model's {blocks} "
+        "repeated blocks",
+    )
+
+
+def _least_blocks(blocks: int, stages: int, chunks: int, split: Sequence[int] | None) -> int:
+    """Blocks of the rank that has the fewest; a rank has every so many-th stage."""
+    shares = split or even_pipeline_split(blocks, stages * chunks)
+    return min(sum(shares[rank::stages]) for rank in range(stages))
 
 
 def blocks_fill_units(pieces: int) -> Rule:

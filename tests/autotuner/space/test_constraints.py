@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 
 from autoconf_launch.autotuner.space.constraints import (
@@ -5,6 +7,7 @@ from autoconf_launch.autotuner.space.constraints import (
     add_counts,
     apply_rules,
     blocks_for_stages,
+    blocks_to_recompute,
 )
 from autoconf_launch.autotuner.space.table import CandidateTable
 
@@ -56,6 +59,21 @@ def test_stages_share_out_all_blocks_of_a_model() -> None:
     ]
     kept = blocks_for_stages(3).keep(CandidateTable.from_candidates(rows))
     assert kept.tolist() == [True, False, False, True, False, True]
+
+
+def test_no_rank_recomputes_more_blocks_than_it_has() -> None:
+    some = (("recompute_layers", 3),)
+    rows = [
+        candidate(),
+        replace(candidate(), extras=some),
+        replace(candidate(pipeline_parallel=2), extras=some),
+        replace(candidate(pipeline_parallel=3), extras=some),
+        replace(candidate(pipeline_parallel=2, pipeline_split=(1, 5)), extras=some),
+        replace(candidate(pipeline_parallel=2, virtual_pipeline=3), extras=some),
+        replace(candidate(pipeline_parallel=4), extras=(("recompute_layers", 1),)),
+    ]
+    kept = blocks_to_recompute(6).keep(CandidateTable.from_candidates(rows))
+    assert kept.tolist() == [True, True, True, False, False, True, True]
 
 
 def test_a_model_without_repeated_blocks_has_no_stages() -> None:
