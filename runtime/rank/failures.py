@@ -25,6 +25,7 @@ _ALLOCATORS = re.compile(
 )
 """How allocators speak that torch wraps as a plain RuntimeError; torch raises no other sign."""
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB)")
+_NO_THREAD = os.strerror(errno.EAGAIN)
 _PEER_GONE = re.compile("Connection (closed|reset) by peer|Broken pipe|ncclRemoteError")
 """How gloo and NCCL say, in a plain RuntimeError or DistBackendError, that a rank has gone."""
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -34,11 +35,14 @@ class NonFiniteLossError(AutoconfError):
     """The loss of a measured step is NaN or infinite."""
 
 
-def classify(error: BaseException) -> Failure:
-    """The failure that an exception, or one that caused it, means."""
+def classify(error: BaseException, *, is_limited: bool = False) -> Failure:
+    """The failure that an exception, or one that caused it, means.
+
+    ``is_limited``: host memory has an emulated limit, under which a thread may lack its stack.
+    """
     chain = tuple(_causes(error))
     for cause in chain:
-        if is_allocation_failure(cause):
+        if is_allocation_failure(cause) or (is_limited and _NO_THREAD in str(cause)):
             return _failure(FailureKind.OUT_OF_MEMORY, cause)
     for cause in chain:
         if isinstance(cause, ConfigError):

@@ -113,7 +113,9 @@ class Report:
             return
         if self.meter is not None:
             self.meter.lift()
-        failure: Failure | None = classify(error)
+        failure: Failure | None = classify(
+            error, is_limited=self.task.memory_limit_bytes is not None
+        )
         if failure and self.beside is not None:
             failure = self.beside.judge(failure, len(self.steps))
         if failure and failure.kind is FailureKind.CRASHED:

@@ -1,8 +1,8 @@
 """Allocates beside a ``CpuMeter`` in a process of its own and says what it came to.
 
 Megabytes as arguments: the limit, what exists before the meter, what is asked for after it, and
-``lift`` to end the limit in between. Memory that a long process has left free, or frees
-meanwhile, would count as room below the limit; here there is none.
+``lift`` to end the limit in between or ``threads`` to start twenty threads. Memory that a long
+process has left free, or frees meanwhile, would count as room below the limit; here there is none.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import ctypes
 import gc
 import json
 import sys
+import threading
+import time
 
 import torch
 
@@ -25,13 +27,15 @@ def allocate(megabytes: int) -> list[torch.Tensor]:
     return [torch.ones(MEGABYTE // 4) for _ in range(megabytes)]
 
 
-def main(limit: int, before: int, after: int, *, lifted: bool) -> dict[str, int | bool]:
+def main(limit: int, before: int, after: int, between: str) -> dict[str, int | bool]:
     gc.collect()
     held = allocate(before)
     meter = CpuMeter(limit * MEGABYTE or None, before * MEGABYTE)
     meter.enforce()
-    if lifted:
+    if between == "lift":
         meter.lift()
+    for _ in range(20 if between == "threads" else 0):
+        threading.Thread(target=time.sleep, args=(0.5,)).start()
     try:
         allocate(after)
     except RuntimeError:
@@ -44,4 +48,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, MEGABYTE // 4)
     numbers = [int(argument) for argument in sys.argv[1:4]]
-    sys.stdout.write(json.dumps(main(*numbers, lifted=sys.argv[4:] == ["lift"])))
+    sys.stdout.write(json.dumps(main(*numbers, "".join(sys.argv[4:]))))

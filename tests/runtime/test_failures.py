@@ -115,3 +115,14 @@ def test_a_message_is_cut_by_characters(tmp_path: Path) -> None:
     assert len(classify(long).detail) < 1100
     assert len(classify(ConfigError("x" * 5_000_000)).detail) < 1100
     assert max(map(len, last_words(tmp_path, long))) == 500
+
+
+@pytest.mark.parametrize(
+    ("is_limited", "kind"),
+    [(True, FailureKind.OUT_OF_MEMORY), (False, FailureKind.CRASHED)],
+)
+def test_no_room_for_a_thread_is_out_of_memory_under_a_limit(
+    is_limited: bool, kind: FailureKind
+) -> None:
+    error = RuntimeError("Resource temporarily unavailable")
+    assert classify(error, is_limited=is_limited).kind is kind

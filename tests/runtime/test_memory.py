@@ -43,6 +43,10 @@ def test_a_lifted_limit_holds_no_more(allocated: Any) -> None:
     assert allocated(50, 0, 70, "lift")["fits"]
 
 
+def test_threads_that_start_later_take_little_of_the_limit(allocated: Any) -> None:
+    assert allocated(90, 0, 50, "threads")["fits"]
+
+
 def test_a_model_that_exists_counts(allocated: Any) -> None:
     assert allocated(50, 30, 30) == {"fits": False, "held": 30}
 
