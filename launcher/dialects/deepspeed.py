@@ -30,8 +30,8 @@ from autoconf_launch.core import (
     RawConfig,
     Workload,
     batch_split,
-    data_parallel_degree,
     dotted_name,
+    external_data_parallel_degree,
     integer_value,
 )
 from autoconf_launch.core import config_keys as keys
@@ -279,7 +279,7 @@ class DeepSpeedDialect:
             )
         listed, settings, document, _ = open_document(source, fills_auto=False)
         _refuse_unfilled(listed, document)
-        data = data_parallel_degree(world_size, tensor=settings.mp_size)
+        data = external_data_parallel_degree(world_size, settings.mp_size)
         micro, accumulation = batch_split(document, data_parallel=data)
         stages = stage_choice(listed.config)
         further = further_choices(listed, settings, stages)

@@ -18,7 +18,6 @@ from ..dialects import megatron as names
 
 FORK = "FASOP's fork of Megatron-LM (Megatron-LM-2 in github.com/AvatarHwang/FASOP)"
 _FORK_IMAGE = "nvcr.io/nvidia/pytorch:23.04-py3"
-_FORK_PORT = 6787
 _PORT = 29500
 _SHEBANG = "#!/usr/bin/env bash"
 

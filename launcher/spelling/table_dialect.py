@@ -24,6 +24,7 @@ from autoconf_launch.core import (
     RawConfig,
     Workload,
     data_parallel_degree,
+    external_data_parallel_degree,
 )
 
 from ..script import ScriptSource
@@ -205,7 +206,8 @@ def _layout(reading: Reading, world_size: int) -> Layout:
             values[knob] = applied_value(reading.source.applied, knob)
     values = {knob: value for knob, value in values.items() if value is not None}
     degrees = {_DEGREES[knob]: values[knob] for knob in _DEGREES if knob in values}
-    data = data_parallel_degree(world_size // reading.settings.mp_size, **degrees)
+    own = external_data_parallel_degree(world_size, reading.settings.mp_size)
+    data = data_parallel_degree(own, **degrees)
     values = {**values, "data_parallel": data, **_batch(reading, values, data)}
     return Layout(**values)
 

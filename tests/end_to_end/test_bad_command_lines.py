@@ -254,6 +254,11 @@ OTHER_CODES = (
     (INFEASIBLE, "search cluster_type=local run_training_hp_search=False", "no inference search"),
     (HARDWARE, f"recommend {GPT} --cluster local --max-days 3", "this machine has no GPU"),
     (HARDWARE, "--num_gpus gpu train.py", "no GPU is visible"),
+    (
+        2,
+        "tune --mp_size 3 --num_gpus 4 train.py --batch_size 8",
+        "mp_size is 3, but must divide the 4",
+    ),
     (HARDWARE, "tune --nproc_per_node gpu train.py --config config.json", "no GPU is visible"),
 )
 """Answers that are no, and what this machine lacks."""
