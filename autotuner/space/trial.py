@@ -238,8 +238,13 @@ def _require_sizes(layout: Layout) -> None:
     for field in fields(layout):
         size = getattr(layout, field.name)
         least = 0 if field.name == "zero_stage" else 1
-        if type(size) is int and not least <= size <= _MOST_SIZE:
-            raise DecodeError(f"{field.name} is {size}, but must be {least} to {_MOST_SIZE}")
+        if type(size) is int:
+            _require_size(field.name, size, least)
+
+
+def _require_size(name: str, size: int, least: int) -> None:
+    if not least <= size <= _MOST_SIZE:
+        raise DecodeError(f"{name} is {size}, but must be {least} to {_MOST_SIZE}")
 
 
 _MOST_SIZE = 2**31
@@ -257,7 +262,10 @@ def _of_a_final(trial: Trial) -> dict[str, Any]:
 
 def _outcome(line: dict[str, Any]) -> Outcome:
     if "measurement" in line:
-        return decode(Measurement, line["measurement"])
+        found = decode(Measurement, line["measurement"])
+        for name in ("samples_per_step", "world_size"):
+            _require_size(name, getattr(found, name), 1)
+        return found
     return FailedTrial(
         failure=decode(Failure, line.get("failure")),
         memory=_optional(MemoryUse, line.get("memory")),

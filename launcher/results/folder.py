@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +75,7 @@ def open_folder(
             notes += (*_take_in_left(paths, contents), _on_move(reason, earlier, moved))
         if contents.fingerprint is None:
             journal.write_header(fingerprint)
+        stack.callback(_remove_pipes, paths.results)
         stack.callback(take_in_all, paths.results)
         yield OpenFolder(journal=journal, contents=contents, notes=tuple(notes))
 
@@ -94,6 +96,14 @@ def _no_writing_by_others() -> Iterator[None]:
         yield
     finally:
         os.umask(before)
+
+
+def _remove_pipes(results: Path) -> None:
+    """Remove the named pipes by which launches passed each other the turn."""
+    for path in results.glob("*/*"):
+        with suppress(OSError):
+            if stat.S_ISFIFO(path.lstat().st_mode):
+                path.unlink()
 
 
 def _read_if_possible(journal: Journal) -> JournalContents:

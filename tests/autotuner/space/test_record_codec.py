@@ -62,7 +62,7 @@ MEMORY = st.builds(MemoryUse, free_before_bytes=COUNTS, peak_bytes=COUNTS, limit
 MEASUREMENTS = st.builds(
     Measurement,
     step_s=st.lists(SECONDS, min_size=1, max_size=3).map(tuple),
-    samples_per_step=COUNTS,
+    samples_per_step=st.integers(1, 2**31),
     world_size=st.integers(1, 64),
     memory=st.none() | MEMORY,
     applied=st.none() | st.builds(AppliedStrategy),

@@ -111,6 +111,12 @@ def test_a_pipe_in_the_place_of_a_log_is_removed(paths: ResultsPaths) -> None:
     assert list(paths.trial(NAME).iterdir()) == []
 
 
+def test_no_named_pipe_is_left_at_the_end(paths: ResultsPaths) -> None:
+    with open_folder(paths, PRINT, fresh=False):
+        os.mkfifo(paths.trial(NAME) / "turn.0")
+    assert not (paths.trial(NAME) / "turn.0").exists()
+
+
 def test_a_link_is_not_written_through(tmp_path: Path) -> None:
     diary = tmp_path / "diary.txt"
     diary.write_text("the user's")

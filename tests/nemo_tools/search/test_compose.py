@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,22 @@ def test_a_variable_of_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("WHERE", "/from/there")
     found = compose(["base_results_dir=${oc.env:WHERE}"])
     assert found.document.get(("base_results_dir",)) == "/from/there"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "is not a regular file"),
+        (b"\xff\xfe\x00", "is not UTF-8 text"),
+        (b"a: 1\na: 2\n", "key 'a' is given twice"),
+        (b"a: " + b"[" * 300, "nested more than 64 deep"),
+        (b"defaults: [{}]\n", "config"),
+    ],
+)
+def test_a_hostile_file_of_the_users_folder_is_refused(
+    tmp_path: Path, content: bytes | None, says: str
+) -> None:
+    path = tmp_path / "config.yaml"
+    os.mkfifo(path) if content is None else path.write_bytes(content)
+    with pytest.raises(ConfigError, match=says):
+        compose(["search_config=gpt3/5b"], tmp_path)
