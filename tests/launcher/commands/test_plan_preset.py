@@ -1,5 +1,9 @@
 """``plan --preset``: a training with its cluster."""
 
+from autoconf_launch.autotuner.mixed import sub_clusters
+from autoconf_launch.autotuner.mixed.candidates import _layouts
+from autoconf_launch.launcher.estimates import mixed_answer, parse_plan
+
 from .verb import Run
 
 
@@ -20,3 +24,13 @@ def test_an_unknown_preset_gets_the_nearest_and_none_at_all_is_asked_for(plan: R
     assert "did you mean 'fasop/gpt2XL'?" in ran.err
     ran = plan("--preset")
     assert (ran.code, ran.is_one_line) == (2, True)
+
+
+def test_the_pareto_preset_has_exactly_the_candidates_of_fasop() -> None:
+    """31,362 layouts on rotations of its nodes that obey the rules."""
+    question = mixed_answer(parse_plan(["--preset", "fasop/gpt2XL-pareto", "--pareto"])).question
+    valid = {nodes: len(_layouts(8 * nodes, question)[1]) for nodes in range(1, 17)}
+    parts = sub_clusters(question.kinds).tolist()
+    orders = [len(question.order_rule(counts, question.kinds)) for counts in parts]
+    found = sum(valid[sum(counts)] * count for counts, count in zip(parts, orders, strict=True))
+    assert (len(parts), found) == (80, 31_362)
