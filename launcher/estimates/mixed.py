@@ -236,8 +236,10 @@ def _price(request: PlanRequest, kind: NodeKind) -> ChosenPrice | None:
         *(("--objective cost",) if request.goal is Goal.COST else ()),
     )
     if found is None and asks:
+        is_alone = request.training.cluster.are_nodes_equal
+        flag = "--usd-per-gpu-hour USD" if is_alone else f"--price {kind.gpu}=USD"
         raise ConfigError(
-            f"No price of {kind.gpu} is known, but {asks[0]} needs one; give it with --price "
-            f"{kind.gpu}=USD (an hour of one GPU)."
+            f"No price of {kind.gpu} is known, but {asks[0]} needs one; give it with {flag} (an "
+            "hour of one GPU)."
         )
     return found

@@ -118,6 +118,13 @@ def test_a_missing_price_is_asked_for_where_money_counts(plan: Run) -> None:
         assert "--price MI300X-192GB=USD" in ran.err
 
 
+def test_one_kind_without_a_price_is_asked_for_the_price_of_its_gpu(plan: Run) -> None:
+    ran = plan(*MIX[:-1], "2x8xMI300X-192GB", "--pareto")
+    assert (ran.code, ran.is_one_line) == (2, True), ran.err
+    assert "--pareto needs one; give it with --usd-per-gpu-hour USD" in ran.err
+    assert plan(*MIX[:-1], "2x8xMI300X-192GB", "--pareto", "--usd-per-gpu-hour", "2").code == 0
+
+
 def test_too_many_parts_are_counted_and_bounded(plan: Run) -> None:
     ran = plan(*MIX[:-1], "100x8xA100-SXM-40GB+100x8xA10G-24GB", "--pareto")
     assert (ran.code, ran.is_one_line) == (2, True)
