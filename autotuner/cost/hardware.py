@@ -140,7 +140,7 @@ class Physics:
     routing_units: float = 20.0
     """Multiprocessors that send tokens across domains (DeepSeek-AI 2024, arXiv:2412.19437,
     section 3.2.2), of which kernels beside them are short."""
-    routing_s: float = 0.004
+    routing_s: float = 0.0035
     """What a layer with experts waits for its host in each forward pass, which reads how many
     tokens each expert has before it launches their products."""
     contention: float = 0.413
