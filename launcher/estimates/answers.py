@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from autoconf_launch.autotuner.cost import (
     LayoutColumns,
@@ -49,7 +50,6 @@ from autoconf_launch.tuning_spaces import machine
 
 from ..machine import is_cpu
 from .fit_flags import FitRequest, Goal, PlanRequest
-from .fit_stages import StageFits, fit_stages, is_by_stages
 from .runnable import trains_here
 from .training_choice import (
     ChosenPrice,
@@ -62,6 +62,9 @@ from .training_choice import (
     proposal_step_s,
     whole_node,
 )
+
+if TYPE_CHECKING:
+    from .fit_stages import StageFits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +153,8 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     Raises:
         ConfigError: an impossible layout, or a precision that a GPU does not compute in.
     """
+    from .fit_stages import is_by_stages  # with the mixed room, which plan does not wait for
+
     training = request.training
     check_precision(training)
     check_weights(training.workload)
@@ -191,6 +196,8 @@ def fit_answer(request: FitRequest) -> FitAnswer:
 
 def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColumns) -> FitAnswer:
     """Without remedies: ``plan`` ranks what fits on such a cluster."""
+    from .fit_stages import fit_stages
+
     training = request.training
     predicted = estimate(columns, training.workload, training.cluster)
     found, host = fit_stages(request, asked.layout), _host_memory(predicted, training)
