@@ -483,8 +483,7 @@ MISSES = """\
 - The search over all orders skips, where a part has more than 64, layouts that are over 15 %
   slower in every order with equal nodes together. Without that it prices 9.4 million rows in 93 s,
   and finds the same best rows.
-- T5's layers are taken as equal: its encoder and decoder read as many tokens here, as in `plan` on
-  equal nodes.
+- Dense layers before those with experts count as the mean layer, as in `plan` on equal nodes.
 """
 
 

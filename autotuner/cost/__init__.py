@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         link_s,
         ring_share,
     )
-    from .inner import InnerTimes
+    from .inner import InnerTimes, inner_times
     from .kernel_times import (
         GRADIENT_BYTES,
         KernelTimes,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         optimizer_traffic_bytes,
         rank_weights,
     )
+    from .layer import Stack, stacks
     from .layout_columns import (
         ALL_LAYERS,
         OFFLOAD_CODES,

@@ -82,8 +82,10 @@ class InnerTimes:
         return self.busy_s_U + self.again_s_U + self.exposed_s_U + self.launch_s_U
 
 
-def inner_times(workload: Workload, inner: InnerLayouts, machine: Machine) -> InnerTimes:
-    """Times of the mean layer and of both ends."""
+def inner_times(
+    workload: Workload, inner: InnerLayouts, machine: Machine, stack: Stack | None = None
+) -> InnerTimes:
+    """Times of the mean layer, or of that of one ``stack`` alone, and of both ends."""
     kernels = Kernels(
         accelerator=machine.accelerator,
         physics=machine.physics,
@@ -93,10 +95,11 @@ def inner_times(workload: Workload, inner: InnerLayouts, machine: Machine) -> In
     sized, which = distinct_kernels(inner)
     parts = _Parts(inner=inner, sized=sized, which=which, machine=machine, kernels=kernels)
     mean = [np.zeros(len(inner.tensor_U)) for _ in range(5)]
-    slowest, after, several = np.zeros(len(inner.tensor_U)), None, stacks(workload)
-    for stack in several:
-        one, after = _of_stack(stack, parts)
-        mean = [total + stack.share * part for total, part in zip(mean, one, strict=True)]
+    slowest, after = np.zeros(len(inner.tensor_U)), None
+    several = stacks(workload) if stack is None else (replace(stack, share=1.0),)
+    for some in several:
+        one, after = _of_stack(some, parts)
+        mean = [total + some.share * part for total, part in zip(mean, one, strict=True)]
         slowest = np.maximum(slowest, sum(one[1:]))
     first, last, ends_ideal = (one[which] for one in _ends(workload, sized, machine, kernels))
     return InnerTimes(

@@ -151,9 +151,9 @@ class Stack:
 def stacks(workload: Workload) -> tuple[Stack, ...]:
     """An encoder and a decoder, each with its share of the layers; other models are one stack."""
     model = workload.architecture
-    decoded = workload.decoder_sequence_length or workload.sequence_length
     if not model.encoder_layers:
         return (Stack(share=1.0, workload=workload),)
+    decoded = workload.decoder_sequence_length or workload.sequence_length
     share = model.encoder_layers / (model.encoder_layers + model.layers)
     one = replace(workload, decoder_sequence_length=None)
     return (

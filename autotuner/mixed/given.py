@@ -48,7 +48,7 @@ def given_stages(
     )
     each = [int(columns.micro_batch_C[0])] * int(columns.data_C[0])
     micro_SK = largest_shares(replica_kinds(order, kinds, columns), samples or each)
-    times = uneven_seconds(columns, places, workload, kinds, micro_SK)
+    times = uneven_seconds(columns, places, workload, kinds, micro_SK, layers)
     peaks_SK = uneven_peaks(columns, workload, layers, micro_SK)
     tightest = (peaks_SK / np.array([kind.memory_bytes for kind in kinds])).argmax(axis=1)
     busy = times.busy_s(split)[0].tolist()

@@ -11,17 +11,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoconf_launch.core import Architecture
-
 from ..cost import all_layers, memory_bytes, verdict
 from ..space import Bools, Floats, Ints
 from .candidates import Layouts, MixedQuestion, Rows, Wanted
 from .given import given_stages
 from .kinds import usd_per_hour
+from .makes import decoder_share, seconds_of_cuts, seconds_of_makes
 from .orders import sorted_orders
 from .partition import Chains, SplitPrice, feasible_rows, move_layers, split_layers
 from .rows import MixedRow, StagePlan, stage_kinds
-from .times import StageSeconds, stage_seconds
+from .times import StageSeconds
 from .uneven import uneven_samples
 
 _MOVED = 8
@@ -33,6 +32,8 @@ _MOVED_CELLS = 1 << 18
 """Rows times stages squared from which on fewer rows have their layers moved."""
 _SPARE = 2
 """Rows of each part beyond those asked for, as memory may rule one out when it is exact."""
+_NEAR_BOUND = 1.05
+"""Bounds of a row's cuts between encoder and decoder that are looked at, over the lowest."""
 _MOST_GAIN = 0.15
 """By which another order is expected to shorten a step at most, where nodes have many."""
 _LARGEST = 8
@@ -237,21 +238,7 @@ def _fastest_of_all(found: Sequence[_Contenders], most: int) -> list[_Contenders
 
 def _split(rows: Rows, question: MixedQuestion, best_s_P: Floats) -> _Contenders | None:
     """Split the layers of all rows that can win, and keep the fastest of each part."""
-    room = _room(rows, question)
-    times = stage_seconds(
-        rows.layouts.take(rows.layout_R),
-        rows.places,
-        rows.place_R,
-        question.workload,
-        question.kinds,
-    )
-    chains = Chains(
-        fixed_s_RS=times.fixed_s_RS,
-        layer_s_RS=times.layer_s_RS,
-        most_RS=room,
-        layers=(all_layers(question.workload.architecture),),
-        count_R=times.count_R,
-    )
+    rows, chains, times = _chains(rows, question)
     possible = np.flatnonzero(feasible_rows(chains))
     if not len(possible):
         return None
@@ -266,17 +253,11 @@ def _split(rows: Rows, question: MixedQuestion, best_s_P: Floats) -> _Contenders
     winning = np.flatnonzero(bound_s < best_s_P[rows.part_R])
     if not len(winning):
         return None
-    which, chains = _with_cuts(chains.take(winning), question.workload.architecture)
-    if not len(which):
-        return None
-    times, rows = times.take(winning[which]), rows.take(winning[which])
-    layers, step_s = split_layers(chains, _price(times))
-    best = _fastest(which, step_s, 1)  # of each row its best cut
-    chains, times, rows = chains.take(best), times.take(best), rows.take(best)
-    layers, step_s = layers[best], step_s[best]
-    seen.step_s_R[winning[which[best]]] = step_s
+    chains, times, rows = chains.take(winning), times.take(winning), rows.take(winning)
+    split, step_s = split_layers(chains, _price(times))
+    seen.step_s_R[winning] = step_s
     every = _Contenders(
-        rows=rows, chains=chains, times=times, layers_RS=layers, step_s_R=step_s, seen=seen
+        rows=rows, chains=chains, times=times, layers_RS=split, step_s_R=step_s, seen=seen
     )
     most = max(_MOVED, question.most, _MOVED_CELLS // (len(best_s_P) * rows.stages**2))
     first = _fastest(rows.part_R, step_s, most)
@@ -286,21 +267,36 @@ def _split(rows: Rows, question: MixedQuestion, best_s_P: Floats) -> _Contenders
     return every.take(first)
 
 
-def _with_cuts(chains: Chains, model: Architecture) -> tuple[Ints, Chains]:
-    """Each row with each border of stages at which an encoder may end, and the row's number.
+def _chains(rows: Rows, question: MixedQuestion) -> tuple[Rows, Chains, StageSeconds]:
+    """Lines over layers; with an encoder each row once for each stage that its decoder begins at.
 
-    No runtime lets a stage have layers of both halves; rows of other models stay as they are.
+    Of these only those are kept whose bound is near the lowest of their row.
     """
-    count, stages = chains.most_RS.shape
-    if not model.encoder_layers or stages == 1:
-        return np.arange(count), chains
-    ends = np.arange(1, stages)
-    which = np.repeat(np.arange(count), len(ends))
-    late = np.arange(stages) >= np.tile(ends, count)[:, None]
-    halves = (model.encoder_layers, model.layers)
-    cut = replace(chains.take(which), layers=halves, late_RS=late)
-    feasible = np.flatnonzero(feasible_rows(cut))
-    return which[feasible], cut.take(feasible)
+    model, workload = question.workload.architecture, question.workload
+    room, columns = _room(rows, question), rows.layouts.take(rows.layout_R)
+    where = (columns, rows.places, rows.place_R, workload, question.kinds)
+    every = all_layers(model)
+    if not model.encoder_layers or rows.stages == 1:
+        share = decoder_share(model, np.full((1, 1), every))
+        times = seconds_of_makes(*where, share)
+        return rows, _chain(times, room, (every,), None), times
+    times, numbers, late = seconds_of_cuts(*where)
+    chains = _chain(times, room[numbers], (model.encoder_layers, model.layers), late)
+    bounds = np.where(feasible_rows(chains), chains.step_bound_s_R, np.inf)
+    lowest = bounds.reshape(len(room), -1).min(axis=1)[numbers]
+    near = np.flatnonzero(bounds <= _NEAR_BOUND * lowest)
+    return rows.take(numbers[near]), chains.take(near), times.take(near)
+
+
+def _chain(times: StageSeconds, room: Ints, layers: tuple[int, ...], late: Bools | None) -> Chains:
+    return Chains(
+        fixed_s_RS=times.fixed_s_RS,
+        layer_s_RS=times.layer_s_RS,
+        most_RS=room,
+        layers=layers,
+        late_RS=late,
+        count_R=times.count_R,
+    )
 
 
 def _are_replicas_unlike(rows: Rows) -> Bools:

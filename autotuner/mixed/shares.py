@@ -19,8 +19,9 @@ from autoconf_launch.core import Workload
 from ..cost import LayoutColumns, memory_bytes
 from ..space import Bools, Floats, Ints
 from .kinds import MachineKind
+from .makes import decoder_share, seconds_of_makes
 from .places import StagePlaces
-from .times import StageSeconds, stage_seconds
+from .times import StageSeconds
 
 _ROW = np.zeros(1, np.int64)
 
@@ -59,6 +60,7 @@ def uneven_seconds(
     workload: Workload,
     kinds: Sequence[MachineKind],
     micro_SK: Ints,
+    layers: Sequence[int],
 ) -> StageSeconds:
     """Seconds of one layout whose replicas have micro-batches of their own.
 
@@ -68,15 +70,18 @@ def uneven_seconds(
         workload: a model known by its shapes.
         kinds: of nodes.
         micro_SK: the largest micro-batch of each kind in each stage.
+        layers: of each stage.
     """
+    share = decoder_share(workload.architecture, np.array([layers]))
     largest = with_micro_batch(columns, int(micro_SK.max()))
-    whole = stage_seconds(largest, places, _ROW, workload, kinds)
+    whole = seconds_of_makes(largest, places, _ROW, workload, kinds, share)
     names = ("layer_s_RS", "fixed_s_RS", "layer_forward_s_RS", "fixed_forward_s_RS")
     slowest: dict[str, Any] = {name: np.zeros_like(whole.layer_s_RS) for name in names}
     for kind in range(len(kinds)):
         alone = only_on(places, kind)
         for samples in np.unique(micro_SK[:, kind][micro_SK[:, kind] > 0]).tolist():
-            one = stage_seconds(with_micro_batch(columns, samples), alone, _ROW, workload, kinds)
+            given = with_micro_batch(columns, samples)
+            one = seconds_of_makes(given, alone, _ROW, workload, kinds, share)
             mine = micro_SK[:, kind] == samples
             for name, seconds in slowest.items():
                 slowest[name] = np.where(mine, np.maximum(seconds, getattr(one, name)), seconds)

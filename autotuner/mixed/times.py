@@ -27,11 +27,13 @@ from ..cost import (
     LayoutColumns,
     Physics,
     Roofline,
+    Stack,
     all_layers,
     distinct,
     embedding_weights,
     exposed_s,
     has_flat_gathers,
+    inner_times,
     link_s,
     optimizer_traffic_bytes,
     overlaps_reduction,
@@ -94,6 +96,18 @@ class StageSeconds:
         """Some rows by number."""
         names = [one.name for one in fields(self) if one.name not in _OF_ALL_ROWS]
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    def blend(self, others: StageSeconds, share_RS: Floats) -> StageSeconds:
+        """With layers of which a share is as the others have them."""
+
+        def mean(own: Floats, other: Floats) -> Floats:
+            return np.asarray(own + share_RS * (other - own))
+
+        return replace(
+            self,
+            layer_s_RS=mean(self.layer_s_RS, others.layer_s_RS),
+            layer_forward_s_RS=mean(self.layer_forward_s_RS, others.layer_forward_s_RS),
+        )
 
     def busy_s(self, layers_RS: Ints) -> Floats:
         """Both passes of a micro-batch on each stage."""
@@ -193,6 +207,7 @@ def stage_seconds(
     place_R: Ints,
     workload: Workload,
     kinds: Sequence[MachineKind],
+    stack: Stack | None = None,
 ) -> StageSeconds:
     """Lines of all rows, whose pipelines have equally many stages.
 
@@ -202,6 +217,7 @@ def stage_seconds(
         place_R: which of these each row is on.
         workload: a model known by its shapes.
         kinds: as the places have them.
+        stack: the encoder's or the decoder's layers; None: the mean layer.
     """
     rows = _Rows(
         columns=columns,
@@ -211,7 +227,7 @@ def stage_seconds(
         workload=workload,
         kinds=kinds,
     )
-    first, last, layer, forward, compute = _micro_batch_s(rows)
+    first, last, layer, forward, compute = _micro_batch_s(rows, stack)
     fixed = np.zeros(layer.shape)
     fixed[:, 0] += first[:, 0]
     fixed[:, -1] += last[:, -1]
@@ -245,18 +261,20 @@ def stage_seconds(
     )
 
 
-def _micro_batch_s(rows: _Rows) -> Iterator[Floats]:
+def _micro_batch_s(rows: _Rows, stack: Stack | None) -> Iterator[Floats]:
     """Seconds as in ``_SECONDS`` on the slowest kind of each stage, ZeRO 3's gathers apart."""
     whole = replace(rows.columns, zero_stage_C=np.zeros_like(rows.columns.zero_stage_C))
     inner, which = distinct(whole)
-    of_kind = [_inner_times(kind, rows.workload, inner) for kind in rows.kinds]
+    of_kind = [_inner_times(kind, rows.workload, inner, stack) for kind in rows.kinds]
     for values in _SECONDS:
         yield rows.slowest(np.stack([values(times)[which] for times in of_kind], axis=1))
 
 
-def _inner_times(kind: MachineKind, workload: Workload, inner: InnerLayouts) -> InnerTimes:
+def _inner_times(
+    kind: MachineKind, workload: Workload, inner: InnerLayouts, stack: Stack | None
+) -> InnerTimes:
     roofline = _roofline(kind, workload)
-    predicted = roofline.inner_times(inner)
+    predicted = inner_times(workload, inner, kind.machine, stack)
     if kind.measured is None:
         return predicted
     return with_measured(predicted, inner, roofline, kind.measured)

@@ -19,9 +19,9 @@ from autoconf_launch.core import Workload
 from ..cost import LayoutColumns, memory_bytes
 from ..space import Floats, Ints
 from .kinds import MachineKind
+from .makes import decoder_share, seconds_of_makes
 from .places import StagePlaces
 from .shares import only_on, replica_kinds
-from .times import stage_seconds
 
 
 def share_samples(seconds_DB: Floats, most_D: Ints, total: int) -> Ints | None:
@@ -75,12 +75,15 @@ def uneven_samples(
     sizes = np.arange(1, total - replicas + 2)
     many = replace(columns.take(np.zeros(len(sizes), np.int64)), micro_batch_C=sizes)
     split = np.tile(np.array(layers), (len(sizes), 1))
+    share = decoder_share(workload.architecture, split)
     peaks_BS = memory_bytes(many, workload, np.arange(len(layers))[:, None], split.T).total.T
     seconds_DB = np.zeros((replicas, len(sizes)))
     most_D = np.full(replicas, len(sizes))
     for kind, node in enumerate(kinds):
         rows = np.zeros(len(sizes), np.int64)
-        one = stage_seconds(many, only_on(places, kind), rows, workload, kinds).busy_s(split)
+        alone = only_on(places, kind)
+        times = seconds_of_makes(many, alone, rows, workload, kinds, share)
+        one = times.busy_s(split)
         here_DS = here_DSK[:, :, kind]
         slowest = np.where(here_DS[:, None, :], one[None], 0.0).max(axis=2)
         seconds_DB = np.maximum(seconds_DB, slowest)

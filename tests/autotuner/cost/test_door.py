@@ -8,6 +8,8 @@ FOLDERS = ("autotuner", "tuning_spaces", "launcher", "nemo_tools", "api")
 ROOM = ROOT / "autotuner" / "cost"
 FORMULAS = {
     "memory_bytes": {"autotuner/mixed", "launcher/estimates", "launcher/export"},
+    "inner_times": {"autotuner/mixed"},
+    "stacks": {"autotuner/mixed"},
     "zero_exchanges": {"autotuner/mixed"},
     "profiled_step_parts": {"launcher/first_forward"},
     "traced_memory": {"launcher/first_forward"},
