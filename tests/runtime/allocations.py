@@ -47,5 +47,5 @@ def main(limit: int, before: int, after: int, between: str) -> dict[str, int | b
 if __name__ == "__main__":
     torch.set_num_threads(1)
     ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, MEGABYTE // 4)
-    numbers = [int(argument) for argument in sys.argv[1:4]]
-    sys.stdout.write(json.dumps(main(*numbers, "".join(sys.argv[4:]))))
+    limit, before, after = map(int, sys.argv[1:4])
+    sys.stdout.write(json.dumps(main(limit, before, after, "".join(sys.argv[4:]))))
