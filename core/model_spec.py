@@ -14,7 +14,8 @@ from enum import Enum
 class Experts:
     """A mixture-of-experts MLP. ``first_dense`` layers have a plain one.
 
-    ``shared`` experts see every token, beside the ``per_token`` chosen of ``count``.
+    ``shared`` experts see every token, beside the ``per_token`` chosen of ``count``. Where these
+    lie in ``groups`` of equal size, a token's are of ``chosen_groups`` of them at most.
     """
 
     count: int
@@ -23,6 +24,8 @@ class Experts:
     shared: int = 0
     first_dense: int = 0
     every: int = 1
+    groups: int = 1
+    chosen_groups: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,6 +198,8 @@ def _mixture(document: Mapping[str, Any], name: str) -> dict[str, Any]:
             "first_dense": _count(document, "first_k_dense_replace", name),
             "every": _count(document, "decoder_sparse_step", name) or 1,
         }
+        if (groups := _count(document, "n_group", name)) > 1:
+            experts |= {"groups": groups, "chosen_groups": _count(document, "topk_group", name)}
         wide = _count(document, "shared_expert_intermediate_size", name)
         shared = wide // experts["ffn"] or _count(document, "n_shared_experts", name)
         return {"experts": {**experts, "shared": shared}}

@@ -249,18 +249,19 @@ def all_to_all_s(
     *,
     copies: int = 1,
     is_forwarded: bool = False,
+    most_domains: Floats | float = np.inf,
 ) -> Floats:
     """Each rank sends so many copies of its buffer, cut up evenly over all ranks.
 
     Forwarded copies leave for another switch's domain once, and links share them out there
     (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2): of ``n`` domains a token whose copies go
-    anywhere reaches ``n (1 - (1 - 1 / n) ** copies)``.
+    anywhere reaches ``n (1 - (1 - 1 / n) ** copies)``, and never more than ``most_domains``.
     """
     ranks, inside, nodes = group.ranks, _inside(machine, group), domains(machine, group)
     near, sent = copies * (inside - 1) / np.maximum(ranks, 1), np.full(len(ranks), float(copies))
     if is_forwarded:
         near = copies * (inside - 1) / inside
-        sent = nodes * (1.0 - (1.0 - 1.0 / nodes) ** copies)
+        sent = np.minimum(nodes * (1.0 - (1.0 - 1.0 / nodes) ** copies), most_domains)
     away = sent * (ranks - inside) / np.maximum(ranks, 1)
     network = _network_bytes_per_s(machine) / machine.domain
     link = machine.link.bytes_per_s * _best_fraction(machine.link)

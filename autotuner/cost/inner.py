@@ -250,13 +250,27 @@ def _routing_s(
     group = Group(ranks=inner.expert_U, stride=inner.tensor_U)
     by_domain = routes_by_domain(workload.software)
     sent = _activation_bytes(workload, inner) / np.where(inner.sequence_U, inner.tensor_U, 1)
-    once = all_to_all_s(machine, group, sent, copies=experts.per_token, is_forwarded=by_domain)
+    once = all_to_all_s(
+        machine,
+        group,
+        sent,
+        copies=experts.per_token,
+        is_forwarded=by_domain,
+        most_domains=_most_domains(experts, domains(machine, group)),
+    )
     moved = 2.0 * passes * once
     if not by_domain:
         return moved
     slowed = machine.physics.routing_units / machine.accelerator.multiprocessors
     beside = exposed_s(moved, compute, machine.physics, slowed)
     return np.where(domains(machine, group) > 1, np.minimum(moved, beside), moved)
+
+
+def _most_domains(experts: Experts, domains_U: Floats) -> Floats | float:
+    """Domains that hold the groups of one token's experts (DeepSeek-AI 2024, section 2.1.2)."""
+    if experts.groups == 1:
+        return np.inf
+    return experts.chosen_groups * np.maximum(1.0, domains_U / experts.groups)
 
 
 def _gather_s(

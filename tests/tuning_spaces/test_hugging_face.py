@@ -103,6 +103,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "intermediate_size": 18432,
         "moe_intermediate_size": 2048,
         "n_routed_experts": 256,
+        "n_group": 8,
+        "topk_group": 4,
         "n_shared_experts": 1,
         "num_experts_per_tok": 8,
         "first_k_dense_replace": 3,
