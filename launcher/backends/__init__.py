@@ -49,7 +49,7 @@ def backend_for(request: LaunchRequest, cluster: ClusterSpec, *, forks: bool = F
     """
     if request.backend != "local":
         return load_backend(request.backend)
-    if started_hosts(request, cluster):
+    if started_hosts(request.hosts, cluster):
         return load_backend("hosts", request.remote)
     return load_backend("fork_server" if forks else "local")
 

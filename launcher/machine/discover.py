@@ -19,8 +19,8 @@ from autoconf_launch.tuning_spaces import with_links
 
 from ..events import Listener, Note
 from ..hosts import HostDescription, describe_hosts, is_this_machine
-from ..request import LaunchRequest
-from .hosts import HostSlots, choose_hosts, has_hostfile, in_allocation, own_index
+from ..request import HostChoice, LaunchRequest
+from .hosts import HostSlots, choose_hosts, own_index
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _MIB = 1 << 20
@@ -125,11 +125,9 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
     return ClusterSpec(nodes=tuple(nodes))
 
 
-def started_hosts(request: LaunchRequest, cluster: ClusterSpec) -> tuple[str, ...]:
+def started_hosts(choice: HostChoice, cluster: ClusterSpec) -> tuple[str, ...]:
     """The hosts of a launch on which ranks are started from here; empty: on this one alone."""
-    choice = request.hosts
-    named = has_hostfile(choice) or in_allocation(request)
-    if choice.node_rank is not None or choice.by_hand or not named:
+    if choice.node_rank is not None or choice.by_hand:
         return ()
     own = len(cluster.nodes) == 1 and is_this_machine(cluster.nodes[0].host)
     return () if own else tuple(node.host for node in cluster.nodes)
