@@ -76,7 +76,8 @@ def test_all_parts_are_seconds(times: KernelTimes) -> None:
     inner, _ = distinct(LayoutColumns.from_layouts(ROWS))
     found = times.inner_times(inner)
     for name in type(found).__dataclass_fields__:
-        assert (getattr(found, name) >= 0.0).all(), name
+        seconds = getattr(found, name)
+        assert seconds is None or (seconds >= 0.0).all(), name
     assert (found.ideal_s_U <= found.busy_s_U * (1 + 1e-12)).all()
     assert times.layers >= 1
     assert min(times.micro_batch_s, times.step_s) >= 0.0

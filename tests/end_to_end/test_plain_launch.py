@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import tempfile
@@ -184,11 +185,11 @@ def test_two_launchers_form_one_group(place: Place) -> None:
     assert [process.returncode for process in both] == [0, 0], outputs
 
 
-def test_another_machine_is_a_usage_error_in_one_sentence(place: Place) -> None:
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")
+def test_a_host_that_cannot_be_reached_is_named_in_one_sentence(place: Place) -> None:
     code, output = place.run("--hostfile", hostfile(place), script(place, "1 / 0"))
-    assert code == 2
-    assert output.startswith("autoconf-launch: Host first.invalid is another machine")
-    assert output.count("\n") == 1
+    assert (code, output.count("\n")) == (4, 1), output
+    assert output.startswith("autoconf-launch: Host first.invalid ")
 
 
 def test_each_rank_runs_on_the_cores_that_it_is_bound_to(place: Place) -> None:
@@ -234,9 +235,9 @@ def test_a_saved_pid_takes_signals_and_is_removed_in_the_end(place: Place) -> No
 
 
 def test_a_flag_without_effect_is_said_to_have_none(place: Place) -> None:
-    code, output = place.run("--launcher", "pdsh", script(place, ""))
+    code, output = place.run("--no_ssh_check", script(place, ""))
     assert code == 0
-    assert "warning: --launcher has no effect: " in output
+    assert "warning: --no_ssh_check has no effect: " in output
 
 
 def test_a_foreign_config_is_left_alone(place: Place) -> None:

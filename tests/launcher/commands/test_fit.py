@@ -199,12 +199,14 @@ def test_a_profile_of_no_transformer_is_refused(
     assert (ran.code, ran.is_one_line) == (2, True)
 
 
-def test_a_type_that_nobody_knows_is_left_to_transformers(fit: Run, tmp_path: Path) -> None:
+def test_a_type_that_nobody_knows_is_refused_with_those_that_are_known(
+    fit: Run, tmp_path: Path
+) -> None:
     path = tmp_path / "config.json"
     path.write_text('{"model_type": "nobody-knows-it"}')
     ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "is read with transformers, which says: " in ran.err
+    assert "which the installed transformers does not know; known: bert, " in ran.err
 
 
 @pytest.mark.parametrize("name", ["json", "transformers"])
@@ -212,10 +214,11 @@ def test_no_module_of_the_current_folder_is_run_to_read_a_type(
     fit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     path, planted = tmp_path / "config.json", tmp_path / "planted"
-    path.write_text('{"model_type": "nobody-knows-it"}')
+    path.write_text('{"model_type": "gptj", "n_layer": 2}')
     (tmp_path / f"{name}.py").write_text(f"open({str(planted)!r}, 'w')")
     monkeypatch.chdir(tmp_path)
-    fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
+    ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
+    assert ran.code == 0, ran.err
     assert not planted.exists()
 
 

@@ -43,7 +43,7 @@ def test_the_cheapest_cluster_is_first_where_cost_counts(plan: Run, tmp_path: Pa
 
 def test_a_cluster_without_a_layout_says_why_and_stands_last(plan: Run) -> None:
     work = ("--model", "llama3.1-70b", "--seq", "8k", "--global-batch", "64", "--tokens", "1T")
-    ran = plan(*work, "--cluster", "8xH100", "--cluster", "64x8xH100", "--deadline", "30d")
+    ran = plan(*work, "--cluster", "8xH100", "--cluster", "64x8xH100", "--deadline", "40d")
     assert ran.code == 0
     assert "8xH100: no layout is within the limits: the fastest that fits takes" in ran.out
     assert ran.out.index(" 64x8xH100 ") < ran.out.index(" 8xH100 ")
