@@ -60,7 +60,7 @@ def machine(
     return Machine(
         accelerator=_accelerator(row),
         gpus_per_node=count,
-        link=Link(bytes_per_s=float(row["link_gb_per_s"]) * 1e9, rates=_rates()[row["link"]]),
+        link=_link(row),
         node_network_bytes_per_s=network_bytes_per_s or usual,
         host_memory_bytes=float(row["host_memory_gib"]) * 2**30 if is_usual else None,
         linked_gpus=int(row["linked_gpus"]) if row["linked_gpus"] else None,
@@ -79,6 +79,7 @@ def _accelerator(row: dict[str, str]) -> Accelerator:
         memory_bytes_per_s=float(row["memory_gb_per_s"]) * 1e9,
         bf16=row["bf16"] == "1",
         flash=float(row["flash"]),
+        streamed=float(row["streamed"]) if row["streamed"] else None,
     )
 
 
@@ -101,8 +102,22 @@ def _plain(name: str) -> str:
     return name.lower().translate(str.maketrans("", "", " -_"))
 
 
+def _link(row: dict[str, str]) -> Link:
+    rates = _rates()[row["link"]]
+
+    def protocols(*names: str) -> tuple[tuple[CollectiveRate, ...], ...]:
+        return tuple(rates[name] for name in names if name in rates)
+
+    return Link(
+        bytes_per_s=float(row["link_gb_per_s"]) * 1e9,
+        rates=protocols("short", "long"),
+        short_rates=protocols("low latency"),
+        peer_rates=protocols("one shot", "two shots"),
+    )
+
+
 @cache
-def _rates() -> dict[str, tuple[tuple[CollectiveRate, ...], ...]]:
+def _rates() -> dict[str, dict[str, tuple[CollectiveRate, ...]]]:
     found: defaultdict[str, defaultdict[str, list[CollectiveRate]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -114,7 +129,7 @@ def _rates() -> dict[str, tuple[tuple[CollectiveRate, ...], ...]]:
                 link_fraction=float(row["link_fraction"]),
             )
             found[row["link"]][row["protocol"]].append(rate)
-    return {link: tuple(tuple(p) for p in by.values()) for link, by in found.items()}
+    return {link: {name: tuple(p) for name, p in by.items()} for link, by in found.items()}
 
 
 _LOOPBACK_BYTES_PER_S = 0.3e9

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         GATHER,
         Accelerator,
         CollectiveRate,
+        Group,
         Link,
         Machine,
         Network,
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
         exposed_s,
         has_rails,
         link_s,
+        ring_s,
         ring_share,
+        send_s,
     )
     from .inner import InnerTimes, inner_times
     from .kernel_times import (
@@ -41,7 +44,17 @@ if TYPE_CHECKING:
         optimizer_traffic_bytes,
         rank_weights,
     )
-    from .layer import Stack, stacks
+    from .layer import (
+        Kernels,
+        Product,
+        Stack,
+        attention_products,
+        attention_times,
+        expert_products,
+        layer_times,
+        mlp_products,
+        stacks,
+    )
     from .layout_columns import (
         ALL_LAYERS,
         OFFLOAD_CODES,
@@ -50,9 +63,16 @@ if TYPE_CHECKING:
         LayoutColumns,
         distinct,
     )
-    from .layout_rules import RULES, Keep, LayoutRule, broken_rule
-    from .memory import MEMORY_BAND, MemoryParts, memory_bytes, traced_memory
-    from .model_state import trained_share
+    from .layout_rules import RULES, Keep, LayoutRule, Stages, broken_rule
+    from .memory import (
+        CONTEXT_BYTES,
+        MEMORY_BAND,
+        NCCL_BYTES,
+        MemoryParts,
+        memory_bytes,
+        traced_memory,
+    )
+    from .model_state import local_weights, trained_share
     from .predictions import (
         EAGER_BAND,
         EXPERTS_BAND,
@@ -78,8 +98,11 @@ if TYPE_CHECKING:
     from .weights import (
         active_parameters,
         all_layers,
+        attention_kinds,
         dense_layer_weights,
         embedding_weights,
+        expert_layers,
+        model_weights,
         parameters,
     )
 else:

@@ -40,10 +40,16 @@ class Link:
     """What joins the GPUs of one node: one direction of one GPU, by its datasheet.
 
     A buffer takes the quickest protocol of those that ``rates`` has for its number of ranks.
+
+    Attributes:
+        short_rates: NCCL's protocols for some kilobytes, which only inference sends.
+        peer_rates: single kernels of inference engines that read the memory of their peers.
     """
 
     bytes_per_s: float
     rates: tuple[tuple[CollectiveRate, ...], ...]
+    short_rates: tuple[tuple[CollectiveRate, ...], ...] = ()
+    peer_rates: tuple[tuple[CollectiveRate, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,8 @@ class Accelerator:
         multiprocessors: units that take one tile of a product each.
         flash: part of ``reached`` that portable flash-attention kernels attain; 0 where they do
             not run (before compute capability 8.0).
+        streamed: part of the memory's rate at which products of few rows read their weights; None:
+            as simple kernels do.
     """
 
     name: str
@@ -69,6 +77,7 @@ class Accelerator:
     fp4_flops_per_s: float | None = None
     bf16: bool = True
     flash: float = 0.6
+    streamed: float | None = None
 
 
 def computes_in(accelerator: Accelerator, precision: Precision) -> bool:

@@ -183,7 +183,7 @@ def attention_times(stack: Stack, inner: InnerLayouts, kernels: Kernels) -> Atte
     """Projections, scores and values, which layers with and without experts have alike."""
     workload, model = stack.workload, stack.workload.architecture
     tokens = _tokens(workload, inner)
-    products = [*_attention_products(model, inner, tokens), *_cross_products(stack, inner, tokens)]
+    products = [*attention_products(model, inner, tokens), *cross_products(stack, inner, tokens)]
     each_s, backward, flops = _products_s(products, workload, kernels)
     products_s = sum(each_s, np.zeros(()))
     core_f, core_b, core_flops, unfused = _attention_core(workload, inner, kernels)
@@ -211,9 +211,9 @@ def layer_times(
     workload, model = stack.workload, stack.workload.architecture
     tokens = _tokens(workload, inner)
     if experts is None:
-        products = _mlp_products(model, inner, tokens, model.ffn)
+        products = mlp_products(model, inner, tokens, model.ffn)
     else:
-        products = _expert_products(model, inner, tokens, experts)
+        products = expert_products(model, inner, tokens, experts)
     each_s, backward, flops = _products_s(products, workload, kernels)
     products_s = sum(each_s, attention.products_s)
     small = _small_bytes(workload, inner, tokens, experts)
@@ -246,7 +246,7 @@ def layer_times(
 
 
 def _latents_s(workload: Workload, projections_s: list[Floats]) -> Floats | float:
-    """Projections from latents alone, of those of ``_attention_products``."""
+    """Projections from latents alone, of those of ``attention_products``."""
     latent = workload.architecture.latent
     if latent is None or not repeats_modules(workload.software):
         return 0.0
@@ -274,7 +274,8 @@ def _products_s(
     return forward, backward, flops
 
 
-def _attention_products(model: Architecture, inner: InnerLayouts, tokens: Floats) -> list[Product]:
+def attention_products(model: Architecture, inner: InnerLayouts, tokens: Floats) -> list[Product]:
+    """Projections of a layer's own tokens."""
     tp, hidden = inner.tensor_U, model.hidden
     if (state := model.state) is not None:
         into = (2 * state.keys + 2 * (state.values + state.value_heads)) / tp
@@ -295,7 +296,7 @@ def _attention_products(model: Architecture, inner: InnerLayouts, tokens: Floats
     return [(tokens, n, k, 1) for n, k in pairs]
 
 
-def _cross_products(stack: Stack, inner: InnerLayouts, tokens: Floats) -> list[Product]:
+def cross_products(stack: Stack, inner: InnerLayouts, tokens: Floats) -> list[Product]:
     """Queries and output of a layer's tokens, keys and values of an encoder's."""
     if not stack.cross_tokens:
         return []
@@ -320,26 +321,31 @@ def _cross_core(
     return [_attention_core(seen, inner, kernels, keys=stack.cross_tokens)[:3]]
 
 
-def _mlp_products(
+def mlp_products(
     model: Architecture, inner: InnerLayouts, tokens: Floats, ffn: int
 ) -> list[Product]:
+    """An MLP so wide; both matrices into a gated one are one product."""
     wide = ffn / inner.tensor_U
     first = wide * (2 if model.gated else 1)
     return [(tokens, first, model.hidden, 1), (tokens, model.hidden, wide, 1)]
 
 
-def _expert_products(
+def expert_products(
     model: Architecture, inner: InnerLayouts, tokens: Floats, experts: Experts
 ) -> list[Product]:
-    """Evenly routed tokens: each local expert sees ``tokens * chosen * ep / count`` of them."""
-    local = np.maximum(experts.count / inner.expert_U, 1.0)
+    """Evenly routed tokens: each local expert sees ``tokens * chosen * ep / count`` of them.
+
+    Of few tokens none may come to an expert, whose weights are then not read.
+    """
+    idle = (1.0 - experts.per_token / experts.count) ** (tokens * inner.expert_U)
+    local = np.maximum(experts.count / inner.expert_U * (1.0 - idle), 1.0)
     routed = tokens * experts.per_token / local
-    chosen = _mlp_products(model, inner, routed, experts.ffn)
+    chosen = mlp_products(model, inner, routed, experts.ffn)
     shared = experts.shared * experts.ffn
     return [
         *((m, n, k, local) for m, n, k, _ in chosen),
         (tokens, experts.count, model.hidden, 1),
-        *(_mlp_products(model, inner, tokens, shared) if shared else ()),
+        *(mlp_products(model, inner, tokens, shared) if shared else ()),
     ]
 
 

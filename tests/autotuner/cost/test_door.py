@@ -9,13 +9,18 @@ ROOM = ROOT / "autotuner" / "cost"
 FORMULAS = {
     "memory_bytes": {"autotuner/mixed", "launcher/estimates", "launcher/export"},
     "inner_times": {"autotuner/mixed"},
-    "stacks": {"autotuner/mixed"},
+    "stacks": {"autotuner/inference", "autotuner/mixed"},
+    "attention_products": {"autotuner/inference"},
+    "attention_times": {"autotuner/inference"},
+    "expert_products": {"autotuner/inference"},
+    "layer_times": {"autotuner/inference"},
+    "mlp_products": {"autotuner/inference"},
     "zero_exchanges": {"autotuner/mixed"},
     "profiled_step_parts": {"launcher/first_forward"},
     "traced_memory": {"launcher/first_forward"},
 }
 """Below ``estimate``, with the rooms that need a model's operations in place of its profile, or
-stages of unequal layers and GPUs."""
+stages of unequal layers and GPUs, or a forward pass alone."""
 
 
 def imported_from_cost() -> dict[str, set[str]]:

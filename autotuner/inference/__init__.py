@@ -1,0 +1,13 @@
+"""Time and memory of generating text by formula, for any model, layout and batch."""
+
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import lazy_names
+
+if TYPE_CHECKING:
+    from .engines import INFERENCE_ENGINES, EngineHabits, inference_engine
+    from .generation import Generation, PointColumns
+    from .memory import generation_memory, largest_batches
+    from .pipeline import GenerationTable, estimate_generation
+else:
+    __getattr__ = lazy_names(__name__, __file__)

@@ -1,0 +1,156 @@
+"""Bytes of one rank while it generates, part by part.
+
+Shapes: S = the first and the last pipeline stage, C = candidates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..cost import (
+    NCCL_BYTES,
+    LayoutColumns,
+    MemoryParts,
+    Stages,
+    attention_kinds,
+    local_weights,
+    model_weights,
+)
+from ..space import Floats, Ints
+from .decode import cache_width
+from .engines import EngineHabits
+from .generation import Generation, PointColumns
+
+_OUTSIDE_BYTES = 2.0
+"""Size of a weight of embedding and head, which are not quantized."""
+_STATE_BYTES = 4.0
+
+
+def generation_memory(
+    points: PointColumns, generation: Generation, engine: EngineHabits, *, on_cpu: bool = False
+) -> MemoryParts:
+    """All parts at the fullest moment, for the first and the last stage.
+
+    The cache holds prompts and answers of all batches in flight; activations are those of the
+    widest moment of one layer over the tokens that are computed at once.
+    """
+    fixed = 0.0 if on_cpu else engine.overhead_bytes
+    joined = 0.0 if on_cpu else NCCL_BYTES
+    return MemoryParts(
+        named=(
+            ("weights", _weights(points, generation)),
+            ("cache", _cache(points, generation, engine)[None]),
+            ("activations", _activations(points, generation, engine)[None]),
+            ("logits", _logits(points, generation)),
+            ("communication", np.where(points.gpus_C > 1, joined, 0.0)[None]),
+            ("engine", np.full((1, len(points)), fixed)),
+        )
+    )
+
+
+def largest_batches(
+    points: PointColumns,
+    generation: Generation,
+    engine: EngineHabits,
+    limit_bytes: float,
+    *,
+    on_cpu: bool = False,
+) -> Ints:
+    """Samples of a batch that fit with the degrees of each point; 0 where not even one does."""
+    low, high = np.zeros(len(points), np.int64), np.full(len(points), _MOST_BATCH, np.int64)
+    while np.any(low < high):
+        middle = (low + high + 1) // 2
+        asked = PointColumns(
+            tensor_C=points.tensor_C, pipeline_C=points.pipeline_C, batch_C=middle
+        )
+        peak_C = generation_memory(asked, generation, engine, on_cpu=on_cpu).peak_C
+        fits_C = peak_C <= limit_bytes
+        low, high = np.where(fits_C, middle, low), np.where(fits_C, high, middle - 1)
+    return low
+
+
+_MOST_BATCH = (1 << 20) - 1
+
+
+def _weights(points: PointColumns, generation: Generation) -> Floats:
+    weights = model_weights(generation.model)
+    layers = weights.encoder_layers + weights.dense_layers + weights.repeated_layers
+    columns = _columns(points)
+    stages = Stages.of(_ends(points), columns, layers)
+    local = local_weights(weights, columns, stages)
+    inside = local.all_SC - local.outside_SC
+    outside = max(_OUTSIDE_BYTES, generation.weight_bytes)
+    return np.asarray(inside * generation.weight_bytes + local.outside_SC * outside)
+
+
+def _ends(points: PointColumns) -> Ints:
+    return np.stack([np.zeros_like(points.pipeline_C), points.pipeline_C - 1])
+
+
+def _columns(points: PointColumns) -> LayoutColumns:
+    one, no = np.ones_like(points.tensor_C), np.zeros_like(points.tensor_C)
+    return LayoutColumns(
+        data_C=one,
+        tensor_C=points.tensor_C,
+        pipeline_C=points.pipeline_C,
+        virtual_C=one,
+        context_C=one,
+        expert_C=one,
+        zero_stage_C=no,
+        micro_batch_C=points.batch_C,
+        accumulation_C=one,
+        recompute_C=no,
+        recompute_layers_C=-one,
+        sequence_parallel_C=no.astype(np.bool_),
+        offload_C=no,
+    )
+
+
+def _cache(points: PointColumns, generation: Generation, engine: EngineHabits) -> Floats:
+    """Keys and values of decoder layers, or their latents; windows keep no more than they see.
+
+    Behind an encoder each layer keeps those of the prompt, too. A state has one size for all.
+    """
+    model, size = generation.model, float(generation.precision.value_bytes)
+    own = generation.output_tokens
+    own += 1 if model.encoder_layers else generation.input_tokens
+    each = np.zeros(len(points))
+    for share, kind in attention_kinds(model):
+        if (state := kind.state) is not None:
+            heads = state.value_heads / points.tensor_C
+            each = each + share * heads * state.key_head * state.value_head * _STATE_BYTES
+        else:
+            kept = min(own, kind.window or own)
+            each = each + share * kept * cache_width(kind, points) * size
+    if model.encoder_layers:
+        each = each + generation.input_tokens * cache_width(model, points) * size
+    in_flight = points.pipeline_C if engine.fills_pipeline else 1
+    layers = model.layers / points.pipeline_C
+    return np.asarray(layers * each * points.batch_C * in_flight)
+
+
+def _activations(points: PointColumns, generation: Generation, engine: EngineHabits) -> Floats:
+    """Residual, its norm, and a layer's widest values: both halves of an MLP, or its queries."""
+    model, size = generation.model, float(generation.precision.value_bytes)
+    tokens = points.batch_C * generation.input_tokens
+    if engine.chunk_tokens is not None:
+        tokens = np.minimum(tokens, np.maximum(engine.chunk_tokens, points.batch_C))
+    wide = (3.0 if model.gated else 2.0) * model.ffn
+    if (experts := model.experts) is not None:
+        copies = experts.per_token + experts.shared
+        wide = copies * ((3.0 if model.gated else 2.0) * experts.ffn + 2.0 * model.hidden)
+    queries = 2.0 * (model.heads + 2 * model.kv_heads) * model.head
+    inside = np.maximum(wide, queries) / points.tensor_C
+    scores = np.zeros(())
+    if not engine.flash:
+        heads = model.heads / points.tensor_C
+        scores = 2.0 * points.batch_C * heads * generation.input_tokens**2
+    return np.asarray((tokens * (3.0 * model.hidden + inside) + scores) * size)
+
+
+def _logits(points: PointColumns, generation: Generation) -> Floats:
+    """One position on the last stage: a rank's own, and all of them in fp32 to choose from."""
+    size = generation.precision.value_bytes / points.tensor_C + 4.0
+    rows = points.batch_C * float(generation.model.vocabulary) * size
+    is_last = _ends(points) == points.pipeline_C - 1
+    return np.asarray(rows * is_last)

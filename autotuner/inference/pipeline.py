@@ -1,0 +1,137 @@
+"""Latency and throughput of a generation on every point: stages one after the other.
+
+Shapes: C = candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..cost import Machine, MemoryParts
+from ..space import CandidateTable, Floats
+from .decode import last_s, layer_step_s
+from .engines import EngineHabits
+from .generation import Generation, PointColumns
+from .kernels import Rank
+from .memory import generation_memory
+from .prefill import PhaseTimes, prefill_times
+
+_TOKEN_BYTES = 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GenerationTable:
+    """What is predicted of each point.
+
+    Attributes:
+        ttft_s_C: time to the first token of a whole batch.
+        token_s_C: time per output token after it.
+        latency_s_C: of one batch from its prompt to its last token.
+        samples_per_s_C: of one copy of the model, with as many batches in flight as its engine
+            has.
+        peak_bytes_C: of the fullest rank.
+        memory: its parts.
+        parts: names and seconds of what a batch's latency is made of.
+    """
+
+    points: PointColumns
+    ttft_s_C: Floats
+    token_s_C: Floats
+    latency_s_C: Floats
+    samples_per_s_C: Floats
+    memory: MemoryParts
+    parts: tuple[tuple[str, Floats], ...]
+
+    @property
+    def peak_bytes_C(self) -> Floats:
+        """What the fullest rank needs."""
+        return self.memory.peak_C
+
+    @property
+    def samples_per_s_per_gpu_C(self) -> Floats:
+        """Throughput of each GPU."""
+        return np.asarray(self.samples_per_s_C / self.points.gpus_C)
+
+
+def estimate_generation(
+    candidates: CandidateTable | PointColumns,
+    generation: Generation,
+    machine: Machine,
+    engine: EngineHabits,
+) -> GenerationTable:
+    """Time, throughput and memory of each candidate.
+
+    Args:
+        candidates: tensor and pipeline ranks, and the micro-batch as the batch; whether heads and
+            layers can be shared out so is not asked here.
+        generation: the model and its lengths.
+        machine: equal nodes of equal GPUs, or of processes of a CPU.
+        engine: what runs it.
+    """
+    points = candidates
+    if isinstance(points, CandidateTable):
+        points = PointColumns.from_table(points)
+    rank = Rank(machine=machine, engine=engine, generation=generation)
+    prompt, step = prefill_times(points, rank), step_times(points, rank)
+    later = generation.output_tokens - 1
+    ttft_s, prompt_period_s, prompt_send_s = _through(
+        points, prompt, rank, generation.input_tokens
+    )
+    token_s, period_s, token_send_s = _through(points, step, rank, 1)
+    latency_s = ttft_s + later * token_s
+    busy_s = prompt_period_s + later * period_s if engine.fills_pipeline else latency_s
+    joining_s = prompt.layers * prompt.joining_s_C + later * step.layers * step.joining_s_C
+    sends_s = prompt_send_s + later * token_send_s
+    decode_s = later * (token_s - step.layers * step.joining_s_C - token_send_s)
+    return GenerationTable(
+        points=points,
+        ttft_s_C=ttft_s,
+        token_s_C=token_s,
+        latency_s_C=latency_s,
+        samples_per_s_C=np.asarray(points.samples_C / busy_s),
+        memory=generation_memory(points, generation, engine, on_cpu=rank.is_cpu),
+        parts=(
+            ("prefill", latency_s - joining_s - sends_s - decode_s),
+            ("decode", decode_s),
+            ("tensor_parallel", joining_s),
+            ("pipeline", sends_s),
+        ),
+    )
+
+
+def step_times(points: PointColumns, rank: Rank) -> PhaseTimes:
+    """One later token of each answer, at the mean length of the cache."""
+    model = rank.generation.model
+    layer_s, joining_s = layer_step_s(points, rank, context=rank.generation.mean_context)
+    tokens_C = points.samples_C * float(model.hidden)
+    return PhaseTimes(
+        layer_s_C=layer_s,
+        joining_s_C=joining_s,
+        layers=model.layers,
+        first_s_C=rank.kernels.traffic_s(tokens_C * 4.0, 2),
+        last_s_C=last_s(points, rank) + rank.engine.step_host_s,
+    )
+
+
+def _through(
+    points: PointColumns, phase: PhaseTimes, rank: Rank, tokens: int
+) -> tuple[Floats, Floats, Floats]:
+    """One pass through all stages, the time of the slowest of these, and sends between them.
+
+    The chosen token goes back to the first stage.
+    """
+    pipeline_C, model = points.pipeline_C, rank.generation.model
+    size = float(rank.generation.precision.value_bytes)
+    hidden = points.samples_C * (tokens * model.hidden * size)
+    one_s = rank.send_s(points.tensor_C, hidden)
+    back_s = rank.send_s(points.tensor_C * (pipeline_C - 1), points.samples_C * _TOKEN_BYTES)
+    sends_s = np.where(pipeline_C > 1, (pipeline_C - 1) * one_s + back_s, 0.0)
+    ends_s = phase.first_s_C + phase.last_s_C
+    whole_s = phase.layers * phase.layer_s_C + ends_s + sends_s
+    slower_s = np.where(
+        pipeline_C > 1, np.maximum(phase.first_s_C, phase.last_s_C) + one_s, ends_s
+    )
+    period_s = phase.layers / pipeline_C * phase.layer_s_C + slower_s
+    return whole_s, np.asarray(period_s), sends_s

@@ -1,0 +1,113 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.cost import parameters
+from autoconf_launch.autotuner.inference import (
+    generation_memory,
+    inference_engine,
+    largest_batches,
+)
+from autoconf_launch.core import Precision
+from autoconf_launch.tuning_spaces import named_model
+
+from .conftest import Point, columns, generation
+
+VLLM, NATIVE = inference_engine("vllm"), inference_engine("native")
+
+
+def part(name: str, point: Point, model: str = "llama3.1-8b", read: int = 512) -> float:
+    found = generation_memory(columns([point]), generation(model, read), VLLM)[name]
+    return float(np.max(found))
+
+
+def test_one_rank_holds_every_weight() -> None:
+    assert part("weights", (1, 1, 1)) == 2 * parameters(named_model("llama3.1-8b"))
+
+
+@pytest.mark.parametrize("model", ["llama3.1-8b", "mixtral-8x7b", "gpt3-20b", "t5-3b"])
+@pytest.mark.parametrize("degrees", [(2, 1), (1, 2), (2, 2)])
+def test_ranks_share_weights_and_cache(model: str, degrees: tuple[int, int]) -> None:
+    tensor, pipeline = degrees
+    share = part("weights", (tensor, pipeline, 1), model) / part("weights", (1, 1, 1), model)
+    assert 1.0 / (tensor * pipeline) <= share < 1.2 / (tensor * pipeline)
+    whole = generation_memory(columns([(1, 1, 4)]), generation(model), NATIVE)["cache"]
+    shared = generation_memory(columns([(*degrees, 4)]), generation(model), NATIVE)["cache"]
+    assert shared * tensor * pipeline == pytest.approx(whole)
+
+
+def test_the_cache_has_two_numbers_of_a_head_for_each_token() -> None:
+    """Llama 3.1 8B: 131,072 bytes a token (2 x 32 layers x 8 heads x 128 x 2 bytes)."""
+    assert part("cache", (1, 1, 3)) == 131_072 * 3 * (512 + 64)
+
+
+def test_latents_are_cached_instead_of_heads_and_are_not_split() -> None:
+    """DeepSeek-V2 Lite: 27 layers of 512 + 64 numbers."""
+    each = 27 * 576 * 2 * (512 + 64)
+    assert part("cache", (1, 1, 1), "deepseek-v2-lite") == each
+    assert part("cache", (4, 1, 1), "deepseek-v2-lite") == each
+
+
+def test_heads_that_are_fewer_than_the_ranks_are_on_several() -> None:
+    assert part("cache", (16, 1, 1)) == part("cache", (8, 1, 1)) == part("cache", (1, 1, 1)) / 8
+
+
+def test_a_window_bounds_the_cache_of_its_layers() -> None:
+    """GPT-OSS: every second layer looks back over 128 tokens."""
+    long, short = part("cache", (1, 1, 1), "gpt-oss-20b", 8128), 12 * 128 + 12 * 8192
+    assert long == pytest.approx(short * 2 * 8 * 64 * 2)
+
+
+def test_a_pipeline_that_is_filled_caches_every_batch_in_flight() -> None:
+    assert part("cache", (1, 4, 2)) == part("cache", (1, 1, 2))
+
+
+def test_quantized_weights_take_fewer_bytes() -> None:
+    eight = replace(generation(), precision=Precision.FP8)
+    found = float(generation_memory(columns([(1, 1, 1)]), eight, VLLM)["weights"].max())
+    assert 0.5 < found / part("weights", (1, 1, 1)) < 0.6
+
+
+@given(
+    tensor=st.sampled_from((1, 2, 4, 8)),
+    pipeline=st.sampled_from((1, 2, 4)),
+    batch=st.integers(1, 500),
+    model=st.sampled_from(("llama3.1-8b", "mixtral-8x7b", "gpt-oss-20b", "gpt3-5b")),
+)
+@settings(max_examples=40, deadline=None)
+def test_memory_grows_with_the_batch_and_falls_with_ranks(
+    tensor: int, pipeline: int, batch: int, model: str
+) -> None:
+    points = [
+        (tensor, pipeline, batch),
+        (tensor, pipeline, batch + 1),
+        (2 * tensor, pipeline, batch),
+    ]
+    shared = replace(NATIVE, overhead_bytes=0.0)
+    peak_C = generation_memory(columns(points), generation(model), shared, on_cpu=True).peak_C
+    assert peak_C[0] < peak_C[1]
+    assert peak_C[2] < peak_C[0]
+
+
+@given(tensor=st.sampled_from((1, 2, 4)), limit=st.integers(20, 200))
+@settings(max_examples=25, deadline=None)
+def test_the_largest_batch_fits_and_the_next_one_does_not(tensor: int, limit: int) -> None:
+    limit_bytes = limit * 2**30
+    point = columns([(tensor, 1, 1)])
+    (largest,) = largest_batches(point, generation(), VLLM, limit_bytes).tolist()
+    after = columns([(tensor, 1, largest), (tensor, 1, largest + 1)])
+    peak_C = generation_memory(after, generation(), VLLM).peak_C
+    assert peak_C[0] <= limit_bytes < peak_C[1]
+
+
+def test_where_weights_do_not_fit_no_batch_does() -> None:
+    asked = generation("llama3.1-70b")
+    assert largest_batches(columns([(1, 1, 1)]), asked, VLLM, 80 * 2**30).tolist() == [0]
+
+
+def test_processes_of_a_cpu_have_no_context_of_a_gpu() -> None:
+    one = generation_memory(columns([(2, 1, 1)]), generation(), NATIVE, on_cpu=True)
+    assert float(one["engine"].max()) == float(one["communication"].max()) == 0.0

@@ -1,0 +1,120 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.inference import (
+    INFERENCE_ENGINES,
+    estimate_generation,
+    inference_engine,
+)
+from autoconf_launch.autotuner.space import CandidateTable
+from autoconf_launch.core import Candidate, ConfigError, Layout
+from autoconf_launch.tuning_spaces import machine, named_model
+
+from .conftest import estimates, generation
+
+MODELS = ("llama3.1-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b", "t5-3b", "qwen3-0.6b")
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("engine", sorted(INFERENCE_ENGINES))
+@given(tensor=st.sampled_from((1, 2, 4)), batch=st.integers(1, 100))
+@settings(max_examples=15, deadline=None)
+def test_a_larger_batch_is_slower_and_has_more_throughput(
+    model: str, engine: str, tensor: int, batch: int
+) -> None:
+    points = [(tensor, 1, batch), (tensor, 1, 2 * batch)]
+    table = estimates(points, generation(model), engine=engine)
+    for slower in (table.ttft_s_C, table.token_s_C, table.latency_s_C):
+        assert slower[0] <= slower[1] * (1 + 1e-9)
+    assert table.samples_per_s_C[0] <= table.samples_per_s_C[1] * 1.02
+
+
+@given(read=st.integers(1, 4000), written=st.integers(1, 500))
+@settings(max_examples=25, deadline=None)
+def test_longer_prompts_and_answers_take_longer(read: int, written: int) -> None:
+    table = estimates([(1, 1, 4)], generation(read=read, written=written))
+    longer = estimates([(1, 1, 4)], generation(read=2 * read, written=written + 1))
+    assert table.ttft_s_C[0] < longer.ttft_s_C[0]
+    assert table.token_s_C[0] < longer.token_s_C[0]
+    assert table.latency_s_C[0] < longer.latency_s_C[0]
+
+
+def test_tensor_ranks_share_the_weights_that_a_token_reads() -> None:
+    table = estimates([(1, 1, 1), (8, 1, 1)], generation("llama3.1-70b"), gpu="H100-SXM-80GB")
+    assert 5.0 < table.token_s_C[0] / table.token_s_C[1] < 8.0
+
+
+def test_a_token_takes_no_less_than_reading_all_weights() -> None:
+    table = estimates([(1, 1, 1)])
+    assert table.token_s_C[0] > 15e9 / 2.039e12
+
+
+def test_latency_is_the_sum_of_all_stages() -> None:
+    one, four = estimates([(1, 1, 8), (1, 4, 8)]).token_s_C
+    assert one < four < 1.05 * one
+
+
+def test_stages_work_on_batches_of_their_own_where_the_engine_has_it_so() -> None:
+    filled = estimates([(1, 1, 8), (1, 4, 8)]).samples_per_s_per_gpu_C
+    alone = estimates([(1, 1, 8), (1, 4, 8)], engine="native").samples_per_s_per_gpu_C
+    assert 0.85 * filled[0] < filled[1] <= filled[0]
+    assert 0.2 * alone[0] < alone[1] < 0.3 * alone[0]
+
+
+def test_the_parts_add_up_to_the_latency() -> None:
+    table = estimates([(1, 1, 1), (2, 2, 4), (8, 1, 64)])
+    assert np.sum([seconds for _, seconds in table.parts], axis=0) == pytest.approx(
+        table.latency_s_C
+    )
+    parts = dict(table.parts)
+    assert all((seconds >= 0.0).all() for seconds in parts.values())
+    assert parts["tensor_parallel"][0] == parts["pipeline"][0] == 0.0
+
+
+def test_a_host_that_launches_each_kernel_is_slower_than_a_graph() -> None:
+    eager = estimates([(1, 1, 1)], engine="native").token_s_C[0]
+    assert eager > 2 * estimates([(1, 1, 1)]).token_s_C[0]
+    assert eager == pytest.approx(32 * 0.00088, rel=0.1)
+
+
+def test_few_tokens_read_the_experts_that_they_are_routed_to() -> None:
+    one, many = estimates([(1, 1, 1), (1, 1, 64)], generation("mixtral-8x7b")).token_s_C
+    assert many > 2.5 * one
+
+
+def test_short_all_reduces_cost_their_latency() -> None:
+    asked = generation("llama3.1-8b")
+    graph = dict(estimates([(8, 1, 1)], asked).parts)["tensor_parallel"][0]
+    nccl = dict(estimates([(8, 1, 1)], asked, engine="fastertransformer").parts)
+    sums = 2 * 32 * 63
+    assert 4e-6 < graph / sums < 3e-5
+    assert nccl["tensor_parallel"][0] / sums > 7e-5
+
+
+def test_windows_bound_what_a_token_reads() -> None:
+    model = named_model("llama3.1-8b")
+    asked = generation(read=30_000)
+    narrow = replace(asked, model=replace(model, window=1024))
+    assert estimates([(1, 1, 8)], narrow).token_s_C < 0.5 * estimates([(1, 1, 8)], asked).token_s_C
+
+
+def test_a_table_of_candidates_gives_what_its_columns_give() -> None:
+    layouts = [Layout(tensor_parallel=2, pipeline_parallel=2, micro_batch=8), Layout()]
+    table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
+    given_: dict[str, Any] = {
+        "generation": generation(),
+        "machine": machine("A100"),
+        "engine": inference_engine("vllm"),
+    }
+    found = estimate_generation(table, **given_)
+    assert found.latency_s_C.tolist() == estimates([(2, 2, 8), (1, 1, 1)]).latency_s_C.tolist()
+
+
+def test_an_unknown_engine_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigError, match="'vlm' is unknown; did you mean 'vllm'"):
+        inference_engine("vlm")
