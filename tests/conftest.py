@@ -39,14 +39,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if not hasattr(item.config, "workerinput"):
         return (yield)
     with ExitStack() as machine:
-        with locked(QUEUE, fcntl.LOCK_EX):
+        with file_lock(QUEUE, fcntl.LOCK_EX):
             whole = item.get_closest_marker("undisturbed") is not None
-            machine.enter_context(locked(MACHINE, fcntl.LOCK_EX if whole else fcntl.LOCK_SH))
+            machine.enter_context(file_lock(MACHINE, fcntl.LOCK_EX if whole else fcntl.LOCK_SH))
         return (yield)
 
 
 @contextmanager
-def locked(path: Path, how: int) -> Iterator[None]:
+def file_lock(path: Path, how: int) -> Iterator[None]:
     """Until the block ends; given back by name, as processes forked by a test hold it, too."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

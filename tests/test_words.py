@@ -53,8 +53,11 @@ PARTICIPLES = re.compile(
     r"_?([a-z]{2,}ed|told|made|given|taken|seen|shown|kept|held|sent|found|drawn"
     r"|grown|known|begun|lost|said|had|broken|chosen)"
 )
-VERBS_AND_NOUNS = frozenset({"_deepspeed", "deepspeed", "embed", "exceed", "feed", "proceed"})
+VERBS_AND_NOUNS = frozenset(
+    {"_deepspeed", "deepspeed", "embed", "exceed", "feed", "proceed", "need", "speed"}
+)
 """What looks like a participle and is none."""
+STATES = re.compile(r"property|fixture")
 
 
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -81,20 +84,19 @@ def source_complaints(source: str) -> Iterator[str]:
 
 
 def functions(source: str) -> Iterator[ast.FunctionDef]:
-    """Functions and methods of a module, but for properties, which say a state."""
+    """Functions and methods of a module, but for properties and fixtures, which say a state."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and not any(
-            "property" in ast.unparse(one) for one in node.decorator_list
+            STATES.search(ast.unparse(one)) for one in node.decorator_list
         ):
             yield node
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", [*FOLDERS, "tests"])
 def test_a_function_is_a_verb_or_a_noun(folder: str) -> None:
     found = [
         f"{path.relative_to(ROOT)} line {node.lineno}: {node.name}"
-        for path in SOURCES
-        if path.is_relative_to(ROOT / folder)
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for node in functions(path.read_text())
         if PARTICIPLES.fullmatch(node.name) and node.name not in VERBS_AND_NOUNS
     ]

@@ -54,7 +54,7 @@ def settings(**given: Any) -> AutotuningSettings:
     return AutotuningSettings(**{"tuner_type": "gridsearch", **given})
 
 
-def measured(trial: Trial, step_s: float, flops_per_step: float | None = None) -> Measurement:
+def steps_of(trial: Trial, step_s: float, flops_per_step: float | None = None) -> Measurement:
     """Three steps around ``step_s``, at the trial's own global batch."""
     return Measurement(
         step_s=(0.99 * step_s, step_s, 1.01 * step_s),
@@ -64,7 +64,7 @@ def measured(trial: Trial, step_s: float, flops_per_step: float | None = None) -
     )
 
 
-def failed(kind: FailureKind, detail: str = "it failed") -> FailedTrial:
+def failure_of(kind: FailureKind, detail: str = "it failed") -> FailedTrial:
     """A failure that says nothing of memory."""
     return FailedTrial(failure=Failure(kind=kind, detail=detail, log_tail=("last line",)))
 
@@ -85,7 +85,7 @@ def by_stage(*throughputs: float) -> Answer:
 
     def answer(trial: Trial) -> Outcome:
         layout = trial.candidate.layout
-        return measured(trial, layout.global_batch / throughputs[layout.zero_stage])
+        return steps_of(trial, layout.global_batch / throughputs[layout.zero_stage])
 
     return answer
 

@@ -10,9 +10,9 @@ from autoconf_launch.autotuner.playoff.playoff import Playoff
 from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.space.trial import Record, Trial
 
-from .playoff.test_playoff import SEARCHED, made, playoff_of, run, searched, truth
+from .playoff.test_playoff import SEARCHED, playoff_of, run, runs_of, steps_of, truth
 
-EVEN = searched(1.0, 1.01, 1.0)
+EVEN = runs_of(1.0, 1.01, 1.0)
 """For want of 40 s the third one leaves after eight rounds; with time, after nine."""
 
 
@@ -31,11 +31,11 @@ def test_rounds_of_an_earlier_session_are_not_repeated() -> None:
 
 
 def test_rounds_of_an_earlier_session_took_as_long_as_their_launches_side_by_side() -> None:
-    alike, budget = searched(1.0, 1.0, peak=20), PlayoffBudget(time_s=25.0)
+    alike, budget = runs_of(1.0, 1.0, peak=20), PlayoffBudget(time_s=25.0)
     first = playoff_of(alike, budget=budget)
     resumed = playoff_of(alike, budget=budget)
     for trial in first.ask(2, 0.0):
-        resumed.tell(Record(trial=trial, outcome=made(1.0, 20), wall_s=10.0))
+        resumed.tell(Record(trial=trial, outcome=steps_of(1.0, 20), wall_s=10.0))
     assert len(resumed.ask(2, 1000.0)) == 2
 
 
@@ -96,23 +96,23 @@ def next_one(playoff: Playoff) -> tuple[Trial, ...]:
 
 
 def test_a_round_that_was_torn_is_begun_anew() -> None:
-    first = playoff_of(searched(1.0, 1.0))
+    first = playoff_of(runs_of(1.0, 1.0))
     (trial,) = first.ask(1, 0.0)
-    resumed = playoff_of(searched(1.0, 1.0))
-    resumed.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
+    resumed = playoff_of(runs_of(1.0, 1.0))
+    resumed.tell(Record(trial=trial, outcome=steps_of(1.0), wall_s=1.0))
     (again,) = resumed.ask(1, 0.0)
     assert again.attempt == 2
 
 
 def test_torn_rounds_leave_time_for_a_whole_one() -> None:
-    playoff = playoff_of(searched(2.0, 1.0), budget=PlayoffBudget(time_s=10.0))
+    playoff = playoff_of(runs_of(2.0, 1.0), budget=PlayoffBudget(time_s=10.0))
     for attempt in (1, 2):
-        trial = replace(searched(2.0, 1.0)[1].trial, name="t1_final", attempt=attempt, final=True)
-        playoff.tell(Record(trial=trial, outcome=made(1.0), wall_s=20.0))
+        trial = replace(runs_of(2.0, 1.0)[1].trial, name="t1_final", attempt=attempt, final=True)
+        playoff.tell(Record(trial=trial, outcome=steps_of(1.0), wall_s=20.0))
     run(playoff, truth(2.0, 1.0))
     assert playoff.rounds > 0
 
 
 def test_a_round_that_was_torn_late_is_made_up_for() -> None:
-    playoff = playoff_of(searched(2.0, 1.0), budget=PlayoffBudget(time_s=0.0))
+    playoff = playoff_of(runs_of(2.0, 1.0), budget=PlayoffBudget(time_s=0.0))
     assert playoff.ask(1, 100.0)

@@ -54,7 +54,7 @@ class Machine:
         self._rounds, self._factors = rounds, factors
         self._chance = random.Random(seed)
 
-    def searched(self) -> tuple[Record, ...]:
+    def search(self) -> tuple[Record, ...]:
         """A trial of each, minutes apart."""
         return tuple(self._record(number) for number in range(len(self._factors)))
 
@@ -80,10 +80,10 @@ class Machine:
                 playoff.tell(Record(trial=trial, outcome=outcome, wall_s=1.0))
 
 
-def tuned(rounds: list[list[list[float]]], factors: Sequence[float], seed: int) -> Decision:
+def tune(rounds: list[list[list[float]]], factors: Sequence[float], seed: int) -> Decision:
     """A whole study of two finalists and the baseline at most."""
     machine, settings = Machine(rounds, factors, seed), AutotuningSettings()
-    records = machine.searched()
+    records = machine.search()
     playoff = playoff_of(records, wanted=2)
     machine.play(playoff)
     return decide(records, playoff.records, (), settings, estimate_noise(records))
@@ -97,12 +97,12 @@ def is_tie_with_baseline(decision: Decision) -> bool:
 
 
 def test_identical_configurations_end_in_a_tie(recorded: list[list[list[float]]]) -> None:
-    found = [tuned(recorded, (1.0,) * 8, seed) for seed in range(RUNS)]
+    found = [tune(recorded, (1.0,) * 8, seed) for seed in range(RUNS)]
     assert sum(map(is_tie_with_baseline, found)) >= 0.9 * RUNS
 
 
 def test_five_percent_are_found(recorded: list[list[list[float]]]) -> None:
-    found = [tuned(recorded, (1.05, 1.0), seed) for seed in range(RUNS)]
+    found = [tune(recorded, (1.05, 1.0), seed) for seed in range(RUNS)]
     sure = [
         decision
         for decision in found
@@ -119,7 +119,7 @@ def test_five_percent_are_found(recorded: list[list[list[float]]]) -> None:
 def test_the_true_difference_lies_in_the_interval(
     recorded: list[list[list[float]]], factor: float
 ) -> None:
-    ratios = [tuned(recorded, (factor, 1.0), seed).speed_up for seed in range(RUNS)]
+    ratios = [tune(recorded, (factor, 1.0), seed).speed_up for seed in range(RUNS)]
     assert sum(r is not None and r.low <= factor <= r.high for r in ratios) >= 0.93 * RUNS
 
 
@@ -129,7 +129,7 @@ def test_on_the_busy_machine_three_rounds_tell_fifteen_percent(
     widths = []
     for seed in range(RUNS):
         machine = Machine(recorded, (1.3, 1.0), seed)
-        playoff = playoff_of(machine.searched(), budget=PlayoffBudget(rounds=3))
+        playoff = playoff_of(machine.search(), budget=PlayoffBudget(rounds=3))
         machine.play(playoff)
         slower, faster = sorted(
             playoff.contenders, key=lambda contender: contender.searched.trial.number

@@ -21,7 +21,7 @@ from autoconf_launch.autotuner.space.space import build_space
 from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.autotuner.strategies import surrogate
 
-from .conftest import candidate, measured, settings
+from .conftest import candidate, settings, steps_of
 
 TRIALS = 20
 
@@ -49,7 +49,7 @@ def further(study: Study, count: int) -> None:
     while len(study.records) < until:
         assert study.stop_reason() is None
         (trial,) = study.ask(1, 0.0)
-        outcome = measured(trial, math.exp(0.05 * draw.standard_normal()))
+        outcome = steps_of(trial, math.exp(0.05 * draw.standard_normal()))
         study.end_step(trial, outcome.step_s)
         study.tell(Record(trial=trial, outcome=outcome, wall_s=10.0))
 

@@ -8,7 +8,7 @@ from types import ModuleType
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def imported(name: str, *below: str) -> ModuleType:
+def import_benchmark(name: str, *below: str) -> ModuleType:
     """The module, which may import its neighbours in these folders below ours."""
     folders = [str(BENCHMARKS), *(str(BENCHMARKS / folder) for folder in below)]
     sys.path[:0] = folders

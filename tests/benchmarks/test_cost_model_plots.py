@@ -9,9 +9,9 @@ import pytest
 from autoconf_launch.launcher.estimates.answers import fit_answer
 from autoconf_launch.launcher.estimates.fit_flags import parse_fit
 
-from .conftest import imported
+from .conftest import import_benchmark
 
-plots = imported("cost_model_plots")
+plots = import_benchmark("cost_model_plots")
 
 
 @pytest.mark.parametrize("known", plots.LAYOUTS, ids=lambda known: known.label.split(",")[0])

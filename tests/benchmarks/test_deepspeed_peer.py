@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .conftest import BENCHMARKS, imported
+from .conftest import BENCHMARKS, import_benchmark
 
-blocks = imported("deepspeed_peer.blocks")
-children = imported("deepspeed_peer.children")
-choice = imported("deepspeed_peer.choice")
-measure = imported("deepspeed_peer.measure")
-report = imported("deepspeed_peer.report")
-tools = imported("deepspeed_peer.tools")
+blocks = import_benchmark("deepspeed_peer.blocks")
+children = import_benchmark("deepspeed_peer.children")
+choice = import_benchmark("deepspeed_peer.choice")
+measure = import_benchmark("deepspeed_peer.measure")
+report = import_benchmark("deepspeed_peer.report")
+tools = import_benchmark("deepspeed_peer.tools")
 SPACE = choice.whole_space()
 speeds_st = st.lists(st.floats(1.0, 1e4), min_size=1, max_size=6)
 

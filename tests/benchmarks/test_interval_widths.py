@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import imported
+from .conftest import import_benchmark
 
-widths = imported("interval_widths")
+widths = import_benchmark("interval_widths")
 RUNS = 60
 
 

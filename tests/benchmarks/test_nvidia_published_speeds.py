@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import imported
+from .conftest import import_benchmark
 
-speeds = imported("nvidia_published_speeds")
+speeds = import_benchmark("nvidia_published_speeds")
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -8,9 +8,9 @@ import pytest
 
 from autoconf_launch.core import Degrees
 
-from .conftest import imported
+from .conftest import import_benchmark
 
-ranks = imported("nvidia_tuned_ranks")
+ranks = import_benchmark("nvidia_tuned_ranks")
 TUNED = {one.name: one for one in ranks.tuned_configs()}
 LATE = {"bert/20b", "gpt3/40b_improved", "gpt3/7b_improved", "mixtral/mixtral_8x22b"}
 """Predicted far slower than many others."""

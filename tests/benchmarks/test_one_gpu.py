@@ -10,9 +10,9 @@ import pytest
 from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, Recompute
 
-from .conftest import imported
+from .conftest import import_benchmark
 
-one_gpu = imported("one_gpu", "gpu")
+one_gpu = import_benchmark("one_gpu", "gpu")
 
 
 def row(micro_batch: int, step_s: float | None, *, compiled: int = 0, number: int = 1) -> Any:
@@ -50,14 +50,14 @@ def test_hand_tuning_leaves_the_other_knobs_as_they_were() -> None:
     assert one_gpu.by_hand((*ROWS, row(1, 0.5, compiled=1)))["choice"] == "mbs4_0"
 
 
-def asked(gpu: str | None) -> Any:
+def ask(gpu: str | None) -> Any:
     return one_gpu.Asked(
         model="gpt2-large", gpu=gpu, global_batch=32, minutes=1, folder=Path("unused")
     )
 
 
 def test_a_known_gpu_has_predictions_beside_what_was_measured() -> None:
-    (found,) = one_gpu.rows_of((row(4, 2.0).record,), asked("H100-SXM-80GB"))
+    (found,) = one_gpu.rows_of((row(4, 2.0).record,), ask("H100-SXM-80GB"))
     assert found.predicted_step_s > 0
     assert found.predicted_peak_bytes > 16 * 700e6  # weights, gradients and two moments
 
@@ -68,7 +68,7 @@ def test_errors_are_of_what_was_predicted_alone() -> None:
 
 
 def test_without_a_name_of_the_gpu_nothing_is_predicted() -> None:
-    (found,) = one_gpu.rows_of((row(4, 2.0).record,), asked(None))
+    (found,) = one_gpu.rows_of((row(4, 2.0).record,), ask(None))
     assert found.predicted_step_s is None
 
 

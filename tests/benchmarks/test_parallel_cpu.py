@@ -8,9 +8,9 @@ import pytest
 from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout, MemoryUse
 
-from .conftest import imported
+from .conftest import import_benchmark
 
-parallel_cpu = imported("parallel_cpu")
+parallel_cpu = import_benchmark("parallel_cpu")
 
 
 def record(name: str, predicted_s: float, measured_s: float) -> Record:
@@ -58,6 +58,6 @@ def test_misses_are_marked() -> None:
 
 
 def test_every_space_names_a_model_that_the_script_builds() -> None:
-    shapes = imported("parallel_layouts.train").SHAPES
+    shapes = import_benchmark("parallel_layouts.train").SHAPES
     assert {model for model, _ in parallel_cpu.SPACES.values()} <= shapes.keys()
     assert Path(parallel_cpu.SCRIPT).exists()

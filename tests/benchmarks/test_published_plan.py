@@ -2,9 +2,9 @@
 
 import pytest
 
-from .conftest import imported
+from .conftest import import_benchmark
 
-published = imported("published_plan")
+published = import_benchmark("published_plan")
 
 
 def test_plan_has_the_layout_of_deepseek_v3_among_its_first_rows_at_its_pace() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .conftest import imported
+from .conftest import import_benchmark
 
-published = imported("published_trees")
+published = import_benchmark("published_trees")
 TENSOR = np.array([1, 2, 4, 8] * 10)
 MEASURED_S = np.array([4.0, 3.0, 2.0, 1.0] * 10)
 """Forty rows of four degrees: thirty-six of the table that is learned from, then four to score."""

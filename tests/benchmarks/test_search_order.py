@@ -14,7 +14,7 @@ import pytest
 from autoconf_launch.autotuner.cost.calibration import NOISE, SPREADS
 
 
-def imported(name: str) -> ModuleType:
+def import_benchmark(name: str) -> ModuleType:
     folder = str(Path(__file__).parents[2] / "benchmarks")
     sys.path.insert(0, folder)
     try:
@@ -23,7 +23,7 @@ def imported(name: str) -> ModuleType:
         sys.path.remove(folder)
 
 
-orders = imported("search_order")
+orders = import_benchmark("search_order")
 USED = np.array([*SPREADS, NOISE])
 
 

@@ -170,7 +170,7 @@ def around_a_tune() -> Iterator[Fault]:
 Ended = tuple[str, str, list[str]]
 
 
-def _ended(place: Place, codes: tuple[int, ...], says: str, *flags: str, fault: str = "") -> Ended:
+def _end(place: Place, codes: tuple[int, ...], says: str, *flags: str, fault: str = "") -> Ended:
     process = place.start(*flags, *FLAGS, fault=fault, stdin=subprocess.DEVNULL)
     return _end_of(process, codes, says)
 
@@ -192,10 +192,10 @@ def _end_of(process: subprocess.Popen[str], codes: tuple[int, ...], says: str) -
 
 def _removes_results(place: Place) -> Ended:
     place.write_config(_config(4))
-    return _ended(place, (2,), "was removed while", fault="removes the results folder")
+    return _end(place, (2,), "was removed while", fault="removes the results folder")
 
 
-def _stopped(what: bytes) -> Callable[[Place], Ended]:
+def _stop(what: bytes) -> Callable[[Place], Ended]:
     """Stop a process of the tune by SIGSTOP once a trial runs."""
 
     def run(place: Place) -> Ended:
@@ -259,7 +259,7 @@ def _fill(place: Place, disk: Path, lines: int) -> Ended:
         time.sleep(0.02)
     first = _end_of(process, (4,), "the disk is full")
     filler.unlink(missing_ok=True)
-    code, _, misses = _ended(place, (0,), "", flag)
+    code, _, misses = _end(place, (0,), "", flag)
     return first[0], f"{first[1]}; with room again {code}", [*first[2], *misses]
 
 
@@ -276,7 +276,7 @@ def _read_only(place: Place) -> Ended:
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         return "not run", "this machine does not let a test mount a disk", []
     try:
-        return _ended(place, (2,), "cannot be written", f"--results-dir={disk}/r")
+        return _end(place, (2,), "cannot be written", f"--results-dir={disk}/r")
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
@@ -306,8 +306,8 @@ def _clock_set_back(place: Place) -> Ended:
 
 AROUND: dict[str, Callable[[Place], Ended]] = {
     "removes the results folder": _removes_results,
-    "agent stopped by SIGSTOP": _stopped(b"-S\0"),
-    "fork server stopped by SIGSTOP": _stopped(b"-u\0-c"),
+    "agent stopped by SIGSTOP": _stop(b"-S\0"),
+    "fork server stopped by SIGSTOP": _stop(b"-u\0-c"),
     "disk full before the journal": _full_disk(0),
     "disk full in the journal": _full_disk(4),
     "disk full after the search": _full_disk(9),

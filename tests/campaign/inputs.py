@@ -21,8 +21,8 @@ from autoconf_launch.launcher.commands.recommend import recommend
 from autoconf_launch.launcher.results.journal import FORMAT, VERSION
 from autoconf_launch.launcher.results.paths import PROFILE
 
-from ..launcher.controlled import PRINT, recorded, space
-from .mutation import HOSTILE, WORDS, damaged, mutated, places
+from ..launcher.controlled import PRINT, answers_for_all, space
+from .mutation import HOSTILE, WORDS, damage_text, mutate, places
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "raise SystemExit('a fuzzed command was launched')\n"
@@ -158,8 +158,8 @@ OVERRIDES = (
 def _text_or_value(document: Any, suffix: str, random: Random) -> tuple[bytes, tuple[str, ...]]:
     """A damaged document in a file's form; names of keys that were touched."""
     if random.random() < 0.3:
-        return damaged(_written(document, suffix), random), ()
-    changed, touched = mutated(document, random)
+        return damage_text(_written(document, suffix), random), ()
+    changed, touched = mutate(document, random)
     keys = (*touched, *(str(path[-1]) for path in places(document)))
     return _written(changed, suffix).encode("utf-8", "surrogatepass"), keys
 
@@ -208,7 +208,7 @@ def _journal() -> tuple[dict[str, Any], ...]:
 
 def _plain_records() -> tuple[Record, ...]:
     seen: dict[str, Record] = {}
-    for record in recorded(space(2)):
+    for record in answers_for_all(space(2)):
         seen.setdefault(record.trial.name, record)
     return tuple(r for name, r in seen.items() if not name.endswith("_again"))
 
@@ -218,11 +218,11 @@ def journal(random: Random, folder: Path) -> Case:
     lines = list(_journal())
     data: bytes
     if random.random() < 0.3:
-        data = damaged("".join(json.dumps(line) + "\n" for line in lines), random)
+        data = damage_text("".join(json.dumps(line) + "\n" for line in lines), random)
     else:
         for _ in range(random.choice((1, 1, 2))):
             at = random.randrange(len(lines))
-            lines[at] = mutated(lines[at], random)[0]
+            lines[at] = mutate(lines[at], random)[0]
         if random.random() < 0.2:
             random.shuffle(lines)
         data = "".join(json.dumps(line) + "\n" for line in lines).encode("utf-8", "surrogatepass")
@@ -261,7 +261,7 @@ def csv_table(random: Random, folder: Path) -> Case:
     writer.writeheader()
     writer.writerows(rows)
     text = out.getvalue()
-    data = damaged(text, random) if random.random() < 0.6 else text.encode("utf-8", "replace")
+    data = damage_text(text, random) if random.random() < 0.6 else text.encode("utf-8", "replace")
     path = _file(folder, "table.csv", data)
     argv = random.choice(
         (("validate", path), ("validate", path, "--json"),
@@ -303,7 +303,7 @@ def cluster(random: Random, folder: Path) -> Case:
 def hostfile(random: Random, folder: Path) -> Case:
     """A list of hosts and their slots."""
     hosts = "".join(f"worker-{n} slots={random.choice((1, 8))}\n" for n in range(4))
-    path = _file(folder, "hosts", damaged(f"# hosts\n{hosts}localhost slots=2\n", random))
+    path = _file(folder, "hosts", damage_text(f"# hosts\n{hosts}localhost slots=2\n", random))
     script = _file(folder, "script.py", SCRIPT.encode())
     config_path = _file(folder, "sound.json", json.dumps(SOUND_CONFIG).encode())
     filters = random.choice(
@@ -331,7 +331,7 @@ def hydra(random: Random, folder: Path) -> Case:
     words[at] = random.choice(
         (
             f"{key}={text[:3000]}", f"{key}={text[:3000]}", f"{key}={value}{text[:40]}",
-            damaged(words[at], random).decode("utf-8", "surrogateescape"), f"{key}.x={value}",
+            damage_text(words[at], random).decode("utf-8", "surrogateescape"), f"{key}.x={value}",
         )
     )  # fmt: skip
     folders: tuple[str, ...] = ()
@@ -352,9 +352,9 @@ def _conf_folder(random: Random, folder: Path) -> tuple[str, ...]:
         if part != name:
             path.write_text(text)
         elif random.random() < 0.5:
-            path.write_bytes(damaged(text, random))
+            path.write_bytes(damage_text(text, random))
         else:
-            changed, _ = mutated(yaml.safe_load(text), random)
+            changed, _ = mutate(yaml.safe_load(text), random)
             path.write_bytes(_written(changed, ".yaml").encode("utf-8", "surrogatepass"))
     return ("--config-dir", str(folder / "conf"))
 

@@ -80,7 +80,7 @@ def run_story(seed: str, number: int, kills: int, folder: Path) -> Story:
         names: list[str] = []
         for _ in range(kills):
             _start_and_kill(story)
-            now = _measured(place)
+            now = _measure(place)
             if now[: len(names)] != names:
                 story.miss(f"measured {names}, and then the journal has {now}")
             names = now
@@ -233,7 +233,7 @@ def _records(place: Place) -> list[dict[str, object]]:
     return [line for line in map(json.loads, lines) if "name" in line]
 
 
-def _measured(place: Place) -> list[str]:
+def _measure(place: Place) -> list[str]:
     return [str(line["name"]) for line in _records(place) if "measurement" in line]
 
 

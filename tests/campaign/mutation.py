@@ -10,7 +10,7 @@ from typing import Any
 Path_ = tuple[Any, ...]
 
 
-def _nested(depth: int) -> Any:
+def _nest(depth: int) -> Any:
     inner: Any = 1
     for _ in range(depth):
         inner = [inner]
@@ -24,7 +24,7 @@ HOSTILE: tuple[Any, ...] = (
     "line\nline", "\r\n", "x" * 5000, "1:30", "1e5", "0x10", "010", "NaN", "null", "yes", "-",
     "--flag", "\u0660", "\U0001f680", [], [None], [[]], [1, [2, [3]]], {}, {"": 1},
     {"a": {"b": 1}},
-    {"\x1b]0;t\x07": 1}, {"type": "AdamW"}, list(range(300)), _nested(300), [1, 1], ["a", 1],
+    {"\x1b]0;t\x07": 1}, {"type": "AdamW"}, list(range(300)), _nest(300), [1, 1], ["a", 1],
 )  # fmt: skip
 WORDS = ("\0", "\x1b[2J", "\x9b", "\ufeff", "\r", "\u2028", "\\", '"', "'", "{", "}", "[", "]",
     ",", ":", "#", "&a", "*a", "!!python/object/apply:os.system ['id']", "<<: *a", "- ", "\t", "%",
@@ -41,7 +41,7 @@ def places(document: Any, at: Path_ = ()) -> Iterator[Path_]:
             yield from places(value, (*at, key))
 
 
-def mutated(document: Any, random: Random) -> tuple[Any, tuple[str, ...]]:
+def mutate(document: Any, random: Random) -> tuple[Any, tuple[str, ...]]:
     """A copy with one to three changes, and the names of what was touched."""
     changed, touched = copy.deepcopy(document), []
     for _ in range(random.choice((1, 1, 1, 2, 3))):
@@ -98,7 +98,7 @@ def _rename(holder: Any, key: Any, random: Random) -> None:
     holder[name] = holder.pop(key)
 
 
-def damaged(text: str, random: Random) -> bytes:
+def damage_text(text: str, random: Random) -> bytes:
     """A text's bytes with one to four cuts, repeats, foreign words and flipped bytes."""
     for _ in range(random.choice((1, 1, 2, 4))):
         start = random.randrange(len(text) + 1)

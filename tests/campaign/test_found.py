@@ -19,7 +19,7 @@ LLAMA, DEEPSEEK = HUGGING_FACE[0], HUGGING_FACE[2]
 FIT = ("--cluster=1x8xH100-SXM-80GB", "--seq=2048", "--global-batch=64")
 
 
-def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+def change(document: Any, path: tuple[Any, ...], value: Any) -> Any:
     found = copy.deepcopy(document)
     holder = found
     for part in path[:-1]:
@@ -53,7 +53,7 @@ ZERO = "zero_optimization"
 def test_a_deepspeed_configuration(
     tmp_path: Path, path: tuple[str, ...], value: Any, says: str
 ) -> None:
-    (tmp_path / "ds.json").write_text(json.dumps(changed(DEEPSPEED_CONFIG, path, value)))
+    (tmp_path / "ds.json").write_text(json.dumps(change(DEEPSPEED_CONFIG, path, value)))
     (tmp_path / "script.py").write_text(DEEPSPEED_SCRIPT)
     argv = ("--autotuning=tune", "--num_gpus=1", "script.py", "--deepspeed", "ds.json")
     assert says in refusal(tmp_path, argv, "ds.json")
@@ -63,7 +63,7 @@ def test_a_configuration_names_its_file_and_the_key_that_is_nested(tmp_path: Pat
     (tmp_path / "script.py").write_text(SCRIPT)
     deep = f"autotuning: {{enabled: true}}\nmine: {'[' * 100}1{']' * 100}\n"
     (tmp_path / "deep.yaml").write_text(deep)
-    (tmp_path / "bad.json").write_text(json.dumps(changed(SOUND_CONFIG, (ZERO, "stage"), 9)))
+    (tmp_path / "bad.json").write_text(json.dumps(change(SOUND_CONFIG, (ZERO, "stage"), 9)))
     argv = ("--autotuning=tune", "--num_gpus=1", "script.py", "--config")
     assert "mine is nested" in refusal(tmp_path, (*argv, "deep.yaml"), "deep.yaml")
     assert "bad.json: zero_optimization.stage is 9" in refusal(
@@ -99,14 +99,14 @@ def test_a_model(tmp_path: Path, model: Any, key: str, value: Any, says: str) ->
     ],
 )
 def test_a_base_configuration(tmp_path: Path, path: tuple[str, ...], value: Any) -> None:
-    (tmp_path / "base.yaml").write_text(yaml.safe_dump(changed(bases()[0], path, value)))
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(change(bases()[0], path, value)))
     argv = ("export", "base.yaml", "--to=nemo1")
     assert f"{'.'.join(path)} is" in refusal(tmp_path, argv, "base.yaml")
 
 
 def test_a_recipe_whose_days_are_no_number(tmp_path: Path) -> None:
     path = ("autoconf", "max_training_days")
-    (tmp_path / "base.yaml").write_text(yaml.safe_dump(changed(bases()[1], path, {"a": 1})))
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(change(bases()[1], path, {"a": 1})))
     argv = ("export", "base.yaml", "--to=nemo1")
     assert "autoconf.max_training_days is" in refusal(tmp_path, argv, "base.yaml")
 
@@ -124,7 +124,7 @@ def test_a_recipe_whose_days_are_no_number(tmp_path: Path) -> None:
 def test_a_journal(tmp_path: Path, path: tuple[str, ...], value: Any) -> None:
     *others, last = journal()
     (tmp_path / "results").mkdir()
-    lines = [*others, changed(last, path, value)]
+    lines = [*others, change(last, path, value)]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "results" / "journal.jsonl").write_text(text)
     said = refusal(tmp_path, ("show", "results"), "journal.jsonl")

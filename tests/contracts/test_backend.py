@@ -94,13 +94,13 @@ def fork_servers() -> ForkServerBackend:
     return backend
 
 
-def forked(folder: Path) -> Workshop:
+def fork(folder: Path) -> Workshop:
     script = folder / "rank.py"
     script.write_text(RANK)
     return Workshop(backend=fork_servers(), folder=folder, program=("-u", str(script)))
 
 
-def replayed(folder: Path) -> Workshop:
+def replay(folder: Path) -> Workshop:
     measurement = Measurement(step_s=(1.0, 1.0, 1.0), samples_per_step=1, world_size=1)
     failed = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
     records = [
@@ -121,7 +121,7 @@ def over_hosts(folder: Path) -> Workshop:
     return Workshop(backend=HostsBackend(), folder=folder)
 
 
-WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (local, over_hosts, forked, replayed)
+WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (local, over_hosts, fork, replay)
 
 
 @pytest.fixture(params=WORKSHOPS, ids=lambda make: make.__name__)

@@ -109,7 +109,7 @@ ONE_TO_3 = {"native": 1, "deepspeed": 1, "megatron": 1, "arguments": None, "data
 each_dialect = pytest.mark.parametrize(("dialect", "source"), CASES)
 
 
-def changed(dialect: Dialect, candidate: Candidate) -> Candidate:
+def change(dialect: Dialect, candidate: Candidate) -> Candidate:
     """Another micro-batch with the same global batch, and another stage where there is one."""
     layout = dataclasses.replace(candidate.layout, micro_batch=4, accumulation=4)
     stage = ONE_TO_3.get(dialect.name, 0 if layout.zero_stage else 3)
@@ -175,7 +175,7 @@ def test_rendering_the_baseline_changes_nothing_but_paths_of_files(
 def test_a_rendered_candidate_is_read_back_as_itself(
     dialect: Dialect, source: ScriptSource
 ) -> None:
-    candidate = changed(dialect, dialect.read(source, world_size=RANKS).baseline)
+    candidate = change(dialect, dialect.read(source, world_size=RANKS).baseline)
     rendered = dialect.render(candidate, source, "trial/c.json")
     assert dialect.read(again(source, rendered), world_size=RANKS).baseline == candidate
 
@@ -184,14 +184,14 @@ def test_a_rendered_candidate_is_read_back_as_itself(
 def test_what_is_rendered_differs_from_what_was_given(
     dialect: Dialect, source: ScriptSource
 ) -> None:
-    candidate = changed(dialect, dialect.read(source, world_size=RANKS).baseline)
+    candidate = change(dialect, dialect.read(source, world_size=RANKS).baseline)
     rendered = dialect.render(candidate, source, "trial/c.json")
     assert (rendered.before or source.config.without(("autotuning",))).diff(rendered.config)
 
 
 @each_dialect
 def test_arguments_and_keys_of_the_script_stay(dialect: Dialect, source: ScriptSource) -> None:
-    candidate = changed(dialect, dialect.read(source, world_size=RANKS).baseline)
+    candidate = change(dialect, dialect.read(source, world_size=RANKS).baseline)
     rendered = dialect.render(candidate, source, "trial/c.json")
     for argument in ("--lr", "--test-batch-size=7", "--training.seq_len=64", "fit"):
         assert (argument in source.script_args) == (argument in rendered.script_args)
@@ -213,7 +213,7 @@ def test_further_files_have_no_folder(dialect: Dialect, source: ScriptSource) ->
 def test_in_a_trial_trackers_are_silent_and_the_candidate_stays(
     dialect: Dialect, source: ScriptSource
 ) -> None:
-    candidate = changed(dialect, dialect.read(source, world_size=RANKS).baseline)
+    candidate = change(dialect, dialect.read(source, world_size=RANKS).baseline)
     rendered = dialect.render(candidate, source, "trial/c.json")
     trial = dialect.in_trial(rendered, source, NEEDS)
     assert ("WANDB_MODE", "disabled") in trial.environment
@@ -225,7 +225,7 @@ def test_in_a_soak_trackers_are_silent_and_the_candidate_stays(
     dialect: Dialect, source: ScriptSource
 ) -> None:
     needs = dataclasses.replace(NEEDS, steps=20, evaluates=True, saves=True)
-    candidate = changed(dialect, dialect.read(source, world_size=RANKS).baseline)
+    candidate = change(dialect, dialect.read(source, world_size=RANKS).baseline)
     rendered = dialect.render(candidate, source, "trial/c.json")
     soak = dialect.in_trial(rendered, source, needs)
     assert ("WANDB_MODE", "disabled") in soak.environment

@@ -36,15 +36,15 @@ from autoconf_launch.core import (
 SEED = 7
 
 
-def needed(name: str) -> list[pytest.MarkDecorator]:
+def need(name: str) -> list[pytest.MarkDecorator]:
     missing = name == "optuna" and importlib.util.find_spec("optuna") is None
     return [pytest.mark.skipif(missing, reason="Optuna is an extra")]
 
 
-ALL = tuple(pytest.param(name, marks=needed(name)) for name in (*STRATEGIES, *PEERS))
+ALL = tuple(pytest.param(name, marks=need(name)) for name in (*STRATEGIES, *PEERS))
 
 
-def loaded(name: str, metric: MetricName = "throughput") -> Strategy:
+def load(name: str, metric: MetricName = "throughput") -> Strategy:
     return load_strategy(name, OBJECTIVES[metric], peers=True)
 
 
@@ -64,13 +64,13 @@ def trial(number: int) -> Trial:
     return Trial(number=number, name=f"t{number}", candidate=candidate(number), space="z0")
 
 
-def measured(number: int, step_s: float, *, predicted_s: float | None = None) -> Record:
+def measure(number: int, step_s: float, *, predicted_s: float | None = None) -> Record:
     outcome = Measurement(step_s=(step_s,), samples_per_step=4, world_size=2)
     prediction = Prediction(peak_bytes=None, step_s=predicted_s, band=None, how="")
     return Record(trial=trial(number), outcome=outcome, wall_s=0.0, prediction=prediction)
 
 
-def failed(number: int, kind: FailureKind = FailureKind.CRASHED) -> Record:
+def failure_of(number: int, kind: FailureKind = FailureKind.CRASHED) -> Record:
     failure = Failure(kind=kind, detail="it failed")
     return Record(trial=trial(number), outcome=FailedTrial(failure=failure), wall_s=0.0)
 
@@ -83,28 +83,28 @@ def predictions(*steps_s: float) -> PredictionTable:
 
 HISTORIES: dict[str, tuple[Record, ...]] = {
     "nothing": (),
-    "failures only": (failed(100), failed(101), failed(102), failed(103)),
-    "out of memory": (measured(100, 1.0), failed(101, FailureKind.OUT_OF_MEMORY)),
-    "one measurement": (measured(100, 1.0),),
+    "failures only": (failure_of(100), failure_of(101), failure_of(102), failure_of(103)),
+    "out of memory": (measure(100, 1.0), failure_of(101, FailureKind.OUT_OF_MEMORY)),
+    "one measurement": (measure(100, 1.0),),
     "more than a few": tuple(
-        measured(100 + i, 1.0 + i % 7, predicted_s=1.0 + i % 3) for i in range(60)
+        measure(100 + i, 1.0 + i % 7, predicted_s=1.0 + i % 3) for i in range(60)
     ),
-    "measurements": tuple(measured(100 + i, 1.0 + i % 5) for i in range(12)),
+    "measurements": tuple(measure(100 + i, 1.0 + i % 5) for i in range(12)),
     "measurements with predictions": tuple(
-        measured(100 + i, 1.0 + i % 5, predicted_s=1.0) for i in range(12)
+        measure(100 + i, 1.0 + i % 5, predicted_s=1.0) for i in range(12)
     ),
     "a mixture": (
-        measured(100, 1.0),
-        failed(101),
-        measured(102, 2.0, predicted_s=1.0),
-        *(measured(103 + i, 3.0) for i in range(4)),
+        measure(100, 1.0),
+        failure_of(101),
+        measure(102, 2.0, predicted_s=1.0),
+        *(measure(103 + i, 3.0) for i in range(4)),
     ),
 }
 
 
 @pytest.fixture(params=ALL)
 def strategy(request: pytest.FixtureRequest) -> Strategy:
-    return loaded(request.param)
+    return load(request.param)
 
 
 @pytest.fixture(params=HISTORIES)
@@ -139,7 +139,7 @@ def test_the_same_arguments_give_the_same_rows(
 
 @pytest.mark.parametrize("name", ALL)
 def test_another_instance_gives_the_same_rows(name: str, history: tuple[Record, ...]) -> None:
-    first, second = (loaded(name).propose(pool(9), None, history, (), 9, SEED) for _ in range(2))
+    first, second = (load(name).propose(pool(9), None, history, (), 9, SEED) for _ in range(2))
     assert first == second
 
 
@@ -185,7 +185,7 @@ def test_rows_are_plain_integers(strategy: Strategy) -> None:
 @pytest.mark.parametrize("metric", ["throughput", "latency", "FLOPS"])
 @pytest.mark.parametrize("name", ALL)
 def test_every_metric_can_be_optimised(name: str, metric: MetricName) -> None:
-    chosen = loaded(name, metric)
+    chosen = load(name, metric)
     assert len(chosen.propose(pool(4), None, HISTORIES["measurements"], (), 2, SEED)) == 2
 
 
@@ -199,10 +199,10 @@ def test_it_holds_for_any_pool_and_history(name: str, data: st.DataObject) -> No
         st.lists(st.floats(1e-6, 1e6) | st.just(np.nan), min_size=size, max_size=size)
     )
     running = data.draw(st.sets(st.integers(0, size - 1)))
-    history = tuple(measured(100 + i, step_s, predicted_s=1.0) for i, step_s in enumerate(seconds))
+    history = tuple(measure(100 + i, step_s, predicted_s=1.0) for i, step_s in enumerate(seconds))
     count = data.draw(st.integers(1, 12))
     pending = tuple(trial(number) for number in sorted(running))
-    rows = loaded(name).propose(pool(size), predictions(*known), history, pending, count, SEED)
+    rows = load(name).propose(pool(size), predictions(*known), history, pending, count, SEED)
     assert len(set(rows)) == len(rows) == min(count, size - len(running))
     assert set(rows) <= set(range(size)) - running
 
@@ -235,5 +235,5 @@ def test_history_of_other_stages_is_history(name: str) -> None:
     """Candidates, knobs and global batches that the pool does not have."""
     layout = Layout(data_parallel=8, tensor_parallel=4, micro_batch=3, zero_stage=3)
     other = Candidate(layout=layout, extras=(("bucket_cap_mb", 25),))
-    strange = replace(measured(100, 1.0), trial=replace(trial(100), candidate=other))
-    assert len(loaded(name).propose(pool(5), None, (strange,), (), 5, SEED)) == 5
+    strange = replace(measure(100, 1.0), trial=replace(trial(100), candidate=other))
+    assert len(load(name).propose(pool(5), None, (strange,), (), 5, SEED)) == 5

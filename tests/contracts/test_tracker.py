@@ -66,16 +66,16 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def story(kind: str, offline: object, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    return told(kind, tmp_path_factory.mktemp(kind), STUDY)
+    return tell(kind, tmp_path_factory.mktemp(kind), STUDY)
 
 
 @pytest.fixture(scope="module")
 def resumed(kind: str, offline: object, tmp_path_factory: pytest.TempPathFactory) -> Story:
     """Interrupted after the second trial; the next session is told of everything again."""
-    return told(kind, tmp_path_factory.mktemp(kind), STUDY[:3], STUDY)
+    return tell(kind, tmp_path_factory.mktemp(kind), STUDY[:3], STUDY)
 
 
-def told(kind: str, folder: Path, *sessions: Sequence[Entry]) -> Story:
+def tell(kind: str, folder: Path, *sessions: Sequence[Entry]) -> Story:
     kept, notes = list[Kept](), list[Note]()
     for entries in sessions:
         setup = Setup(

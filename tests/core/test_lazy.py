@@ -26,23 +26,23 @@ def room(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def printed(code: str, folder: Path) -> str:
+def print_it(code: str, folder: Path) -> str:
     command = [sys.executable, "-c", code]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
 def test_a_name_loads_its_own_module_alone(room: Path) -> None:
     code = "import sys; from room import LIGHT, heaviness; print(LIGHT, heaviness, *sys.modules)"
-    words = printed(code, room).split()
+    words = print_it(code, room).split()
     assert words[:2] == ["1", "2"]
     assert "room.light" in words
     assert "room.heavy" not in words
 
 
 def test_modules_are_still_found_below_a_face(room: Path) -> None:
-    assert printed("from room import heavy; print(heavy.HEAVY)", room) == "3\n"
+    assert print_it("from room import heavy; print(heavy.HEAVY)", room) == "3\n"
 
 
 def test_an_unknown_name_is_an_import_error(room: Path) -> None:
     code = "try:\n    from room import NOBODY\nexcept ImportError as e:\n    print(e)"
-    assert "cannot import name 'NOBODY' from 'room'" in printed(code, room)
+    assert "cannot import name 'NOBODY' from 'room'" in print_it(code, room)

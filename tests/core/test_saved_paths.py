@@ -31,7 +31,7 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-def noted(trial: Path, *paths: Path, age_s: float = 0.0, pid: int = 7) -> None:
+def take_notes(trial: Path, *paths: Path, age_s: float = 0.0, pid: int = 7) -> None:
     notes = notes_of(trial, pid)
     for path in paths:
         note(notes, path)
@@ -40,39 +40,39 @@ def noted(trial: Path, *paths: Path, age_s: float = 0.0, pid: int = 7) -> None:
     os.utime(notes, (time.time() - age_s,) * 2)
 
 
-def taken(trial: Path) -> list[str]:
+def take(trial: Path) -> list[str]:
     return sorted(path.name for path in (trial / SAVED).rglob("*") if not path.is_dir())
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_what_was_noted_is_moved_below_the_trial(trial: Path, saved: Path, is_ours: bool) -> None:
-    noted(trial, saved, saved.with_name("never_written.pt"))
+    take_notes(trial, saved, saved.with_name("never_written.pt"))
     assert take_in(trial, is_ours=is_ours) == (saved,)
-    assert (taken(trial), saved.exists(), [*trial.glob("*.jsonl")]) == (["model.pt"], False, [])
+    assert (take(trial), saved.exists(), [*trial.glob("*.jsonl")]) == (["model.pt"], False, [])
 
 
 def test_what_the_user_has_written_since_stays(trial: Path, saved: Path) -> None:
-    noted(trial, saved, age_s=LONG_S)
+    take_notes(trial, saved, age_s=LONG_S)
     take_in(trial, is_ours=False)
-    assert (taken(trial), saved.read_text()) == ([], "of a trial")
+    assert (take(trial), saved.read_text()) == ([], "of a trial")
 
 
 def test_files_of_one_name_are_all_kept(trial: Path, saved: Path, tmp_path: Path) -> None:
     other = tmp_path / "other" / saved.name
     other.parent.mkdir()
     other.touch()
-    noted(trial, saved, other)
+    take_notes(trial, saved, other)
     take_in(trial, is_ours=True)
-    assert taken(trial) == ["model.pt"] * 2
+    assert take(trial) == ["model.pt"] * 2
 
 
 def test_no_link_is_followed(trial: Path, saved: Path, tmp_path: Path) -> None:
     link, folder = tmp_path / "link.pt", tmp_path / "folder"
     link.symlink_to(saved)
     folder.symlink_to(tmp_path, target_is_directory=True)
-    noted(trial, link, folder / saved.name)
+    take_notes(trial, link, folder / saved.name)
     take_in(trial, is_ours=True)
-    assert (taken(trial), link.is_symlink(), saved.exists()) == (["link.pt"], False, True)
+    assert (take(trial), link.is_symlink(), saved.exists()) == (["link.pt"], False, True)
 
 
 @pytest.fixture
@@ -86,10 +86,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_goes_with_all_that_is_in_it(trial: Path, folder: Path) -> None:
-    noted(trial, folder)
+    take_notes(trial, folder)
     note(notes_of(trial, 8), folder.parent, if_empty=True)
     take_in(trial)
-    assert (taken(trial), folder.parent.exists()) == (["config.json", "model.bin"], False)
+    assert (take(trial), folder.parent.exists()) == (["config.json", "model.bin"], False)
 
 
 def test_a_folder_that_the_user_writes_to_stays_with_what_is_theirs(
@@ -98,7 +98,7 @@ def test_a_folder_that_the_user_writes_to_stays_with_what_is_theirs(
     own = folder.parent / "own.txt"
     own.touch()
     note(notes_of(trial, 7), folder.parent, if_empty=True)
-    noted(trial, folder)
+    take_notes(trial, folder)
     take_in(trial)
     assert [*folder.parent.iterdir()] == [own]
 
@@ -106,23 +106,23 @@ def test_a_folder_that_the_user_writes_to_stays_with_what_is_theirs(
 def test_a_folder_stays_while_another_trial_may_write_to_it(trial: Path, folder: Path) -> None:
     other = trial.with_name("z1")
     other.mkdir()
-    noted(trial, folder)
-    noted(other, folder / "config.json")
+    take_notes(trial, folder)
+    take_notes(other, folder / "config.json")
     take_in(trial)
     assert [path.name for path in folder.rglob("*")] == ["unet", "config.json"]
     take_in(other)
     assert folder.exists()
     take_in_all(trial.parent)
-    assert (taken(trial), taken(other), folder.exists()) == (["model.bin"], ["config.json"], False)
+    assert (take(trial), take(other), folder.exists()) == (["model.bin"], ["config.json"], False)
 
 
 def test_a_process_takes_what_it_has_noted_and_no_other(
     trial: Path, folder: Path, saved: Path
 ) -> None:
-    noted(trial, folder)
-    noted(trial, saved, pid=8)
+    take_notes(trial, folder)
+    take_notes(trial, saved, pid=8)
     take_in(trial, pid=8)
-    assert (taken(trial), (folder / "config.json").exists()) == (["model.pt"], True)
+    assert (take(trial), (folder / "config.json").exists()) == (["model.pt"], True)
 
 
 def test_a_study_takes_in_what_a_dead_controller_left(
@@ -131,22 +131,22 @@ def test_a_study_takes_in_what_a_dead_controller_left(
     monkeypatch.chdir(saved.parent)
     with open_folder(paths_of(trial), PRINT, fresh=False) as folder:
         folder.journal.write_started(name=trial.name, number=0, attempt="a", pid=None)
-    noted(trial, saved)
+    take_notes(trial, saved)
     with open_folder(paths_of(trial), PRINT, fresh=False):
-        assert (taken(trial), saved.exists()) == (["model.pt"], False)
+        assert (take(trial), saved.exists()) == (["model.pt"], False)
 
 
 def test_a_study_that_is_interrupted_takes_in_what_its_launches_left(
     trial: Path, saved: Path
 ) -> None:
-    def interrupted() -> None:
+    def interrupt() -> None:
         with open_folder(paths_of(trial), PRINT, fresh=False):
-            noted(trial, saved)
+            take_notes(trial, saved)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert (taken(trial), saved.exists()) == (["model.pt"], False)
+        interrupt()
+    assert (take(trial), saved.exists()) == (["model.pt"], False)
 
 
 def paths_of(trial: Path) -> ResultsPaths:

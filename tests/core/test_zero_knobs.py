@@ -6,29 +6,29 @@ from autoconf_launch.core import ZERO_KNOBS, ConfigError, RawConfig, resolve
 from autoconf_launch.core.config_keys import check_keys
 
 
-def resolved(stage: int, **knobs: Any) -> dict[str, Any]:
+def extras_of(stage: int, **knobs: Any) -> dict[str, Any]:
     ranks = knobs.pop("ranks", 4)
     raw = RawConfig({"zero_optimization": {"stage": stage, **knobs}})
     return dict(resolve(raw, world_size=ranks).extras)
 
 
 def test_a_configuration_without_further_knobs_has_no_extras() -> None:
-    assert resolved(1) == {}
+    assert extras_of(1) == {}
 
 
 def test_further_knobs_stand_beside_the_stage() -> None:
-    assert resolved(1, bucket_cap_mb=5, parameters_as_bucket_view=True) == {
+    assert extras_of(1, bucket_cap_mb=5, parameters_as_bucket_view=True) == {
         "bucket_cap_mb": 5,
         "parameters_as_bucket_view": True,
     }
 
 
 def test_a_whole_number_may_be_written_with_an_exponent() -> None:
-    assert resolved(0, bucket_cap_mb=1e2) == {"bucket_cap_mb": 100}
+    assert extras_of(0, bucket_cap_mb=1e2) == {"bucket_cap_mb": 100}
 
 
 def test_a_knob_that_is_null_is_left_out() -> None:
-    assert resolved(0, bucket_cap_mb=None) == {}
+    assert extras_of(0, bucket_cap_mb=None) == {}
 
 
 @pytest.mark.parametrize("name", ZERO_KNOBS)
@@ -36,7 +36,7 @@ def test_every_knob_is_refused_by_name_at_a_stage_that_lacks_it(name: str) -> No
     knob = ZERO_KNOBS[name]
     other = next(stage for stage in range(4) if stage not in knob.stages)
     with pytest.raises(ConfigError, match=rf"{name} is .* can apply it, not stage {other}"):
-        resolved(other, **{name: knob.default})
+        extras_of(other, **{name: knob.default})
 
 
 @pytest.mark.parametrize("name", ZERO_KNOBS)
@@ -68,14 +68,14 @@ def test_a_value_that_cannot_be_applied_is_refused_with_its_key(
     stage: int, name: str, value: object, says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
-        resolved(stage, **{name: value})
+        extras_of(stage, **{name: value})
     assert f"zero_optimization.{name} is" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["bucket_cap_mb", "gradient_as_bucket_view"])
 def test_one_rank_averages_no_gradients(name: str) -> None:
     with pytest.raises(ConfigError, match="one data-parallel rank has no gradients to average"):
-        resolved(0, ranks=1, **{name: ZERO_KNOBS[name].default})
+        extras_of(0, ranks=1, **{name: ZERO_KNOBS[name].default})
 
 
 def test_our_own_knobs_are_not_warned_of() -> None:
@@ -110,9 +110,9 @@ def test_offload_is_refused_as_a_value_and_as_a_list(section: str, device: objec
 
 def test_weights_are_resharded_over_a_part_of_the_ranks_that_shard_them() -> None:
     knobs = {"shard_ranks": 4, "reshard_after_forward": 2}
-    assert resolved(3, ranks=8, **knobs) == knobs
+    assert extras_of(3, ranks=8, **knobs) == knobs
     with pytest.raises(ConfigError, match="2 must divide the 2 data-parallel ranks that shard"):
-        resolved(3, shard_ranks=2, reshard_after_forward=2)
+        extras_of(3, shard_ranks=2, reshard_after_forward=2)
 
 
 def test_zero_1_of_a_split_model_can_shard_over_a_part_of_its_ranks() -> None:

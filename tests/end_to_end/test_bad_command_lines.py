@@ -336,11 +336,11 @@ def check(code: int, out: str, err: str, expected: int, says: str) -> None:
     assert len(re.findall(r"[a-z)'\"]\. (?=[A-Z])", err)) <= 1, err
 
 
-def listed(cases: Sequence[tuple[int, str, str]]) -> list[object]:
+def list_(cases: Sequence[tuple[int, str, str]]) -> list[object]:
     return [pytest.param(*case, id=case[1] or "nothing") for case in cases]
 
 
-@pytest.mark.parametrize(("code", "line", "says"), listed([*CASES, *OTHER_CODES]))
+@pytest.mark.parametrize(("code", "line", "says"), list_([*CASES, *OTHER_CODES]))
 def test_bad_input_is_one_line_with_its_exit_code(
     code: int,
     line: str,
@@ -358,7 +358,7 @@ def test_bad_input_is_one_line_with_its_exit_code(
     assert (workspace / "t.html").read_text() == "mine"
 
 
-@pytest.mark.parametrize(("code", "line", "says"), listed(PROCESSES))
+@pytest.mark.parametrize(("code", "line", "says"), list_(PROCESSES))
 def test_a_process_ends_as_the_command_does(
     code: int, line: str, says: str, workspace: Path
 ) -> None:

@@ -25,7 +25,7 @@ QUICK = (
 TIMEOUT_S, STALL_S = 120.0, 8.0
 
 
-def listed(*sizes: int) -> str:
+def list_(*sizes: int) -> str:
     return f"--knob=train_micro_batch_size_per_gpu={list(sizes)}"
 
 
@@ -45,7 +45,7 @@ def run(place: Place, *argv: str) -> tuple[int, str]:
 @pytest.mark.slow
 def test_a_launch_by_torchrun_is_measured_as_it_stands(place: Place) -> None:
     words = ("torchrun", "--nproc_per_node", "2", LOOP, "--batch_size", "8")
-    code, output = run(place, "--autotuning=tune", *QUICK, listed(8), "--", *words)
+    code, output = run(place, "--autotuning=tune", *QUICK, list_(8), "--", *words)
     assert code == 0, output
     result = json.loads((place.results / "z0_gas1_tmbspg8" / "result.json").read_text())
     applied = result["applied"]
@@ -56,7 +56,7 @@ def test_a_launch_by_torchrun_is_measured_as_it_stands(place: Place) -> None:
 @pytest.mark.slow
 def test_run_trains_on_both_ranks_to_the_scripts_own_end(place: Place) -> None:
     words = ("--num_gpus=2", LOOP, "--batch_size=8")
-    code, output = run(place, "--autotuning=run", *QUICK, listed(8, 32), *words)
+    code, output = run(place, "--autotuning=run", *QUICK, list_(8, 32), *words)
     assert code == 0, output
     winner = json.loads((place.results / "summary.json").read_text())["winner"]
     size = int(winner.rpartition("tmbspg")[2])
@@ -68,7 +68,7 @@ def test_run_trains_on_both_ranks_to_the_scripts_own_end(place: Place) -> None:
 def tune(tmp_path_factory: pytest.TempPathFactory) -> Tune:
     place = Place(tmp_path_factory.mktemp("ddp_faults"), uuid.uuid4().hex)
     limits = (f"--trial-timeout={TIMEOUT_S}", f"--stall-timeout={STALL_S}")
-    sizes = listed(8, 31, 32, 9, 10, 11, 12, 13)
+    sizes = list_(8, 31, 32, 9, 10, 11, 12, 13)
     words = (*QUICK, *limits, sizes, "--num_gpus=2", FAULTY, "--batch_size", "8")
     code, output = run(place, "--autotuning=tune", *words)
     return Tune(place, code, output, records(place))
@@ -119,7 +119,7 @@ def test_a_plain_loop_out_of_memory_is_found_in_seconds_and_the_tune_goes_on(
     place: Place,
 ) -> None:
     words = ("--num_gpus=1", FAULTY, "--batch_size", "8")
-    code, output = run(place, "--autotuning=tune", *QUICK, listed(8, 32, 16), *words)
+    code, output = run(place, "--autotuning=tune", *QUICK, list_(8, 32, 16), *words)
     assert code == 0, output
     found = records(place)
     assert found[32]["failure"]["kind"] == "out_of_memory", found[32]

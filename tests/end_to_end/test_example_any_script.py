@@ -29,15 +29,15 @@ def right(output: str) -> int:
     return int(found[1])
 
 
-def trained(*arguments: str) -> int:
+def train(*arguments: str) -> int:
     command = (sys.executable, str(EXAMPLE), *SMALL, *arguments)
     return right(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 @pytest.mark.slow
 def test_it_learns_the_same_however_the_batch_is_split() -> None:
-    as_given = trained("--lr", "0.05")
-    split_otherwise = trained("--lr", "0.05", "--batch_size", "64", "--grad_accum", "1")
+    as_given = train("--lr", "0.05")
+    split_otherwise = train("--lr", "0.05", "--batch_size", "64", "--grad_accum", "1")
     assert as_given > 300
     assert split_otherwise == pytest.approx(as_given, abs=4)
 

@@ -26,7 +26,7 @@ def users(place: Place, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def tuned(place: Place, *flags: str, words: tuple[str, ...] = ()) -> tuple[int, str]:
+def tune(place: Place, *flags: str, words: tuple[str, ...] = ()) -> tuple[int, str]:
     argv = ("--autotuning=tune", *QUICK, *flags, SCRIPT, *words)
     return Place(place.folder / "work", place.mark).run(*argv)
 
@@ -39,7 +39,7 @@ def intact(users: Path) -> bool:
 def test_a_tune_with_a_soak_to_the_scripts_own_end_leaves_a_log_and_names_it(
     place: Place, users: Path
 ) -> None:
-    code, output = tuned(place, "--soak_steps=35")
+    code, output = tune(place, "--soak_steps=35")
     assert code == 0, output
     assert "script ran to completion" in output
     assert intact(users)
@@ -52,7 +52,7 @@ def test_a_tune_with_a_soak_to_the_scripts_own_end_leaves_a_log_and_names_it(
 
 
 def test_a_training_without_an_optimizer_leaves_the_users_files(place: Place, users: Path) -> None:
-    code, output = tuned(place, "--soak_steps=0", words=("--by_hand",))
+    code, output = tune(place, "--soak_steps=0", words=("--by_hand",))
     assert (code, "no torch.optim.Optimizer made a step" in output) == (3, True), output
     assert intact(users)
     assert not (place.folder / "output").exists()

@@ -75,7 +75,7 @@ def names(place: Place, kind: str) -> list[str]:
     return [line[kind]["name"] for line in lines if kind in line]
 
 
-def told(place: Place, trial: str) -> list[str]:
+def tell(place: Place, trial: str) -> list[str]:
     """The first two lines of a trial's script."""
     return Path(place.results, trial, "stdout.log").read_text().splitlines()[:2]
 
@@ -103,7 +103,7 @@ def test_two_trials_of_one_process_run_at_once_on_cores_of_their_own(tuned: Fini
     profile, _, search = tuned.output.partition("2 trials run at a time")
     assert ("profile (" in profile, "search: " in search) == (True, True)
     assert most_at_once(telling, "record") == 2
-    baseline, *others = (told(telling, name)[0].split() for name in names(telling, "record"))
+    baseline, *others = (tell(telling, name)[0].split() for name in names(telling, "record"))
     assert baseline[0] == others[0][0] == "forked"
     first, second = (set(cores) for _, *cores in others)
     assert not first & second
@@ -115,12 +115,12 @@ def test_the_best_are_measured_again_alone_and_the_winner_in_a_fresh_process(
     telling = tuned.place
     cores = len(os.sched_getaffinity(0))
     for name in set(names(telling, "final")):
-        started, threads = told(telling, name)
+        started, threads = tell(telling, name)
         assert started.split()[0] == "forked"
         assert len(started.split()) == 1 + cores
         assert threads == f"threads {cores}"
     (soak,) = names(telling, "soak")
-    assert told(telling, soak)[0].startswith("spawned")
+    assert tell(telling, soak)[0].startswith("spawned")
     summary = json.loads((telling.results / "summary.json").read_text())
     assert summary["spaces"][-1]["num_experiments"] == 3
     assert f"{summary['winner']}_soak" == soak

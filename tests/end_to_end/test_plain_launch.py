@@ -115,7 +115,7 @@ TELL = (
 )
 
 
-def told(place: Place, rank: int, *names: str) -> list[object]:
+def tell(place: Place, rank: int, *names: str) -> list[object]:
     document = json.loads((place.folder / f"rank{rank}").read_text())
     return [document[name] for name in names]
 
@@ -132,7 +132,7 @@ def test_ranks_see_the_gpus_that_are_included(
     code, output = place.run("--include", "localhost:1,3", script(place, TELL))
     assert code == 0, output
     names = ("CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "WORLD_SIZE")
-    assert [told(place, rank, *names) for rank in range(2)] == [
+    assert [tell(place, rank, *names) for rank in range(2)] == [
         ["1,3", "0", "2"],
         ["1,3", "1", "2"],
     ]
@@ -141,7 +141,7 @@ def test_ranks_see_the_gpus_that_are_included(
 def test_on_a_machine_without_gpus_included_slots_are_ranks(place: Place) -> None:
     code, output = place.run("--include", "localhost:1,3", script(place, TELL))
     assert code == 0, output
-    assert told(place, 1, "RANK", "LOCAL_RANK", "WORLD_SIZE") == ["1", "1", "2"]
+    assert tell(place, 1, "RANK", "LOCAL_RANK", "WORLD_SIZE") == ["1", "1", "2"]
 
 
 def hostfile(place: Place) -> str:
@@ -158,7 +158,7 @@ def test_hosts_that_are_started_by_hand_share_out_the_ranks(place: Place) -> Non
         assert code == 0, output
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT")
     address = ["first.invalid", "29500"]
-    assert [told(place, rank, *names) for rank in range(3)] == [
+    assert [tell(place, rank, *names) for rank in range(3)] == [
         ["0", "0", "3", "0", *address],
         ["1", "0", "3", "1", *address],
         ["2", "1", "3", "1", *address],
@@ -201,7 +201,7 @@ def test_each_rank_runs_on_the_cores_that_it_is_bound_to(place: Place) -> None:
     code, output = place.run(*flags, script(place, TELL))
     assert code == 0, output
     names = ("CORES", "OMP_NUM_THREADS")
-    assert [told(place, rank, *names) for rank in range(2)] == [[[own[0]], "1"], [[own[1]], "1"]]
+    assert [tell(place, rank, *names) for rank in range(2)] == [[[own[0]], "1"], [[own[1]], "1"]]
 
 
 def test_each_rank_writes_to_a_log_of_its_own(place: Place) -> None:

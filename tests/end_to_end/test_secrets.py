@@ -57,19 +57,19 @@ def test_the_written_command_reads_the_secret_from_a_variable_and_runs(
     assert all("--max_tokens 16" in path.read_text() for path in commands)
     configuration = place.results / "z0_gas1_tmbspg4" / "config.json"
     assert stat.S_IMODE(configuration.stat().st_mode) == 0o600
-    bare = started(place)
+    bare = start(place)
     assert bare.returncode != 0
     assert bare.stderr.rstrip().endswith(
         "HF_TOKEN: is not set; export it with the secret that this command needs"
     )
-    done = started(place, HF_TOKEN=TOKEN)
+    done = start(place, HF_TOKEN=TOKEN)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     given = [word for word in said if not word.startswith("--local")]
     assert given == list(words), done.stdout
 
 
-def started(place: Place, **variables: str) -> subprocess.CompletedProcess[str]:
+def start(place: Place, **variables: str) -> subprocess.CompletedProcess[str]:
     """The script that a tune leaves, as another shell starts it."""
     kept = {name: value for name, value in os.environ.items() if name != "HF_TOKEN"}
     path = f"{Path(sys.executable).parent}:{kept['PATH']}"

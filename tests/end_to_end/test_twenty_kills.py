@@ -26,7 +26,7 @@ ARGV = (
 )
 
 
-def recorded(place: Place) -> list[str]:
+def record(place: Place) -> list[str]:
     journal = place.results / "journal.jsonl"
     lines = journal.read_bytes().rpartition(b"\n")[0].splitlines() if journal.exists() else []
     return [line["name"] for line in map(json.loads, lines) if "name" in line]
@@ -46,14 +46,14 @@ def test_twenty_kills_lose_nothing_and_repeat_nothing(place: Place) -> None:
             process.communicate()
         time.sleep(2.0)
         assert place.living() == []
-        after = recorded(place)
+        after = record(place)
         assert after[: len(before)] == before
         before = after
     code, output = place.run(*ARGV)
     assert code == 0, output
-    assert recorded(place)[: len(before)] == before
-    assert sorted(recorded(place)) == sorted(set(recorded(place)))
-    assert len(recorded(place)) == 10
+    assert record(place)[: len(before)] == before
+    assert sorted(record(place)) == sorted(set(record(place)))
+    assert len(record(place)) == 10
 
 
 @pytest.mark.slow
@@ -61,6 +61,6 @@ def test_the_order_is_that_of_an_uninterrupted_tune(place: Place) -> None:
     place.write_config(CONFIG)
     in_turn = "--max-parallel-trials=1"  # side by side either of two may end first
     assert place.run(in_turn, *ARGV)[0] == 0
-    whole = recorded(place)
+    whole = record(place)
     assert place.run("--fresh", in_turn, *ARGV)[0] == 0
-    assert recorded(place) == whole
+    assert record(place) == whole

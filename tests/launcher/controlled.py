@@ -36,7 +36,7 @@ def space(sizes: int = 6) -> SearchSpace:
     return build_space(baseline, choices, GlobalBatchRule(), AutotuningSettings())
 
 
-def measured(candidate: Candidate) -> Measurement:
+def steps_of(candidate: Candidate) -> Measurement:
     """Faster with larger micro-batches, slower with later stages."""
     layout = candidate.layout
     step_s = 0.1 + 0.01 * layout.micro_batch * (1 + layout.zero_stage)
@@ -45,13 +45,13 @@ def measured(candidate: Candidate) -> Measurement:
     )
 
 
-def recorded(searched: SearchSpace) -> tuple[Record, ...]:
+def answers_for_all(searched: SearchSpace) -> tuple[Record, ...]:
     """An answer for every candidate, and for launching it again."""
     candidates = (searched.baseline, *map(searched.table.row, range(len(searched.table))))
     return tuple(
         Record(
             trial=Trial(number=0, name=f"{candidate_name(c)}{suffix}", candidate=c, space="z0"),
-            outcome=measured(c),
+            outcome=steps_of(c),
             wall_s=1.0,
         )
         for c in candidates
@@ -95,7 +95,7 @@ def run_study(
     """From an empty journal, or on from what one says."""
     study = Study(searched, None, settings or AutotuningSettings(tuner_type="random"))
     trial_io = ReplayIO()
-    backend = ReplayBackend(recorded(searched))
+    backend = ReplayBackend(answers_for_all(searched))
     controller = Controller(
         study, backend, trial_io, journal=journal, listener=listener, limits=LIMITS
     )
@@ -104,11 +104,19 @@ def run_study(
     return study, trial_io
 
 
-def opened(folder: Path) -> Journal:
+def open_journal(folder: Path) -> Journal:
     """A new journal with its header."""
     journal = Journal(folder / "journal.jsonl")
     journal.write_header(PRINT)
     return journal
 
 
-__all__ = ["PRINT", "ReplayIO", "measured", "opened", "recorded", "run_study", "space"]
+__all__ = [
+    "PRINT",
+    "ReplayIO",
+    "answers_for_all",
+    "open_journal",
+    "run_study",
+    "space",
+    "steps_of",
+]

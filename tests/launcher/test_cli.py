@@ -99,7 +99,7 @@ def test_an_error_that_is_a_mistake_of_ours_keeps_its_traceback(
         ending(errno.ENOENT, "/results/lease", monkeypatch)
 
 
-def said(*words: str) -> tuple[int, str]:
+def say(*words: str) -> tuple[int, str]:
     """Exit code and all output of ``python -m autoconf_launch``."""
     command = [sys.executable, "-m", "autoconf_launch", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -107,16 +107,16 @@ def said(*words: str) -> tuple[int, str]:
 
 
 def test_the_help_has_every_verb_and_no_flag_of_a_launch() -> None:
-    code, text = said("--help")
+    code, text = say("--help")
     assert code == cli.OK
     assert all(f"\n  {verb} " in text for verb in (*LAUNCHING, *VERBS))
     assert "--num_nodes" not in text
     assert len(text.splitlines()) <= 30
-    assert "--num_nodes" in said("tune", "--help")[1]
+    assert "--num_nodes" in say("tune", "--help")[1]
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert said("--version") == (cli.OK, f"autoconf-launch {version('autoconf-launch')}\n")
+    assert say("--version") == (cli.OK, f"autoconf-launch {version('autoconf-launch')}\n")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_the_version_is_that_of_the_package() -> None:
     ],
 )
 def test_a_mistyped_verb_gets_the_nearest(word: str, hint: str) -> None:
-    code, text = said(word, "--model", "x")
+    code, text = say(word, "--model", "x")
     assert (code, len(text.splitlines())) == (cli.USAGE, 1)
     assert text.endswith(f"; {hint}\n")
 

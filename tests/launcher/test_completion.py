@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def said(folder: Path, *command: str) -> list[str]:
+def say(folder: Path, *command: str) -> list[str]:
     environment = {**os.environ, "HOME": str(folder), "TERM": "dumb"}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=True
@@ -70,21 +70,21 @@ print -r -- $out
 
 @pytest.mark.parametrize(("line", "whole"), CASES)
 def test_bash_completes(line: str, whole: str, folder: Path) -> None:
-    assert whole in said(folder, "bash", "--norc", "-c", BASH, "bash", line)
+    assert whole in say(folder, "bash", "--norc", "-c", BASH, "bash", line)
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
 @pytest.mark.parametrize(("line", "whole"), CASES)
 def test_fish_completes(line: str, whole: str, folder: Path) -> None:
     asked = f"source script.fish; complete -C 'autoconf-launch {line}'"
-    words = said(folder, "fish", "-N", "-c", asked)
+    words = say(folder, "fish", "-N", "-c", asked)
     assert whole in [word.partition("\t")[0].rstrip("/") for word in words]
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
 def test_zsh_completes(folder: Path) -> None:
     line, whole = CASES[1]
-    assert whole in "\n".join(said(folder, "zsh", "-f", "-c", ZSH, "zsh", line, whole))
+    assert whole in "\n".join(say(folder, "zsh", "-f", "-c", ZSH, "zsh", line, whole))
 
 
 @pytest.mark.parametrize("words", [["--completion"], ["--completion", "tcsh"]])

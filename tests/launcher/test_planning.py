@@ -39,18 +39,19 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nodes(*sizes: int) -> ClusterSpec:
-    """Nodes ``a``, ``b``, … with that many CPU slots."""
+    """Nodes ``a``, ``b``, … with that many CPU slots; one alone is this machine."""
+    hosts = "abc" if len(sizes) > 1 else ("localhost",)
     return ClusterSpec(
         nodes=tuple(
             Node(host=host, devices=(Device(name="cpu", memory_bytes=1),) * size)
-            for host, size in zip("abc", sizes, strict=False)
+            for host, size in zip(hosts, sizes, strict=False)
         )
     )
 
 
 def gpus(*names: str) -> ClusterSpec:
     devices = tuple(Device(name="X", memory_bytes=1, visible_as=name) for name in names)
-    return ClusterSpec(nodes=(Node(host="a", devices=devices),))
+    return ClusterSpec(nodes=(Node(host="localhost", devices=devices),))
 
 
 def with_arguments(*arguments: str) -> Rendered:

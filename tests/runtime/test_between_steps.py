@@ -47,7 +47,7 @@ def work(ended: Any) -> Path:
     return Path(f"{ended.folder}-work")
 
 
-def taken(ended: Any) -> dict[str, Path]:
+def take(ended: Any) -> dict[str, Path]:
     """What the trial took from there, by names."""
     saved = ended.folder / "saved" / work(ended).relative_to("/")
     return {path.name: path for path in saved.iterdir()}
@@ -67,7 +67,7 @@ def test_an_evaluation_and_a_checkpoint_are_seen(soaked: Any, how: str) -> None:
 def test_a_model_can_be_saved_whole_without_what_listens_to_it(soaked: Any) -> None:
     ended = soaked("whole")
     assert (ended.failure_kind(), asides_of(ended).checkpoints) == (None, 1), ended.errors
-    assert b"BetweenSteps" not in taken(ended)["checkpoint.pt"].read_bytes()
+    assert b"BetweenSteps" not in take(ended)["checkpoint.pt"].read_bytes()
 
 
 def test_the_evaluation_of_a_copy_is_seen(soaked: Any) -> None:
@@ -114,7 +114,7 @@ def test_the_next_epochs_first_step_is_not_made(soaked: Any) -> None:
 def test_what_was_saved_is_not_left_where_the_script_put_it(soaked: Any) -> None:
     ended = soaked("plain")
     assert [path.name for path in work(ended).iterdir()] == ["data.txt"]
-    assert taken(ended).keys() == {"checkpoint.pt", "losses.txt"}
+    assert take(ended).keys() == {"checkpoint.pt", "losses.txt"}
 
 
 def test_what_the_script_wrote_before_it_trained_is_named(soaked: Any) -> None:

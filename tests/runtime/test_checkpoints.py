@@ -13,9 +13,9 @@ import torch
 from autoconf_launch.core import ConfigError
 from autoconf_launch.runtime.engine.start import initialize
 
-from ..benchmarks.conftest import imported
+from ..benchmarks.conftest import import_benchmark
 
-models = imported("parallel_rows.models")
+models = import_benchmark("parallel_rows.models")
 
 MIXTRAL: dict[str, Any] = {"model": "mixtral"}
 EXPERT: dict[str, Any] = {**MIXTRAL, "expert": 2}

@@ -18,9 +18,9 @@ from autoconf_launch.runtime.parallel import context_split
 from autoconf_launch.runtime.parallel.context_attention import _mask
 from autoconf_launch.runtime.parallel.sequence_chunks import SequenceChunks
 
-from ..benchmarks.conftest import imported
+from ..benchmarks.conftest import import_benchmark
 
-models = imported("parallel_rows.models")
+models = import_benchmark("parallel_rows.models")
 
 
 class OneOf:

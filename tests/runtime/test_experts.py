@@ -12,9 +12,9 @@ from autoconf_launch.core import BlockSpec, Grade
 from autoconf_launch.runtime.parallel.expert import expert_split
 from autoconf_launch.runtime.profile.describe import describe
 
-from ..benchmarks.conftest import imported
+from ..benchmarks.conftest import import_benchmark
 
-models = imported("parallel_rows.models")
+models = import_benchmark("parallel_rows.models")
 
 
 class Experts(nn.Module):

@@ -22,7 +22,7 @@ def real_allocator_error() -> RuntimeError:
     return caught.value
 
 
-def wrapped(cause: Exception) -> Exception:
+def wrap(cause: Exception) -> Exception:
     try:
         try:
             raise cause
@@ -54,7 +54,7 @@ def test_an_exception_is_of_a_kind(error: Exception, kind: FailureKind) -> None:
     ("error", "lost"),
     [
         (RuntimeError("[gloo/tcp/pair.cc:537] Read error: Connection reset by peer."), True),
-        (wrapped(RuntimeError("Connection closed by peer [127.0.0.1]:1")), True),
+        (wrap(RuntimeError("Connection closed by peer [127.0.0.1]:1")), True),
         (ConnectionRefusedError("Connection refused"), False),
     ],
     ids=str,
@@ -68,7 +68,7 @@ def test_the_real_cpu_allocator_is_understood() -> None:
 
 
 def test_the_cause_of_an_exception_decides() -> None:
-    assert classify(wrapped(MemoryError())).kind is FailureKind.OUT_OF_MEMORY
+    assert classify(wrap(MemoryError())).kind is FailureKind.OUT_OF_MEMORY
 
 
 def test_a_crash_has_type_and_message_in_one_line() -> None:

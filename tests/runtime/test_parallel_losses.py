@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from ..benchmarks.conftest import BENCHMARKS, imported
+from ..benchmarks.conftest import BENCHMARKS, import_benchmark
 
-rows = imported("parallel_rows.rows")
-models = imported("parallel_rows.models")
+rows = import_benchmark("parallel_rows.rows")
+models = import_benchmark("parallel_rows.models")
 RANK = BENCHMARKS / "parallel_rows" / "train.py"
 
 
@@ -38,16 +38,16 @@ def seen(launch: Callable[..., Any]) -> dict[Any, Any]:
     return found
 
 
-def named(row: Any) -> str:
+def name_it(row: Any) -> str:
     return f"{row.ranks}-{row.model}-{row.name}"
 
 
-@pytest.mark.parametrize("row", ROWS, ids=named)
+@pytest.mark.parametrize("row", ROWS, ids=name_it)
 def test_losses_and_norms_are_those_of_one_process(row: Any, seen: dict[Any, Any]) -> None:
     assert seen[row].within(row), (seen[row].loss, seen[row].norm)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=named)
+@pytest.mark.parametrize("row", ROWS, ids=name_it)
 def test_the_layout_found_on_the_live_model_is_the_one_asked_for(
     row: Any, seen: dict[Any, Any]
 ) -> None:

@@ -9,9 +9,9 @@ from autoconf_launch.core import BlockSpec, Grade, ModelSpec
 from autoconf_launch.runtime.profile.describe import describe
 from autoconf_launch.runtime.profile.piece_times import piece_times
 
-from ..benchmarks.conftest import imported
+from ..benchmarks.conftest import import_benchmark
 
-models = imported("parallel_rows.models")
+models = import_benchmark("parallel_rows.models")
 HEAD, TOKENS, WIDTH, WORDS = models.HEAD, models.TOKENS, models.WIDTH, models.WORDS
 FLOAT = 4
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from autoconf_launch.core import DegreeLimits, Layout, Precision, stages_obstacle
 from autoconf_launch.runtime.stages import stage_split
 
-from ..benchmarks.conftest import imported
+from ..benchmarks.conftest import import_benchmark
 
-models = imported("parallel_rows.models")
+models = import_benchmark("parallel_rows.models")
 
 
 def look_at(model: nn.Module, batch: Any = None) -> DegreeLimits:

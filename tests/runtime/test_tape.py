@@ -19,10 +19,10 @@ FLOAT = 4
 
 @pytest.fixture(scope="module")
 def spec(tiny: Any) -> ModelSpec:
-    return described(tiny.Tiny(layers=LAYERS), tiny.global_batches(2, 1)[0])
+    return spec_of(tiny.Tiny(layers=LAYERS), tiny.global_batches(2, 1)[0])
 
 
-def described(model: nn.Module, batch: tuple[Tensor, ...]) -> ModelSpec:
+def spec_of(model: nn.Module, batch: tuple[Tensor, ...]) -> ModelSpec:
     return describe(model, forward_of(model, batch), Grade.MEASURED).spec
 
 
@@ -76,14 +76,14 @@ def test_a_model_without_blocks_is_one_piece() -> None:
 def test_frozen_weights_are_told_apart(tiny: Any) -> None:
     model = tiny.Tiny()
     model.words.weight.requires_grad_(False)
-    found = described(model, tiny.global_batches(2, 1)[0])
+    found = spec_of(model, tiny.global_batches(2, 1)[0])
     assert found.blocks[0].frozen_parameters == WORDS * WIDTH
 
 
 def test_shared_weights_count_once(tiny: Any) -> None:
     model = tiny.Tiny()
     model.head.weight = model.words.weight
-    found = described(model, tiny.global_batches(2, 1)[0])
+    found = spec_of(model, tiny.global_batches(2, 1)[0])
     assert found.parameters == sum(p.numel() for p in model.parameters())
 
 
@@ -105,7 +105,7 @@ def test_what_does_not_grow_with_the_samples_is_no_activation() -> None:
 
 def test_hooks_are_gone_afterwards(tiny: Any) -> None:
     model = tiny.Tiny()
-    described(model, tiny.global_batches(2, 1)[0])
+    spec_of(model, tiny.global_batches(2, 1)[0])
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 

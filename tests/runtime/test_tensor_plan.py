@@ -10,10 +10,10 @@ from torch import nn
 from autoconf_launch.core import ConfigError
 from autoconf_launch.runtime.parallel.tensor_plan import read_tensor_plan, tensor_split
 
-from ..benchmarks.conftest import imported
+from ..benchmarks.conftest import import_benchmark
 
-models = imported("parallel_rows.models")
-rows = imported("parallel_rows.rows")
+models = import_benchmark("parallel_rows.models")
+rows = import_benchmark("parallel_rows.rows")
 
 
 class Wrapped(nn.Module):

@@ -59,19 +59,19 @@ def test_the_schema_has_the_defaults_of_the_settings() -> None:
     assert {name: properties[name].get("default") for name in plain} == plain
 
 
-def described(section: dict[str, Any], where: str = "") -> list[str]:
+def describe(section: dict[str, Any], where: str = "") -> list[str]:
     """Properties without a description."""
     named = {f"{where}.{name}": inner for name, inner in section.get("properties", {}).items()}
     return [
         *(where for where, inner in named.items() if "description" not in inner),
-        *(one for where, inner in named.items() for one in described(inner, where)),
+        *(one for where, inner in named.items() for one in describe(inner, where)),
     ]
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_key_is_described(name: str) -> None:
     found = schema(name)
-    assert not described(found) + described(found.get("$defs", {}).get("NodeGroup", {}))
+    assert not describe(found) + describe(found.get("$defs", {}).get("NodeGroup", {}))
 
 
 def test_there_are_configurations_to_check() -> None:

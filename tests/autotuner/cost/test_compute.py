@@ -27,7 +27,7 @@ from autoconf_launch.core import (
 ADAM = Workload(optimizer=Optimizer.from_name("AdamW"), precision=Precision.FP32)
 
 
-def timed(*seconds: tuple[int, float]) -> tuple[MicroBatchTiming, ...]:
+def time_it(*seconds: tuple[int, float]) -> tuple[MicroBatchTiming, ...]:
     return tuple(
         MicroBatchTiming(micro_batch=n, forward_backward_s=s, activation_bytes=0)
         for n, s in seconds
@@ -38,7 +38,7 @@ def timed(*seconds: tuple[int, float]) -> tuple[MicroBatchTiming, ...]:
 MODEL = ModelSpec(
     grade=Grade.MEASURED,
     blocks=(BlockSpec(name="model", parameters=100),),
-    timings=timed((1, 1.5), (2, 2.0)),
+    timings=time_it((1, 1.5), (2, 2.0)),
     optimizer_step_s=0.8,
 )
 
@@ -68,7 +68,7 @@ def test_without_timings_nothing_is_said() -> None:
 
 
 def test_timings_without_seconds_are_none() -> None:
-    assert np.isnan(step_s(replace(MODEL, timings=timed((1, 0.0), (2, 0.0)))))
+    assert np.isnan(step_s(replace(MODEL, timings=time_it((1, 0.0), (2, 0.0)))))
 
 
 def test_layouts_without_a_formula_have_no_seconds() -> None:
@@ -109,10 +109,10 @@ def test_a_repeat_that_was_faster_lowers_the_least_time() -> None:
 
 
 def test_a_profile_that_shows_no_difference_bounds_nothing() -> None:
-    assert least_s(*timed((1, 2.0), (2, 2.0))) == 0.0
+    assert least_s(*time_it((1, 2.0), (2, 2.0))) == 0.0
 
 
-def profiled(each_s: float, floor_s: float, chance: random.Random) -> list[MicroBatchTiming]:
+def profile(each_s: float, floor_s: float, chance: random.Random) -> list[MicroBatchTiming]:
     """By a launch that is as noisy as launches are before anything is known of a machine."""
     launch = math.exp(chance.gauss(0.0, PRIOR.between))
     found = []
@@ -132,7 +132,7 @@ def profiled(each_s: float, floor_s: float, chance: random.Random) -> list[Micro
 def comes_below(each_s: float, floor_s: float, seed: int) -> bool:
     """Whether a trial of one large micro-batch is faster than the profile says is possible."""
     chance = random.Random(seed)
-    bound_s = least_s(*profiled(each_s, floor_s, chance), micro_batch=16)
+    bound_s = least_s(*profile(each_s, floor_s, chance), micro_batch=16)
     return (floor_s + 16 * each_s) * math.exp(chance.gauss(0.0, PRIOR.between)) < bound_s
 
 

@@ -18,18 +18,18 @@ DEEPSPEED = Workload(
 GPUS = 8
 
 
-def needed(workload: Workload = DEEPSPEED, **layout: Any) -> float:
+def need(workload: Workload = DEEPSPEED, **layout: Any) -> float:
     columns = LayoutColumns.from_layouts([Layout(**layout)])
     return float(host_bytes(columns, workload, GPUS)[0])
 
 
 def each(workload: Workload = DEEPSPEED, **layout: Any) -> float:
     """Bytes a weight of the model."""
-    return needed(workload, **layout) / parameters(LLAMA)
+    return need(workload, **layout) / parameters(LLAMA)
 
 
 def test_nothing_is_needed_where_nothing_is_offloaded() -> None:
-    assert needed(data_parallel=8, zero_stage=3) == 0
+    assert need(data_parallel=8, zero_stage=3) == 0
 
 
 def test_states_and_gradients_take_16_bytes_a_weight_and_weights_two_more() -> None:
@@ -81,6 +81,6 @@ def test_predictions_have_it_on_a_grid_as_for_single_layouts() -> None:
     )
     assert found.host_bytes_C is not None
     singly = [
-        needed(data_parallel=x.data_parallel, zero_stage=2, offload=x.offload) for x in layouts
+        need(data_parallel=x.data_parallel, zero_stage=2, offload=x.offload) for x in layouts
     ]
     assert np.allclose(found.host_bytes_C, singly)

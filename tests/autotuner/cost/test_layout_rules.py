@@ -12,13 +12,13 @@ QWEN = named_model("qwen2-7b")
 MIXTRAL = named_model("mixtral-8x7b")
 
 
-def broken(model: Any = QWEN, layers: int = -1, sequence: int = 4096, **layout: Any) -> str:
+def break_(model: Any = QWEN, layers: int = -1, sequence: int = 4096, **layout: Any) -> str:
     one = Layout(**layout)
     return broken_rule(one, LayoutColumns.from_layouts([one], [layers]), model, sequence)
 
 
 def test_a_layout_that_obeys_breaks_none() -> None:
-    assert broken(tensor_parallel=4, sequence_parallel=True, data_parallel=2) == ""
+    assert break_(tensor_parallel=4, sequence_parallel=True, data_parallel=2) == ""
 
 
 @pytest.mark.parametrize(
@@ -53,25 +53,25 @@ def test_a_layout_that_obeys_breaks_none() -> None:
 def test_a_broken_rule_names_itself_and_the_valid_values(
     layout: dict[str, Any], sentence: str
 ) -> None:
-    assert broken(**layout) == sentence
+    assert break_(**layout) == sentence
 
 
 def test_context_ranks_have_two_equal_parts_of_a_sample_each() -> None:
-    found = broken(context_parallel=3, sequence=24)
+    found = break_(context_parallel=3, sequence=24)
     assert found.endswith("two equal parts for each rank; valid: 1 2 3 4 6 12") or not found
-    assert "valid: 1 2" in broken(context_parallel=3, sequence=8)
+    assert "valid: 1 2" in break_(context_parallel=3, sequence=8)
 
 
 def test_expert_ranks_are_data_parallel_ranks() -> None:
-    assert "does not divide dp x cp = 2" in broken(MIXTRAL, expert_parallel=4, data_parallel=2)
+    assert "does not divide dp x cp = 2" in break_(MIXTRAL, expert_parallel=4, data_parallel=2)
 
 
 def test_more_tensor_ranks_than_key_value_heads_hold_copies() -> None:
-    assert broken(replace(QWEN, heads=32), tensor_parallel=8) == ""
+    assert break_(replace(QWEN, heads=32), tensor_parallel=8) == ""
 
 
 def test_layers_to_recompute_need_full_recomputation() -> None:
-    assert "recompute-layers=2" in broken(layers=2, recompute=Recompute.NONE)
+    assert "recompute-layers=2" in break_(layers=2, recompute=Recompute.NONE)
 
 
 def test_a_table_keeps_the_rows_that_break_no_rule() -> None:

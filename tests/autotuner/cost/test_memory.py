@@ -190,7 +190,7 @@ def test_the_gradient_of_logits_is_counted() -> None:
     assert parts(head)["logits"] == 2 * 50 * 8 * 4
 
 
-def seen(*bytes_of_1_and_2: int) -> tuple[MicroBatchTiming, ...]:
+def see(*bytes_of_1_and_2: int) -> tuple[MicroBatchTiming, ...]:
     return tuple(
         MicroBatchTiming(micro_batch=n, forward_backward_s=0.0, activation_bytes=kept)
         for n, kept in enumerate(bytes_of_1_and_2, 1)
@@ -198,16 +198,16 @@ def seen(*bytes_of_1_and_2: int) -> tuple[MicroBatchTiming, ...]:
 
 
 def test_measured_activations_weigh_more_than_the_sum_over_blocks() -> None:
-    found = parts(replace(MODEL, timings=seen(150, 250)), micro_batch=8)
+    found = parts(replace(MODEL, timings=see(150, 250)), micro_batch=8)
     assert found["activations"] == 50 + 8 * 100
 
 
 def test_fixed_bytes_under_autocast_are_casts_that_only_ddp_has() -> None:
-    measured = replace(MODEL, timings=seen(150, 250))
+    measured = replace(MODEL, timings=see(150, 250))
     assert (parts(measured, BF16)["gathered"], parts(measured, BF16)["activations"]) == (50, 200)
 
 
-def traced(**peaks_of_1_and_2: tuple[int, int]) -> tuple[TracedPeak, ...]:
+def trace(**peaks_of_1_and_2: tuple[int, int]) -> tuple[TracedPeak, ...]:
     return tuple(
         TracedPeak(phase=phase, micro_batch=n, peak_bytes=peak)
         for phase, peaks in peaks_of_1_and_2.items()
@@ -217,12 +217,12 @@ def traced(**peaks_of_1_and_2: tuple[int, int]) -> tuple[TracedPeak, ...]:
 
 def test_traced_activations_are_what_forward_adds_to_weights_and_state() -> None:
     # 12000 of weights and state; 30 fixed and 500 each beyond.
-    spec = replace(MODEL, timings=seen(150, 250), traced_peaks=traced(forward=(12_530, 13_030)))
+    spec = replace(MODEL, timings=see(150, 250), traced_peaks=trace(forward=(12_530, 13_030)))
     assert parts(spec, micro_batch=4)["activations"] == 30 + 4 * 500
 
 
 def test_of_traced_phases_the_fullest_counts_without_its_gradients() -> None:
-    peaks = traced(forward=(12_500, 13_000), backward=(16_700, 17_400), optimizer=(16_000, 16_000))
+    peaks = trace(forward=(12_500, 13_000), backward=(16_700, 17_400), optimizer=(16_000, 16_000))
     assert parts(replace(MODEL, traced_peaks=peaks))["activations"] == 2 * 700
 
 

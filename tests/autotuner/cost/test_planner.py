@@ -60,7 +60,7 @@ def cluster(memory_bytes: int, name: str = "cpu (x86_64)") -> ClusterSpec:
     return ClusterSpec(nodes=(Node(host="here", devices=(device, device)),))
 
 
-def predicted(*peaks_bytes: float) -> PredictionTable:
+def predict(*peaks_bytes: float) -> PredictionTable:
     unknown = np.full(len(peaks_bytes), np.nan)
     return PredictionTable(
         peak_bytes_C=np.array(peaks_bytes), step_s_C=unknown, band=None, how="by hand"
@@ -97,18 +97,18 @@ def test_without_a_model_everything_is_unknown() -> None:
 
 
 def test_rows_are_dropped_only_beyond_the_band() -> None:
-    rule = memory_rule(predicted(100, 124, 126), cluster(100), band=0.2)
+    rule = memory_rule(predict(100, 124, 126), cluster(100), band=0.2)
     assert rule.keep(TABLE).tolist() == [True, True, False]
 
 
 def test_rows_of_unknown_need_are_kept() -> None:
-    rule = memory_rule(predicted(np.nan, 1, 1e9), cluster(100))
+    rule = memory_rule(predict(np.nan, 1, 1e9), cluster(100))
     assert rule.keep(TABLE).tolist() == [True, True, False]
 
 
 def test_the_rule_is_of_its_own_table_only() -> None:
     with pytest.raises(ValueError, match="1 predictions are not of 3 candidates"):
-        memory_rule(predicted(1), cluster(1)).keep(TABLE)
+        memory_rule(predict(1), cluster(1)).keep(TABLE)
 
 
 @pytest.mark.parametrize(

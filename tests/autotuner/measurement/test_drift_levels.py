@@ -7,13 +7,13 @@ import pytest
 from autoconf_launch.autotuner.measurement.machine_drift import level_now
 from autoconf_launch.autotuner.measurement.noise import PRIOR
 
-from .test_machine_drift import CRASH, again, made, trials
+from .test_machine_drift import CRASH, again, steps_of, trials
 
 
 def level(*seconds: float) -> float:
     """After launches of one configuration that took so long."""
     (first,) = trials(seconds[0])
-    return level_now((first, *(again(first, 1, made(one)) for one in seconds[1:])), PRIOR)
+    return level_now((first, *(again(first, 1, steps_of(one)) for one in seconds[1:])), PRIOR)
 
 
 def test_one_launch_tells_no_level() -> None:

@@ -30,14 +30,14 @@ LOADED = 2.0
 """How much longer everything takes where the machine has other work."""
 
 
-def made(step_s: float) -> Measurement:
+def steps_of(step_s: float) -> Measurement:
     return Measurement(step_s=(step_s, step_s), samples_per_step=8, world_size=1)
 
 
 def trial(number: int, step_s: float) -> Record:
     layout = Layout(micro_batch=number + 1)
     what = Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
-    return Record(trial=what, outcome=made(step_s), wall_s=1.0, prediction=EXPECTED)
+    return Record(trial=what, outcome=steps_of(step_s), wall_s=1.0, prediction=EXPECTED)
 
 
 def trials(*seconds: float) -> tuple[Record, ...]:
@@ -66,7 +66,7 @@ def test_repeats_that_agree_correct_nothing(
 ) -> None:
     records = trials(*times)
     place = data.draw(st.integers(0, len(records) - 1))
-    repeat = again(records[place], len(records), made(factor * times[place]))
+    repeat = again(records[place], len(records), steps_of(factor * times[place]))
     found = without_drift(records, [repeat])
     assert all(one is other for one, other in zip(found, records, strict=True))
 
@@ -74,38 +74,43 @@ def test_repeats_that_agree_correct_nothing(
 @given(st.lists(SECONDS, min_size=3, max_size=8), st.floats(0.1, 10.0))
 def test_order_and_number_of_trials_stay(times: list[float], factor: float) -> None:
     records = trials(*times)
-    found = without_drift(records, [again(records[0], 2, made(factor * times[0]))])
+    found = without_drift(records, [again(records[0], 2, steps_of(factor * times[0]))])
     assert [record.trial for record in found] == [record.trial for record in records]
 
 
 def test_a_load_corrects_no_trial_and_is_the_level_at_the_end() -> None:
     records = trials(1.0, 1.0, LOADED, LOADED)
-    found = drift(records, [again(records[0], 4, made(LOADED))])
+    found = drift(records, [again(records[0], 4, steps_of(LOADED))])
     assert found.records == records
     assert math.exp(found.now) == pytest.approx(LOADED, rel=0.1)
 
 
 def test_the_level_is_that_of_the_last_repeat_of_the_baseline() -> None:
     records = trials(1.0, 1.0, LOADED, 1.0)
-    repeats = [again(records[0], 3, made(LOADED)), again(records[0], 4, made(1.0))]
+    repeats = [
+        again(records[0], 3, steps_of(LOADED)),
+        again(records[0], 4, steps_of(1.0)),
+    ]
     assert drift(records, repeats).now == 0.0
 
 
 def test_repeats_of_another_trial_are_no_level_of_the_machine() -> None:
     records = trials(1.0, 1.0, 1.0)
-    assert drift(records, [again(records[1], 3, made(LOADED))]).now == 0.0
+    assert drift(records, [again(records[1], 3, steps_of(LOADED))]).now == 0.0
 
 
 def test_a_surprise_that_is_not_confirmed_counts_as_it_was_the_second_time() -> None:
     records = trials(1.0, 1.0, LOADED, 1.0)
-    found = drift(records, [again(records[2], 4, made(1.0), doubted=True)])
+    found = drift(records, [again(records[2], 4, steps_of(1.0), doubted=True)])
     assert seconds(found.records) == pytest.approx([1.0] * 4)
     assert [repeat.trial.name for _, repeat in found.doubted] == ["t2_again"]
 
 
 def test_a_surprise_that_is_confirmed_stays_as_it_is() -> None:
     records = trials(1.0, 1.0, LOADED, 1.0)
-    assert without_drift(records, [again(records[2], 3, made(LOADED), doubted=True)]) == records
+    assert (
+        without_drift(records, [again(records[2], 3, steps_of(LOADED), doubted=True)]) == records
+    )
 
 
 @pytest.mark.parametrize("predicted", [True, False])
@@ -119,14 +124,14 @@ def test_only_a_repeat_nearer_to_what_was_expected_refutes(
     records = trials(1.0, 1.0, trial_s, 1.0)
     if not predicted:
         records = tuple(replace(one, prediction=None) for one in records)
-    found = drift(records, [again(records[2], 4, made(repeat_s), doubted=True)])
+    found = drift(records, [again(records[2], 4, steps_of(repeat_s), doubted=True)])
     assert seconds(found.records) == pytest.approx([1.0, 1.0, counts_s, 1.0])
     assert len(found.doubted) == (counts_s == repeat_s)
 
 
 def test_what_comes_later_does_not_change_which_launch_counts() -> None:
     records = trials(1.0, 1.0, LOADED, 1.0, 1.0, 9.0, 1.0)
-    repeat = again(records[2], 3, made(1.0), doubted=True)
+    repeat = again(records[2], 3, steps_of(1.0), doubted=True)
     for count in range(3, 8):
         assert drift(records[:count], [repeat]).doubted == ((records[2], repeat),)
 

@@ -24,10 +24,10 @@ from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import MetricName
 from autoconf_launch.autotuner.space.trial import Measurement, Record
 
-from ..conftest import candidate, measured
+from ..conftest import candidate, steps_of
 
 THROUGHPUT = OBJECTIVES["throughput"]
-MEASUREMENT = measured(baseline_trial(candidate()), 1.0)
+MEASUREMENT = steps_of(baseline_trial(candidate()), 1.0)
 SECONDS = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=12).map(tuple)
 
 
@@ -82,7 +82,7 @@ def test_quiet_steps_that_differ_by_more_are_no_tie() -> None:
     assert not is_tie(steps(1.00, 1.01, 0.99), steps(1.30, 1.31, 1.29), THROUGHPUT)
 
 
-def launched(name: str, *seconds: float) -> Record:
+def launch(name: str, *seconds: float) -> Record:
     trial = replace(baseline_trial(candidate()), name=name)
     return Record(trial=trial, outcome=steps(*seconds), wall_s=1.0)
 
@@ -92,22 +92,22 @@ def test_without_a_history_the_prior_stands() -> None:
 
 
 def test_repeats_that_agree_make_launches_surer() -> None:
-    quiet = [launched("a", 1.0, 1.001, 1.0), launched("a_final", 1.0, 1.001, 1.0)] * 10
+    quiet = [launch("a", 1.0, 1.001, 1.0), launch("a_final", 1.0, 1.001, 1.0)] * 10
     assert estimate_noise(quiet).between < 0.6 * PRIOR.between
 
 
 def test_repeats_that_differ_make_them_less_sure() -> None:
-    loud = [launched("a", 1.0, 1.0, 1.0), launched("a_final", 1.5, 1.5, 1.5)] * 5
+    loud = [launch("a", 1.0, 1.0, 1.0), launch("a_final", 1.5, 1.5, 1.5)] * 5
     assert estimate_noise(loud).between > 3 * PRIOR.between
 
 
 def test_different_candidates_say_nothing_about_the_noise_between_launches() -> None:
-    apart = [launched("a", 1.0, 1.0, 1.0), launched("b", 5.0, 5.0, 5.0)]
+    apart = [launch("a", 1.0, 1.0, 1.0), launch("b", 5.0, 5.0, 5.0)]
     assert estimate_noise(apart).between == PRIOR.between
 
 
 def test_steps_that_vary_let_launches_be_expected_to_differ() -> None:
-    loud = [launched("a", 1.0, 1.5, 1.0)] * 10
+    loud = [launch("a", 1.0, 1.5, 1.0)] * 10
     assert estimate_noise(loud).between > 2 * PRIOR.between
 
 

@@ -20,17 +20,17 @@ from autoconf_launch.autotuner.measurement.stop_rule import (
 )
 from autoconf_launch.autotuner.space.trial import Record, Turn
 
-from ..playoff.test_playoff import CRASH, made, record
+from ..playoff.test_playoff import CRASH, record, steps_of
 
 
-def launched(extra_s: float) -> tuple[Record, ...]:
+def launch(extra_s: float) -> tuple[Record, ...]:
     """Two of 1 s, with two steps that do not count and so many seconds beside all steps."""
-    outcome = replace(made(1.0), first_step=3)
+    outcome = replace(steps_of(1.0), first_step=3)
     return tuple(replace(record(n, outcome), wall_s=5.0 + extra_s) for n in range(2))
 
 
 def steps(*, within: float = 0.03, extra_s: float = 0.0, time_s: float = 1e9) -> int:
-    return turns_of_round(launched(extra_s), replace(PRIOR, within=within), time_s)
+    return turns_of_round(launch(extra_s), replace(PRIOR, within=within), time_s)
 
 
 def test_noisier_steps_are_worth_more_of_them() -> None:
@@ -76,18 +76,18 @@ def test_where_there_is_no_other_step_it_does() -> None:
     ("step_s", "together"), [(1.0, 1), (0.05, 1), (0.02, 3), (0.006, 11), (1e-4, 11)]
 )
 def test_a_turn_has_so_many_steps_that_it_is_no_short_one(step_s: float, together: int) -> None:
-    one = record(0, made(step_s))
+    one = record(0, steps_of(step_s))
     assert steps_of_turn(one, turn_time_s([one])) == together
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(1.0, 1), (0.4, 1), (0.3, 3), (0.01, 11)])
 def test_who_has_shorter_steps_has_more_of_them_in_a_turn(step_s: float, steps: int) -> None:
-    slow, fast = record(0, made(1.0)), record(1, made(step_s))
+    slow, fast = record(0, steps_of(1.0)), record(1, steps_of(step_s))
     assert steps_of_turn(fast, turn_time_s([slow, fast])) == steps
 
 
 def apart(step_s: float, extra_s: float, time_s: float = 1.0) -> int:
-    made_s = tuple(replace(record(n, made(step_s)), wall_s=extra_s) for n in range(2))
+    made_s = tuple(replace(record(n, steps_of(step_s)), wall_s=extra_s) for n in range(2))
     return steps_apart(made_s[0], time_apart_s(made_s, PRIOR, time_s))
 
 
@@ -105,7 +105,7 @@ def test_steps_apart_of_what_failed_are_the_fewest() -> None:
 
 def test_launches_that_follow_each_other_share_the_time() -> None:
     records = [
-        replace(record(n, made(step_s)), wall_s=20.0) for n, step_s in enumerate((0.3, 3.0))
+        replace(record(n, steps_of(step_s)), wall_s=20.0) for n, step_s in enumerate((0.3, 3.0))
     ]
     time_s = time_apart_s(records, PRIOR, 1e9)
     many, few = (steps_apart(one, time_s) for one in records)

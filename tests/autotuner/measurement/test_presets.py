@@ -47,14 +47,14 @@ def test_an_unknown_effort_gets_the_nearest_known(name: str) -> None:
 def record(number: int, step_s: float) -> Record:
     layout = Layout(micro_batch=number + 1)
     trial = Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
-    return Record(trial=trial, outcome=measured(step_s), wall_s=1.0)
+    return Record(trial=trial, outcome=measure(step_s), wall_s=1.0)
 
 
-def measured(*step_s: float) -> Measurement:
+def measure(*step_s: float) -> Measurement:
     return Measurement(step_s=step_s, samples_per_step=10, world_size=1, memory=MEMORY)
 
 
-def played(effort: Effort) -> Playoff:
+def play(effort: Effort) -> Playoff:
     """The playoff of four that differ by 0.8 %, on one machine whose rounds differ by 1 %."""
     speeds = (1.024, 1.016, 1.008, 1.0)
     records = tuple(record(number, speed) for number, speed in enumerate(speeds))
@@ -64,18 +64,18 @@ def played(effort: Effort) -> Playoff:
     while playoff.stop_reason() is None:
         for trial in playoff.ask(1, 0.0):
             steps = speeds[trial.number] * np.exp(0.01 * draw.standard_normal(6))
-            playoff.tell(Record(trial=trial, outcome=measured(*steps.tolist()), wall_s=1.0))
+            playoff.tell(Record(trial=trial, outcome=measure(*steps.tolist()), wall_s=1.0))
     return playoff
 
 
 def test_quick_spends_less_and_thorough_more() -> None:
-    launches = {name: len(played(effort).records) for name, effort in EFFORTS.items()}
+    launches = {name: len(play(effort).records) for name, effort in EFFORTS.items()}
     assert launches["quick"] < launches["normal"] < launches["thorough"]
 
 
 def test_thorough_tells_apart_what_normal_calls_equal() -> None:
     beaten = [
-        sum(contender.is_beaten for contender in played(effort).contenders)
+        sum(contender.is_beaten for contender in play(effort).contenders)
         for effort in EFFORTS.values()
     ]
     assert beaten[0] <= beaten[1] < beaten[2]

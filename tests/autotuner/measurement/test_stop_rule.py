@@ -60,7 +60,7 @@ def test_the_end_is_never_before_the_last_step_nor_beyond_the_most(
     assert len(seconds) <= end <= RULE.most_steps
 
 
-def rejected(gap: float, within: float, seed: int) -> bool:
+def reject(gap: float, within: float, seed: int) -> bool:
     """Whether a trial whose launches are noisy as the prior says is ever rejected."""
     chance = random.Random(seed)
     noise = replace(PRIOR, within=within)
@@ -77,11 +77,11 @@ def rejected(gap: float, within: float, seed: int) -> bool:
 
 @pytest.mark.parametrize("within", [0.005, 0.03, 0.1])
 def test_as_good_a_trial_is_hardly_ever_rejected(within: float) -> None:
-    assert sum(rejected(1.0, within, seed) for seed in range(200)) <= 10
+    assert sum(reject(1.0, within, seed) for seed in range(200)) <= 10
 
 
 def test_a_hopeless_one_nearly_always_is() -> None:
-    assert sum(rejected(1.6, 0.03, seed) for seed in range(200)) >= 190
+    assert sum(reject(1.6, 0.03, seed) for seed in range(200)) >= 190
 
 
 def test_the_margin_shrinks_with_the_steps() -> None:

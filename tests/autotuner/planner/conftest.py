@@ -26,7 +26,7 @@ SPARSE = replace(SMALL, name="sparse", experts=Experts(count=4, per_token=2, ffn
 def ask() -> Ask:
     """A question about a small model on nodes of four A100."""
 
-    def made(world: int = 8, global_batch: int = 8, **changes: Any) -> Question:
+    def make(world: int = 8, global_batch: int = 8, **changes: Any) -> Question:
         model = SPARSE if changes.pop("sparse", False) else changes.pop("model", SMALL)
         sequence = changes.pop("sequence", 512)
         memory_bytes = changes.pop("memory_bytes", 80 * 2**30)
@@ -42,4 +42,4 @@ def ask() -> Ask:
             **changes,
         )
 
-    return made
+    return make

@@ -5,20 +5,20 @@ from autoconf_launch.autotuner.planner.search import plan
 from autoconf_launch.tuning_spaces.models import named_model
 
 
-def found(question: Any) -> dict[str, Loser]:
+def find(question: Any) -> dict[str, Loser]:
     best = plan(question).best[0]
     return {one.family.name: one for one in losers(question, best)}
 
 
 def test_what_does_not_fit_has_no_place_in_the_ranking(ask: Any) -> None:
-    plain = found(ask(8, 8, model=named_model("llama3.1-8b"), sequence=4096))["plain DDP"]
+    plain = find(ask(8, 8, model=named_model("llama3.1-8b"), sequence=4096))["plain DDP"]
     assert plain.planned
     assert not plain.fits
     assert plain.slower is None
 
 
 def test_no_loser_is_faster_than_the_winner(ask: Any) -> None:
-    for one in found(ask(8, 64)).values():
+    for one in find(ask(8, 64)).values():
         assert one.slower is None or one.slower >= -1e-12
 
 

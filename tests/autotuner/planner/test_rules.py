@@ -18,7 +18,7 @@ PLAIN = Degrees(
 )
 
 
-def dropped(world: int, degrees: Degrees) -> dict[str, int]:
+def drop(world: int, degrees: Degrees) -> dict[str, int]:
     found: dict[str, int] = {}
     for grid in grids(world, 1, QWEN, degrees):
         rule_mask(grid, QWEN, 4096, found)
@@ -27,22 +27,22 @@ def dropped(world: int, degrees: Degrees) -> dict[str, int]:
 
 def test_a_rule_counts_all_cells_of_what_breaks_it() -> None:
     # tp=8: 1 micro-batch x 4 stages x 3 recomputations x 3 offloads
-    assert dropped(8, PLAIN)["tp_heads"] == 36
+    assert drop(8, PLAIN)["tp_heads"] == 36
 
 
 def test_only_the_first_broken_rule_counts() -> None:
     grid_cells = sum(count_layouts(grid) for grid in grids(8, 1, QWEN, PLAIN))
-    assert sum(dropped(8, PLAIN).values()) <= grid_cells
+    assert sum(drop(8, PLAIN).values()) <= grid_cells
 
 
 def test_zero_on_one_rank_is_what_it_is_without() -> None:
     one = Degrees(offload=(Offload.NONE,), recompute=PLAIN.recompute, recompute_layers=())
-    assert dropped(1, one) == {"sp_tp": 12, "zero_ranks": 9}
+    assert drop(1, one) == {"sp_tp": 12, "zero_ranks": 9}
 
 
 def test_offloaded_weights_need_stage_3_on_one_rank_too() -> None:
     away = Degrees(offload=(Offload.PARAMETERS,), recompute_layers=(), sequence_parallel=(False,))
-    assert dropped(1, away) == {"offload_zero": 9}
+    assert drop(1, away) == {"offload_zero": 9}
 
 
 def test_pieces_hold_every_kept_cell_once() -> None:

@@ -40,7 +40,7 @@ def naive(question: Question) -> list[tuple[Layout, int]]:
             (m for m in range(1, each + 1) if each % m == 0),
             virtual_stages(a.layers, pipeline),
             (e for e in range(1, 5) if (a.experts.count if a.experts else 1) % e == 0),
-            recomputed(-(-a.layers // pipeline)),
+            recompute(-(-a.layers // pipeline)),
         ):
             for zero, parallel, offload in itertools.product(range(4), (False, True), Offload):
                 layout = Layout(
@@ -72,7 +72,7 @@ def virtual_stages(layers: int, pipeline: int) -> list[int]:
     return [1, *good]
 
 
-def recomputed(stage: int) -> list[tuple[Recompute, int]]:
+def recompute(stage: int) -> list[tuple[Recompute, int]]:
     quarters = {-(-stage * part // 4) for part in (1, 2, 3)} - {stage}
     return [*((kind, -1) for kind in Recompute), *((Recompute.FULL, k) for k in quarters)]
 

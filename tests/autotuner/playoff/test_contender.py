@@ -56,7 +56,7 @@ def rounds(machine: Machine, ratio: float, seed: int) -> Iterator[tuple[Contende
         yield slower, faster
 
 
-def found(machine: Machine, ratio: float, seed: int, after: int = ROUNDS) -> PairedEstimate:
+def find(machine: Machine, ratio: float, seed: int, after: int = ROUNDS) -> PairedEstimate:
     for _, (slower, faster) in zip(range(after), rounds(machine, ratio, seed), strict=False):
         last = compare(slower, faster, THROUGHPUT)
     return last
@@ -84,13 +84,13 @@ def test_launches_that_differ_twice_as_much_as_was_ever_seen_are_mostly_covered_
 
 
 def test_a_quiet_machine_needs_two_rounds_for_five_percent() -> None:
-    widths = [found(Machine(step=0.01, launch=0.005), 1.5, seed, 2).width for seed in range(20)]
+    widths = [find(Machine(step=0.01, launch=0.005), 1.5, seed, 2).width for seed in range(20)]
     assert median(widths) < 0.05
 
 
 def test_a_quiet_machine_needs_three_rounds_to_find_five_percent() -> None:
     machine = Machine(step=0.02, launch=0.005)
-    assert sum(found(machine, 1.05, seed, 3).differs for seed in range(200)) >= 180
+    assert sum(find(machine, 1.05, seed, 3).differs for seed in range(200)) >= 180
 
 
 def test_what_it_takes_to_wake_up_for_a_turn_is_no_time_of_a_step() -> None:
@@ -110,13 +110,13 @@ def test_a_configuration_is_not_forgiven_its_stalls() -> None:
 
 
 def test_what_the_minute_does_to_both_is_no_noise() -> None:
-    calm = found(Machine(step=0.01, launch=0.0, minute=0.0), 1.5, 1)
-    busy = found(Machine(step=0.01, launch=0.0, minute=1.0), 1.5, 1)
+    calm = find(Machine(step=0.01, launch=0.0, minute=0.0), 1.5, 1)
+    busy = find(Machine(step=0.01, launch=0.0, minute=1.0), 1.5, 1)
     assert busy.width < 1.5 * calm.width
 
 
 def test_noisier_steps_make_it_wider() -> None:
-    quiet, loud = (found(Machine(step=step, launch=0.0), 1.5, 1).width for step in (0.01, 0.1))
+    quiet, loud = (find(Machine(step=step, launch=0.0), 1.5, 1).width for step in (0.01, 0.1))
     assert loud > 3 * quiet
 
 
@@ -141,7 +141,7 @@ def test_only_rounds_that_both_were_in_count() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_turns_of_few_steps_have_an_interval_all_the_same(steps: int) -> None:
-    one = found(Machine(step=0.01, launch=0.0, steps=steps), 1.5, 1)
+    one = find(Machine(step=0.01, launch=0.0, steps=steps), 1.5, 1)
     assert 0.0 < one.width < 1.0
 
 

@@ -29,14 +29,14 @@ from .test_playoff import (
     CRASH,
     SEARCHED,
     THROUGHPUT,
-    made,
     playoff_of,
     run,
-    searched,
+    runs_of,
+    steps_of,
     truth,
 )
 
-SLOW_BASELINE = searched(3.0, 1.0, 1.02)
+SLOW_BASELINE = runs_of(3.0, 1.0, 1.02)
 T1, T2 = (label(record.trial.candidate) for record in SLOW_BASELINE[1:])
 
 
@@ -46,7 +46,7 @@ def rounds(records: tuple[Record, ...], *seconds: float) -> tuple[Record, ...]:
     return playoff.records
 
 
-def soaked(name: str, records: tuple[Record, ...], outcome: Outcome) -> Record:
+def soak(name: str, records: tuple[Record, ...], outcome: Outcome) -> Record:
     known = next(record for record in records if record.trial.name == name)
     trial = replace(known.trial, name=f"{name}_soak", soak_steps=5)
     return Record(trial=trial, outcome=outcome, wall_s=1.0)
@@ -99,7 +99,7 @@ def test_who_is_not_told_apart_is_a_tie() -> None:
 
 
 def test_what_only_the_search_met_is_near_and_no_tie() -> None:
-    records = searched(3.0, 1.0, 1.02, 1.05, 2.9)
+    records = runs_of(3.0, 1.0, 1.02, 1.05, 2.9)
     playoff = playoff_of(records, wanted=2, budget=PlayoffBudget(rounds=2))
     run(playoff, truth(3.0, 1.0, 1.02, 1.05, 2.9))
     found = decision(records, playoff.records)
@@ -118,7 +118,7 @@ def test_what_took_a_third_longer_is_not_near_however_noisy_the_search(
     step_s: float, is_near: bool
 ) -> None:
     seconds = (3.0, 1.0, 1.02, step_s)
-    pairs = zip(searched(*seconds), seconds, strict=True)
+    pairs = zip(runs_of(*seconds), seconds, strict=True)
     records = tuple(replace(record, outcome=noisy(one)) for record, one in pairs)
     playoff = playoff_of(records, wanted=2)
     run(playoff, truth(*seconds))
@@ -127,7 +127,7 @@ def test_what_took_a_third_longer_is_not_near_however_noisy_the_search(
 
 
 def test_a_machine_that_slowed_down_makes_nothing_of_the_search_look_near() -> None:
-    records = searched(3.0, 1.0, 1.0, 1.6)
+    records = runs_of(3.0, 1.0, 1.0, 1.6)
     found = decision(records, rounds(records, 9.0, 3.0, 3.0, 4.8))
     assert "t3" not in (*found.ties, *found.near)
 
@@ -150,10 +150,10 @@ def test_the_verdict_says_whether_the_winner_is_the_fastest(
 
 
 def test_rounds_that_are_too_noisy_to_rank_are_inconclusive() -> None:
-    close = searched(1.0, 1.01)
+    close = runs_of(1.0, 1.01)
     playoff = playoff_of(close, budget=PlayoffBudget(rounds=2))
     wild = {(0, 1): 4.0, (0, 2): 0.25}
-    run(playoff, lambda trial: made(wild.get((trial.number, trial.attempt), 1.0)))
+    run(playoff, lambda trial: steps_of(wild.get((trial.number, trial.attempt), 1.0)))
     assert decision(close, playoff.records).verdict is DecisionVerdict.INCONCLUSIVE
 
 
@@ -168,7 +168,7 @@ def test_trials_are_counted_once() -> None:
 
 
 def test_who_passed_the_soak_wins_though_another_was_faster() -> None:
-    soaks = (soaked("t1", SLOW_BASELINE, CRASH), soaked("t2", SLOW_BASELINE, made(1.02)))
+    soaks = (soak("t1", SLOW_BASELINE, CRASH), soak("t2", SLOW_BASELINE, steps_of(1.02)))
     found = decision(SLOW_BASELINE, (), soaks)
     assert winner(found) == "t2"
     assert found.soak is not None
@@ -177,32 +177,32 @@ def test_who_passed_the_soak_wins_though_another_was_faster() -> None:
 
 def test_where_none_passed_there_is_no_winner() -> None:
     nan = replace(CRASH, failure=replace(CRASH.failure, kind=FailureKind.NAN))
-    soaks = tuple(soaked(name, SLOW_BASELINE, nan) for name in ("t1", "t2", "t0"))
+    soaks = tuple(soak(name, SLOW_BASELINE, nan) for name in ("t1", "t2", "t0"))
     found = decision(SLOW_BASELINE, (), soaks)
     assert (found.winner, found.speed_up, found.ties) == (None, None, ())
 
 
 def test_where_time_was_up_before_any_passed_the_best_that_was_not_refused_wins() -> None:
     nan = replace(CRASH, failure=replace(CRASH.failure, kind=FailureKind.NAN))
-    found = decision(SLOW_BASELINE, (), (soaked("t1", SLOW_BASELINE, nan),))
+    found = decision(SLOW_BASELINE, (), (soak("t1", SLOW_BASELINE, nan),))
     assert winner(found) == "t2"
 
 
-def certified(playoff: tuple[Record, ...]) -> Summary:
+def certify(playoff: tuple[Record, ...]) -> Summary:
     bound = OptimalityBound(remaining=1, possible_gain_C=np.zeros(1), expected_gain=0.0)
     found = summary(SLOW_BASELINE, playoff)
     return replace(found, stop=good_enough(bound), optimality_bound=bound)
 
 
 def test_what_was_said_of_the_searchs_best_names_it_where_another_one_won() -> None:
-    found = certified(rounds(SLOW_BASELINE, 3.0, 1.2, 1.0))
+    found = certify(rounds(SLOW_BASELINE, 3.0, 1.2, 1.0))
     assert winner(found.decision) == "t2"
     for sentence in (certificate_text(found) or "", stop_text(found)):
         assert sentence.endswith("than the best. (This is about t1, the best of the search.)")
 
 
 def test_where_the_searchs_best_won_no_name_is_needed() -> None:
-    found = certified(rounds(SLOW_BASELINE, 3.0, 1.0, 1.3))
+    found = certify(rounds(SLOW_BASELINE, 3.0, 1.0, 1.3))
     assert certificate_text(found) == "1 configuration left, provably slower than the best."
 
 
@@ -224,7 +224,7 @@ def in_turns(records: tuple[Record, ...], *seconds: float) -> tuple[Record, ...]
 
 
 def test_in_turn_is_said_of_launches_that_took_turns() -> None:
-    side_by_side = searched(3.0, 1.0, 1.02, peak=20)
+    side_by_side = runs_of(3.0, 1.0, 1.02, peak=20)
     playoff = in_turns(side_by_side, 3.0, 1.3, 1.0)
     (said,) = findings(summary(side_by_side, playoff))
     assert said.startswith(f"Re-measured in turn, {T2} is better than {T1}")
@@ -262,22 +262,22 @@ def test_a_round_that_was_torn_is_none() -> None:
 
 
 def test_a_baseline_that_no_whole_round_met_is_a_tie_by_the_search() -> None:
-    close = searched(1.01, 1.0, 1.02)
+    close = runs_of(1.01, 1.0, 1.02)
     found = decision(close, torn(close, 1.01, 1.0, 1.02))
     assert winner(found) == "t0"
     assert "t1" in found.ties
 
 
 def test_who_failed_in_a_torn_round_is_no_tie() -> None:
-    close = searched(1.0, 1.01)
+    close = runs_of(1.0, 1.01)
     playoff = playoff_of(close)
-    run(playoff, lambda trial: made(1.01) if trial.number else CRASH)
+    run(playoff, lambda trial: steps_of(1.01) if trial.number else CRASH)
     found = decision(close, playoff.records)
     assert (winner(found), found.rounds, found.ties) == ("t1", 0, ())
 
 
 def test_the_baseline_has_no_speed_up_over_itself() -> None:
-    fast = searched(1.0, 1.2, 1.25)
+    fast = runs_of(1.0, 1.2, 1.25)
     assert decision(fast).speed_up is None
     assert decision(fast, rounds(fast, 1.0, 1.2, 1.25)).speed_up is None
 
@@ -296,7 +296,7 @@ def test_who_fails_in_a_round_is_passed_over_and_that_is_said() -> None:
 
 def test_a_journal_of_before_with_one_final_of_the_best_can_be_read() -> None:
     trial = replace(SLOW_BASELINE[1].trial, name="t1_final", final=True)
-    old = (Record(trial=trial, outcome=made(1.3), wall_s=1.0),)
+    old = (Record(trial=trial, outcome=steps_of(1.3), wall_s=1.0),)
     found = decision(SLOW_BASELINE, old)
     assert winner(found) == "t1"
     assert found.speed_up is not None
@@ -304,9 +304,9 @@ def test_a_journal_of_before_with_one_final_of_the_best_can_be_read() -> None:
 
 def test_the_summary_counts_the_rounds_that_were_made() -> None:
     even = (1.0, 1.01, 1.0)
-    playoff = playoff_of(searched(*even), budget=PlayoffBudget(time_s=40.0))
+    playoff = playoff_of(runs_of(*even), budget=PlayoffBudget(time_s=40.0))
     run(playoff, truth(*even), launch_s=1.0)
-    assert decision(searched(*even), playoff.records).rounds == playoff.rounds
+    assert decision(runs_of(*even), playoff.records).rounds == playoff.rounds
 
 
 def test_where_what_was_launched_again_failed_the_search_says_what_is_next() -> None:
@@ -328,7 +328,7 @@ def test_before_a_round_is_over_what_has_not_failed_is_as_the_search_says() -> N
 
 
 def test_without_a_playoff_all_rows_have_the_speeds_of_the_search() -> None:
-    soaks = (soaked("t1", SLOW_BASELINE, made(2.0)),)
+    soaks = (soak("t1", SLOW_BASELINE, steps_of(2.0)),)
     found = summary(SLOW_BASELINE, (), soaks)
     assert found.decision.gap is not None
     best = next(one for one in SLOW_BASELINE if one.trial.name == "t1").measurement
@@ -339,7 +339,7 @@ def test_without_a_playoff_all_rows_have_the_speeds_of_the_search() -> None:
 
 def test_with_a_playoff_all_rows_have_the_speed_of_a_training() -> None:
     playoff = rounds(SLOW_BASELINE, 1.5, 1.0, 1.2)
-    found = summary(SLOW_BASELINE, playoff, (soaked("t1", SLOW_BASELINE, made(2.0)),))
+    found = summary(SLOW_BASELINE, playoff, (soak("t1", SLOW_BASELINE, steps_of(2.0)),))
     expected = found.decision.expected
     assert expected is not None
     assert expected.measurement is not None

@@ -54,13 +54,13 @@ def test_a_budget_bounds_both_ends() -> None:
     assert TimeRange(low_s=5.0, high_s=90.0).within(60.0) == TimeRange(low_s=5.0, high_s=60.0)
 
 
-def predicted(step_s: float | None) -> Prediction:
+def predict(step_s: float | None) -> Prediction:
     return Prediction(peak_bytes=None, step_s=step_s, band=0.5, how="fixed")
 
 
 def test_predictions_alone_give_a_range_that_grows_with_the_steps() -> None:
     short, long = (
-        predicted_outlook([predicted(step_s)] * 8, NORMAL, profile_s=6.0) for step_s in (0.1, 10.0)
+        predicted_outlook([predict(step_s)] * 8, NORMAL, profile_s=6.0) for step_s in (0.1, 10.0)
     )
     assert short is not None
     assert long is not None
@@ -68,6 +68,6 @@ def test_predictions_alone_give_a_range_that_grows_with_the_steps() -> None:
     assert time_left(short).high_s < time_left(long).high_s
 
 
-@pytest.mark.parametrize("unknown", [None, predicted(None)])
+@pytest.mark.parametrize("unknown", [None, predict(None)])
 def test_where_a_time_is_not_predicted_nothing_is_expected(unknown: Prediction | None) -> None:
-    assert predicted_outlook([predicted(1.0), unknown], NORMAL) is None
+    assert predicted_outlook([predict(1.0), unknown], NORMAL) is None

@@ -7,7 +7,7 @@ from autoconf_launch.autotuner.playoff.summary import learning_rate_advice, lear
 from autoconf_launch.autotuner.space.trial import Record, Trial
 from autoconf_launch.core import AppliedStrategy, Optimizer, Precision
 
-from ..conftest import candidate, measured, record
+from ..conftest import candidate, record, steps_of
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def at(number: int, micro_batch: int, rate: float | None, optimizer: str | None 
         learning_rate=rate,
         optimizer=optimizer,
     )
-    return record(trial, replace(measured(trial, 0.1), applied=applied))
+    return record(trial, replace(steps_of(trial, 0.1), applied=applied))
 
 
 @pytest.mark.parametrize(

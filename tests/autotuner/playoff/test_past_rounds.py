@@ -24,10 +24,10 @@ from .test_playoff import (
     PREEMPTED,
     THROUGHPUT,
     Answer,
-    made,
     playoff_of,
     run,
-    searched,
+    runs_of,
+    steps_of,
     truth,
 )
 
@@ -58,10 +58,10 @@ def read(records: Sequence[Record], playoff: Sequence[Record]) -> tuple[object, 
 
 
 def test_rounds_after_one_was_settled_for_want_of_time_are_read() -> None:
-    live = playoff_of(searched(*EVEN), budget=ROOM)
+    live = playoff_of(runs_of(*EVEN), budget=ROOM)
     run(live, truth(*EVEN), launch_s=1.0)
     assert min(len(contender.rounds) for contender in live.contenders) < live.rounds
-    records = searched(*EVEN)
+    records = runs_of(*EVEN)
     assert read(records, live.records) == told_of(records, live)
 
 
@@ -70,7 +70,7 @@ def failing(number: int, *seconds: float) -> Answer:
 
 
 def test_a_baseline_that_came_after_another_had_failed_is_one_contender() -> None:
-    records = searched(3.0, 1.0, 1.02)
+    records = runs_of(3.0, 1.0, 1.02)
     live = playoff_of(records)
     (torn,) = live.ask(1, 0.0)
     resumed = playoff_of(records)
@@ -86,14 +86,14 @@ def test_a_baseline_that_came_after_another_had_failed_is_one_contender() -> Non
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize("torn", [1, 2])
 def test_a_last_round_that_was_torn_is_none(slots: int, torn: int) -> None:
-    records = searched(1.0, 1.0, 1.0, peak=20)
+    records = runs_of(1.0, 1.0, 1.0, peak=20)
     live = playoff_of(records, budget=PlayoffBudget(rounds=3))
-    run(live, lambda trial: made(1.0, 20), slots)
+    run(live, lambda trial: steps_of(1.0, 20), slots)
     assert read(records, live.records[: 6 + torn])[0] == 2
 
 
 def test_a_round_whose_last_one_failed_is_one() -> None:
-    records = searched(1.0, 1.0, 1.0)
+    records = runs_of(1.0, 1.0, 1.0)
     live = playoff_of(records, budget=PlayoffBudget(rounds=1))
     run(live, failing(2, 1.0, 1.0, 1.0))
     assert live.rounds == 1
@@ -101,7 +101,7 @@ def test_a_round_whose_last_one_failed_is_one() -> None:
 
 
 def test_who_was_preempted_was_not_launched() -> None:
-    records = searched(1.0, 1.0, 1.0, peak=20)
+    records = runs_of(1.0, 1.0, 1.0, peak=20)
     live = playoff_of(records, budget=PlayoffBudget(rounds=1))
     trials = live.ask(3, 0.0)
     answers = (PREEMPTED, PREEMPTED, CRASH)
@@ -116,17 +116,17 @@ def of_before(records: Sequence[Record]) -> list[Record]:
 
 
 def test_a_journal_of_before_tells_by_who_was_in_later_rounds() -> None:
-    live = playoff_of(searched(*EVEN), budget=ROOM)
+    live = playoff_of(runs_of(*EVEN), budget=ROOM)
     run(live, truth(*EVEN), launch_s=1.0)
-    records = searched(*EVEN)
+    records = runs_of(*EVEN)
     assert read(records, of_before(live.records)) == told_of(records, live)
 
 
 def test_a_round_of_before_that_was_torn_is_none() -> None:
-    records = searched(1.0, 1.0)
+    records = runs_of(1.0, 1.0)
     torn = playoff_of(records).ask(1, 0.0)
     resumed = playoff_of(records, budget=PlayoffBudget(rounds=2))
-    resumed.tell(Record(trial=torn[0], outcome=made(1.0), wall_s=1.0))
+    resumed.tell(Record(trial=torn[0], outcome=steps_of(1.0), wall_s=1.0))
     run(resumed, truth(1.0, 1.0))
     assert read(records, of_before(resumed.records))[0] == resumed.rounds == 2
 
@@ -138,7 +138,7 @@ def test_a_journal_of_before_in_which_somebody_came_later_is_read() -> None:
         names = [f"t{number}_final" for number in numbers]
         for number, name, then in zip(numbers, names, (*names[1:], ""), strict=True):
             trial = replace(ALIKE[number].trial, name=name, attempt=attempt, final=True, then=then)
-            outcome = made((3.0, 1.0, 1.4, 0.8)[number])
+            outcome = steps_of((3.0, 1.0, 1.4, 0.8)[number])
             launches.append(Record(trial=trial, outcome=outcome, wall_s=1.0))
     found = replay_rounds(ALIKE, launches, THROUGHPUT, PRIOR)
     assert found.rounds == len(rounds)
@@ -151,13 +151,13 @@ class Chance:
 
     def __init__(self, seed: int, fails: float) -> None:
         self._chance, self._fails = random.Random(seed), fails
-        self.searched = searched(*(self._seconds(0.04) for _ in range(6)))
+        self.searched = runs_of(*(self._seconds(0.04) for _ in range(6)))
         self._truth = [self._seconds(0.03) for _ in range(6)]
 
     def __call__(self, trial: Trial) -> Outcome:
         if self._chance.random() < self._fails:
             return CRASH
-        return made(self._truth[trial.number] * self._seconds(0.01))
+        return steps_of(self._truth[trial.number] * self._seconds(0.01))
 
     def _seconds(self, spread: float) -> float:
         return math.exp(spread * self._chance.gauss(0.0, 1.0))

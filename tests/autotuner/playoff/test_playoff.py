@@ -33,7 +33,7 @@ PREEMPTED = FailedTrial(failure=Failure(kind=FailureKind.PREEMPTED, detail="anot
 Answer = Callable[[Trial], Outcome]
 
 
-def made(step_s: float, peak: int | None = None) -> Measurement:
+def steps_of(step_s: float, peak: int | None = None) -> Measurement:
     memory = peak and MemoryUse(free_before_bytes=100, peak_bytes=peak, limit_bytes=100)
     steps = (step_s, step_s * 1.01, step_s * 0.99)
     return Measurement(step_s=steps, samples_per_step=10, world_size=1, memory=memory or None)
@@ -45,17 +45,17 @@ def record(number: int, outcome: Outcome) -> Record:
     return Record(trial=trial, outcome=outcome, wall_s=1.0)
 
 
-def searched(*seconds: float, peak: int | None = None) -> tuple[Record, ...]:
-    return tuple(record(n, made(s, peak)) for n, s in enumerate(seconds))
+def runs_of(*seconds: float, peak: int | None = None) -> tuple[Record, ...]:
+    return tuple(record(n, steps_of(s, peak)) for n, s in enumerate(seconds))
 
 
-SEARCHED = searched(3.0, 1.0, 1.02, 1.05, 1.03, 2.9)
+SEARCHED = runs_of(3.0, 1.0, 1.02, 1.05, 1.03, 2.9)
 """Alike: t1, t2, t4, t3; the others are far behind."""
 
 
 def truth(*seconds: float) -> Answer:
     """Each number's own seconds in every round, a little more in the even ones."""
-    return lambda trial: made(seconds[trial.number] * (1 + 0.001 * (trial.attempt % 2)))
+    return lambda trial: steps_of(seconds[trial.number] * (1 + 0.001 * (trial.attempt % 2)))
 
 
 def playoff_of(
@@ -92,35 +92,35 @@ def test_the_best_that_are_alike_and_the_baseline_take_part() -> None:
 
 
 def test_what_is_far_behind_takes_no_part() -> None:
-    assert names(playoff_of(searched(3.0, 1.0, 1.0, 2.9))) == ["t1", "t2", "t0"]
+    assert names(playoff_of(runs_of(3.0, 1.0, 1.0, 2.9))) == ["t1", "t2", "t0"]
 
 
 def test_the_runner_up_takes_part_though_it_looked_slow() -> None:
-    assert names(playoff_of(searched(3.0, 1.0, 2.4))) == ["t1", "t2", "t0"]
+    assert names(playoff_of(runs_of(3.0, 1.0, 2.4))) == ["t1", "t2", "t0"]
 
 
 def test_what_is_much_slower_than_the_best_takes_no_part() -> None:
-    found = playoff_of(searched(3.0, 1.0, 2.7), near_only=False)
+    found = playoff_of(runs_of(3.0, 1.0, 2.7), near_only=False)
     assert names(found) == ["t1", "t0"]
 
 
 def test_nothing_is_asked_where_there_is_nothing_to_compare() -> None:
-    assert run(playoff_of(searched(1.0)), truth(1.0)) == []
+    assert run(playoff_of(runs_of(1.0)), truth(1.0)) == []
     assert run(playoff_of((record(0, CRASH),)), truth(1.0)) == []
     assert run(playoff_of(SEARCHED, wanted=0), truth(1.0)) == []
 
 
 def test_every_round_has_another_order() -> None:
-    playoff = playoff_of(searched(1.0, 1.0, 1.0))
+    playoff = playoff_of(runs_of(1.0, 1.0, 1.0))
     asked = run(playoff, truth(1.0, 1.0, 1.0))
     assert asked[:6] == ["t0", "t1", "t2", "t1", "t2", "t0"]
 
 
 def test_a_round_is_the_attempt_of_a_final() -> None:
-    playoff = playoff_of(searched(1.0, 1.0))
+    playoff = playoff_of(runs_of(1.0, 1.0))
     (trial,) = playoff.ask(1, 0.0)
     assert trial == replace(
-        searched(1.0)[0].trial,
+        runs_of(1.0)[0].trial,
         name="t0_final",
         attempt=1,
         final=True,
@@ -145,13 +145,13 @@ def test_the_best_in_the_rounds_leads_whoever_was_best_in_the_search() -> None:
 
 
 def test_configurations_that_are_equal_end_before_the_rounds_do() -> None:
-    playoff = playoff_of(searched(1.0, 1.0))
+    playoff = playoff_of(runs_of(1.0, 1.0))
     run(playoff, truth(1.0, 1.0))
     assert 1 < playoff.rounds < 40
 
 
 def test_a_baseline_that_is_far_behind_stays_until_its_distance_is_known() -> None:
-    playoff = playoff_of(searched(2.0, 1.0))
+    playoff = playoff_of(runs_of(2.0, 1.0))
     run(playoff, truth(2.0, 1.0))
     assert 2 <= playoff.rounds <= 6
 
@@ -159,7 +159,7 @@ def test_a_baseline_that_is_far_behind_stays_until_its_distance_is_known() -> No
 def test_who_fails_leaves_and_the_others_go_on() -> None:
     def answer(trial: Trial) -> Outcome:
         seconds = (3.0, 1.0, 1.0, 1.2, 1.2)
-        return CRASH if trial.number == 1 else made(seconds[trial.number])
+        return CRASH if trial.number == 1 else steps_of(seconds[trial.number])
 
     playoff = playoff_of(SEARCHED)
     asked = run(playoff, answer)
@@ -169,40 +169,40 @@ def test_who_fails_leaves_and_the_others_go_on() -> None:
 
 
 def test_no_round_begins_when_the_time_is_up() -> None:
-    playoff = playoff_of(searched(1.0, 1.0), budget=PlayoffBudget(time_s=10.0))
+    playoff = playoff_of(runs_of(1.0, 1.0), budget=PlayoffBudget(time_s=10.0))
     for elapsed_s in (100.0, 109.0):
         (trial,) = playoff.ask(1, elapsed_s)
-        playoff.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
+        playoff.tell(Record(trial=trial, outcome=steps_of(1.0), wall_s=1.0))
     assert playoff.ask(1, 111.0) == ()
     assert playoff.stop_reason() is not None
 
 
 def test_a_baseline_that_one_round_cannot_tell_apart_gets_a_second_one() -> None:
-    playoff = playoff_of(searched(1.2, 1.0), budget=PlayoffBudget(time_s=1.0))
+    playoff = playoff_of(runs_of(1.2, 1.0), budget=PlayoffBudget(time_s=1.0))
     asked = []
     for elapsed_s in (0.0, 5.0, 10.0, 15.0, 20.0):
         for trial in playoff.ask(1, elapsed_s):
             asked.append(trial.attempt)
             step_s = 1.2 if trial.number == 0 else 1.0
-            playoff.tell(Record(trial=trial, outcome=made(step_s), wall_s=1.0))
+            playoff.tell(Record(trial=trial, outcome=steps_of(step_s), wall_s=1.0))
     assert asked == [1, 1, 2, 2]
 
 
 def test_a_round_that_would_end_too_late_does_not_begin() -> None:
-    alike = searched(1.0, 1.0, peak=20)
+    alike = runs_of(1.0, 1.0, peak=20)
     playoff = playoff_of(alike, budget=PlayoffBudget(time_s=25.0))
     begun = []
     for elapsed_s in (0.0, 10.0, 20.0):
         trials = playoff.ask(2, elapsed_s)
         begun.append(len(trials))
         for trial in trials:
-            playoff.tell(Record(trial=trial, outcome=made(1.0, 20), wall_s=10.0))
+            playoff.tell(Record(trial=trial, outcome=steps_of(1.0, 20), wall_s=10.0))
     assert begun == [2, 2, 0]
     assert round_times_s(playoff.records) == (10.0, 10.0)
 
 
 def test_what_may_be_best_goes_on_until_its_interval_is_narrow() -> None:
-    playoff = playoff_of(searched(1.0, 1.0))
+    playoff = playoff_of(runs_of(1.0, 1.0))
     run(playoff, truth(1.0, 1.03))
     slower, faster = playoff.contenders[1], playoff.contenders[0]
     found = playoff.compare(slower, faster)
@@ -210,39 +210,39 @@ def test_what_may_be_best_goes_on_until_its_interval_is_narrow() -> None:
 
 
 def test_launches_of_a_round_have_as_many_steps_in_every_round() -> None:
-    playoff = playoff_of(searched(1.0, 1.0, peak=20))
+    playoff = playoff_of(runs_of(1.0, 1.0, peak=20))
     seen = set()
     while trials := playoff.ask(2, 0.0):
         for trial in trials:
             assert trial.turn is not None
             seen.add(trial.turn.steps)
-            playoff.tell(Record(trial=trial, outcome=made(1.0, 20), wall_s=1.0))
+            playoff.tell(Record(trial=trial, outcome=steps_of(1.0, 20), wall_s=1.0))
     assert playoff.rounds > 1
     assert len(seen) == 1
 
 
 def test_a_round_that_has_begun_is_ended() -> None:
-    playoff = playoff_of(searched(1.0, 1.0), budget=PlayoffBudget(time_s=10.0))
+    playoff = playoff_of(runs_of(1.0, 1.0), budget=PlayoffBudget(time_s=10.0))
     (trial,) = playoff.ask(1, 100.0)
-    playoff.tell(Record(trial=trial, outcome=made(1.0), wall_s=1.0))
+    playoff.tell(Record(trial=trial, outcome=steps_of(1.0), wall_s=1.0))
     assert len(playoff.ask(1, 200.0)) == 1
 
 
 def test_launches_that_follow_each_other_have_more_steps_where_launching_is_dear() -> None:
-    dear = tuple(replace(one, wall_s=20.0) for one in searched(0.03, 0.02))
+    dear = tuple(replace(one, wall_s=20.0) for one in runs_of(0.03, 0.02))
     (trial,) = playoff_of(dear).ask(1, 0.0)
     assert trial.timed_steps >= 6
     assert trial.turn is None
 
 
 def test_one_of_another_search_is_left_out() -> None:
-    playoff = playoff_of(searched(1.0, 1.0))
-    playoff.tell(record(7, made(1.0)))
+    playoff = playoff_of(runs_of(1.0, 1.0))
+    playoff.tell(record(7, steps_of(1.0)))
     assert playoff.records == ()
 
 
 def test_what_fits_side_by_side_takes_turns_in_a_group() -> None:
-    playoff = playoff_of(searched(1.0, 1.0, 1.0, peak=20))
+    playoff = playoff_of(runs_of(1.0, 1.0, 1.0, peak=20))
     trials = playoff.ask(3, 0.0)
     assert [trial.name for trial in trials] == ["t0_final", "t1_final", "t2_final"]
     assert [trial.turn for trial in trials] == [
@@ -254,13 +254,13 @@ def test_what_fits_side_by_side_takes_turns_in_a_group() -> None:
 
 @pytest.mark.parametrize("peak", [None, 30])
 def test_what_does_not_surely_fit_side_by_side_runs_one_after_another(peak: int | None) -> None:
-    alike = searched(1.0, 1.0, 1.0, peak=peak)
+    alike = runs_of(1.0, 1.0, 1.0, peak=peak)
     assert not fit_together(alike)
     assert len(playoff_of(alike).ask(3, 0.0)) == 1
 
 
 def test_who_was_preempted_for_another_ones_sake_is_asked_again() -> None:
-    playoff = playoff_of(searched(1.0, 1.0, 1.0, peak=20))
+    playoff = playoff_of(runs_of(1.0, 1.0, 1.0, peak=20))
     first, second, third = playoff.ask(3, 0.0)
     for trial, outcome in ((first, CRASH), (second, PREEMPTED), (third, PREEMPTED)):
         assert playoff.ask(3, 0.0) == ()
@@ -269,11 +269,11 @@ def test_who_was_preempted_for_another_ones_sake_is_asked_again() -> None:
 
 
 def test_the_ranking_has_each_measured_candidate_once() -> None:
-    twice = (*searched(3.0, 1.0, 2.0), record(3, CRASH), record(2, made(0.5)))
+    twice = (*runs_of(3.0, 1.0, 2.0), record(3, CRASH), record(2, steps_of(0.5)))
     assert [r.trial.name for r in ranking(twice, THROUGHPUT)] == ["t2", "t1", "t0"]
 
 
-ALIKE = searched(3.0, 1.0, 1.01, 1.02, 1.03, 1.04)
+ALIKE = runs_of(3.0, 1.0, 1.01, 1.02, 1.03, 1.04)
 """All but the baseline may be the best; only three take part."""
 
 
@@ -281,14 +281,16 @@ def test_the_probability_to_be_wrong_is_shared_by_all_that_take_part() -> None:
     assert playoff_of(ALIKE).level == ALPHA / 3
 
 
-def timed(*seconds: float) -> tuple[Record, ...]:
+def time_it(*seconds: float) -> tuple[Record, ...]:
     """Launches of which each took 2 s beside its steps."""
-    return tuple(replace(record(n, made(s)), wall_s=2.0 + 3 * s) for n, s in enumerate(seconds))
+    return tuple(
+        replace(record(n, steps_of(s)), wall_s=2.0 + 3 * s) for n, s in enumerate(seconds)
+    )
 
 
 def until(until_s: float, *seconds: float) -> Playoff:
     budget = PlayoffBudget(time_s=1e3, until_s=until_s)
-    return playoff_of(timed(*seconds), budget=budget)
+    return playoff_of(time_it(*seconds), budget=budget)
 
 
 def test_no_round_begins_that_may_not_end_in_time() -> None:

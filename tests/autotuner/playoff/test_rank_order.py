@@ -16,18 +16,18 @@ from autoconf_launch.core import (
     Layout,
 )
 
-from .test_playoff import CRASH, THROUGHPUT, made, playoff_of, run, searched, truth
+from .test_playoff import CRASH, THROUGHPUT, playoff_of, run, runs_of, steps_of, truth
 
-SLOW_BASELINE = searched(3.0, 1.0, 1.05)
+SLOW_BASELINE = runs_of(3.0, 1.0, 1.05)
 
 
-def ordered(*seconds: float, rounds: int = 1) -> list[str]:
+def names_in_order(*seconds: float, rounds: int = 1) -> list[str]:
     playoff = playoff_of(SLOW_BASELINE, budget=PlayoffBudget(rounds=rounds))
     run(playoff, truth(*seconds))
     return [contender.name for contender in order_contenders(playoff, THROUGHPUT, PRIOR)]
 
 
-def weighed(mean: float, *, spread: float = 0.05, count: int = 1, between: float = 0.05) -> float:
+def weigh(mean: float, *, spread: float = 0.05, count: int = 1, between: float = 0.05) -> float:
     contenders = playoff_of(SLOW_BASELINE).contenders
     found = PairedEstimate(mean=mean, width=1.0, count=count, spread=spread, freedom=3.0)
     noise = replace(PRIOR, between=between)
@@ -44,23 +44,23 @@ def test_before_the_first_round_is_over_the_search_says() -> None:
 
 
 def test_where_one_round_says_little_the_search_says_the_rest() -> None:
-    assert ordered(3.0, 1.001, 1.0)[:2] == ["t1", "t2"]
+    assert names_in_order(3.0, 1.001, 1.0)[:2] == ["t1", "t2"]
 
 
 def test_where_one_round_says_more_than_the_search_it_decides() -> None:
-    assert ordered(3.0, 1.2, 1.0)[:2] == ["t2", "t1"]
+    assert names_in_order(3.0, 1.2, 1.0)[:2] == ["t2", "t1"]
 
 
 def test_what_rounds_tell_apart_stands_as_they_say() -> None:
-    assert ordered(3.0, 1.2, 1.0, rounds=40) == ["t2"]
+    assert names_in_order(3.0, 1.2, 1.0, rounds=40) == ["t2"]
 
 
 def test_who_was_shown_to_be_faster_than_the_baseline_goes_first() -> None:
-    playoff = playoff_of(searched(3.0, 1.0, 0.8), budget=PlayoffBudget(rounds=2))
+    playoff = playoff_of(runs_of(3.0, 1.0, 0.8), budget=PlayoffBudget(rounds=2))
     wild = {1: 1.5, 2: 0.7}
     run(
         playoff,
-        lambda trial: made(
+        lambda trial: steps_of(
             wild[trial.attempt] if trial.number == 2 else {0: 3.0, 1: 1.1}[trial.number]
         ),
     )
@@ -77,19 +77,19 @@ def test_who_failed_is_not_among_them() -> None:
 
 
 def test_both_say_something() -> None:
-    assert -0.05 < weighed(-0.05) < 0.0488
+    assert -0.05 < weigh(-0.05) < 0.0488
 
 
 def test_more_rounds_are_worth_more() -> None:
-    assert weighed(-0.05, count=10) < weighed(-0.05, count=1)
+    assert weigh(-0.05, count=10) < weigh(-0.05, count=1)
 
 
 def test_a_noisy_search_is_worth_little() -> None:
-    assert weighed(-0.05, between=10.0) == pytest.approx(-0.05, abs=1e-4)
+    assert weigh(-0.05, between=10.0) == pytest.approx(-0.05, abs=1e-4)
 
 
 def test_without_a_round_the_search_is_all() -> None:
-    assert weighed(0.0, count=0) == pytest.approx(0.0488, abs=1e-3)
+    assert weigh(0.0, count=0) == pytest.approx(0.0488, abs=1e-3)
 
 
 def launch(number: int, step_s: float, *, micro: int, accumulation: int = 1) -> Record:
@@ -101,7 +101,7 @@ def launch(number: int, step_s: float, *, micro: int, accumulation: int = 1) -> 
     return Record(trial=trial, outcome=outcome, wall_s=1.0)
 
 
-def chosen(records: tuple[Record, ...], rounds: int, *factors: float) -> str:
+def choose(records: tuple[Record, ...], rounds: int, *factors: float) -> str:
     """Who is first after so many rounds, in which each takes so many times what it took."""
     playoff = playoff_of(records, budget=PlayoffBudget(rounds=rounds), near_only=False)
     times = {r.trial.number: r.measurement.mean_step_s for r in records if r.measurement}
@@ -121,22 +121,22 @@ OWN = launch(0, 0.8, micro=4, accumulation=2)
 
 def test_a_tie_keeps_the_users_own() -> None:
     larger = launch(1, 51.2 / 1.02, micro=512)
-    assert chosen((OWN, larger), 0) == "t0"
-    assert chosen((OWN, larger), 1, 1.0, 0.98) == "t0"
+    assert choose((OWN, larger), 0) == "t0"
+    assert choose((OWN, larger), 1, 1.0, 0.98) == "t0"
 
 
 def test_a_gain_that_was_shown_changes_the_batch() -> None:
-    assert chosen((OWN, launch(1, 25.0, micro=512)), 10, 1.0, 1.0) == "t1"
+    assert choose((OWN, launch(1, 25.0, micro=512)), 10, 1.0, 1.0) == "t1"
 
 
 def test_among_equals_the_smallest_change_of_the_batch_is_first() -> None:
     larger, split = launch(1, 25.6, micro=512), launch(2, 0.402, micro=8)
-    assert chosen((OWN, larger, split), 10, 1.0, 1.0, 1.0) == "t2"
+    assert choose((OWN, larger, split), 10, 1.0, 1.0, 1.0) == "t2"
 
 
 def test_who_is_told_from_the_best_is_not_its_equal() -> None:
     larger, split = launch(1, 25.6, micro=512), launch(2, 0.5, micro=8)
-    assert chosen((OWN, larger, split), 40, 1.0, 1.0, 1.0) == "t1"
+    assert choose((OWN, larger, split), 40, 1.0, 1.0, 1.0) == "t1"
 
 
 WIDE = (4.0, 0.25)

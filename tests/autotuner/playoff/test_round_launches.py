@@ -7,14 +7,14 @@ from autoconf_launch.autotuner.playoff.contender import Contender
 from autoconf_launch.autotuner.playoff.playoff import Lengths, alone, in_turn, lengths, says_over
 from autoconf_launch.autotuner.space.trial import Outcome, Record, Trial
 
-from .test_playoff import CRASH, made, searched
+from .test_playoff import CRASH, runs_of, steps_of
 
 LENGTHS = Lengths(turns=4, turn_s=3.0, apart_s=6.0)
-DUE = tuple(map(Contender, searched(1.0, 3.0, 1.0)))
+DUE = tuple(map(Contender, runs_of(1.0, 3.0, 1.0)))
 
 
 def back(trial: Trial, outcome: Outcome | None = None) -> Record:
-    return Record(trial=trial, outcome=outcome or made(1.0), wall_s=1.0)
+    return Record(trial=trial, outcome=outcome or steps_of(1.0), wall_s=1.0)
 
 
 def one_after_another(number: int = 1) -> list[Trial]:
@@ -69,5 +69,5 @@ def steps(records: tuple[Record, ...]) -> int:
 
 
 def test_a_launch_apart_has_more_steps_where_launching_is_dear() -> None:
-    dear = tuple(replace(one, wall_s=20.0) for one in searched(0.03, 0.02))
-    assert steps(dear) > steps(searched(3.0, 2.0))
+    dear = tuple(replace(one, wall_s=20.0) for one in runs_of(0.03, 0.02))
+    assert steps(dear) > steps(runs_of(3.0, 2.0))

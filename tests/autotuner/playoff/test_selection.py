@@ -6,11 +6,11 @@ from autoconf_launch.autotuner.measurement.noise import PRIOR
 from autoconf_launch.autotuner.playoff.selection import may_be_best
 from autoconf_launch.autotuner.space.trial import Record
 
-from .test_playoff import CRASH, THROUGHPUT, made, record
+from .test_playoff import CRASH, THROUGHPUT, record, steps_of
 
 
 def after(step_s: float, *, steps: int = 3) -> Record:
-    outcome = made(step_s)
+    outcome = steps_of(step_s)
     return record(1, replace(outcome, step_s=outcome.step_s[:steps]))
 
 

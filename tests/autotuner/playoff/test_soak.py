@@ -20,14 +20,14 @@ from autoconf_launch.launcher.report.search import lack_of_time_text, refusal_te
 from autoconf_launch.launcher.report.verification import refused_text
 
 
-def made(peak: int) -> Measurement:
+def make(peak: int) -> Measurement:
     memory = MemoryUse(free_before_bytes=100, peak_bytes=peak, limit_bytes=100)
     return Measurement(
         step_s=(1.0,) * 4, samples_per_step=1, world_size=1, memory=memory, first_step=3
     )
 
 
-def failed(kind: FailureKind, asides: Asides | None = None) -> FailedTrial:
+def failure(kind: FailureKind, asides: Asides | None = None) -> FailedTrial:
     return FailedTrial(failure=Failure(kind=kind, detail="it did"), asides=asides)
 
 
@@ -36,7 +36,7 @@ def record(name: str, outcome: Outcome) -> Record:
     return Record(trial=trial, outcome=outcome, wall_s=1.0)
 
 
-RANKED = (record("large", made(90)), record("larger", made(95)), record("small", made(40)))
+RANKED = (record("large", make(90)), record("larger", make(95)), record("small", make(40)))
 
 
 def run(ranked: Sequence[Record] = RANKED, **outcomes: Outcome) -> tuple[list[str], Soak]:
@@ -49,7 +49,7 @@ def run(ranked: Sequence[Record] = RANKED, **outcomes: Outcome) -> tuple[list[st
         (trial,) = soak.ask(1, 0.0)
         asked.append(trial.name)
         name = trial.name.removesuffix("_soak") + "__2" * (trial.attempt > 1)
-        soak.tell(Record(trial=trial, outcome=outcomes.get(name, made(50)), wall_s=1.0))
+        soak.tell(Record(trial=trial, outcome=outcomes.get(name, make(50)), wall_s=1.0))
     return asked, soak
 
 
@@ -64,7 +64,7 @@ def test_the_trial_says_how_many_steps_it_makes() -> None:
     assert (trial.soak_steps, trial.final) == (6, False)
 
 
-@pytest.mark.parametrize("outcome", [made(99), failed(FailureKind.OUT_OF_MEMORY)])
+@pytest.mark.parametrize("outcome", [make(99), failure(FailureKind.OUT_OF_MEMORY)])
 def test_after_too_much_memory_only_what_needs_less_is_tried(outcome: Outcome) -> None:
     assert run(large=outcome)[0] == ["large_soak", "small_soak"]
 
@@ -77,9 +77,9 @@ def test_a_smaller_micro_batch_is_tried_though_its_figure_of_memory_is_no_smalle
                 one.trial, candidate=Candidate(layout=Layout(micro_batch=micro))
             ),
         )
-        for one, micro in ((record("large", made(40)), 64), (record("small", made(41)), 4))
+        for one, micro in ((record("large", make(40)), 64), (record("small", make(41)), 4))
     ]
-    out = failed(FailureKind.OUT_OF_MEMORY)
+    out = failure(FailureKind.OUT_OF_MEMORY)
     assert run(ranked, large=out)[0] == ["large_soak", "small_soak"]
 
 
@@ -90,20 +90,20 @@ def test_without_figures_of_memory_a_smaller_micro_batch_is_still_tried() -> Non
             trial=dataclasses.replace(
                 one.trial, candidate=Candidate(layout=Layout(micro_batch=size))
             ),
-            outcome=dataclasses.replace(made(1), memory=None),
+            outcome=dataclasses.replace(make(1), memory=None),
         )
         for one, size in zip(RANKED, (4, 8, 2), strict=True)
     ]
-    asked = run(blind, large=failed(FailureKind.OUT_OF_MEMORY))[0]
+    asked = run(blind, large=failure(FailureKind.OUT_OF_MEMORY))[0]
     assert asked == ["large_soak", "small_soak"]
 
 
 def test_after_another_failure_the_next_best_is_tried() -> None:
-    assert run(large=failed(FailureKind.NAN))[0] == ["large_soak", "larger_soak"]
+    assert run(large=failure(FailureKind.NAN))[0] == ["large_soak", "larger_soak"]
 
 
 def test_where_nothing_holds_out_that_is_an_error() -> None:
-    nan = failed(FailureKind.NAN)
+    nan = failure(FailureKind.NAN)
     _, soak = run(large=nan, larger=nan, small=nan)
     reason = soak.stop_reason()
     assert reason is not None
@@ -111,7 +111,7 @@ def test_where_nothing_holds_out_that_is_an_error() -> None:
 
 
 def test_the_records_of_an_earlier_session_are_not_repeated() -> None:
-    _, before = run(large=failed(FailureKind.NAN))
+    _, before = run(large=failure(FailureKind.NAN))
     again = Soak(RANKED, steps=6)
     for known in before.records:
         again.tell(known)
@@ -120,8 +120,8 @@ def test_the_records_of_an_earlier_session_are_not_repeated() -> None:
 
 
 def test_98_percent_of_memory_are_allowed_and_no_more() -> None:
-    assert refusal(record("x", made(98))) is None
-    found = refusal(record("x_soak", made(99)))
+    assert refusal(record("x", make(98))) is None
+    found = refusal(record("x_soak", make(99)))
     assert found is not None
     assert refusal_text(found) == (
         "x used 99.0 % of memory in its verification run, more than 98 %."
@@ -129,7 +129,7 @@ def test_98_percent_of_memory_are_allowed_and_no_more() -> None:
 
 
 def test_the_report_names_who_was_refused_and_why() -> None:
-    found = report_soaks(run(large=failed(FailureKind.NAN))[1].records)
+    found = report_soaks(run(large=failure(FailureKind.NAN))[1].records)
     assert [refusal_text(one) for one in found.refused] == [
         "large failed its verification run (nan: it did)."
     ]
@@ -155,15 +155,15 @@ CRASH = FailureKind.CRASHED
 
 
 def with_own(name: str, number: int) -> Record:
-    trial = dataclasses.replace(record(name, made(50)).trial, number=number)
-    return Record(trial=trial, outcome=made(50), wall_s=1.0)
+    trial = dataclasses.replace(record(name, make(50)).trial, number=number)
+    return Record(trial=trial, outcome=make(50), wall_s=1.0)
 
 
 WITH_OWN = tuple(with_own(name, number) for number, name in zip((3, 2, 1, 0), "abco", strict=True))
 
 
 def test_where_two_fail_alike_and_the_users_own_too_nothing_else_is_tried() -> None:
-    nan = failed(FailureKind.NAN)
+    nan = failure(FailureKind.NAN)
     asked, soak = run(WITH_OWN, a=nan, b=nan, o=nan)
     assert asked == ["a_soak", "b_soak", "o_soak"]
     text = refused_text(report_soaks(soak.records))
@@ -171,12 +171,12 @@ def test_where_two_fail_alike_and_the_users_own_too_nothing_else_is_tried() -> N
 
 
 def test_the_users_own_among_two_that_fail_alike_says_enough() -> None:
-    nan = failed(FailureKind.NAN)
+    nan = failure(FailureKind.NAN)
     assert run(WITH_OWN[::-1], o=nan, c=nan)[0] == ["o_soak", "c_soak"]
 
 
 def test_where_the_users_own_passes_the_others_go_on_in_their_order() -> None:
-    nan = failed(FailureKind.NAN)
+    nan = failure(FailureKind.NAN)
     asked, soak = run(WITH_OWN, a=nan, b=nan)
     assert asked == ["a_soak", "b_soak", "o_soak", "c_soak"]
     assert soak.best is not None
@@ -185,8 +185,8 @@ def test_where_the_users_own_passes_the_others_go_on_in_their_order() -> None:
 
 @pytest.mark.parametrize("kind", [FailureKind.STALLED, FailureKind.OUT_OF_MEMORY])
 def test_the_users_own_is_not_launched_again_in_its_turn(kind: FailureKind) -> None:
-    nan = failed(FailureKind.NAN)
-    asked, soak = run(WITH_OWN, a=nan, b=nan, c=failed(kind))
+    nan = failure(FailureKind.NAN)
+    asked, soak = run(WITH_OWN, a=nan, b=nan, c=failure(kind))
     assert asked == ["a_soak", "b_soak", "o_soak", "c_soak"]
     assert soak.best is not None
     assert soak.best.trial.number == 0
@@ -194,44 +194,44 @@ def test_the_users_own_is_not_launched_again_in_its_turn(kind: FailureKind) -> N
 
 
 def test_failures_of_two_kinds_say_nothing_of_the_script() -> None:
-    outcomes = {"a": failed(FailureKind.NAN), "b": failed(FailureKind.STALLED)}
+    outcomes = {"a": failure(FailureKind.NAN), "b": failure(FailureKind.STALLED)}
     assert run(WITH_OWN, **outcomes)[0] == ["a_soak", "b_soak", "c_soak"]
 
 
 def test_who_crashes_with_what_was_moved_is_tried_once_more_without() -> None:
-    asked, soak = run(large=failed(CRASH))
+    asked, soak = run(large=failure(CRASH))
     assert asked == ["large_soak", "large_soak"]
     assert [told.trial.attempt for told in soak.records] == [1, 2]
 
 
 def test_a_second_attempt_that_passes_is_no_refusal_and_says_what_it_left_out() -> None:
-    found = report_soaks(run(large=failed(CRASH))[1].records)
-    assert (found.passed, found.refused, found.as_trial) == (True, (), failed(CRASH).failure)
+    found = report_soaks(run(large=failure(CRASH))[1].records)
+    assert (found.passed, found.refused, found.as_trial) == (True, (), failure(CRASH).failure)
 
 
 def test_a_second_attempt_that_fails_is_refused_once() -> None:
-    asked, soak = run(large=failed(CRASH), large__2=failed(FailureKind.NAN))
+    asked, soak = run(large=failure(CRASH), large__2=failure(FailureKind.NAN))
     assert asked == ["large_soak", "large_soak", "larger_soak"]
     found = report_soaks(soak.records)
     assert [(one.name, one.failure) for one in found.refused] == [
-        ("large", failed(FailureKind.NAN).failure)
+        ("large", failure(FailureKind.NAN).failure)
     ]
     assert found.as_trial is None
 
 
 @pytest.mark.parametrize("aside", list(Aside))
 def test_who_crashes_in_its_own_evaluation_or_checkpoint_is_refused_at_once(aside: Aside) -> None:
-    outcome = failed(CRASH, Asides(under_way=aside))
+    outcome = failure(CRASH, Asides(under_way=aside))
     assert run(large=outcome)[0] == ["large_soak", "larger_soak"]
 
 
 def test_out_of_memory_is_never_blamed_on_what_was_moved() -> None:
-    asked, _ = run(large=failed(FailureKind.OUT_OF_MEMORY))
+    asked, _ = run(large=failure(FailureKind.OUT_OF_MEMORY))
     assert asked == ["large_soak", "small_soak"]
 
 
 def test_a_second_attempt_of_an_earlier_session_is_not_made_again() -> None:
-    _, before = run(large=failed(CRASH))
+    _, before = run(large=failure(CRASH))
     again = Soak(RANKED, steps=6)
     for known in before.records:
         again.tell(known)
@@ -271,7 +271,7 @@ def test_a_soak_that_the_budget_ended_says_nothing_of_the_configuration() -> Non
 def test_another_batch_that_leaves_few_steps_an_epoch_is_named(
     batches: int | None, number: int, said: bool
 ) -> None:
-    outcome = dataclasses.replace(made(50), asides=Asides(epoch_batches=batches))
+    outcome = dataclasses.replace(make(50), asides=Asides(epoch_batches=batches))
     one = record("x_soak", outcome)
     one = dataclasses.replace(one, trial=dataclasses.replace(one.trial, number=number))
     found = report_soaks([one]).few_steps

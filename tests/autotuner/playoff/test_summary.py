@@ -17,12 +17,12 @@ from ..conftest import (
     Loop,
     by_stage,
     candidate,
-    failed,
-    measured,
+    failure_of,
     out_of_memory,
     record,
     settings,
     small_space,
+    steps_of,
 )
 
 SMALL = small_space(candidate(accumulation=2))
@@ -74,7 +74,7 @@ def test_what_noise_does_not_tell_from_the_winner_is_a_tie() -> None:
 
 
 def test_without_a_measurement_there_is_no_winner() -> None:
-    found = summary_of(lambda _: failed(FailureKind.CRASHED))
+    found = summary_of(lambda _: failure_of(FailureKind.CRASHED))
     assert (found.decision.winner, found.decision.speed_up, found.learning_rate) == (
         None,
         None,
@@ -99,7 +99,7 @@ def test_another_batch_comes_with_advice_on_the_learning_rate() -> None:
         Trial(number=n, name=str(n), candidate=candidate(micro=micro), space="z0")
         for n, micro in enumerate((1, 4))
     )
-    records = record(small, measured(small, 1.0)), record(large, measured(large, 1.0))
+    records = record(small, steps_of(small, 1.0)), record(large, steps_of(large, 1.0))
     found = summarise_launches(Launches(records=records), settings(), duration_s=0.0)
     assert found.learning_rate is not None
     assert found.learning_rate.factor == 2.0

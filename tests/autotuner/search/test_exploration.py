@@ -7,50 +7,50 @@ from autoconf_launch.autotuner.search.stop import StopReason
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.strategies import load_strategy
 
-from ..conftest import candidate, measured, record, settings, small_space
+from ..conftest import candidate, record, settings, small_space, steps_of
 
 SPACE = small_space(candidate(micro=2, accumulation=4), least=2)
 OBJECTIVE = OBJECTIVES["throughput"]
 
 
-def explored() -> tuple[Exploration, Pool, Observations]:
+def explore() -> tuple[Exploration, Pool, Observations]:
     """Told of the baseline."""
     given = settings(tuner_early_stopping=99)
     groups = Grouping.of_settings(given)
     pool = Pool(SPACE, None, (), groups, OBJECTIVE)
     learned = Observations(SPACE, pool, groups, OBJECTIVE)
     own = new_trial(0, SPACE.baseline)
-    learned.tell(record(own, measured(own, 1.0)))
+    learned.tell(record(own, steps_of(own, 1.0)))
     pool.take_out(SPACE.baseline)
     strategy = load_strategy("gridsearch", OBJECTIVE)
     return Exploration(SPACE, None, given, strategy, pool, learned), pool, learned
 
 
 def test_trials_are_numbered_on_and_of_one_group() -> None:
-    exploration, _, _ = explored()
+    exploration, _, _ = explore()
     trials = exploration.propose(2, ())
     assert [trial.number for trial in trials] == [1, 2]
     assert {trial.space for trial in trials} == {"z0"}
 
 
 def test_what_runs_is_not_proposed_again() -> None:
-    exploration, _, _ = explored()
+    exploration, _, _ = explore()
     first = exploration.propose(1, ())
     assert not {t.candidate for t in exploration.propose(9, first)} & {first[0].candidate}
 
 
 def test_micro_batches_below_the_users_are_tried_only_where_that_is_said() -> None:
-    exploration, _, _ = explored()
+    exploration, _, _ = explore()
     assert all(t.candidate.layout.micro_batch >= 2 for t in exploration.propose(9, ()))
     exploration.small_too = True
     assert any(t.candidate.layout.micro_batch < 2 for t in exploration.propose(9, ()))
 
 
 def test_once_all_rows_came_back_there_is_a_reason_to_stop() -> None:
-    exploration, pool, learned = explored()
+    exploration, pool, learned = explore()
     exploration.small_too = True
     while trials := exploration.propose(1, ()):
         pool.take_out(trials[0].candidate)
         step_s = 1.0 / (1 + trials[0].candidate.layout.zero_stage)
-        learned.tell(record(trials[0], measured(trials[0], step_s)))
+        learned.tell(record(trials[0], steps_of(trials[0], step_s)))
     assert isinstance(exploration.group_now(()), StopReason)

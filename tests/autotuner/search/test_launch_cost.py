@@ -21,7 +21,7 @@ from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Recor
 from autoconf_launch.core import FailureKind
 from autoconf_launch.launcher.report import stop_sentence
 
-from ..conftest import candidate, failed, measured, record
+from ..conftest import candidate, failure_of, record, steps_of
 
 STEPS = 5
 START_S = 3.0
@@ -77,7 +77,7 @@ class Clock:
             step_s = self.scale * grows(asked[0].candidate.layout.micro_batch)
             wall_s = START_S + STEPS * step_s
             self.now_s += wall_s
-            outcome = replace(measured(asked[0], step_s), first_step=3)
+            outcome = replace(steps_of(asked[0], step_s), first_step=3)
             self.study.tell(Record(trial=asked[0], outcome=outcome, wall_s=wall_s))
 
     @property
@@ -85,7 +85,7 @@ class Clock:
         return [trial.candidate.layout.micro_batch for trial in self.tried]
 
 
-def searched(seconds: float | None, tuner: str = "model_based") -> Clock:
+def search(seconds: float | None, tuner: str = "model_based") -> Clock:
     space = any_batch()
     settings = AutotuningSettings(tuner_early_stopping=50, tuner_type=tuner)
     limits = SearchLimits(seconds=seconds)
@@ -95,24 +95,24 @@ def searched(seconds: float | None, tuner: str = "model_based") -> Clock:
 @pytest.mark.parametrize("seconds", [20.0, 42.0, 63.0, 120.0])
 @pytest.mark.parametrize("tuner", ["model_based", "gridsearch", "random"])
 def test_a_search_ends_within_its_time(seconds: float, tuner: str) -> None:
-    assert searched(seconds, tuner).now_s <= seconds
+    assert search(seconds, tuner).now_s <= seconds
 
 
 def test_a_search_climbs_from_the_users_micro_batch() -> None:
-    micros = searched(None).micros
+    micros = search(None).micros
     highest = [max(micros[:place]) for place in range(1, len(micros))]
     assert all(here <= 4 * before for before, here in zip(highest, micros[1:], strict=True))
 
 
 def test_what_there_is_no_time_for_is_said() -> None:
-    reason = searched(20.0).study.stop_reason()
+    reason = search(20.0).study.stop_reason()
     assert reason is not None
     assert reason.kind is StopKind.BUDGET
     assert "The budget of 20 s has no room for another trial: of the " in stop_sentence(reason)
 
 
 def test_without_a_budget_nothing_is_too_long() -> None:
-    reason = searched(None).study.stop_reason()
+    reason = search(None).study.stop_reason()
     assert reason is not None
     assert reason.kind is StopKind.EXPLORED
 
@@ -120,7 +120,7 @@ def test_without_a_budget_nothing_is_too_long() -> None:
 def test_a_baseline_that_the_budget_ended_ends_the_study() -> None:
     study = Study(any_batch(), None, AutotuningSettings(), limits=SearchLimits(seconds=10.0))
     (first,) = study.ask(1, 0.0)
-    study.tell(record(first, failed(FailureKind.PREEMPTED, "the budget was spent")))
+    study.tell(record(first, failure_of(FailureKind.PREEMPTED, "the budget was spent")))
     reason = study.stop_reason()
     assert reason is not None
     assert (reason.kind, reason.is_error) == (StopKind.NOTHING_MEASURED, True)
@@ -129,9 +129,9 @@ def test_a_baseline_that_the_budget_ended_ends_the_study() -> None:
 def test_a_trial_that_the_budget_ended_was_not_tried() -> None:
     study = Study(any_batch(), None, AutotuningSettings(), limits=SearchLimits(seconds=60.0))
     (first,) = study.ask(1, 0.0)
-    study.tell(Record(trial=first, outcome=measured(first, 0.1), wall_s=1.0))
+    study.tell(Record(trial=first, outcome=steps_of(first, 0.1), wall_s=1.0))
     (second,) = study.ask(1, 1.0)
-    study.tell(record(second, failed(FailureKind.PREEMPTED, "the budget was spent")))
+    study.tell(record(second, failure_of(FailureKind.PREEMPTED, "the budget was spent")))
     assert [r.trial for r in study.records] == [first]
     assert study.ask(1, 59.0) == ()
     reason = study.stop_reason()
@@ -176,7 +176,7 @@ def test_a_prediction_scales_with_its_band() -> None:
 
 
 def test_before_anything_was_measured_there_is_no_bound() -> None:
-    crashed = replace(ran(8, 1.0), outcome=failed(FailureKind.CRASHED))
+    crashed = replace(ran(8, 1.0), outcome=failure_of(FailureKind.CRASHED))
     assert bounds([crashed], (0, 8, 1)) == [math.inf]
     assert start_bound_s([crashed]) == 0.0
 
@@ -188,7 +188,7 @@ def test_a_start_is_what_a_launch_took_beside_its_steps() -> None:
 def test_what_was_interrupted_without_a_budget_failed() -> None:
     study = Study(any_batch(), None, AutotuningSettings())
     (first,) = study.ask(1, 0.0)
-    study.tell(record(first, failed(FailureKind.PREEMPTED)))
+    study.tell(record(first, failure_of(FailureKind.PREEMPTED)))
     reason = study.stop_reason()
     assert reason is not None
     assert reason.kind is StopKind.BASELINE_FAILED

@@ -12,13 +12,13 @@ from autoconf_launch.autotuner.space.table import PredictionTable
 from autoconf_launch.autotuner.space.trial import Record, Trial
 from autoconf_launch.launcher.report import stop_sentence
 
-from ..conftest import candidate, measured, out_of_memory, settings, small_space
+from ..conftest import candidate, out_of_memory, settings, small_space, steps_of
 
 SPACE = small_space(candidate(accumulation=64))
 PATIENT = settings(tuner_early_stopping=99)
 
 
-def predicted(step_s: float) -> PredictionTable:
+def predict(step_s: float) -> PredictionTable:
     """Every candidate alike, and surely no faster than that."""
     count = len(SPACE.table)
     return PredictionTable(
@@ -30,18 +30,18 @@ def predicted(step_s: float) -> PredictionTable:
     )
 
 
-def stopped(limits: SearchLimits, predictions: PredictionTable | None = None) -> Study:
+def stop(limits: SearchLimits, predictions: PredictionTable | None = None) -> Study:
     study = Study(SPACE, predictions, PATIENT, limits=limits)
     known = None if predictions is None else predictions.row(0)
     while study.stop_reason() is None:
         for trial in study.ask(1, 0.0):
-            outcome = measured(trial, 1.0)
+            outcome = steps_of(trial, 1.0)
             study.tell(Record(trial=trial, outcome=outcome, wall_s=0.0, prediction=known))
     return study
 
 
 def test_a_budget_of_trials_counts_the_baseline() -> None:
-    study = stopped(SearchLimits(trials=4))
+    study = stop(SearchLimits(trials=4))
     reason = study.stop_reason()
     assert reason is not None
     assert (len(study.records), reason.kind) == (4, StopKind.BUDGET)
@@ -49,25 +49,25 @@ def test_a_budget_of_trials_counts_the_baseline() -> None:
 
 
 def test_where_nothing_can_be_gained_the_search_is_over_but_not_before_a_few_trials() -> None:
-    study = stopped(SearchLimits(good_enough=0.02), predicted(1.0))
+    study = stop(SearchLimits(good_enough=0.02), predict(1.0))
     reason = study.stop_reason()
     assert reason is not None
     assert (len(study.records), reason.kind) == (FEWEST_TRIALS, StopKind.GOOD_ENOUGH)
 
 
-@pytest.mark.parametrize("predictions", [None, predicted(0.5)])
+@pytest.mark.parametrize("predictions", [None, predict(0.5)])
 def test_where_something_might_be_gained_it_goes_on(predictions: PredictionTable | None) -> None:
-    reason = stopped(SearchLimits(good_enough=0.02), predictions).stop_reason()
+    reason = stop(SearchLimits(good_enough=0.02), predictions).stop_reason()
     assert reason is not None
     assert reason.kind is not StopKind.GOOD_ENOUGH
 
 
 def test_it_goes_on_where_that_is_what_the_user_wants() -> None:
-    assert len(stopped(SearchLimits(), predicted(1.0)).records) > FEWEST_TRIALS
+    assert len(stop(SearchLimits(), predict(1.0)).records) > FEWEST_TRIALS
 
 
 def test_money_and_time_are_no_errors_once_something_was_measured() -> None:
-    limits, records = SearchLimits(seconds=5.0), stopped(SearchLimits(trials=1)).records
+    limits, records = SearchLimits(seconds=5.0), stop(SearchLimits(trials=1)).records
     reason = limits.stop_reason(5.0, records)
     assert reason is not None
     assert not reason.is_error
@@ -76,14 +76,14 @@ def test_money_and_time_are_no_errors_once_something_was_measured() -> None:
 
 def most_started(slots: int, budget: int, surprises: bool) -> int:
     """Trials of a search side by side; the first of those that run comes back first."""
-    study = Study(SPACE, predicted(1.0), PATIENT, limits=SearchLimits(trials=budget))
+    study = Study(SPACE, predict(1.0), PATIENT, limits=SearchLimits(trials=budget))
     running: list[Trial] = []
     while study.stop_reason() is None:
         running += study.ask(slots - len(running), 0.0)
         trial = running.pop(0)
         step_s = 9.0 if surprises and trial.number == 1 and not trial.again else 1.0
-        known = predicted(1.0).row(0)
-        told = Record(trial=trial, outcome=measured(trial, step_s), wall_s=1.0, prediction=known)
+        known = predict(1.0).row(0)
+        told = Record(trial=trial, outcome=steps_of(trial, step_s), wall_s=1.0, prediction=known)
         study.tell(told)
     return len(study.records) + sum(not trial.again for trial in running)
 

@@ -19,12 +19,12 @@ def study(*trials: Trial, most_steps: int = 50, most_s: float = 60.0) -> ListedS
     return ListedStudy(trials, most_steps=most_steps, most_s=most_s)
 
 
-def measured(one: Trial, step_s: float) -> Record:
+def measure(one: Trial, step_s: float) -> Record:
     outcome = Measurement(step_s=(step_s,), samples_per_step=16, world_size=2)
     return Record(trial=one, outcome=outcome, wall_s=1.0)
 
 
-def failed(one: Trial, kind: FailureKind, *, free: int = 10) -> Record:
+def failure(one: Trial, kind: FailureKind, *, free: int = 10) -> Record:
     memory = MemoryUse(free_before_bytes=free, peak_bytes=11, limit_bytes=10)
     outcome = FailedTrial(failure=Failure(kind=kind, detail="why"), memory=memory)
     return Record(trial=one, outcome=outcome, wall_s=1.0)
@@ -43,7 +43,7 @@ def test_it_is_over_when_all_were_told() -> None:
     asked = study(trial(0))
     (one,) = asked.ask(1, 0.0)
     assert asked.stop_reason() is None
-    asked.tell(measured(one, 1.0))
+    asked.tell(measure(one, 1.0))
     stop = asked.stop_reason()
     assert stop is not None
     assert not stop.is_error
@@ -52,7 +52,7 @@ def test_it_is_over_when_all_were_told() -> None:
 def test_the_fastest_is_the_best() -> None:
     asked = study(trial(0), trial(1))
     for one, step_s in zip(asked.ask(2, 0.0), (2.0, 1.0), strict=True):
-        asked.tell(measured(one, step_s))
+        asked.tell(measure(one, step_s))
     assert asked.best is not None
     assert asked.best.trial.name == "run1"
 
@@ -60,14 +60,14 @@ def test_the_fastest_is_the_best() -> None:
 def test_a_failure_of_the_first_does_not_end_the_search() -> None:
     asked = study(trial(0), trial(1))
     (one,) = asked.ask(1, 0.0)
-    asked.tell(failed(one, FailureKind.CRASHED))
+    asked.tell(failure(one, FailureKind.CRASHED))
     assert names(asked.ask(1, 0.0)) == ["run1"]
 
 
 def test_a_search_without_any_measurement_is_an_error() -> None:
     asked = study(trial(0))
     (one,) = asked.ask(1, 0.0)
-    asked.tell(failed(one, FailureKind.CRASHED))
+    asked.tell(failure(one, FailureKind.CRASHED))
     stop = asked.stop_reason()
     assert stop is not None
     assert stop.kind is StopKind.NOTHING_MEASURED
@@ -76,7 +76,7 @@ def test_a_search_without_any_measurement_is_an_error() -> None:
 def test_what_surely_needs_more_memory_is_ruled_out_by_name() -> None:
     asked = study(trial(0, 2, 4), trial(1, 4, 2), trial(2, 1, 8))
     (one,) = asked.ask(1, 0.0)
-    asked.tell(failed(one, FailureKind.OUT_OF_MEMORY))
+    asked.tell(failure(one, FailureKind.OUT_OF_MEMORY))
     assert [name for name, _ in asked.ruled_out] == ["run1"]
     assert names(asked.ask(2, 0.0)) == ["run2"]
 
@@ -84,23 +84,23 @@ def test_what_surely_needs_more_memory_is_ruled_out_by_name() -> None:
 def test_a_doubtful_out_of_memory_is_tried_once_again() -> None:
     asked = study(trial(0), trial(1))
     (one,) = asked.ask(1, 0.0)
-    asked.tell(failed(one, FailureKind.OUT_OF_MEMORY, free=1))
+    asked.tell(failure(one, FailureKind.OUT_OF_MEMORY, free=1))
     (again,) = asked.ask(1, 0.0)
     assert (again.name, again.attempt) == ("run0", 2)
-    asked.tell(failed(again, FailureKind.OUT_OF_MEMORY, free=1))
+    asked.tell(failure(again, FailureKind.OUT_OF_MEMORY, free=1))
     assert names(asked.ask(2, 0.0)) == ["run1"]
 
 
 def test_a_record_of_an_earlier_session_is_not_measured_again() -> None:
     asked = study(trial(0), trial(1))
-    asked.tell(measured(trial(0), 1.0))
+    asked.tell(measure(trial(0), 1.0))
     assert names(asked.ask(2, 0.0)) == ["run1"]
 
 
 def test_a_record_that_is_told_twice_counts_once() -> None:
     asked = study(trial(0))
-    asked.tell(measured(trial(0), 1.0))
-    asked.tell(measured(trial(0), 0.5))
+    asked.tell(measure(trial(0), 1.0))
+    asked.tell(measure(trial(0), 0.5))
     assert asked.best is not None
     assert asked.best.measurement == replace(
         asked.best.measurement or Measurement(step_s=(), samples_per_step=0, world_size=0),

@@ -11,17 +11,17 @@ from autoconf_launch.autotuner.search.pool import Grouping, Pool
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Record, Trial
 
-from ..conftest import measured, settings, small_space
+from ..conftest import settings, small_space, steps_of
 
 SPACE = small_space()
 
 
-def learned() -> Observations:
+def learn() -> Observations:
     groups, objective = Grouping.of_settings(settings()), OBJECTIVES["throughput"]
     return Observations(SPACE, Pool(SPACE, None, (), groups, objective), groups, objective)
 
 
-def told(number: int, step_s: float, again: int = 0, attempt: int = 1) -> Record:
+def tell(number: int, step_s: float, again: int = 0, attempt: int = 1) -> Record:
     trial = Trial(
         number=number,
         name=f"t{number}{AGAIN_SUFFIX if again else ''}",
@@ -30,40 +30,40 @@ def told(number: int, step_s: float, again: int = 0, attempt: int = 1) -> Record
         again=again,
         attempt=attempt,
     )
-    return Record(trial=trial, outcome=measured(trial, step_s), wall_s=1.0)
+    return Record(trial=trial, outcome=steps_of(trial, step_s), wall_s=1.0)
 
 
 def test_a_repeat_that_agrees_changes_nothing() -> None:
-    known = learned()
-    for record in (told(0, 1.0), told(1, 0.9), told(2, 1.1)):
+    known = learn()
+    for record in (tell(0, 1.0), tell(1, 0.9), tell(2, 1.1)):
         assert not known.tell(record)
     before = known.compared, known.best, dict(known.stages)
-    assert not known.tell(told(0, 1.01, again=3))
+    assert not known.tell(tell(0, 1.01, again=3))
     assert (known.compared, known.best, known.stages) == before
 
 
 def test_a_repeat_that_refutes_a_surprise_changes_who_is_the_best() -> None:
-    known = learned()
-    for record in (told(0, 1.0), told(1, 1.0), told(2, 0.3), told(3, 1.0)):
+    known = learn()
+    for record in (tell(0, 1.0), tell(1, 1.0), tell(2, 0.3), tell(3, 1.0)):
         known.tell(record)
-    assert known.best == told(2, 0.3)
-    repeat = told(2, 1.1, again=4)
+    assert known.best == tell(2, 0.3)
+    repeat = tell(2, 1.1, again=4)
     assert known.tell(replace(repeat, trial=replace(repeat.trial, doubted=True)))
-    assert known.best == told(0, 1.0)
-    assert known.records[2] == told(2, 0.3)
+    assert known.best == tell(0, 1.0)
+    assert known.records[2] == tell(2, 0.3)
 
 
 def test_a_repeat_that_shows_a_load_changes_no_trial() -> None:
-    known = learned()
-    for record in (told(0, 1.0), told(1, 1.0), told(2, 1.6)):
+    known = learn()
+    for record in (tell(0, 1.0), tell(1, 1.0), tell(2, 1.6)):
         known.tell(record)
-    assert not known.tell(told(0, 2.0, again=3))
+    assert not known.tell(tell(0, 2.0, again=3))
     assert known.compared == known.records
 
 
 def test_the_best_is_told_as_it_would_be_measured_now() -> None:
-    known = learned()
-    for record in (told(0, 1.0), told(1, 3.0), told(0, 2.0, again=2)):
+    known = learn()
+    for record in (tell(0, 1.0), tell(1, 3.0), tell(0, 2.0, again=2)):
         known.tell(record)
     now = known.best_now
     assert now is not None
@@ -72,10 +72,10 @@ def test_the_best_is_told_as_it_would_be_measured_now() -> None:
 
 
 def test_trials_that_are_told_again_count_for_no_stage() -> None:
-    known = learned()
-    known.tell(told(0, 1.0))
+    known = learn()
+    known.tell(tell(0, 1.0))
     experiments = [stage.experiments for stage in known.stages.values()]
-    known.tell(replace(told(0, 5.0), trial=told(0, 5.0, again=1).trial))
+    known.tell(replace(tell(0, 5.0), trial=tell(0, 5.0, again=1).trial))
     assert [stage.experiments for stage in known.stages.values()] == experiments
 
 
@@ -89,11 +89,11 @@ def shaken(record: Record, chance: random.Random) -> Record:
 
 def test_after_each_trial_all_are_compared_as_a_reader_of_all_of_them_would() -> None:
     for seed in range(70, 100):
-        chance, known = random.Random(seed), learned()
+        chance, known = random.Random(seed), learn()
         for count in range(1, 16):
-            known.tell(shaken(told(count - 1, 1.0), chance))
+            known.tell(shaken(tell(count - 1, 1.0), chance))
             if count % 3 == 0:
-                known.tell(shaken(told(0, 1.0, again=count, attempt=count), chance))
-                again = shaken(told(count - 2, 1.0, again=count, attempt=count), chance)
+                known.tell(shaken(tell(0, 1.0, again=count, attempt=count), chance))
+                again = shaken(tell(count - 2, 1.0, again=count, attempt=count), chance)
                 known.tell(replace(again, trial=replace(again.trial, doubted=True)))
             assert known.compared == without_drift(known.records, known.references.repeats)

@@ -58,14 +58,14 @@ def gains(most: tuple[float, ...], doubt: float = 0.0) -> CurveGains:
     return CurveGains(log_C=np.array(most), doubt_C=np.full(len(most), doubt), noise=PRIOR)
 
 
-def found(*predicted_s: float, **others: object) -> OptimalityBound:
+def find(*predicted_s: float, **others: object) -> OptimalityBound:
     result = certificate(*predicted_s, **others)  # type: ignore[arg-type]
     assert result is not None
     return result
 
 
 def test_a_bound_that_is_known_otherwise_counts_where_it_is_lower() -> None:
-    one = found(1.0, 1.0, 1.0, most=(-0.1, 0.001, np.inf))
+    one = find(1.0, 1.0, 1.0, most=(-0.1, 0.001, np.inf))
     assert one.possible_gain_C[:2] == pytest.approx([0.0, 0.001], abs=1e-5)
     assert one.possible_gain_C[2] > 0.01
 
@@ -87,45 +87,45 @@ def test_the_bound_of_a_curve_carries_the_noise_of_its_trials() -> None:
 
 
 def test_what_is_predicted_far_slower_cannot_win() -> None:
-    one = found(3.0, 1.05)
+    one = find(3.0, 1.05)
     assert one.beaten == 1
     assert one.possible_gain > 0.02
 
 
 def test_a_roofline_above_the_best_decides_alone() -> None:
-    assert found(1.0, least_s=(1.01,)).beaten == 1
+    assert find(1.0, least_s=(1.01,)).beaten == 1
 
 
 def test_a_measurement_below_its_roofline_lowers_all_of_them() -> None:
     below = (record(1, 0.46, predicted_s=0.46),)
-    assert found(0.46, least_s=(0.47,), history=below).beaten == 0
+    assert find(0.46, least_s=(0.47,), history=below).beaten == 0
 
 
 def test_a_roofline_that_a_measurement_was_far_below_bounds_nothing() -> None:
     far_below = (record(1, 0.4, predicted_s=0.4),)
-    assert found(0.4, least_s=(9.0,), history=far_below).beaten == 0
+    assert find(0.4, least_s=(9.0,), history=far_below).beaten == 0
 
 
 def test_what_surely_does_not_fit_cannot_win() -> None:
-    assert found(1.0, peaks=(5000.0,)).beaten == 1
+    assert find(1.0, peaks=(5000.0,)).beaten == 1
 
 
 def test_what_may_fit_may_win() -> None:
-    assert found(1.0, peaks=(1000.0,)).beaten == 0
+    assert find(1.0, peaks=(1000.0,)).beaten == 0
 
 
 def test_trials_that_agree_with_their_predictions_leave_less_to_gain() -> None:
-    few = found(1.05)
-    many = found(1.05, history=tuple(record(2**i, 1.0) for i in range(4)))
+    few = find(1.05)
+    many = find(1.05, history=tuple(record(2**i, 1.0) for i in range(4)))
     assert many.possible_gain < few.possible_gain
 
 
 def test_more_candidates_leave_more_to_gain_by_chance() -> None:
-    assert found(1.1, 1.1, 1.1, 1.1).possible_gain > found(1.1).possible_gain
+    assert find(1.1, 1.1, 1.1, 1.1).possible_gain > find(1.1).possible_gain
 
 
 def test_an_even_chance_has_something_to_expect() -> None:
-    assert found(1.0).expected_gain > 10 * found(1.3).expected_gain
+    assert find(1.0).expected_gain > 10 * find(1.3).expected_gain
 
 
 def test_without_a_prediction_nothing_is_said() -> None:
@@ -137,7 +137,7 @@ def test_without_a_measurement_nothing_is_said() -> None:
 
 
 def test_with_nothing_left_nothing_can_be_gained() -> None:
-    one = found()
+    one = find()
     assert (one.remaining, one.possible_gain, bound_text(one)) == (
         0,
         0.0,
@@ -183,7 +183,7 @@ def test_what_is_over_the_limit_within_the_band_may_still_be_faster() -> None:
         prediction=replace(one.prediction, peak_bytes=900),
     )
     inside, beyond = (
-        found(0.5, peaks=(peak,), history=(as_predicted,)) for peak in (1240.0, 1300.0)
+        find(0.5, peaks=(peak,), history=(as_predicted,)) for peak in (1240.0, 1300.0)
     )
     assert inside.possible_gain > 0.5
     assert beyond.possible_gain == 0.0

@@ -10,7 +10,7 @@ from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
 from autoconf_launch.autotuner.space.space import SearchSpace, build_space
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
 
-from ..conftest import Loop, candidate, measured, record, settings
+from ..conftest import Loop, candidate, record, settings, steps_of
 
 BUCKETS = KnobChoice("bucket_cap_mb", (5, None, 100), ChoiceKind.FREE, (0, 1))
 VIEWS = KnobChoice("gradient_as_bucket_view", (None, False), ChoiceKind.FREE, (0, 1))
@@ -34,7 +34,7 @@ def speeds(trial: Trial) -> Outcome:
     micro = trial.candidate.layout.micro_batch
     extras = dict(trial.candidate.extras)
     bonus = 0.9 if extras.get("bucket_cap_mb") == 5 else 1.0
-    return measured(trial, {1: 4.0, 2: 1.0, 4: 2.0, 8: 3.0}[micro] * bonus)
+    return steps_of(trial, {1: 4.0, 2: 1.0, 4: 2.0, 8: 3.0}[micro] * bonus)
 
 
 def test_a_stage_tries_its_micro_batches_and_then_further_knobs_of_the_best() -> None:
@@ -62,7 +62,7 @@ def test_so_many_of_the_best_micro_batches_get_further_knobs(count: int, sizes: 
 def test_the_best_micro_batches_are_those_of_the_metric() -> None:
     def answer(trial: Trial) -> Outcome:
         micro = trial.candidate.layout.micro_batch
-        return measured(trial, 1.0, flops_per_step=float(micro))
+        return steps_of(trial, 1.0, flops_per_step=float(micro))
 
     asked = study(
         full_space(0), num_tuning_micro_batch_sizes=1, metric="FLOPS", tuner_early_stopping=99
@@ -89,7 +89,7 @@ def test_a_stage_without_further_knobs_has_one_phase() -> None:
 
 def test_patience_begins_anew_with_further_knobs() -> None:
     def slower_and_slower(trial: Trial) -> Outcome:
-        return measured(trial, 1.0 + trial.number)
+        return steps_of(trial, 1.0 + trial.number)
 
     asked = study(full_space(0), tuner_early_stopping=2)
     names = Loop(asked, slower_and_slower).run().names

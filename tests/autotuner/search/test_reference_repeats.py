@@ -85,7 +85,7 @@ def new_study(limits: SearchLimits | None = None, **given: Any) -> Study:
     return Study(SPACE, predictions(rows), settings, limits=limits)
 
 
-def searched(machine: Machine, limits: SearchLimits | None = None) -> Study:
+def search(machine: Machine, limits: SearchLimits | None = None) -> Study:
     study = new_study(limits)
     while study.stop_reason() is None:
         (trial,) = study.ask(1, machine.clock_s)
@@ -99,35 +99,35 @@ def share(study: Study) -> float:
 
 
 def test_a_search_of_four_trials_repeats_one_launch_at_most() -> None:
-    counts = [len(searched(Machine(seed), SearchLimits(trials=4)).repeats) for seed in range(10)]
+    counts = [len(search(Machine(seed), SearchLimits(trials=4)).repeats) for seed in range(10)]
     assert max(counts) <= 1
 
 
 def test_on_a_quiet_machine_repeats_take_a_small_share_of_the_time() -> None:
-    found = [searched(Machine(seed)) for seed in range(20)]
+    found = [search(Machine(seed)) for seed in range(20)]
     assert all(study.repeats for study in found)
     assert fmean(map(share, found)) <= 0.15
 
 
 def test_the_baseline_is_repeated_before_any_other() -> None:
-    study = searched(Machine(0))
+    study = search(Machine(0))
     assert study.repeats[0].trial.number == 0
     assert study.repeats[0].trial.name == f"{study.records[0].trial.name}{AGAIN_SUFFIX}"
 
 
 def test_repeats_are_no_trials_of_the_search() -> None:
-    study = searched(Machine(0), SearchLimits(trials=6))
+    study = search(Machine(0), SearchLimits(trials=6))
     assert study.repeats
     assert len(study.records) == 6
     assert not any(record.trial.again for record in study.records)
 
 
 def test_on_a_quiet_machine_nothing_is_corrected() -> None:
-    study = searched(Machine(0))
+    study = search(Machine(0))
     assert study.compared == study.records
 
 
-def missed(study: Study, machine: Machine) -> float:
+def miss(study: Study, machine: Machine) -> float:
     """How much slower the best finalist is than the best candidate there is."""
     finalists = choose_contenders(study.compared, THROUGHPUT, 3, study.noise, study.repeats)
     best_s = min(machine.truth[record.trial.candidate] for record in finalists)
@@ -141,7 +141,7 @@ def test_a_load_that_comes_and_goes_rarely_costs_the_best_one_its_place() -> Non
         chance = random.Random(seed + 1000)
         start_s = chance.uniform(2.0, 20.0)
         machine = Machine(seed, (start_s, start_s + chance.uniform(2.0, 12.0), 2.0))
-        losses.append(missed(searched(machine), machine))
+        losses.append(miss(search(machine), machine))
     assert sum(loss > 0.02 for loss in losses) <= 6
 
 
@@ -149,12 +149,12 @@ def test_a_load_that_comes_and_goes_rarely_costs_the_best_one_its_place() -> Non
 def test_a_load_that_ends_or_begins_within_the_search_does_not(load: Load) -> None:
     # Of 60 it does in 0, 0 and 2; compared as they were measured, in 26, 7 and 9.
     machines = [Machine(seed, load) for seed in range(20)]
-    losses = [missed(searched(machine), machine) for machine in machines]
+    losses = [miss(search(machine), machine) for machine in machines]
     assert sum(loss > 0.03 for loss in losses) <= 1
 
 
 def test_at_the_end_the_baseline_is_launched_once_more_unless_it_just_was() -> None:
-    found = [searched(Machine(seed)) for seed in range(10)]
+    found = [search(Machine(seed)) for seed in range(10)]
     last = [study.repeats[-1].trial for study in found]
     assert all(trial.number == 0 for trial in last)
     assert all(
@@ -163,27 +163,27 @@ def test_at_the_end_the_baseline_is_launched_once_more_unless_it_just_was() -> N
 
 
 def test_the_most_promising_one_is_launched_again_where_it_looked_slow() -> None:
-    found = [searched(Machine(seed, slow=1)) for seed in range(10)]
+    found = [search(Machine(seed, slow=1)) for seed in range(10)]
     doubted = [[r.trial.number for r in study.repeats if r.trial.doubted] for study in found]
     assert sum(numbers == [1] for numbers in doubted) >= 9
 
 
 def test_what_its_repeat_does_not_confirm_is_compared_by_that() -> None:
     machine = Machine(1, slow=1)
-    compared = searched(machine).compared[1]
+    compared = search(machine).compared[1]
     assert compared.measurement is not None
     true_s = machine.truth[compared.trial.candidate]
     assert compared.measurement.mean_step_s == pytest.approx(true_s, rel=0.2)
 
 
 def test_a_surprise_that_the_last_trial_of_a_budget_shows_is_looked_into() -> None:
-    found = [searched(Machine(s, slow=1), SearchLimits(trials=2)) for s in range(10)]
+    found = [search(Machine(s, slow=1), SearchLimits(trials=2)) for s in range(10)]
     assert all(len(study.records) == 2 for study in found)
     assert any(study.repeats and study.repeats[0].trial.doubted for study in found)
 
 
 def test_told_of_an_earlier_search_a_study_goes_on_as_that_did() -> None:
-    whole = searched(Machine(3, (5.0, 9.0, 3.0)))
+    whole = search(Machine(3, (5.0, 9.0, 3.0)))
     told = timeline(whole.records, whole.repeats)
     assert len(whole.repeats) > 0
     for kept in range(1, len(told)):

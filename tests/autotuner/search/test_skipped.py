@@ -26,18 +26,18 @@ from ..conftest import (
     Loop,
     by_stage,
     candidate,
-    failed,
-    measured,
+    failure_of,
     out_of_memory,
     settings,
     small_space,
+    steps_of,
 )
 
 OWN = candidate(micro=4, accumulation=4)
 """In a space of the micro-batches 1, 2, 8 and 16 beside it."""
 
 
-def explored(
+def explore(
     answer: Answer,
     baseline: Candidate = OWN,
     least: int = 4,
@@ -54,12 +54,12 @@ def explored(
 def fits_up_to(micro: int) -> Answer:
     def answer(trial: Trial) -> Outcome:
         fits = trial.candidate.layout.micro_batch <= micro
-        return measured(trial, 1.0) if fits else out_of_memory()
+        return steps_of(trial, 1.0) if fits else out_of_memory()
 
     return answer
 
 
-def said(study: Study) -> str | None:
+def say(study: Study) -> str | None:
     return left_out_text(summarise(study, duration_s=0.0))
 
 
@@ -69,18 +69,18 @@ def counts(**given: int) -> Skipped:
 
 
 def test_a_search_of_all_candidates_says_so() -> None:
-    assert said(explored(by_stage(1), least=1)) == "Every configuration was tried."
+    assert say(explore(by_stage(1), least=1)) == "Every configuration was tried."
 
 
 def test_micro_batches_below_the_users_are_left_out_and_counted() -> None:
-    assert explored(by_stage(1)).smaller == 2
-    assert said(explored(by_stage(1))) == (
+    assert explore(by_stage(1)).smaller == 2
+    assert say(explore(by_stage(1))) == (
         "2 of 4 configurations skipped: micro-batch smaller than yours, which fits."
     )
 
 
 def test_what_needs_more_than_what_ran_out_of_memory_is_left_out_and_counted() -> None:
-    assert said(explored(fits_up_to(2))) == (
+    assert say(explore(fits_up_to(2))) == (
         "1 of 4 configurations skipped: more memory than one that ran out of it."
     )
 
@@ -90,8 +90,8 @@ def data_of(samples: int) -> Answer:
 
     def answer(trial: Trial) -> Outcome:
         if trial.candidate.layout.micro_batch <= samples:
-            return measured(trial, 1.0)
-        found = failed(FailureKind.NOT_APPLIED)
+            return steps_of(trial, 1.0)
+        found = failure_of(FailureKind.NOT_APPLIED)
         return replace(found, failure=replace(found.failure, ran_micro_batch=samples))
 
     return answer
@@ -105,20 +105,20 @@ def test_a_micro_batch_larger_than_the_data_closes_all_larger_ones_of_every_stag
     assert dict(loop.study.rejected)["micro_batch_above_what_ran"] == 23
     assert (
         "micro-batch larger than the script reached (too few samples, or its own limit): 23;"
-    ) in (said(loop.study) or "")
+    ) in (say(loop.study) or "")
 
 
 def test_each_reason_has_its_own_number() -> None:
     own = candidate(micro=2, accumulation=8)
-    assert said(explored(fits_up_to(2), own, least=2)) == (
+    assert say(explore(fits_up_to(2), own, least=2)) == (
         "2 of 4 configurations skipped: more memory than one that ran out of it: 1; "
         "micro-batch smaller than yours, which fits: 1."
     )
 
 
 def test_what_a_budget_left_is_counted() -> None:
-    study = explored(by_stage(1), limits=SearchLimits(trials=2))
-    assert said(study) == (
+    study = explore(by_stage(1), limits=SearchLimits(trials=2))
+    assert say(study) == (
         "3 of 4 configurations skipped: micro-batch smaller than yours, which fits: 2; left when "
         "the search ended: 1."
     )
@@ -126,7 +126,7 @@ def test_what_a_budget_left_is_counted() -> None:
 
 def test_what_a_rule_left_out_is_no_candidate() -> None:
     rule = Rule(name="no_16", keep=lambda t: t["micro_batch"] < 16, why="")
-    study = explored(by_stage(1), rules=[rule])
+    study = explore(by_stage(1), rules=[rule])
     assert count_skipped(study) == counts(candidates=3, smaller=2)
 
 
@@ -137,14 +137,14 @@ def certificate(*gains: float) -> OptimalityBound:
 
 
 def test_the_candidates_that_the_certificate_is_about_are_left_to_it() -> None:
-    study = explored(by_stage(1), limits=SearchLimits(trials=2))
+    study = explore(by_stage(1), limits=SearchLimits(trials=2))
     assert skipped_text(count_skipped(study), certificate(0.5), study.stop_reason()) == (
         "2 more skipped: micro-batch smaller than yours, which fits."
     )
 
 
 def test_a_saturated_curve_is_named_beside_what_noise_would_still_allow() -> None:
-    study = explored(by_stage(1), tuner_type="model_based", least=1)
+    study = explore(by_stage(1), tuner_type="model_based", least=1)
     left = count_skipped(study)
     assert left.open == left.beyond_saturation > 1
     assert skipped_text(count_skipped(study), certificate(0.5, 0.1), study.stop_reason()) == (
@@ -153,7 +153,7 @@ def test_a_saturated_curve_is_named_beside_what_noise_would_still_allow() -> Non
 
 
 def test_patience_that_ended_a_search_is_named_beside_what_could_be_gained() -> None:
-    study = explored(by_stage(1), least=1, tuner_early_stopping=2)
+    study = explore(by_stage(1), least=1, tuner_early_stopping=2)
     assert count_skipped(study).open > 0
     assert skipped_text(count_skipped(study), certificate(0.5), study.stop_reason()) == (
         "The search ended after 2 trials in a row that were no better (tuner_early_stopping)."
@@ -161,19 +161,19 @@ def test_patience_that_ended_a_search_is_named_beside_what_could_be_gained() -> 
 
 
 def test_what_could_gain_next_to_nothing_needs_no_reason() -> None:
-    study = explored(by_stage(1), tuner_type="model_based", least=1)
+    study = explore(by_stage(1), tuner_type="model_based", least=1)
     assert skipped_text(count_skipped(study), certificate(0.01, 0.0), study.stop_reason()) == ""
 
 
 def test_a_budget_that_ended_a_search_is_reason_enough() -> None:
-    study = explored(by_stage(1), least=1, limits=SearchLimits(trials=2))
+    study = explore(by_stage(1), least=1, limits=SearchLimits(trials=2))
     assert (
         skipped_text(count_skipped(study), certificate(0.5, 0.5, 0.5), study.stop_reason()) == ""
     )
 
 
 def test_without_a_measurement_nothing_is_said() -> None:
-    assert said(explored(fits_up_to(0))) is None
+    assert say(explore(fits_up_to(0))) is None
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ from ..conftest import (
     Loop,
     by_stage,
     candidate,
-    failed,
-    measured,
+    failure_of,
     out_of_memory,
     record,
     settings,
     small_space,
+    steps_of,
 )
 
 
@@ -35,7 +35,7 @@ def study(space: SearchSpace | None = None, **given: Any) -> Study:
 
 
 def faster_with_micro_batch(trial: Trial) -> Outcome:
-    return measured(trial, 1.0 / trial.candidate.layout.micro_batch)
+    return steps_of(trial, 1.0 / trial.candidate.layout.micro_batch)
 
 
 def only_fits(limit: int, *, free: bool = True) -> Answer:
@@ -62,14 +62,14 @@ def test_nothing_else_starts_while_the_baseline_runs() -> None:
 
 @pytest.mark.parametrize("kind", [k for k in FailureKind if k is not FailureKind.OUT_OF_MEMORY])
 def test_a_baseline_that_fails_for_any_reason_but_memory_ends_the_study(kind: FailureKind) -> None:
-    loop = Loop(study(), lambda _: failed(kind)).run()
+    loop = Loop(study(), lambda _: failure_of(kind)).run()
     reason = loop.study.stop_reason()
     assert reason is not None
     assert (len(loop.trials), reason.kind, reason.is_error) == (1, StopKind.BASELINE_FAILED, True)
 
 
 def test_the_end_by_a_failed_baseline_shows_why() -> None:
-    loop = Loop(study(), lambda _: failed(FailureKind.CRASHED, "exit code 1")).run()
+    loop = Loop(study(), lambda _: failure_of(FailureKind.CRASHED, "exit code 1")).run()
     reason = loop.study.stop_reason()
     assert reason is not None
     assert "crashed, exit code 1" in stop_sentence(reason)
@@ -128,7 +128,7 @@ def test_of_equal_ones_the_earlier_is_the_best() -> None:
 
 def test_latency_is_better_when_lower() -> None:
     def answer(trial: Trial) -> Outcome:
-        return measured(trial, 1.0 + trial.candidate.layout.micro_batch)
+        return steps_of(trial, 1.0 + trial.candidate.layout.micro_batch)
 
     loop = Loop(study(metric="latency"), answer).run()
     assert loop.study.best is not None
@@ -151,7 +151,7 @@ def test_the_number_of_trials_counts_for_each_stage() -> None:
 
 def test_a_stage_ends_after_so_many_trials_without_a_better_one() -> None:
     def answer(trial: Trial) -> Outcome:
-        return measured(trial, trial.candidate.layout.micro_batch)
+        return steps_of(trial, trial.candidate.layout.micro_batch)
 
     loop = Loop(study(tuner_early_stopping=2), answer).run()
     assert loop.names[:3] == ["z0_gas8_tmbspg1", "z0_gas4_tmbspg2", "z0_gas2_tmbspg4"]
@@ -166,7 +166,9 @@ def test_running_out_of_memory_is_not_taken_for_a_trial_that_is_no_better() -> N
 
 def test_failures_of_candidates_are_recorded_and_the_study_goes_on() -> None:
     def answer(trial: Trial) -> Outcome:
-        return failed(FailureKind.TIMED_OUT) if trial.number == 1 else by_stage(1, 2, 1, 1)(trial)
+        return (
+            failure_of(FailureKind.TIMED_OUT) if trial.number == 1 else by_stage(1, 2, 1, 1)(trial)
+        )
 
     loop = Loop(study(), answer).run()
     assert [r.trial.number for r in loop.study.records if r.failure] == [1]
@@ -235,7 +237,7 @@ def test_when_nothing_fits_the_end_says_so() -> None:
 
 def test_when_some_do_not_fit_and_others_fail_the_end_says_so() -> None:
     def answer(trial: Trial) -> Outcome:
-        return out_of_memory() if trial.number == 0 else failed(FailureKind.NAN)
+        return out_of_memory() if trial.number == 0 else failure_of(FailureKind.NAN)
 
     reason = Loop(study(), answer).run().study.stop_reason()
     assert reason is not None
@@ -245,7 +247,7 @@ def test_when_some_do_not_fit_and_others_fail_the_end_says_so() -> None:
 def test_a_spent_budget_ends_the_study_with_what_it_has() -> None:
     asked = Study(small_space(), None, settings(), limits=SearchLimits(seconds=10.0))
     (baseline,) = asked.ask(1, 0.0)
-    asked.tell(record(baseline, measured(baseline, 1.0)))
+    asked.tell(record(baseline, steps_of(baseline, 1.0)))
     assert asked.ask(1, 10.0) == ()
     reason = asked.stop_reason()
     assert reason is not None
@@ -310,7 +312,7 @@ def test_the_model_leaves_micro_batches_out_that_are_beyond_saturation() -> None
 def test_as_many_run_at_once_as_there_are_slots(slots: int) -> None:
     asked = study()
     (baseline,) = asked.ask(slots, 0.0)
-    asked.tell(record(baseline, measured(baseline, 1.0)))
+    asked.tell(record(baseline, steps_of(baseline, 1.0)))
     assert len(asked.ask(slots, 0.0)) == min(slots, 3)
 
 
@@ -322,9 +324,9 @@ def test_trials_that_run_at_once_have_numbers_of_their_own() -> None:
 def test_the_next_stage_waits_for_what_still_runs_in_this_one() -> None:
     asked = study()
     (baseline,) = asked.ask(9, 0.0)
-    asked.tell(record(baseline, measured(baseline, 1.0)))
+    asked.tell(record(baseline, steps_of(baseline, 1.0)))
     first, *_ = asked.ask(9, 0.0)
-    asked.tell(record(first, measured(first, 1.0)))
+    asked.tell(record(first, steps_of(first, 1.0)))
     assert asked.ask(9, 0.0) == ()
     assert asked.stop_reason() is None
 
@@ -348,7 +350,7 @@ def test_a_resumed_study_goes_on_as_the_uninterrupted_one_would(strategy: str, t
 def test_a_record_that_is_told_twice_counts_once() -> None:
     asked = study()
     (baseline,) = asked.ask(1, 0.0)
-    told = record(baseline, measured(baseline, 1.0))
+    told = record(baseline, steps_of(baseline, 1.0))
     asked.tell(told)
     asked.tell(told)
     assert asked.records == (told,)

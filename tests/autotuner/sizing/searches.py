@@ -22,7 +22,7 @@ def candidates(name: str, memory_gb: int = 80) -> tuple[NemoCandidate, ...]:
     settings = search_config(name).get(("train_settings",))
     family = Family(name.partition("/")[0])
     gpus = settings["num_nodes"] * settings["gpus_per_node"]
-    size_b = settings["model_size_in_b"] or recommended(family, gpus, settings)
+    size_b = settings["model_size_in_b"] or recommend(family, gpus, settings)
     layers, heads, batch, method = shape(family, size_b, settings, memory_gb)
     question = GridQuestion(
         family=family,
@@ -51,7 +51,7 @@ def candidates(name: str, memory_gb: int = 80) -> tuple[NemoCandidate, ...]:
     return nemo_candidates(grid, searched)
 
 
-def recommended(family: Family, gpus: int, settings: dict[str, Any]) -> float:
+def recommend(family: Family, gpus: int, settings: dict[str, Any]) -> float:
     budget = Budget(
         gpus=gpus,
         tflops_per_gpu=settings["tflops_per_gpu"],

@@ -27,7 +27,7 @@ from .expected import cases
 from .searches import candidates, mesh
 
 
-def searched(**changes: Any) -> SearchedModel:
+def search(**changes: Any) -> SearchedModel:
     start: dict[str, Any] = {
         "family": Family("llama"),
         "size_b": 70,
@@ -59,7 +59,7 @@ def test_the_order_is_nemo_s() -> None:
 
 
 def test_context_parallelism_of_nemo2_s_own_test_is_kept() -> None:
-    found = nemo_candidates(grid(context_parallel=(1, 2, 4)), searched())
+    found = nemo_candidates(grid(context_parallel=(1, 2, 4)), search())
     assert [mesh(one) for one in found] == [
         (4, 1, 4, 1, 1),
         (8, 1, 2, 1, 1),
@@ -69,7 +69,7 @@ def test_context_parallelism_of_nemo2_s_own_test_is_kept() -> None:
 
 def test_expert_parallelism_of_nemo2_s_own_test_is_kept() -> None:
     wide = grid(tensor_parallel=(4,), expert_parallel=(1, 2), least_product=4, most_product=8)
-    found = nemo_candidates(wide, searched(layers=56, heads=48, gpus=128, global_batch=128))
+    found = nemo_candidates(wide, search(layers=56, heads=48, gpus=128, global_batch=128))
     assert [mesh(one) for one in found] == [(4, 1, 1, 1, 1), (4, 1, 1, 2, 1)]
 
 
@@ -97,7 +97,7 @@ def test_no_point_needs_more_gpus_than_there_are_or_a_broken_number(name: str, g
 def test_stages_that_divide_both_stacks_of_t5_are_kept() -> None:
     """NVIDIA's second check counts one stack alone."""
     deep = grid(tensor_parallel=(8,), pipeline_parallel=(16,), least_product=1, most_product=128)
-    t5 = searched(family=Family("t5"), layers=24, heads=64, gpus=128, global_batch=64)
+    t5 = search(family=Family("t5"), layers=24, heads=64, gpus=128, global_batch=64)
     assert nemo_candidates(deep, t5)
 
 
@@ -121,7 +121,7 @@ def test_a_limit_keeps_points_of_the_grid_and_each_once(limit: int) -> None:
 def test_a_micro_batch_above_the_layers_is_a_point_like_others() -> None:
     """NVIDIA's buckets have as many places as layers, and fail on it."""
     large = grid(micro_batch=(128,), tensor_parallel=(8,), least_product=1)
-    assert nemo_candidates(large, searched(layers=8, gpus=64, global_batch=4096))
+    assert nemo_candidates(large, search(layers=8, gpus=64, global_batch=4096))
 
 
 @pytest.mark.parametrize("case", cases("expected_act_ckpt_params.json"), ids=str)
@@ -141,7 +141,7 @@ def test_recomputation_is_tried_as_nemo_does(case: dict[str, Any]) -> None:
 
 
 def test_layers_that_a_user_gives_take_the_place_of_the_grid_s() -> None:
-    block = searched(method="block", recompute_layers=(0, 1), size_b=8, layers=24, gpus=64)
+    block = search(method="block", recompute_layers=(0, 1), size_b=8, layers=24, gpus=64)
     found = nemo_candidates(grid(tensor_parallel=(8,), least_product=1), block)
     assert [one.recompute_layers for one in found] == [0, 1]
 
@@ -164,7 +164,7 @@ def test_a_day_has_1440_minutes(minutes: int, text: str) -> None:
 
 def test_runs_are_named_as_nemo_does() -> None:
     one = NemoCandidate(layout=Layout(tensor_parallel=2, micro_batch=4))
-    gpt = searched(family=Family("gpt3"), size_b=5)
+    gpt = search(family=Family("gpt3"), size_b=5)
     start = "gpt3_5b_16nodes_tp_2_pp_1_cp_1_ep_1_mbs_4"
     assert nemo1_name(gpt, 16, one) == (
         f"{start}_act_ckpt_None_num_mbs_act_None_act_per_pipe_None"
@@ -175,4 +175,4 @@ def test_runs_are_named_as_nemo_does() -> None:
 @pytest.mark.parametrize("gpus", [8, 24, 1024])
 def test_the_fewest_nodes_hold_the_widest_point_whatever_a_training_has(gpus: int) -> None:
     wide = grid(pipeline_parallel=(1, 8, 16), most_product=128)
-    assert minimum_nodes(wide, searched(gpus=gpus), 8) == 16
+    assert minimum_nodes(wide, search(gpus=gpus), 8) == 16

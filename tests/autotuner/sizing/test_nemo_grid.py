@@ -43,7 +43,7 @@ def overrides(settings: dict[str, Any]) -> Degrees:
     return Degrees(**given)
 
 
-def asked(family: str, size_b: float, layers: int, sequence: int, memory: float) -> GridQuestion:
+def ask(family: str, size_b: float, layers: int, sequence: int, memory: float) -> GridQuestion:
     return GridQuestion(
         family=Family(family),
         size_b=size_b,
@@ -56,7 +56,7 @@ def asked(family: str, size_b: float, layers: int, sequence: int, memory: float)
 def grid(
     family: str, size_b: float, layers: int, sequence: int, memory: float = 80, generation: int = 1
 ) -> Grid:
-    found = nemo_grid(grid_rows(generation), asked(family, size_b, layers, sequence, memory))
+    found = nemo_grid(grid_rows(generation), ask(family, size_b, layers, sequence, memory))
     assert isinstance(found, Grid)
     return found
 
@@ -65,7 +65,7 @@ def grid(
 def test_the_axes_are_those_of_nemo_s_own_unit_tests(case: dict[str, Any]) -> None:
     settings, expected = case["train_cfg"], case["expected"]
     memory = settings["gpu_memory_gb"]
-    question = asked(
+    question = ask(
         case["family"], case["model_size_in_b"], case["num_layers"], case["seq_length"], memory
     )
     found = nemo_grid(grid_rows(1), question, overrides(settings))
@@ -124,15 +124,15 @@ def test_bert_of_nemo2_reaches_its_own_rules() -> None:
 def test_what_no_rule_covers_has_no_grid_but_a_reason(
     generation: int, family: str, size_b: float, sequence: int, memory: float, why: str
 ) -> None:
-    found = nemo_grid(grid_rows(generation), asked(family, size_b, 96, sequence, memory))
+    found = nemo_grid(grid_rows(generation), ask(family, size_b, 96, sequence, memory))
     assert isinstance(found, NoRule)
     assert f"NeMo has no rule for {why}" in found.why
 
 
 @pytest.mark.parametrize("family", ["t5", "mt5", "bert"])
 def test_nemo2_has_no_rule_for_longer_samples_than_it_takes(family: str) -> None:
-    assert isinstance(nemo_grid(grid_rows(2), asked(family, 3, 24, 2048, 80)), Grid)
-    found = nemo_grid(grid_rows(2), asked(family, 3, 24, 4096, 80))
+    assert isinstance(nemo_grid(grid_rows(2), ask(family, 3, 24, 2048, 80)), Grid)
+    found = nemo_grid(grid_rows(2), ask(family, 3, 24, 4096, 80))
     assert isinstance(found, NoRule)
     assert found.why == (
         f"NeMo has no rule for {family} with 4096 tokens on 80 GB: its rules are for at most "
@@ -149,7 +149,7 @@ def test_nemo2_has_no_rule_for_longer_samples_than_it_takes(family: str) -> None
 def test_a_model_that_nvidia_does_not_ship_never_falls_to_defaults(
     family: str, size_b: float, sequence: int, memory: float
 ) -> None:
-    found = nemo_grid(grid_rows(1), asked(family, size_b, 24, sequence, memory))
+    found = nemo_grid(grid_rows(1), ask(family, size_b, 24, sequence, memory))
     covered = [row for row in grid_rows(1) if row.bound_b is not None]
     assert isinstance(found, NoRule) or any(
         (found.degrees.tensor_parallel, found.degrees.micro_batch)
@@ -162,7 +162,7 @@ def test_a_model_that_nvidia_does_not_ship_never_falls_to_defaults(
 def test_a_search_that_nvidia_ships_runs_on_the_defaults_of_its_tool_and_says_so(
     generation: int,
 ) -> None:
-    question = replace(asked("llama", 70, 80, 8192, 80), is_shipped=True)
+    question = replace(ask("llama", 70, 80, 8192, 80), is_shipped=True)
     found = nemo_grid(grid_rows(generation), question)
     assert isinstance(found, Grid)
     assert found.degrees.mesh_axes[:2] == ((1, 2, 4, 8), (1,))
@@ -176,7 +176,7 @@ def test_a_user_s_own_lists_need_no_rule_and_bound_the_products() -> None:
         micro_batch=(1,),
         context_parallel=(1, 2),
     )
-    found = nemo_grid(grid_rows(2), asked("llama", 70, 80, 65536, 80), lists)
+    found = nemo_grid(grid_rows(2), ask("llama", 70, 80, 65536, 80), lists)
     assert isinstance(found, Grid)
     assert found.degrees.mesh_axes == ((2, 4), (1, 4), (1, 2), (1,))
     assert (found.degrees.least_product, found.degrees.most_product) == (2, 32)

@@ -53,7 +53,7 @@ def gpt(nodes: int, size_b: float = 5, **changes: Any) -> Achieved | None:
     return achieved_speed(replace(task, **changes))
 
 
-def looked(usd: float | None = 3.0) -> Outlook:
+def look(usd: float | None = 3.0) -> Outlook:
     done = gpt(16)
     assert done is not None
     rate = GpuPrice(usd_per_gpu_hour=usd, source="as given")
@@ -120,15 +120,15 @@ def test_what_does_not_fit_has_no_answer() -> None:
 
 
 def test_the_days_lie_in_their_band_and_above_those_of_steps() -> None:
-    found = looked()
+    found = look()
     assert found.days_low < found.days < found.days_high
     assert found.step_days < found.days
 
 
 def test_money_is_days_by_price() -> None:
-    found = looked()
+    found = look()
     assert found.usd == pytest.approx(found.days * 24 * 128 * 3.0)
-    assert looked(None).usd is None
+    assert look(None).usd is None
 
 
 def test_each_assumption_has_its_sensitivity_and_a_reason() -> None:

@@ -35,7 +35,7 @@ def question(
     )
 
 
-def listed(**lists: tuple[int, ...] | int) -> PlannerGrid:
+def list_(**lists: tuple[int, ...] | int) -> PlannerGrid:
     values: Any = lists
     return planner_grid(question(degrees=Degrees(**values)))
 
@@ -115,7 +115,7 @@ def test_samples_are_cut_only_where_ranks_have_none_of_their_own() -> None:
 
 
 def test_a_users_lists_bound_every_run() -> None:
-    found = listed(
+    found = list_(
         tensor_parallel=(2, 4), pipeline_parallel=(1, 2), micro_batch=(1, 2), context_parallel=(1,)
     )
     assert found.rejected == ()
@@ -124,13 +124,13 @@ def test_a_users_lists_bound_every_run() -> None:
 
 
 def test_bounds_of_the_product_hold() -> None:
-    for one in listed(least_product=4, most_product=8).candidates:
+    for one in list_(least_product=4, most_product=8).candidates:
         tensor, pipeline, context, expert, _ = one.degrees
         assert 4 <= tensor * pipeline * context * expert <= 8
 
 
 def test_listed_recomputation_is_a_run_each() -> None:
-    grid = listed(
+    grid = list_(
         tensor_parallel=(1,),
         pipeline_parallel=(1, 2),
         micro_batch=(1,),
@@ -166,7 +166,7 @@ def test_listed_recomputation_is_a_run_each() -> None:
 def test_what_was_asked_in_vain_has_its_rule(
     lists: dict[str, Any], values: tuple[tuple[str, int], ...], rule: str
 ) -> None:
-    grid = listed(**lists)
+    grid = list_(**lists)
     assert reasons(grid)[values] == rule
 
 
@@ -179,7 +179,7 @@ def test_what_does_not_fit_is_said_to() -> None:
 
 
 def test_a_sentence_names_the_values_and_the_model() -> None:
-    grid = listed(tensor_parallel=(1, 3), expert_parallel=(2,))
+    grid = list_(tensor_parallel=(1, 3), expert_parallel=(2,))
     sentences = [one.why for one in grid.rejected]
     assert "tp=3 does not divide 16 GPUs" in sentences
     assert any("a model without experts" in sentence for sentence in sentences)

@@ -53,7 +53,7 @@ def training() -> Training:
     return usual_training(architecture(), 2048, machine("A100-SXM-80GB"))
 
 
-def found(layouts: list[Layout], slower: list[float]) -> Points:
+def find(layouts: list[Layout], slower: list[float]) -> Points:
     count = len(layouts)
     return Points(
         rows=LayoutColumns.from_layouts(layouts),
@@ -119,14 +119,14 @@ def test_tokens_that_travel_to_experts_have_an_error_of_their_own() -> None:
 def test_tensor_ranks_on_several_nodes_come_last() -> None:
     far = replace(PLAIN, tensor_parallel=16, data_parallel=1)
     near = replace(PLAIN, tensor_parallel=8, data_parallel=2)
-    numbers = run_order(found([PLAIN, far, near], [0.0, 0.01, 0.9]), training())
+    numbers = run_order(find([PLAIN, far, near], [0.0, 0.01, 0.9]), training())
     assert numbers.tolist() == [0, 2, 1]
 
 
 def test_tensor_ranks_on_several_nodes_stand_with_the_others_where_they_are_the_best() -> None:
     far = replace(PLAIN, tensor_parallel=16, data_parallel=1)
     farther = replace(far, tensor_parallel=32)
-    numbers = run_order(found([far, farther, PLAIN], [0.0, 0.01, 0.9]), training())
+    numbers = run_order(find([far, farther, PLAIN], [0.0, 0.01, 0.9]), training())
     assert numbers.tolist() == [0, 1, 2]
 
 
@@ -135,7 +135,7 @@ def test_beyond_the_first_thousand_the_planner_s_order_stands(
 ) -> None:
     layouts = [replace(PLAIN, micro_batch=size) for size in (1, 2, 4, 8, 16)]
     layouts[2] = replace(PLAIN, tensor_parallel=8, data_parallel=2)
-    points = found(layouts, [0.0, 0.05, 0.06, 0.07, 0.08])
+    points = find(layouts, [0.0, 0.05, 0.06, 0.07, 0.08])
     assert run_order(points, training()).tolist()[:2] == [0, 2]
     monkeypatch.setattr(module, "_MOST", 2)
     assert run_order(points, training()).tolist() == [0, 1, 2, 3, 4]

@@ -7,7 +7,7 @@ from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.autotuner.space.trial import FailedTrial, Outcome
 from autoconf_launch.core import Candidate, Failure, FailureKind, Recompute
 
-from ..conftest import LIMIT_BYTES, candidate, failed, measured, out_of_memory, record
+from ..conftest import LIMIT_BYTES, candidate, failure_of, out_of_memory, record, steps_of
 
 BASELINE = baseline_trial(candidate())
 
@@ -79,8 +79,8 @@ def seen_free(free_bytes: int) -> FailedTrial:
         (seen_free(LIMIT_BYTES * 9 // 10), True),
         (seen_free(LIMIT_BYTES * 9 // 10 - 1), False),
         (FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="")), False),
-        (failed(FailureKind.OUT_OF_MEMORY), False),
-        (measured(BASELINE, 1.0), False),
+        (failure_of(FailureKind.OUT_OF_MEMORY), False),
+        (steps_of(BASELINE, 1.0), False),
     ],
 )
 def test_only_memory_that_was_free_before_makes_a_failure_sure(

@@ -31,7 +31,7 @@ EXTRAS: st.SearchStrategy[KnobValue] = st.one_of(
 NAMES = st.sampled_from(("reduce_bucket_size", "overlap_comm", "a", "a_b", "rbs5", "x-1", "gas1"))
 
 
-def named(*extras: tuple[str, KnobValue], **layout: int) -> str:
+def name_it(*extras: tuple[str, KnobValue], **layout: int) -> str:
     return candidate_name(Candidate(layout=Layout(**layout), extras=extras))  # type: ignore[arg-type]
 
 
@@ -61,20 +61,20 @@ def test_a_name_lists_stage_further_knobs_and_batch_split(layout: Layout, name: 
 
 
 def test_large_round_numbers_are_short_in_names() -> None:
-    name = named(("reduce_bucket_size", 50_000_000), zero_stage=1, micro_batch=11)
+    name = name_it(("reduce_bucket_size", 50_000_000), zero_stage=1, micro_batch=11)
     assert name == "z1_rbs5.0e+07_gas1_tmbspg11"
 
 
 def test_large_numbers_that_shortening_would_merge_are_whole_in_names() -> None:
-    assert named(("reduce_bucket_size", 50_000_001)) == "z0_rbs50000001_gas1_tmbspg1"
+    assert name_it(("reduce_bucket_size", 50_000_001)) == "z0_rbs50000001_gas1_tmbspg1"
 
 
 def test_truth_values_are_single_letters_in_names() -> None:
-    assert named(("overlap_comm", True)) == "z0_ocT_gas1_tmbspg1"
+    assert name_it(("overlap_comm", True)) == "z0_ocT_gas1_tmbspg1"
 
 
 def test_unregistered_extras_are_named_in_full() -> None:
-    assert named(("my_flag", 4)) == "z0_my.flag-4_gas1_tmbspg1"
+    assert name_it(("my_flag", 4)) == "z0_my.flag-4_gas1_tmbspg1"
 
 
 def test_no_two_knobs_can_be_taken_for_each_other_in_names() -> None:
@@ -91,7 +91,7 @@ def test_our_runtimes_knobs_have_tags_and_stand_in_its_order() -> None:
 
 def test_the_order_of_extras_does_not_matter_for_the_name() -> None:
     a, b = ("overlap_comm", True), ("reduce_bucket_size", 5)
-    assert named(a, b) == named(b, a)
+    assert name_it(a, b) == name_it(b, a)
 
 
 @given(st.lists(st.dictionaries(NAMES, EXTRAS, max_size=3), min_size=2, max_size=2))
@@ -104,7 +104,7 @@ def test_different_extras_have_different_names(pair: list[dict[str, KnobValue]])
 
 @given(name=st.text(min_size=1, max_size=6), value=EXTRAS)
 def test_names_are_file_names(name: str, value: KnobValue) -> None:
-    made = named((name, value))
+    made = name_it((name, value))
     assert not set(made) & set("/\\ \0\n")
 
 

@@ -5,7 +5,7 @@ from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import MetricName
 from autoconf_launch.core import FailureKind
 
-from ..conftest import candidate, failed, measured, record
+from ..conftest import candidate, failure_of, record, steps_of
 
 TRIAL = baseline_trial(candidate(micro=2, accumulation=4))  # 16 samples on 2 ranks
 
@@ -14,7 +14,7 @@ TRIAL = baseline_trial(candidate(micro=2, accumulation=4))  # 16 samples on 2 ra
     ("name", "value"), [("throughput", 8.0), ("latency", 2000.0), ("FLOPS", 25.0)]
 )
 def test_each_metric_has_its_value(name: MetricName, value: float) -> None:
-    found = OBJECTIVES[name].value(measured(TRIAL, 2.0, flops_per_step=100.0))
+    found = OBJECTIVES[name].value(steps_of(TRIAL, 2.0, flops_per_step=100.0))
     assert found == pytest.approx(value)
 
 
@@ -29,11 +29,11 @@ def test_equal_values_are_not_better(name: MetricName) -> None:
 
 
 def test_flops_that_were_not_counted_have_no_value() -> None:
-    assert OBJECTIVES["FLOPS"].value(measured(TRIAL, 2.0)) is None
+    assert OBJECTIVES["FLOPS"].value(steps_of(TRIAL, 2.0)) is None
 
 
 def test_a_failure_has_no_value() -> None:
-    assert OBJECTIVES["throughput"].of(record(TRIAL, failed(FailureKind.NAN))) is None
+    assert OBJECTIVES["throughput"].of(record(TRIAL, failure_of(FailureKind.NAN))) is None
 
 
 @pytest.mark.parametrize(("name", "cost_s"), [("throughput", 0.5), ("latency", 2.0)])

@@ -44,7 +44,7 @@ def test_flags_give_text() -> None:
     assert (settings.tuner_num_trials, settings.fast, settings.metric) == (7, False, "latency")
 
 
-def known(**info: Any) -> ModelSpec:
+def know(**info: Any) -> ModelSpec:
     spec = parse_settings({"model_info": info}).known_model()
     assert spec is not None
     return spec
@@ -59,17 +59,15 @@ def test_model_info_may_ask_for_the_profile_run() -> None:
 
 
 def test_a_number_of_parameters_alone_tells_nothing_of_activations() -> None:
-    assert known(num_params=1000).grade is Grade.OPAQUE
+    assert know(num_params=1000).grade is Grade.OPAQUE
 
 
 def test_every_parameter_and_activation_that_was_given_is_in_the_model() -> None:
-    spec = known(
-        num_params=1000, trainable_num_params=100, activation_mem_per_gpu=77, num_layers=7
-    )
+    spec = know(num_params=1000, trainable_num_params=100, activation_mem_per_gpu=77, num_layers=7)
     assert spec.grade is Grade.ARCHITECTURE
     assert (spec.parameters, spec.trainable_parameters) == (1000, 100)
     assert (spec.activation_bytes_per_sample, spec.layers) == (77, 7)
 
 
 def test_model_info_can_be_a_flag() -> None:
-    assert parse_settings({"model_info": '{"num_params": 5}'}).known_model() == known(num_params=5)
+    assert parse_settings({"model_info": '{"num_params": 5}'}).known_model() == know(num_params=5)

@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.strategies.micro_batch_curve import (
 )
 
 
-def searched(
+def search(
     values: list[int], fits: int, half: float, start: int | None = None
 ) -> tuple[list[int], int]:
     """Values in the order of their trials, and the best; throughput saturates like m/(m+half)."""
@@ -146,7 +146,7 @@ def test_no_value_of_a_curve_that_bends_down_exceeds_its_bound(
 
 
 def test_the_edge_of_memory_is_bisected_by_values_that_are_no_powers_of_two() -> None:
-    trials, best = searched(list(range(1, 65)), fits=27, half=200.0, start=16)
+    trials, best = search(list(range(1, 65)), fits=27, half=200.0, start=16)
     assert best in (25, 26, 27)
     assert len(trials) <= 8
 
@@ -164,7 +164,7 @@ def test_a_throughput_that_falls_is_searched_downwards() -> None:
     start=st.none() | st.integers(1, 64),
 )
 def test_the_best_is_found_to_within_the_knee(fits: int, half: float, start: int | None) -> None:
-    trials, best = searched(list(range(1, 65)), fits, half, start)
+    trials, best = search(list(range(1, 65)), fits, half, start)
     assert best / (best + half) >= (1 - 2 * SATURATION_GAIN) * fits / (fits + half)
     assert len(trials) <= 14
 

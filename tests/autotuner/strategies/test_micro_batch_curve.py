@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.strategies.micro_batch_curve import (
 )
 from autoconf_launch.core import Candidate, FailureKind
 
-from ..conftest import candidate, failed, measured, out_of_memory, record
+from ..conftest import candidate, failure_of, out_of_memory, record, steps_of
 
 THROUGHPUT = OBJECTIVES["throughput"]
 BATCH = 48
@@ -36,7 +36,7 @@ def curves(*stages: int) -> tuple[CandidateTable, MicroBatchCurves]:
 
 def tell(found: MicroBatchCurves, one: Candidate, outcome: float | Outcome) -> None:
     trial = Trial(number=1, name="t", candidate=one, space="z0")
-    done = measured(trial, outcome) if isinstance(outcome, float) else outcome
+    done = steps_of(trial, outcome) if isinstance(outcome, float) else outcome
     found.tell(record(trial, done))
 
 
@@ -98,7 +98,7 @@ def test_above_what_was_full_memory_decides_and_not_the_knee() -> None:
 def test_a_failure_for_another_reason_says_nothing_of_a_micro_batch() -> None:
     table, found = curves(0)
     for micro in (8, 12):
-        tell(found, split(micro), failed(FailureKind.CRASHED))
+        tell(found, split(micro), failure_of(FailureKind.CRASHED))
     assert beyond(table, found) == []
 
 
@@ -221,12 +221,12 @@ def test_bounds_of_a_curve_are_made_when_they_are_asked_for(
 ) -> None:
     made: list[list[int]] = []
 
-    def counted(micros: list[int], tried: Sequence[Tried]) -> dict[int, Bound]:
+    def count(micros: list[int], tried: Sequence[Tried]) -> dict[int, Bound]:
         made.append(micros)
         return speed_bounds(micros, tried)
 
     monkeypatch.setattr(
-        "autoconf_launch.autotuner.strategies.micro_batch_curve.speed_bounds", counted
+        "autoconf_launch.autotuner.strategies.micro_batch_curve.speed_bounds", count
     )
     table, found = curves(0, 1)
     for micro in SIZES:

@@ -26,18 +26,18 @@ def trial(number: int, micro: int) -> Trial:
     return Trial(number=number, name=str(number), candidate=candidate(micro), space="z0")
 
 
-def measured(number: int, micro: int, step_s: float) -> Record:
+def measure(number: int, micro: int, step_s: float) -> Record:
     outcome = Measurement(step_s=(step_s,), samples_per_step=micro, world_size=1)
     return Record(trial=trial(number, micro), outcome=outcome, wall_s=0.0)
 
 
-def failed(number: int, micro: int, kind: FailureKind = FailureKind.OUT_OF_MEMORY) -> Record:
+def failure(number: int, micro: int, kind: FailureKind = FailureKind.OUT_OF_MEMORY) -> Record:
     memory = MemoryUse(free_before_bytes=100, peak_bytes=130, limit_bytes=100)
     outcome = FailedTrial(failure=Failure(kind=kind, detail=""), memory=memory)
     return Record(trial=trial(number, micro), outcome=outcome, wall_s=0.0)
 
 
-def told(history: tuple[Record, ...]) -> list[Any]:
+def tell(history: tuple[Record, ...]) -> list[Any]:
     """The trials as Optuna keeps them."""
     optuna = pytest.importorskip("optuna")
     kept: list[Any] = []
@@ -55,7 +55,7 @@ def told(history: tuple[Record, ...]) -> list[Any]:
 def test_the_sampler_learns_which_side_is_faster() -> None:
     pytest.importorskip("optuna")
     history = tuple(
-        measured(n, m, 1.0) for n, m in enumerate((1, 2, 3, 4, 5, 6, 30, 31, 32, 33, 34, 35))
+        measure(n, m, 1.0) for n, m in enumerate((1, 2, 3, 4, 5, 6, 30, 31, 32, 33, 34, 35))
     )
     found = [
         load_strategy("optuna:TPESampler").propose(pool(7, 29), None, history, (), 1, seed)
@@ -65,22 +65,22 @@ def test_the_sampler_learns_which_side_is_faster() -> None:
 
 
 def test_out_of_memory_is_a_constraint_that_is_not_met_and_no_good_value() -> None:
-    kept = told((measured(0, 1, 1.0), measured(1, 2, 8.0), failed(2, 3)))
+    kept = tell((measure(0, 1, 1.0), measure(1, 2, 8.0), failure(2, 3)))
     assert kept[2].constraints["memory"] == pytest.approx(0.3)
     assert kept[2].value == max(one.value for one in kept[:2])
     assert all(one.constraints["memory"] <= 0 for one in kept[:2])
 
 
 def test_another_failure_has_no_value() -> None:
-    kept = told((measured(0, 1, 1.0), failed(1, 2, FailureKind.CRASHED)))
+    kept = tell((measure(0, 1, 1.0), failure(1, 2, FailureKind.CRASHED)))
     assert (kept[1].state.name, kept[1].value) == ("FAIL", None)
 
 
 def test_a_trial_that_fits_has_its_room_as_a_constraint_that_is_met() -> None:
     memory = MemoryUse(free_before_bytes=100, peak_bytes=80, limit_bytes=100)
-    one = measured(0, 1, 1.0)
+    one = measure(0, 1, 1.0)
     assert one.measurement is not None
-    kept = told((replace(one, outcome=replace(one.measurement, memory=memory)),))
+    kept = tell((replace(one, outcome=replace(one.measurement, memory=memory)),))
     assert kept[0].constraints["memory"] == pytest.approx(-0.2)
 
 

@@ -30,7 +30,7 @@ def pool(*micro_batches: int) -> CandidateTable:
     return CandidateTable.from_candidates([candidate(micro) for micro in micro_batches])
 
 
-def measured(number: int, micro: int, step_s: float, predicted_s: float | None = None) -> Record:
+def measure(number: int, micro: int, step_s: float, predicted_s: float | None = None) -> Record:
     trial = Trial(number=number, name=str(number), candidate=candidate(micro), space="z0")
     return Record(
         trial=trial,
@@ -52,7 +52,7 @@ def test_grid_search_takes_the_pool_in_order() -> None:
 
 
 def test_random_search_draws_anew_for_each_trial() -> None:
-    history = [tuple(measured(n, 99, 1.0) for n in range(count)) for count in range(6)]
+    history = [tuple(measure(n, 99, 1.0) for n in range(count)) for count in range(6)]
     search = load_strategy("random")
     firsts = {search.propose(pool(*range(1, 9)), None, h, (), 1, SEED) for h in history}
     assert len(firsts) > 1
@@ -75,20 +75,20 @@ def test_without_predictions_the_model_begins_in_the_middle() -> None:
 
 
 def test_without_predicted_times_the_model_begins_with_the_largest_that_should_fit() -> None:
-    peaks = limited(100.0, 400.0, 800.0, 1600.0, steps_s=(math.nan,) * 4)
+    peaks = limit(100.0, 400.0, 800.0, 1600.0, steps_s=(math.nan,) * 4)
     found = load_strategy("model_based").propose(pool(1, 4, 6, 12), peaks, (), (), 1, SEED)
     assert found == (2,)
 
 
 def test_without_predictions_the_model_goes_on_from_what_ran_towards_what_may_fit() -> None:
-    history = (measured(0, 2, 1.0),)
+    history = (measure(0, 2, 1.0),)
     search = load_strategy("model_based")
     assert search.propose(pool(1, 3, 4, 6, 12), None, history, (), 1, SEED) == (2,)
 
 
 def test_without_predictions_trials_in_parallel_are_of_different_micro_batches() -> None:
-    running = (replace(measured(1, 4, 1.0).trial),)
-    history = (measured(0, 2, 1.0),)
+    running = (replace(measure(1, 4, 1.0).trial),)
+    history = (measure(0, 2, 1.0),)
     found = load_strategy("model_based").propose(
         pool(1, 3, 4, 6, 12), None, history, running, 3, SEED
     )
@@ -97,14 +97,14 @@ def test_without_predictions_trials_in_parallel_are_of_different_micro_batches()
 
 
 def test_the_model_learns_which_side_is_faster() -> None:
-    history = tuple(measured(n, micro, 1.0) for n, micro in enumerate((1, 2, 4, 8, 16, 32)))
+    history = tuple(measure(n, micro, 1.0) for n, micro in enumerate((1, 2, 4, 8, 16, 32)))
     found = load_strategy("model_based").propose(pool(3, 12, 64), None, history, (), 3, SEED)
     assert found == (2, 1, 0)
 
 
 def test_the_model_keeps_a_prediction_that_is_wrong_by_one_factor() -> None:
     history = tuple(
-        measured(n, micro, 3.0 * predicted_s, predicted_s)
+        measure(n, micro, 3.0 * predicted_s, predicted_s)
         for n, (micro, predicted_s) in enumerate(((1, 1.0), (2, 1.0), (4, 4.0)))
     )
     found = load_strategy("model_based").propose(
@@ -125,10 +125,10 @@ def test_other_packages_add_strategies_by_an_entry_point(monkeypatch: pytest.Mon
 
 def around(*micro_batches: int, step_s: float = 1.0) -> tuple[Record, ...]:
     """Measurements of a second each that were predicted so."""
-    return tuple(measured(n, m, step_s, 1.0) for n, m in enumerate(micro_batches))
+    return tuple(measure(n, m, step_s, 1.0) for n, m in enumerate(micro_batches))
 
 
-def limited(*peaks_bytes: float, steps_s: tuple[float, ...]) -> PredictionTable:
+def limit(*peaks_bytes: float, steps_s: tuple[float, ...]) -> PredictionTable:
     return PredictionTable(
         peak_bytes_C=np.array(peaks_bytes, float),
         step_s_C=np.array(steps_s),
@@ -160,20 +160,20 @@ def test_failures_alone_leave_the_order_of_the_predictions() -> None:
 
 
 def test_what_hardly_fits_is_left_until_its_gain_is_worth_the_risk() -> None:
-    fast_but_full = limited(1200.0, 500.0, steps_s=(1.0, 1.05))
+    fast_but_full = limit(1200.0, 500.0, steps_s=(1.0, 1.05))
     latency = load_strategy("model_based", OBJECTIVES["latency"])
     assert latency.propose(pool(1, 2), fast_but_full, (), (), 2, SEED) == (1, 0)
 
 
 def test_what_may_not_fit_is_tried_where_it_would_win() -> None:
     latency = load_strategy("model_based", OBJECTIVES["latency"])
-    far_faster = limited(990.0, 500.0, 500.0, steps_s=(0.1, 1.0, 1.0))
+    far_faster = limit(990.0, 500.0, 500.0, steps_s=(0.1, 1.0, 1.0))
     assert latency.propose(pool(1, 2, 3), far_faster, (), (), 1, SEED) == (0,)
 
 
 def test_a_measurement_far_below_its_prediction_draws_the_search_to_its_neighbours() -> None:
     latency = load_strategy("model_based", OBJECTIVES["latency"])
-    history = (measured(0, 1, 1.0, 1.0), measured(1, 64, 0.5, 1.0))
+    history = (measure(0, 1, 1.0, 1.0), measure(1, 64, 0.5, 1.0))
     found = latency.propose(pool(2, 32), predictions(1.0, 1.0), history, (), 2, SEED)
     assert found == (1, 0)
 
@@ -189,7 +189,7 @@ def test_a_batch_does_not_stay_in_one_region() -> None:
 
 def test_what_runs_already_sends_the_next_trial_elsewhere() -> None:
     latency = load_strategy("model_based", OBJECTIVES["latency"])
-    rows, history = pool(63, 1), (measured(0, 8, 1.0, 1.0),)
+    rows, history = pool(63, 1), (measure(0, 8, 1.0, 1.0),)
     alone = latency.propose(rows, predictions(1.0, 1.0), history, (), 1, SEED)
     near = (63, 1)[alone[0]]
     running = tuple(
@@ -203,7 +203,7 @@ def test_what_runs_already_sends_the_next_trial_elsewhere() -> None:
 def test_a_slow_trial_must_promise_more_than_a_short_one() -> None:
     """Two micro-batches promise the same per sample; steps of the larger one take longer."""
     history = tuple(
-        replace(measured(n, m, 0.1 * m, 0.1 * m), wall_s=0.1 * m) for n, m in enumerate((1, 2))
+        replace(measure(n, m, 0.1 * m, 0.1 * m), wall_s=0.1 * m) for n, m in enumerate((1, 2))
     )
     found = load_strategy("model_based").propose(
         pool(64, 4), predictions(6.4, 0.4), history, (), 1, SEED
@@ -215,7 +215,7 @@ def test_a_hundred_measurements_teach_what_no_prediction_knew() -> None:
     """Odd micro-batches take half as much again."""
     odd = [m for m in range(1, 201) if m % 2]
     history = tuple(
-        measured(n, m, m * (1.5 if m < 100 else 1.0), float(m)) for n, m in enumerate(odd)
+        measure(n, m, m * (1.5 if m < 100 else 1.0), float(m)) for n, m in enumerate(odd)
     )
     found = load_strategy("model_based").propose(
         pool(20, 180), predictions(20.0, 180.0), history, (), 2, SEED
@@ -231,7 +231,7 @@ def test_a_row_without_a_prediction_does_not_hide_those_of_the_others() -> None:
 
 def test_a_row_without_a_prediction_is_as_good_as_its_like() -> None:
     told = predictions(64.0, 1.0, math.nan, 640.0, 640.0)
-    history = (measured(0, 63, 1.0, 1.0),)
+    history = (measure(0, 63, 1.0, 1.0),)
     found = load_strategy("model_based").propose(
         pool(1, 64, 65, 512, 1024), told, history, (), 2, SEED
     )
@@ -274,6 +274,6 @@ def test_the_ranker_of_others_begins_with_the_first_row_and_a_random_one() -> No
 
 def test_the_ranker_of_others_mostly_follows_what_it_learned() -> None:
     ranker = load_strategy("deepspeed", peers=True)
-    history = tuple(measured(n, m, 1.0) for n, m in enumerate((1, 2, 4, 8, 16, 32)))
+    history = tuple(measure(n, m, 1.0) for n, m in enumerate((1, 2, 4, 8, 16, 32)))
     found = [ranker.propose(pool(3, 64), None, history, (), 1, seed) for seed in range(20)]
     assert found.count((1,)) >= 14

@@ -33,7 +33,7 @@ def candidates(knobs: int) -> list[Candidate]:
     ]
 
 
-def measured(number: int, candidate: Candidate, step_s: float) -> Record:
+def measure(number: int, candidate: Candidate, step_s: float) -> Record:
     trial = Trial(number=number, name=f"t{number}", candidate=candidate, space="z0")
     outcome = Measurement(step_s=(step_s,), samples_per_step=1, world_size=1)
     return Record(trial=trial, outcome=outcome, wall_s=0.0)
@@ -43,7 +43,7 @@ def said_by(model: Model, knobs: int, seconds: Floats) -> tuple[bool, Floats]:
     """Whether trees say it, and what of all rows, of which the first ones were measured."""
     rows = candidates(knobs)
     order = np.random.default_rng(0).permutation(len(rows))
-    records = [measured(n, rows[int(order[n])], float(s)) for n, s in enumerate(seconds)]
+    records = [measure(n, rows[int(order[n])], float(s)) for n, s in enumerate(seconds)]
     pool = CandidateTable.from_candidates([rows[int(i)] for i in order])
     found = model(pool, None, costs(pool, None, records, OBJECTIVE), 1)
     return isinstance(found.kernel, Members), found.mean_C
@@ -54,7 +54,7 @@ def test_trees_are_taken_where_many_knobs_vary(knobs: int, trees: bool) -> None:
     assert said_by(by_knobs, knobs, np.array([1.0, 2.0]))[0] is trees
 
 
-def switched(knobs: int) -> Floats:
+def switch(knobs: int) -> Floats:
     """Seconds of all combinations, in the order in which they are measured: one switch decides."""
     rows = candidates(knobs)
     order = np.random.default_rng(0).permutation(len(rows))
@@ -62,25 +62,25 @@ def switched(knobs: int) -> Floats:
 
 
 def test_trees_learn_a_switch_from_twelve_measurements() -> None:
-    _, mean_C = said_by(by_trees, 5, switched(5)[:12])
-    slow = switched(5)[12:] > 5.0
+    _, mean_C = said_by(by_trees, 5, switch(5)[:12])
+    slow = switch(5)[12:] > 5.0
     assert mean_C[12:][slow].min() > mean_C[12:][~slow].max()
 
 
 @pytest.mark.parametrize("model", [by_process, by_trees, by_knobs])
 def test_the_same_records_give_the_same_belief(model: Model) -> None:
-    first = said_by(model, 7, switched(7)[:20])[1]
+    first = said_by(model, 7, switch(7)[:20])[1]
     trees._fit.cache_clear()
-    assert np.array_equal(first, said_by(model, 7, switched(7)[:20])[1])
+    assert np.array_equal(first, said_by(model, 7, switch(7)[:20])[1])
 
 
 def test_in_a_long_study_trees_are_fitted_for_some_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surrogate, "MOST_SEEN", 16)
     monkeypatch.setattr(surrogate, "_FIT_EVERY", 4)
     trees._fit.cache_clear()
-    believed = [said_by(by_trees, 7, switched(7)[:count])[1] for count in range(20, 25)]
+    believed = [said_by(by_trees, 7, switch(7)[:count])[1] for count in range(20, 25)]
     assert trees._fit.cache_info().misses == 2
     assert all(np.array_equal(believed[0], later) for later in believed[1:4])
     assert not np.array_equal(believed[0], believed[4])
     trees._fit.cache_clear()
-    assert np.array_equal(believed[3], said_by(by_trees, 7, switched(7)[:23])[1])
+    assert np.array_equal(believed[3], said_by(by_trees, 7, switch(7)[:23])[1])

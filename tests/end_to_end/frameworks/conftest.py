@@ -69,7 +69,7 @@ class Run:
         (path,) = self.results.glob("z*_soak/cmd.txt")
         return path.read_text()
 
-    def saved(self) -> list[str]:
+    def checkpoints(self) -> list[str]:
         """Checkpoints below the user's folder, those of trials included."""
         kinds = ("*.safetensors", "*.pt", "*.ckpt", "*.bin")
         return [path.name for kind in kinds for path in self.folder.rglob(kind)]

@@ -68,7 +68,7 @@ def test_the_winners_soak_meets_what_comes_after_an_epoch(launched: LaunchIt) ->
     assert "the last step used the longest batch seen" in run.output
     assert "Exercised: 1 evaluation (2 ba" in run.output
     assert ", 1 checkpoint (" in run.output
-    assert (run.saved(), run.left()) == ([], set())
+    assert (run.checkpoints(), run.left()) == ([], set())
 
 
 def test_folders_of_checkpoints_are_not_left(launched: LaunchIt) -> None:

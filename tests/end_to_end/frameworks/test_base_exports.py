@@ -32,7 +32,7 @@ def needs(package: str, wheel: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(missing, reason=f"{package} is not installed: pip install {wheel}")
 
 
-def chosen(family: str) -> ChosenModel:
+def choose(family: str) -> ChosenModel:
     sequence = 512 if family == "t5" else 2048
     question = ModelQuestion(
         family=Family(family), size_b=7.0, vocabulary=PADDED, sequence=sequence, gpu_memory_gb=80
@@ -45,7 +45,7 @@ def built(framework: str, families: tuple[str, ...], builder: str, folder: Path)
     paths = []
     for family in families:
         path = folder / f"{family}_7b{SUFFIXES[framework]}"
-        path.write_text(export_base(base_document(chosen(family), PLAN, None), framework).text)
+        path.write_text(export_base(base_document(choose(family), PLAN, None), framework).text)
         paths.append(str(path))
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -84,13 +84,13 @@ def by_torchtitan(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
 def test_megatron_core_builds_the_arguments_model(
     family: str, by_megatron: dict[str, int]
 ) -> None:
-    assert by_megatron[family] == pytest.approx(chosen(family).exact_count, rel=1e-3)
+    assert by_megatron[family] == pytest.approx(choose(family).exact_count, rel=1e-3)
 
 
 @needs("nemo_run", "nemo_toolkit[llm] nemo_run")
 @pytest.mark.parametrize("family", [*DECODERS, "t5"])
 def test_nemo_2_builds_the_recipes_model(family: str, by_nemo: dict[str, int]) -> None:
-    assert by_nemo[family] == pytest.approx(chosen(family).exact_count, rel=1e-3)
+    assert by_nemo[family] == pytest.approx(choose(family).exact_count, rel=1e-3)
 
 
 @needs("torchtitan", "torchtitan")
@@ -99,4 +99,4 @@ def test_nemo_2_builds_the_recipes_model(family: str, by_nemo: dict[str, int]) -
 def test_torchtitan_0_3_builds_the_modules_model(
     family: str, by_torchtitan: dict[str, int]
 ) -> None:
-    assert by_torchtitan[family] == pytest.approx(chosen(family).exact_count, rel=5e-3)
+    assert by_torchtitan[family] == pytest.approx(choose(family).exact_count, rel=5e-3)

@@ -62,11 +62,11 @@ COMPLETE: dict[str, Any] = {
 """What Trainer compares with its arguments: one of each kind, as "auto" or as a number."""
 
 
-def tuned(launched: LaunchIt, text: str, *words: str) -> Run:
+def tune(launched: LaunchIt, text: str, *words: str) -> Run:
     return launched(*words, files={"ds.json": text}, variables=ON_CPU)
 
 
-def applied(run: Run) -> set[tuple[int, int]]:
+def apply(run: Run) -> set[tuple[int, int]]:
     """Stage and micro-batch of each launch that a rank reported."""
     ranks = [rank["applied"] for _, rank in run.ranks() if rank["applied"]]
     return {(rank["zero_stage"], rank["micro_batch"]) for rank in ranks}
@@ -82,12 +82,12 @@ def guide(launched: LaunchIt) -> Run:
     """The page's own example, in which nothing says a stage."""
     words = (script("hf_trainer"), *FILE, *SIZES, "--samples", "64")
     flags = ("--autotuning=run", *QUICK, *IN_ORDER, f"{MOST}2")
-    return tuned(launched, HUGGING_FACE, *flags, *words, "--per_device_train_batch_size", "2")
+    return tune(launched, HUGGING_FACE, *flags, *words, "--per_device_train_batch_size", "2")
 
 
 def test_the_guides_own_example_tries_every_stage(guide: Run) -> None:
     assert guide.code == 0, guide.output
-    assert applied(guide) == {(stage, 2) for stage in range(4)}
+    assert apply(guide) == {(stage, 2) for stage in range(4)}
     assert as_asked(guide), guide.output
 
 
@@ -113,11 +113,11 @@ def test_all_that_trainer_compares_stays_consistent(launched: LaunchIt) -> None:
     """With another batch, too, of which the steps of the schedule follow."""
     larger = "--knob=train_micro_batch_size_per_gpu=[4]"
     words = (EXAMPLE, *FILE, *SMALL, "--warmup_steps", "3", "--per_device_train_batch_size", "2")
-    run = tuned(
+    run = tune(
         launched, json.dumps(COMPLETE), "--autotuning=run", *QUICK, *IN_ORDER, larger, *words
     )
     assert run.code == 0, run.output
-    assert applied(run) == {(2, 2), (2, 4), (3, 4)}
+    assert apply(run) == {(2, 2), (2, 4), (3, 4)}
     document = optimum(run)
     assert (
         document["zero_optimization"].items()
@@ -134,9 +134,9 @@ def test_all_that_trainer_compares_stays_consistent(launched: LaunchIt) -> None:
 def test_each_block_of_the_page_is_tuned(launched: LaunchIt, name: str) -> None:
     flags = ("--autotuning=tune", *QUICK, "--budget=2trials", f"{MOST}4")
     words = (EXAMPLE, *FILE, *SMALL, "--per_device_train_batch_size", "2")
-    run = tuned(launched, BLOCKS[name], *flags, *words)
+    run = tune(launched, BLOCKS[name], *flags, *words)
     assert run.code == 0, run.output
-    tried = applied(run)
+    tried = apply(run)
     assert {stage for stage, _ in tried} <= NARROWED.get(name, {0, 1, 2, 3})
     assert len(tried) == 2 or name == "override", tried
     assert isinstance(optimum(run)["zero_optimization"]["stage"], int)

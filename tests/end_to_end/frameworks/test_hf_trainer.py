@@ -110,7 +110,7 @@ def test_the_winners_soak_evaluates_and_saves_and_leaves_nothing(launched: Launc
     assert "Exercised: 1 evaluation (" in run.output
     assert ", 1 checkpoint (" in run.output
     assert "--eval_strategy steps" in run.soak_command()
-    assert (run.saved(), run.left()) == ([], set())
+    assert (run.checkpoints(), run.left()) == ([], set())
 
 
 def test_an_evaluation_that_is_off_stays_off_in_the_soak(launched: LaunchIt) -> None:
@@ -148,7 +148,7 @@ def test_checkpoints_of_trials_are_not_resumed_by_the_training(launched: LaunchI
     run = launched("--autotuning=tune", *flags, script("hf_own_arguments"), "--batch_size", "2")
     assert run.code == 0, run.output
     assert ", 1 checkpoint (" in run.output
-    assert (run.saved(), run.left()) == ([], set())
+    assert (run.checkpoints(), run.left()) == ([], set())
 
 
 def test_the_users_checkpoint_is_resumed_after_a_tune(launched: LaunchIt) -> None:

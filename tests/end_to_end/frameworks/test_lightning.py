@@ -60,7 +60,7 @@ def test_the_winners_soak_evaluates_and_saves_and_leaves_nothing(launched: Launc
     run = launched("--autotuning=tune", "--num_gpus=2", *WITH_SOAK, TODAY, *OWN, "--devices", "2")
     assert run.code == 0, run.output
     assert "Exercised: 1 evaluation (4 batches), 1 checkpoint (" in run.output
-    assert (run.saved(), run.left()) == ([], set())
+    assert (run.checkpoints(), run.left()) == ([], set())
 
 
 def test_a_soak_without_a_validation_has_a_short_epoch_and_its_checkpoint(
@@ -69,7 +69,7 @@ def test_a_soak_without_a_validation_has_a_short_epoch_and_its_checkpoint(
     run = launched("--autotuning=tune", "--num_gpus=1", *WITH_SOAK, TODAY, *CLI)
     assert run.code == 0, run.output
     assert "Exercised: 2 checkpoints (" in run.output
-    assert (run.saved(), run.left()) == ([], set())
+    assert (run.checkpoints(), run.left()) == ([], set())
 
 
 def test_mapped_arguments_of_a_cli_need_not_be_given(launched: LaunchIt) -> None:

@@ -32,7 +32,7 @@ def lock(tmp_path: Path) -> Path:
     return folder / "lock"
 
 
-def removed(lock: Path) -> list[str]:
+def remove(lock: Path) -> list[str]:
     return agent.remove_dead_locks([str(lock.parents[2])], set())
 
 
@@ -51,9 +51,9 @@ def test_a_lock_that_a_living_process_holds_is_kept(lock: Path) -> None:
     )
     assert holder.stdout is not None
     holder.stdout.readline()
-    assert (removed(lock), lock.exists()) == ([], True)
+    assert (remove(lock), lock.exists()) == ([], True)
     holder.communicate()
-    assert removed(lock) == [str(lock)]
+    assert remove(lock) == [str(lock)]
 
 
 def test_a_lock_that_changes_hands_between_two_looks_is_kept(
@@ -68,14 +68,14 @@ def test_a_lock_that_changes_hands_between_two_looks_is_kept(
         held.append(os.open(lock, os.O_CREAT | os.O_EXCL))
 
     monkeypatch.setattr(time, "sleep", another_takes_it)
-    assert (removed(lock), lock.exists()) == ([], True)
+    assert (remove(lock), lock.exists()) == ([], True)
     os.close(held.pop())
 
 
 @pytest.mark.parametrize("make", [lambda p: p.write_text("pid 7"), Path.mkdir, os.mkfifo])
 def test_what_is_no_lock_of_torch_is_kept(lock: Path, make: Callable[[Path], object]) -> None:
     make(lock)
-    assert (removed(lock), lock.exists()) == ([], True)
+    assert (remove(lock), lock.exists()) == ([], True)
 
 
 def test_on_a_disk_of_other_machines_only_locks_of_the_killed_are_removed(
@@ -85,7 +85,7 @@ def test_on_a_disk_of_other_machines_only_locks_of_the_killed_are_removed(
     with closing(os.fdopen(os.open(lock, os.O_CREAT | os.O_EXCL))):
         held = agent.held_locks([os.getpid()])
     held = {found for found in held if found[0] == str(lock)}
-    assert removed(lock) == []
+    assert remove(lock) == []
     assert agent.remove_dead_locks([], held) == [str(lock)]
 
 

@@ -40,7 +40,7 @@ class Nursery(Lab):
         argv = (sys.executable, "-u", "rank.py")
         return replace(plan, ranks=tuple(replace(rank, argv=argv) for rank in plan.ranks))
 
-    def forked(self, **environment: str) -> bool:
+    def forks(self, **environment: str) -> bool:
         """Run a launch with these variables, see it measured, and say how it was started."""
         plan = self.plan(FORKED)
         variables = (*plan.ranks[0].environment, *environment.items())
@@ -111,7 +111,7 @@ def test_our_own_process_never_imports_torch() -> None:
 
 
 def test_ranks_of_a_trial_are_forked(warm: Nursery) -> None:
-    assert warm.forked()
+    assert warm.forks()
 
 
 def test_a_plain_launch_is_spawned(warm: Nursery) -> None:
@@ -127,18 +127,18 @@ def test_a_launch_that_is_to_be_fresh_is_spawned(warm: Nursery) -> None:
 def test_other_variables_that_act_at_a_start_are_not_served_by_the_same_fork_server(
     warm: Nursery, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warm.forked()
+    warm.forks()
     monkeypatch.setattr(fork_server, "MOST_FORK_SERVERS", 1)
-    assert not warm.forked(**{name: ""})
+    assert not warm.forks(**{name: ""})
 
 
 @pytest.mark.parametrize("name", ["RANK", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"])
 def test_variables_of_a_rank_are_served_by_the_same_fork_server(
     warm: Nursery, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warm.forked()
+    warm.forks()
     monkeypatch.setattr(fork_server, "MOST_FORK_SERVERS", 1)
-    assert warm.forked(**{name: "0"})
+    assert warm.forks(**{name: "0"})
 
 
 def test_ranks_with_unlike_variables_are_spawned(warm: Nursery) -> None:
@@ -199,9 +199,9 @@ def test_a_cancel_reaches_a_job_whose_fork_server_still_starts(cold: Nursery) ->
 def test_a_killed_fork_server_is_replaced_and_how_it_died_is_told(cold: Nursery) -> None:
     told: list[str] = []
     cold.backend.tell = told.append
-    assert cold.forked()
+    assert cold.forks()
     cold.kill_fork_server()
-    assert [cold.forked(), cold.forked()] == [True, True]
+    assert [cold.forks(), cold.forks()] == [True, True]
     (text,) = told
     assert "was killed by SIGKILL" in text
 
@@ -211,9 +211,9 @@ def test_fork_servers_that_are_killed_again_and_again_are_given_up(
     cold: Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fork_server, "MOST_REPLACED", 0)
-    assert cold.forked()
+    assert cold.forks()
     cold.kill_fork_server()
-    assert not cold.forked()
+    assert not cold.forks()
 
 
 def test_a_stopped_agent_obeys_a_cancel(warm: Nursery) -> None:
@@ -244,7 +244,7 @@ def test_a_job_whose_fork_server_dies_before_it_starts_is_spawned(cold: Nursery)
 
 
 def test_a_job_goes_on_when_its_fork_server_dies(cold: Nursery) -> None:
-    cold.forked()
+    cold.forks()
     job = cold.start_and_await("ready(); time.sleep(0.3); report()")
     os.kill(cold.fork_server_pid(), signal.SIGKILL)
     assert isinstance(cold.end_of(job).outcome, Measurement)
@@ -265,7 +265,7 @@ def test_a_fork_server_with_a_second_thread_refuses(cold: Nursery) -> None:
     (cold.folder / "sitecustomize.py").write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
     )
-    assert not cold.forked(PYTHONPATH=str(cold.folder))
+    assert not cold.forks(PYTHONPATH=str(cold.folder))
 
 
 CONTROLLER = """

@@ -10,38 +10,38 @@ from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.commands.show import compare
 
-from ..report.fixed import PRINT, RECORDS, golden, measured, record, trial, write_folder
+from ..report.fixed import PRINT, RECORDS, golden, record, steps_of, trial, write_folder
 
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``a``, and ``b`` on another torch, with a slower baseline and one more candidate."""
     monkeypatch.chdir(tmp_path)
-    slower = record(trial(0, 0, 1), measured(0.4))
-    more = record(trial(5, 2, 8), measured(0.05))
+    slower = record(trial(0, 0, 1), steps_of(0.4))
+    more = record(trial(5, 2, 8), steps_of(0.05))
     newer = replace(PRINT, versions=(("python", "3.11.7"), ("torch", "2.14.0")))
     write_folder(Path("a"))
     write_folder(Path("b"), [slower, *RECORDS[1:4], more], newer)
 
 
-def compared(*arguments: str) -> str:
+def text_of(*arguments: str) -> str:
     return "".join(f"{piece}\n" for piece in compare(arguments))
 
 
 def test_the_text_is_as_it_was_looked_at() -> None:
-    assert compared("a", "b") == golden("compare.txt")
+    assert text_of("a", "b") == golden("compare.txt")
 
 
 def test_a_machine_that_drifted_is_said_of_its_run() -> None:
     (first, *others) = RECORDS
     name = f"{first.trial.name}{AGAIN_SUFFIX}"
-    again = record(replace(first.trial, name=name, again=len(RECORDS)), measured(3.2))
+    again = record(replace(first.trial, name=name, again=len(RECORDS)), steps_of(3.2))
     write_folder(Path("c"), (first, *others, again))
-    assert compared("a", "c").splitlines()[-1].startswith("In B: The machine was about ")
+    assert text_of("a", "c").splitlines()[-1].startswith("In B: The machine was about ")
 
 
 def test_json_is_one_document_with_a_version() -> None:
-    document = json.loads(compared("a", "b", "--json"))
+    document = json.loads(text_of("a", "b", "--json"))
     assert (document["schema_version"], document["faster"]) == (1, "b")
     assert document["best"]["ratio"]["ratio"] == pytest.approx(1.28)
     assert [pair["faster"] for pair in document["common"]] == ["a", "tie", None, "tie"]
@@ -49,26 +49,26 @@ def test_json_is_one_document_with_a_version() -> None:
 
 
 def test_a_run_compared_with_itself_is_no_faster() -> None:
-    text = compared("a", "a")
+    text = text_of("a", "a")
     assert "Script, configuration, hardware and versions are the same." in text
     assert text.endswith("equally fast within noise (ratio 0.85 to 1.17).\n")
 
 
 def test_runs_without_a_common_candidate_say_so() -> None:
-    write_folder(Path("other"), [record(trial(0, 3, 1), measured(0.1))])
-    assert "No candidate was tried in both." in compared("a", "other")
+    write_folder(Path("other"), [record(trial(0, 3, 1), steps_of(0.1))])
+    assert "No candidate was tried in both." in text_of("a", "other")
 
 
 def test_a_run_without_a_measurement_is_not_compared() -> None:
     write_folder(Path("failed"), RECORDS[2:3])
-    assert compared("a", "failed").endswith("measured nothing, so they cannot be compared.\n")
+    assert text_of("a", "failed").endswith("measured nothing, so they cannot be compared.\n")
 
 
 def test_one_folder_is_not_enough() -> None:
     with pytest.raises(ConfigError, match="required: B; see autoconf-launch compare --help"):
-        compared("a")
+        text_of("a")
 
 
 def test_a_folder_that_is_none_is_named() -> None:
     with pytest.raises(ConfigError, match="nothing is not a folder"):
-        compared("a", "nothing")
+        text_of("a", "nothing")

@@ -20,24 +20,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def told(*arguments: str) -> str:
+def tell(*arguments: str) -> str:
     return "\n".join(export(arguments))
 
 
 def test_the_optimum_is_printed(folder: Path) -> None:
-    text = told(str(folder), "--to", "deepspeed")
+    text = tell(str(folder), "--to", "deepspeed")
     assert '"train_micro_batch_size_per_gpu": ' in text
 
 
 def test_one_document_holds_text_and_what_is_left_out(folder: Path) -> None:
-    document = json.loads(told(str(folder), "--to=accelerate", "--json"))
+    document = json.loads(tell(str(folder), "--to=accelerate", "--json"))
     assert (document["schema_version"], document["to"]) == (1, "accelerate")
     assert any("micro_batch" in sentence for sentence in document["not_expressed"])
     assert document["trial"].startswith("z")
 
 
 def test_it_is_written_to_a_file_and_said_what_is_left_out(folder: Path) -> None:
-    text = told(str(folder), "--to=accelerate", "-o", "out.yaml")
+    text = tell(str(folder), "--to=accelerate", "-o", "out.yaml")
     assert "is written to out.yaml" in text
     assert "not expressed: micro_batch" in text
     assert "distributed_type" in Path("out.yaml").read_text()
@@ -45,15 +45,15 @@ def test_it_is_written_to_a_file_and_said_what_is_left_out(folder: Path) -> None
 
 def test_a_file_that_cannot_be_written_is_said(folder: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
-        told(str(folder), "--to=accelerate", "-o", "missing/out.yaml")
+        tell(str(folder), "--to=accelerate", "-o", "missing/out.yaml")
 
 
 def test_a_base_configuration_is_exported_by_its_file(tmp_path: Path) -> None:
     path = tmp_path / "base.yaml"
     arguments = ("--family", "llama", "--model-size", "8", "--gpus", "8", "--tokens", "1B")
     list(recommend((*arguments, "--tflops-per-gpu", "400", "--base-config", str(path))))
-    assert "--swiglu" in told(str(path), "--to", "megatron")
-    document = json.loads(told(str(path), "--to", "torchtitan", "--json"))
+    assert "--swiglu" in tell(str(path), "--to", "megatron")
+    document = json.loads(tell(str(path), "--to", "torchtitan", "--json"))
     assert "constant_steps" in document["not_expressed"][0]
 
 
@@ -61,7 +61,7 @@ def test_a_base_configuration_is_not_for_every_framework(tmp_path: Path) -> None
     path = tmp_path / "base.yaml"
     path.write_text("model: {}")
     with pytest.raises(ConfigError, match="cannot be exported to 'deepspeed'"):
-        told(str(path), "--to", "deepspeed")
+        tell(str(path), "--to", "deepspeed")
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_what_cannot_be_exported_is_refused(
     folder: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says):
-        told(*arguments)
+        tell(*arguments)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .verb import Run, changed
+from .verb import Run, with_value
 
 LLAMA = ("--model", "llama3.1-8b", "--seq", "4096", "--global-batch", "64")
 SMALL = ("--layers", "4", "--hidden", "512", "--heads", "8", "--vocabulary", "1000")
@@ -138,11 +138,11 @@ def test_without_a_cluster_this_machine_is_meant(fit: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (changed(TOO_LARGE, "--tp", "3"), "does not divide 8 GPUs; valid products: 1 2 4 8"),
-        (changed(FITS, "--tp", "16"), "tp=16"),
-        (changed(FITS, "--global-batch", "7"), "valid: 2, 4, 6"),
-        (changed(FITS, "--model", "lama3.1-8b"), "did you mean 'llama3.1-8b'?"),
-        (changed(FITS, "--model", "no/such/config.json"), "there is no such file"),
+        (with_value(TOO_LARGE, "--tp", "3"), "does not divide 8 GPUs; valid products: 1 2 4 8"),
+        (with_value(FITS, "--tp", "16"), "tp=16"),
+        (with_value(FITS, "--global-batch", "7"), "valid: 2, 4, 6"),
+        (with_value(FITS, "--model", "lama3.1-8b"), "did you mean 'llama3.1-8b'?"),
+        (with_value(FITS, "--model", "no/such/config.json"), "there is no such file"),
         ((*LLAMA, "--cluster", "8xH1000"), "did you mean 'H100-SXM-80GB'?"),
         ((*LLAMA, "--cluster", "no.yaml"), "no.yaml cannot be read"),
         ((*LLAMA, "--cluster", "8xV100"), "V100-SXM-32GB does not compute in bf16"),
@@ -153,7 +153,7 @@ def test_without_a_cluster_this_machine_is_meant(fit: Run) -> None:
         ((*FITS, "--optimizer", "adan"), "did you mean 'adam'?"),
         ((*FITS, "--freeze", "embeddings"), "did you mean 'embedding'?"),
         ((*FITS, "--micro-batch", "-1"), "must be a whole number from 1"),
-        (changed(FITS, "--seq", "9" * 40), "must be a number of tokens"),
+        (with_value(FITS, "--seq", "9" * 40), "must be a number of tokens"),
         ((*FITS, "--precision", "fp8"), "A100-SXM-40GB does not compute in fp8"),
         ((*FITS, "--heads", "7"), "must be a multiple of heads"),
         (
@@ -161,7 +161,7 @@ def test_without_a_cluster_this_machine_is_meant(fit: Run) -> None:
             "per_token is 9, but must be 1 to 8",
         ),
         ((*FITS, "--memory-limit", "nan"), "nan"),
-        (changed(FITS, "--seq", "1e99"), "must be a number of tokens, such as 8192 or 8k"),
+        (with_value(FITS, "--seq", "1e99"), "must be a number of tokens, such as 8192 or 8k"),
         (("--cluster", "8xH100", "--seq", "1", "--global-batch", "8"), "--layers"),
     ],
 )

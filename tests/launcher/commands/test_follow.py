@@ -18,14 +18,14 @@ from autoconf_launch.launcher.results.lease import Lease
 from autoconf_launch.launcher.results.reading import read_results
 
 from ...autotuner.playoff.test_decision import SLOW_BASELINE, rounds
-from ...autotuner.playoff.test_playoff import made
+from ...autotuner.playoff.test_playoff import steps_of
 from ..report.fixed import RECORDS, write_folder
 
 PLAYED = rounds(SLOW_BASELINE, 3.0, 1.2, 1.0)
 WINNER = SLOW_BASELINE[2]
 SOAK = Record(
     trial=replace(WINNER.trial, name=f"{WINNER.trial.name}_soak", soak_steps=5),
-    outcome=made(1.0),
+    outcome=steps_of(1.0),
     wall_s=9.0,
 )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ..conftest import Driver
-from .verb import Run, changed
+from .verb import Run, with_value
 
 LLAMA = ("--model", "llama3.1-8b", "--seq", "8192", "--global-batch", "64")
 WORK = (*LLAMA, "--cluster", "8xH100-SXM-80GB")
@@ -173,7 +173,7 @@ def test_a_price_in_the_cluster_file_is_used(plan: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (changed(WORK, "--model", "lama3.1-8b"), "did you mean 'llama3.1-8b'?"),
+        (with_value(WORK, "--model", "lama3.1-8b"), "did you mean 'llama3.1-8b'?"),
         ((*LLAMA, "--cluster", "8xH1000"), "did you mean 'H100-SXM-80GB'?"),
         ((*LLAMA, "--cluster", "8xV100"), "V100-SXM-32GB does not compute in bf16"),
         ((*WORK, "--csv", "/no/such/folder/plan.csv"), "cannot be written"),

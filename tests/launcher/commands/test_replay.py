@@ -25,12 +25,12 @@ METRICS = {
 }
 
 
-def scored(*arguments: str) -> Any:
+def score(*arguments: str) -> Any:
     return json.loads("".join(replay([*arguments, "--json"])))
 
 
 def test_the_document_has_every_metric_of_every_group() -> None:
-    document = scored(MULTI, "--seeds", "1")
+    document = score(MULTI, "--seeds", "1")
     assert document["schema_version"] == 1
     assert len(document["groups"]) == 2
     for one in (*document["groups"].values(), document["all"]):
@@ -39,7 +39,7 @@ def test_the_document_has_every_metric_of_every_group() -> None:
 
 
 def test_all_counts_every_group() -> None:
-    document = scored(MULTI, T4, "--seeds", "1", "--tuner", "gridsearch")
+    document = score(MULTI, T4, "--seeds", "1", "--tuner", "gridsearch")
     assert document["all"]["configs"] == 15 + 47 + 52
     assert document["all"]["stopped_at"]["worst"] == max(
         one["stopped_at"]["worst"] for one in document["groups"].values()
@@ -47,28 +47,28 @@ def test_all_counts_every_group() -> None:
 
 
 def test_the_default_tuner_needs_far_fewer_trials_than_chance() -> None:
-    ours = scored(MULTI, "--seeds", "1")["all"]["trials_to_2pct"]["mean"]
+    ours = score(MULTI, "--seeds", "1")["all"]["trials_to_2pct"]["mean"]
     assert ours <= 4
-    assert scored(MULTI, "--tuner", "random")["all"]["trials_to_2pct"]["mean"] > 2 * ours
+    assert score(MULTI, "--tuner", "random")["all"]["trials_to_2pct"]["mean"] > 2 * ours
 
 
 def test_other_models_of_a_table_may_be_left_out_of_what_is_predicted() -> None:
-    assert scored(MULTI, "--seeds", "1") != scored(MULTI, "--seeds", "1", "--constants-alone")
+    assert score(MULTI, "--seeds", "1") != score(MULTI, "--seeds", "1", "--constants-alone")
 
 
 def test_the_constants_alone_are_enough_for_a_table_of_one_model() -> None:
-    assert scored(T4, "--seeds", "1") == scored(T4, "--seeds", "1", "--constants-alone")
+    assert score(T4, "--seeds", "1") == score(T4, "--seeds", "1", "--constants-alone")
 
 
 def test_random_needs_as_many_trials_as_are_to_be_expected() -> None:
     """One of 52 configurations is within 2 %: on average it is the 26.5th."""
-    found = scored(T4, "--tuner", "random", "--seeds", "40")["all"]
+    found = score(T4, "--tuner", "random", "--seeds", "40")["all"]
     assert 20 < found["trials_to_2pct"]["mean"] < 32
 
 
 def test_means_are_over_seeds() -> None:
     one, several = (
-        scored(T4, "--tuner", "random", "--seeds", seeds)["all"]["trials_to_2pct"]
+        score(T4, "--tuner", "random", "--seeds", seeds)["all"]["trials_to_2pct"]
         for seeds in ("1", "4")
     )
     assert one["mean"] == one["worst"]
@@ -76,17 +76,17 @@ def test_means_are_over_seeds() -> None:
 
 
 def test_the_same_command_says_the_same() -> None:
-    assert scored(MULTI, "--seeds", "1") == scored(MULTI, "--seeds", "1")
+    assert score(MULTI, "--seeds", "1") == score(MULTI, "--seeds", "1")
 
 
 def test_a_run_that_never_gets_there_counts_one_more_than_there_are() -> None:
-    found = scored(T4, "--tuner", "gridsearch", "--trials", "3", "--seeds", "1")["all"]
+    found = score(T4, "--tuner", "gridsearch", "--trials", "3", "--seeds", "1")["all"]
     assert found["trials_to_2pct"] == {"mean": 53, "worst": 53}
 
 
 def test_patience_and_the_kind_of_exploration_may_be_chosen() -> None:
     short, long, staged = (
-        scored(T4, "--tuner", "gridsearch", "--seeds", "1", *more)["all"]["stopped_at"]["mean"]
+        score(T4, "--tuner", "gridsearch", "--seeds", "1", *more)["all"]["stopped_at"]["mean"]
         for more in (("--early-stopping", "2"), (), ("--strategy", "staged"))
     )
     assert short < long
@@ -95,33 +95,33 @@ def test_patience_and_the_kind_of_exploration_may_be_chosen() -> None:
 
 def test_more_that_is_good_enough_stops_sooner() -> None:
     early, late = (
-        scored(MULTI, "--seeds", "1", "--good-enough", share)["all"]["stopped_at"]["mean"]
+        score(MULTI, "--seeds", "1", "--good-enough", share)["all"]["stopped_at"]["mean"]
         for share in ("30%", "0")
     )
     assert early < late
 
 
 def test_the_ranker_of_deepspeed_can_be_compared_with() -> None:
-    assert scored(MULTI, "--tuner", "deepspeed")["all"]["trials_to_2pct"]["mean"] > 4
+    assert score(MULTI, "--tuner", "deepspeed")["all"]["trials_to_2pct"]["mean"] > 4
 
 
 def test_files_with_a_group_of_one_name_keep_both(tmp_path: Path) -> None:
     copy = tmp_path / "again.csv"
     copy.write_bytes(Path(MULTI).read_bytes())
-    names = scored(MULTI, str(copy), "--tuner", "gridsearch", "--seeds", "1")["groups"]
+    names = score(MULTI, str(copy), "--tuner", "gridsearch", "--seeds", "1")["groups"]
     assert len(names) == 4
     assert sum(name.startswith("again: ") for name in names) == 2
 
 
 def test_a_file_that_is_named_twice_counts_twice() -> None:
-    found = scored(MULTI, MULTI, "--seeds", "1", "--trials", "1")
+    found = score(MULTI, MULTI, "--seeds", "1", "--trials", "1")
     assert len(found["groups"]) == found["all"]["groups"] == 4
 
 
 def test_a_group_of_one_configuration_needs_one_trial(tmp_path: Path) -> None:
     path = tmp_path / "one.csv"
     path.write_text("\n".join(Path(MULTI).read_text().splitlines()[:2]))
-    found = scored(str(path))["all"]
+    found = score(str(path))["all"]
     assert (found["configs"], found["stopped_at"]["worst"], found["final_regret"]["worst"]) == (
         1,
         1,
@@ -137,7 +137,7 @@ def test_where_no_row_has_a_time_there_is_nothing_to_replay(tmp_path: Path, line
     path = tmp_path / "full.csv"
     path.write_text("\n".join([header, *failed[: lines - 1]]))
     with pytest.raises(ConfigError, match="nothing can be replayed"):
-        scored(str(path))
+        score(str(path))
 
 
 def test_where_every_line_was_left_out_the_first_is_named(tmp_path: Path) -> None:
@@ -145,12 +145,12 @@ def test_where_every_line_was_left_out_the_first_is_named(tmp_path: Path) -> Non
     path = tmp_path / "nameless.csv"
     path.write_text("\n".join([header, *(row.replace("A100-SXM-80GB", "") for row in rows[:3])]))
     with pytest.raises(ConfigError, match=r"nameless\.csv:2: skipped: no gpu\. \(and 2 more\)"):
-        scored(str(path))
+        score(str(path))
 
 
 def test_rows_of_which_nothing_is_predicted_are_replayed_and_said() -> None:
     table = str(TABLES / "dlperf_megatron_v100.csv")
-    (note,) = scored(table, "--seeds", "1")["not_predicted"]
+    (note,) = score(table, "--seeds", "1")["not_predicted"]
     assert "14 rows without a prediction (no heads)" in note
     assert note in replay([table, "--seeds", "1"])
 
@@ -165,7 +165,7 @@ def test_lines_that_were_left_out_are_said(tmp_path: Path) -> None:
     lines = Path(MULTI).read_text().splitlines()
     path = tmp_path / "short.csv"
     path.write_text("\n".join([*lines[:6], lines[6].replace("A100-SXM-80GB", "")]) + "\n")
-    assert scored(str(path), "--seeds", "1")["left_out"] == ["short.csv:7: skipped: no gpu."]
+    assert score(str(path), "--seeds", "1")["left_out"] == ["short.csv:7: skipped: no gpu."]
     assert "short.csv:7: skipped: no gpu." in replay([str(path), "--seeds", "1"])
 
 
@@ -184,7 +184,7 @@ def test_lines_that_were_left_out_are_said(tmp_path: Path) -> None:
 )
 def test_wrong_arguments_are_refused_by_name(arguments: tuple[str, ...], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        scored(MULTI, *arguments)
+        score(MULTI, *arguments)
 
 
 def test_the_command_ends_with_the_code_for_wrong_usage(

@@ -35,25 +35,25 @@ def line(folder: Path, size: str = "0.126b", nodes: int = 1, **given: Path) -> l
     return shlex.split(LINE.format(size=size, nodes=nodes, **paths))
 
 
-def refused(search: Run, code: int, *words: str) -> str:
+def refuse(search: Run, code: int, *words: str) -> str:
     done = search(*words)
     assert (done.code, done.is_one_line) == (code, True), done.err
     return done.err
 
 
 def test_a_data_folder_that_is_not_there_is_named(search: Run, tmp_path: Path) -> None:
-    said = refused(search, 2, *line(tmp_path, data=tmp_path / "the_pile_gpt3"))
+    said = refuse(search, 2, *line(tmp_path, data=tmp_path / "the_pile_gpt3"))
     assert f"data_dir: {tmp_path}/the_pile_gpt3 does not exist" in said
 
 
 def test_a_container_that_is_not_there_is_named(search: Run, tmp_path: Path) -> None:
     words = (*line(tmp_path), f"training_container={tmp_path}/nemo.sqsh")
-    assert "nemo.sqsh does not exist" in refused(search, 2, *words)
+    assert "nemo.sqsh does not exist" in refuse(search, 2, *words)
 
 
 def test_a_mount_that_is_not_there_is_named(search: Run, tmp_path: Path) -> None:
     words = (*line(tmp_path), f"container_mounts=[{tmp_path}/raid:/raid]")
-    assert "container_mounts" in refused(search, 2, *words)
+    assert "container_mounts" in refuse(search, 2, *words)
 
 
 @pytest.mark.parametrize("words", [(), ("bignlp_hp_tool_path=tool",)], ids=["nemo", "bignlp"])
@@ -62,7 +62,7 @@ def test_what_this_machine_cannot_hold_is_refused_with_what_it_can(
 ) -> None:
     """``python3 main.py`` means gpt3/5b; 175 billion parameters are too many for any machine."""
     size = "search_config=gpt3/175b"
-    said = refused(search, 3, "cluster_type=local", "run_inference_hp_search=False", size, *words)
+    said = refuse(search, 3, "cluster_type=local", "run_inference_hp_search=False", size, *words)
     assert "gpt3_175b needs at least" in said
     assert "the largest predefined size that it holds is search_config=gpt3/" in said
 
@@ -74,7 +74,7 @@ def test_a_dry_run_says_it_beside_the_candidates(search: Run, tmp_path: Path) ->
 
 
 def test_a_refusal_leaves_nothing_behind(search: Run, tmp_path: Path) -> None:
-    refused(search, 3, *line(tmp_path, size="175b"))
+    refuse(search, 3, *line(tmp_path, size="175b"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -94,13 +94,13 @@ def test_a_bad_value_is_one_line_before_anything_is_written(
     search: Run, tmp_path: Path, given: dict[str, object], said: str
 ) -> None:
     words = [f"{TRAIN}.{key}={value}" for key, value in given.items()]
-    assert said in refused(search, 2, *line(tmp_path), *words)
+    assert said in refuse(search, 2, *line(tmp_path), *words)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_named(search: Run, tmp_path: Path) -> None:
     (tmp_path / "results").write_text("a file")
-    said = refused(search, 2, *line(tmp_path, size="unknown_size"), *_SMALL)
+    said = refuse(search, 2, *line(tmp_path, size="unknown_size"), *_SMALL)
     assert "cannot be written" in said
 
 
@@ -109,6 +109,6 @@ def test_a_key_file_that_is_not_there_is_named_before_anything_is_written(
 ) -> None:
     pytest.importorskip("wandb", reason="without it that is said instead")
     words = ("wandb.enable=True", f"wandb.api_key_file={tmp_path}/key")
-    said = refused(search, 2, *line(tmp_path, size="unknown_size"), *_SMALL, *words)
+    said = refuse(search, 2, *line(tmp_path, size="unknown_size"), *_SMALL, *words)
     assert "Weights & Biases key cannot be read" in said
     assert list(tmp_path.iterdir()) == []

@@ -25,9 +25,9 @@ from ..report.fixed import (
     RUNNING,
     finish,
     golden,
-    measured,
     record,
     start,
+    steps_of,
     write_folder,
 )
 
@@ -39,57 +39,57 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_folder(Path("results"))
 
 
-def shown(*arguments: str) -> str:
+def text_of(*arguments: str) -> str:
     return "".join(f"{piece}\n" for piece in show(arguments))
 
 
 def test_a_finished_tune_is_as_it_was_looked_at(folder: Path) -> None:
     finish(folder)
-    assert shown("results") == golden("show.txt")
+    assert text_of("results") == golden("show.txt")
 
 
 def test_markdown_is_as_it_was_looked_at(folder: Path) -> None:
     finish(folder)
-    assert shown("results", "--format", "md") == golden("show.md")
+    assert text_of("results", "--format", "md") == golden("show.md")
 
 
 def test_a_machine_that_was_slower_for_a_while_is_said(tmp_path: Path) -> None:
     (first, *others) = RECORDS
     name = f"{first.trial.name}{AGAIN_SUFFIX}"
-    again = record(replace(first.trial, name=name, again=len(RECORDS)), measured(3.2))
+    again = record(replace(first.trial, name=name, again=len(RECORDS)), steps_of(3.2))
     folder = write_folder(tmp_path / "results", (first, *others, again))
-    assert "The machine was about " in shown(str(folder))
-    assert "The machine was about " in json.loads(shown(str(folder), "--json"))["findings"][0]
+    assert "The machine was about " in text_of(str(folder))
+    assert "The machine was about " in json.loads(text_of(str(folder), "--json"))["findings"][0]
 
 
 def test_what_the_kept_summary_says_is_not_said_twice(tmp_path: Path) -> None:
     test_a_machine_that_was_slower_for_a_while_is_said(tmp_path)
     folder = tmp_path / "results"
-    (said,) = json.loads(shown(str(folder), "--json"))["findings"]
+    (said,) = json.loads(text_of(str(folder), "--json"))["findings"]
     finish(folder)
     (folder / "summary.txt").write_text(f"| the summary |\n\n{said}\n")
-    assert shown(str(folder)).count(said) == 1
+    assert text_of(str(folder)).count(said) == 1
 
 
 def test_details_are_shown_where_they_are_asked_for(folder: Path) -> None:
     finish(folder)
     (folder / "summary.txt").write_text("Best: x\n\nDetails\n12 skipped.\n")
-    assert "12 skipped." not in shown("results")
-    assert "12 skipped." not in shown("results", "--follow")
-    assert shown("results", "--details").endswith("Details\n12 skipped.\n")
+    assert "12 skipped." not in text_of("results")
+    assert "12 skipped." not in text_of("results", "--follow")
+    assert text_of("results", "--details").endswith("Details\n12 skipped.\n")
 
 
 def test_a_running_tune_shows_the_step_of_what_runs(folder: Path) -> None:
     start(folder)
     with Lease(folder / "controller.lease"):
-        text = shown("results")
+        text = text_of("results")
     assert text.startswith("results: running, 5 trials.\n")
     assert text.splitlines()[-4].split() == ["5", RUNNING.name, "step", "3"]
 
 
 def test_a_tune_that_was_killed_shows_what_was_interrupted(folder: Path) -> None:
     start(folder)
-    text = shown("results")
+    text = text_of("results")
     assert "stopped before its end; the same command continues from here" in text
     assert f"{RUNNING.name} " in text
     assert "interrupted" in text
@@ -98,18 +98,18 @@ def test_a_tune_that_was_killed_shows_what_was_interrupted(folder: Path) -> None
 def test_a_tune_that_has_just_begun_says_so(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "results", ())
     with Lease(folder / "controller.lease"):
-        assert shown(str(folder)).endswith("running, 0 trials.\n\nNo trial has come back yet.\n")
+        assert text_of(str(folder)).endswith("running, 0 trials.\n\nNo trial has come back yet.\n")
 
 
 def test_csv_has_a_row_per_trial(folder: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(shown("results", "--format=csv"))))
+    rows = list(csv.DictReader(io.StringIO(text_of("results", "--format=csv"))))
     assert [row["name"] for row in rows] == [done.trial.name for done in RECORDS]
 
 
 @pytest.mark.parametrize("flags", [("--json",), ("--format", "json")])
 def test_json_is_one_document_with_a_version(folder: Path, flags: Sequence[str]) -> None:
     start(folder)
-    document = json.loads(shown("results", *flags))
+    document = json.loads(text_of("results", *flags))
     assert (document["schema_version"], document["state"]) == (1, "stopped")
     assert (document["best"], document["baseline"]) == ("z1_gas2_tmbspg8", "z0_gas16_tmbspg1")
     assert document["open"] == [{"number": 5, "name": RUNNING.name, "step": 3}]
@@ -132,16 +132,16 @@ def test_json_is_one_document_with_a_version(folder: Path, flags: Sequence[str])
 )
 def test_wrong_arguments_are_refused(folder: Path, arguments: Sequence[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        shown(*arguments)
+        text_of(*arguments)
 
 
 def test_the_word_spaces_is_left_to_another_verb(folder: Path) -> None:
-    assert shown("spaces", "train.py") == ""
+    assert text_of("spaces", "train.py") == ""
 
 
 def test_following_what_is_over_shows_all_of_it_and_ends(folder: Path) -> None:
     finish(folder)
-    assert shown("results", "--follow") == golden("follow.txt")
+    assert text_of("results", "--follow") == golden("follow.txt")
 
 
 def write_later(folder: Path, records: Sequence[Record], seen: threading.Semaphore) -> None:
@@ -178,7 +178,7 @@ def test_following_a_tune_shows_each_record_as_it_comes_and_ends_with_it(
 
 
 def test_following_as_csv_has_a_header_and_a_row_per_trial(folder: Path) -> None:
-    assert shown("results", "--follow", "--format=csv") == shown("results", "--format=csv")
+    assert text_of("results", "--follow", "--format=csv") == text_of("results", "--format=csv")
 
 
 def test_runs_of_different_scripts_are_not_compared(

@@ -22,12 +22,12 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "c.json"
 
 
-def shown(*arguments: str) -> str:
+def show(*arguments: str) -> str:
     return "\n".join(show_spaces(arguments))
 
 
 def document(*arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(shown("--json", *arguments))
+    found: dict[str, Any] = json.loads(show("--json", *arguments))
     return found
 
 
@@ -45,19 +45,19 @@ def test_fast_mode_shows_stages_and_micro_batches(config: str) -> None:
 
 
 def test_full_mode_shows_the_shipped_lists_with_their_files(config: str) -> None:
-    text = shown(RANKS, "--fast=false", "--config", config)
+    text = show(RANKS, "--fast=false", "--config", config)
     assert "zero_optimization.bucket_cap_mb            5, 25, 100   zero_0.hjson" in text
     assert "then 9 combinations of further knobs for each of the best 3" in text
 
 
 def test_the_stages_tell_where_they_come_from(config: str) -> None:
     assert document(RANKS, "--config", config)["stages_from"] == "c.json"
-    assert shown(RANKS, "--config", config).startswith("ZeRO stages 0, 2 (c.json), together, by ")
+    assert show(RANKS, "--config", config).startswith("ZeRO stages 0, 2 (c.json), together, by ")
 
 
 def test_a_single_stage_is_not_called_several(config: str, tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text(json.dumps({"zero_optimization": {"stage": 2}}))
-    assert shown(RANKS, "--config", config).startswith("ZeRO stage 2 (c.json), by throughput ")
+    assert show(RANKS, "--config", config).startswith("ZeRO stage 2 (c.json), by throughput ")
 
 
 def test_a_list_of_the_configuration_tells_so(config: str, tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_without_a_configuration_the_shipped_spaces_are_shown(config: str) -> No
 
 def test_what_would_end_a_tune_ends_this_too(config: str) -> None:
     with pytest.raises(ConfigError, match="tuner_num_trials is '0'"):
-        shown("--tuner_num_trials=0", "--config", config)
+        show("--tuner_num_trials=0", "--config", config)
     with pytest.raises(ConfigError, match="Unknown flag --confg"):
-        shown("--confg", config)
+        show("--confg", config)
 
 
 BLOCK = {
@@ -142,7 +142,7 @@ def test_a_script_shows_its_own_knobs_and_nothing_that_is_never_searched(
         "workers": [0, 2],
     }
     assert any("Using --batch-size as the micro-batch" in note for note in found["notes"])
-    assert "ZeRO" not in shown(*words)
+    assert "ZeRO" not in show(*words)
 
 
 def test_a_script_called_as_the_one_in_the_usage_is_read(config: str, tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_a_script_called_as_the_one_in_the_usage_is_read(config: str, tmp_path: 
 
 def test_a_script_that_a_tune_would_refuse_is_refused(config: str) -> None:
     with pytest.raises(ConfigError, match=r"Script train\.py does not exist"):
-        shown("train.py", "--config", config)
+        show("train.py", "--config", config)
 
 
 def test_notes_of_the_space_are_shown(config: str, tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"train_micro_batch_size_per_gpu": 4}')
-    assert "leaves only micro-batch 4" in shown(RANKS, "--config", config)
+    assert "leaves only micro-batch 4" in show(RANKS, "--config", config)

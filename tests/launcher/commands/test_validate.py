@@ -10,7 +10,7 @@ from autoconf_launch.launcher.commands.validate import validate
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 
 
-def scored(*arguments: str) -> Any:
+def score(*arguments: str) -> Any:
     return json.loads("".join(validate([*arguments, "--json"])))
 
 
@@ -24,7 +24,7 @@ def small_table(tmp_path: Path) -> Path:
 
 
 def test_the_document_says_what_was_predicted_and_what_was_not(small_table: Path) -> None:
-    document = scored(str(small_table))
+    document = score(str(small_table))
     one = document["files"]["small.csv"]
     assert document["schema_version"] == 1
     assert (one["rows"], one["predicted"], one["skipped"]) == (8, 7, {"unknown GPU": 1})
@@ -45,12 +45,12 @@ def test_the_document_says_what_was_predicted_and_what_was_not(small_table: Path
 
 
 def test_errors_are_in_percent(small_table: Path) -> None:
-    assert 1 < scored(str(small_table))["all"]["step_time"]["mape"] < 30
+    assert 1 < score(str(small_table))["all"]["step_time"]["mape"] < 30
 
 
 def test_calibration_leaves_its_rows_out_and_its_seed_decides_which(small_table: Path) -> None:
     first, again, other = (
-        scored(str(small_table), "--calibrate", "3", "--seed", seed)["all"]
+        score(str(small_table), "--calibrate", "3", "--seed", seed)["all"]
         for seed in ("1", "1", "2")
     )
     assert first == again
@@ -58,11 +58,11 @@ def test_calibration_leaves_its_rows_out_and_its_seed_decides_which(small_table:
 
 
 def test_when_every_row_is_drawn_nothing_is_left_to_score(small_table: Path) -> None:
-    assert scored(str(small_table), "--calibrate", "50")["all"]["step_time"]["mape"] is None
+    assert score(str(small_table), "--calibrate", "50")["all"]["step_time"]["mape"] is None
 
 
 def test_several_tables_are_scored_apart_and_together(small_table: Path) -> None:
-    document = scored(str(small_table), str(TABLES / "bigscience_a100.csv"))
+    document = score(str(small_table), str(TABLES / "bigscience_a100.csv"))
     rows = [one["rows"] for one in document["files"].values()]
     assert document["all"]["rows"] == sum(rows)
 
@@ -77,12 +77,12 @@ def test_the_text_names_bad_lines(tmp_path: Path) -> None:
 
 def test_two_files_of_one_name_are_refused(small_table: Path) -> None:
     with pytest.raises(ConfigError, match="Two files are named"):
-        scored(str(small_table), str(small_table))
+        score(str(small_table), str(small_table))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        scored(str(tmp_path / "none.csv"))
+        score(str(tmp_path / "none.csv"))
 
 
 @pytest.mark.parametrize(
@@ -98,5 +98,5 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_published_tables_are_predicted_as_well_as_before(table: str, most: float) -> None:
-    document = scored(str(TABLES / f"{table}.csv"))
+    document = score(str(TABLES / f"{table}.csv"))
     assert document["all"]["step_time"]["mape"] < most

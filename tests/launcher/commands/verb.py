@@ -41,7 +41,7 @@ def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> Ran:
     return Ran(code=code, out=captured.out, err=captured.err)
 
 
-def changed(words: tuple[str, ...], flag: str, value: str) -> tuple[str, ...]:
+def with_value(words: tuple[str, ...], flag: str, value: str) -> tuple[str, ...]:
     """A command line with another value of a flag."""
     place = words.index(flag)
     return (*words[: place + 1], value, *words[place + 2 :])

@@ -18,7 +18,7 @@ def script(*arguments: str, text: str = "", **rest: Any) -> ScriptSource:
     return dataclasses.replace(made, text=text, **rest)
 
 
-def told(
+def say_of(
     source: ScriptSource,
     *,
     arguments: tuple[tuple[str, str], ...] = (),
@@ -43,7 +43,7 @@ def overridden(source: ScriptSource, key: str, value: str) -> ScriptSource:
     return dataclasses.replace(source, words=words)
 
 
-def applied(**seen: Any) -> AppliedStrategy:
+def strategy_of(**seen: Any) -> AppliedStrategy:
     """What a profile run found in a rank."""
     plain = AppliedStrategy(
         zero_stage=0,
@@ -63,7 +63,9 @@ def layout(user: UserSettings, **changes: Any) -> Candidate:
     return dataclasses.replace(user.baseline, layout=changed)
 
 
-def rendered(dialect: Dialect, source: ScriptSource, ranks: int = 1, **changes: Any) -> Rendered:
+def render_with(
+    dialect: Dialect, source: ScriptSource, ranks: int = 1, **changes: Any
+) -> Rendered:
     """A candidate that differs from the baseline in these fields."""
     user = dialect.read(source, world_size=ranks)
     return dialect.render(layout(user, **changes), source, "trial/config.json")

@@ -5,7 +5,7 @@ import pytest
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.dialects.accelerate import AccelerateDialect
 
-from .sources import rendered, script, told
+from .sources import render_with, say_of, script
 
 DIALECT = AccelerateDialect()
 ACCUMULATES = "from accelerate import Accelerator\na = Accelerator()\na.accumulate(m)"
@@ -42,13 +42,13 @@ def test_variables_are_a_stage(environment: dict[str, str], expected: int) -> No
 def test_the_stage_of_deepspeed_stays_one_of_deepspeed() -> None:
     given = (("ACCELERATE_USE_DEEPSPEED", "true"), ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"))
     source = script("--batch_size=2", text=ACCUMULATES, environment=given)
-    made = rendered(DIALECT, source, 2, zero_stage=3)
+    made = render_with(DIALECT, source, 2, zero_stage=3)
     assert made.environment == (("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3"),)
 
 
 def test_fsdp_1_is_spoken_where_version_2_is_not_there() -> None:
     source = script("--batch_size=2", text=ACCUMULATES, versions=(("accelerate", "0.34.2"),))
-    made = dict(rendered(DIALECT, source, 2, zero_stage=2).environment)
+    made = dict(render_with(DIALECT, source, 2, zero_stage=2).environment)
     assert made["FSDP_SHARDING_STRATEGY"] == "SHARD_GRAD_OP"
     assert "FSDP_VERSION" not in made
 
@@ -57,7 +57,7 @@ def test_a_script_that_steps_by_hand_accumulates_by_its_own_argument_alone() -> 
     with pytest.raises(ConfigError, match="--allow-global-batch-change"):
         DIALECT.read(script("--batch_size=2", text=MANUAL), world_size=1)
     own = script("--batch_size=2", "--gradient_accumulation_steps=4", text=MANUAL)
-    made = rendered(DIALECT, own, micro_batch=4, accumulation=2)
+    made = render_with(DIALECT, own, micro_batch=4, accumulation=2)
     assert made.script_args == ("--batch_size=4", "--gradient_accumulation_steps=2")
     assert made.environment == ()
 
@@ -73,7 +73,7 @@ def test_degrees_are_read_and_change_the_data_parallel_ranks() -> None:
         ("ACCELERATE_USE_PARALLELISM_CONFIG", "true"),
         ("PARALLELISM_CONFIG_TP_SIZE", "2"),
     )
-    source = told(
+    source = say_of(
         script("--batch_size=2", text=ACCUMULATES, environment=given),
         knobs=(("tensor_parallel", (1, 2)),),
     )

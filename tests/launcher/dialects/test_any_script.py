@@ -8,7 +8,7 @@ from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
-from .sources import allowing, layout, rendered, script, told
+from .sources import allowing, layout, render_with, say_of, script
 
 DIALECT = ArgumentsDialect()
 DECLARES = 'p.add_argument("-b", "--batch-size", type=int, default=64)\n'
@@ -25,7 +25,7 @@ def micro_batch(source: ScriptSource, ranks: int = 1) -> int:
     return user.baseline.layout.micro_batch
 
 
-def changed(source: ScriptSource, micro: int) -> tuple[str, ...]:
+def change(source: ScriptSource, micro: int) -> tuple[str, ...]:
     """The script's arguments with another micro-batch."""
     user = DIALECT.read(allowing(source), world_size=1)
     return DIALECT.render(layout(user, micro_batch=micro), source, "c").script_args
@@ -87,12 +87,12 @@ def test_a_short_alias_is_known_by_its_declaration() -> None:
 
 def test_a_number_may_stick_to_a_short_flag() -> None:
     source = script("-b16", "-vb3", text=DECLARES)
-    assert changed(source, 32) == ("-b32", "-vb3")
+    assert change(source, 32) == ("-b32", "-vb3")
 
 
 def test_the_beginning_of_a_declared_name_is_enough() -> None:
     source = script("--batch", "16", text=DECLARES)
-    assert changed(source, 32) == ("--batch", "32")
+    assert change(source, 32) == ("--batch", "32")
 
 
 def test_the_beginning_of_two_names_is_neither() -> None:
@@ -135,7 +135,7 @@ def test_the_beginning_of_two_names_is_neither() -> None:
     ],
 )
 def test_defaults_are_read_wherever_a_command_line_is_made_of(text: str, added: str) -> None:
-    assert changed(script(text=text), 16) == (added, "16")
+    assert change(script(text=text), 16) == (added, "16")
 
 
 def test_parameters_of_other_functions_are_no_arguments() -> None:
@@ -158,7 +158,7 @@ def test_arguments_may_be_declared_in_a_module_of_the_script() -> None:
 def test_a_key_of_a_composed_configuration_is_set_by_a_word() -> None:
     source = script("lr=1", composed=(("val.batch_size", 3), ("trainer.batch_size", 8)))
     assert micro_batch(source) == 8
-    assert changed(source, 16) == ("lr=1", "trainer.batch_size=16")
+    assert change(source, 16) == ("lr=1", "trainer.batch_size=16")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_dated_folders_of_hydra_stand_below_the_trials(
 
 def test_a_given_word_outweighs_the_composed_key() -> None:
     source = script("trainer.batch_size=4", composed=(("trainer.batch_size", 8),))
-    assert changed(source, 16) == ("trainer.batch_size=16",)
+    assert change(source, 16) == ("trainer.batch_size=16",)
 
 
 def test_a_batch_that_is_handed_on_divided_is_that_of_all_ranks() -> None:
@@ -224,7 +224,7 @@ def test_a_default_is_the_baseline_and_another_value_is_added() -> None:
 def test_names_of_an_executed_module_are_arguments_with_an_equals_sign() -> None:
     config = NamedFile(position=0, flag="", path="config/small.py", text="batch_size = 6")
     source = script("config/small.py", text=NANO, files=(config,))
-    made = rendered(DIALECT, source, 2, micro_batch=3, accumulation=40)
+    made = render_with(DIALECT, source, 2, micro_batch=3, accumulation=40)
     user = DIALECT.read(source, world_size=2)
     assert (user.baseline.layout.micro_batch, user.baseline.layout.accumulation) == (6, 20)
     assert made.script_args == (
@@ -235,7 +235,7 @@ def test_names_of_an_executed_module_are_arguments_with_an_equals_sign() -> None
 
 
 def test_a_mapped_argument_weighs_more_than_a_recognised_one() -> None:
-    source = told(
+    source = say_of(
         script("--batch_size=8", "--n", "3"),
         arguments=(("train_micro_batch_size_per_gpu", "--n"),),
     )
@@ -244,7 +244,7 @@ def test_a_mapped_argument_weighs_more_than_a_recognised_one() -> None:
 
 
 def test_an_argument_that_is_mapped_to_the_global_batch_is_that_of_all_ranks() -> None:
-    source = told(script("-b", "32"), arguments=(("train_batch_size", "-b"),))
+    source = say_of(script("-b", "32"), arguments=(("train_batch_size", "-b"),))
     user = DIALECT.read(allowing(source), world_size=4)
     made = DIALECT.render(layout(user, micro_batch=16), source, "c")
     assert user.baseline.layout.micro_batch == 8
@@ -260,11 +260,11 @@ def test_an_argument_that_is_mapped_to_the_global_batch_is_that_of_all_ranks() -
 )
 def test_a_mapping_without_a_value_is_refused(mapping: tuple[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        DIALECT.read(told(script("--lr", "1"), arguments=(mapping,)), world_size=1)
+        DIALECT.read(say_of(script("--lr", "1"), arguments=(mapping,)), world_size=1)
 
 
 def test_own_knobs_are_searched_beside_the_value_of_today() -> None:
-    source = told(
+    source = say_of(
         script("--batch_size=8", "--num_workers", "1"), knobs=(("--num_workers", (0, 2)),)
     )
     user = DIALECT.read(source, world_size=1)
@@ -292,7 +292,7 @@ p.parse_args()
     ],
 )
 def test_a_knob_that_the_parser_does_not_know_is_refused(name: str, meant: str) -> None:
-    source = told(script("--batch_size=8", text=PARSES.format("")), knobs=((name, (0, 2)),))
+    source = say_of(script("--batch_size=8", text=PARSES.format("")), knobs=((name, (0, 2)),))
     with pytest.raises(ConfigError, match=f"{name}, which .* does not take; .* '{meant}'"):
         DIALECT.read(source, world_size=1)
 
@@ -306,12 +306,12 @@ def test_a_knob_that_the_parser_does_not_know_is_refused(name: str, meant: str) 
     ],
 )
 def test_a_knob_that_the_script_may_take_is_searched(name: str, line: str) -> None:
-    source = told(script("--batch_size=8", text=PARSES.format(line)), knobs=((name, (1, 2)),))
+    source = say_of(script("--batch_size=8", text=PARSES.format(line)), knobs=((name, (1, 2)),))
     assert name in {choice.knob for choice in DIALECT.read(source, world_size=1).choices}
 
 
 def test_an_own_knob_that_is_not_given_is_left_out_today() -> None:
-    source = told(script("--batch_size=8"), knobs=(("OMP_PROC_BIND", ("true", "close")),))
+    source = say_of(script("--batch_size=8"), knobs=(("OMP_PROC_BIND", ("true", "close")),))
     user = DIALECT.read(source, world_size=1)
     assert user.baseline.extras == ()
     (bind,) = (choice for choice in user.choices if choice.knob == "OMP_PROC_BIND")
@@ -320,7 +320,7 @@ def test_an_own_knob_that_is_not_given_is_left_out_today() -> None:
 
 def test_a_switch_is_given_or_not() -> None:
     text = 'p.add_argument("--compile", action="store_true")'
-    source = told(script("--batch_size=8", text=text), knobs=(("--compile", (False, True)),))
+    source = say_of(script("--batch_size=8", text=text), knobs=(("--compile", (False, True)),))
     baseline = DIALECT.read(source, world_size=1).baseline
     on = type(baseline)(layout=baseline.layout, extras=(("compile", True),))
     off = type(baseline)(layout=baseline.layout, extras=(("compile", False),))
@@ -343,7 +343,7 @@ def test_a_switch_with_an_opposite_is_turned_on_and_off_by_name(
     action = "argparse.BooleanOptionalAction"
     text = f'p.add_argument("-r", "--remat", action={action}, default={default})'
     mode = "activation_checkpointing.mode"
-    source = told(
+    source = say_of(
         script("--batch_size=8", *given, "--lr=1", text=text),
         arguments=((mode, "--remat"),),
         knobs=((mode, ("none", "full")),),
@@ -366,7 +366,7 @@ def test_a_knob_with_an_opposite_begins_at_what_is_given(
     given: tuple[str, ...], value: bool
 ) -> None:
     text = 'p.add_argument("--remat", action=BooleanOptionalAction, default=True)'
-    source = told(script("--bs=8", *given, text=text), knobs=(("--remat", (True, False)),))
+    source = say_of(script("--bs=8", *given, text=text), knobs=(("--remat", (True, False)),))
     user = DIALECT.read(source, world_size=1)
     assert user.baseline.extras == (("remat", value),)
     other = type(user.baseline)(layout=user.baseline.layout, extras=(("remat", not value),))
@@ -375,7 +375,7 @@ def test_a_knob_with_an_opposite_begins_at_what_is_given(
 
 
 def test_a_variable_is_a_knob_by_its_capitals() -> None:
-    source = told(
+    source = say_of(
         script("--batch_size=8", environment=(("MALLOC_X", "1"),)), knobs=(("MALLOC_X", (1, 2)),)
     )
     baseline = DIALECT.read(source, world_size=1).baseline
@@ -389,7 +389,7 @@ def test_without_accumulation_another_micro_batch_needs_consent() -> None:
 
 
 def test_with_other_knobs_the_need_of_consent_is_said_and_they_are_searched() -> None:
-    source = told(script("--batch_size=8"), knobs=(("--num_workers", (0, 2)),))
+    source = say_of(script("--batch_size=8"), knobs=(("--num_workers", (0, 2)),))
     user = DIALECT.read(source, world_size=1)
     assert any("--allow-global-batch-change" in text for text in user.warnings)
     assert user.batch_rule.pinned == 8

@@ -23,7 +23,7 @@ from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import Dialect, TrialNeeds
 from autoconf_launch.launcher.spelling.documents import parse_toml
 
-from .sources import allowing, script, told
+from .sources import allowing, say_of, script
 
 SOAK = TrialNeeds(folder="trial", steps=20, accumulation=2, evaluates=True, saves=True)
 SAVE, EVALUATE = str(SOAK.save_after), str(SOAK.evaluate_after)
@@ -35,17 +35,17 @@ LIGHTNING = f"import lightning as L\nL.Trainer()\n{VALIDATES}"
 CLI = "from lightning.pytorch.cli import LightningCLI\nLightningCLI()"
 
 
-def soaked(dialect: Dialect, source: ScriptSource, needs: TrialNeeds = SOAK) -> tuple[str, ...]:
+def soak(dialect: Dialect, source: ScriptSource, needs: TrialNeeds = SOAK) -> tuple[str, ...]:
     """The script's arguments in a soak."""
     user = dialect.read(allowing(source), world_size=1)
     made = dialect.render(user.baseline, source, "trial/config.json")
     return dialect.in_trial(made, source, needs).script_args
 
 
-def trained(*words: str, text: str = TRAINER, version: str = "5.0.0") -> set[tuple[str, str]]:
+def train(*words: str, text: str = TRAINER, version: str = "5.0.0") -> set[tuple[str, str]]:
     """Neighbouring words of a Trainer's soak."""
     source = script(*BATCH, *words, text=text, versions=(("transformers", version),))
-    return set(pairwise(soaked(HfTrainerDialect(), source)))
+    return set(pairwise(soak(HfTrainerDialect(), source)))
 
 
 @given(st.integers(3, 1000))
@@ -65,33 +65,33 @@ def test_no_two_steps_in_a_row_have_a_pause_before_them(steps: int) -> None:
     ("version", "name"), [("4.40.2", "--evaluation_strategy"), ("4.44.0", "--eval_strategy")]
 )
 def test_a_trainer_evaluates_and_saves_once(version: str, name: str) -> None:
-    words = trained(name, "epoch", version=version)
+    words = train(name, "epoch", version=version)
     assert {(name, "steps"), ("--eval_steps", EVALUATE), ("--eval_delay", "0")} <= words
     assert {("--save_strategy", "steps"), ("--save_steps", SAVE)} <= words
     assert ("--output_dir", "trial/output") in words
 
 
 def test_the_older_name_of_a_trainers_strategy_does_not_outweigh_ours() -> None:
-    words = trained("--evaluation_strategy", "epoch", version="4.44.0")
+    words = train("--evaluation_strategy", "epoch", version="4.44.0")
     assert ("--eval_strategy", "steps") in words
     assert ("--evaluation_strategy", "epoch") not in words
 
 
 def test_a_trainer_that_evaluates_afterwards_what_it_is_given_evaluates() -> None:
-    assert ("--eval_strategy", "steps") in trained("--do_eval", "true")
+    assert ("--eval_strategy", "steps") in train("--do_eval", "true")
 
 
 def test_a_trainer_without_a_set_to_evaluate_does_not() -> None:
-    assert ("--eval_strategy", "no") in trained("--do_eval", "true", text="t = Trainer(model)")
+    assert ("--eval_strategy", "no") in train("--do_eval", "true", text="t = Trainer(model)")
 
 
 def test_what_the_user_of_a_trainer_has_turned_off_stays_off() -> None:
-    words = trained("--save_strategy", "no")
+    words = train("--save_strategy", "no")
     assert {("--save_strategy", "no"), ("--eval_strategy", "no")} <= words
 
 
 def test_a_trainer_tells_nobody_in_a_soak_either() -> None:
-    words = trained("--push_to_hub", "true", "--report_to", "wandb")
+    words = train("--push_to_hub", "true", "--report_to", "wandb")
     assert {("--push_to_hub", "false"), ("--report_to", "none")} <= words
 
 
@@ -129,14 +129,14 @@ def test_a_lightning_trainer_that_may_say_when_itself_is_left_to_it(words: str) 
 
 def test_a_lightning_cli_is_told_in_its_own_words() -> None:
     text = f"{CLI}\n{VALIDATES}"
-    words = soaked(LightningDialect(), script("fit", "--data.batch_size=2", text=text))
+    words = soak(LightningDialect(), script("fit", "--data.batch_size=2", text=text))
     assert "--trainer.check_val_every_n_epoch=null" in words
     assert f"--trainer.val_check_interval={2 * SOAK.evaluate_after}" in words
 
 
 def test_lightning_without_a_validation_saves_after_a_short_epoch() -> None:
     source = script("fit", "--data.batch_size=2", "--trainer.max_epochs=1", text=CLI)
-    words = soaked(LightningDialect(), source)
+    words = soak(LightningDialect(), source)
     assert f"--trainer.limit_train_batches={2 * SOAK.save_after}" in words
     assert "--trainer.max_epochs=-1" in words
     assert not any("val_check_interval" in word for word in words)
@@ -181,7 +181,7 @@ def test_megatron_saves_to_the_trials_folder_and_evaluates_a_few_iterations() ->
 
 def test_megatron_without_a_place_to_save_saves_nowhere() -> None:
     source = script("--micro-batch-size", "2", "--global-batch-size", "4", text="import megatron")
-    assert "--save" not in soaked(MegatronDialect(), source)
+    assert "--save" not in soak(MegatronDialect(), source)
 
 
 OWN = "p.add_argument('--batch_size', default=2)\np.add_argument('--eval-every', default=1000)"
@@ -194,7 +194,7 @@ ACCELERATOR = f"from accelerate import Accelerator\na = Accelerator()\n{OWN}"
 def test_arguments_of_a_script_with_its_own_are_brought_forward(
     dialect: Dialect, text: str
 ) -> None:
-    words = soaked(dialect, script("--checkpointing_steps=500", text=text))
+    words = soak(dialect, script("--checkpointing_steps=500", text=text))
     assert f"--checkpointing_steps={SAVE}" in words
     assert f"--eval-every={EVALUATE}" in words
 
@@ -203,24 +203,24 @@ def test_those_of_a_script_on_our_engine_are_brought_forward() -> None:
     document = RawConfig({"train_micro_batch_size_per_gpu": 2})
     source = script("--config", "c.json", "--save-every=500", text=OWN)
     source = dataclasses.replace(source, config=document, config_argument=1)
-    words = soaked(BuiltinDialect(), source)
+    words = soak(BuiltinDialect(), source)
     assert {f"--save-every={SAVE}", EVALUATE} <= set(words)
-    trial = soaked(BuiltinDialect(), source, TrialNeeds(folder="trial", steps=20))
+    trial = soak(BuiltinDialect(), source, TrialNeeds(folder="trial", steps=20))
     assert trial == ("--config", "trial/config.json", "--save-every=500")
 
 
 @pytest.mark.parametrize("given", ["3", "epoch", "0", "-1"])
 def test_what_comes_early_enough_or_never_is_left_alone(given: str) -> None:
     source = script("--batch_size=2", f"--save_steps={given}")
-    assert soaked(ArgumentsDialect(), source) == source.script_args
+    assert soak(ArgumentsDialect(), source) == source.script_args
 
 
 def test_an_argument_that_is_searched_is_left_to_the_search() -> None:
-    source = told(script("--batch_size=2", "--eval_steps=500"), knobs=(("eval_steps", (500,)),))
-    assert "--eval_steps=500" in soaked(ArgumentsDialect(), source)
+    source = say_of(script("--batch_size=2", "--eval_steps=500"), knobs=(("eval_steps", (500,)),))
+    assert "--eval_steps=500" in soak(ArgumentsDialect(), source)
 
 
 def test_a_trial_that_is_no_soak_is_told_nothing_of_it() -> None:
     source = script("--batch_size=2", "--save_steps=500", "--eval_steps=500")
     trial = TrialNeeds(folder="trial", steps=20)
-    assert soaked(ArgumentsDialect(), source, trial) == source.script_args
+    assert soak(ArgumentsDialect(), source, trial) == source.script_args

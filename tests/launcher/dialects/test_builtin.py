@@ -29,7 +29,7 @@ def read(document: dict[str, Any], *arguments: str, space: str = "", **words: An
     return BuiltinDialect().read(given, world_size=2)
 
 
-def rendered(user: UserSettings, given: ScriptSource, **layout: Any) -> dict[str, Any]:
+def render(user: UserSettings, given: ScriptSource, **layout: Any) -> dict[str, Any]:
     """The document of a candidate that differs from the baseline in its layout alone."""
     changed = dataclasses.replace(user.baseline.layout, **layout)
     candidate = Candidate(layout=changed, extras=())
@@ -213,7 +213,7 @@ def test_betas_are_one_value() -> None:
     optimizer = {"type": "AdamW", "params": {"lr": 0.1, "betas": [0.9, 0.95]}}
     document = {"optimizer": optimizer, "zero_optimization": {"stage": 0}}
     user = read(document)
-    assert rendered(user, source(document), micro_batch=1)["optimizer"] == optimizer
+    assert render(user, source(document), micro_batch=1)["optimizer"] == optimizer
 
 
 INITIALIZES = "from autoconf_launch import runtime\nruntime.initialize(model, path{})\n"
@@ -248,7 +248,7 @@ def test_auto_elsewhere_is_the_mapped_value_or_left_out() -> None:
         "autotuning": {"arg_mappings": {"lr": "--learning_rate"}},
     }
     user = read(document, "--learning_rate", "2e-5")
-    found = rendered(user, source(document, "--learning_rate", "2e-5"))
+    found = render(user, source(document, "--learning_rate", "2e-5"))
     assert found["optimizer"]["params"]["lr"] == 2e-5
     assert "gradient_clipping" not in found
 
@@ -295,7 +295,7 @@ def test_a_knob_stands_in_the_document_of_those_candidates_alone_that_have_it() 
     document = {"zero_optimization": {"bucket_cap_mb": [25, 5], "reduce_bucket_size": 5e8}}
     user = read(document)
     given = source(document)
-    other = rendered(user, given, zero_stage=2)
+    other = render(user, given, zero_stage=2)
     own = BuiltinDialect().render(user.baseline, given, "c").config.to_dict()
     assert other["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 5e8}
     assert own["zero_optimization"] == {"bucket_cap_mb": 25, "reduce_bucket_size": 5e8}
@@ -315,7 +315,7 @@ def every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "APPLIED_PARALLELISM", keys.PARALLELISM_KEYS)
 
 
-def searched(section: object, world: int = 4, **autotuning: Any) -> dict[str, tuple[Any, ...]]:
+def search(section: object, world: int = 4, **autotuning: Any) -> dict[str, tuple[Any, ...]]:
     batch = {"gradient_accumulation_steps": 4}
     given = source({"parallelism": section, "autotuning": autotuning, **batch})
     user = BuiltinDialect().read(given, world_size=world)
@@ -326,7 +326,7 @@ DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_p
 
 
 def test_all_opens_every_degree_that_the_runtime_applies(every_kind: None) -> None:
-    found = searched("all")
+    found = search("all")
     assert {name: found[name] for name in DEGREES} == dict.fromkeys(DEGREES, (1, 2, 4))
     assert "virtual_pipeline" not in found
 
@@ -334,14 +334,14 @@ def test_all_opens_every_degree_that_the_runtime_applies(every_kind: None) -> No
 def test_the_further_keys_of_a_family_are_searched_with_it_where_it_is_not_fast(
     every_kind: None,
 ) -> None:
-    found = searched({"pipeline": "all"}, fast=False)
+    found = search({"pipeline": "all"}, fast=False)
     assert found["virtual_pipeline"] == (1, 2)
     assert found["pipeline_schedule"] == (None, "gpipe")
     assert "sequence_parallel" not in found
 
 
 def test_the_keys_of_parallelism_are_searched_by_lists(every_kind: None) -> None:
-    found = searched(
+    found = search(
         {
             "pipeline": [2, 1],
             "pipeline_schedule": ["1f1b", "gpipe"],
@@ -364,11 +364,11 @@ def test_the_keys_of_parallelism_are_searched_by_lists(every_kind: None) -> None
 def test_a_key_stays_though_the_first_degree_listed_cannot_have_it(
     every_kind: None, section: dict[str, Any], knob: str, value: object
 ) -> None:
-    assert searched(section)[knob] == (value,)
+    assert search(section)[knob] == (value,)
 
 
 def test_a_split_is_one_value(every_kind: None) -> None:
-    assert searched({"pipeline": 2, "pipeline_split": [1, 3]})["pipeline_split"] == ((1, 3),)
+    assert search({"pipeline": 2, "pipeline_split": [1, 3]})["pipeline_split"] == ((1, 3),)
 
 
 def test_a_family_of_a_tuning_space_file_is_searched_though_it_is_fast() -> None:

@@ -8,7 +8,7 @@ import pytest
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.launcher.dialects import choose_dialect
 
-from .sources import script, told
+from .sources import say_of, script
 
 TRAINER = "from transformers import HfArgumentParser, TrainingArguments"
 ACCELERATOR = "from accelerate import Accelerator\nAccelerator()"
@@ -24,13 +24,13 @@ def test_two_dialects_that_fit_are_said_and_the_first_is_taken() -> None:
 
 
 def test_the_named_dialect_is_taken_without_a_word() -> None:
-    choice = choose_dialect(told(script(text=TRAINER), dialect="accelerate"))
+    choice = choose_dialect(say_of(script(text=TRAINER), dialect="accelerate"))
     assert (choice.dialect.name, choice.notes) == ("accelerate", ())
 
 
 def test_an_unknown_dialect_gets_the_nearest_known_one() -> None:
     with pytest.raises(ConfigError, match="'acelerate' is unknown; did you mean 'accelerate'"):
-        choose_dialect(told(script(), dialect="acelerate"))
+        choose_dialect(say_of(script(), dialect="acelerate"))
 
 
 def test_arguments_of_the_script_are_for_what_no_framework_knows() -> None:
@@ -39,7 +39,7 @@ def test_arguments_of_the_script_are_for_what_no_framework_knows() -> None:
 
 
 def test_a_mapping_makes_any_script_known() -> None:
-    source = told(script("--n=2"), arguments=(("train_micro_batch_size_per_gpu", "--n"),))
+    source = say_of(script("--n=2"), arguments=(("train_micro_batch_size_per_gpu", "--n"),))
     assert choose_dialect(source).dialect.name == "arguments"
 
 
@@ -81,7 +81,7 @@ def test_a_dialect_of_another_package_is_asked_before_ours() -> None:
 
 @pytest.mark.usefixtures("theirs")
 def test_a_dialect_of_another_package_is_taken_by_its_name() -> None:
-    assert choose_dialect(told(script(), dialect="theirs")).dialect.name == "theirs"
+    assert choose_dialect(say_of(script(), dialect="theirs")).dialect.name == "theirs"
 
 
 def test_the_dataloader_is_never_reached_into_unasked() -> None:

@@ -20,7 +20,7 @@ from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.spelling.base import Dialect, Rendered, TrialNeeds, UserSettings
 
 from .documented_blocks import BLOCKS, LISTED, MAXIMUM, MINIMUM_OF_4, ONE_MAPPING, OVERRIDE
-from .sources import layout, told
+from .sources import layout, say_of
 
 DIALECT = HfTrainerDialect()
 MICRO, STEPS = "--per_device_train_batch_size", "--gradient_accumulation_steps"
@@ -68,7 +68,7 @@ def sizes(user: UserSettings) -> set[tuple[int, int]]:
     return {own, *zip(table["micro_batch"].tolist(), table["accumulation"].tolist(), strict=True)}
 
 
-def rendered(found: ScriptSource, **changes: Any) -> Rendered:
+def render(found: ScriptSource, **changes: Any) -> Rendered:
     user = DIALECT.read(found, world_size=2)
     return DIALECT.render(layout(user, **changes), found, "trial/ds_config.json")
 
@@ -90,7 +90,7 @@ def test_every_documented_block_becomes_a_file_that_trainer_takes(
     tmp_path: Path, name: str
 ) -> None:
     found = source(tmp_path, BLOCKS[name], *TRAINING)
-    made = rendered(found, micro_batch=8, accumulation=2)
+    made = render(found, micro_batch=8, accumulation=2)
     document = made.config.to_dict()
     assert isinstance(document["zero_optimization"]["stage"], int)
     assert document["train_micro_batch_size_per_gpu"] in ("auto", 8)
@@ -117,7 +117,7 @@ def test_the_bare_word_all_explores_every_stage(tmp_path: Path) -> None:
     found = source(tmp_path, {"zero_optimization": "all"}, *TRAINING)
     user = DIALECT.read(found, world_size=2)
     assert choice(user, "zero_stage").values == (0, 1, 2, 3)
-    assert rendered(found, zero_stage=2).config.get(("zero_optimization",)) == {"stage": 2}
+    assert render(found, zero_stage=2).config.get(("zero_optimization",)) == {"stage": 2}
 
 
 def test_a_mapped_argument_that_is_not_given_has_trainers_default(tmp_path: Path) -> None:
@@ -137,13 +137,13 @@ def test_a_number_of_the_file_is_used_for_the_argument_too(tmp_path: Path) -> No
 def test_offloading_and_aio_stay_as_they_are(tmp_path: Path) -> None:
     found = source(tmp_path, OFFLOADED, *TRAINING)
     for micro in (2, 8):
-        document = rendered(found, micro_batch=micro).config.to_dict()
+        document = render(found, micro_batch=micro).config.to_dict()
         assert {key: document[key] for key in OFFLOADED} == OFFLOADED
 
 
 def test_auto_stays_for_trainer_to_fill(tmp_path: Path) -> None:
     found = source(tmp_path, SCHEDULE, *TRAINING)
-    document = rendered(found, zero_stage=3).config.to_dict()
+    document = render(found, zero_stage=3).config.to_dict()
     assert {key: document[key] for key in SCHEDULE} == SCHEDULE
 
 
@@ -161,7 +161,7 @@ def test_steps_of_the_schedule_are_trainers_in_a_trial_and_with_another_batch(
 ) -> None:
     found = source(tmp_path, SCHEDULE, *TRAINING)
     steps = ("scheduler", "params", "total_num_steps")
-    same, larger = rendered(found, zero_stage=1), rendered(found, micro_batch=4)
+    same, larger = render(found, zero_stage=1), render(found, micro_batch=4)
     assert same.config.get(steps) == 100
     assert larger.config.get(steps) == "auto"
     assert DIALECT.in_trial(same, found, NEEDS).config.get(steps) == "auto"
@@ -169,7 +169,7 @@ def test_steps_of_the_schedule_are_trainers_in_a_trial_and_with_another_batch(
 
 def test_monitors_of_the_file_are_off_in_a_trial(tmp_path: Path) -> None:
     found = source(tmp_path, {"wandb": {"enabled": True}}, *TRAINING)
-    made = rendered(found)
+    made = render(found)
     assert made.config.get(("wandb", "enabled")) is True
     assert DIALECT.in_trial(made, found, NEEDS).config.get(("wandb", "enabled")) is False
 
@@ -242,7 +242,7 @@ def test_listed_bucket_sizes_are_combined(tmp_path: Path) -> None:
 
 def test_a_key_of_the_file_can_be_listed_by_a_flag(tmp_path: Path) -> None:
     listed = ("zero_optimization.reduce_bucket_size", (1000, 2000))
-    found = told(source(tmp_path, "{}", *TRAINING), knobs=(listed, ("--optim", ("a", "b"))))
+    found = say_of(source(tmp_path, "{}", *TRAINING), knobs=(listed, ("--optim", ("a", "b"))))
     user = DIALECT.read(found, world_size=2)
     values = {choice.knob: choice.values for choice in user.choices}
     assert values["reduce_bucket_size"] == (1000, 2000)

@@ -13,14 +13,14 @@ from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
 from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
-from .sources import applied, layout, overridden, rendered, script, told
+from .sources import layout, overridden, render_with, say_of, script, strategy_of
 
 DIALECT = HfTrainerDialect()
 NEEDS = TrialNeeds(folder="trial", steps=7)
 
 
 def arguments_of(source: ScriptSource, ranks: int = 2, **changes: Any) -> tuple[str, ...]:
-    return rendered(DIALECT, source, ranks, **changes).script_args
+    return render_with(DIALECT, source, ranks, **changes).script_args
 
 
 def with_deepspeed(document: dict[str, Any], *arguments: str) -> ScriptSource:
@@ -67,17 +67,17 @@ def test_checkpointing_is_a_switch() -> None:
 @pytest.mark.parametrize("words", [(), ("--gradient_checkpointing",)])
 def test_checkpointing_that_is_on_by_default_is_turned_off_by_name(words: tuple[str, ...]) -> None:
     source = script(*words)
-    source = dataclasses.replace(source, applied=applied(recompute=Recompute.SELECTIVE))
+    source = dataclasses.replace(source, applied=strategy_of(recompute=Recompute.SELECTIVE))
     assert DIALECT.read(source, world_size=1).baseline.layout.recompute is Recompute.FULL
-    assert rendered(DIALECT, source, recompute=Recompute.FULL).script_args == words
+    assert render_with(DIALECT, source, recompute=Recompute.FULL).script_args == words
     off = ("--gradient_checkpointing", "false") if not words else ()
-    assert rendered(DIALECT, source, recompute=Recompute.NONE).script_args == off
+    assert render_with(DIALECT, source, recompute=Recompute.NONE).script_args == off
 
 
 def test_an_argument_mapped_to_what_it_is_anyway_keeps_its_default() -> None:
     own = "--gradient_accumulation_steps"
-    source = told(script(), arguments=(("gradient_accumulation_steps", own),))
-    assert rendered(DIALECT, source, micro_batch=4, accumulation=2).script_args == (
+    source = say_of(script(), arguments=(("gradient_accumulation_steps", own),))
+    assert render_with(DIALECT, source, micro_batch=4, accumulation=2).script_args == (
         "--per_device_train_batch_size",
         "4",
         own,
@@ -86,7 +86,7 @@ def test_an_argument_mapped_to_what_it_is_anyway_keeps_its_default() -> None:
 
 
 def test_a_stage_that_the_script_sets_itself_is_not_searched() -> None:
-    source = dataclasses.replace(script(), applied=applied(zero_stage=3))
+    source = dataclasses.replace(script(), applied=strategy_of(zero_stage=3))
     user = DIALECT.read(overridden(source, "fast", "false"), world_size=2)
     assert user.baseline.layout.zero_stage == 3
     assert "zero_stage" not in {choice.knob for choice in user.choices}
@@ -96,7 +96,7 @@ def test_auto_in_the_deepspeed_file_is_filled_from_the_arguments() -> None:
     document: dict[str, Any] = {"zero_optimization": {"stage": 2}}
     document |= {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}
     source = with_deepspeed(document, "--per_device_train_batch_size", "4")
-    made = rendered(DIALECT, source, 2, zero_stage=3, micro_batch=2, accumulation=2)
+    made = render_with(DIALECT, source, 2, zero_stage=3, micro_batch=2, accumulation=2)
     filled = {"gradient_accumulation_steps": "auto", "zero_optimization": {"stage": 3}}
     assert made.config.to_dict() == {**document, **filled}
     assert made.script_args[:2] == ("--deepspeed", "trial/config.json")
@@ -106,7 +106,7 @@ def test_auto_in_the_deepspeed_file_is_filled_from_the_arguments() -> None:
 def test_numbers_in_the_deepspeed_file_follow_the_arguments() -> None:
     document = {"train_batch_size": 16, "train_micro_batch_size_per_gpu": 8}
     source = with_deepspeed(document, "--per_device_train_batch_size", "8")
-    made = rendered(DIALECT, source, 2, micro_batch=4, accumulation=2)
+    made = render_with(DIALECT, source, 2, micro_batch=4, accumulation=2)
     assert made.config.to_dict() == {
         "train_batch_size": 16,
         "train_micro_batch_size_per_gpu": 4,
@@ -119,7 +119,7 @@ def test_numbers_in_the_deepspeed_file_follow_the_arguments() -> None:
 def test_arguments_in_one_file_are_read_and_written_there(path: str) -> None:
     text = json.dumps({"per_device_train_batch_size": 4, "output_dir": "o", "mine": [1]})
     source = script(path, files=(NamedFile(position=0, flag="", path=path, text=text),))
-    made = rendered(DIALECT, source, 2, micro_batch=2, accumulation=2)
+    made = render_with(DIALECT, source, 2, micro_batch=2, accumulation=2)
     (file,) = DIALECT.in_trial(made, source, NEEDS).files
     assert made.script_args == (f"trial/{file.name}",)
     assert file.name.endswith(path[-5:].lstrip("s"))
@@ -130,7 +130,7 @@ def test_arguments_in_one_file_are_read_and_written_there(path: str) -> None:
 
 def test_a_trial_saves_nothing_and_reports_nowhere() -> None:
     source = script("--output_dir", "o", "--report_to=wandb", "--push_to_hub")
-    trial = DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).script_args
+    trial = DIALECT.in_trial(render_with(DIALECT, source), source, NEEDS).script_args
     assert trial[:3] == ("--output_dir", "trial/output", "--report_to=none")
     assert ("--save_strategy", "no") in pairwise(trial)
     assert ("--push_to_hub", "false") in pairwise(trial)
@@ -139,7 +139,7 @@ def test_a_trial_saves_nothing_and_reports_nowhere() -> None:
 
 def test_a_trial_neither_resumes_nor_evaluates_first() -> None:
     source = script("--resume_from_checkpoint", "out/checkpoint-9", "--eval_on_start", "True")
-    trial = DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).script_args
+    trial = DIALECT.in_trial(render_with(DIALECT, source), source, NEEDS).script_args
     assert "--resume_from_checkpoint" not in trial
     assert ("--eval_on_start", "false") in pairwise(trial)
 
@@ -148,7 +148,7 @@ def test_a_file_of_arguments_is_without_the_resuming_in_a_trial() -> None:
     text = json.dumps({"per_device_train_batch_size": 2, "resume_from_checkpoint": "out/c"})
     file = NamedFile(position=0, flag="", path="a.json", text=text)
     source = dataclasses.replace(script("a.json"), files=(file,))
-    (made,) = DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).files
+    (made,) = DIALECT.in_trial(render_with(DIALECT, source), source, NEEDS).files
     assert "resume_from_checkpoint" not in json.loads(made.text)
 
 
@@ -157,7 +157,7 @@ def test_a_file_of_arguments_is_without_the_resuming_in_a_trial() -> None:
 )
 def test_evaluation_is_turned_off_by_the_name_of_the_version(version: str, name: str) -> None:
     source = script(versions=(("transformers", version),))
-    trial = DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).script_args
+    trial = DIALECT.in_trial(render_with(DIALECT, source), source, NEEDS).script_args
     assert trial[trial.index(name) + 1] == "no"
 
 
@@ -185,7 +185,7 @@ def test_a_newer_version_is_said() -> None:
 
 
 def test_further_arguments_are_searched_where_they_are_listed() -> None:
-    source = told(
+    source = say_of(
         script("--optim", "adamw_torch", "--bf16"),
         knobs=(("--optim", ("adamw_torch", "adamw_torch_fused")), ("--torch_compile", (True,))),
     )
@@ -204,14 +204,14 @@ def test_further_arguments_are_searched_where_they_are_listed() -> None:
     ],
 )
 def test_listed_words_of_a_known_knob_are_its_values(name: str, values: Any) -> None:
-    source = told(script(), knobs=((name, values),))
+    source = say_of(script(), knobs=((name, values),))
     user = DIALECT.read(source, world_size=2)
     (choice,) = (choice for choice in user.choices if choice.knob == "recompute")
     assert choice.values == (Recompute.NONE, Recompute.FULL)
 
 
 def test_a_listed_word_without_a_meaning_is_refused() -> None:
-    source = told(script(), knobs=(("activation_checkpointing.mode", ("none", "selective")),))
+    source = say_of(script(), knobs=(("activation_checkpointing.mode", ("none", "selective")),))
     with pytest.raises(ConfigError, match="'selective', which is not known here"):
         DIALECT.read(source, world_size=2)
 

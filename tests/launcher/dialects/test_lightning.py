@@ -9,7 +9,7 @@ from autoconf_launch.launcher.dialects.lightning import LightningDialect
 from autoconf_launch.launcher.script.source import NamedFile
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
-from .sources import applied, rendered, script, told
+from .sources import render_with, say_of, script, strategy_of
 
 DIALECT = LightningDialect()
 NEEDS = TrialNeeds(folder="trial", steps=7)
@@ -26,7 +26,7 @@ def test_the_file_is_read_and_arguments_after_it_outweigh_it() -> None:
     source = script("fit", "--config", "c.yaml", text=CLI, files=(with_file(),))
     found = DIALECT.read(source, world_size=2).baseline.layout
     assert (found.micro_batch, found.accumulation) == (2, 4)
-    made = rendered(DIALECT, source, 2, micro_batch=4, accumulation=2)
+    made = render_with(DIALECT, source, 2, micro_batch=4, accumulation=2)
     assert made.script_args == (
         *source.script_args,
         "--data.batch_size",
@@ -46,7 +46,7 @@ def test_a_strategy_is_a_stage(strategy: str, stage: int) -> None:
 
 def test_a_trainer_in_the_source_is_told_by_variables() -> None:
     source = script("--batch_size=2", text=OWN)
-    made = rendered(DIALECT, source, 2, micro_batch=1, accumulation=2, zero_stage=3)
+    made = render_with(DIALECT, source, 2, micro_batch=1, accumulation=2, zero_stage=3)
     assert made.environment == (
         ("PL_TRAINER_ACCUMULATE_GRAD_BATCHES", "2"),
         ("PL_TRAINER_STRATEGY", "fsdp"),
@@ -61,7 +61,7 @@ def test_what_the_source_says_itself_is_left_to_it() -> None:
 
 def test_a_trial_neither_logs_nor_saves() -> None:
     source = script("--batch_size=2", text=OWN)
-    trial = dict(DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).environment)
+    trial = dict(DIALECT.in_trial(render_with(DIALECT, source), source, NEEDS).environment)
     assert trial["PL_TRAINER_LOGGER"] == "False"
     assert trial["PL_TRAINER_ENABLE_CHECKPOINTING"] == "False"
     assert trial["PL_TRAINER_MAX_STEPS"] == "8"
@@ -71,7 +71,7 @@ def test_a_trial_neither_logs_nor_saves() -> None:
 def test_a_callback_that_needs_a_logger_keeps_it() -> None:
     text = f"{OWN}\nLearningRateMonitor()\nModelCheckpoint()"
     source = script("--batch_size=2", text=text)
-    trial = dict(DIALECT.in_trial(rendered(DIALECT, source), source, NEEDS).environment)
+    trial = dict(DIALECT.in_trial(render_with(DIALECT, source), source, NEEDS).environment)
     assert "PL_TRAINER_LOGGER" not in trial
     assert "PL_TRAINER_ENABLE_CHECKPOINTING" not in trial
 
@@ -80,9 +80,9 @@ def test_an_argument_that_only_the_profile_run_knows_may_be_mapped() -> None:
     text = "from lightning.pytorch.cli import LightningCLI\nLightningCLI()"
     flag = "--data.loader.samples"
     source = script("fit", text=text)
-    source = told(source, arguments=(("train_micro_batch_size_per_gpu", flag),))
-    assert rendered(DIALECT, source).script_args == ("fit",)
-    known = replace(source, applied=applied(micro_batch=6))
-    made = rendered(DIALECT, known, micro_batch=3, accumulation=2)
+    source = say_of(source, arguments=(("train_micro_batch_size_per_gpu", flag),))
+    assert render_with(DIALECT, source).script_args == ("fit",)
+    known = replace(source, applied=strategy_of(micro_batch=6))
+    made = render_with(DIALECT, known, micro_batch=3, accumulation=2)
     accumulation = ("--trainer.accumulate_grad_batches", "2")
     assert made.script_args == ("fit", flag, "3", *accumulation)

@@ -9,7 +9,7 @@ from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.launcher.dialects.megatron import MegatronDialect, layout_text
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
-from .sources import overridden, rendered, script, told
+from .sources import overridden, render_with, say_of, script
 
 DATA = Path(__file__).parents[2] / "data" / "dialects"
 DIALECT = MegatronDialect()
@@ -22,12 +22,12 @@ def lines(name: str) -> tuple[str, ...]:
 
 
 def arguments_of(*words: str, ranks: int = 16, **changes: Any) -> tuple[str, ...]:
-    return rendered(DIALECT, script(*words), ranks, **changes).script_args
+    return render_with(DIALECT, script(*words), ranks, **changes).script_args
 
 
 def test_a_trial_is_as_the_golden_file_says() -> None:
     source = script(*lines("megatron.txt"))
-    made = rendered(
+    made = render_with(
         DIALECT,
         source,
         16,
@@ -112,7 +112,7 @@ def test_older_words_for_recomputation_are_replaced() -> None:
 
 
 def test_degrees_are_searched_where_they_are_listed() -> None:
-    source = told(script(*SPLIT), knobs=(("--tensor-model-parallel-size", (1, 2)),))
+    source = say_of(script(*SPLIT), knobs=(("--tensor-model-parallel-size", (1, 2)),))
     (degrees,) = (
         c for c in DIALECT.read(source, world_size=8).choices if c.knob == "tensor_parallel"
     )

@@ -10,7 +10,7 @@ from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
 from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
-from .sources import allowing, applied, layout, rendered, script, told
+from .sources import allowing, layout, render_with, say_of, script, strategy_of
 
 DATA = Path(__file__).parents[2] / "data" / "dialects"
 DIALECT = TorchtitanDialect()
@@ -30,7 +30,7 @@ def golden(name: str) -> str:
 def test_a_trial_is_as_the_golden_file_says() -> None:
     source = titan(golden("torchtitan.toml"))
     changes = {"micro_batch": 4, "accumulation": 2, "zero_stage": 2, "recompute": Recompute.FULL}
-    made = rendered(DIALECT, source, 4, **changes)
+    made = render_with(DIALECT, source, 4, **changes)
     trial = DIALECT.in_trial(made, source, NEEDS)
     assert trial.script_args == (FLAG, "trial/torchtitan.toml")
     assert trial.files[0].text == golden("torchtitan_trial.toml")
@@ -48,14 +48,14 @@ def test_older_names_are_kept_where_the_file_has_them() -> None:
 
 
 def test_without_accumulation_in_that_version_consent_is_needed() -> None:
-    source = told(titan("[training]\nbatch_size = 8\n"), knobs=(("zero_stage", (3,)),))
+    source = say_of(titan("[training]\nbatch_size = 8\n"), knobs=(("zero_stage", (3,)),))
     with pytest.raises(ConfigError, match="--allow-global-batch-change"):
         DIALECT.read(source, world_size=2)
 
 
 def test_the_command_line_weighs_more_than_the_file() -> None:
     source = titan("[training]\nlocal_batch_size = 8\n", "--training.local_batch_size=2")
-    made = rendered(DIALECT, source, 2, micro_batch=4)
+    made = render_with(DIALECT, source, 2, micro_batch=4)
     assert made.script_args[-1] == "--training.local_batch_size=4"
     assert "local_batch_size = 8" in made.files[0].text
 
@@ -63,7 +63,7 @@ def test_the_command_line_weighs_more_than_the_file() -> None:
 def test_without_a_file_everything_is_on_the_command_line() -> None:
     words = ("--module", "llama3", "--config", "llama3_8b", "--training.local_batch_size", "2")
     source = script(*words, versions=(("torchtitan", "0.3.0"),))
-    made = rendered(DIALECT, source, 4, micro_batch=1, accumulation=2, zero_stage=0)
+    made = render_with(DIALECT, source, 4, micro_batch=1, accumulation=2, zero_stage=0)
     assert made.script_args == (
         *words[:-1],
         "1",
@@ -78,15 +78,15 @@ def test_without_a_file_everything_is_on_the_command_line() -> None:
 
 def test_a_batch_that_a_registry_decides_is_told_by_the_profile_run_or_must_be_given() -> None:
     source = script("--module", "llama3", "--config", "llama3_8b")
-    told_by_run = replace(source, applied=applied(micro_batch=6))
+    told_by_run = replace(source, applied=strategy_of(micro_batch=6))
     assert DIALECT.read(told_by_run, world_size=1).baseline.layout.micro_batch == 6
-    unseen = replace(source, applied=applied(micro_batch=0))
+    unseen = replace(source, applied=strategy_of(micro_batch=0))
     with pytest.raises(ConfigError, match="local_batch_size, the micro-batch, is not among"):
         DIALECT.read(unseen, world_size=1)
 
 
 def test_degrees_are_read_and_listed() -> None:
-    source = told(
+    source = say_of(
         titan("[parallelism]\ntensor_parallel_degree = 2\n"),
         knobs=(("--parallelism.tensor_parallel_degree", (1, 2, 4)),),
     )

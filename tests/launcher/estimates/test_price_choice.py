@@ -7,18 +7,18 @@ from autoconf_launch.tuning_spaces.clusters import parse_cluster
 H100 = parse_cluster("8xH100")
 
 
-def priced(usd_per_hour: float) -> ClusterSpec:
+def price(usd_per_hour: float) -> ClusterSpec:
     return ClusterSpec(nodes=tuple(replace(n, usd_per_hour=usd_per_hour) for n in H100.nodes))
 
 
 def test_a_given_price_wins() -> None:
-    found = choose_price(2.0, priced(80.0))
+    found = choose_price(2.0, price(80.0))
     assert found
     assert (found.usd_per_gpu_hour, found.how) == (2.0, "as given")
 
 
 def test_a_cluster_file_s_price_is_of_a_node() -> None:
-    found = choose_price(None, priced(80.0))
+    found = choose_price(None, price(80.0))
     assert found
     assert found.usd_per_gpu_hour == 10.0
 

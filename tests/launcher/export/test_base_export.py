@@ -50,7 +50,7 @@ def base(family: str, size_b: float = 5.0) -> RawConfig:
     return base_document(model, plan, None)
 
 
-def published(framework: str) -> set[str]:
+def publish(framework: str) -> set[str]:
     lines = (DATA / "published" / f"{framework}.txt").read_text().splitlines()
     return {line for line in lines if not line.startswith("#")}
 
@@ -68,14 +68,14 @@ def test_what_is_exported_is_as_the_golden_file_says(family: str, framework: str
 
 @pytest.mark.parametrize("family", KNOWN_FAMILIES)
 def test_every_argument_of_megatron_is_a_published_one(family: str) -> None:
-    assert set(flags(export_base(base(family), "megatron").text)) <= published("megatron")
+    assert set(flags(export_base(base(family), "megatron").text)) <= publish("megatron")
 
 
 @pytest.mark.parametrize("family", DECODERS)
 def test_every_key_of_torchtitan_is_a_published_one(family: str) -> None:
     text = export_base(base(family), "torchtitan").text
     keys = {".".join(path) for path, _ in parse_toml(text).leaves()}
-    assert keys <= published("torchtitan")
+    assert keys <= publish("torchtitan")
 
 
 @pytest.mark.parametrize("family", [*KNOWN_FAMILIES, "falcon"])
@@ -88,7 +88,7 @@ def test_the_recipe_is_python_of_published_classes(family: str) -> None:
         and isinstance(node.value, ast.Name)
         and node.value.id == "llm"
     }
-    assert {"pretrain"} < used <= published("nemo2")
+    assert {"pretrain"} < used <= publish("nemo2")
 
 
 @pytest.mark.parametrize("family", KNOWN_FAMILIES)

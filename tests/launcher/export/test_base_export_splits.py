@@ -20,7 +20,7 @@ from .test_base_export import base, flags
 STRATEGY = ("trainer", "strategy")
 
 
-def shipped(name: str) -> RawConfig:
+def ship(name: str) -> RawConfig:
     """NVIDIA's own file, as a search completes it."""
     family = re.sub(r"\d?_.*", "", name)
     named = base_template(name).with_value(
@@ -41,19 +41,19 @@ def with_split(document: RawConfig, **degrees: int) -> RawConfig:
 
 @pytest.mark.parametrize("name", base_template_names())
 def test_a_file_of_nemo_1_that_names_no_groups_has_a_key_for_each_head(name: str) -> None:
-    document = shipped(name)
+    document = ship(name)
     stack: dict[str, Any] = document.to_dict()["model"]
     model = pretraining(document).model
     assert model.form.groups == (stack.get("num_query_groups") or model.shape.heads)
 
 
 def test_an_activation_of_nemo_1_says_whether_there_is_a_gate() -> None:
-    document = shipped("gpt3").with_value(("model", "activation"), "fast-swiglu")
+    document = ship("gpt3").with_value(("model", "activation"), "fast-swiglu")
     assert "--swiglu" in flags(export_base(document, "megatron").text)
 
 
 def test_positions_biases_and_ties_of_nemo_1_are_read() -> None:
-    document = shipped("gpt3")
+    document = ship("gpt3")
     for name, value in {
         "position_embedding_type": "rope",
         "bias": False,

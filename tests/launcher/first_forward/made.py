@@ -28,7 +28,7 @@ MODEL = ModelSpec(
 WEIGHTS = GB // 4
 
 
-def found(**changed: Any) -> FirstForward:
+def find(**changed: Any) -> FirstForward:
     """4 GB of weights and gradients in all, and 2 GB for each of 4 samples."""
     plain = FirstForward(
         model=MODEL,
@@ -48,10 +48,10 @@ def found(**changed: Any) -> FirstForward:
 
 
 def script(**changed: Any) -> TracedScript:
-    return TracedScript(name="train.py", found=found(**changed), architecture=None, why_pieces="x")
+    return TracedScript(name="train.py", found=find(**changed), architecture=None, why_pieces="x")
 
 
-def asked(cluster: str = "8xA100-SXM-80GB", **changed: Any) -> PiecesQuestion:
+def pieces_of(cluster: str = "8xA100-SXM-80GB", **changed: Any) -> PiecesQuestion:
     words = ["--cluster", cluster, "--precision", "fp32"]
     training = parse_plan(words, of_script=True).training
     return PiecesQuestion(script=script(**changed), training=training)

@@ -14,7 +14,7 @@ from .made import script
 WORK = ("--cluster", "8xA100", "--global-batch", "64", "--precision", "fp32")
 
 
-def checked(*own: str) -> None:
+def check(*own: str) -> None:
     request = parse_fit([*WORK, *own], of_script=True)
     check_pieces(request.training, script(), request)
 
@@ -32,11 +32,11 @@ def checked(*own: str) -> None:
 )
 def test_what_pieces_cannot_tell_is_refused(own: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match="architecture is known"):
-        checked(*own)
+        check(*own)
 
 
 def test_degrees_of_one_ask_for_nothing() -> None:
-    checked("--tp", "1", "--pp", "1", "--offload", "none", "--zero", "3", "--recompute", "full")
+    check("--tp", "1", "--pp", "1", "--offload", "none", "--zero", "3", "--recompute", "full")
 
 
 def test_an_optimizer_flag_outweighs_the_script_s() -> None:

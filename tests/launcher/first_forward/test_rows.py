@@ -11,11 +11,11 @@ from autoconf_launch.launcher.first_forward.answers import (
     traced_rows,
 )
 
-from .made import GB, MODEL, asked
+from .made import GB, MODEL, pieces_of
 
 
 def parts(layout: Layout, cluster: str = "8xA100-SXM-80GB") -> dict[str, float]:
-    return dict(traced_rows(asked(cluster), [layout])[0].memory)
+    return dict(traced_rows(pieces_of(cluster), [layout])[0].memory)
 
 
 def test_alone_a_rank_needs_what_was_traced() -> None:
@@ -48,33 +48,33 @@ def test_stages_share_one_more_part(stage: int, part: str) -> None:
 def test_recomputation_keeps_the_inputs_of_blocks() -> None:
     plain = Layout(micro_batch=4, data_parallel=8)
     full = Layout(micro_batch=4, data_parallel=8, recompute=Recompute.FULL)
-    assert layout_peak_bytes(asked(), full) < layout_peak_bytes(asked(), plain) - 3 * GB
+    assert layout_peak_bytes(pieces_of(), full) < layout_peak_bytes(pieces_of(), plain) - 3 * GB
 
 
 def test_a_script_that_recomputes_goes_on_doing_so() -> None:
-    assert recomputations(asked().script) == (Recompute.NONE, Recompute.FULL)
-    assert recomputations(asked(recompute=Recompute.FULL).script) == (Recompute.NONE,)
+    assert recomputations(pieces_of().script) == (Recompute.NONE, Recompute.FULL)
+    assert recomputations(pieces_of(recompute=Recompute.FULL).script) == (Recompute.NONE,)
 
 
 def test_a_step_takes_its_operations_at_least_as_long_as_the_datasheet_says() -> None:
-    row = traced_rows(asked("A100-SXM-80GB"), [Layout(micro_batch=4)])[0]
+    row = traced_rows(pieces_of("A100-SXM-80GB"), [Layout(micro_batch=4)])[0]
     assert row.step_s is not None
     assert row.step_s > 2.4e13 / 156e12
 
 
 def test_a_pass_without_operations_has_memory_alone() -> None:
-    row = traced_rows(asked(operations=()), [Layout(micro_batch=4, data_parallel=8)])[0]
+    row = traced_rows(pieces_of(operations=()), [Layout(micro_batch=4, data_parallel=8)])[0]
     assert (row.step_s, row.step) == (None, ())
     assert row.peak_bytes > 0
 
 
 def test_one_size_alone_lets_all_but_the_weights_grow() -> None:
-    one = asked("A100-SXM-80GB", peaks=asked().script.found.peaks[:2])
+    one = pieces_of("A100-SXM-80GB", peaks=pieces_of().script.found.peaks[:2])
     four, eight = (layout_peak_bytes(one, Layout(micro_batch=n)) for n in (4, 8))
     assert eight - four >= 8 * GB
 
 
 def test_a_pass_that_kept_nothing_still_has_its_weights() -> None:
     idle = replace(MODEL, blocks=(replace(MODEL.blocks[0], activation_bytes=0),))
-    one = asked("A100-SXM-80GB", peaks=(), model=idle)
+    one = pieces_of("A100-SXM-80GB", peaks=(), model=idle)
     assert layout_peak_bytes(one, Layout(micro_batch=4)) > 4 * GB

@@ -11,7 +11,7 @@ from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outc
 from autoconf_launch.core import FailureKind, Recompute
 from autoconf_launch.launcher.launch.outcome import adopt, read_outcome
 
-from .test_outcome import APPLIED, EXPECTED, ended, plan_of, report, result_of
+from .test_outcome import APPLIED, EXPECTED, ends_of, plan_of, report, result_of
 
 CHECKED = (
     ("micro_batch", "--batch_size"),
@@ -23,7 +23,9 @@ CHECKED = (
 def outcome(folder: Path, **applied: object) -> Outcome:
     found = replace(APPLIED, description="Net: DDP over 2 ranks", **applied)  # type: ignore[arg-type]
     report(folder, result_of(0, applied=found), result_of(1, applied=found))
-    return read_outcome(replace(plan_of(folder, expected=EXPECTED), checked=CHECKED), ended(0, 0))
+    return read_outcome(
+        replace(plan_of(folder, expected=EXPECTED), checked=CHECKED), ends_of(0, 0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,4 +79,4 @@ def test_how_much_a_switch_recomputes_is_not_compared(tmp_path: Path) -> None:
     report(tmp_path, result_of(0, applied=found), result_of(1, applied=found))
     full = replace(EXPECTED, layout=replace(EXPECTED.layout, recompute=Recompute.FULL))
     plan = replace(plan_of(tmp_path, expected=full), checked=CHECKED)
-    assert isinstance(read_outcome(plan, ended(0, 0)), Measurement)
+    assert isinstance(read_outcome(plan, ends_of(0, 0)), Measurement)

@@ -8,14 +8,14 @@ from autoconf_launch.launcher.launch.planning import INJECTED, in_training
 from autoconf_launch.launcher.spelling.base import Rendered
 
 
-def rendered(*environment: tuple[str, str]) -> Rendered:
+def render(*environment: tuple[str, str]) -> Rendered:
     return Rendered(config=RawConfig({}), script_args=(), environment=environment)
 
 
 def test_a_batch_that_our_code_sets_is_set_in_the_training_too() -> None:
-    told = dict(in_training(rendered((DATALOADER_BATCH_VARIABLE, "8"))).environment)
+    told = dict(in_training(render((DATALOADER_BATCH_VARIABLE, "8"))).environment)
     assert told["PYTHONPATH"].startswith(str(INJECTED))
 
 
 def test_other_trainings_get_nothing_of_ours() -> None:
-    assert in_training(rendered(("OTHER", "8"))).environment == (("OTHER", "8"),)
+    assert in_training(render(("OTHER", "8"))).environment == (("OTHER", "8"),)

@@ -18,43 +18,43 @@ def result(rank: int, cut: CutStep | None) -> RankResult:
     return RankResult(rank=rank, world_size=2, attempt="now", ended_unix_s=0.0, cut=cut)
 
 
-def extrapolated(*cuts: CutStep | None) -> Measurement | None:
+def extrapolate(*cuts: CutStep | None) -> Measurement | None:
     return measure(TASK, tuple(result(*pair) for pair in enumerate(cuts)), strict=True)
 
 
-def measured(*cuts: CutStep) -> Measurement:
-    found = extrapolated(*cuts)
+def measure_cuts(*cuts: CutStep) -> Measurement:
+    found = extrapolate(*cuts)
     assert found is not None
     return found
 
 
 def test_each_micro_batch_after_the_first_is_one_estimate_of_the_step() -> None:
-    assert measured(CUT, CUT).step_s == (9 * 1.0 + 4.0, 9 * 3.0 + 4.0)
+    assert measure_cuts(CUT, CUT).step_s == (9 * 1.0 + 4.0, 9 * 3.0 + 4.0)
 
 
 def test_the_first_micro_batch_counts_where_there_is_no_other() -> None:
-    assert measured(*[replace(CUT, micro_s=(5.0,))] * 2).step_s == (9 * 5.0 + 4.0,)
+    assert measure_cuts(*[replace(CUT, micro_s=(5.0,))] * 2).step_s == (9 * 5.0 + 4.0,)
 
 
 def test_the_number_of_micro_batches_made_is_kept() -> None:
-    assert measured(CUT, CUT).extrapolated_from == 4
+    assert measure_cuts(CUT, CUT).extrapolated_from == 4
 
 
 def test_samples_are_those_of_a_whole_step_of_all_ranks() -> None:
-    assert measured(CUT, CUT).samples_per_step == 40
+    assert measure_cuts(CUT, CUT).samples_per_step == 40
 
 
 def test_the_slowest_rank_counts_and_its_wait_for_nobody() -> None:
     slow = replace(CUT, micro_s=(5.0, 2.0, 4.0), rest_s=3.0)
-    assert measured(CUT, slow).step_s == (9 * 2.0 + 3.0, 9 * 4.0 + 3.0)
+    assert measure_cuts(CUT, slow).step_s == (9 * 2.0 + 3.0, 9 * 4.0 + 3.0)
 
 
 def test_the_loss_is_the_mean_of_the_ranks() -> None:
-    assert measured(CUT, replace(CUT, loss=3.0)).losses == (2.5,)
+    assert measure_cuts(CUT, replace(CUT, loss=3.0)).losses == (2.5,)
 
 
 def test_a_rank_without_its_micro_batches_is_no_measurement() -> None:
-    assert extrapolated(CUT, None) is None
+    assert extrapolate(CUT, None) is None
 
 
 @given(micro_s=st.floats(0.01, 1e3), rest_s=st.floats(0.01, 1e3), whole=st.integers(4, 1000))
@@ -62,6 +62,6 @@ def test_equal_micro_batches_give_the_step_that_they_would_make(
     micro_s: float, rest_s: float, whole: int
 ) -> None:
     cut = CutStep(whole=whole, micro_s=(micro_s,) * 3, rest_s=rest_s, samples=whole)
-    made = measured(cut)
+    made = measure_cuts(cut)
     assert made.mean_step_s == pytest.approx((whole - 1) * micro_s + rest_s)
     assert made.throughput_per_s == pytest.approx(whole / made.mean_step_s)

@@ -19,13 +19,13 @@ def written(folder: Path, name: str, document: Any) -> str:
     return str(path)
 
 
-def found(folder: Path, flag: str, document: Any) -> ScriptSource:
+def find(folder: Path, flag: str, document: Any) -> ScriptSource:
     return find_source((flag, written(folder, "c.json", document)))
 
 
 @pytest.mark.parametrize("flag", ["--config", "-config", "--deepspeed", "--deepspeed_config"])
 def test_a_document_with_our_keys_is_the_configuration(tmp_path: Path, flag: str) -> None:
-    source = found(tmp_path, flag, OURS)
+    source = find(tmp_path, flag, OURS)
     assert (source.config.to_dict(), source.config_argument) == (OURS, 1)
 
 
@@ -41,7 +41,7 @@ def test_a_list_of_files_too_long_to_be_a_path_is_no_configuration() -> None:
 
 
 def test_a_scripts_own_file_is_left_alone(tmp_path: Path) -> None:
-    source = found(tmp_path, "--config", OWN)
+    source = find(tmp_path, "--config", OWN)
     assert source.config_argument is None
     with pytest.raises(ConfigError, match=r'add "autotuning": {} to it'):
         choose_dialect(source)
@@ -51,21 +51,21 @@ def test_a_scripts_own_file_is_left_alone(tmp_path: Path) -> None:
 def test_a_scripts_own_file_with_an_autotuning_section_is_tuned(
     tmp_path: Path, section: dict[str, Any]
 ) -> None:
-    source = found(tmp_path, "--config", {**OWN, "autotuning": section})
+    source = find(tmp_path, "--config", {**OWN, "autotuning": section})
     assert (
         choose_dialect(source).dialect.read(source, world_size=1).baseline.layout.micro_batch == 1
     )
 
 
 def test_an_empty_document_waits_for_our_keys(tmp_path: Path) -> None:
-    source = found(tmp_path, "--config", {})
+    source = find(tmp_path, "--config", {})
     user = choose_dialect(source).dialect.read(source, world_size=2)
     stages = next(choice for choice in user.choices if choice.knob == "zero_stage")
     assert stages.values == (0, 1, 2, 3)
 
 
 def test_a_deepspeed_configuration_is_ours_whatever_it_holds(tmp_path: Path) -> None:
-    source = found(tmp_path, "--deepspeed_config", {"steps_per_print": 10})
+    source = find(tmp_path, "--deepspeed_config", {"steps_per_print": 10})
     assert choose_dialect(source).dialect.detects(source)
 
 

@@ -31,14 +31,14 @@ def _without_default_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("HF_HOME", str(tmp_path / "nothing"))
 
 
-def launched(*words: str) -> LaunchRequest:
+def launch(*words: str) -> LaunchRequest:
     return unwrap_launcher(parse_request(["--autotuning=tune", *words]))
 
 
 def test_the_file_of_accelerate_becomes_variables(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(CONFIG)
-    found = launched("accelerate", "launch", "--config_file", str(path), "train.py", "--bs", "8")
+    found = launch("accelerate", "launch", "--config_file", str(path), "train.py", "--bs", "8")
     assert (found.script, found.script_args, found.kind) == ("train.py", ("--bs", "8"), "script")
     assert found.processes == 4
     assert dict(found.variables) == {
@@ -66,14 +66,14 @@ def test_the_file_of_accelerate_sets_no_other_variable(
     path = tmp_path / "c.yaml"
     path.write_text(json.dumps({section: {key: "planted"}}))
     with pytest.raises(ConfigError, match=f"{section} of Accelerate's configuration has"):
-        launched("accelerate", "launch", "--config_file", str(path), "t.py")
+        launch("accelerate", "launch", "--config_file", str(path), "t.py")
 
 
 def test_flags_of_accelerate_outweigh_its_file(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(CONFIG)
     words = (f"--config-file={path}", "--mixed_precision", "fp16", "--fsdp_version=1", "--cpu")
-    found = launched("accelerate", "launch", *words, "--num_processes", "2", "t.py")
+    found = launch("accelerate", "launch", *words, "--num_processes", "2", "t.py")
     variables = dict(found.variables)
     assert (variables["ACCELERATE_MIXED_PRECISION"], variables["FSDP_VERSION"]) == ("fp16", "1")
     assert variables["ACCELERATE_USE_CPU"] == "true"
@@ -84,22 +84,22 @@ def test_a_default_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "accelerate").mkdir()
     (tmp_path / "accelerate" / "default_config.yaml").write_text(CONFIG)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    assert launched("accelerate", "launch", "t.py").processes == 4
+    assert launch("accelerate", "launch", "t.py").processes == 4
 
 
 def test_our_own_number_of_processes_weighs_more() -> None:
-    found = launched("--num_gpus=1", "accelerate", "launch", "--num_processes=2", "t.py")
+    found = launch("--num_gpus=1", "accelerate", "launch", "--num_processes=2", "t.py")
     assert found.processes == 1
 
 
 def test_a_module_of_accelerate_is_one() -> None:
-    found = launched("-m", "accelerate.commands.launch", "-m", "pkg.train", "--x=1")
+    found = launch("-m", "accelerate.commands.launch", "-m", "pkg.train", "--x=1")
     assert (found.kind, found.script, found.script_args) == ("module", "pkg.train", ("--x=1",))
 
 
 def test_torchrun_and_python_are_unwrapped() -> None:
-    torchrun = launched("torchrun", "--nproc_per_node=2", "t.py", "--lr", "1")
-    python = launched("--no_python", "python", "-u", "t.py", "--lr", "1")
+    torchrun = launch("torchrun", "--nproc_per_node=2", "t.py", "--lr", "1")
+    python = launch("--no_python", "python", "-u", "t.py", "--lr", "1")
     assert (torchrun.processes, torchrun.script, torchrun.script_args) == (
         2,
         "t.py",
@@ -109,14 +109,14 @@ def test_torchrun_and_python_are_unwrapped() -> None:
 
 
 def test_torchrun_starts_one_rank_where_nobody_says_more() -> None:
-    assert launched("torchrun", "t.py").processes == 1
-    assert launched("--num_gpus=2", "torchrun", "t.py").processes == 2
-    assert launched("deepspeed", "t.py").processes is None
+    assert launch("torchrun", "t.py").processes == 1
+    assert launch("--num_gpus=2", "torchrun", "t.py").processes == 2
+    assert launch("deepspeed", "t.py").processes is None
 
 
 def test_another_launcher_is_refused_by_its_name() -> None:
     with pytest.raises(ConfigError, match="mpirun is not a launcher known here"):
-        launched("--", "mpirun", "-np", "2", "python", "t.py")
+        launch("--", "mpirun", "-np", "2", "python", "t.py")
 
 
 @pytest.mark.parametrize("words", [("t.py", "--lr"), ("-m", "pkg.train", "--lr")])
@@ -124,7 +124,7 @@ def test_python_in_our_place_starts_one_process(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
-    found = launched("--", "python", *words)
+    found = launch("--", "python", *words)
     assert (found.alone, found.script_args) == (True, ("--lr",))
     assert (*launch_flags(found), found.script)[-2 - (words[0] == "-m") :] == (
         our_python(),
@@ -133,13 +133,13 @@ def test_python_in_our_place_starts_one_process(
 
 
 def test_only_the_u_before_the_script_is_pythons() -> None:
-    found = launched("--", "python", "-u", "t.py", "-u", "5")
+    found = launch("--", "python", "-u", "t.py", "-u", "5")
     assert (found.script, found.script_args) == ("t.py", ("-u", "5"))
 
 
 def test_python_is_known_with_its_version_too() -> None:
     name = f"python3.{sys.version_info.minor}"
-    found = launched(name, "t.py", "--lr")
+    found = launch(name, "t.py", "--lr")
     assert (found.script, found.script_args, found.alone) == ("t.py", ("--lr",), True)
 
 
@@ -158,7 +158,7 @@ def test_python_is_known_with_its_version_too() -> None:
 def test_ranks_are_told_their_number_where_their_launcher_tells_it(
     words: tuple[str, ...], told: bool
 ) -> None:
-    assert launched(*words).local_rank_argument is told
+    assert launch(*words).local_rank_argument is told
 
 
 @pytest.fixture
@@ -186,8 +186,8 @@ def test_the_python_that_is_named_runs_the_script_and_stands_in_the_command(
     other: Path, words: tuple[str, ...]
 ) -> None:
     python = str(other / "python")
-    found = launched(*(python if word == "PYTHON" else word for word in words))
-    again = launched(*launch_flags(found), found.script, *found.script_args)
+    found = launch(*(python if word == "PYTHON" else word for word in words))
+    again = launch(*launch_flags(found), found.script, *found.script_args)
     assert (found.python, found.script_args) == (python, ("-x",))
     assert replace(again, argv=found.argv) == found
 
@@ -196,7 +196,7 @@ def test_the_python_that_is_named_runs_the_script_and_stands_in_the_command(
 def test_a_launcher_of_another_environment_runs_the_script_there(
     other: Path, words: tuple[str, ...]
 ) -> None:
-    found = launched(str(other / words[0]), *words[1:], "t.py")
+    found = launch(str(other / words[0]), *words[1:], "t.py")
     assert found.python == str(other / "python")
 
 
@@ -204,19 +204,19 @@ def test_a_bare_python_is_the_one_of_the_shell(
     other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(other))
-    assert launched("--", "python", "t.py").python == str(other / "python")
+    assert launch("--", "python", "t.py").python == str(other / "python")
 
 
 def test_a_script_that_starts_its_ranks_is_one_process(tmp_path: Path) -> None:
     path = tmp_path / "spawns.py"
     path.write_text("import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n")
-    assert launched("--num_gpus=2", "--", "python", str(path)).alone
+    assert launch("--num_gpus=2", "--", "python", str(path)).alone
 
 
 def test_ranks_that_are_asked_for_are_made_of_python_too() -> None:
-    assert not launched("--num_gpus=2", "--", "python", "t.py").alone
-    assert not launched("--no_python", "python", "t.py").alone
-    assert not launched("--", "python", "-m", "torch.distributed.run", "t.py").alone
+    assert not launch("--num_gpus=2", "--", "python", "t.py").alone
+    assert not launch("--no_python", "python", "t.py").alone
+    assert not launch("--", "python", "-m", "torch.distributed.run", "t.py").alone
 
 
 def test_a_script_is_left_as_it_is() -> None:
@@ -234,4 +234,4 @@ def test_a_script_is_left_as_it_is() -> None:
 )
 def test_what_cannot_be_launched_is_refused(words: tuple[str, ...], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        launched("accelerate", "launch", *words)
+        launch("accelerate", "launch", *words)

@@ -22,7 +22,7 @@ from autoconf_launch.launcher.events import (
 from autoconf_launch.launcher.live.board import Board, PhaseProgress, TunePhase
 from autoconf_launch.launcher.report.cells import RowKind
 
-from ..report.fixed import RECORDS, RUNNING, STEP, events, measured, trial
+from ..report.fixed import RECORDS, RUNNING, STEP, events, steps_of, trial
 
 RUNNING_LABEL = "ZeRO 1 · micro 16 · accum 1"
 NO_MODEL: ModelSpec | None = None
@@ -156,7 +156,7 @@ def test_a_verification_run_counts_its_steps_on_the_winners_row() -> None:
 
 
 def test_at_the_end_each_configuration_has_its_one_speed() -> None:
-    one = replace(RECORDS[1], outcome=measured(0.2))
+    one = replace(RECORDS[1], outcome=steps_of(0.2))
     made = board(*events(), *in_round(1), stood(1, 1, 0, 2), Finished(text="", compared=(one,)))
     assert made.rows(1)[0].cells[4] == "160.00"
     assert made.answer() == "best: ZeRO 0 · micro 8 · accum 2, 160.00 samples/s"

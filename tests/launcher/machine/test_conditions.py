@@ -14,7 +14,7 @@ echo "2, [N/A], [N/A], [N/A]"
 """
 
 
-def seen(folder: Path, monkeypatch: pytest.MonkeyPatch, driver: str) -> Conditions:
+def see(folder: Path, monkeypatch: pytest.MonkeyPatch, driver: str) -> Conditions:
     """The conditions of a trial beside a driver that answers so."""
     program = folder / "nvidia-smi"
     program.write_text(driver)
@@ -30,14 +30,14 @@ def test_clocks_and_throttling_are_what_the_driver_says(
 ) -> None:
     cool = GpuState(slot=0, sm_clock_mhz=1980, temperature_c=61, throttle_reasons=0)
     hot = GpuState(slot=1, sm_clock_mhz=1200, temperature_c=88, throttle_reasons=32)
-    assert seen(tmp_path, monkeypatch, DRIVER).gpus == (cool, hot, GpuState(slot=2))
+    assert see(tmp_path, monkeypatch, DRIVER).gpus == (cool, hot, GpuState(slot=2))
 
 
 @pytest.mark.parametrize("driver", ["#!/bin/sh\nexit 9\n", "#!/bin/sh\necho No devices\n"])
 def test_a_driver_that_does_not_answer_shows_no_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str
 ) -> None:
-    assert seen(tmp_path, monkeypatch, driver).gpus == ()
+    assert see(tmp_path, monkeypatch, driver).gpus == ()
 
 
 def test_the_load_is_seen_before_and_after() -> None:

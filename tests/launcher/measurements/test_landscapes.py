@@ -24,7 +24,7 @@ TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 MULTI = TABLES / "vtrain_multi_node.csv"
 
 
-def changed(tmp_path: Path, **cells: str) -> Path:
+def change(tmp_path: Path, **cells: str) -> Path:
     """Six rows of a published table, the last one with other cells."""
     lines = MULTI.read_text().splitlines()[:7]
     names = lines[0].split(",")
@@ -76,8 +76,8 @@ def test_an_unknown_column_is_refused_with_the_nearest_one() -> None:
 
 
 def test_every_row_is_predicted_without_its_time(tmp_path: Path) -> None:
-    before = read_landscapes(changed(tmp_path)).groups[0].predictions
-    after = read_landscapes(changed(tmp_path, step_time_s="999")).groups[0].predictions
+    before = read_landscapes(change(tmp_path)).groups[0].predictions
+    after = read_landscapes(change(tmp_path, step_time_s="999")).groups[0].predictions
     assert before is not None
     assert after is not None
     assert np.array_equal(before.step_s_C, after.step_s_C)
@@ -141,13 +141,13 @@ def test_where_a_group_has_several_models_none_of_its_times_is_seen() -> None:
 def test_repeats_of_which_most_failed_are_out_of_memory(
     tmp_path: Path, times: tuple[str, ...], fits: bool
 ) -> None:
-    whole = read_landscapes(changed(tmp_path)).groups[0]
-    path = changed(tmp_path, step_time_s=times[0])
+    whole = read_landscapes(change(tmp_path)).groups[0]
+    path = change(tmp_path, step_time_s=times[0])
     lines = path.read_text().splitlines()
     for time_s in times[1:]:
         other = tmp_path / "other"
         other.mkdir(exist_ok=True)
-        lines.append(changed(other, step_time_s=time_s).read_text().splitlines()[-1])
+        lines.append(change(other, step_time_s=time_s).read_text().splitlines()[-1])
     path.write_text("\n".join(lines))
     found = read_landscapes(path)
     assert len(found.groups[0]) == len(whole)
@@ -162,26 +162,26 @@ def test_a_group_may_share_a_part_of_the_layout() -> None:
 
 
 def test_nodes_of_another_size_are_no_repeats(tmp_path: Path) -> None:
-    path = changed(tmp_path)
+    path = change(tmp_path)
     other = tmp_path / "other"
     other.mkdir()
-    last = changed(other, gpus_per_node="4").read_text().splitlines()[-1]
+    last = change(other, gpus_per_node="4").read_text().splitlines()[-1]
     path.write_text(path.read_text() + last + "\n")
     assert (
         len(read_landscapes(path).groups[0])
-        == len(read_landscapes(changed(tmp_path)).groups[0]) + 1
+        == len(read_landscapes(change(tmp_path)).groups[0]) + 1
     )
 
 
 def test_a_row_without_a_time_ran_out_of_memory(tmp_path: Path) -> None:
-    group = read_landscapes(changed(tmp_path, step_time_s="")).groups[0]
+    group = read_landscapes(change(tmp_path, step_time_s="")).groups[0]
     assert np.isnan(group.step_s_C).sum() == 1
 
 
 @pytest.mark.parametrize("text", ["-1.5", "0", "soon"])
 def test_a_time_that_cannot_be_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match=rf"table\.csv:7: step_time_s is '{text}'"):
-        read_landscapes(changed(tmp_path, step_time_s=text))
+        read_landscapes(change(tmp_path, step_time_s=text))
 
 
 def test_missing_columns_are_refused_with_the_line_of_the_header(tmp_path: Path) -> None:
@@ -192,14 +192,14 @@ def test_missing_columns_are_refused_with_the_line_of_the_header(tmp_path: Path)
 
 
 def test_other_lines_that_cannot_be_are_left_out_by_name(tmp_path: Path) -> None:
-    found = read_landscapes(changed(tmp_path, heads="7"))
+    found = read_landscapes(change(tmp_path, heads="7"))
     assert len(found.notes) == 1
     assert found.notes[0].startswith("table.csv:7: skipped: ")
 
 
 def test_rows_that_cannot_be_predicted_are_replayed_and_said(tmp_path: Path) -> None:
-    whole = read_landscapes(changed(tmp_path))
-    found = read_landscapes(changed(tmp_path, heads="", kv_heads="", layers=""))
+    whole = read_landscapes(change(tmp_path))
+    found = read_landscapes(change(tmp_path, heads="", kv_heads="", layers=""))
     (group,) = found.groups
     assert len(group) == len(whole.groups[0])
     assert group.predictions is not None
@@ -215,7 +215,7 @@ def test_what_is_said_of_the_others_stays_where_a_row_cannot_be_predicted(tmp_pa
     first.mkdir()
     second.mkdir()
     told = []
-    for path in (changed(first), changed(second, heads="")):
+    for path in (change(first), change(second, heads="")):
         predictions = read_landscapes(path).groups[0].predictions
         assert predictions is not None
         told.append(predictions.step_s_C)
@@ -225,9 +225,9 @@ def test_what_is_said_of_the_others_stays_where_a_row_cannot_be_predicted(tmp_pa
 
 
 def test_a_repeat_that_states_less_takes_no_prediction_away(tmp_path: Path) -> None:
-    path = changed(tmp_path, heads="", kv_heads="")
+    path = change(tmp_path, heads="", kv_heads="")
     header, *rows = path.read_text().splitlines()
-    whole = changed(tmp_path).read_text().splitlines()[-1]
+    whole = change(tmp_path).read_text().splitlines()[-1]
     path.write_text("\n".join([header, rows[-1], *rows[:-1], whole]) + "\n")
     predictions = read_landscapes(path).groups[0].predictions
     assert predictions is not None
@@ -237,7 +237,7 @@ def test_a_repeat_that_states_less_takes_no_prediction_away(tmp_path: Path) -> N
 def test_an_unknown_gpu_is_said_to_be_the_reason_that_nothing_is_predicted(
     tmp_path: Path,
 ) -> None:
-    found = read_landscapes(changed(tmp_path, gpu="Slate-1"))
+    found = read_landscapes(change(tmp_path, gpu="Slate-1"))
     assert [text.partition("(")[2] for text in found.unpredicted] == [
         "unknown GPU 'Slate-1'); the measured values count."
     ]
@@ -254,7 +254,7 @@ def test_a_table_that_leaves_out_heads_everywhere_is_replayed() -> None:
 
 
 def test_a_group_of_which_every_row_failed_is_said_to_be_left_out(tmp_path: Path) -> None:
-    found = read_landscapes(changed(tmp_path, step_time_s="", gbs="512"))
+    found = read_landscapes(change(tmp_path, step_time_s="", gbs="512"))
     assert len(found.groups) == 1
     (note,) = found.notes
     assert "global batch 512: none of its rows has a time" in note
@@ -262,7 +262,7 @@ def test_a_group_of_which_every_row_failed_is_said_to_be_left_out(tmp_path: Path
 
 def test_a_word_as_a_time_is_refused_with_what_to_write_instead(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"step_time_s is 'OOM'.*leave it empty"):
-        read_landscapes(changed(tmp_path, step_time_s="OOM"))
+        read_landscapes(change(tmp_path, step_time_s="OOM"))
 
 
 def record(
@@ -403,7 +403,7 @@ def test_a_line_that_is_of_no_journal_is_refused_with_its_number(
 
 
 def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    path = changed(tmp_path)
+    path = change(tmp_path)
     header, *rows = path.read_text().splitlines()
     path.write_text("\n".join([f"{header},step_time_s", *(f"{row},1" for row in rows)]))
     with pytest.raises(ConfigError, match=":1: it has the column step_time_s twice"):

@@ -15,7 +15,7 @@ from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import FailureKind
 from autoconf_launch.launcher.cli import OK, USAGE, main
 
-from ..report.fixed import RECORDS, failed, finish, record, trial, write_folder
+from ..report.fixed import RECORDS, failure_of, finish, record, trial, write_folder
 from .browser import figures, needs_chromium, open_page, title_of
 
 EVIL = "</script><script>alert(1)</script><img src=https://evil.example/x.png onerror=alert(1)>"
@@ -42,7 +42,7 @@ def predicted_by_part(one: Record) -> Record:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a tune in which a trial failed with words that would be markup."""
     folder = tmp_path_factory.mktemp("tune")
-    evil = record(trial(5, 1, 16), failed(FailureKind.CRASHED, EVIL))
+    evil = record(trial(5, 1, 16), failure_of(FailureKind.CRASHED, EVIL))
     write_folder(folder / "results", [predicted_by_part(one) for one in (*RECORDS, evil)])
     logs = folder / "results" / RECORDS[0].trial.name
     logs.mkdir()

@@ -45,7 +45,7 @@ def trial(number: int, stage: int, micro: int) -> Trial:
     )
 
 
-def measured(step_s: float, spread: float = 0.01) -> Measurement:
+def steps_of(step_s: float, spread: float = 0.01) -> Measurement:
     """Three steps around ``step_s``."""
     return Measurement(
         step_s=((1 - spread) * step_s, step_s, (1 + spread) * step_s),
@@ -57,7 +57,7 @@ def measured(step_s: float, spread: float = 0.01) -> Measurement:
     )
 
 
-def failed(kind: FailureKind, detail: str) -> FailedTrial:
+def failure_of(kind: FailureKind, detail: str) -> FailedTrial:
     """A failure with a child's last lines."""
     failure = Failure(kind=kind, detail=detail, log_tail=("Traceback [most]", "ValueError: no"))
     return FailedTrial(failure=failure)
@@ -70,11 +70,11 @@ def record(a_trial: Trial, outcome: Outcome, wall_s: float = 3.5) -> Record:
 
 
 RECORDS = (
-    record(trial(0, 0, 1), measured(0.32)),
-    record(trial(1, 0, 8), measured(0.16)),
-    record(trial(2, 0, 16), failed(FailureKind.OUT_OF_MEMORY, "the device is full")),
-    record(trial(3, 1, 8), measured(0.064)),
-    record(trial(4, 1, 4), failed(FailureKind.CRASHED, "rank 1 ended with code 1")),
+    record(trial(0, 0, 1), steps_of(0.32)),
+    record(trial(1, 0, 8), steps_of(0.16)),
+    record(trial(2, 0, 16), failure_of(FailureKind.OUT_OF_MEMORY, "the device is full")),
+    record(trial(3, 1, 8), steps_of(0.064)),
+    record(trial(4, 1, 4), failure_of(FailureKind.CRASHED, "rank 1 ended with code 1")),
 )
 RUNNING = trial(5, 1, 16)
 STEP = StepRecord(rank=1, step=3, wall_s=0.1, samples=16)

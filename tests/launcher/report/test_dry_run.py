@@ -10,7 +10,7 @@ from .fixed import trial
 WHOLE = TimeRange(low_s=60.0, high_s=1800.0)
 
 
-def planned(*steps_s: float | None) -> list[tuple[Candidate, Prediction | None]]:
+def plan(*steps_s: float | None) -> list[tuple[Candidate, Prediction | None]]:
     """Configurations with these predicted steps; the first one is the user's."""
     return [
         (
@@ -23,14 +23,14 @@ def planned(*steps_s: float | None) -> list[tuple[Candidate, Prediction | None]]
     ]
 
 
-def said(*steps_s: float | None, usd_per_hour: float | None = None) -> list[str]:
+def say(*steps_s: float | None, usd_per_hour: float | None = None) -> list[str]:
     whole = WHOLE if all(steps_s) else None
-    text = planned_tune_text(planned(*steps_s), 10**9, whole, usd_per_hour=usd_per_hour)
+    text = planned_tune_text(plan(*steps_s), 10**9, whole, usd_per_hour=usd_per_hour)
     return text.splitlines()
 
 
 def test_the_users_own_is_first_and_the_others_follow_by_what_is_predicted() -> None:
-    lines = said(0.4, 0.3, 0.1, 0.2)
+    lines = say(0.4, 0.3, 0.1, 0.2)
     micros = [line.split(" · ")[1] for line in lines if "ZeRO" in line]
     assert micros == ["micro 1", "micro 3", "micro 4", "micro 2"]
     assert "(yours)" in lines[3]
@@ -38,21 +38,21 @@ def test_the_users_own_is_first_and_the_others_follow_by_what_is_predicted() -> 
 
 
 def test_money_is_said_where_a_price_is_known() -> None:
-    assert "Expected duration of the tune: 60 s to 30 minutes." in said(0.4, 0.3)
+    assert "Expected duration of the tune: 60 s to 30 minutes." in say(0.4, 0.3)
     assert (
         "Expected duration of the tune: 60 s to 30 minutes, $0.20 to $6.00 at $12.00 per hour."
-        in said(0.4, 0.3, usd_per_hour=12.0)
+        in say(0.4, 0.3, usd_per_hour=12.0)
     )
 
 
 def test_what_cannot_be_predicted_is_said() -> None:
-    first, *others = said(None, None)
+    first, *others = say(None, None)
     assert first == "Dry run: 2 configurations to try."
     (line,) = [one for one in others if one.startswith("Expected duration")]
     assert "no step times are predicted" in line
 
 
 def test_many_candidates_are_counted_beyond_the_first_ones() -> None:
-    lines = said(*([0.1] * 36))
+    lines = say(*([0.1] * 36))
     assert sum("ZeRO" in line for line in lines) == 25
     assert "and 11 more" in lines

@@ -24,12 +24,12 @@ from autoconf_launch.launcher.report.lines import (
     wrap_sentences,
 )
 
-from .fixed import RECORDS, events, failed, golden, record, trial
+from .fixed import RECORDS, events, failure_of, golden, record, trial
 
 BEST, OTHER = "ZeRO 0 · micro 8 · accum 2", "ZeRO 0 · micro 16 · accum 1"
 
 
-def shown(said: Iterable[Event], *, quiet: bool = False, level: str = "info") -> str:
+def show(said: Iterable[Event], *, quiet: bool = False, level: str = "info") -> str:
     lines: list[str] = []
     view = LinesView(lines.append, quiet=quiet, level=level)
     for event in said:
@@ -38,17 +38,17 @@ def shown(said: Iterable[Event], *, quiet: bool = False, level: str = "info") ->
 
 
 def test_the_lines_are_as_they_were_looked_at() -> None:
-    assert shown((Note(text="a note"), *events())) == golden("lines.txt")
+    assert show((Note(text="a note"), *events())) == golden("lines.txt")
 
 
 def test_quiet_leaves_warnings_and_the_end() -> None:
     said = (Note(text="a note"), Note(text="odd", warning=True), *events(), Finished(text="end"))
-    assert shown(said, quiet=True) == "autoconf-launch: warning: odd\n\nend\n"
+    assert show(said, quiet=True) == "autoconf-launch: warning: odd\n\nend\n"
 
 
 def test_a_detail_is_shown_at_the_level_debug_alone() -> None:
     said = (Note(text="bounds", detail=True),)
-    assert (shown(said), shown(said, level="debug")) == ("", "autoconf-launch: bounds\n")
+    assert (show(said), show(said, level="debug")) == ("", "autoconf-launch: bounds\n")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_line_says_what_its_launch_was_for(changed: dict[str, Any], what: str)
 
 
 def test_debug_adds_starts_and_steps() -> None:
-    added = shown(events(), level="debug").splitlines()
+    added = show(events(), level="debug").splitlines()
     assert added[-2:] == [
         "trial 5 ZeRO 1 · micro 16 · accum 1 started",
         "  rank 1 step 3: 0.1000 s",
@@ -78,7 +78,7 @@ def test_a_full_memory_needs_no_log() -> None:
 
 
 def test_a_crash_comes_with_its_sentence_and_the_last_lines() -> None:
-    crashed = record(trial(1, 0, 1), failed(FailureKind.CRASHED, "rank 0 ended with code 1"))
+    crashed = record(trial(1, 0, 1), failure_of(FailureKind.CRASHED, "rank 0 ended with code 1"))
     assert failure_lines(crashed) == [
         "trial 1 ZeRO 0 · micro 1 · accum 16 crashed: rank 0 ended with code 1 "
         "(its folder is z0_gas16_tmbspg1)",

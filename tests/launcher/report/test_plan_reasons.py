@@ -18,7 +18,7 @@ def reasons(answer: PlanAnswer) -> dict[str, str]:
     return {one.family.name: loser_reason(one, answer.question) for one in answer.losers}
 
 
-def changed(one: Planned, parts: dict[str, float], layout: Layout | None = None) -> Planned:
+def change(one: Planned, parts: dict[str, float], layout: Layout | None = None) -> Planned:
     merged = {**dict(one.parts), **parts}
     return replace(
         one,
@@ -32,25 +32,25 @@ def changed(one: Planned, parts: dict[str, float], layout: Layout | None = None)
 def best() -> Planned:
     found = answer("gpt2", "8xA100-SXM-80GB", 8).plan.best[0]
     nothing = {name: 0.0 for name, _ in found.parts}
-    return changed(found, {**nothing, "ideal": 0.5, "kernels": 0.5})
+    return change(found, {**nothing, "ideal": 0.5, "kernels": 0.5})
 
 
 def test_a_bubble_is_named_by_its_share_of_the_slower_step(best: Planned) -> None:
-    assert slowdown(changed(best, {"bubble": 0.25}), best, 8) == "pipeline bubble 20 %"
+    assert slowdown(change(best, {"bubble": 0.25}), best, 8) == "pipeline bubble 20 %"
 
 
 def test_tensor_parallelism_across_nodes_is_named(best: Planned) -> None:
-    wide = changed(best, {"communication": 0.41}, Layout(tensor_parallel=16))
+    wide = change(best, {"communication": 0.41}, Layout(tensor_parallel=16))
     assert slowdown(wide, best, 8) == "TP crosses nodes: +41 % communication"
 
 
 def test_small_losses_beside_a_large_one_are_skipped(best: Planned) -> None:
-    slow = changed(best, {"recompute": 0.3, "communication": 0.01})
+    slow = change(best, {"recompute": 0.3, "communication": 0.01})
     assert slowdown(slow, best, 8) == "+30 % recomputation"
 
 
 def test_equal_steps_are_said_to_be_equal(best: Planned) -> None:
-    assert slowdown(changed(best, {"update": 0.001}), best, 8) == "as fast within half a percent"
+    assert slowdown(change(best, {"update": 0.001}), best, 8) == "as fast within half a percent"
 
 
 def test_what_does_not_fit_says_by_how_much() -> None:

@@ -56,7 +56,7 @@ def test_without_a_prediction_nothing_is_drawn() -> None:
     assert step_parts_text(replace(RECORD, prediction=None)) is None
 
 
-def soaked(**phases: float) -> SoakReport:
+def soak_of(**phases: float) -> SoakReport:
     return SoakReport(
         steps=9,
         memory_share=None,
@@ -68,7 +68,7 @@ def soaked(**phases: float) -> SoakReport:
 
 
 def test_the_phases_of_the_soak_stand_below_the_prediction() -> None:
-    soak = soaked(forward=2.0, backward=4.0, exchange=1.0, update=1.0)
+    soak = soak_of(forward=2.0, backward=4.0, exchange=1.0, update=1.0)
     lines = (step_parts_text(RECORD, soak) or "").splitlines()
     assert [line.split("  ")[0] for line in lines[-6:]] == [
         "forward",
@@ -81,12 +81,12 @@ def test_the_phases_of_the_soak_stand_below_the_prediction() -> None:
 
 
 def test_what_no_phase_explains_is_between_the_steps() -> None:
-    document = step_parts_document(RECORD, soaked(forward=2.0, backward=4.0, update=1.0)) or {}
+    document = step_parts_document(RECORD, soak_of(forward=2.0, backward=4.0, update=1.0)) or {}
     assert document["measured_parts_s"]["between"] == 3.0
 
 
 def test_an_exchange_that_could_not_be_told_apart_is_not_drawn() -> None:
-    soak = soaked(forward=2.0, backward=4.0, exchange=0.0, update=1.0)
+    soak = soak_of(forward=2.0, backward=4.0, exchange=0.0, update=1.0)
     assert (
         "exposed communication"
         not in (step_parts_text(RECORD, soak) or "").split("verification run")[1]

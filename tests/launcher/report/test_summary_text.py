@@ -36,7 +36,7 @@ from autoconf_launch.launcher.report.summary import (
 )
 from autoconf_launch.launcher.report.verification import verification_text
 
-from .fixed import RECORDS, failed, golden, record, trial
+from .fixed import RECORDS, failure_of, golden, record, trial
 
 EDITS = (Edit(("zero_optimization", "stage"), None, 1), Edit(("train_batch_size",), "auto", 32))
 BOUND = OptimalityBound(remaining=2, possible_gain_C=np.zeros(2), expected_gain=0.0)
@@ -47,7 +47,7 @@ LEFT_OUT = Skipped(
 LEFT_OUT_TEXT = "1 more skipped: more memory than one that ran out of it."
 STOP = StopReason(kind=StopKind.EXPLORED, trials=6)
 REFUSED = Refusal(name="t1", failure=None, memory_share=0.99)
-LOST = record(trial(5, 2, 1), failed(FailureKind.TIMED_OUT, "did not end"))
+LOST = record(trial(5, 2, 1), failure_of(FailureKind.TIMED_OUT, "did not end"))
 
 
 def summary(duration_s: float = 1653.988447) -> Summary:
@@ -55,7 +55,7 @@ def summary(duration_s: float = 1653.988447) -> Summary:
     return summarise_launches(launches, AutotuningSettings(), duration_s=duration_s, stop=STOP)
 
 
-def changed(**fields: Any) -> Summary:
+def change(**fields: Any) -> Summary:
     """The summary with other values of its own or of its decision."""
     of_decision = {n: fields.pop(n) for n in [*fields] if n in Decision.__dataclass_fields__}
     found = summary()
@@ -79,7 +79,7 @@ def test_each_row_of_the_table_has_four_cells() -> None:
 
 def test_the_findings_are_as_they_were_looked_at() -> None:
     command = "autoconf-launch train.py --config optimal.json"
-    assert result_text(changed(meaning=None), EDITS, command, "results") == golden("findings.txt")
+    assert result_text(change(meaning=None), EDITS, command, "results") == golden("findings.txt")
 
 
 def test_the_document_says_what_changes() -> None:
@@ -95,26 +95,26 @@ def test_the_document_has_what_launches_again_showed() -> None:
     assert summary_document(found, EDITS, "command")["findings"] == ["The machine was slower."]
 
 
-def told(**fields: Any) -> str:
-    return result_text(changed(**fields), (), "command", "results")
+def tell(**fields: Any) -> str:
+    return result_text(change(**fields), (), "command", "results")
 
 
 def details(**fields: Any) -> str:
-    return details_text(changed(**fields))
+    return details_text(change(**fields))
 
 
 @pytest.mark.parametrize(
     ("in_turn", "how"), [(True, ", 2 playoff rounds in turn)."), (False, ", 2 playoff rounds).")]
 )
 def test_turns_are_said_of_rounds_that_had_them(in_turn: bool, how: str) -> None:
-    line = told(paired=True, rounds=2, in_turn=in_turn).splitlines()[0]
+    line = tell(paired=True, rounds=2, in_turn=in_turn).splitlines()[0]
     assert line.endswith(how)
 
 
 @pytest.mark.parametrize("where", ["ties", "near"])
 def test_where_your_own_configuration_is_a_tie_the_first_line_says_so(where: str) -> None:
     own = (RECORDS[0].trial.name,)
-    first = told(**{"ties": (), "near": (), where: own}, rounds=2).splitlines()[0]
+    first = tell(**{"ties": (), "near": (), where: own}, rounds=2).splitlines()[0]
     assert first == "No measurable gain: your configuration is as fast."
 
 
@@ -122,7 +122,7 @@ def test_where_your_own_configuration_is_a_tie_the_first_line_says_so(where: str
 def test_what_cannot_be_told_is_not_called_as_fast(rounds: int, width: float) -> None:
     own = (RECORDS[0].trial.name,)
     wide = Resolution(rounds=2, round_s=6.2, width=width, wanted=0.03, further=None)
-    first = told(ties=own, near=(), rounds=rounds, resolution=wide).splitlines()[0]
+    first = tell(ties=own, near=(), rounds=rounds, resolution=wide).splitlines()[0]
     assert first.startswith("No gain was shown: these measurements are too few or too noisy")
 
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_told_is_not_called_as_fast(rounds: int, width: float) ->
 def test_no_gain_has_a_percentage_where_the_outcome_is_a_tie(where: str) -> None:
     own, rival = RECORDS[0].trial.name, RECORDS[1].trial.name
     alike: dict[str, Any] = {"ties": (), "near": (), where: (own, rival)}
-    text = told(**alike, behind=((own, 0.0), (rival, -0.476)), rounds=2, paired=True)
+    text = tell(**alike, behind=((own, 0.0), (rival, -0.476)), rounds=2, paired=True)
     first, best, *_ = text.splitlines()
     assert first.startswith("No gain was shown: these measurements are too few or too noisy")
     assert best == "Best: ZeRO 1 · micro 8 · accum 2, 500 samples/s (64.0 ms per step)."
@@ -140,23 +140,23 @@ def test_no_gain_has_a_percentage_where_the_outcome_is_a_tie(where: str) -> None
 
 def test_what_a_list_became_is_not_called_a_change_of_your_configuration_where_that_wins() -> None:
     edits = [Edit(("zero_optimization", "stage"), [0, 2], 0)]
-    ours = changed(winner=RECORDS[0], ties=(), near=(), speed_up=None)
+    ours = change(winner=RECORDS[0], ties=(), near=(), speed_up=None)
     line = "Values chosen for what your configuration leaves open:"
     assert line in result_text(ours, edits, "command", "results").splitlines()
-    other = result_text(changed(), edits, "command", "results").splitlines()
+    other = result_text(change(), edits, "command", "results").splitlines()
     assert "Changes to your configuration:" in other
     assert line not in other
 
 
 def test_a_rival_within_the_precision_leaves_your_configuration_as_fast() -> None:
     own = RECORDS[0].trial.name
-    first = told(ties=(own,), near=(), behind=((own, -0.02),), rounds=2).splitlines()[0]
+    first = tell(ties=(own,), near=(), behind=((own, -0.02),), rounds=2).splitlines()[0]
     assert first == "No measurable gain: your configuration is as fast."
 
 
 def test_a_rich_result_has_at_most_25_lines() -> None:
     names = tuple(f"z1_gas1_tmbspg{micro}" for micro in range(40))
-    rich = changed(
+    rich = change(
         ties=names,
         near=names,
         resolution=Resolution(rounds=2, round_s=6.2, width=0.2, wanted=0.03, further=40),
@@ -195,7 +195,7 @@ def gap(measured_s: float, verified_s: float, *loads: float | None, turns: bool 
         verified_load=loads[1] if loads else None,
         in_turn=turns,
     )
-    return next(line for line in told(gap=found, rounds=2).splitlines() if "speed;" in line)
+    return next(line for line in tell(gap=found, rounds=2).splitlines() if "speed;" in line)
 
 
 def test_two_speeds_come_with_the_load_that_explains_them() -> None:
@@ -224,12 +224,12 @@ def test_each_rival_comes_with_how_much_slower_it_was() -> None:
     names = tuple(done.trial.name for done in RECORDS[:2])
     found: dict[str, Any] = {"ties": names[:1], "near": names[1:]}
     found["behind"] = ((names[0], 0.0), (names[1], 0.0861776))
-    text = told(**found, rounds=2)
+    text = tell(**found, rounds=2)
     assert "\nTied with the best, within noise: ZeRO 0 · micro 1 · accum 16.\n" in text
     once = "Possibly as fast, measured only once: ZeRO 0 · micro 8 · accum 2 (9 % slower)."
     assert once in text.splitlines()
     alone = "Possibly as fast, by single trials alone: ZeRO 0 · micro 1 · accum 16."
-    assert alone in told(**found, rounds=0).splitlines()
+    assert alone in tell(**found, rounds=0).splitlines()
 
 
 def test_what_was_left_out_is_said_after_what_could_still_be_gained() -> None:
@@ -257,14 +257,14 @@ def test_the_document_says_why_the_search_ended() -> None:
     }
 
 
-def verified(asides: Asides | None, **changed: Any) -> str:
+def verify(asides: Asides | None, **changed: Any) -> str:
     """What is said of a verification run of 50 steps."""
     soak = SoakReport(steps=50, memory_share=0.01, refused=(), passed=True, asides=asides)
     return verification_text(replace(soak, **changed))
 
 
 def beside(**seen: Any) -> str:
-    return verified(Asides(**seen))
+    return verify(Asides(**seen))
 
 
 def test_a_verification_run_says_its_steps_memory_and_end() -> None:
@@ -307,7 +307,7 @@ def test_what_failed_in_an_evaluation_is_not_blamed_on_the_end_of_data() -> None
 
 
 def test_one_step_is_said_to_be_one() -> None:
-    assert "winner: 1 step, " in verified(None, steps=1)
+    assert "winner: 1 step, " in verify(None, steps=1)
 
 
 def test_steps_were_all_made_before_an_evaluation_after_them() -> None:
@@ -321,14 +321,12 @@ def test_the_longest_batch_is_claimed_only_where_it_was_taken(longest: bool) -> 
 
 
 def test_where_nobody_looked_nothing_is_said_of_evaluations() -> None:
-    sentence = verified(None)
+    sentence = verify(None)
     assert ("evaluation" in sentence, "checkpoint" in sentence) == (False, False)
 
 
 def test_a_run_that_was_not_passed_says_its_error() -> None:
-    assert verified(None, passed=False) == (
-        "No measured configuration passed its verification run."
-    )
+    assert verify(None, passed=False) == ("No measured configuration passed its verification run.")
 
 
 @pytest.mark.parametrize(
@@ -370,7 +368,7 @@ def test_a_search_that_patience_ended_does_not_call_itself_complete() -> None:
     assert (
         "The search ended after 5 trials in a row that were no better (tuner_early_stopping); the "
         "best of what is left is expected to gain 4 %."
-    ) in told(expected_gain=0.04, skipped=skipped).splitlines()
+    ) in tell(expected_gain=0.04, skipped=skipped).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -384,4 +382,4 @@ def test_a_search_that_patience_ended_does_not_call_itself_complete() -> None:
 def test_a_search_that_is_complete_says_what_is_left_to_gain(
     gain: float | None, sentence: str
 ) -> None:
-    assert sentence in told(expected_gain=gain).splitlines()
+    assert sentence in tell(expected_gain=gain).splitlines()

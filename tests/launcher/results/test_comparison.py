@@ -19,10 +19,10 @@ from autoconf_launch.launcher.results.comparison import (
 from autoconf_launch.launcher.results.journal import Fingerprint
 from autoconf_launch.launcher.results.reading import read_results
 
-from ..report.fixed import PRINT, RECORDS, measured, record, trial, write_folder
+from ..report.fixed import PRINT, RECORDS, record, steps_of, trial, write_folder
 
 
-def compared(
+def compare(
     folder: Path, b: Sequence[Record], a: Sequence[Record] = RECORDS, print_: Fingerprint = PRINT
 ) -> Comparison:
     one = read_results(write_folder(folder / "a", a))
@@ -30,8 +30,8 @@ def compared(
 
 
 def test_a_ratio_is_of_b_over_a(tmp_path: Path) -> None:
-    faster = record(trial(0, 0, 1), measured(0.16))
-    pair = compared(tmp_path, [faster]).pairs[0]
+    faster = record(trial(0, 0, 1), steps_of(0.16))
+    pair = compare(tmp_path, [faster]).pairs[0]
     assert pair.ratio is not None
     assert pair.ratio.ratio == pytest.approx(2.0)
     assert pair.ratio.low < pair.ratio.ratio < pair.ratio.high
@@ -39,20 +39,20 @@ def test_a_ratio_is_of_b_over_a(tmp_path: Path) -> None:
 
 
 def test_a_slower_b_means_that_a_is_faster(tmp_path: Path) -> None:
-    slower = record(trial(0, 0, 1), measured(0.64))
-    assert compared(tmp_path, [slower]).pairs[0].verdict is SpeedVerdict.A
+    slower = record(trial(0, 0, 1), steps_of(0.64))
+    assert compare(tmp_path, [slower]).pairs[0].verdict is SpeedVerdict.A
 
 
 def test_what_noise_explains_is_a_tie(tmp_path: Path) -> None:
-    noisy = record(trial(0, 0, 1), measured(0.31, spread=0.2))
-    assert compared(tmp_path, [noisy]).pairs[0].verdict is SpeedVerdict.TIE
+    noisy = record(trial(0, 0, 1), steps_of(0.31, spread=0.2))
+    assert compare(tmp_path, [noisy]).pairs[0].verdict is SpeedVerdict.TIE
 
 
 def repeats(of: Record, *seconds: float) -> tuple[Record, ...]:
     """What it took when it was launched again after all trials."""
     name, after = f"{of.trial.name}{AGAIN_SUFFIX}", len(RECORDS)
     return tuple(
-        record(replace(of.trial, name=name, attempt=attempt, again=after), measured(step_s))
+        record(replace(of.trial, name=name, attempt=attempt, again=after), steps_of(step_s))
         for attempt, step_s in enumerate(seconds, 1)
     )
 
@@ -62,32 +62,32 @@ def test_two_runs_of_a_noisy_machine_are_compared_by_the_noise_they_saw(
     tmp_path: Path, noisy: str
 ) -> None:
     a: tuple[Record, ...] = RECORDS
-    b: tuple[Record, ...] = (record(RECORDS[0].trial, measured(0.25)), *RECORDS[1:])
-    assert compared(tmp_path / "quiet", b, a).pairs[0].verdict is SpeedVerdict.B
+    b: tuple[Record, ...] = (record(RECORDS[0].trial, steps_of(0.25)), *RECORDS[1:])
+    assert compare(tmp_path / "quiet", b, a).pairs[0].verdict is SpeedVerdict.B
     shaken = repeats(RECORDS[0], 0.45, 0.22, 0.4, 0.2, 0.5)
     a, b = ((*a, *shaken), b) if noisy == "a" else (a, (*b, *shaken))
-    assert compared(tmp_path / "noisy", b, a).pairs[0].verdict is SpeedVerdict.TIE
+    assert compare(tmp_path / "noisy", b, a).pairs[0].verdict is SpeedVerdict.TIE
 
 
 def test_a_failed_candidate_has_no_ratio(tmp_path: Path) -> None:
-    pair = compared(tmp_path, [record(RECORDS[2].trial, measured(0.1))]).pairs[0]
+    pair = compare(tmp_path, [record(RECORDS[2].trial, steps_of(0.1))]).pairs[0]
     assert (pair.ratio, pair.verdict) == (None, None)
 
 
 def test_candidates_of_one_side_are_named(tmp_path: Path) -> None:
-    found = compared(tmp_path, [RECORDS[0], record(trial(1, 3, 1), measured(0.1))])
+    found = compare(tmp_path, [RECORDS[0], record(trial(1, 3, 1), steps_of(0.1))])
     assert found.only_a == tuple(done.trial.name for done in RECORDS[1:])
     assert found.only_b == ("z3_gas16_tmbspg1",)
 
 
 def test_of_two_attempts_the_last_one_counts(tmp_path: Path) -> None:
-    again = record(replace(RECORDS[2].trial, attempt=2), measured(0.1))
-    found = compared(tmp_path, [again], [*RECORDS, again])
+    again = record(replace(RECORDS[2].trial, attempt=2), steps_of(0.1))
+    found = compare(tmp_path, [again], [*RECORDS, again])
     assert found.pairs[0].verdict is SpeedVerdict.TIE
 
 
 def test_the_best_of_each_are_compared_though_they_differ(tmp_path: Path) -> None:
-    best = compared(tmp_path, RECORDS[:2]).best
+    best = compare(tmp_path, RECORDS[:2]).best
     assert best is not None
     assert (best.a.trial.name, best.b.trial.name) == ("z1_gas2_tmbspg8", "z0_gas2_tmbspg8")
     assert best.verdict is SpeedVerdict.A
@@ -95,22 +95,22 @@ def test_the_best_of_each_are_compared_though_they_differ(tmp_path: Path) -> Non
 
 def final(of: Record, step_s: float) -> Record:
     what = replace(of.trial, name=f"{of.trial.name}{FINAL_SUFFIX}", final=True)
-    return replace(of, trial=what, outcome=measured(step_s))
+    return replace(of, trial=what, outcome=steps_of(step_s))
 
 
 def test_the_best_is_who_won_the_rounds(tmp_path: Path) -> None:
     finals = (final(RECORDS[0], 0.32), final(RECORDS[1], 0.05), final(RECORDS[3], 0.1))
-    best = compared(tmp_path, [*RECORDS, *finals]).best
+    best = compare(tmp_path, [*RECORDS, *finals]).best
     assert best is not None
     assert (best.a.trial.name, best.b.trial.name) == ("z1_gas2_tmbspg8", "z0_gas2_tmbspg8")
 
 
 def test_without_a_measurement_there_is_no_best(tmp_path: Path) -> None:
-    assert compared(tmp_path, RECORDS[2:3]).best is None
+    assert compare(tmp_path, RECORDS[2:3]).best is None
 
 
 def test_equal_folders_differ_in_nothing(tmp_path: Path) -> None:
-    assert compared(tmp_path, RECORDS).differences == ()
+    assert compare(tmp_path, RECORDS).differences == ()
 
 
 CHANGES = (
@@ -141,7 +141,7 @@ CHANGES = (
 def test_each_part_of_the_fingerprint_is_told(
     tmp_path: Path, changed: Fingerprint, expected: Difference
 ) -> None:
-    assert compared(tmp_path, RECORDS, print_=changed).differences == (expected,)
+    assert compare(tmp_path, RECORDS, print_=changed).differences == (expected,)
 
 
 def test_a_changed_configuration_names_its_keys(tmp_path: Path) -> None:
@@ -150,21 +150,21 @@ def test_a_changed_configuration_names_its_keys(tmp_path: Path) -> None:
         profile = tmp_path / name / "profile_model_info"
         profile.mkdir(parents=True)
         (profile / "ds_config.json").write_text(json.dumps(document))
-    found = compared(tmp_path, RECORDS, print_=replace(PRINT, config="other"))
+    found = compare(tmp_path, RECORDS, print_=replace(PRINT, config="other"))
     assert found.differences == (Difference(part="config gradient_clipping", a="1.0", b=None),)
 
 
 def test_different_metrics_are_told_and_throughput_compared(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "env.json").write_text('{"metric": "latency"}')
-    found = compared(tmp_path, [])
+    found = compare(tmp_path, [])
     assert found.differences == (Difference(part="metric", a="throughput", b="latency"),)
     assert found.objective.name == "throughput"
 
 
-def described(folder: Path, script: str, parameters: int, micro: int = 16) -> Path:
+def describe(folder: Path, script: str, parameters: int, micro: int = 16) -> Path:
     """A folder that says what was trained."""
-    first = record(trial(0, 0, micro), measured(0.1))
+    first = record(trial(0, 0, micro), steps_of(0.1))
     layout = replace(first.trial.candidate.layout, accumulation=1)
     candidate = replace(first.trial.candidate, layout=layout)
     write_folder(folder, [replace(first, trial=replace(first.trial, candidate=candidate))])
@@ -193,7 +193,7 @@ BEFORE = ("train.py", 124_000_000, 16)
 def test_a_different_training_is_named_by_what_differs(
     tmp_path: Path, after: tuple[str, int, int], expected: list[tuple[str, str, str]]
 ) -> None:
-    folders = (described(tmp_path / "a", *BEFORE), described(tmp_path / "b", *after))
+    folders = (describe(tmp_path / "a", *BEFORE), describe(tmp_path / "b", *after))
     found = training_differences(*map(read_results, folders))
     assert [(one.part, one.a, one.b) for one in found] == expected
 
@@ -201,12 +201,12 @@ def test_a_different_training_is_named_by_what_differs(
 def test_what_a_folder_does_not_say_is_not_held_against_it(tmp_path: Path) -> None:
     old = write_folder(tmp_path / "old", [])
     assert not training_differences(
-        read_results(old), read_results(described(tmp_path / "b", *BEFORE))
+        read_results(old), read_results(describe(tmp_path / "b", *BEFORE))
     )
 
 
 def test_a_script_of_the_same_name_was_edited(tmp_path: Path) -> None:
-    folders = [described(tmp_path / name, *BEFORE) for name in "ab"]
+    folders = [describe(tmp_path / name, *BEFORE) for name in "ab"]
     (folders[1] / "journal.jsonl").unlink()
     write_folder(folders[1], RECORDS, replace(PRINT, script="f" * 64))
     found = compare_results(*map(read_results, folders)).differences

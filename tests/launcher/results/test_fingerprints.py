@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def taken(*argv: str) -> Fingerprint:
+def take(*argv: str) -> Fingerprint:
     request = parse_request(("--autotuning=tune", *argv))
     source = find_script_source(request)
     dialect = choose_dialect(source).dialect
@@ -55,7 +55,7 @@ def taken(*argv: str) -> Fingerprint:
 
 def native(**changed: Any) -> Fingerprint:
     Path("config.json").write_text(json.dumps({**NATIVE, **changed}))
-    return taken("train.py", "--config", "config.json")
+    return take("train.py", "--config", "config.json")
 
 
 def zero(**changed: Any) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_lists_and_settings_of_the_search_are_not_what_is_measured(
 def test_the_order_of_keys_is_not_what_is_measured() -> None:
     before = native()
     Path("config.json").write_text(json.dumps(dict(reversed(NATIVE.items()))))
-    assert taken("train.py", "--config", "config.json") == before
+    assert take("train.py", "--config", "config.json") == before
 
 
 @pytest.mark.parametrize(
@@ -104,19 +104,19 @@ def test_what_every_trial_does_is(changed: dict[str, Any]) -> None:
 def test_a_script_that_was_edited_is_another_by_its_path_and_as_a_module(
     words: tuple[str, ...],
 ) -> None:
-    before = taken(*words, "--batch_size", "4")
+    before = take(*words, "--batch_size", "4")
     Path("plain.py").write_text(SCRIPT + "# edited")
-    assert differences(before, taken(*words, "--batch_size", "4")) == ("script",)
+    assert differences(before, take(*words, "--batch_size", "4")) == ("script",)
 
 
 def test_words_that_a_search_sets_are_not_what_is_measured() -> None:
-    one = taken("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
-    assert one == taken("plain.py", "--batch_size", "2", "--accumulation_steps", "4")
+    one = take("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
+    assert one == take("plain.py", "--batch_size", "2", "--accumulation_steps", "4")
 
 
 def test_other_words_are() -> None:
     words = ("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
-    assert differences(taken(*words), taken(*words, "--lr", "0.2")) == ("arguments",)
+    assert differences(take(*words), take(*words, "--lr", "0.2")) == ("arguments",)
 
 
 @pytest.mark.parametrize(
@@ -129,18 +129,18 @@ def test_other_words_are() -> None:
 def test_words_that_are_secrets_or_sound_so_are(
     one: tuple[str, ...], other: tuple[str, ...]
 ) -> None:
-    before, after = (taken("plain.py", "--batch_size", "4", *words) for words in (one, other))
+    before, after = (take("plain.py", "--batch_size", "4", *words) for words in (one, other))
     assert differences(before, after) == ("arguments",)
 
 
 def test_the_global_batch_of_words_is() -> None:
-    one = taken("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
-    other = taken("plain.py", "--batch_size", "4", "--accumulation_steps", "4")
+    one = take("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
+    other = take("plain.py", "--batch_size", "4", "--accumulation_steps", "4")
     assert differences(one, other) == ("config",)
 
 
 def test_another_text_of_the_script_is() -> None:
     words = ("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
-    before = taken(*words)
+    before = take(*words)
     Path("plain.py").write_text(f"{SCRIPT}#")
-    assert differences(before, taken(*words)) == ("script",)
+    assert differences(before, take(*words)) == ("script",)

@@ -90,7 +90,7 @@ def test_results_of_another_script_are_moved_aside_and_the_change_is_named(
 
 
 def test_results_that_another_command_moved_aside_come_back(paths: ResultsPaths) -> None:
-    told(paths, None)
+    tell(paths, None)
     asked_of(paths, "t0")
     with open_folder(paths, OTHER, fresh=False) as folder:
         assert folder.contents.records == ()
@@ -103,16 +103,16 @@ def test_results_that_another_command_moved_aside_come_back(paths: ResultsPaths)
 
 
 def test_results_that_were_moved_aside_as_asked_stay_there(paths: ResultsPaths) -> None:
-    told(paths, None)
+    tell(paths, None)
     with open_folder(paths, PRINT, fresh=True) as folder:
         assert folder.contents.records == ()
-    told(paths, FailureKind.CRASHED)
+    tell(paths, FailureKind.CRASHED)
     with open_folder(paths, PRINT, fresh=False) as folder:
         assert folder.contents.records == ()
 
 
 def test_results_in_use_elsewhere_do_not_come_back(paths: ResultsPaths) -> None:
-    told(paths, None)
+    tell(paths, None)
     with open_folder(paths, OTHER, fresh=False):
         pass
     aside = dataclasses.replace(paths, results=paths.results.with_name("results.1"))
@@ -122,7 +122,7 @@ def test_results_in_use_elsewhere_do_not_come_back(paths: ResultsPaths) -> None:
 
 def test_the_last_written_of_several_comes_back(paths: ResultsPaths) -> None:
     for number in (0, 1):
-        told(paths, None, number=number)
+        tell(paths, None, number=number)
         with open_folder(paths, PRINT, fresh=True):
             pass
     for number, unix_s in ((1, 10), (2, 20), (3, 5)):
@@ -135,7 +135,7 @@ def test_the_last_written_of_several_comes_back(paths: ResultsPaths) -> None:
         assert [record.trial.name for record in folder.contents.records] == ["t1"]
 
 
-def told(paths: ResultsPaths, outcome: FailureKind | None, number: int = 0) -> None:
+def tell(paths: ResultsPaths, outcome: FailureKind | None, number: int = 0) -> None:
     """A session whose trial of that number failed so, or was measured."""
     made = Measurement(step_s=(1.0,), samples_per_step=1, world_size=1)
     failed = Failure(kind=outcome, detail="it did") if outcome else None
@@ -150,7 +150,7 @@ def told(paths: ResultsPaths, outcome: FailureKind | None, number: int = 0) -> N
 
 
 def test_a_script_that_failed_as_it_is_given_is_launched_again(paths: ResultsPaths) -> None:
-    told(paths, FailureKind.CRASHED)
+    tell(paths, FailureKind.CRASHED)
     with open_folder(paths, PRINT, fresh=False) as folder:
         assert "nothing was measured before (crashed)" in folder.notes[0]
         assert folder.contents.records == ()
@@ -160,14 +160,14 @@ def test_a_script_that_failed_as_it_is_given_is_launched_again(paths: ResultsPat
 def test_a_baseline_that_the_search_goes_on_after_is_kept(
     paths: ResultsPaths, kind: FailureKind | None
 ) -> None:
-    told(paths, kind)
+    tell(paths, kind)
     with open_folder(paths, PRINT, fresh=False) as folder:
         assert len(folder.contents.records) == 1
 
 
 def test_what_was_measured_is_kept_though_the_baseline_failed(paths: ResultsPaths) -> None:
-    told(paths, None, number=1)
-    told(paths, FailureKind.CRASHED)
+    tell(paths, None, number=1)
+    tell(paths, FailureKind.CRASHED)
     with open_folder(paths, PRINT, fresh=False) as folder:
         assert len(folder.contents.records) == 2
 

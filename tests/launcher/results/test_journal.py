@@ -15,13 +15,13 @@ from autoconf_launch.launcher.results.journal import (
     read_journal,
 )
 
-from ..controlled import PRINT, opened, recorded, space
+from ..controlled import PRINT, answers_for_all, open_journal, space
 
-RECORDS = recorded(space(2))
+RECORDS = answers_for_all(space(2))
 
 
 def test_a_journal_says_what_was_written(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         journal.write_profiled()
         for record in RECORDS:
             journal.write_record(record)
@@ -32,7 +32,7 @@ def test_a_journal_says_what_was_written(tmp_path: Path) -> None:
 
 
 def test_a_started_trial_without_a_record_is_an_orphan(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         name = RECORDS[0].trial.name
         journal.write_started(name=name, number=0, attempt="one", pid=1)
         journal.write_started(name="other", number=1, attempt="two", pid=2)
@@ -42,7 +42,7 @@ def test_a_started_trial_without_a_record_is_an_orphan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 7, 40])
 def test_a_torn_last_line_is_cut_off_before_the_next_is_written(tmp_path: Path, cut: int) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         for record in RECORDS[:3]:
             journal.write_record(record)
     path = tmp_path / "journal.jsonl"
@@ -54,7 +54,7 @@ def test_a_torn_last_line_is_cut_off_before_the_next_is_written(tmp_path: Path, 
 
 
 def test_a_reader_leaves_a_line_that_is_still_being_written_alone(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         journal.write_record(RECORDS[0])
     path = tmp_path / "journal.jsonl"
     path.write_bytes(torn := path.read_bytes() + b'{"name": "z')
@@ -64,7 +64,7 @@ def test_a_reader_leaves_a_line_that_is_still_being_written_alone(tmp_path: Path
 
 @pytest.mark.parametrize("line", [b"no json\n", b'{"name": "x"}\n', b"[]\n", b'"x"\n'])
 def test_a_broken_line_in_the_middle_is_named(tmp_path: Path, line: bytes) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         path = tmp_path / "journal.jsonl"
         path.write_bytes(path.read_bytes() + line)
         journal.write_record(RECORDS[0])
@@ -79,7 +79,7 @@ def repeat(record: Record, after: int, *, doubted: bool = False) -> Record:
 
 def test_what_was_launched_again_is_no_record_of_the_search(tmp_path: Path) -> None:
     again = repeat(RECORDS[0], 2, doubted=True)
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         for record in (*RECORDS[:2], again, RECORDS[2]):
             journal.write_record(record)
         contents = journal.read()
@@ -90,14 +90,14 @@ def test_what_was_launched_again_is_no_record_of_the_search(tmp_path: Path) -> N
 
 def test_a_repeat_is_told_again_where_it_came_back(tmp_path: Path) -> None:
     again = repeat(RECORDS[0], 1)
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         for record in (*RECORDS[:3], again):
             journal.write_record(record)
         assert journal.read().search.records == (*RECORDS[:3], again)
 
 
 def test_in_another_space_a_repeat_stays_where_it_came_back() -> None:
-    first, second, third = (recorded(space(2))[n] for n in (0, 10, 20))
+    first, second, third = (answers_for_all(space(2))[n] for n in (0, 10, 20))
     again = repeat(first, 1)
     line = SpaceLine(digest="d", baseline=first.trial.name, left_out=(third.trial.name,))
     found = JournalContents(told=(first, second, third, again)).in_space(line)
@@ -109,7 +109,7 @@ def test_in_another_space_a_repeat_stays_where_it_came_back() -> None:
 def test_in_another_space_repeats_have_the_number_of_their_trial() -> None:
     first, second = (
         replace(record, trial=replace(record.trial, number=number))
-        for number, record in enumerate((RECORDS[0], recorded(space(2))[10]))
+        for number, record in enumerate((RECORDS[0], answers_for_all(space(2))[10]))
     )
     told = (first, second, repeat(first, 2), repeat(second, 2))
     line = SpaceLine(digest="d", baseline=second.trial.name, left_out=("other",))
@@ -128,21 +128,21 @@ def start(journal: Journal, record: Record, before_s: float | None) -> None:
 
 
 def test_the_first_round_says_how_long_the_search_took(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         journal.write_record(RECORDS[0])
         start(journal, final(RECORDS[0]), 12.5)
         assert journal.read().searched_s == 12.5
 
 
 def test_of_a_search_that_went_on_nothing_says_how_long_it_took(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         start(journal, final(RECORDS[0]), 12.5)
         journal.write_record(RECORDS[0])
         assert journal.read().searched_s is None
 
 
 def test_a_start_in_a_journal_of_before_says_no_time(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         start(journal, final(RECORDS[0]), None)
     path = tmp_path / "journal.jsonl"
     path.write_text(path.read_text().replace(',"before_s":null', ""))
@@ -150,14 +150,14 @@ def test_a_start_in_a_journal_of_before_says_no_time(tmp_path: Path) -> None:
 
 
 def test_without_starts_launches_took_all_their_times(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         for record in RECORDS[:3]:
             journal.write_record(record)
         assert journal.read().search.times_s == (1.0, 2.0, 3.0)
 
 
 def test_in_another_space_repeats_stay_behind_the_records_that_they_came_after() -> None:
-    first, _, second, third = (recorded(space(2))[n] for n in (0, 1, 10, 20))
+    first, _, second, third = (answers_for_all(space(2))[n] for n in (0, 1, 10, 20))
     repeats = (repeat(first, 2), repeat(second, 3), repeat(third, 3))
     contents = JournalContents(told=(first, second, repeats[0], third, *repeats[1:]))
     line = SpaceLine(digest="d", baseline=first.trial.name, left_out=(second.trial.name,))

@@ -21,13 +21,13 @@ def written() -> Path:
     return path
 
 
-def kept(key: str) -> tuple[PastTime, ...]:
+def keep(key: str) -> tuple[PastTime, ...]:
     return tuple(replace(one, study="") for one in read_past(key))
 
 
 def test_what_is_remembered_is_read_by_its_key_alone() -> None:
     written()
-    assert kept("key") == (ONE,)
+    assert keep("key") == (ONE,)
     assert read_past("another") == ()
 
 
@@ -68,7 +68,7 @@ def test_words_of_the_users_are_not_kept() -> None:
 def test_a_line_that_cannot_be_read_is_skipped(line: str) -> None:
     path = written()
     path.write_text(line + "\n" + path.read_text())
-    assert kept("key") == (ONE,)
+    assert keep("key") == (ONE,)
 
 
 def test_a_file_that_others_may_write_is_not_read() -> None:

@@ -44,7 +44,7 @@ def begin(journal: object, name: str) -> None:
     journal.write_started(name=name, number=0, attempt="a", pid=None)  # type: ignore[attr-defined]
 
 
-def opened(paths: ResultsPaths) -> tuple[str, ...]:
+def open_it(paths: ResultsPaths) -> tuple[str, ...]:
     """What the user is told on opening."""
     with open_folder(paths, PRINT, fresh=False) as folder:
         return folder.notes
@@ -56,7 +56,7 @@ def test_notes_move_no_file_outside_of_the_working_directory(
     diary = tmp_path / "diary.txt"
     diary.write_text("the user's")
     note(notes_of(paths.trial(NAME), 7), diary)
-    assert f"{diary} stays" in " ".join(opened(paths))
+    assert f"{diary} stays" in " ".join(open_it(paths))
     assert diary.read_text() == "the user's"
 
 
@@ -65,7 +65,7 @@ def test_notes_of_no_trial_of_the_journal_move_nothing(paths: ResultsPaths) -> N
     model.write_text("the user's")
     stranger.mkdir()
     note(notes_of(stranger, 7), model)
-    opened(paths)
+    open_it(paths)
     assert model.read_text() == "the user's"
 
 
@@ -73,7 +73,7 @@ def test_what_a_killed_trial_left_is_moved_and_said(paths: ResultsPaths) -> None
     model = Path.cwd() / "model.pt"
     model.write_text("of a trial")
     note(notes_of(paths.trial(NAME), 7), model)
-    said = " ".join(opened(paths))
+    said = " ".join(open_it(paths))
     assert (f"Moved {model} to {paths.trial(NAME) / 'saved'}" in said, model.exists()) == (
         True,
         False,
@@ -89,7 +89,7 @@ def test_a_link_in_the_place_of_a_file_is_refused(
     (paths.results / name).unlink(missing_ok=True)
     (paths.results / name).symlink_to(diary)
     with pytest.raises(ResultsFolderError, match=f"{name} is a symbolic link"):
-        opened(paths)
+        open_it(paths)
     assert diary.read_text() == ""
 
 
@@ -149,14 +149,14 @@ def test_a_journal_without_a_header_is_not_believed(paths: ResultsPaths) -> None
     lines = paths.journal.read_bytes().splitlines(keepends=True)
     paths.journal.write_bytes(b"".join(lines[1:]))
     with pytest.raises(ResultsFolderError, match="it is not a header"):
-        opened(paths)
+        open_it(paths)
 
 
 def test_a_second_header_is_not_believed(paths: ResultsPaths) -> None:
     lines = paths.journal.read_bytes().splitlines(keepends=True)
     paths.journal.write_bytes(b"".join((*lines, lines[0])))
     with pytest.raises(ResultsFolderError, match="line 3 of"):
-        opened(paths)
+        open_it(paths)
 
 
 def test_only_the_owner_can_open_a_lease(paths: ResultsPaths) -> None:
@@ -177,7 +177,7 @@ def test_a_lease_dated_in_the_future_is_not_held(paths: ResultsPaths) -> None:
     paths.lease.write_text(json.dumps({"host": "elsewhere", "pid": 1}))
     os.utime(paths.lease, (time.time() + 2 * STALE_AFTER_S,) * 2)
     assert not is_held(paths.lease)
-    assert opened(paths) == ()
+    assert open_it(paths) == ()
 
 
 @pytest.mark.parametrize("pid", [10**30, -1, 0])
@@ -189,22 +189,22 @@ def test_a_lease_of_an_impossible_process_is_not_held(paths: ResultsPaths, pid: 
 def test_a_folder_that_others_can_write_is_refused_unless_trusted(paths: ResultsPaths) -> None:
     paths.results.chmod(0o777)
     with pytest.raises(ResultsFolderError, match="--trust-results"):
-        opened(paths)
-    assert opened(dataclasses.replace(paths, trusts_others=True)) == ()
+        open_it(paths)
+    assert open_it(dataclasses.replace(paths, trusts_others=True)) == ()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
 def test_a_folder_of_somebody_else_is_refused_unless_trusted(paths: ResultsPaths) -> None:
     os.chown(paths.results, 12345, 12345)
     with pytest.raises(ResultsFolderError, match="belongs to user 12345"):
-        opened(paths)
-    assert opened(dataclasses.replace(paths, trusts_others=True)) == ()
+        open_it(paths)
+    assert open_it(dataclasses.replace(paths, trusts_others=True)) == ()
 
 
 def test_a_file_that_others_can_write_is_refused(paths: ResultsPaths) -> None:
     paths.journal.chmod(0o666)
     with pytest.raises(ResultsFolderError, match="can be written by other users"):
-        opened(paths)
+        open_it(paths)
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_a_secret_is_shown_nowhere_and_a_shell_reads_it_from_its_variable(
 ) -> None:
     shown = without_secrets(words)
     assert shown != words
-    secrets = held(words, shown)
+    secrets = hold(words, shown)
     assert secrets
     for text in (" ".join(shown), " ".join(with_digests(words)), shell_command(words)):
         assert not [secret for secret in secrets.values() if secret in text]
@@ -66,7 +66,7 @@ def test_a_secret_is_shown_nowhere_and_a_shell_reads_it_from_its_variable(
         assert f"{name}: is not set; export it" in ended.stderr
 
 
-def held(words: tuple[str, ...], shown: tuple[str, ...]) -> dict[str, str]:
+def hold(words: tuple[str, ...], shown: tuple[str, ...]) -> dict[str, str]:
     """Variables that stand in the shown words with what stands there in the real ones."""
     secrets = {}
     for word, other in zip(words, shown, strict=True):

@@ -131,7 +131,7 @@ def _wandb_run(path: Path, kept: Kept) -> tuple[str, str, Run, list[dict[str, An
             run.metrics |= {k: v for k, v in history[-1].items() if isinstance(v, float | int)}
         elif kind in updates:
             part = record.run.config if kind == "run" else getattr(record, kind)
-            run.parameters |= {k: _shown(v) for k, v in _values(part.update).items()}
+            run.parameters |= {k: _show(v) for k, v in _values(part.update).items()}
         elif kind == "exit":
             run.failed = record.exit.exit_code != 0
     run.failure = run.parameters.pop("failure", None)
@@ -142,7 +142,7 @@ def _values(items: Any) -> dict[str, Any]:
     return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return value if isinstance(value, str) else str(value)
 
 

@@ -14,20 +14,20 @@ from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.trackers.base import Phase, TrackedBest, TrackedChoice, TrackedTrial
 from autoconf_launch.launcher.trackers.feed import Feed, feed_of, metrics_of, size_name
 
-from ..report.fixed import RECORDS, events, failed, measured, record, trial
+from ..report.fixed import RECORDS, events, failure_of, record, steps_of, trial
 
 SPEC = ModelSpec(grade=Grade.MEASURED, blocks=(BlockSpec(name="all", parameters=126_000_000),))
 FINISHED = TrialFinished(record=RECORDS[1], best=RECORDS[1], elapsed_s=3.5)
 
 
-def told(feed: Feed, finished: TrialFinished) -> TrackedTrial:
+def tell(feed: Feed, finished: TrialFinished) -> TrackedTrial:
     entry = feed.take(finished)[0]
     assert isinstance(entry, TrackedTrial)
     return entry
 
 
 def test_a_run_is_named_by_model_size_and_parameters() -> None:
-    assert told(Feed("gpt3", "5b"), FINISHED).run == "gpt3_5b_z0_gas2_tmbspg8"
+    assert tell(Feed("gpt3", "5b"), FINISHED).run == "gpt3_5b_z0_gas2_tmbspg8"
 
 
 def test_a_run_whose_trial_has_model_and_size_in_its_name_has_them_once() -> None:
@@ -35,14 +35,14 @@ def test_a_run_whose_trial_has_model_and_size_in_its_name_has_them_once() -> Non
     searched = replace(RECORDS[1], trial=replace(RECORDS[1].trial, name=name))
     again = replace(searched, trial=replace(searched.trial, attempt=1, final=True))
     feed = Feed("gpt3", "5b")
-    assert told(feed, replace(FINISHED, record=searched)).run == name
-    assert told(feed, replace(FINISHED, record=again)).run == f"{name}_round1"
+    assert tell(feed, replace(FINISHED, record=searched)).run == name
+    assert tell(feed, replace(FINISHED, record=again)).run == f"{name}_round1"
 
 
 def test_a_size_that_was_not_given_is_the_one_that_was_profiled() -> None:
     feed = Feed("train")
     feed.take(ModelProfiled(spec=SPEC, wall_s=1.0))
-    assert told(feed, FINISHED).run == "train_126m_z0_gas2_tmbspg8"
+    assert tell(feed, FINISHED).run == "train_126m_z0_gas2_tmbspg8"
 
 
 def test_a_given_size_stays() -> None:
@@ -102,8 +102,8 @@ def test_every_knob_is_a_parameter() -> None:
     candidate = Candidate(
         layout=Layout(zero_stage=2, pipeline_split=(3, 5)), extras=(("overlap_comm", True),)
     )
-    done = record(replace(trial(1, 2, 1), candidate=candidate), measured(0.5))
-    entry = told(Feed("m"), replace(FINISHED, record=done))
+    done = record(replace(trial(1, 2, 1), candidate=candidate), steps_of(0.5))
+    entry = tell(Feed("m"), replace(FINISHED, record=done))
     parameters = dict(entry.parameters)
     assert parameters["zero_stage"] == 2
     assert parameters["recompute"] == "none"
@@ -126,15 +126,15 @@ def test_a_measured_trial_has_what_was_predicted_and_measured() -> None:
 
 
 def test_a_failed_trial_has_its_kind_and_no_line_of_a_log() -> None:
-    crashed = record(trial(1, 0, 1), failed(FailureKind.CRASHED, "token=secret"))
-    entry = told(Feed("m"), replace(FINISHED, record=crashed))
+    crashed = record(trial(1, 0, 1), failure_of(FailureKind.CRASHED, "token=secret"))
+    entry = tell(Feed("m"), replace(FINISHED, record=crashed))
     assert entry.failure == "crashed"
     assert "secret" not in repr(entry)
     assert "Traceback" not in repr(entry)
 
 
 def test_what_is_no_number_is_left_out() -> None:
-    odd = record(trial(1, 0, 1), replace(measured(0.5), flops_per_step=math.inf))
+    odd = record(trial(1, 0, 1), replace(steps_of(0.5), flops_per_step=math.inf))
     assert "flops_per_gpu_per_s" not in dict(metrics_of(odd))
 
 
@@ -158,9 +158,9 @@ def test_the_best_so_far_follows_each_searched_trial() -> None:
 def test_a_launch_that_repeats_a_trial_is_a_run_of_its_own(
     again: dict[str, Any], run: str, phase: Phase
 ) -> None:
-    first = told(Feed("m"), FINISHED)
+    first = tell(Feed("m"), FINISHED)
     repeated = replace(RECORDS[1], trial=replace(RECORDS[1].trial, **again))
-    entry = told(Feed("m"), replace(FINISHED, record=repeated))
+    entry = tell(Feed("m"), replace(FINISHED, record=repeated))
     assert (entry.run, entry.phase) == (run, phase)
     assert entry.key != first.key
 

@@ -21,7 +21,7 @@ RECORDER = TrackingChoice(trackers=("Recorder",))
 SAID = (*events(), Finished(text="", winner=RECORDS[3]))
 
 
-def told(folder: Path) -> list[str]:
+def tell(folder: Path) -> list[str]:
     path = folder / "Recorder/told.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     return [json.loads(line)[0] for line in lines]
@@ -35,7 +35,7 @@ def stopped_after(
         for event in SAID:
             listener(event)
         until_s = time.monotonic() + 30
-        while heard is not None and heard not in told(folder) and time.monotonic() < until_s:
+        while heard is not None and heard not in tell(folder) and time.monotonic() < until_s:
             time.sleep(0.05)
         raise error
 
@@ -50,7 +50,7 @@ def heard_by_the_view(choice: TrackingChoice, folder: Path) -> list[Event]:
 
 def test_trackers_are_told_of_the_study(tmp_path: Path) -> None:
     heard_by_the_view(RECORDER, tmp_path)
-    assert told(tmp_path) == ["made", *["trial", "best"] * 5, "choice", "closed"]
+    assert tell(tmp_path) == ["made", *["trial", "best"] * 5, "choice", "closed"]
 
 
 def test_the_view_hears_every_event_in_order(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_tracker_does_not_wait_for_one_that_hangs(tmp_path: Path) -> None:
     choice = TrackingChoice(trackers=("RaisesWhenMade", "HangsAtATrial", "Recorder"))
     with pytest.raises(InterruptedBySignalError):
         stopped_after(tmp_path, choice, InterruptedBySignalError(15), heard="choice")
-    assert told(tmp_path)[-2:] == ["choice", "closed"]
+    assert tell(tmp_path)[-2:] == ["choice", "closed"]
 
 
 def test_an_interrupted_study_waits_only_shortly(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_an_interrupted_study_waits_only_shortly(tmp_path: Path) -> None:
 def test_a_study_that_finds_nothing_lets_trackers_finish(tmp_path: Path) -> None:
     with pytest.raises(NothingFeasibleError):
         stopped_after(tmp_path, RECORDER, NothingFeasibleError("nothing fits"))
-    assert told(tmp_path)[-1] == "closed"
+    assert tell(tmp_path)[-1] == "closed"
 
 
 def test_a_folder_that_cannot_be_made_is_one_warning(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def outlet(tmp_path: Path, tracker: str) -> Outlet:
     return Outlet("toy", setup, folder / "tracker.log")
 
 
-def told(tmp_path: Path) -> list[list[str]]:
+def tell(tmp_path: Path) -> list[list[str]]:
     return [json.loads(line) for line in (tmp_path / "kept/told.jsonl").open()]
 
 
@@ -65,7 +65,7 @@ def gone(pid: int) -> bool:
 
 def test_a_tracker_is_told_everything_in_order_and_closed(tmp_path: Path) -> None:
     notes = all_told(tmp_path, "Recorder")
-    made, *middle, closed = told(tmp_path)
+    made, *middle, closed = tell(tmp_path)
     assert (made[0], closed) == ("made", ["closed", ""])
     assert [run for _, run in middle] == [entry.run for entry in STUDY]
     assert warnings(notes) == []
@@ -74,7 +74,7 @@ def test_a_tracker_is_told_everything_in_order_and_closed(tmp_path: Path) -> Non
 def test_a_study_keeps_its_id_and_repeats_nothing(tmp_path: Path) -> None:
     all_told(tmp_path, "Recorder")
     all_told(tmp_path, "Recorder")
-    lines = told(tmp_path)
+    lines = tell(tmp_path)
     ids = {value for what, value in lines if what == "made"}
     assert len(ids) == 1
     assert sum(what == "trial" for what, _ in lines) == 3
@@ -86,7 +86,7 @@ def test_a_torn_line_of_what_was_kept_is_dropped(tmp_path: Path) -> None:
     *whole, last = kept.read_text().splitlines()
     kept.write_text("\n".join([*whole, last[:-4]]) + "\n")
     assert warnings(all_told(tmp_path, "Recorder")) == []
-    assert [what for what, _ in told(tmp_path)].count("choice") == 2
+    assert [what for what, _ in tell(tmp_path)].count("choice") == 2
 
 
 @pytest.mark.parametrize("tracker", ["HangsWhenMade", "HangsAtATrial", "HangsInTheEnd"])
@@ -136,7 +136,7 @@ def test_an_answer_that_was_not_read_yet_is_no_hang(tmp_path: Path) -> None:
     one.send(STUDY[0])
     time.sleep(4.0)
     assert warnings(list(finish_all([one], 6.0))) == []
-    assert told(tmp_path)[-1] == ["closed", ""]
+    assert tell(tmp_path)[-1] == ["closed", ""]
 
 
 def test_trackers_finish_side_by_side(tmp_path: Path) -> None:
@@ -163,13 +163,13 @@ def test_a_tracker_that_fails_is_one_warning(tmp_path: Path, tracker: str, says:
 
 def test_after_a_failure_the_next_entry_comes_all_the_same(tmp_path: Path) -> None:
     all_told(tmp_path, "RaisesAtATrial")
-    assert [what for what, _ in told(tmp_path)] == ["made", *["best"] * 3, "choice", "closed"]
+    assert [what for what, _ in tell(tmp_path)] == ["made", *["best"] * 3, "choice", "closed"]
 
 
 def test_what_was_not_taken_is_told_again_in_the_next_session(tmp_path: Path) -> None:
     all_told(tmp_path, "RaisesAtATrial")
     all_told(tmp_path, "Recorder")
-    assert [what for what, _ in told(tmp_path)].count("trial") == 3
+    assert [what for what, _ in tell(tmp_path)].count("trial") == 3
 
 
 def test_entries_after_its_end_are_dropped_in_silence(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_entries_after_its_end_are_dropped_in_silence(tmp_path: Path) -> None:
 
 def test_what_a_library_prints_or_reads_disturbs_nothing(tmp_path: Path) -> None:
     assert warnings(all_told(tmp_path, "IsNoisy")) == []
-    assert [what for what, _ in told(tmp_path)].count("trial") == 3
+    assert [what for what, _ in tell(tmp_path)].count("trial") == 3
     assert "not a line of ours" in (tmp_path / "kept/tracker.log").read_text()
 
 

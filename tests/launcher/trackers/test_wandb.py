@@ -30,7 +30,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def kept(folder: Path, key: str | None) -> list[Note]:
+def keep(folder: Path, key: str | None) -> list[Note]:
     folder.mkdir()
     key_file = folder.with_name("key")
     if key is not None:
@@ -71,20 +71,20 @@ def test_neither_the_key_nor_the_machine_is_in_the_files_that_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    kept(tmp_path / "kept", KEY)
+    keep(tmp_path / "kept", KEY)
     left = {path.name for path in (tmp_path / "kept/wandb").rglob("*")}
     assert holding(tmp_path, KEY) == [tmp_path / "key"]
     assert not left & {"requirements.txt", "wandb-metadata.json", "diff.patch", "output.log"}
 
 
 def test_a_key_that_cannot_be_one_is_not_shown(tmp_path: Path) -> None:
-    notes = kept(tmp_path / "kept", "wrong+secret")
+    notes = keep(tmp_path / "kept", "wrong+secret")
     assert "wrong+secret" not in str(notes)
     assert holding(tmp_path, "wrong+secret") == [tmp_path / "key"]
 
 
 def test_without_a_key_runs_are_kept_on_disk_with_one_warning(tmp_path: Path) -> None:
-    notes = kept(tmp_path / "kept", None)
+    notes = keep(tmp_path / "kept", None)
     (warning,) = (note.text for note in notes if note.warning)
     assert "send them later with: wandb sync" in warning
     assert len(read_wandb(tmp_path / "kept").runs) == 3
@@ -92,7 +92,7 @@ def test_without_a_key_runs_are_kept_on_disk_with_one_warning(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_without_a_network_runs_are_kept_on_disk_with_one_warning(tmp_path: Path) -> None:
-    notes = kept(tmp_path / "kept", KEY)
+    notes = keep(tmp_path / "kept", KEY)
     (warning,) = (note.text for note in notes if note.warning)
     assert "it cannot be reached" in warning
     assert read_wandb(tmp_path / "kept").complete

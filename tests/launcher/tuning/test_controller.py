@@ -21,19 +21,19 @@ from autoconf_launch.launcher.results.journal import Journal, JournalContents, r
 from autoconf_launch.launcher.tuning.controller import Controller
 
 from ...autotuner.conftest import timeline
-from ..controlled import LIMITS, ReplayIO, opened, recorded, run_study, space
+from ..controlled import LIMITS, ReplayIO, answers_for_all, open_journal, run_study, space
 
 SETTINGS = AutotuningSettings(tuner_type="model_based", tuner_early_stopping=3)
 
 
 def test_every_outcome_is_in_the_journal_in_the_order_it_was_told(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         study, _ = run_study(space(), journal)
         assert journal.read().records == study.records
 
 
 def test_the_baseline_is_trial_0_and_is_never_run_again(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         _, trial_io = run_study(space(), journal)
     assert trial_io.planned[0] == "z0_gas1_tmbspg1"
     assert len(set(trial_io.planned)) == len(trial_io.planned)
@@ -43,7 +43,7 @@ def test_the_baseline_is_trial_0_and_is_never_run_again(tmp_path: Path) -> None:
 def test_a_resumed_study_makes_the_proposals_of_the_uninterrupted_one(
     tmp_path: Path, kept: int
 ) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         whole, _ = run_study(space(), journal, settings=SETTINGS)
     path = tmp_path / "journal.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -56,7 +56,7 @@ def test_a_resumed_study_makes_the_proposals_of_the_uninterrupted_one(
 
 
 def test_a_torn_last_line_costs_its_own_trial_alone(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         whole, _ = run_study(space(), journal, settings=SETTINGS)
     path = tmp_path / "journal.jsonl"
     path.write_bytes(path.read_bytes()[:-10])
@@ -72,7 +72,7 @@ def test_a_torn_last_line_costs_its_own_trial_alone(tmp_path: Path) -> None:
 
 def test_each_trial_is_announced_once_with_the_best_so_far(tmp_path: Path) -> None:
     events: list[Event] = []
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         study, _ = run_study(space(), journal, listener=events.append)
     finished = [event for event in events if isinstance(event, TrialFinished)]
     told = [event.record for event in finished]
@@ -81,8 +81,8 @@ def test_each_trial_is_announced_once_with_the_best_so_far(tmp_path: Path) -> No
 
 
 def test_trials_side_by_side_take_their_time_once_when_resumed(tmp_path: Path) -> None:
-    told = [replace(record, wall_s=60.0) for record in recorded(space())[::20][:4]]
-    with opened(tmp_path) as journal:
+    told = [replace(record, wall_s=60.0) for record in answers_for_all(space())[::20][:4]]
+    with open_journal(tmp_path) as journal:
         for record in told:
             name = record.trial.name
             journal.write_started(name=name, number=0, attempt=name, pid=None)
@@ -146,22 +146,22 @@ class SideBySide:
 
 
 def test_as_many_trials_run_as_there_are_shares(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        seen = SideBySide(journal, recorded(space()))
+    with open_journal(tmp_path) as journal:
+        seen = SideBySide(journal, answers_for_all(space()))
     assert max(seen.beside.values()) == 1
 
 
 def test_the_baseline_runs_alone(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        seen = SideBySide(journal, recorded(space()))
+    with open_journal(tmp_path) as journal:
+        seen = SideBySide(journal, answers_for_all(space()))
     baseline, second, *_ = seen.beside.items()
     assert baseline == ("z0_gas1_tmbspg1", 0)
     assert second[1] == 0
 
 
 def test_trials_side_by_side_are_journalled_as_they_end(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        seen = SideBySide(journal, recorded(space()))
+    with open_journal(tmp_path) as journal:
+        seen = SideBySide(journal, answers_for_all(space()))
         contents = journal.read()
     assert contents.records == seen.study.records
     assert contents.orphans == ()
@@ -170,10 +170,10 @@ def test_trials_side_by_side_are_journalled_as_they_end(tmp_path: Path) -> None:
 
 def test_who_runs_out_of_a_shares_memory_runs_again_alone(tmp_path: Path) -> None:
     full = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"))
-    fine = recorded(space())
+    fine = answers_for_all(space())
     in_share = [replace(r, outcome=full) for r in fine if r.trial.name == "z0_gas1_tmbspg3"]
     small = Share(memory_bytes=10)
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         seen = SideBySide(journal, [*in_share, *fine], small, small)
     assert seen.starts.count("z0_gas1_tmbspg3") == 2
     assert [r.failure for r in seen.study.records] == [None] * len(seen.study.records)
@@ -183,11 +183,11 @@ def test_who_runs_out_of_all_memory_has_failed(tmp_path: Path) -> None:
     full = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"))
     records = [
         replace(r, outcome=full) if r.trial.name == "z0_gas1_tmbspg3" else r
-        for r in recorded(space())
+        for r in answers_for_all(space())
     ]
     small = Share(memory_bytes=10)
     twice = [*records, *(r for r in records if r.failure)]
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         seen = SideBySide(journal, twice, small, small)
     assert "z0_gas1_tmbspg3" in {r.trial.name for r in seen.study.records if r.failure}
 
@@ -224,7 +224,7 @@ def finals_of(
 
 
 def test_finals_are_launches_that_the_journal_keeps_apart(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         study, _ = run_study(space(), journal, settings=SETTINGS)
         finals, plans = finals_of(study, journal, JournalContents())
         contents = journal.read()
@@ -234,7 +234,7 @@ def test_finals_are_launches_that_the_journal_keeps_apart(tmp_path: Path) -> Non
 
 
 def test_a_resumed_study_repeats_no_final(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         study, _ = run_study(space(), journal, settings=SETTINGS)
         finals, _ = finals_of(study, journal, JournalContents())
         resumed, plans = finals_of(study, journal, journal.read())

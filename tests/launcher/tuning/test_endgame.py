@@ -23,7 +23,7 @@ from autoconf_launch.launcher.tuning.controller import Controller
 from autoconf_launch.launcher.tuning.endgame import Endgame, Search, play
 from autoconf_launch.launcher.tuning.running import TrialLimits
 
-from ..controlled import LIMITS, ReplayIO, opened, run_study, space
+from ..controlled import LIMITS, ReplayIO, open_journal, run_study, space
 
 NAN = FailedTrial(failure=Failure(kind=FailureKind.NAN, detail="it did"))
 CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
@@ -58,7 +58,7 @@ def again(records: tuple[Record, ...], failing: str, failure: FailedTrial = NAN)
     return found
 
 
-def played(
+def play_to_end(
     journal: Journal,
     *,
     soak_asked: int | None = None,
@@ -112,24 +112,24 @@ def played(
 def test_the_best_are_measured_in_rounds_and_the_winner_soaks_in_a_fresh_launch(
     tmp_path: Path,
 ) -> None:
-    with opened(tmp_path) as journal:
-        end, seen = played(journal)
+    with open_journal(tmp_path) as journal:
+        end, seen = play_to_end(journal)
     assert [plan.fresh for plan in seen.plans] == [False] * (len(seen.plans) - 1) + [True]
     assert seen.soaks == ["z0_gas1_tmbspg6_soak"]
     assert len(end.playoff) == len(seen.plans) - 1
 
 
 def test_each_round_is_told_once_with_its_standings(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        _, seen = played(journal)
+    with open_journal(tmp_path) as journal:
+        _, seen = play_to_end(journal)
     rounds = [event for event in seen.events if isinstance(event, RoundFinished)]
     assert [event.number for event in rounds] == list(range(1, len(rounds) + 1))
     assert all(event.standings[0].behind == 0.0 for event in rounds)
 
 
 def test_a_rounds_intervals_are_those_that_decide(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        end, seen = played(journal)
+    with open_journal(tmp_path) as journal:
+        end, seen = play_to_end(journal)
         records = journal.read().records
     last = [event for event in seen.events if isinstance(event, RoundFinished)][-1]
     rounds = replay_rounds(records, end.playoff, OBJECTIVES["throughput"], estimate_noise(records))
@@ -144,21 +144,21 @@ def test_a_rounds_intervals_are_those_that_decide(tmp_path: Path) -> None:
 
 
 def test_without_a_soak_the_rounds_are_all(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        end, seen = played(journal, soak_asked=0)
+    with open_journal(tmp_path) as journal:
+        end, seen = play_to_end(journal, soak_asked=0)
     assert (end.soaks, seen.soaks) == ((), [])
 
 
 def test_who_does_not_hold_out_gives_way_to_the_next_best(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        end, seen = played(journal, failing="z0_gas1_tmbspg6")
+    with open_journal(tmp_path) as journal:
+        end, seen = play_to_end(journal, failing="z0_gas1_tmbspg6")
     assert seen.soaks == ["z0_gas1_tmbspg6_soak", "z0_gas1_tmbspg5_soak"]
     assert [record.failure is None for record in end.soaks] == [False, True]
 
 
 def test_who_crashes_has_a_second_attempt_without_what_was_moved_into_it(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        end, seen = played(journal, failing="z0_gas1_tmbspg6", failure=CRASH)
+    with open_journal(tmp_path) as journal:
+        end, seen = play_to_end(journal, failing="z0_gas1_tmbspg6", failure=CRASH)
     assert seen.soaks == ["z0_gas1_tmbspg6_soak"] * 2 + ["z0_gas1_tmbspg5_soak"]
     assert [record.trial.attempt for record in end.soaks] == [1, 2, 1]
 
@@ -166,31 +166,31 @@ def test_who_crashes_has_a_second_attempt_without_what_was_moved_into_it(tmp_pat
 def test_after_a_short_search_side_by_side_the_best_three_are_measured_all_the_same(
     tmp_path: Path,
 ) -> None:
-    with opened(tmp_path) as journal:
-        end, _ = played(journal, elapsed_s=0.001, side_by_side=True)
+    with open_journal(tmp_path) as journal:
+        end, _ = play_to_end(journal, elapsed_s=0.001, side_by_side=True)
     assert len({record.trial.name for record in end.playoff}) == 4  # the baseline beside them
 
 
 def test_after_a_short_search_one_after_the_other_there_is_time_for_two(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        end, _ = played(journal, elapsed_s=0.001)
+    with open_journal(tmp_path) as journal:
+        end, _ = play_to_end(journal, elapsed_s=0.001)
     assert len({record.trial.name for record in end.playoff}) == 3
 
 
 def test_what_the_journal_has_is_not_launched_again(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        first, _ = played(journal)
+    with open_journal(tmp_path) as journal:
+        first, _ = play_to_end(journal)
         contents = journal.read()
-        second, seen = played(journal, earlier=contents)
+        second, seen = play_to_end(journal, earlier=contents)
     assert seen.plans == []
     assert (second.playoff, second.soaks) == (first.playoff, first.soaks)
     assert (contents.finals, len(contents.soaks)) == (first.playoff, 1)
 
 
-def interrupted(path: Path) -> tuple[JournalContents, Endgame]:
+def interrupt(path: Path) -> tuple[JournalContents, Endgame]:
     """A study that was interrupted in the first launch after the search, and as it would end."""
-    with opened(path) as journal:
-        end, _ = played(journal)
+    with open_journal(path) as journal:
+        end, _ = play_to_end(journal)
     file = path / "journal.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
     began = next(n for n, line in enumerate(lines) if b'_final"' in line)
@@ -199,39 +199,39 @@ def interrupted(path: Path) -> tuple[JournalContents, Endgame]:
 
 
 def test_resumed_rounds_have_the_time_that_they_began_with(tmp_path: Path) -> None:
-    earlier, whole = interrupted(tmp_path)
+    earlier, whole = interrupt(tmp_path)
     with Journal(tmp_path / "journal.jsonl") as journal:
-        end, _ = played(journal, earlier=earlier, elapsed_s=0.001)
+        end, _ = play_to_end(journal, earlier=earlier, elapsed_s=0.001)
     assert [record.trial for record in end.playoff] == [record.trial for record in whole.playoff]
 
 
 def test_rounds_after_a_search_that_went_on_have_a_share_of_all_its_time(tmp_path: Path) -> None:
-    earlier, whole = interrupted(tmp_path)
+    earlier, whole = interrupt(tmp_path)
     *before, last = earlier.records
     known = replace(earlier, told=tuple(before))
     with Journal(tmp_path / "journal.jsonl") as journal:
-        end, _ = played(journal, earlier=known, added=(last,), elapsed_s=0.001)
+        end, _ = play_to_end(journal, earlier=known, added=(last,), elapsed_s=0.001)
     assert end.playoff[0].trial.timed_steps < whole.playoff[0].trial.timed_steps
 
 
 def test_why_launches_follow_each_other_is_said_once(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        _, seen = played(journal, apart="each of them takes several hosts")
+    with open_journal(tmp_path) as journal:
+        _, seen = play_to_end(journal, apart="each of them takes several hosts")
     assert seen.notes == [
         "The playoff launches run one after the other: each of them takes several hosts."
     ]
 
 
 def test_memory_that_was_not_seen_to_be_enough_is_a_reason(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        _, seen = played(journal)
+    with open_journal(tmp_path) as journal:
+        _, seen = play_to_end(journal)
     assert [note.partition(": ")[2] for note in seen.notes] == [
         "it is not known that they fit in memory side by side."
     ]
 
 
 def test_nothing_is_said_of_launches_that_are_not_made(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        played(journal)
-        _, seen = played(journal, earlier=journal.read())
+    with open_journal(tmp_path) as journal:
+        play_to_end(journal)
+        _, seen = play_to_end(journal, earlier=journal.read())
     assert seen.notes == []

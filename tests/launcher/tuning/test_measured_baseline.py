@@ -19,7 +19,7 @@ from autoconf_launch.launcher.tuning.job import TuningJob, read_job
 from autoconf_launch.launcher.tuning.measured_baseline import other_micro_batch, read_measured
 from autoconf_launch.launcher.tuning.trial_io import TrialFiles
 
-from ..dialects.sources import applied
+from ..dialects.sources import strategy_of
 
 DECLARES = """
 import argparse
@@ -52,26 +52,26 @@ def job(heard: list[Event], text: str, *words: str, flags: tuple[str, ...] = ())
 def test_what_the_profile_run_is_to_tell_is_not_judged_before_it(heard: list[Event]) -> None:
     Path("train.py").write_text(DECLARES + DIVIDES)
     read_job(parse_request(["--autotuning=tune", "--num_gpus=2", "train.py"]), heard.append)
-    assert "leaves only micro-batch" not in said(heard)
+    assert "leaves only micro-batch" not in say(heard)
 
 
 def ran(folder: Path, **seen: Any) -> None:
     """A profile run in which rank 0 found this."""
     folder.mkdir(parents=True)
     result = RankResult(
-        rank=0, world_size=2, attempt="a", ended_unix_s=0.0, applied=applied(**seen)
+        rank=0, world_size=2, attempt="a", ended_unix_s=0.0, applied=strategy_of(**seen)
     )
     (folder / "result.json").write_text(json.dumps(encode(result)))
 
 
-def measured(job: TuningJob) -> TuningJob:
+def measure(job: TuningJob) -> TuningJob:
     """No launch is needed where the profile runs lie there."""
     backend, folder = cast("Backend", None), cast("OpenFolder", None)
     files, share = cast("TrialFiles", None), cast("Share", None)
     return read_measured(job, files, backend, folder, share)
 
 
-def said(heard: list[Event]) -> str:
+def say(heard: list[Event]) -> str:
     return " ".join(event.text for event in heard if isinstance(event, Note))
 
 
@@ -79,20 +79,20 @@ def test_an_accumulation_that_no_argument_sets_is_in_the_baseline(heard: list[Ev
     found = job(heard, DECLARES, flags=(CONSENT,))
     ran(found.paths.profile, accumulation=4)
     ran(found.paths.second_profile, micro_batch=4, accumulation=4)
-    user = measured(found).user
+    user = measure(found).user
     assert user.baseline.layout.global_batch == 8 * 4 * 2
     assert {c.knob: c.values for c in user.choices}["accumulation"] == (4,)
-    assert "its global batch is 64" in said(heard)
+    assert "its global batch is 64" in say(heard)
 
 
 def test_a_script_that_keeps_its_samples_is_searched_at_that_batch(heard: list[Event]) -> None:
     found = job(heard, DECLARES + DIVIDES)
     ran(found.paths.profile, accumulation=2)
     ran(found.paths.second_profile, micro_batch=4, accumulation=4)
-    after = measured(found)
+    after = measure(found)
     assert after.user.batch_rule.pinned == 8 * 2 * 2
     assert "accumulation" not in {choice.knob for choice in after.user.choices}
-    assert "2 with micro-batch 8, 4 with 4. Its global batch of 32 stays." in said(heard)
+    assert "2 with micro-batch 8, 4 with 4. Its global batch of 32 stays." in say(heard)
     other = replace(after.user.baseline.layout, micro_batch=16, accumulation=1)
     candidate = replace(after.user.baseline, layout=other)
     made = after.dialect.render(candidate, after.source, "config.json")
@@ -104,7 +104,7 @@ def test_a_batch_that_the_script_keeps_cannot_change_with_consent(heard: list[Ev
     found = job(heard, DECLARES + DIVIDES, flags=(CONSENT,))
     ran(found.paths.profile, accumulation=2)
     ran(found.paths.second_profile, micro_batch=4, accumulation=4)
-    assert measured(found).user.batch_rule.pinned == 32
+    assert measure(found).user.batch_rule.pinned == 32
 
 
 @pytest.mark.parametrize("second", [{"accumulation": 2}, {"micro_batch": 8, "accumulation": 2}])
@@ -115,7 +115,7 @@ def test_where_the_batch_is_not_kept_consent_is_asked_for(
     ran(found.paths.profile, accumulation=2)
     ran(found.paths.second_profile, **{"micro_batch": 4, **second})
     with pytest.raises(ConfigError, match=r"the global batch of 32: .*--allow-global-batch"):
-        measured(found)
+        measure(found)
 
 
 def test_a_default_that_nothing_says_is_told_by_the_profile_run(heard: list[Event]) -> None:
@@ -124,30 +124,30 @@ def test_a_default_that_nothing_says_is_told_by_the_profile_run(heard: list[Even
     assert found.dialect.render(found.user.baseline, found.source, "c").script_args == ()
     ran(found.paths.profile, micro_batch=6)
     ran(found.paths.second_profile, micro_batch=3, accumulation=2)
-    after = measured(found)
+    after = measure(found)
     assert after.user.baseline.layout.micro_batch == 6
-    assert "with micro-batch 6, which no argument sets" in said(heard)
+    assert "with micro-batch 6, which no argument sets" in say(heard)
 
 
 def test_recomputation_and_sharding_of_the_script_are_the_baseline(heard: list[Event]) -> None:
     found = job(heard, DECLARES, flags=(CONSENT,))
     ran(found.paths.profile, recompute=Recompute.FULL, zero_stage=3)
-    layout = measured(found).user.baseline.layout
+    layout = measure(found).user.baseline.layout
     assert (layout.recompute, layout.zero_stage) == (Recompute.FULL, 3)
-    assert "ZeRO stage 3 and recompute full, which no argument sets" in said(heard)
+    assert "ZeRO stage 3 and recompute full, which no argument sets" in say(heard)
 
 
 def test_what_is_given_and_what_nobody_saw_stays(heard: list[Event]) -> None:
     words = ("--batch_size", "8")
     found = job(heard, DECLARES, *words, flags=(CONSENT,))
     ran(found.paths.profile, micro_batch=4, recompute=None)
-    assert measured(found).user.baseline == found.user.baseline
+    assert measure(found).user.baseline == found.user.baseline
     assert heard == []
 
 
 def test_without_a_profile_run_nothing_changes(heard: list[Event]) -> None:
     found = job(heard, DECLARES, flags=(CONSENT,))
-    assert measured(found) is found
+    assert measure(found) is found
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.launcher.events import Event, Note, TrialFinished
 from autoconf_launch.launcher.tuning.endgame import with_outlook
 
-from ..controlled import recorded, space
+from ..controlled import answers_for_all, space
 
 SPACE = space(4)
 
 
-def said(*, resumed: bool = False) -> list[str]:
+def say(*, resumed: bool = False) -> list[str]:
     """Notes while a study is told of its baseline and one more trial."""
     count = len(SPACE.table)
     predictions = PredictionTable(
@@ -24,7 +24,7 @@ def said(*, resumed: bool = False) -> list[str]:
     study = Study(SPACE, predictions, AutotuningSettings())
     heard: list[Event] = []
     listen = with_outlook(study, heard.append)
-    for record in recorded(SPACE)[:2]:
+    for record in answers_for_all(SPACE)[:2]:
         known = Record(
             trial=record.trial,
             outcome=record.outcome,
@@ -37,13 +37,13 @@ def said(*, resumed: bool = False) -> list[str]:
 
 
 def test_what_is_left_to_gain_is_said_after_each_trial() -> None:
-    texts = said()
+    texts = say()
     assert len(texts) == len(set(texts)) == 2
     assert all("left" in text for text in texts)
 
 
 def test_trials_of_an_earlier_session_say_nothing() -> None:
-    assert said(resumed=True) == []
+    assert say(resumed=True) == []
 
 
 def test_every_event_is_handed_on() -> None:

@@ -83,7 +83,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-def measured(*told: Record) -> Callable[[OpenFolder], None]:
+def measure(*told: Record) -> Callable[[OpenFolder], None]:
     def write(folder: OpenFolder) -> None:
         for record in told:
             folder.journal.write_record(record)
@@ -104,13 +104,13 @@ def test_a_new_study_has_nothing_to_say(folder: Folder) -> None:
 
 
 def test_the_same_space_goes_on_without_a_word(folder: Folder) -> None:
-    folder.session(SMALL, measured(*records(SMALL)))
+    folder.session(SMALL, measure(*records(SMALL)))
     assert folder.session(SMALL).records == records(SMALL)
     assert folder.said == []
 
 
 def test_a_larger_space_uses_all_that_was_measured(folder: Folder) -> None:
-    folder.session(SMALL, measured(*records(SMALL)))
+    folder.session(SMALL, measure(*records(SMALL)))
     assert folder.session(LARGE).records == records(SMALL)
     assert folder.said == [
         "What is searched has changed; all 2 earlier trials are used again.",
@@ -118,7 +118,7 @@ def test_a_larger_space_uses_all_that_was_measured(folder: Folder) -> None:
 
 
 def test_what_is_no_longer_searched_stays_in_the_journal_alone(folder: Folder) -> None:
-    folder.session(LARGE, measured(*records(LARGE)))
+    folder.session(LARGE, measure(*records(LARGE)))
     contents = folder.session(SMALL)
     assert names(contents.records) == ["z0_gas4_tmbspg1", "z0_gas2_tmbspg2"]
     assert names(contents.others) == ["z0_gas1_tmbspg4"]
@@ -129,14 +129,14 @@ def test_what_is_no_longer_searched_stays_in_the_journal_alone(folder: Folder) -
 
 
 def test_several_values_that_are_no_longer_searched_are_named_together(folder: Folder) -> None:
-    folder.session(LARGE, measured(*records(LARGE)))
+    folder.session(LARGE, measure(*records(LARGE)))
     folder.session(space(1))
     assert "as micro_batch 2, micro_batch 4 are no longer searched" in folder.said[0]
 
 
 def test_a_stage_that_is_no_longer_searched_is_named(folder: Folder) -> None:
     both = space(1, 2, stages=(0, 1))
-    folder.session(both, measured(*records(both)))
+    folder.session(both, measure(*records(both)))
     folder.session(SMALL)
     assert "as zero_stage 1 is no longer searched" in folder.said[0]
 
@@ -144,7 +144,7 @@ def test_a_stage_that_is_no_longer_searched_is_named(folder: Folder) -> None:
 def test_where_every_value_is_left_their_combinations_are_what_is_gone(folder: Folder) -> None:
     both = space(1, 2, stages=(0, 1))
     *kept, last = records(both)
-    folder.session(both, measured(*kept, last))
+    folder.session(both, measure(*kept, last))
     fewer = SearchSpace(
         baseline=both.baseline,
         table=both.table.take(range(len(both.table) - 1)),
@@ -155,13 +155,13 @@ def test_where_every_value_is_left_their_combinations_are_what_is_gone(folder: F
 
 
 def test_a_reader_of_the_journal_sees_the_records_of_the_space_alone(folder: Folder) -> None:
-    folder.session(LARGE, measured(*records(LARGE)))
+    folder.session(LARGE, measure(*records(LARGE)))
     contents = folder.session(SMALL)
     assert read_journal(folder.paths.journal) == contents
 
 
 def test_what_comes_back_into_the_space_counts_again(folder: Folder) -> None:
-    folder.session(LARGE, measured(*records(LARGE)))
+    folder.session(LARGE, measure(*records(LARGE)))
     folder.session(SMALL)
     contents = folder.session(LARGE)
     assert set(names(contents.records)) == set(names(records(LARGE)))
@@ -169,7 +169,7 @@ def test_what_comes_back_into_the_space_counts_again(folder: Folder) -> None:
 
 
 def test_trial_0_is_the_present_baseline_alone(folder: Folder) -> None:
-    folder.session(LARGE, measured(*records(LARGE)))
+    folder.session(LARGE, measure(*records(LARGE)))
     contents = folder.session(space(2, 1, 4))
     numbers = {record.trial.name: record.trial.number for record in contents.records}
     assert numbers["z0_gas2_tmbspg2"] == 0
@@ -181,7 +181,7 @@ def test_rounds_and_soaks_of_another_space_do_not_count(folder: Folder) -> None:
     again = replace(
         first, trial=replace(first.trial, name=f"{first.trial.name}_final", final=True)
     )
-    folder.session(SMALL, measured(*records(SMALL), again))
+    folder.session(SMALL, measure(*records(SMALL), again))
     assert len(folder.session(SMALL).finals) == 1
     assert folder.session(LARGE).finals == ()
     assert folder.session(LARGE).finals == ()
@@ -191,13 +191,13 @@ def test_a_journal_that_does_not_say_what_was_searched_counts_as_far_as_it_fits(
     folder: Folder,
 ) -> None:
     with open_folder(folder.paths, PRINT, fresh=False) as opened:
-        measured(*records(SMALL))(opened)
+        measure(*records(SMALL))(opened)
     assert folder.session(LARGE).records == records(SMALL)
     assert folder.said == []
 
 
 def test_a_study_that_is_told_what_is_left_goes_on_with_the_rest(folder: Folder) -> None:
-    folder.session(SMALL, measured(*records(SMALL)))
+    folder.session(SMALL, measure(*records(SMALL)))
     contents = folder.session(OTHER)
     assert names(contents.records) == ["z0_gas2_tmbspg2"]
     assert contents.records[0].trial.number == 0

@@ -17,7 +17,7 @@ from autoconf_launch.launcher.launch.script_source import find_script_source
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.tuning.trial_io import TrialFiles, repeated_steps
 
-from ..report.fixed import failed, measured, record
+from ..report.fixed import failure_of, record, steps_of
 
 FINAL = Trial(
     number=1,
@@ -65,9 +65,9 @@ def test_a_second_attempt_leaves_no_failure_of_the_first(
 ) -> None:
     trial = replace(FINAL, final=False)
     files.plan(trial, "one")
-    files.finish(record(trial, failed(FailureKind.OUT_OF_MEMORY, "full")))
+    files.finish(record(trial, failure_of(FailureKind.OUT_OF_MEMORY, "full")))
     again = replace(trial, attempt=2)
     files.plan(again, "two")
-    files.finish(record(again, measured(0.1)))
+    files.finish(record(again, steps_of(0.1)))
     assert (tmp_path / trial.name / "metrics.json").exists()
     assert not (tmp_path / trial.name / "failure.json").exists()

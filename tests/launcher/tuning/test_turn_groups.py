@@ -28,7 +28,7 @@ from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.tuning.controller import Controller
 from autoconf_launch.launcher.tuning.running import Running, is_waiting, members, share_progress
 
-from ..controlled import LIMITS, ReplayIO, opened
+from ..controlled import LIMITS, ReplayIO, open_journal
 
 MEMORY = MemoryUse(free_before_bytes=100, peak_bytes=10, limit_bytes=100)
 SAME = Measurement(step_s=(1.0, 1.01), samples_per_step=8, world_size=2, memory=MEMORY)
@@ -104,7 +104,7 @@ def play(folder: Path, *first: Outcome, reported: bool = True) -> Played:
         for attempt, outcome in enumerate((*special, *(SAME,) * 60)):
             again = replace(record.trial, name=name, attempt=attempt)
             answers.append(replace(record, trial=again, outcome=outcome))
-    with opened(folder) as journal:
+    with open_journal(folder) as journal:
         controller = Controller(
             played.finals,
             OneByOne(answers),

@@ -16,13 +16,13 @@ from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.spelling import Rendered
 from autoconf_launch.launcher.tuning.winner import changes_to_user, write_results
 
-from ..dialects.sources import rendered
+from ..dialects.sources import render_with
 from ..report.fixed import RECORDS
 
 SAID = ("The machine was slower.", "t1 failed when it was launched again.")
 
 
-def kept(folder: Path, *findings: str) -> str:
+def keep(folder: Path, *findings: str) -> str:
     """The summary that is left of these trials."""
     paths = ResultsPaths(results=folder, exps=folder)
     summary = summarise_launches(Launches(records=RECORDS), AutotuningSettings(), duration_s=1.0)
@@ -39,7 +39,7 @@ def kept(folder: Path, *findings: str) -> str:
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_findings_are_in_the_second_part_of_the_kept_summary(tmp_path: Path, count: int) -> None:
-    details = kept(tmp_path, *SAID[:count]).partition("\nDetails\n")[2]
+    details = keep(tmp_path, *SAID[:count]).partition("\nDetails\n")[2]
     assert [line in details for line in SAID] == [number < count for number in range(len(SAID))]
 
 
@@ -54,14 +54,14 @@ def test_a_folder_elsewhere_is_named_whole_and_one_below_by_its_name(
 
 def kept_in(folder: Path) -> str:
     folder.mkdir()
-    return kept(folder)
+    return keep(folder)
 
 
 def test_without_a_winner_no_earlier_optimum_is_left(tmp_path: Path) -> None:
     names = ("ds_config_optimal.json", "cmd_optimal.txt", "run_optimal.sh")
     for name in names:
         (tmp_path / name).write_text("of an earlier space")
-    kept(tmp_path)
+    keep(tmp_path)
     assert not [name for name in names if (tmp_path / name).exists()]
 
 
@@ -75,7 +75,7 @@ def test_an_argument_that_fills_the_deepspeed_file_is_among_the_changes(
     source = ScriptSource(
         script_args=arguments, config=document, config_argument=len(arguments) - 1
     )
-    winner = rendered(HfTrainerDialect(), source, micro_batch=8)
+    winner = render_with(HfTrainerDialect(), source, micro_batch=8)
     expected = Edit(("--per_device_train_batch_size",), "2", "8")
     assert changes_to_user(source, winner) == (expected,)
 

@@ -20,7 +20,7 @@ from .logged import STEP_TIME, log_steps
 _TIMES = [9.0, *[2.0, 4.0] * 6]
 
 
-def measured(folder: Path) -> MeasuredElsewhere:
+def measure(folder: Path) -> MeasuredElsewhere:
     found = read_run(folder, "log-")
     assert isinstance(found, MeasuredElsewhere)
     return found
@@ -34,20 +34,20 @@ def reason(folder: Path) -> str:
 
 def test_the_first_step_is_left_out_of_the_mean(tmp_path: Path) -> None:
     log_steps(tmp_path, _TIMES, [5.0, 4.0])
-    found = measured(tmp_path)
+    found = measure(tmp_path)
     assert (found.steps, found.step_s, found.loss) == (12, 3.0, 4.0)
     assert found.step_spread_s == pytest.approx(1.044, abs=1e-3)
 
 
 def test_files_deep_in_the_run_s_folder_are_found(tmp_path: Path) -> None:
     log_steps(tmp_path / "tb_logs" / "version_0", _TIMES)
-    assert measured(tmp_path).steps == 12
+    assert measure(tmp_path).steps == 12
 
 
 def test_a_restart_goes_on_in_another_file(tmp_path: Path) -> None:
     log_steps(tmp_path / "first", _TIMES[:5])
     log_steps(tmp_path / "second", _TIMES)
-    assert measured(tmp_path).steps == 12
+    assert measure(tmp_path).steps == 12
 
 
 def test_a_run_without_a_folder_says_so(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_too_few_steps_are_a_failure_with_their_number(tmp_path: Path) -> None:
 
 def test_times_that_are_no_numbers_do_not_count(tmp_path: Path) -> None:
     log_steps(tmp_path, [1.0, float("nan"), 2.0, 0.0, 2.0, 2.0])
-    assert measured(tmp_path).step_s == 2.0
+    assert measure(tmp_path).step_s == 2.0
 
 
 def test_times_that_are_all_no_numbers_are_not_said_to_be_too_few(tmp_path: Path) -> None:
@@ -126,4 +126,4 @@ def test_an_early_word_of_memory_decides_nothing(tmp_path: Path) -> None:
     log_steps(tmp_path, _TIMES)
     later = "".join(f"step {number}\n" for number in range(200))
     (tmp_path / "log-a").write_text(f"retried after {_OUT_OF_MEMORY}\n{later}")
-    assert measured(tmp_path).steps == 12
+    assert measure(tmp_path).steps == 12

@@ -40,7 +40,7 @@ def of_few_nodes(*runs: SearchRun) -> SearchOutcome:
     return outcome(*runs, nodes=2, base=config(48, 1))
 
 
-def sized(name: str, step_s: float, micro_batch: int, batch: int = 3840) -> SearchRun:
+def size(name: str, step_s: float, micro_batch: int, batch: int = 3840) -> SearchRun:
     return run(
         name,
         step_s,
@@ -51,7 +51,7 @@ def sized(name: str, step_s: float, micro_batch: int, batch: int = 3840) -> Sear
 
 
 def test_the_optimum_is_the_fastest_that_divides_the_training_s_nodes(tmp_path: Path) -> None:
-    found = of_few_nodes(sized("fast", 4.0, 4), sized("good", 5.0, 2), sized("slow", 9.0, 1))
+    found = of_few_nodes(size("fast", 4.0, 4), size("good", 5.0, 2), size("slow", 9.0, 1))
     best, *others = write_final_results(tmp_path, found)
     assert yaml.safe_load(best.read_text()) == config(48, 2).to_dict()
     (text,) = (path.read_text() for path in others if path.name == "top_10.log")
@@ -61,7 +61,7 @@ def test_the_optimum_is_the_fastest_that_divides_the_training_s_nodes(tmp_path: 
 def test_an_optimum_that_divides_no_nodes_of_the_training_is_for_those_measured(
     tmp_path: Path,
 ) -> None:
-    found = of_few_nodes(sized("only", 4.0, 4))
+    found = of_few_nodes(size("only", 4.0, 4))
     best, *others = write_final_results(tmp_path, found)
     assert yaml.safe_load(best.read_text()) == config(2, 4).to_dict()
     (text,) = (path.read_text() for path in others if path.name == "top_10.log")

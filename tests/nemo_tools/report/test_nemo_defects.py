@@ -38,7 +38,7 @@ from autoconf_launch.nemo.rules.candidates import (
 )
 from autoconf_launch.tuning_spaces.recommend_tables import grid_rows, tables
 
-from ..search.asked import SMALL, asked, train
+from ..search.asked import SMALL, ask_for, train
 from .found import OUT_OF_MEMORY, outcome, point, rows, run
 from .logged import log_steps
 
@@ -54,7 +54,7 @@ def grid(**axes: Any) -> Grid:
     return Grid(degrees=Degrees(**{**start, **axes}))
 
 
-def searched(**changes: Any) -> SearchedModel:
+def search(**changes: Any) -> SearchedModel:
     start: dict[str, Any] = {
         "family": Family("llama"),
         "size_b": 13,
@@ -95,14 +95,14 @@ def test_2_a_failed_run_has_its_degrees_under_their_own_headings(tmp_path: Path)
 
 def test_3_no_candidate_has_more_model_parallelism_than_gpus() -> None:
     """NVIDIA's keeps llama2_13b with 8 x 4 on 16 GPUs: it divides in floating point."""
-    found = nemo_candidates(grid(), searched(gpus=16))
+    found = nemo_candidates(grid(), search(gpus=16))
     assert found
     assert max(prod(one.layout.mesh) for one in found) <= 16
 
 
 def test_3_no_candidate_has_a_broken_number_of_replicas() -> None:
     """NVIDIA's keeps bert/100b with 4 x 6 on 1024 GPUs: 42.67 replicas."""
-    found = nemo_candidates(grid(), searched(gpus=1024, family=Family("bert"), layers=96))
+    found = nemo_candidates(grid(), search(gpus=1024, family=Family("bert"), layers=96))
     assert found
     assert all(1024 % prod(one.layout.mesh) == 0 for one in found)
 
@@ -112,7 +112,7 @@ def test_4_a_candidate_that_divides_thanks_to_context_ranks_is_kept() -> None:
     axes = grid(
         tensor_parallel=(2,), pipeline_parallel=(1,), context_parallel=(4,), micro_batch=(8,)
     )
-    (one,) = nemo_candidates(axes, searched(gpus=1024, size_b=70, layers=80))
+    (one,) = nemo_candidates(axes, search(gpus=1024, size_b=70, layers=80))
     assert (one.layout.tensor_parallel, one.layout.context_parallel, one.layout.micro_batch) == (
         2,
         4,
@@ -137,7 +137,7 @@ def test_6_a_day_has_1440_minutes(minutes: int, text: str) -> None:
 def test_7_a_micro_batch_larger_than_the_layers_is_sorted_like_others() -> None:
     """NVIDIA's buckets have as many places as there are layers."""
     axes = grid(tensor_parallel=(8,), pipeline_parallel=(1,), micro_batch=(64, 128))
-    found = nemo_candidates(axes, searched(layers=4, gpus=8))
+    found = nemo_candidates(axes, search(layers=4, gpus=8))
     assert [one.layout.micro_batch for one in found] == [64, 128]
 
 
@@ -182,7 +182,7 @@ def test_9_a_run_without_its_log_does_not_stop_the_summary(tmp_path: Path) -> No
 @pytest.mark.parametrize("limit", range(1, 12))
 def test_10_a_limit_never_cuts_the_largest_micro_batches_first(limit: int) -> None:
     """NVIDIA's goes by micro-batch ascending, and the large ones are usually the fastest."""
-    found = nemo_candidates(grid(), searched(gpus=16))
+    found = nemo_candidates(grid(), search(gpus=16))
     largest = max(one.layout.micro_batch for one in found)
     assert limit_candidates(found, limit)[0].layout.micro_batch == largest
 
@@ -190,8 +190,8 @@ def test_10_a_limit_never_cuts_the_largest_micro_batches_first(limit: int) -> No
 def test_10_a_limited_search_on_this_machine_begins_with_the_largest_micro_batch() -> None:
     pytest.importorskip("hydra", reason="searches are composed by hydra")
     words = (*SMALL, "grid=nemo", *train(seq_length=2048))
-    everything = asked(*words).found.candidates
-    (kept,) = asked(*words, *train(limit_search_runs=1)).found.candidates
+    everything = ask_for(*words).found.candidates
+    (kept,) = ask_for(*words, *train(limit_search_runs=1)).found.candidates
     assert kept.layout.micro_batch == max(one.layout.micro_batch for one in everything)
 
 

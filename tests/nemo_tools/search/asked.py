@@ -23,5 +23,5 @@ def train(**values: object) -> tuple[str, ...]:
     return tuple(f"search_config.train_settings.{key}={value}" for key, value in values.items())
 
 
-def asked(*overrides: str) -> Prepared:
+def ask_for(*overrides: str) -> Prepared:
     return prepare(parse_search(["--dry-run", *overrides]))

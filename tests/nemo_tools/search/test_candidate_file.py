@@ -7,17 +7,17 @@ pytest.importorskip("hydra", reason="searches are composed by hydra")
 from autoconf_launch.core import RawConfig
 from autoconf_launch.nemo.search.candidate_file import candidate_document
 
-from .asked import asked, train
+from .asked import ask_for, train
 
 
 def files(*overrides: str) -> list[RawConfig]:
-    found = asked(*overrides)
+    found = ask_for(*overrides)
     nodes = found.found.nodes
     return [candidate_document(found.question, one, nodes) for one in found.found.candidates]
 
 
 def test_a_candidate_differs_from_the_base_in_searched_keys_alone() -> None:
-    found = asked("search_config=gpt3/5b", "grid=nemo")
+    found = ask_for("search_config=gpt3/5b", "grid=nemo")
     one = candidate_document(found.question, found.found.candidates[-1], 16)
     changed = {edit.path for edit in found.question.base.diff(one)}
     assert {path for path in changed if path[0] == "model"} == {

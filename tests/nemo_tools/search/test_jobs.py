@@ -8,11 +8,11 @@ pytest.importorskip("hydra", reason="searches are composed by hydra")
 
 from autoconf_launch.nemo.search.jobs import job_text, training_command
 
-from .asked import asked, train
+from .asked import ask_for, train
 
 
 def first_job(*overrides: str) -> str:
-    found = asked(*overrides)
+    found = ask_for(*overrides)
     return job_text(found.question, found.found.candidates[0], found.found.nodes)
 
 
@@ -30,7 +30,7 @@ def test_each_family_has_nemo_s_own_script(choice: str, script: str) -> None:
 
 
 def test_families_of_nemo_2_alone_run_a_script_of_their_recipe() -> None:
-    found = asked("search_config=gemma/unknown_size", "base_results_dir=/r")
+    found = ask_for("search_config=gemma/unknown_size", "base_results_dir=/r")
     name = found.found.candidates[0].name
     command = training_command(found.question, found.found.candidates[0])
     folder = "/r/gemma/unknown_size_80gb/candidate_configs"
@@ -38,7 +38,7 @@ def test_families_of_nemo_2_alone_run_a_script_of_their_recipe() -> None:
 
 
 def test_a_job_reads_the_candidate_s_file_and_has_a_folder_of_its_own() -> None:
-    found = asked("search_config=gpt3/5b", "grid=nemo", "base_results_dir=/r", "data_dir=/d")
+    found = ask_for("search_config=gpt3/5b", "grid=nemo", "base_results_dir=/r", "data_dir=/d")
     name = found.found.candidates[0].name
     text = first_job("search_config=gpt3/5b", "grid=nemo", "base_results_dir=/r", "data_dir=/d")
     assert "--config-path=/r/gpt3/5b_80gb/candidate_configs" in text
@@ -72,7 +72,7 @@ def test_logs_that_are_not_below_the_results_are_mounted_too() -> None:
 )
 def test_a_folder_s_name_is_quoted_for_hydra_too(folder: str, said: str) -> None:
     words = ("search_config=gpt3/5b", "grid=nemo", f'data_dir="{folder}"')
-    found = asked(*words)
+    found = ask_for(*words)
     command = shlex.split(training_command(found.question, found.found.candidates[0]))
     assert said in command
 

@@ -22,7 +22,7 @@ from autoconf_launch.core import (
 from autoconf_launch.nemo.search.candidates import SearchCandidate
 from autoconf_launch.nemo.search.local_runs import order_candidates
 
-from .asked import SMALL, asked
+from .asked import SMALL, ask_for
 
 WORKLOAD = Workload(optimizer=Optimizer.from_name("AdamW"), precision=Precision.FP32)
 
@@ -47,12 +47,12 @@ def model() -> ModelSpec:
 
 
 def test_without_a_model_the_order_stays() -> None:
-    found = asked(*SMALL).found.candidates
+    found = ask_for(*SMALL).found.candidates
     assert order_candidates(found, as_candidate, WORKLOAD, cluster(1 << 34)) == found
 
 
 def test_each_candidate_stays_with_its_best_zero_stage() -> None:
-    found = asked(*SMALL).found.candidates
+    found = ask_for(*SMALL).found.candidates
     best = order_candidates(
         found, as_candidate, replace(WORKLOAD, model=model()), cluster(1 << 34)
     )
@@ -61,7 +61,7 @@ def test_each_candidate_stays_with_its_best_zero_stage() -> None:
 
 
 def test_without_times_the_smallest_micro_batch_comes_first() -> None:
-    found = asked(*SMALL).found.candidates
+    found = ask_for(*SMALL).found.candidates
     untimed = replace(model(), timings=(), optimizer_step_s=None, grade=Grade.TRACED)
     best = order_candidates(
         found, as_candidate, replace(WORKLOAD, model=untimed), cluster(1 << 34)
@@ -72,7 +72,7 @@ def test_without_times_the_smallest_micro_batch_comes_first() -> None:
 
 
 def test_what_surely_does_not_fit_comes_last() -> None:
-    found = asked(*SMALL).found.candidates
+    found = ask_for(*SMALL).found.candidates
     best = order_candidates(
         found, as_candidate, replace(WORKLOAD, model=model()), cluster(60_000_000)
     )

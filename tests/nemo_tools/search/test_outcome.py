@@ -18,7 +18,7 @@ from autoconf_launch.nemo.search.command import result_document
 from autoconf_launch.nemo.search.outcome import DoneRuns, least_run_s, outcome_of
 from autoconf_launch.nemo.search.prepare import Prepared
 
-from .asked import SMALL, asked
+from .asked import SMALL, ask_for
 
 STOP = StopReason(kind=StopKind.EXPLORED)
 TIMED_OUT = Failure(kind=FailureKind.TIMED_OUT, detail="did not end within 90 s (--trial-timeout)")
@@ -26,7 +26,7 @@ TIMED_OUT = Failure(kind=FailureKind.TIMED_OUT, detail="did not end within 90 s 
 
 @pytest.fixture(scope="module")
 def prepared() -> Prepared:
-    return asked(*SMALL)
+    return ask_for(*SMALL)
 
 
 def record(one: SearchCandidate, outcome: Outcome, suffix: str = "") -> Record:
@@ -36,7 +36,7 @@ def record(one: SearchCandidate, outcome: Outcome, suffix: str = "") -> Record:
     return Record(trial=trial, outcome=outcome, wall_s=1.0)
 
 
-def measured(*step_s: float) -> Measurement:
+def measure(*step_s: float) -> Measurement:
     return Measurement(step_s=step_s, samples_per_step=8, world_size=2)
 
 
@@ -60,15 +60,15 @@ def outcome(
 
 def test_a_measured_run_has_its_steps_and_their_spread(prepared: Prepared) -> None:
     one = prepared.found.candidates[0]
-    run = outcome(prepared, record(one, measured(1.0, 3.0))).runs[0]
+    run = outcome(prepared, record(one, measure(1.0, 3.0))).runs[0]
     assert (run.step_s, run.steps, run.global_batch) == (2.0, 2, 8)
     assert run.step_spread_s == pytest.approx(2**0.5)
 
 
 def test_what_was_measured_again_counts_with_it(prepared: Prepared) -> None:
     one = prepared.found.candidates[0]
-    again = record(one, measured(2.0, 2.0), FINAL_SUFFIX)
-    run = outcome(prepared, record(one, measured(1.0, 3.0)), finals=(again,)).runs[0]
+    again = record(one, measure(2.0, 2.0), FINAL_SUFFIX)
+    run = outcome(prepared, record(one, measure(1.0, 3.0)), finals=(again,)).runs[0]
     assert (run.step_s, run.steps) == (2.0, 4)
 
 
@@ -102,7 +102,7 @@ def test_of_a_long_step_only_the_least_that_a_run_makes_must_fit(prepared: Prepa
 
 def test_an_extrapolated_run_says_from_how_much(prepared: Prepared) -> None:
     one = next(one for one in prepared.found.candidates if one.layout.accumulation == 4)
-    made = replace(measured(8.0, 10.0), extrapolated_from=3)
+    made = replace(measure(8.0, 10.0), extrapolated_from=3)
     found = outcome(prepared, record(one, made))
     assert (found.runs[0].step_s, extrapolation(found.runs[0])) == (9.0, "3 of 4 micro-batches")
     (text,) = [line for line in top_text(found, 1).splitlines() if "Config #1" in line]
@@ -120,5 +120,5 @@ def test_every_rejection_is_a_run_with_its_reason(prepared: Prepared) -> None:
 def test_the_last_attempt_of_a_run_counts(prepared: Prepared) -> None:
     one = prepared.found.candidates[0]
     full = FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"))
-    run = outcome(prepared, record(one, full), record(one, measured(1.0, 1.0))).runs[0]
+    run = outcome(prepared, record(one, full), record(one, measure(1.0, 1.0))).runs[0]
     assert run.failure is None

@@ -10,23 +10,23 @@ pytest.importorskip("hydra", reason="searches are composed by hydra")
 from autoconf_launch.core import ConfigError
 from autoconf_launch.tuning_spaces.search_configs import CONF
 
-from .asked import asked, train
+from .asked import ask_for, train
 
 
 def test_an_unknown_size_is_recommended_and_said() -> None:
-    found = asked("search_config=gpt3/unknown_size", "grid=nemo")
+    found = ask_for("search_config=gpt3/unknown_size", "grid=nemo")
     assert found.question.size_b == 12.9
     assert "You can train a 12.9 B model in 10 days on 256 GPUs" in found.notes[-1]
 
 
 def test_nvidia_s_custom_file_that_is_not_there_is_the_shipped_one() -> None:
-    found = asked("search_config=llama/llama3_70b", "grid=nemo").question
+    found = ask_for("search_config=llama/llama3_70b", "grid=nemo").question
     assert (found.model.shape.layers, found.global_batch) == (80, 2048)
 
 
 def test_a_custom_file_of_another_name_must_exist() -> None:
     with pytest.raises(ConfigError, match=r"custom_config /no/such\.yaml does not"):
-        asked("search_config=gpt3/5b", *train(custom_config="/no/such.yaml"))
+        ask_for("search_config=gpt3/5b", *train(custom_config="/no/such.yaml"))
 
 
 @pytest.mark.parametrize("layout", ["whole", "few keys"])
@@ -36,7 +36,7 @@ def test_samples_are_as_long_as_a_custom_file_says(tmp_path: Path, layout: str) 
     whole = {**shape, "ffn_hidden_size": 3072} if layout == "whole" else {}
     model = {**whole, "encoder_seq_length": 4096, "global_batch_size": 64}
     file.write_text(yaml.safe_dump({"model": model}))
-    found = asked("search_config=gpt3/0.126b", *train(custom_config=file, num_tokens_in_b=10))
+    found = ask_for("search_config=gpt3/0.126b", *train(custom_config=file, num_tokens_in_b=10))
     question = found.question
     assert question.settings.train.sequence == 4096
     assert question.base.get(("trainer", "max_steps")) == int(10e9 / (64 * 4096))
@@ -45,7 +45,7 @@ def test_samples_are_as_long_as_a_custom_file_says(tmp_path: Path, layout: str) 
 
 def test_a_length_of_the_command_line_wins_over_a_custom_file_s() -> None:
     words = ("search_config=mixtral/7b", "grid=nemo", *train(seq_length=8192))
-    question = asked(*words).question
+    question = ask_for(*words).question
     assert question.settings.train.sequence == 8192
     assert question.base.get(("model", "encoder_seq_length")) == 8192
     assert question.base.get(("model", "data", "seq_length")) == 8192
@@ -57,7 +57,7 @@ def test_a_whole_custom_file_is_the_model(tmp_path: Path) -> None:
         "trainer: {}\nmodel:\n  num_layers: 10\n  hidden_size: 640\n  num_attention_heads: 10\n"
         "  ffn_hidden_size: 2560\n  global_batch_size: 48\n  data: {seq_length: 2048}\n"
     )
-    found = asked("search_config=gpt3/5b", "grid=nemo", *train(custom_config=file, num_nodes=2))
+    found = ask_for("search_config=gpt3/5b", "grid=nemo", *train(custom_config=file, num_nodes=2))
     assert found.question.model.architecture.layers == 10
     assert found.question.global_batch == 48
 
@@ -67,7 +67,7 @@ def test_a_whole_custom_file_is_the_model(tmp_path: Path) -> None:
 )
 def test_a_size_above_what_the_family_allows_is_refused(choice: str, size: int) -> None:
     with pytest.raises(ConfigError, match=f"{size}"):
-        asked(f"search_config={choice}", *train(model_size_in_b=size))
+        ask_for(f"search_config={choice}", *train(model_size_in_b=size))
 
 
 def test_a_mistyped_family_in_a_folder_of_one_s_own_is_refused(tmp_path: Path) -> None:
@@ -76,27 +76,29 @@ def test_a_mistyped_family_in_a_folder_of_one_s_own_is_refused(tmp_path: Path) -
     own.write_text((CONF / "search_config" / "gpt3" / "5b.yaml").read_text())
     (tmp_path / "config.yaml").write_text((CONF / "config.yaml").read_text())
     with pytest.raises(ConfigError, match="did you mean 'gpt3'"):
-        asked("search_config=gtp3/5b", "--config-dir", str(tmp_path))
+        ask_for("search_config=gtp3/5b", "--config-dir", str(tmp_path))
 
 
 def test_a_size_without_days_to_recommend_it_for_is_refused() -> None:
     words = train(model_size_in_b="null", max_training_days="null")
     with pytest.raises(ConfigError, match="no max_training_days to recommend one for"):
-        asked("search_config=gpt3/5b", *words)
+        ask_for("search_config=gpt3/5b", *words)
 
 
 def test_a_global_batch_that_is_given_wins() -> None:
-    found = asked("search_config=gpt3/5b", "grid=nemo", *train(global_batch_size=1024))
+    found = ask_for("search_config=gpt3/5b", "grid=nemo", *train(global_batch_size=1024))
     assert found.question.base.get(("model", "global_batch_size")) == 1024
 
 
 def test_base_command_has_a_folder_for_indices() -> None:
-    found = asked("search_config=gpt3/5b", "cluster_type=bcp", "base_results_dir=/r", "grid=nemo")
+    found = ask_for(
+        "search_config=gpt3/5b", "cluster_type=bcp", "base_results_dir=/r", "grid=nemo"
+    )
     where = ("model", "data", "index_mapping_dir")
     assert found.question.base.get(where) == "/r/data_index_files"
 
 
 def test_w_and_b_is_written_into_the_base_configuration() -> None:
-    found = asked("search_config=gpt3/5b", "grid=nemo", "wandb.enable=True", "wandb.project=p")
+    found = ask_for("search_config=gpt3/5b", "grid=nemo", "wandb.enable=True", "wandb.project=p")
     where = ("exp_manager", "wandb_logger_kwargs", "project")
     assert found.question.base.get(where) == "p"

@@ -17,12 +17,12 @@ def record(outcome: Outcome, wall_s: float = 60.0) -> Record:
     return Record(trial=TRIAL, outcome=outcome, wall_s=wall_s)
 
 
-def failed(kind: FailureKind) -> FailedTrial:
+def failure(kind: FailureKind) -> FailedTrial:
     return FailedTrial(failure=Failure(kind=kind, detail="it did"))
 
 
 def test_what_had_too_little_time_is_run_again_with_more() -> None:
-    late = record(failed(FailureKind.TIMED_OUT))
+    late = record(failure(FailureKind.TIMED_OUT))
     assert counts(late, minutes=0.5)
     assert not counts(late, minutes=1.5)
 
@@ -31,7 +31,7 @@ def test_what_had_too_little_time_is_run_again_with_more() -> None:
     "kind", [kind for kind in FailureKind if kind is not FailureKind.TIMED_OUT]
 )
 def test_more_time_does_not_mend_another_failure(kind: FailureKind) -> None:
-    assert counts(record(failed(kind)), minutes=1.5)
+    assert counts(record(failure(kind)), minutes=1.5)
 
 
 def test_what_was_measured_counts() -> None:

@@ -10,11 +10,11 @@ from autoconf_launch.nemo.search.prepare import prepare
 from autoconf_launch.nemo.search.this_machine import LEAST_TEXT_VOCABULARY
 from autoconf_launch.runtime.pretraining import text
 
-from .asked import SMALL, asked, train
+from .asked import SMALL, ask_for, train
 
 
 def test_ranks_split_the_batch_and_nothing_else() -> None:
-    found = asked(*SMALL).found
+    found = ask_for(*SMALL).found
     assert found.nodes == 1
     for one in found.candidates:
         layout = one.layout
@@ -22,13 +22,13 @@ def test_ranks_split_the_batch_and_nothing_else() -> None:
 
 
 def test_micro_batches_and_recomputation_are_searched() -> None:
-    found = asked(*SMALL).found.candidates
+    found = ask_for(*SMALL).found.candidates
     assert {one.layout.micro_batch for one in found} == {1, 2, 4}
     assert {one.layout.recompute for one in found} == set(Recompute)
 
 
 def test_other_parallelism_is_a_named_rejection() -> None:
-    found = asked(*SMALL)
+    found = ask_for(*SMALL)
     whys = {one.why for one in found.found.rejected}
     assert "pipeline parallelism 2: search runs data-parallel layouts here" in whys
     assert len(found.found.candidates) + len(found.found.rejected) == found.found.found
@@ -38,25 +38,25 @@ def test_other_parallelism_is_a_named_rejection() -> None:
 
 
 def test_some_layers_recomputed_is_a_named_rejection() -> None:
-    found = asked(*SMALL, *train(act_ckpt_layers="[0,1,2]")).found
+    found = ask_for(*SMALL, *train(act_ckpt_layers="[0,1,2]")).found
     assert {one.point.recompute_layers for one in found.candidates} == {0, 2}
     assert any("1 of 2 layers recomputed" in one.why for one in found.rejected)
 
 
 def test_nemo_s_grid_is_split_likewise() -> None:
-    found = asked(*SMALL, "grid=nemo", *train(seq_length=2048)).found
+    found = ask_for(*SMALL, "grid=nemo", *train(seq_length=2048)).found
     assert {one.layout.tensor_parallel for one in found.candidates} == {1}
     assert all("parallelism" in one.why for one in found.rejected)
 
 
 def test_a_limit_cuts_no_micro_batch_first() -> None:
     words = train(limit_search_runs=2, seq_length=2048)
-    found = asked(*SMALL, "grid=nemo", *words).found.candidates
+    found = ask_for(*SMALL, "grid=nemo", *words).found.candidates
     assert [one.layout.micro_batch for one in found] == [4, 2]
 
 
 def test_a_dry_run_shows_as_many_as_would_be_run() -> None:
-    every, three = asked(*SMALL), asked(*SMALL, *train(limit_search_runs=3))
+    every, three = ask_for(*SMALL), ask_for(*SMALL, *train(limit_search_runs=3))
     assert three.found.candidates == every.found.candidates[:3]
     assert three.found.found == every.found.found
     among = len(every.found.candidates)
@@ -70,28 +70,28 @@ def test_a_search_has_all_of_them_until_its_profile_run() -> None:
 
 def test_nothing_that_can_run_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match="candidates can run here, such as"):
-        asked(*SMALL, *train(pipeline_parallel_sizes="[2]"))
+        ask_for(*SMALL, *train(pipeline_parallel_sizes="[2]"))
 
 
 def test_ranks_that_do_not_divide_the_batch_are_said_with_those_that_do() -> None:
     with pytest.raises(ConfigError, match="splits a global batch of 8 over 3 ranks"):
-        asked(*SMALL, *train(gpus_per_node=3))
+        ask_for(*SMALL, *train(gpus_per_node=3))
 
 
 def test_several_nodes_are_said_to_be_one() -> None:
     assert any(
-        "this machine is one node" in note for note in asked(*SMALL, *train(num_nodes=4)).notes
+        "this machine is one node" in note for note in ask_for(*SMALL, *train(num_nodes=4)).notes
     )
 
 
 def test_a_vocabulary_too_small_for_the_text_is_refused() -> None:
     assert LEAST_TEXT_VOCABULARY == text.LEAST_VOCABULARY
     with pytest.raises(ConfigError, match="vocab_size is 258"):
-        asked(*SMALL, *train(vocab_size=258))
+        ask_for(*SMALL, *train(vocab_size=258))
 
 
 def test_names_are_each_one_s_own() -> None:
-    found = asked(*SMALL).found
+    found = ask_for(*SMALL).found
     names = [one.name for one in found.candidates]
     assert len(set(names)) == len(names)
 
@@ -105,17 +105,17 @@ def test_names_are_each_one_s_own() -> None:
 )
 def test_a_size_that_leaves_nothing_is_named(given: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        asked(*SMALL, *train(**given))
+        ask_for(*SMALL, *train(**given))
 
 
 def test_a_least_model_parallelism_is_not_dropped() -> None:
     with pytest.raises(ConfigError, match="data-parallel"):
-        asked(*SMALL, *train(min_model_parallel_size=2))
+        ask_for(*SMALL, *train(min_model_parallel_size=2))
 
 
 def test_one_layer_is_not_recomputed() -> None:
     words = ("search_config=bert/unknown_size", *train(model_size_in_b=0.001, seq_length=64))
-    found = asked(*SMALL, *words)
+    found = ask_for(*SMALL, *words)
     assert found.question.model.shape.layers == 1
     assert {one.layout.recompute for one in found.found.candidates} == {Recompute.NONE}
     assert any("no repeated layers" in one.why for one in found.found.rejected)

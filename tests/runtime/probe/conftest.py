@@ -68,7 +68,7 @@ class Ended:
         assert path.exists(), f"no result: {self.errors[-2000:]} {self.signs()}"
         return decode(RankResult, json.loads(path.read_text()))
 
-    def reported(self, rank: int = 0) -> bool:
+    def has_reported(self, rank: int = 0) -> bool:
         return (self.folder / result_file(rank)).exists()
 
     def failure(self, rank: int = 0) -> Failure | None:
@@ -172,7 +172,7 @@ def probe_fork_server() -> Iterator[ForkServer]:
 def probed(probe_fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Probed:
     """``probed(script, *arguments, ranks=1, **task)``: run to the end in forks, once each."""
 
-    @remembered
+    @remember
     def run(script: str, *arguments: str, ranks: int = 1, **task: Any) -> Ended:
         folder = tmp_path_factory.mktemp("probed")
         asked, variables = asked_of(folder, **task)
@@ -199,7 +199,7 @@ def probed(probe_fork_server: ForkServer, tmp_path_factory: pytest.TempPathFacto
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Probed:
     """``launched(*command, **task)``: a command run with the probe's variables set, once each."""
 
-    @remembered
+    @remember
     def run(*command: str, more: dict[str, str] | None = None, **task: Any) -> Ended:
         asked, variables = asked_of(tmp_path_factory.mktemp("launched"), **task)
         ended = subprocess.run(
@@ -218,7 +218,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Probed:
     return run
 
 
-def remembered(run: Probed) -> Probed:
+def remember(run: Probed) -> Probed:
     ended: dict[str, Ended] = {}
 
     def once(*arguments: str, **named: Any) -> Ended:

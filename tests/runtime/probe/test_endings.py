@@ -141,7 +141,7 @@ def test_a_training_that_the_probe_cannot_measure_is_ended_with_its_error(probed
 
 def test_a_usage_error_is_left_to_the_script(probed: Any) -> None:
     ended = probed("endings.py", "usage_error")
-    shown = (ended.exit_codes, ended.reported(), "usage: train.py" in ended.errors)
+    shown = (ended.exit_codes, ended.has_reported(), "usage: train.py" in ended.errors)
     assert shown == ((2,), False, True)
 
 

@@ -26,7 +26,7 @@ def stopped(probed: Probed) -> Any:
     return lambda kind, *more: probed(SCRIPT, kind, *more, mode=Mode.FIRST_FORWARD)
 
 
-def found(ended: Ended) -> FirstForward:
+def find(ended: Ended) -> FirstForward:
     path = ended.folder / FIRST_FORWARD_FILE
     assert path.exists(), f"{ended.errors[-2000:]} {ended.signs()}"
     return decode(FirstForward, json.loads(path.read_text()))
@@ -41,23 +41,23 @@ def flops(one: FirstForward) -> float:
 
 
 def test_weights_batch_and_optimizer_are_the_script_s(stopped: Any) -> None:
-    one = found(stopped("plain"))
+    one = find(stopped("plain"))
     assert (one.model.parameters, one.micro_batch, one.optimizer) == (WEIGHTS, 16, "AdamW")
     assert (one.fake, one.backward, one.precision) == (True, True, Precision.FP32)
 
 
 def test_the_repeated_layers_are_found(stopped: Any) -> None:
-    assert [block.count for block in found(stopped("plain")).model.blocks] == [4, 1]
+    assert [block.count for block in find(stopped("plain")).model.blocks] == [4, 1]
 
 
 def test_a_pass_costs_three_times_its_products(stopped: Any) -> None:
     forward = 2 * 16 * (4 * 64 * 64 + 64 * 8)
     unneeded = 2 * 16 * 64 * 64  # no gradient of the batch is asked for
-    assert flops(found(stopped("plain"))) == 3 * forward - unneeded
+    assert flops(find(stopped("plain"))) == 3 * forward - unneeded
 
 
 def test_fakes_and_real_tensors_say_the_same(stopped: Any) -> None:
-    fake, real = found(stopped("plain")), found(stopped("looks"))
+    fake, real = find(stopped("plain")), find(stopped("looks"))
     assert not real.fake
     assert "Not on fake tensors: DataDependentOutput" in real.notes[0]
     assert real.model.parameters == fake.model.parameters
@@ -67,14 +67,14 @@ def test_fakes_and_real_tensors_say_the_same(stopped: Any) -> None:
 
 def test_peaks_are_those_of_a_real_step(stopped: Any) -> None:
     weights = 4 * WEIGHTS
-    forward = peaks(found(stopped("plain")))["forward", 16]
+    forward = peaks(find(stopped("plain")))["forward", 16]
     batch = 16 * 64 * 4
     hidden = 4 * 16 * 64 * 4  # what relu gives is what it keeps
     assert weights + hidden < forward < weights + 2 * hidden + 2 * batch + 16 * 8 * 4 * 4
 
 
 def test_what_grows_with_the_batch_is_known(stopped: Any) -> None:
-    sizes = peaks(found(stopped("plain")))
+    sizes = peaks(find(stopped("plain")))
     weights = 4 * WEIGHTS
     once, twice = (sizes["forward", size] - weights for size in (16, 32))
     assert twice == pytest.approx(2 * once, rel=0.02)
@@ -82,46 +82,46 @@ def test_what_grows_with_the_batch_is_known(stopped: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "values"), [("plain", 2), ("with_momentum", 1)])
 def test_the_optimizer_s_state_is_counted(stopped: Any, kind: str, values: int) -> None:
-    state = found(stopped(kind)).state_bytes
+    state = find(stopped(kind)).state_bytes
     assert state == pytest.approx(4 * values * WEIGHTS, rel=STATE_TOLERANCE)
 
 
 def test_no_step_is_made_and_nothing_is_left(stopped: Any) -> None:
     ended = stopped("swallows_everything")
-    one = found(ended)
+    one = find(ended)
     assert (ended.exit_codes, ended.output) == ((0,), "")
     assert one.left_behind == ("before.txt",)
 
 
 def test_a_loss_that_is_only_read_stays_fake(stopped: Any) -> None:
-    assert found(stopped("reads_its_loss")).fake
+    assert find(stopped("reads_its_loss")).fake
 
 
 @pytest.mark.parametrize("kind", ["evaluates_first", "tries_it_first"])
 def test_a_pass_that_trains_nothing_is_not_the_first(stopped: Any, kind: str) -> None:
-    one = found(stopped(kind))
-    assert (one.micro_batch, flops(one)) == (16, flops(found(stopped("plain"))))
+    one = find(stopped(kind))
+    assert (one.micro_batch, flops(one)) == (16, flops(find(stopped("plain"))))
 
 
 def test_modules_that_are_called_by_themselves_count_together(stopped: Any) -> None:
-    one = found(stopped("in_two_parts"))
+    one = find(stopped("in_two_parts"))
     assert one.model.parameters == (64 * 64 + 64) + (64 * 8 + 8)
     assert one.model.notes == ("The script calls 2 modules by themselves.",)
 
 
 def test_recomputation_by_the_script_is_seen(stopped: Any) -> None:
-    assert found(stopped("recomputes")).recompute is Recompute.FULL
+    assert find(stopped("recomputes")).recompute is Recompute.FULL
 
 
 def test_the_model_s_own_configuration_comes_along(stopped: Any) -> None:
-    config = found(stopped("configured")).config
+    config = find(stopped("configured")).config
     assert config is not None
     assert json.loads(config) == {"model_type": "llama", "hidden_size": 64}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="runs on the GPU itself")
 def test_a_script_that_asks_for_cuda_by_name_needs_none(stopped: Any) -> None:
-    one = found(stopped("on_a_gpu", str(free_port())))
+    one = find(stopped("on_a_gpu", str(free_port())))
     assert (one.model.parameters, one.wrapper) == (WEIGHTS, "DistributedDataParallel")
     assert one.precision is Precision.BF16
 

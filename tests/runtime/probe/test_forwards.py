@@ -96,7 +96,7 @@ def test_a_model_whose_forward_is_called_directly_still_steps(probed: Any) -> No
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["compiled", "compiled_in_place", "compiled_function"])
+@pytest.mark.parametrize("how", ["compiled_model", "compiled_in_place", "compiled_function"])
 def test_compiled_models_are_measured_without_compiling_anew(launched: Any, how: str) -> None:
     script = str(SCRIPTS / "forwards.py")
     ended = launched(sys.executable, script, how, more={"TORCH_LOGS": "recompiles"})
@@ -105,7 +105,7 @@ def test_compiled_models_are_measured_without_compiling_anew(launched: Any, how:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["compiled", "compiled_in_place"])
+@pytest.mark.parametrize("how", ["compiled_model", "compiled_in_place"])
 def test_the_batch_of_a_compiled_model_is_found(launched: Any, how: str) -> None:
     script = str(SCRIPTS / "forwards.py")
     ended = launched(sys.executable, script, how, more={"TORCH_LOGS": "recompiles"})

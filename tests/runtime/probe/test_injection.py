@@ -76,7 +76,7 @@ def test_the_results_are_what_the_launcher_reads(under_torchrun: Any) -> None:
 
 def test_an_isolated_python_is_found_silent(launched: Any) -> None:
     ended = launched(sys.executable, "-I", "-c", "print('trained')")
-    assert (ended.reported(), "-I" in why_silent(ended.task)) == (False, True)
+    assert (ended.has_reported(), "-I" in why_silent(ended.task)) == (False, True)
 
 
 def test_a_program_without_torch_is_found_silent(launched: Any) -> None:

@@ -34,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_back: None) -> Pat
     return folder
 
 
-def begun() -> Surroundings:
+def begin() -> Surroundings:
     made = Surroundings(own="out/results/trial")
     made.guard()
     made.training_begins()
@@ -46,7 +46,7 @@ def test_a_checkpoint_that_the_user_has_is_not_overwritten(here: Path, place: st
     users = here / PLACES[place]
     users.parent.mkdir(parents=True, exist_ok=True)
     users.write_text(OF_USER)
-    begun()
+    begin()
     torch.save(1, PLACES[place])
     assert on_disk(users) == OF_USER
 
@@ -55,7 +55,7 @@ def test_a_checkpoint_that_the_user_has_is_not_overwritten(here: Path, place: st
 def test_one_that_the_training_makes_is_put_away(here: Path, place: str) -> None:
     path = here / PLACES[place]
     path.parent.mkdir(parents=True, exist_ok=True)
-    surroundings = begun()
+    surroundings = begin()
     for number in range(2):
         torch.save(number, path)
     assert torch.load(path) == 1
@@ -67,13 +67,13 @@ def test_a_folder_of_checkpoints_that_the_user_has_is_not_removed(here: Path) ->
     folder = here / "out" / "checkpoint-10"
     folder.mkdir()
     (folder / "optimizer.pt").write_text(OF_USER)
-    begun()
+    begin()
     shutil.rmtree("out/checkpoint-10")
     assert on_disk(folder / "optimizer.pt") == OF_USER
 
 
 def test_the_trials_own_folder_is_not_left_behind(here: Path) -> None:
-    surroundings = begun()
+    surroundings = begin()
     (here / "out" / "results" / "trial").mkdir(exist_ok=True)
     put(here / "log.txt")  # not by a call of Python's
     assert surroundings.new() == ("log.txt",)
@@ -108,7 +108,7 @@ def test_files_beside_a_checkpoint_of_the_users_stay_as_they_are(here: Path) -> 
     folder = here.parent / "output"
     for name in ("model.pt", "config.json"):
         put(folder / name)
-    begun()
+    begin()
     torch.save(1, folder / "model.pt")
     (folder / "config.json").write_text("of a trial")
     assert [on_disk(path) for path in folder.iterdir()] == [OF_USER, OF_USER]

@@ -25,14 +25,14 @@ def test_all_updates_after_one_backward_are_one_step(probed: Any, which: str) ->
 
 
 def test_steps_that_a_scaler_skips_are_no_steps(probed: Any) -> None:
-    lines = probed("optimizers.py", "scaled").output.splitlines()
+    lines = probed("optimizers.py", "scaled_steps").output.splitlines()
     stepped = [line for line in lines if line.endswith("stepped")]
     skipped = [line for line in lines if line.endswith("skipped")]
     assert (len(stepped), len(skipped) > 0) == (4, True)  # the process ends inside of the fifth
 
 
 def test_what_a_scaler_skips_is_no_accumulation(probed: Any) -> None:
-    ended = probed("optimizers.py", "scaled")
+    ended = probed("optimizers.py", "scaled_steps")
     assert {record.samples for record in ended.result().steps} == {BATCH}
 
 

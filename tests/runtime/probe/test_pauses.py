@@ -20,7 +20,7 @@ def asides_of(ended: Any, rank: int = 0) -> Asides:
     return asides
 
 
-def unfinished(ended: Any) -> RankResult:
+def interruption(ended: Any) -> RankResult:
     return decode(RankResult, json.loads(ended.signs()["unfinished_rank0"]))
 
 
@@ -79,8 +79,8 @@ def test_a_checkpoint_that_cannot_be_written_is_named(probed: Any) -> None:
 
 def test_a_rank_that_dies_in_an_evaluation_has_said_that_it_was_in_one(probed: Any) -> None:
     ended = probed("pauses.py", "dies", **SOAK)
-    found = unfinished(ended)
-    assert not ended.reported()
+    found = interruption(ended)
+    assert not ended.has_reported()
     assert (found.asides and found.asides.under_way, len(found.steps)) == (Aside.EVALUATION, 3)
 
 

@@ -58,7 +58,7 @@ class Script:
             self.data.on_step()
 
 
-def ended(*lengths: int) -> tuple[Script, Loader]:
+def end(*lengths: int) -> tuple[Script, Loader]:
     """A script whose steps were made, and its loader."""
     script, loader = Script(), Loader(*(lengths or (1,) * 20))
     script.steps(loader, STEPS)
@@ -67,12 +67,12 @@ def ended(*lengths: int) -> tuple[Script, Loader]:
 
 
 def test_the_trainings_loader_ends_and_another_does_not() -> None:
-    script, loader = ended()
+    script, loader = end()
     assert (script.ends(Loader(1)), script.ends(loader)) == (False, True)
 
 
 def test_it_ends_once() -> None:
-    script, loader = ended()
+    script, loader = end()
     assert [script.ends(loader) for _ in range(2)] == [True, False]
 
 
@@ -86,7 +86,7 @@ def test_an_evaluations_loader_that_was_drawn_from_in_the_last_step_does_not_end
 
 
 def test_a_step_on_what_is_drawn_after_the_end_is_of_a_new_epoch() -> None:
-    script, loader = ended()
+    script, loader = end()
     assert script.ends(loader)
     script.draw(Loader(1))
     script.data.trains()
@@ -94,7 +94,7 @@ def test_a_step_on_what_is_drawn_after_the_end_is_of_a_new_epoch() -> None:
 
 
 def test_a_step_after_an_evaluation_is_of_what_was_drawn_before() -> None:
-    script, loader = ended()
+    script, loader = end()
     assert script.ends(loader)
     script.evaluate(Loader(1, 1), 2)
     script.data.trains()
@@ -102,7 +102,7 @@ def test_a_step_after_an_evaluation_is_of_what_was_drawn_before() -> None:
 
 
 def test_two_steps_may_be_left_over() -> None:
-    script, _ = ended()
+    script, _ = end()
     found = []
     for _ in range(3):
         script.data.trains()
@@ -111,7 +111,7 @@ def test_two_steps_may_be_left_over() -> None:
 
 
 def test_several_optimizers_of_a_step_are_one_step_left_over() -> None:
-    script, _ = ended()
+    script, _ = end()
     script.data.trains()
     assert all(script.data.is_left_over() for _ in range(5))
 

@@ -22,7 +22,7 @@ def own_places(module: nn.Module, positional: Any, named: Any) -> Any:
     return positional, {**named, "position_ids": torch.arange(named["input_ids"].shape[1])[None]}
 
 
-def masked(query: Tensor, key: Tensor, value: Tensor, is_causal: bool) -> Tensor:
+def with_mask(query: Tensor, key: Tensor, value: Tensor, is_causal: bool) -> Tensor:
     mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
     mixed: Tensor = shared(query, key, value, attn_mask=mask)
     return mixed
@@ -61,7 +61,7 @@ torch.set_num_threads(1)
 if FAULT == "own_attention":
     models.scaled_dot_product_attention = F.scaled_dot_product_attention
 if FAULT == "mask":
-    models.scaled_dot_product_attention = masked
+    models.scaled_dot_product_attention = with_mask
 engine = initialize(
     build,
     {

@@ -59,11 +59,11 @@ def workload(gpt: Architecture) -> Workload:
 def layouts() -> MakeLayouts:
     """Columns of several layouts, each given by what differs from the default."""
 
-    def made(*changes: dict[str, Any]) -> LayoutColumns:
+    def make(*changes: dict[str, Any]) -> LayoutColumns:
         candidates = [Candidate(layout=Layout(**change)) for change in changes]
         return LayoutColumns.from_table(CandidateTable.from_candidates(candidates))
 
-    return made
+    return make
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ def alike(layouts: MakeLayouts) -> Likeness:
     return likeness(layouts(*ROWS), zero, zero, SHAPES)
 
 
-def moved(alike: Likeness, slower: float) -> Floats:
+def move(alike: Likeness, slower: float) -> Floats:
     """By how much each row is corrected where the first one was measured so much slower."""
     return calibration_factors(PREDICTED_S, alike, np.array([0]), slower * PREDICTED_S[:1])
 
@@ -46,26 +46,26 @@ def test_without_measurements_nothing_changes(alike: Likeness) -> None:
 def test_a_measured_row_is_shrunk_by_its_noise_alone(alike: Likeness) -> None:
     all_effects = float(np.square(SPREADS).sum())
     kept = all_effects / (all_effects + NOISE**2)
-    assert moved(alike, 1.2)[0] == pytest.approx(1.2**kept)
+    assert move(alike, 1.2)[0] == pytest.approx(1.2**kept)
 
 
 def test_a_layout_of_equal_parts_moves_as_the_measured_one(alike: Likeness) -> None:
-    assert moved(alike, 1.2)[SAME] == pytest.approx(moved(alike, 1.2)[0])
+    assert move(alike, 1.2)[SAME] == pytest.approx(move(alike, 1.2)[0])
 
 
 def test_rows_that_share_more_move_more(alike: Likeness) -> None:
-    factor = moved(alike, 1.2)
+    factor = move(alike, 1.2)
     assert factor[SAME] > factor[LARGER_MICRO] > factor[OTHER] > 1.0
 
 
 def test_sharded_weights_are_another_software(alike: Likeness) -> None:
-    assert moved(alike, 1.2)[SHARDED] == pytest.approx(1.0)
+    assert move(alike, 1.2)[SHARDED] == pytest.approx(1.0)
 
 
 def test_another_model_moves_less(layouts: MakeLayouts) -> None:
     columns, zero = layouts(*ROWS), np.zeros(5, np.int64)
     models = np.array([0, 1, 0, 0, 0])
-    other = moved(likeness(columns, zero, models, SHAPES), 1.2)
+    other = move(likeness(columns, zero, models, SHAPES), 1.2)
     assert other[0] > other[SAME] > 1.0
 
 
@@ -73,9 +73,9 @@ def test_a_model_of_another_width_moves_less_than_one_of_the_same(layouts: MakeL
     columns, zero = layouts(*ROWS[:1], *ROWS[:1], *ROWS[2:]), np.zeros(5, np.int64)
     models, wider = np.array([0, 1, 1, 1, 1]), SHAPES.copy()
     wider[1, 0] *= 1.05
-    same, other = (moved(likeness(columns, zero, models, x), 1.2)[1] for x in (SHAPES, wider))
+    same, other = (move(likeness(columns, zero, models, x), 1.2)[1] for x in (SHAPES, wider))
     assert same > other > 1.0
 
 
 def test_an_outlier_moves_no_more_than_the_largest_error(alike: Likeness) -> None:
-    assert moved(alike, 100.0).max() < np.exp(0.36)
+    assert move(alike, 100.0).max() < np.exp(0.36)

@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 
 
-def parsed() -> argparse.Namespace:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch_size", type=int, default=4)
     parser.add_argument("--eval_batch_size", type=int, default=32)
@@ -30,7 +30,7 @@ def validate(accelerator: Accelerator, model: torch.nn.Module, loader: DataLoade
 
 
 def main() -> None:
-    arguments = parsed()
+    arguments = parse()
     accelerator = Accelerator(
         gradient_accumulation_steps=2,
         log_with="tensorboard" if arguments.with_tracking else None,

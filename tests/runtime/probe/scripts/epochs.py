@@ -50,7 +50,7 @@ def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
     yield current
 
 
-def drawn(data: DataLoader[Batch]) -> Iterator[Batch]:
+def draw(data: DataLoader[Batch]) -> Iterator[Batch]:
     if HOW == "ahead":
         return ahead(iter(data))
     if HOW == "by_hand":
@@ -118,7 +118,7 @@ def main() -> None:
         data = loader(workers=1)
     for _ in range(EPOCHS):
         by_hand = HOW == "one_rank_by_hand" and not speaks
-        for batch in list(loader()) if by_hand else drawn(data):
+        for batch in list(loader()) if by_hand else draw(data):
             train(model, optimizer, batch)
         after_epoch(inside, speaks=speaks)
 

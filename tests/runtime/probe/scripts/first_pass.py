@@ -104,7 +104,7 @@ def with_momentum() -> None:
     train(Model(), make=lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9))
 
 
-def configured() -> None:
+def configure() -> None:
     model = Model()
     model.config = Config()  # type: ignore[assignment]
     train(model)
@@ -157,7 +157,7 @@ KINDS: dict[str, Callable[[], None]] = {
     "tries_it_first": tries_it_first,
     "in_two_parts": in_two_parts,
     "with_momentum": with_momentum,
-    "configured": configured,
+    "configured": configure,
     "on_a_gpu": on_a_gpu,
     "swallows_everything": swallows_everything,
     "runs_out_of_memory": runs_out_of_memory,

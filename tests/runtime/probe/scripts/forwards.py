@@ -173,7 +173,7 @@ def copies() -> None:
         torch.load(saved, weights_only=False)(inputs=inputs)
 
 
-def compiled() -> None:
+def compiled_model() -> None:
     model: Any = torch.compile(Model())
     train(model, lambda inputs, labels: model(inputs=inputs, labels=labels))
 

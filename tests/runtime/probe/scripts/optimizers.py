@@ -66,7 +66,7 @@ def several() -> None:
             optimizer.zero_grad()
 
 
-def scaled() -> None:
+def scaled_steps() -> None:
     """A scaler whose first steps overflow, so that the optimizer is not called."""
     model = nn.Linear(8, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
