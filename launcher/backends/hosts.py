@@ -1,7 +1,7 @@
 """Runs plans over several hosts, each host's ranks below an agent there.
 
-What ranks write and print travels up the line of their host, so that no folder needs to be
-shared; where the results folder is shared, only results travel, as caches may hide them.
+What ranks write and print travels up the line of their host. Through a pipe that needs no shared
+folder; where the results folder is shared, only results travel, as caches may hide them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from autoconf_launch.core import (
     result_file,
 )
 
-from ..hosts import LOCAL, HostLine, open_line
+from ..hosts import LOCAL, AgentLine, FolderLine, open_lines
 from ..launch import (
     STDERR_LOG,
     STDOUT_LOG,
@@ -40,7 +41,7 @@ from ..launch import (
 )
 from ..plan import LaunchPlan, RankPlan
 from ..request import RemoteAccess
-from ..results import open_private
+from ..results import is_secret, open_private
 from .base import Job, JobEnd
 from .local import (
     GRACE_S,
@@ -66,7 +67,7 @@ _LOGS = {1: STDOUT_LOG, 2: STDERR_LOG}
 class _Agent:
     """One host of a job: its line, and what came up it."""
 
-    def __init__(self, node: int, line: HostLine, ranks: tuple[RankPlan, ...]) -> None:
+    def __init__(self, node: int, line: AgentLine, ranks: tuple[RankPlan, ...]) -> None:
         self.node, self.line, self.ranks = node, line, ranks
         self.here: dict[str, Any] | None = None
         self.report: dict[str, Any] | None = None
@@ -94,14 +95,22 @@ class _Agent:
 class HostsJob:
     """A plan and the agents that run it."""
 
-    def __init__(self, plan: LaunchPlan, agents: tuple[_Agent, ...], exported: _Exported) -> None:
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        agents: tuple[_Agent, ...],
+        variables: Mapping[str, str],
+        secrets: Collection[str] = (),
+    ) -> None:
         self.plan, self.agents = plan, agents
         self.token = uuid.uuid4().hex
         self.cancelled: Cancelled | None = None
         self.end: JobEnd | None = None
         self.due_s = float("inf")
         """When agents that were told to end count as lost."""
-        self._passed_variables = exported
+        self._passed_variables = {n: v for n, v in variables.items() if n not in secrets}
+        self._secrets = secrets
+        """Names of variables that no order says, as it is a file."""
         self._started_s = time.monotonic()
         self._was_sent = False
         self._end_s = float("inf")
@@ -129,7 +138,7 @@ class HostsJob:
         for agent in self.agents:
             if not agent.has_ended:
                 self._take(agent, linger_s)
-        if not self._was_sent and all(agent.here for agent in self.agents):
+        if not self._was_sent and all(map(_can_be_told, self.agents)):
             self._send_documents(linger_s, grace_s)
         self._pass_end_on()
         if time.monotonic() > self._end_s:
@@ -147,11 +156,12 @@ class HostsJob:
         if agent.has_ended:
             agent.line.close()
             return
-        why = agent.line.why_lost
-        if why is None and time.monotonic() > self.due_s:
-            why = "does not end its ranks"
-        if why is not None:
-            self._lose(agent, f"host {agent.line.host} {why}")
+        loss = agent.line.loss
+        if loss is None and time.monotonic() > self.due_s:
+            loss = Failure(kind=FailureKind.NODE_LOST, detail="does not end its ranks")
+        if loss is not None:
+            named = replace(loss, detail=f"host {agent.line.host} {loss.detail}")
+            self._lose(agent, named if loss.kind is FailureKind.NODE_LOST else loss)
 
     def _hear(self, agent: _Agent, line: dict[str, Any], linger_s: float) -> None:
         if "here" in line:
@@ -172,21 +182,19 @@ class HostsJob:
         kind = self.cancelled and self.cancelled.reason.kind
         return kind not in (None, FailureKind.NODE_LOST)
 
-    def _lose(self, agent: _Agent, why: str) -> None:
-        agent.lost, agent.lost_unix_s = why, time.time()
+    def _lose(self, agent: _Agent, loss: Failure) -> None:
+        agent.lost, agent.lost_unix_s = loss.detail, time.time() - agent.line.silent_s
         agent.line.close()
-        if self.cancelled is None:
-            failure = Failure(kind=FailureKind.NODE_LOST, detail=why)
-            self.cancelled = Cancelled(reason=failure, unix_s=time.time())
+        if self.cancelled is None:  # as of when it was lost: its peers fail before that is seen
+            self.cancelled = Cancelled(reason=loss, unix_s=agent.lost_unix_s)
         self._end_s = min(self._end_s, time.monotonic())
 
     def _send_documents(self, linger_s: float, grace_s: float) -> None:
         self._was_sent = True
         address, port = self._meeting_place()
         for agent in self.agents:
-            assert agent.here is not None
-            own = agent.here["address"]
-            is_ours = agent.here["launcher_address"] is None
+            here = agent.here or {"address": "", "launcher_address": ""}
+            is_ours = here["launcher_address"] is None
             agent.line.send(
                 {
                     "working_directory": self.plan.working_directory,
@@ -196,27 +204,28 @@ class HostsJob:
                     "extension_caches": extension_caches(self._passed_variables),
                     "may_leave": self.plan.folder is None,
                     "environment": {**self._passed_variables, JOB_VARIABLE: self.token},
-                    "address": address if is_ours and agent.node == 0 else own,
+                    "address": address if is_ours and agent.node == 0 else here["address"],
                     "folder": self.plan.folder,
-                    "marker": self._marker and self._marker.name,
+                    "marker": "" if agent.here is None else self._marker and self._marker.name,
                     "files": _files_to_send(self.plan.folder),
                     "ranks": [self._rank(rank, address, port) for rank in agent.ranks],
                 }
             )
 
-    def _meeting_place(self) -> tuple[str, int]:
+    def _meeting_place(self) -> tuple[str, str]:
         """Where the ranks meet: what the user said, else an address and a port of the first host.
 
-        Our own address is the one that another host sees.
+        Our own address is the one that another host sees; empty where agents agree on it.
         """
-        first = self.agents[0].here or {}
+        if not (first := self.agents[0].here):
+            return "", ""
         seen = (agent.here and agent.here["launcher_address"] for agent in self.agents[1:])
         ours = next(filter(None, seen), None) if first["launcher_address"] is None else None
-        return ours or first["address"], int(first["port"])
+        return ours or first["address"], str(int(first["port"]))
 
-    def _rank(self, rank: RankPlan, address: str, port: int) -> dict[str, Any]:
-        variables = dict(rank.environment)
-        for name, value in ((_ADDRESS, address), (_PORT, str(port))):
+    def _rank(self, rank: RankPlan, address: str, port: str) -> dict[str, Any]:
+        variables = {n: v for n, v in rank.environment if n not in self._secrets}
+        for name, value in ((_ADDRESS, address), (_PORT, port)):
             if variables.get(name) == "":
                 variables[name] = value
         task = self.plan.task
@@ -291,7 +300,9 @@ class HostsJob:
         return min(told, default=None)
 
 
-_Exported = dict[str, str]
+def _can_be_told(agent: _Agent) -> bool:
+    """Whether it has said what it is, or reads its order from a file whenever it begins."""
+    return agent.here is not None or isinstance(agent.line, FolderLine)
 
 
 class HostsBackend:
@@ -317,15 +328,13 @@ class HostsBackend:
             ConfigError: a host cannot be reached with this engine.
             OSError: the plan's folder cannot be written, or no process can be started.
         """
-        agents = tuple(
-            _Agent(
-                node,
-                open_line(host, self._access),
-                tuple(rank for rank in plan.ranks if rank.node == node),
-            )
-            for node, host in enumerate(plan.hosts or (LOCAL,))
-        )
-        return HostsJob(plan, agents, _passed_variables())
+        variables = _passed_variables()
+        if plan.folder is not None:
+            Path(plan.folder).mkdir(parents=True, exist_ok=True)
+        secrets = secret_variables(plan, variables)
+        hosts = plan.hosts or (LOCAL,)
+        lines = open_lines(hosts, self._access, folder=plan.folder, secrets=secrets)
+        return make_job(plan, lines, variables, secrets)
 
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
         """The end of each job that has ended; the same one whenever asked again."""
@@ -349,6 +358,8 @@ class HostsBackend:
             timeout_s = min(timeout_s, job.wake_s - time.monotonic())
             for agent in job.agents:
                 if not agent.has_ended:
+                    timeout_s = min(timeout_s, agent.line.look_every_s)
+                if not agent.has_ended and agent.line.fileno() >= 0:
                     poller.register(agent.line, select.POLLIN)
         wake = wake_on_signals()
         poller.register(wake, select.POLLIN)
@@ -380,7 +391,28 @@ def hosts_job(job: Job) -> HostsJob:
     return job
 
 
-def _passed_variables() -> _Exported:
+def make_job(
+    plan: LaunchPlan,
+    lines: Sequence[AgentLine],
+    variables: Mapping[str, str],
+    secrets: Collection[str],
+) -> HostsJob:
+    """A job over these lines; a line that is a folder's keeps ``secrets`` to itself."""
+    agents = tuple(
+        _Agent(node, line, tuple(rank for rank in plan.ranks if rank.node == node))
+        for node, line in enumerate(lines)
+    )
+    is_written = any(isinstance(line, FolderLine) for line in lines)
+    return HostsJob(plan, agents, variables, secrets if is_written else ())
+
+
+def secret_variables(plan: LaunchPlan, variables: Mapping[str, str]) -> dict[str, str]:
+    """What of a launch's variables is written to no file."""
+    ranks = (pair for rank in plan.ranks for pair in rank.environment)
+    return {name: value for name, value in (*variables.items(), *ranks) if is_secret(name, value)}
+
+
+def _passed_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
 
 

@@ -6,8 +6,10 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .description import HostDescription, describe_hosts
-    from .line import HostLine, open_line
-    from .reach import ENGINES, reach_host
+    from .folder_line import FolderLine, Starter, make_line_folder
+    from .line import HostLine, agent_command
+    from .lines import AgentLine, open_lines
+    from .reach import require_program
     from .this_host import LOCAL, is_this_machine
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -10,10 +10,11 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from autoconf_launch.core import HardwareError
+from autoconf_launch.core import FailureKind, HardwareError
 
 from ..request import RemoteAccess
-from .line import SAME_ON_ALL, HostLine, open_line
+from .line import SAME_ON_ALL
+from .lines import AgentLine, open_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,28 +46,31 @@ def describe_hosts(hosts: tuple[str, ...], access: RemoteAccess) -> tuple[HostDe
         ConfigError: the engine is not installed, or a name cannot be a host's.
         HardwareError: a host cannot be reached, or has another Python, torch or version of ours.
     """
-    lines = [open_line(host, access) for host in hosts]
+    lines = open_lines(hosts, access)
     try:
-        said = [_first_line(line, lines) for line in lines]
+        said = [_first_line(line) for line in lines]
     finally:
         for line in lines:
             line.close()
     return tuple(_description(host, here) for host, here in zip(hosts, said, strict=True))
 
 
-def _first_line(line: HostLine, lines: list[HostLine]) -> dict[str, Any]:
+def _first_line(line: AgentLine) -> dict[str, Any]:
     started_s = time.monotonic()
     while True:
         for found in line.read():
             if "here" in found:
                 return dict(found["here"])
-        if why := line.why_lost:
+        if (loss := line.loss) and loss.kind is FailureKind.BAD_CONFIG:
+            raise HardwareError(f"{loss.detail}.")
+        if loss:
             after_s = time.monotonic() - started_s
             raise HardwareError(
-                f"Host {line.host} {why}, {after_s:.0f} s after the first try; see that a command "
-                f"runs there without a password, or remove the host."
+                f"Host {line.host} {loss.detail}, {after_s:.0f} s after the first try; see that a "
+                f"command runs there without a password, or remove the host."
             )
-        select.select([line], [], [], max(0.0, min(0.5, line.due_s - time.monotonic())))
+        patience_s = min(0.5, line.look_every_s, line.due_s - time.monotonic())
+        select.select([line] if line.fileno() >= 0 else [], [], [], max(0.0, patience_s))
 
 
 def _description(host: str, here: dict[str, Any]) -> HostDescription:

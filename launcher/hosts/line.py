@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
 import subprocess
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.core import visible
+from autoconf_launch.core import Failure, FailureKind, visible
 
 from ..request import RemoteAccess
 from .reach import CONNECT_S, reach_host
@@ -36,14 +37,22 @@ def open_line(host: str, access: RemoteAccess) -> HostLine:
     Raises:
         ConfigError: the host cannot be reached with this engine.
     """
-    command = (sys.executable, "-I", str(_AGENT), str(BEAT_S), str(SILENCE_S), *SAME_ON_ALL)
+    command = agent_command()
     if is_this_machine(host):
         return HostLine(host, command)
     return HostLine(host, reach_host(host, access, str(Path.cwd()), command))
 
 
+def agent_command(silence_s: float = SILENCE_S) -> tuple[str, ...]:
+    """Argv of an agent whose line is a pipe."""
+    about = (str(BEAT_S), str(silence_s), ",".join(SAME_ON_ALL))
+    return (sys.executable, "-I", str(_AGENT), *about)
+
+
 class HostLine:
     """A process whose streams lead to the agent; a thread writes, so that nothing here blocks."""
+
+    look_every_s = math.inf
 
     def __init__(self, host: str, argv: Sequence[str]) -> None:
         self.host = host
@@ -93,9 +102,20 @@ class HostLine:
         return [line for line in lines if "alive" not in line]
 
     @property
+    def silent_s(self) -> float:
+        """How long ago it was last heard of."""
+        return time.monotonic() - self._heard_s
+
+    @property
     def due_s(self) -> float:
         """When it counts as lost, unless something comes."""
         return self._heard_s + self._patience_s
+
+    @property
+    def loss(self) -> Failure | None:
+        """What became of it, to follow the host's name; None while it lives."""
+        why = self.why_lost
+        return Failure(kind=FailureKind.NODE_LOST, detail=why) if why else None
 
     @property
     def why_lost(self) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -18,7 +20,20 @@ CONNECT_S = 20
 
 _Words: TypeAlias = tuple[str, ...]
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]*")
-_PACKAGES = {"ssh": "openssh-client", "srun": "slurm-client"}
+_PACKAGES = {
+    "ssh": "openssh-client",
+    "srun": "slurm-client",
+    "sbatch": "slurm-client",
+    "pdsh": "pdsh",
+    "mpirun": "openmpi-bin or mpich",
+}
+_PROGRAMS = {
+    "pdsh": "pdsh",
+    "openmpi": "mpirun",
+    "mpich": "mpirun",
+    "impi": "mpirun",
+    "mvapich": "mpirun",
+}
 
 
 def reach_host(host: str, access: RemoteAccess, folder: str, command: Sequence[str]) -> _Words:
@@ -29,22 +44,47 @@ def reach_host(host: str, access: RemoteAccess, folder: str, command: Sequence[s
     Raises:
         ConfigError: the engine is not installed, or the host's name could be read as an option.
     """
+    _require_name(host)
+    program, reach = ENGINES[access.engine]
+    require_program(program, f"--launcher {access.engine}")
+    return reach(host, access, folder, tuple(command))
+
+
+def reach_all(
+    hosts: Sequence[str], access: RemoteAccess, command: Sequence[str], exported: Sequence[str]
+) -> tuple[_Words, dict[str, str]]:
+    """Argv and variables of a local process that runs a command once on every host.
+
+    A last word is added that says which host it is on; ``exported`` are names of variables that
+    go along by name where the engine can.
+
+    Raises:
+        ConfigError: the engine is not installed, or cannot take a host's name.
+    """
+    for host in hosts:
+        _require_name(host)
+    require_program(_PROGRAMS[access.engine], f"--launcher {access.engine}")
+    return GROUP_ENGINES[access.engine](tuple(hosts), access, tuple(command), tuple(exported))
+
+
+def require_program(program: str, caller: str) -> None:
+    """Check that a program of an engine is there.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    if shutil.which(program) is None:
+        raise ConfigError(
+            f"{caller} needs {program}, which is not installed; install it "
+            f"(Debian: {_PACKAGES[program]}) or take another launcher."
+        )
+
+
+def _require_name(host: str) -> None:
     if not _HOST.fullmatch(host):
         raise ConfigError(
             f"Host {host!r} is not a name or an address of a host; fix the hostfile."
         )
-    if access.engine not in ENGINES:
-        raise ConfigError(
-            f"--launcher {access.engine} cannot start ranks on other hosts so far; give "
-            f"{' or '.join(ENGINES)}."
-        )
-    program, reach = ENGINES[access.engine]
-    if shutil.which(program) is None:
-        raise ConfigError(
-            f"--launcher {access.engine} needs {program}, which is not installed; install it "
-            f"(Debian: {_PACKAGES[program]}) or take another launcher."
-        )
-    return reach(host, access, folder, tuple(command))
 
 
 def _by_ssh(host: str, access: RemoteAccess, folder: str, command: _Words) -> _Words:
@@ -76,3 +116,69 @@ ENGINES: MappingProxyType[str, tuple[str, _Reach]] = MappingProxyType(
     {"ssh": ("ssh", _by_ssh), "slurm": ("srun", _by_srun)}
 )
 """Value of ``--launcher`` -> the program that it needs, and how that reaches a host."""
+
+
+def _by_pdsh(
+    hosts: _Words, access: RemoteAccess, command: _Words, exported: _Words
+) -> tuple[_Words, dict[str, str]]:
+    """By ssh on all hosts at once, each with its number; no secret goes along.
+
+    ``pdsh`` reads ``%`` itself, and a colon or an at sign in a name as a choice of its own.
+    """
+    if odd := next((host for host in hosts if re.search("[:%@]", host)), None):
+        raise ConfigError(
+            f"pdsh cannot reach {odd}, as it reads colons, % and @ itself; give the host a plain "
+            "name in ssh's settings, or use --launcher ssh."
+        )
+    options = [os.environ.get(_PDSH_SSH, ""), "-oBatchMode=yes", f"-oConnectTimeout={CONNECT_S}"]
+    options += [f"-p{access.port}"] if access.port else []
+    there = _in_shell(access, str(Path.cwd()), command).replace("%", "%%") + " %n"
+    words = ("pdsh", "-S", "-R", "ssh", "-f", str(len(hosts)), "-w", ",".join(hosts))
+    return (*words, *access.arguments, there), {_PDSH_SSH: " ".join(options).strip()}
+
+
+_PDSH_SSH = "PDSH_SSH_ARGS_APPEND"
+
+
+def _by_openmpi(
+    hosts: _Words, access: RemoteAccess, command: _Words, exported: _Words
+) -> tuple[_Words, dict[str, str]]:
+    """One process on each host, in their order, bound to no core."""
+    places = ",".join(f"{host}:1" for host in hosts)
+    words = ("mpirun", "-np", str(len(hosts)), "--host", places, "--map-by", "ppr:1:node")
+    names = tuple(word for name in exported for word in ("-x", name))
+    there = _without_shell(access, (*command, "OMPI_COMM_WORLD_RANK"))
+    return (*words, "--bind-to", "none", *names, *access.arguments, *there), {}
+
+
+def _by_hydra(
+    hosts: _Words, access: RemoteAccess, command: _Words, exported: _Words
+) -> tuple[_Words, dict[str, str]]:
+    """The process manager of MPICH, which Intel MPI and MVAPICH2 have as well."""
+    words = ("mpirun", "-n", str(len(hosts)), "-ppn", "1", "-hosts", ",".join(hosts))
+    names = ("-genvlist", ",".join(exported)) if exported else ()
+    there = _without_shell(access, (*command, "PMI_RANK"))
+    return (*words, *names, *access.arguments, *there), {}
+
+
+def _without_shell(access: RemoteAccess, command: _Words) -> _Words:
+    """The command itself, but for a script of the environment, which only a shell can source."""
+    if access.venv_script is None:
+        return command
+    return ("/bin/sh", "-c", _in_shell(access, str(Path.cwd()), command))
+
+
+_ReachAll: TypeAlias = Callable[
+    [_Words, RemoteAccess, _Words, _Words], tuple[_Words, dict[str, str]]
+]
+
+GROUP_ENGINES: MappingProxyType[str, _ReachAll] = MappingProxyType(
+    {
+        "pdsh": _by_pdsh,
+        "openmpi": _by_openmpi,
+        "mpich": _by_hydra,
+        "impi": _by_hydra,
+        "mvapich": _by_hydra,
+    }
+)
+"""Value of ``--launcher`` -> how one process reaches all hosts."""

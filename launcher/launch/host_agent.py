@@ -1,10 +1,15 @@
-"""The agent of one host of several, at the far end of a pipe: ``ssh HOST python host_agent.py``.
+"""The agent of one host: ``python host_agent.py BEAT_S SILENCE_S PACKAGE,... [FOLDER NODE]``.
 
-A script of its own beside ``agent.py``, of the standard library alone. Standard input and output
-carry JSON lines. First goes up ``{"here": ...}``, what this host is; then come the document, as
-``agent.py`` has it, and commands; ranks' output, their files and a sign of life go up, last the
-report. Ranks die when the pipe closes, or when nothing came through it for ten seconds: a killed
-``ssh`` leaves its far end alive, and a lost link closes nothing.
+A script of its own beside ``agent.py``, of the standard library alone. JSON lines go both ways.
+First goes up ``{"here": ...}``, what this host is; then come the document, as ``agent.py`` has it,
+and commands; ranks' output, their files and a sign of life go up, last the report. Ranks die when
+the launcher closes the line, or when nothing came for ten seconds: a killed ``ssh`` leaves its far
+end alive, and a lost link closes nothing.
+
+The line is a pipe, standard input and output, or files of a folder that the launcher shares:
+``K.down``, ``K.up``, ``K.out``, ``K.err`` and ``beat`` for node ``K``, which is a number or a
+variable that has it. With a folder the agent of node 0 picks the port, and the others wait for
+it, so that ranks start though no launcher lives.
 """
 
 from __future__ import annotations
@@ -33,13 +38,17 @@ else:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import agent
 
-# ruff: noqa: PTH116, PTH100, PTH103, PTH105, PTH110, PTH118, PTH120, PTH123
+# ruff: noqa: PTH100, PTH103, PTH105, PTH110, PTH112, PTH116, PTH118, PTH120, PTH123
 
-BEAT_S, SILENCE_S = map(float, sys.argv[1:3])  # as hosts/line.py has them; then packages
+BEAT_S, SILENCE_S = map(float, sys.argv[1:3])  # as hosts/line.py has them
+_PACKAGES = sys.argv[3].split(",")
+_FOLDER, _NODE = sys.argv[4:6] or ("", "")
 LOOK_S = 0.25  # between looks at the files of ranks
 MOST_FILE_BYTES = 4 << 20  # of a rank's file that goes up; what a script writes beside may be huge
 MOST_PENDING_BYTES = 4 << 20  # ranks' output waits in their pipes beyond this
 FOLDERS = ("", "probe")  # below a trial's folder, whose files are read by the launcher
+APPEARS_WITHIN_S = 5.0  # what another host has written, where caches hide it
+COMPLAINT = "autoconf-launch: "  # begins what the launcher quotes
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 QUERY = ("--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
 
@@ -106,11 +115,71 @@ class Pipe(agent.Control):
         self._heard_s = time.monotonic()
 
 
+class Folder(Pipe):
+    """The line as files; each is opened anew to be read, as only then an NFS looks again."""
+
+    def __init__(self, folder: str, node: int) -> None:
+        _await_folder(folder)
+        self._base, self._beat = os.path.join(folder, str(node)), os.path.join(folder, "beat")
+        self._read_bytes, self._last_beat = 0, b""
+        super().__init__(os.pipe()[0], os.open(f"{self._base}.up", agent.LOG_FLAGS, 0o600))
+
+    def read_document(self) -> dict[str, Any] | None:
+        """The order, which is there before the agents are started, or will be."""
+        while not self.closed:
+            for line in self.read_now():
+                return line
+            self.beat()
+            time.sleep(LOOK_S)
+        return None
+
+    def read_now(self) -> list[dict[str, Any]]:
+        """What has come."""
+        with contextlib.suppress(FileNotFoundError), open(f"{self._base}.down", "rb") as file:
+            file.seek(self._read_bytes)
+            data = file.read()
+            self._read_bytes += len(data)
+            self._pending += data
+        return self._lines()
+
+    def beat(self) -> None:
+        """Say that this end lives, and see whether the launcher's heart beats."""
+        with contextlib.suppress(OSError), open(self._beat, "rb") as file:
+            if (beat := file.read()) != self._last_beat:
+                self._last_beat, self._heard_s = beat, time.monotonic()
+        self.closed = self.closed or not os.path.isdir(os.path.dirname(self._base))
+        super().beat()
+
+    def read_first_host(self) -> dict[str, Any]:
+        """What the agent of the first host has said of it; empty where nobody waits any more."""
+        while not self.closed:
+            path = os.path.join(os.path.dirname(self._base), "0.up")
+            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+                line, end, _ = file.read().partition(b"\n")
+                if end:
+                    return dict(json.loads(line)["here"])
+            self.beat()
+            time.sleep(LOOK_S)
+        return {}
+
+
+def _await_folder(folder: str) -> None:
+    until_s = time.monotonic() + APPEARS_WITHIN_S
+    while not os.path.isdir(folder):
+        if time.monotonic() > until_s:
+            sys.exit(
+                f"{COMPLAINT}{socket.gethostname()} does not see {folder}; work in a folder that "
+                "all hosts share, or use --launcher ssh"
+            )
+        time.sleep(LOOK_S)
+
+
 class HostWatch(agent.Watch):
-    """The ranks of this host; their output and files go up the pipe."""
+    """The ranks of this host; their output and files go up the line."""
 
     def __init__(self, document: dict[str, Any], pipe: Pipe, streams: dict[int, int]) -> None:
         self._pipe, self._streams = pipe, streams
+        self._over_s = time.monotonic() + (document.get("deadline_s") or float("inf"))
         self._folder: str | None = document["folder"]
         self._seen: dict[str, tuple[int, int]] = {}
         self._said: set[int] = set()
@@ -125,7 +194,8 @@ class HostWatch(agent.Watch):
         """Send what is left of output and files, then the report; remove a folder made here."""
         self._forward_streams()
         self._forward_files()
-        self._pipe.write({"report": self.report()})
+        printed = [os.fstat(number).st_size for number in (1, 2) if not self._streams]
+        self._pipe.write({"report": self.report(), "printed_bytes": printed})
         self._pipe.drain()
         if self._made and self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -151,6 +221,10 @@ class HostWatch(agent.Watch):
         if time.monotonic() - self._looked_s > LOOK_S:
             self._forward_files()
             self._looked_s = time.monotonic()
+        if time.monotonic() > self._over_s:
+            self._over_s = float("inf")
+            self._pipe.write({"overdue": True})
+            self._end(after_s=0.0, grace_s=self._document["grace_s"])
         self._pipe.beat()
 
     def _note(self, pid: int, code: int) -> None:
@@ -225,7 +299,7 @@ def describe_host() -> dict[str, Any]:
 
 
 def _versions() -> Iterator[tuple[str, str]]:
-    for name in sys.argv[3:]:
+    for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             yield name, metadata.version(name)
 
@@ -295,21 +369,49 @@ def lead_session() -> None:
 def main() -> NoReturn:
     """Say what this host is, run the document that comes, report."""
     lead_session()
-    pipe = Pipe(os.dup(0), os.dup(1))
+    pipe, streams = _open_folder() if _FOLDER else _open_pipe()
     agent.prepare_process(pipe)
-    streams = {_redirect(number): number for number in (1, 2)}
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    pipe.write({"here": describe_host()})
+    here = describe_host()
+    pipe.write({"here": here})
     document = pipe.read_document()
+    if isinstance(pipe, Folder) and document is not None:
+        meet(document, pipe.read_first_host())
     if document is not None and document.get("ranks"):
         os.environ.update(document["environment"])
-        name_interface(document["address"])
+        name_interface(document["address"] or here["address"])
         watch = HostWatch(document, pipe, streams)
         watch.start(agent.execute)
         watch.run()
         watch.sweep()
         watch.finish()
     os._exit(0)
+
+
+def meet(document: dict[str, Any], first: dict[str, Any]) -> None:
+    """Fill in where the ranks meet, unless the user has said it."""
+    place = {"MASTER_ADDR": first.get("address"), "MASTER_PORT": first.get("port")}
+    for rank in document.get("ranks", ()):
+        variables = dict(rank["environment"])
+        rank["environment"] = {
+            name: value or str(place.get(name) or "") for name, value in variables.items()
+        }
+
+
+def _open_pipe() -> tuple[Pipe, dict[int, int]]:
+    pipe = Pipe(os.dup(0), os.dup(1))
+    return pipe, {_redirect(number): number for number in (1, 2)}
+
+
+def _open_folder() -> tuple[Folder, dict[int, int]]:
+    node = _NODE if _NODE.isdigit() else os.environ.get(_NODE, "")
+    if not node.isdigit():
+        sys.exit(f"{COMPLAINT}{socket.gethostname()} has no number in {_NODE}")
+    folder = Folder(_FOLDER, int(node))
+    for number, name in ((1, "out"), (2, "err")):
+        path = os.path.join(_FOLDER, f"{node}.{name}")
+        os.dup2(os.open(path, agent.LOG_FLAGS, 0o600), number)
+    return folder, {}
 
 
 def _redirect(number: int) -> int:

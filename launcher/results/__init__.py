@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .secrets import (
         document_without_secrets,
         hiding_secrets,
+        is_secret,
         named_values,
         shell_command,
         without_printed,

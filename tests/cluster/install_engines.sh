@@ -2,7 +2,7 @@
 # The engines of the cluster tests, from Debian's packages; as root.
 set -eu
 missing=
-for pair in sshd:openssh-server ip:iproute2 srun:slurm-wlm munged:munge; do
+for pair in sshd:openssh-server ip:iproute2 srun:slurm-wlm munged:munge pdsh:pdsh mpirun:openmpi-bin; do
     command -v "${pair%%:*}" >/dev/null || [ -x "/usr/sbin/${pair%%:*}" ] || missing="$missing ${pair##*:}"
 done
 [ -z "$missing" ] && exit 0

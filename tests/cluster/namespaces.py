@@ -41,8 +41,25 @@ class Hosts:
     @property
     def flags(self) -> tuple[str, ...]:
         """How a launch reaches them."""
-        config = self.folder / "ssh_config"
-        return ("--hostfile", self.hostfile, "--launcher_args", f"-F {config}")
+        return self.flags_of("ssh")
+
+    def flags_of(self, engine: str) -> tuple[str, ...]:
+        """How a launch reaches them by this engine, in the environment of ``variables``."""
+        net = f"{NETWORK}.0/24"
+        words = {
+            "ssh": f"-F {self.folder / 'ssh_config'}",
+            "pdsh": "",
+            "openmpi": f"--allow-run-as-root --mca plm_rsh_agent {self.folder / 'rsh'} "
+            f"--mca btl_tcp_if_include {net} --mca oob_tcp_if_include {net}",
+        }[engine]
+        hosts = ("--launcher", engine, "--hostfile", self.hostfile)
+        return (*hosts, "--launcher_args", words) if words else hosts
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of a launch; both hosts have the same cores."""
+        own = {"OMP_NUM_THREADS": "1", "PDSH_SSH_ARGS_APPEND": f"-F {self.folder / 'ssh_config'}"}
+        return {**os.environ, **own}
 
     def processes(self, name: str) -> list[int]:
         """Those of one host but those of sshd, which keep a connection that was cut."""
@@ -75,8 +92,8 @@ def _command(pid: str) -> bytes:
     return b"sshd"  # it has ended
 
 
-def start(folder: Path, count: int, slots: int) -> Hosts:
-    """Bring hosts up; ``stop`` takes them down."""
+def start(folder: Path, count: int, slots: int, hidden: Path | None = None) -> Hosts:
+    """Bring hosts up; ``stop`` takes them down. The last one has its own, empty ``hidden``."""
     prefix = f"al{os.getpid() % 10_000}{chr(ord('a') + next(_numbers))}"
     bridge, names = f"{prefix}br", tuple(f"{prefix}{number}" for number in range(1, count + 1))
     Path("/run/sshd").mkdir(exist_ok=True)
@@ -86,10 +103,13 @@ def start(folder: Path, count: int, slots: int) -> Hosts:
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
     hosts = Hosts(folder=folder, names=names)
     for number, name in enumerate(names, start=1):
-        _start_host(hosts, name, f"{NETWORK}.{number}", bridge)
+        own = hidden if number == count else None
+        _start_host(hosts, name, f"{NETWORK}.{number}", bridge, own)
     lines = [f"{name} slots={slots}\n" for name in names]
     Path(hosts.hostfile).write_text("".join(lines))
     (folder / "ssh_config").write_text(_ssh_config(hosts))
+    (folder / "rsh").write_text(f'#!/bin/sh\nexec ssh -F {folder}/ssh_config "$@"\n')
+    (folder / "rsh").chmod(0o755)
     for name in names:
         _await_host(hosts, name)
     return hosts
@@ -103,7 +123,7 @@ def stop(hosts: Hosts) -> None:
     run("ip", "link", "del", f"{hosts.names[0][:-1]}br", check=False)
 
 
-def _start_host(hosts: Hosts, name: str, address: str, bridge: str) -> None:
+def _start_host(hosts: Hosts, name: str, address: str, bridge: str, hidden: Path | None) -> None:
     run("ip", "netns", "add", name)
     run("ip", "link", "add", f"v{name}", "type", "veth", "peer", "name", "eth0", "netns", name)
     run("ip", "link", "set", f"v{name}", "master", bridge, "up")
@@ -124,8 +144,9 @@ def _start_host(hosts: Hosts, name: str, address: str, bridge: str) -> None:
     }
     config = hosts.folder / f"{name}.conf"
     config.write_text("".join(f"{word} {value}\n" for word, value in settings.items()))
-    shell = 'hostname "$1" && exec /usr/sbin/sshd -f "$2"'
-    there = ("unshare", "--uts", "sh", "-c", shell, "sh", name, str(config))
+    mount = 'mount -t tmpfs none "$3" && ' if hidden else ""
+    shell = f'hostname "$1" && {mount}exec /usr/sbin/sshd -f "$2"'
+    there = ("unshare", "--uts", "sh", "-c", shell, "sh", name, str(config), str(hidden))
     run("ip", "netns", "exec", name, *there)
     with (hosts.folder / "known_hosts").open("a") as file:
         file.write(f"{name} {' '.join(Path(f'{key}.pub').read_text().split()[:2])}\n")

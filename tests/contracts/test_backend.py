@@ -21,6 +21,7 @@ from autoconf_launch.launcher.backends.hosts import HostsBackend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
+from autoconf_launch.launcher.request import RemoteAccess
 
 REASON = Failure(kind=FailureKind.STALLED, detail="no step for too long", log_tail=("line",))
 
@@ -121,11 +122,25 @@ def over_hosts(folder: Path) -> Workshop:
     return Workshop(backend=HostsBackend(), folder=folder)
 
 
-WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (local, over_hosts, fork, replay)
+def over_folder(folder: Path) -> Workshop:
+    """An engine without a pipe: what it starts here is the agent, without a network."""
+    program = folder / "bin" / "mpirun"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nshift 6\nPMI_RANK=0 exec "$@"\n')
+    program.chmod(0o755)
+    return Workshop(backend=HostsBackend(RemoteAccess(engine="mpich")), folder=folder)
+
+
+WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (
+    *(local, over_hosts, over_folder, fork, replay),
+)
 
 
 @pytest.fixture(params=WORKSHOPS, ids=lambda make: make.__name__)
-def workshop(request: pytest.FixtureRequest, tmp_path: Path) -> Workshop:
+def workshop(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Workshop:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     made: Workshop = request.param(tmp_path)
     return made
 

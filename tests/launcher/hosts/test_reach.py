@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.hosts.reach import ENGINES, reach_host
+from autoconf_launch.launcher.hosts.reach import ENGINES, GROUP_ENGINES, reach_all, reach_host
 from autoconf_launch.launcher.request import RemoteAccess
 
 SSH, SLURM = RemoteAccess(), RemoteAccess(engine="slurm")
@@ -61,3 +61,74 @@ def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "which", lambda program: None)
     with pytest.raises(ConfigError, match="needs srun, which is not installed"):
         reach_host("n1", SLURM, "/", ("true",))
+
+
+AGENT = ("/py", "-I", "/agent.py", "2", "10", "a,b", "/work dir/it's %n\n$x")
+MPI = ("openmpi", "mpich", "impi", "mvapich")
+
+
+def words_of(engine: str, *arguments: str, exported: tuple[str, ...] = ()) -> tuple[str, ...]:
+    access = RemoteAccess(engine=engine, arguments=arguments)
+    return reach_all(("a", "b"), access, AGENT, exported)[0]
+
+
+@pytest.mark.parametrize(
+    "host", ["-oProxyCommand=x", "a b", "a;b", "$(x)", "a\nb", "a,b", "[1-3]"]
+)
+@pytest.mark.parametrize("engine", GROUP_ENGINES)
+def test_what_cannot_be_a_host_reaches_no_engine(host: str, engine: str) -> None:
+    with pytest.raises(ConfigError, match="fix the hostfile"):
+        reach_all((host,), RemoteAccess(engine=engine), AGENT, ())
+
+
+def test_openmpi_starts_one_agent_on_each_host_in_their_order() -> None:
+    words = words_of("openmpi", "--mca", "btl", "tcp", exported=("HF_TOKEN",))
+    start = ("mpirun", "-np", "2", "--host", "a:1,b:1", "--map-by", "ppr:1:node", "--bind-to")
+    rest = ("none", "-x", "HF_TOKEN", "--mca", "btl", "tcp", *AGENT, "OMPI_COMM_WORLD_RANK")
+    assert words == (*start, *rest)
+
+
+@pytest.mark.parametrize("engine", ["mpich", "impi", "mvapich"])
+def test_hydra_starts_one_agent_on_each_host_in_their_order(engine: str) -> None:
+    words = words_of(engine, "-iface", "eth0", exported=("HF_TOKEN", "MY_KEY"))
+    start = ("mpirun", "-n", "2", "-ppn", "1", "-hosts", "a,b", "-genvlist", "HF_TOKEN,MY_KEY")
+    assert words == (*start, "-iface", "eth0", *AGENT, "PMI_RANK")
+
+
+@pytest.mark.parametrize("engine", MPI)
+def test_mpi_sources_the_script_of_an_environment_in_a_shell(engine: str) -> None:
+    access = RemoteAccess(engine=engine, venv_script="/my env/activate")
+    words = reach_all(("a",), access, AGENT, ())[0]
+    shell = shlex.split(words[-1])
+    assert words[-3:-1] == ("/bin/sh", "-c")
+    assert shell[3:6] == [".", "/my env/activate", "&&"]
+    assert shell[7:-1] == list(AGENT)
+
+
+def test_pdsh_reaches_all_at_once_and_reads_no_percent_sign() -> None:
+    words = words_of("pdsh", "-u", "60")
+    assert words[:9] == ("pdsh", "-S", "-R", "ssh", "-f", "2", "-w", "a,b", "-u")
+    there = words[-1].removesuffix(" %n").replace("%%", "\0")
+    assert "%" not in there
+    assert shlex.split(there.replace("\0", "%"))[-len(AGENT) :] == list(AGENT)
+
+
+def test_pdsh_asks_for_no_password_and_keeps_the_users_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PDSH_SSH_ARGS_APPEND", "-F mine")
+    _, variables = reach_all(("a",), RemoteAccess(engine="pdsh", port=2222), AGENT, ("KEY",))
+    expected = "-F mine -oBatchMode=yes -oConnectTimeout=20 -p2222"
+    assert variables == {"PDSH_SSH_ARGS_APPEND": expected}
+
+
+@pytest.mark.parametrize("host", ["user@far", "fe80::1%eth0", "ssh:far"])
+def test_names_that_pdsh_would_read_itself_are_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match="pdsh cannot reach"):
+        reach_all((host,), RemoteAccess(engine="pdsh"), AGENT, ())
+
+
+def test_a_group_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda program: None)
+    with pytest.raises(ConfigError, match="needs mpirun, which is not installed"):
+        words_of("impi")
