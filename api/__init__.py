@@ -27,7 +27,15 @@ if TYPE_CHECKING:
         ModelSpec,
     )
     from autoconf_launch.launcher.cli import main
-    from autoconf_launch.launcher.questions import fit, plan, recommend, tune, validate
+    from autoconf_launch.launcher.questions import (
+        fit,
+        fit_inference,
+        plan,
+        plan_inference,
+        recommend,
+        tune,
+        validate,
+    )
     from autoconf_launch.nemo.configurator import AutoConfigurator
     from autoconf_launch.runtime.engine import Engine, initialize
 else:
@@ -52,9 +60,11 @@ __all__ = [
     "Trial",
     "build_space",
     "fit",
+    "fit_inference",
     "initialize",
     "main",
     "plan",
+    "plan_inference",
     "recommend",
     "summarise",
     "tune",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from enum import Enum
@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypedDict
 
 from autoconf_launch.autotuner.cost import TRAINERS
+from autoconf_launch.autotuner.inference import INFERENCE_ENGINES
 from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.autotuner.space import EffortName, SearchBudget
 from autoconf_launch.core import (
@@ -35,9 +36,11 @@ _WHOLE = {
     "lora_rank": (1, 65536),
     "top": (1, MOST),
     "tokens": (1, 10**18),
+    "input_len": (1, MOST),
+    "output_len": (1, MOST),
 }
-_AMOUNTS = ("deadline_s", "max_cost_usd", "usd_per_gpu_hour", "tokens_b")
-_DEGREES = ("tp", "pp", "vpp", "cp", "ep", "micro_batch", "recompute_layers")
+_AMOUNTS = ("deadline_s", "max_cost_usd", "usd_per_gpu_hour", "tokens_b", "max_latency_ms")
+_DEGREES = ("tp", "pp", "vpp", "cp", "ep", "micro_batch", "recompute_layers", "batch")
 _ENUMS: Mapping[str, type[Enum]] = MappingProxyType(
     {
         "precision": Precision,
@@ -55,6 +58,7 @@ _CHOICES: Mapping[str, frozenset[str]] = MappingProxyType(
         "objective": frozenset(goal.value for goal in Goal),
         "optimizer": frozenset(OPTIMIZER_STATES),
         "trainer": frozenset(TRAINERS),
+        "engine": frozenset(INFERENCE_ENGINES),
         "weights": frozenset(one.value for one in WeightFormat),
     }
 )
@@ -133,6 +137,45 @@ class PlanKeywords(_WorkKeywords, total=False):
     usd_per_gpu_hour: float | None
 
 
+class _Served(TypedDict):
+    cluster: str
+    input_len: int
+    output_len: int
+
+
+class ServingKeywords(_Served, total=False):
+    """What generates text; :func:`~.questions.fit_inference` says what each one means."""
+
+    model: str
+    shapes: Mapping[str, int | bool]
+    precision: Precision | str
+    engine: str
+    memory_bytes: int | None
+
+
+class FitInferenceKeywords(ServingKeywords, total=False):
+    """A model that generates text, and one point; see :func:`~.questions.fit_inference`."""
+
+    tp: int
+    pp: int
+    batch: int
+
+
+class PlanInferenceKeywords(ServingKeywords, total=False):
+    """A model that generates text, and which points are ranked, and how.
+
+    See :func:`~.questions.plan_inference`.
+    """
+
+    tp: Sequence[int]
+    pp: Sequence[int]
+    batch: Sequence[int]
+    max_latency_ms: float
+    top: int | None
+    headroom: float
+    usd_per_gpu_hour: float | None
+
+
 class _Recommended(TypedDict):
     tokens_b: float
 
@@ -197,6 +240,17 @@ def check_values(given: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: one is of another type, or out of range.
     """
     return {name: _check_value(name, value) for name, value in given.items()}
+
+
+def check_sizes(name: str, values: Sequence[int]) -> tuple[int, ...]:
+    """Degrees or batches to look at, each once, in order.
+
+    Raises:
+        ConfigError: one is of another type, or out of range.
+    """
+    for value in values:
+        _check_value(name, value)
+    return tuple(sorted(set(values)))
 
 
 def _keyword(flag: str, known: Container[str]) -> str | None:

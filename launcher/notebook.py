@@ -10,6 +10,12 @@ from typing import Any, TypeVar
 from autoconf_launch.autotuner.space import Record
 
 from .estimates import FitAnswer, PlanAnswer, Recommendation
+from .inference import (
+    FitInferenceAnswer,
+    PlanInferenceAnswer,
+    fit_inference_text,
+    plan_inference_text,
+)
 from .pages import HtmlPage, plan_page, recommend_page, tune_page, write_page
 from .report import clusters_text, fit_text, plan_text, recommend_text, text_html
 from .results import read_results
@@ -56,6 +62,24 @@ class ShownFit(Shown, FitAnswer):
 
     def _text(self) -> str:
         return fit_text(self)
+
+
+class ShownFitInference(Shown, FitInferenceAnswer):
+    """The answer of ``fit --inference``."""
+
+    __slots__ = ()
+
+    def _text(self) -> str:
+        return fit_inference_text(self)
+
+
+class ShownPlanInference(Shown, PlanInferenceAnswer):
+    """The answer of ``plan --inference``."""
+
+    __slots__ = ()
+
+    def _text(self) -> str:
+        return plan_inference_text(self)
 
 
 class ShownPlan(ShownWithCharts, PlanAnswer):

@@ -37,16 +37,35 @@ from .estimates import (
     what_is_missing,
 )
 from .events import Event, Finished, Listener
+from .inference import (
+    FitInferenceRequest,
+    PlanInferenceRequest,
+    Serving,
+    fit_inference_answer,
+    plan_inference_answer,
+)
 from .keywords import (
+    FitInferenceKeywords,
     FitKeywords,
+    PlanInferenceKeywords,
     PlanKeywords,
     RecommendKeywords,
     TuneKeywords,
+    check_sizes,
     check_values,
     keyword_errors,
 )
 from .measurements import Validation, calibration_of, score_files, together
-from .notebook import ShownClusters, ShownFit, ShownPlan, ShownRecommendation, TuneAnswer, show_as
+from .notebook import (
+    ShownClusters,
+    ShownFit,
+    ShownFitInference,
+    ShownPlan,
+    ShownPlanInference,
+    ShownRecommendation,
+    TuneAnswer,
+    show_as,
+)
 from .request import LaunchRequest, UserWords
 
 if TYPE_CHECKING:
@@ -72,6 +91,10 @@ _OF_WORKLOAD = {
     "weights": "weight_format",
 }
 _OF_PLAN = frozenset(field.name for field in fields(PlanRequest))
+_OF_SERVING = frozenset(field.name for field in fields(Serving))
+_OF_POINT = frozenset(field.name for field in fields(FitInferenceRequest))
+_OF_POINTS = frozenset(field.name for field in fields(PlanInferenceRequest))
+_SIZES = ("tp", "pp", "batch")
 
 
 def fit(**training: Unpack[FitKeywords]) -> ShownFit:
@@ -146,6 +169,52 @@ def plan(
         if isinstance(cluster, str):
             return show_as(ShownPlan, plan_answer(request))
         return ShownClusters(answers=plan_clusters(request))
+
+
+def fit_inference(**serving: Unpack[FitInferenceKeywords]) -> ShownFitInference:
+    """Whether a model generates text with a batch in memory, and how fast.
+
+    Args:
+        serving: ``cluster``, ``input_len`` and ``output_len`` (tokens of a prompt and of its
+            answer) are required, and ``model`` or ``shapes`` as :func:`fit` takes them.
+            ``precision`` (bf16), ``engine`` (vllm; native or fastertransformer) and
+            ``memory_bytes`` of each GPU (None: as it has) describe it; ``tp``, ``pp`` and
+            ``batch`` (1 each) are the point.
+
+    Raises:
+        ConfigError: a keyword, a value or a name is wrong, or the model generates no text so.
+    """
+    with keyword_errors("fit_inference", FitInferenceKeywords, serving):
+        given = check_values(serving)
+        chosen = {name: given[name] for name in given.keys() & _OF_POINT}
+        request = FitInferenceRequest(serving=_serving(given), **chosen)
+        return show_as(ShownFitInference, fit_inference_answer(request))
+
+
+def plan_inference(**serving: Unpack[PlanInferenceKeywords]) -> ShownPlanInference:
+    """Tensor and pipeline ranks and batches of text generation, ranked by throughput per GPU.
+
+    ``plan.best`` has those within the bound, ``plan.front`` what no other point beats in both
+    latency and throughput; ``recommended`` is None where none is within the bound.
+
+    Args:
+        serving: as :func:`fit_inference` takes it, and ``tp``, ``pp`` and ``batch`` to look at
+            (all), ``max_latency_ms`` of a batch from its prompt to its last token (infinite),
+            ``top`` (10 rows of the table; None: all), ``headroom`` (0.1: the share of memory that
+            stays free), ``usd_per_gpu_hour`` (None: our price).
+
+    Raises:
+        ConfigError: as for :func:`fit_inference`, or the nodes are unequal.
+    """
+    with keyword_errors("plan_inference", PlanInferenceKeywords, serving):
+        words: dict[str, Any] = dict(serving)
+        sizes: dict[str, Any] = {
+            name: check_sizes(name, words.pop(name)) for name in _SIZES if name in words
+        }
+        given = check_values(words)
+        chosen = {name: given[name] for name in given.keys() & _OF_POINTS}
+        request = PlanInferenceRequest(serving=_serving(given), **chosen, **sizes)
+        return show_as(ShownPlanInference, plan_inference_answer(request))
 
 
 def recommend(**question: Unpack[RecommendKeywords]) -> ShownRecommendation:
@@ -272,4 +341,15 @@ def _training(given: Mapping[str, Any]) -> TrainingRequest:
         cluster=cluster,
         limit_bytes=limit_memory(given.get("memory_bytes"), cluster),
         cluster_text=given["cluster"],
+    )
+
+
+def _serving(given: Mapping[str, Any]) -> Serving:
+    cluster = choose_cluster(given["cluster"])
+    further = {name: given[name] for name in given.keys() & _OF_SERVING - {"model", "cluster"}}
+    return Serving(
+        model=model_of_flags(given.get("model"), given.get("shapes", {})),
+        cluster=cluster,
+        limit_bytes=limit_memory(given.get("memory_bytes"), cluster),
+        **further,
     )

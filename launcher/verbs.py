@@ -24,6 +24,7 @@ class Verb:
 
 _COMMANDS = "autoconf_launch.launcher.commands"
 _ESTIMATES = "autoconf_launch.launcher.estimates"
+_INFERENCE = "autoconf_launch.launcher.inference.inference_flags"
 LAUNCH_PARSER = "autoconf_launch.launcher.flags:make_parser"
 LAUNCHING = MappingProxyType(
     {
@@ -43,6 +44,16 @@ VERBS = MappingProxyType(
             answers="which layout is best on which cluster, how long, for how much money?",
             reference=f"{_COMMANDS}.plan:plan",
             parser=f"{_ESTIMATES}.fit_flags:make_plan_parser",
+        ),
+        "fit --inference": Verb(
+            answers="does a model generate text in memory, and how fast?",
+            reference=f"{_COMMANDS}.inference:fit_inference",
+            parser=f"{_INFERENCE}:make_fit_inference_parser",
+        ),
+        "plan --inference": Verb(
+            answers="which tensor and pipeline ranks and batch generate text best?",
+            reference=f"{_COMMANDS}.inference:plan_inference",
+            parser=f"{_INFERENCE}:make_plan_inference_parser",
         ),
         "recommend": Verb(
             answers="which model size do days and GPUs allow?",
@@ -91,7 +102,6 @@ VERBS = MappingProxyType(
 _EXAMPLES = """\
 examples:
   autoconf-launch tune --num_gpus 2 train.py --batch_size 8
-  autoconf-launch run run_clm.py --deepspeed ds_config.json
   autoconf-launch plan --model llama3-8b --cluster 8xH100 --seq 8192 --global-batch 64
 """
 

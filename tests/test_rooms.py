@@ -97,7 +97,7 @@ def test_no_name_of_a_face_is_a_modules(room: str) -> None:
     assert not names & modules
 
 
-VERBS = {"fit", "plan", "recommend", "validate", "compare"}
+VERBS = {"fit", "plan", "fit_inference", "plan_inference", "recommend", "validate", "compare"}
 """Each has its name in ``api``, in its command, and where it is decided."""
 EXPORTERS = {"megatron", "nemo1", "nemo2", "torchtitan"}
 """Functions of tables that are keyed by what they write: own configurations, and users' files."""

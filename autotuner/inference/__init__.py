@@ -8,6 +8,15 @@ if TYPE_CHECKING:
     from .engines import INFERENCE_ENGINES, EngineHabits, inference_engine
     from .generation import Generation, PointColumns
     from .memory import generation_memory, largest_batches
-    from .pipeline import GenerationTable, estimate_generation
+    from .pipeline import TOKEN_TIME_BAND, TTFT_BAND, GenerationTable, estimate_generation
+    from .ranking import (
+        InferencePlan,
+        InferencePoint,
+        InferenceQuestion,
+        priced_points,
+        rank_points,
+        why_no_generation,
+        why_not_degrees,
+    )
 else:
     __getattr__ = lazy_names(__name__, __file__)

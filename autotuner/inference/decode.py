@@ -57,7 +57,7 @@ def layer_step_s(points: PointColumns, rank: Rank, *, context: float) -> tuple[F
     kernels = engine.small_kernels + attentions * engine.attention_kernels
     small_bytes = tokens * model.hidden * 24.0
     total = total + rank.kernels.traffic_s(small_bytes, kernels)
-    total = rank.beside_host_s(total, engine.layer_host_s)
+    total = rank.launched_s(total)
     sums = 1.0 + attentions
     buffer_C = tokens * model.hidden * rank.generation.precision.value_bytes
     joining_s = sums * rank.all_reduce_s(points.tensor_C, buffer_C)

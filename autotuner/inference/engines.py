@@ -1,7 +1,6 @@
 """What an inference engine does that neither its model nor its layout says.
 
-Counts are of kernels beside the matrix products, read in the public code of each engine; constants
-of time are those of training (``Physics``) where both have them.
+Counts are of kernels beside the matrix products, read in the public code of each engine.
 """
 
 from __future__ import annotations
@@ -9,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoconf_launch.core import ConfigError, nearest_known
-
-from ..cost import CONTEXT_BYTES, DEFAULT_PHYSICS
 
 _MIB = 2**20
 
@@ -20,8 +17,8 @@ class EngineHabits:
     """Habits of one engine.
 
     Attributes:
-        layer_host_s: what the host takes to launch a layer; 0 where a CUDA graph replays it or
-            where a C++ host is always ahead of the device.
+        is_eager: Python launches each kernel, which takes as long for a layer as the forward pass
+            of a training does; otherwise a CUDA graph or a C++ host is ahead of the device.
         step_host_s: what it takes for a token, in which the device waits.
         small_kernels: of a layer outside of products and attention: norms, biases, activations.
         attention_kernels: rotation, cache update, scores, and the sum of their parts.
@@ -33,10 +30,10 @@ class EngineHabits:
         fills_pipeline: as many batches are in flight as there are stages.
         repeats_keys: a key-value head may be on several ranks.
         chunk_tokens: tokens of a prompt that are computed at once; None: all of a batch.
-        overhead_bytes: context, workspaces, buffers and graphs of a rank on a GPU.
+        graph_bytes: graphs and workspaces of a rank beside its context.
     """
 
-    layer_host_s: float = 0.0
+    is_eager: bool = False
     step_host_s: float = 0.0
     small_kernels: int
     attention_kernels: int
@@ -47,13 +44,13 @@ class EngineHabits:
     fills_pipeline: bool = False
     repeats_keys: bool = False
     chunk_tokens: int | None = None
-    overhead_bytes: float = CONTEXT_BYTES
+    graph_bytes: float = 0.0
 
 
 INFERENCE_ENGINES = {
     # transformers, kernel by kernel: a norm is 6 of them, a rotation 10 (Llama of version 5)
     "native": EngineHabits(
-        layer_host_s=DEFAULT_PHYSICS.layer_forward_s,
+        is_eager=True,
         small_kernels=18,
         attention_kernels=18,
         step_kernels=20,
@@ -68,7 +65,7 @@ INFERENCE_ENGINES = {
         fills_pipeline=True,
         repeats_keys=True,
         chunk_tokens=8192,
-        overhead_bytes=2 * CONTEXT_BYTES,
+        graph_bytes=768 * _MIB,
     ),
     # GptDecoder and T5 of FasterTransformer 5: masked multi-head attention is one kernel with its
     # bias and cache; a token is chosen by about ten kernels and read by the host

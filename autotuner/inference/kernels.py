@@ -98,10 +98,11 @@ class Rank:
             return send_s(self.machine, stride=stride_C, buffer_bytes=buffer_bytes)
         return link_s(self.machine.link, np.full_like(stride_C, 2), 2.0 * buffer_bytes, GATHER)
 
-    def beside_host_s(self, device_s: Floats, host_s: float) -> Floats:
-        """A host launches kernels ahead of a GPU; on a CPU it is the device itself."""
-        if not host_s:
+    def launched_s(self, device_s: Floats) -> Floats:
+        """A layer whose kernels a host launches ahead of a GPU; of a CPU it is the device."""
+        if not self.engine.is_eager:
             return device_s
+        host_s = self.machine.physics.layer_forward_s
         if self.is_cpu:
             return device_s + host_s
         power = self.machine.physics.host_sharpness

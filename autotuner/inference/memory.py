@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..cost import (
+    CONTEXT_BYTES,
     NCCL_BYTES,
     LayoutColumns,
     MemoryParts,
@@ -34,7 +35,7 @@ def generation_memory(
     The cache holds prompts and answers of all batches in flight; activations are those of the
     widest moment of one layer over the tokens that are computed at once.
     """
-    fixed = 0.0 if on_cpu else engine.overhead_bytes
+    fixed = 0.0 if on_cpu else CONTEXT_BYTES + engine.graph_bytes
     joined = 0.0 if on_cpu else NCCL_BYTES
     return MemoryParts(
         named=(

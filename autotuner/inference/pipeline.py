@@ -18,6 +18,9 @@ from .kernels import Rank
 from .memory import generation_memory
 from .prefill import PhaseTimes, prefill_times
 
+TTFT_BAND, TOKEN_TIME_BAND = 0.29, 0.11
+"""Nine of ten points of NVIDIA's estimator from measured kernels lie within them: three models on
+A100 and H100, 1 to 8 tensor ranks, batches of 1 to 64 (``benchmarks/inference_accuracy.py``)."""
 _TOKEN_BYTES = 8.0
 
 

@@ -60,13 +60,12 @@ def prefill_times(points: PointColumns, rank: Rank) -> PhaseTimes:
 def prompt_workload(generation: Generation, rank: Rank) -> Workload:
     """The prompt as a training's forward pass has it."""
     is_flash = rank.engine.flash and rank.machine.accelerator.flash > 0.0
-    fused = not rank.engine.layer_host_s
     return Workload(
         model=generation.model,
         sequence_length=generation.input_tokens,
         decoder_sequence_length=1 if generation.model.encoder_layers else None,
         precision=generation.precision,
-        software=Software(flash_attention=is_flash, compiled=fused),
+        software=Software(flash_attention=is_flash, compiled=not rank.engine.is_eager),
     )
 
 
@@ -106,5 +105,5 @@ def _stack_s(stack: Stack, points: PointColumns, rank: Rank) -> tuple[Floats, Fl
     joining_s = 2.0 * rank.all_reduce_s(
         points.tensor_C, buffer_C * rank.generation.precision.value_bytes
     )
-    total = rank.beside_host_s(total, rank.engine.layer_host_s)
+    total = rank.launched_s(total)
     return total + joining_s, joining_s

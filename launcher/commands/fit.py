@@ -1,7 +1,7 @@
 """``fit``: does a training fit, part by part on every pipeline stage.
 
 ``fit --model M --cluster C --seq S --global-batch B [layout] [--json]``, or for a script as it is
-``fit --cluster C [flags] -- python train.py …``
+``fit --cluster C [flags] -- python train.py …``; ``fit --inference`` is for text generation.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from autoconf_launch.core import Layout, Recompute
 
 from ..estimates import FitAnswer, fit_answer, parse_fit
 from ..first_forward import PeakOf, ask_fit, fit_by_pieces, rooms, split_command
+from ..inference import INFERENCE
 from ..interrupts import DoesNotFitError
 from ..report import (
     fit_document,
@@ -26,6 +27,7 @@ from ..report import (
     script_document,
     script_text,
 )
+from .inference import fit_inference
 
 
 def fit(arguments: Sequence[str]) -> Iterator[str]:
@@ -36,6 +38,9 @@ def fit(arguments: Sequence[str]) -> Iterator[str]:
         DoesNotFitError: the answer is no; everything has been yielded by then.
     """
     own, command = split_command(arguments)
+    if INFERENCE in own:
+        yield from fit_inference(arguments)
+        return
     if command is not None:
         yield from _fit_script(own, command)
         return

@@ -1,7 +1,7 @@
 """``plan``: every layout of a training, ruled out or ranked.
 
 ``plan --model M --cluster C --seq S --global-batch B [flags]``, or for a script as it is
-``plan --cluster C [flags] -- python train.py …``
+``plan --cluster C [flags] -- python train.py …``; ``plan --inference`` is for text generation.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ from ..first_forward import (
     split_command,
     why_no_pieces,
 )
+from ..inference import INFERENCE
 from ..machine import is_cpu
 from ..pages import HtmlPage, mixed_page, plan_page, write_page
 from ..report import (
@@ -78,6 +79,7 @@ from ..report import (
     why_nothing,
     why_nothing_mixed,
 )
+from .inference import plan_inference
 
 _TITLE = "autoconf-launch: layouts of a script"
 _ROUGH_CPU = (
@@ -95,6 +97,9 @@ def plan(arguments: Sequence[str]) -> Iterator[str]:
         NothingFeasibleError: no layout fits or is within the limits; all has been yielded by then.
     """
     own, command = split_command(arguments)
+    if INFERENCE in own:
+        yield from plan_inference(arguments)
+        return
     if CLUSTER_TEMPLATE in own:
         if others := [word for word in own if word != CLUSTER_TEMPLATE]:
             raise ConfigError(f"{CLUSTER_TEMPLATE} only prints a file; omit {others[0]}.")

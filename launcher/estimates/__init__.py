@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     )
     from .fit_flags import (
         CLUSTER_TEMPLATE,
+        USUAL_HEADROOM,
         CsvForm,
         FitRequest,
         Goal,
         PlanRequest,
         parse_fit,
         parse_plan,
+        read_price,
+        read_share,
     )
     from .fit_stages import StageFits
     from .mixed import PRICE_CHANGE, ChoiceSensitivity, MixedAnswer, mixed_answer
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from .runnable import UNKNOWN_MODEL, UNKNOWN_TRAINING, plan_only_rule, trains_here
     from .training_choice import (
         ChosenPrice,
+        check_precision,
         choose_cluster,
         choose_price,
         choose_software,
@@ -47,7 +51,17 @@ if TYPE_CHECKING:
         machine_of,
         usual_training,
     )
-    from .training_flags import MOST_DEGREE, PRECISIONS
+    from .training_flags import (
+        MODEL_HELP,
+        MOST_DEGREE,
+        PRECISIONS,
+        add_shapes,
+        choice_reader,
+        read_sequence,
+        shapes_of,
+        whole,
+        with_dashes,
+    )
     from .training_request import MOST, TrainingRequest
 else:
     __getattr__ = lazy_names(__name__, __file__)

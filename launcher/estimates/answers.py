@@ -156,7 +156,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     from .fit_stages import is_by_stages  # with the mixed room, which plan does not wait for
 
     training = request.training
-    check_precision(training)
+    check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
     workload, cluster, limit_bytes = training.workload, training.cluster, training.limit_bytes
     asked = Proposal(
@@ -296,7 +296,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     """
     training = request.training
     require_equal_nodes(training.cluster)
-    check_precision(training)
+    check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
     started = time.perf_counter()
     needed = _gpus_needed(request) if request.gpus_needed else None

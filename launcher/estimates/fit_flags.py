@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -99,8 +99,14 @@ def make_fit_parser(*, of_script: bool = False) -> VerbParser:
     )
     add_training(parser, of_script=of_script, usual_cluster="local")
     _add_layout(parser.add_argument_group("layout"))
-    add_output(parser)
+    _add_inference(add_output(parser), "fit")
     return parser
+
+
+def _add_inference(group: argparse._ArgumentGroup, verb: str) -> None:
+    """The flag that asks of text generation, which has a parser of its own."""
+    text = f"text generation instead of training; see {verb} --inference --help"
+    group.add_argument("--inference", action="store_true", help=text)
 
 
 def _add_layout(group: argparse._ArgumentGroup) -> None:
@@ -316,6 +322,7 @@ def make_plan_parser(*, of_script: bool = False) -> VerbParser:
     output = add_output(parser)
     _add_files(output)
     template_help = "print a cluster file with all its keys, and nothing else"
+    _add_inference(output, "plan")
     output.add_argument(CLUSTER_TEMPLATE, action="store_true", help=template_help)
     return parser
 
@@ -351,7 +358,13 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
         help="families to show, the best layout of each; default 10, 0: all layouts that fit",
     )
     headroom_help = "share of a GPU's memory that a safe layout leaves free; default 10"
-    add("--headroom", type=_share, default=USUAL_HEADROOM, metavar="PERCENT", help=headroom_help)
+    add(
+        "--headroom",
+        type=read_share,
+        default=USUAL_HEADROOM,
+        metavar="PERCENT",
+        help=headroom_help,
+    )
     explain_help = "say why well-known layouts lost and where the winner's step time goes"
     add("--explain", action="store_true", help=explain_help)
     runnable_help = "rank only layouts that our own runtime trains"
@@ -389,7 +402,7 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
     add("--layer-times", type=Path, metavar="FILE", help=times_help)
     pareto_help = "rank the front of time and money over all parts of the cluster"
     add("--pareto", action="store_true", help=pareto_help)
-    add("--usd-per-gpu-hour", type=_number("price"), metavar="USD", help=price_help)
+    add("--usd-per-gpu-hour", type=read_price, metavar="USD", help=price_help)
 
 
 def _money(text: str) -> float:
@@ -402,7 +415,8 @@ def _money(text: str) -> float:
     return amount
 
 
-def _share(text: str) -> float:
+def read_share(text: str) -> float:
+    """``10``, ``10%``: a share below 1."""
     found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%?", text.strip())
     if not found or float(found[1]) >= 100:
         raise argparse.ArgumentTypeError(f"{text!r} must be a percentage from 0 to below 100")
@@ -422,7 +436,7 @@ def _named_price(text: str) -> tuple[str, float]:
     name, equals, amount = text.partition("=")
     if not (name.strip() and equals):
         raise argparse.ArgumentTypeError(f"{text!r} must be a GPU and its price, as A10G=0.9")
-    return name.strip(), _number("price")(amount)
+    return name.strip(), read_price(amount)
 
 
 def _named_prices(given: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
@@ -461,11 +475,9 @@ def _require_in_cluster(
             )
 
 
-def _number(what: str) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        plain = text.strip().removeprefix("$").replace("_", "")
-        if not re.fullmatch(r"[0-9]{1,15}(?:\.[0-9]{1,15})?", plain) or not float(plain):
-            raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0 ({what} in USD)")
-        return float(plain)
-
-    return read
+def read_price(text: str) -> float:
+    """``2.5``, ``$2.5``: USD."""
+    plain = text.strip().removeprefix("$").replace("_", "")
+    if not re.fullmatch(r"[0-9]{1,15}(?:\.[0-9]{1,15})?", plain) or not float(plain):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0 (price in USD)")
+    return float(plain)

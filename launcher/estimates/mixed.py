@@ -123,7 +123,7 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
     training = request.training
     if request.gpus_needed:
         raise ConfigError("--gpus-needed counts nodes of one kind; give a cluster of one node.")
-    check_precision(training)
+    check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
     started = time.perf_counter()
     prices = tuple(_price(request, kind) for kind in training.cluster.kinds)

@@ -77,13 +77,12 @@ def limit_memory(asked: int | None, cluster: ClusterSpec) -> int:
     return asked or own
 
 
-def check_precision(training: TrainingRequest) -> None:
-    """See that every GPU computes in the training's precision.
+def check_precision(precision: Precision, cluster: ClusterSpec) -> None:
+    """See that every GPU of a cluster computes in a precision.
 
     Raises:
         ConfigError: one does not; with what all of them compute in.
     """
-    precision, cluster = training.workload.precision, training.cluster
     gpus = sorted({device.name for device in cluster.devices})
     accelerators = [
         (machine_of(cluster) if is_cpu(cluster) else machine(gpu)).accelerator for gpu in gpus

@@ -48,7 +48,7 @@ def training_of(
     from .model_choice import model_of_flags  # with numpy, which --help does not wait for
     from .training_choice import choose_cluster, choose_software, limit_memory
 
-    shapes = {name: getattr(flags, name) for name in _SHAPES} | {"experts": _experts(flags)}
+    shapes = shapes_of(flags)
     if of_script:
         _require_no_model(flags.model, shapes)
     elif flags.time_limit is not None:
@@ -79,6 +79,15 @@ def training_of(
         json=flags.json,
         given=frozenset(word.partition("=")[0] for word in words if word.startswith("--")),
     )
+
+
+def shapes_of(flags: argparse.Namespace) -> dict[str, Any]:
+    """Fields of an architecture that flags of :func:`add_shapes` give, else None.
+
+    Raises:
+        ConfigError: experts are described without their number or width.
+    """
+    return {name: getattr(flags, name) for name in _SHAPES} | {"experts": _experts(flags)}
 
 
 def _require_no_model(model: str | None, shapes: Mapping[str, Any]) -> None:
@@ -126,7 +135,7 @@ def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="print one JSON document")
     _add_habits(parser.add_argument_group("what is trained, and how"))
-    _add_shapes(parser.add_argument_group("shapes (they change the model, or are all of it)"))
+    add_shapes(parser)
     return group
 
 
@@ -214,6 +223,7 @@ def frameworks_reader(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
     return read
 
 
+MODEL_HELP = "a name, a Hugging Face id, config.json or model_info.json"
 _SHAPES = {
     "layers": "transformer layers",
     "encoder_layers": "layers of the encoder, of a model that has one",
@@ -234,7 +244,7 @@ _SWITCHES = frozenset({"gated", "biases", "tied_embeddings"})
 
 def _add_model(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--model", metavar="M", help="a name, a Hugging Face id, config.json or model_info.json")
+    add("--model", metavar="M", help=MODEL_HELP)
     add(
         "--time-limit",
         type=whole(1, _LONGEST_S),
@@ -243,7 +253,9 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_shapes(group: argparse._ArgumentGroup) -> None:
+def add_shapes(parser: argparse.ArgumentParser) -> None:
+    """Flags that change a model, or describe it alone."""
+    group = parser.add_argument_group("shapes (they change the model, or are all of it)")
     add = group.add_argument
     for name, about in _SHAPES.items():
         if name in _SWITCHES:

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
         HEADERS,
         RowKind,
         TrialRow,
+        count_text,
         csv_row,
         csv_text,
+        dense_table,
         duration_text,
         finished_row,
         label,
@@ -19,16 +21,19 @@ if TYPE_CHECKING:
         memory_size,
         memory_unit,
         minutes_text,
+        number_text,
+        percent,
         range_text,
         running_row,
         seconds_text,
         shown_name,
         size_text,
         step_text,
+        step_time_text,
         table_of,
         trial_document,
     )
-    from .fit import fit_document, fit_text, host_limit_text
+    from .fit import ANSWERS, fit_document, fit_text, host_limit_text
     from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .markup import text_html
     from .measurements import (

@@ -86,8 +86,7 @@ def test_memory_grows_with_the_batch_and_falls_with_ranks(
         (tensor, pipeline, batch + 1),
         (2 * tensor, pipeline, batch),
     ]
-    shared = replace(NATIVE, overhead_bytes=0.0)
-    peak_C = generation_memory(columns(points), generation(model), shared, on_cpu=True).peak_C
+    peak_C = generation_memory(columns(points), generation(model), NATIVE, on_cpu=True).peak_C
     assert peak_C[0] < peak_C[1]
     assert peak_C[2] < peak_C[0]
 

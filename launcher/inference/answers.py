@@ -1,0 +1,175 @@
+"""The answers of ``plan --inference`` and ``fit --inference`` as values. Not: their text."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost import MemoryParts, Verdict, verdict
+from autoconf_launch.autotuner.inference import (
+    Generation,
+    InferencePlan,
+    InferencePoint,
+    InferenceQuestion,
+    PointColumns,
+    generation_memory,
+    inference_engine,
+    priced_points,
+    rank_points,
+    why_no_generation,
+    why_not_degrees,
+)
+from autoconf_launch.core import ConfigError
+
+from ..estimates import (
+    ChosenPrice,
+    check_precision,
+    choose_price,
+    machine_of,
+    require_equal_nodes,
+)
+from ..machine import is_cpu
+from .inference_flags import FitInferenceRequest, PlanInferenceRequest, Serving
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanInferenceAnswer:
+    """All that the forms of the report say; ``seconds`` are those of enumerating and pricing."""
+
+    request: PlanInferenceRequest
+    plan: InferencePlan
+    price: ChosenPrice | None
+    seconds: float
+
+    @property
+    def serving(self) -> Serving:
+        """What generates what."""
+        return self.request.serving
+
+    @property
+    def recommended(self) -> InferencePoint | None:
+        """The most throughput per GPU within the bound; None where no point is within it."""
+        return self.plan.best[0] if self.plan.within else None
+
+    @property
+    def rows(self) -> tuple[InferencePoint, ...]:
+        """Points that are shown."""
+        return self.plan.front if self.request.pareto else self.plan.best[: self.request.top]
+
+    def usd_per_million_tokens(self, point: InferencePoint) -> float | None:
+        """Money of a million output tokens; None where no price is known."""
+        if self.price is None:
+            return None
+        tokens_per_s = point.samples_per_s_per_gpu * self.serving.output_len
+        return self.price.usd_per_gpu_hour / 3600.0 / tokens_per_s * 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitInferenceAnswer:
+    """All that the forms of the report say; ``memory`` has the first and the last stage."""
+
+    request: FitInferenceRequest
+    point: InferencePoint
+    memory: MemoryParts
+    verdict: Verdict
+
+
+def plan_inference_answer(request: PlanInferenceRequest) -> PlanInferenceAnswer:
+    """Rank.
+
+    Raises:
+        ConfigError: unequal nodes, a model that generates no text of these lengths, a size that
+            divides neither heads nor layers, or a precision that a GPU does not compute in.
+    """
+    serving = request.serving
+    started = time.perf_counter()
+    question = _question(
+        serving,
+        limit_bytes=serving.limit_bytes * (1.0 - request.headroom),
+        tensor=request.tp,
+        pipeline=request.pp,
+        batches=request.batch,
+        max_latency_s=request.max_latency_ms / 1e3,
+    )
+    for tensor in request.tp:
+        _require_degrees(tensor, 1, question)
+    for pipeline in request.pp:
+        _require_degrees(1, pipeline, question)
+    if request.tp and request.pp:
+        _require_degrees(min(request.tp), min(request.pp), question)
+    return PlanInferenceAnswer(
+        request=request,
+        plan=rank_points(question),
+        price=choose_price(request.usd_per_gpu_hour, serving.cluster),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def fit_inference_answer(request: FitInferenceRequest) -> FitInferenceAnswer:
+    """Predict one point.
+
+    Raises:
+        ConfigError: as for a plan.
+    """
+    serving = request.serving
+    question = _question(serving, limit_bytes=float(serving.limit_bytes))
+    _require_degrees(request.tp, request.pp, question)
+    (point,) = priced_points(question, [(request.tp, request.pp, request.batch)])
+    columns = PointColumns(
+        tensor_C=np.array([request.tp]),
+        pipeline_C=np.array([request.pp]),
+        batch_C=np.array([request.batch]),
+    )
+    memory = generation_memory(
+        columns, question.generation, question.engine, on_cpu=is_cpu(serving.cluster)
+    )
+    return FitInferenceAnswer(
+        request=request,
+        point=point,
+        memory=memory,
+        verdict=verdict(point.peak_bytes, serving.limit_bytes),
+    )
+
+
+def _question(
+    serving: Serving,
+    *,
+    limit_bytes: float,
+    tensor: tuple[int, ...] = (),
+    pipeline: tuple[int, ...] = (),
+    batches: tuple[int, ...] = (),
+    max_latency_s: float = np.inf,
+) -> InferenceQuestion:
+    require_equal_nodes(serving.cluster)
+    check_precision(serving.precision, serving.cluster)
+    generation = Generation(
+        model=serving.model,
+        input_tokens=serving.input_len,
+        output_tokens=serving.output_len,
+        precision=serving.precision,
+    )
+    if why := why_no_generation(generation):
+        raise ConfigError(why)
+    return InferenceQuestion(
+        generation=generation,
+        machine=machine_of(serving.cluster),
+        engine=inference_engine(serving.engine),
+        world=len(serving.cluster.devices),
+        limit_bytes=limit_bytes,
+        tensor=tensor,
+        pipeline=pipeline,
+        batches=batches,
+        max_latency_s=max_latency_s,
+    )
+
+
+def _require_degrees(tensor: int, pipeline: int, question: InferenceQuestion) -> None:
+    if why := why_not_degrees(tensor, pipeline, question.generation, question.engine):
+        raise ConfigError(f"--{why}")
+    if tensor * pipeline > question.world:
+        raise ConfigError(
+            f"--tp {tensor} x --pp {pipeline} needs {tensor * pipeline} GPUs, but --cluster has "
+            f"{question.world}; give fewer, or a larger cluster."
+        )

@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch import ConfigError, fit_inference, plan_inference
+from autoconf_launch.launcher.keywords import ServingKeywords
+
+from ..commands.verb import Run
+from .conftest import SERVING
+
+GOLDEN = Path(__file__).parent / "golden"
+ONE: ServingKeywords = {
+    "model": "llama3.1-8b",
+    "cluster": "8xA100-SXM-80GB",
+    "input_len": 2048,
+    "output_len": 128,
+}
+
+
+def test_the_text_is_as_written(fit: Run) -> None:
+    answer = fit("--cluster", "2xL4", *SERVING, "--pp", "2", "--batch", "4")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out == (GOLDEN / "fit.txt").read_text()
+
+
+def test_what_does_not_fit_is_no(run: Run) -> None:
+    answer = run("fit", "--cluster", "T4", *SERVING, "--inference", "--precision", "fp16")
+    assert answer.code == 1
+    assert "not even a batch of 1 has room" in answer.out
+    assert "it does not fit: a rank needs 16.9 GiB" in answer.err
+
+
+def test_the_parts_of_a_document_add_up_to_its_peak(fit: Run) -> None:
+    found = fit("--cluster", "2xL4", *SERVING, "--tp", "2", "--json").document
+    assert sum(found["parts_gib"].values()) == pytest.approx(found["peak_memory_gib"], abs=0.01)
+    assert found["verdict"] == "yes"
+
+
+def test_degrees_beyond_the_cluster_are_refused(fit: Run) -> None:
+    answer = fit("--cluster", "2xL4", *SERVING, "--tp", "4")
+    assert (answer.code, answer.is_one_line) == (2, True)
+    assert "--tp 4 x --pp 1 needs 4 GPUs, but --cluster has 2" in answer.err
+
+
+def test_python_answers_what_the_commands_do(fit: Run) -> None:
+    point = fit_inference(**ONE, batch=8, tp=2).point
+    (row,) = plan_inference(**ONE, batch=[8], tp=[2], pp=[1]).plan.best
+    words = ("--cluster", "8xA100-SXM-80GB", *SERVING, "--tp", "2", "--batch", "8", "--json")
+    assert point.latency_s == row.latency_s == fit(*words).document["latency_s"]
+
+
+def test_answers_of_python_are_tables() -> None:
+    for answer in (fit_inference(**ONE), plan_inference(**ONE, max_latency_ms=2000, top=3)):
+        assert "<table>" in answer._repr_html_()
+
+
+def test_wrong_keywords_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"^tp=3 must divide the 32 attention heads"):
+        plan_inference(**ONE, tp=[3])
+    with pytest.raises(ConfigError, match=r"^batch is 0; it must be a whole number"):
+        fit_inference(**ONE, batch=0)
+    with pytest.raises(ConfigError, match=r"^plan_inference has no keyword bath; did you mean"):
+        plan_inference(**ONE, bath=[8])  # type: ignore[call-arg]
