@@ -19,6 +19,10 @@ class Job(Protocol):
     def plan(self) -> LaunchPlan:
         """What was submitted."""
 
+    @property
+    def handle(self) -> str:
+        """By which the backend of a later controller finds it; empty where nothing can be left."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
@@ -28,11 +32,13 @@ class JobEnd:
         exit_code: of the first rank that failed (128 + signal where one ended it), else 0.
         outcome: what the ranks reported; None for a plan without a task.
         wall_s: from submission to the end of the last process.
+        lost_hosts: whose failure ended it.
     """
 
     exit_code: int
     outcome: Outcome | None
     wall_s: float
+    lost_hosts: tuple[str, ...] = ()
 
 
 class Backend(Protocol):
@@ -52,3 +58,9 @@ class Backend(Protocol):
 
     def send_signal(self, job: Job, number: int) -> None:
         """Pass a signal on to the job's ranks."""
+
+    def end_orphan(self, handle: str, host: str) -> None:
+        """See that nothing is left of a job whose controller, on ``host``, has died.
+
+        It ends by itself, at once or before a later job could notice it.
+        """

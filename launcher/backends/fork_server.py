@@ -213,7 +213,7 @@ class ForkServerBackend(LocalBackend):
     def _lose_patience(self, job: LocalJob) -> None:
         """Kill a fork server that says nothing, so that its jobs are spawned."""
         fork_server, until_s = self._waiting.get(job.token, (None, 0.0))
-        if fork_server is not None and job.handle.session is not None:
+        if fork_server is not None and job.agent.session is not None:
             del self._waiting[job.token]
         elif fork_server is not None and time.monotonic() > min(until_s, job.kill_s):
             fork_server.kill()

@@ -111,6 +111,8 @@ class HostsJob:
         self._passed_variables = {n: v for n, v in variables.items() if n not in secrets}
         self._secrets = secrets
         """Names of variables that no order says, as it is a file."""
+        self.orphans: tuple[str, ...] = ()
+        """Handles of launches whose controller has died."""
         self._started_s = time.monotonic()
         self._was_sent = False
         self._end_s = float("inf")
@@ -118,6 +120,11 @@ class HostsJob:
         self._terminated_unix_s: float | None = None
         self._marker = _make_marker(plan.folder, self.token)
         self._log_start = _log_start(plan.folder)
+
+    @property
+    def handle(self) -> str:
+        """What its ranks are marked with."""
+        return self.token
 
     def send(self, line: dict[str, Any]) -> None:
         """Give every agent the same command."""
@@ -205,6 +212,7 @@ class HostsJob:
                     "may_leave": self.plan.folder is None,
                     "environment": {**self._passed_variables, JOB_VARIABLE: self.token},
                     "address": address if is_ours and agent.node == 0 else here["address"],
+                    "orphans": [f"{JOB_VARIABLE}={token}" for token in self.orphans],
                     "folder": self.plan.folder,
                     "marker": "" if agent.here is None else self._marker and self._marker.name,
                     "files": _files_to_send(self.plan.folder),
@@ -287,6 +295,7 @@ class HostsJob:
             exit_code=end.exit_code,
             outcome=None if plan.task is None else read_outcome(plan, end, self._log_start),
             wall_s=time.monotonic() - self._started_s,
+            lost_hosts=tuple(agent.line.host for agent in self.agents if agent.lost),
         )
 
     def _terminated_at_s(self) -> float | None:
@@ -317,6 +326,7 @@ class HostsBackend:
     ) -> None:
         self._access = access or RemoteAccess()
         self._linger_s, self._grace_s = linger_s, grace_s
+        self._orphans: tuple[str, ...] = ()
         self.tell: Callable[[str], object] = lambda text: None
         """Hears what happened to launches from outside; see :func:`~.warn_listener`."""
         wake_on_signals()
@@ -334,7 +344,9 @@ class HostsBackend:
         secrets = secret_variables(plan, variables)
         hosts = plan.hosts or (LOCAL,)
         lines = open_lines(hosts, self._access, folder=plan.folder, secrets=secrets)
-        return make_job(plan, lines, variables, secrets)
+        job = make_job(plan, lines, variables, secrets)
+        job.orphans = self._orphans
+        return job
 
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
         """The end of each job that has ended; the same one whenever asked again."""
@@ -378,6 +390,14 @@ class HostsBackend:
     def send_signal(self, job: Job, number: int) -> None:
         """Pass a signal on to the ranks of all hosts."""
         hosts_job(job).send({"signal": int(number)})
+
+    def end_orphan(self, handle: str, host: str) -> None:
+        """Have agents that are started from here on end its ranks first, where any still live.
+
+        On other hosts they end by themselves, ten silent seconds after their controller.
+        """
+        if re.fullmatch("[0-9a-f]{32}", handle):
+            self._orphans = (*self._orphans, handle)
 
 
 def hosts_job(job: Job) -> HostsJob:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -143,9 +144,9 @@ class LocalJob:
         """When an agent that was told to end its ranks and did not is ended with them."""
         self._started_s = time.monotonic()
 
-    def attach(self, handle: AgentHandle, control: socket.socket, log_start: LogStart) -> None:
+    def attach(self, started: AgentHandle, control: socket.socket, log_start: LogStart) -> None:
         """Take over an agent and this side's end of the socket to it."""
-        self.handle, self.control, self._log_start = handle, control, log_start
+        self.agent, self.control, self._log_start = started, control, log_start
         self._received = b""
         self._closed = False
         self._lost_s: float | None = None
@@ -153,21 +154,26 @@ class LocalJob:
     @property
     def pid(self) -> int:
         """Process number that lives as long as the agent does, for whoever comes after us."""
-        return self.handle.pid
+        return self.agent.pid
+
+    @property
+    def handle(self) -> str:
+        """Its ``pid``."""
+        return str(self.pid)
 
     @property
     def was_refused(self) -> bool:
         """Whether a fork server closed the socket without having started anything."""
         self._listen()
-        return self.end is None and self._closed and self.handle.session is None
+        return self.end is None and self._closed and self.agent.session is None
 
     def send(self, line: dict[str, Any]) -> None:
         """Send a command; without effect where the agent has ended, and a stopped one goes on."""
         if self.end is None:
             with contextlib.suppress(OSError):
                 self.control.sendall(json.dumps(line).encode() + b"\n", socket.MSG_NOSIGNAL)
-                if self.handle.session is not None:
-                    os.kill(self.handle.session, signal.SIGCONT)
+                if self.agent.session is not None:
+                    os.kill(self.agent.session, signal.SIGCONT)
 
     def look(self) -> JobEnd | None:
         """The end, once the agent and all that it started have ended."""
@@ -187,9 +193,9 @@ class LocalJob:
                 data = b""
             self._received += data
             self._closed = not data
-            if self.handle.session is None and b"\n" in self._received:
+            if self.agent.session is None and b"\n" in self._received:
                 line, _, self._received = self._received.partition(b"\n")
-                self.handle.session = json.loads(line)["started"]
+                self.agent.session = json.loads(line)["started"]
 
     def _is_over(self) -> bool:
         if self.was_refused and self.cancelled is None:
@@ -198,11 +204,11 @@ class LocalJob:
         if has_reported or not (self._closed or time.monotonic() > self.kill_s):
             return has_reported
         self._lost_s = self._lost_s or time.monotonic()
-        alive = kill_strays(self.token, self.handle.session)
+        alive = kill_strays(self.token, self.agent.session)
         return not alive or time.monotonic() > self._lost_s + agent.UNKILLABLE_S
 
     def _read_end(self) -> JobEnd:
-        status = self.handle.wait()
+        status = self.agent.wait()
         if self._lost_s is None:
             report = json.loads(self._received)
             ended_s, end = report["ended_s"], _ranks_end(report, self.cancelled)
@@ -264,6 +270,8 @@ GRACE_S = 3.0
 
 OBEYS_WITHIN_S = 3.0
 """Time after the grace at which an agent that did not end its ranks (stopped, say) is killed."""
+
+_AGENT_DIES_WITHIN_S = 5.0
 
 LOG_LIMIT_BYTES = 64 << 20
 """What a launch keeps of each of its two logs, half of it from the beginning."""
@@ -371,6 +379,11 @@ class LocalBackend:
     def send_signal(self, job: Job, number: int) -> None:
         """Pass a signal on to the ranks, not to what they started."""
         own_job(job).send({"signal": int(number)})
+
+    def end_orphan(self, handle: str, host: str) -> None:
+        """Wait for the agent of a dead controller, which ends everything."""
+        if host == socket.gethostname() and re.fullmatch("[1-9][0-9]{0,8}", handle):
+            await_agent(int(handle), _AGENT_DIES_WITHIN_S)
 
     def _whole(self, rank: RankPlan) -> dict[str, str]:
         return {**self._variables, **dict(rank.environment)}

@@ -21,6 +21,11 @@ class ReplayJob:
         self.reason: Failure | None = None
         self.end: JobEnd | None = None
 
+    @property
+    def handle(self) -> str:
+        """Nothing, as nothing runs."""
+        return ""
+
 
 class ReplayBackend:
     """Each submission of a name gets the next of its attempts, in their order.
@@ -51,6 +56,9 @@ class ReplayBackend:
         own.reason = own.reason or reason
 
     def send_signal(self, job: Job, number: int) -> None:
+        """Do nothing: there is no process."""
+
+    def end_orphan(self, handle: str, host: str) -> None:
         """Do nothing: there is no process."""
 
 

@@ -22,13 +22,14 @@ import os
 import platform
 import select
 import shutil
+import signal
 import socket
 import stat
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -281,6 +282,26 @@ def _make_folder(folder: str | None, marker: str | None) -> bool:
     return True
 
 
+def kill_marked(variables: Sequence[str]) -> None:
+    """End the ranks of launches whose controller has died; their agents end with them."""
+    marks = {variable.encode() for variable in variables}
+    until_s = time.monotonic() + agent.UNKILLABLE_S
+    while marks and time.monotonic() < until_s:
+        marked = [pid for pid, _ in agent.living_processes() if marks & set(_variables(pid))]
+        if not marked:
+            return
+        for pid in marked:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def _variables(pid: int) -> list[bytes]:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+        return file.read().split(b"\0")
+    return []
+
+
 def describe_host() -> dict[str, Any]:
     """What the launcher must know of this host before it starts anything."""
     connection = os.environ.get("SSH_CONNECTION", "").split()
@@ -380,6 +401,7 @@ def main() -> NoReturn:
     if document is not None and document.get("ranks"):
         os.environ.update(document["environment"])
         name_interface(document["address"] or here["address"])
+        kill_marked(document.get("orphans", ()))
         watch = HostWatch(document, pipe, streams)
         watch.start(agent.execute)
         watch.run()

@@ -68,16 +68,16 @@ class Fingerprint:
 class Started:
     """A launch that was begun; without a record after it, it is an orphan.
 
-    ``before_s`` are the seconds of the study before the part that it is of: search, rounds or
-    soak. None in journals of before.
+    ``handle`` is what its backend calls it. ``before_s`` are the seconds of the study before the
+    part that it is of: search, rounds or soak. None in journals of before.
     """
 
     name: str
     number: int
     attempt: str
     host: str
-    pid: int | None
     start_unix_s: float
+    handle: str | None = None
     before_s: float | None = None
 
 
@@ -262,7 +262,6 @@ _WRAPPED = ("again", "final", "soak")
 """Kinds of lines that have a record of what is launched again."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~%+-]*")
 """What names of candidates are made of, and suffixes of what is launched again."""
-_MOST_PID = 2**31
 _LONGEST_S = 1e9
 """Longest time that is read as a step's."""
 
@@ -320,7 +319,7 @@ class Journal:
         name: str,
         number: int,
         attempt: str,
-        pid: int | None,
+        handle: str | None,
         before_s: float | None = None,
     ) -> None:
         """A trial's processes are about to report; ``before_s`` as in :class:`Started`."""
@@ -329,7 +328,7 @@ class Journal:
             number=number,
             attempt=attempt,
             host=socket.gethostname(),
-            pid=pid,
+            handle=handle,
             start_unix_s=time.time(),
             before_s=before_s,
         )
@@ -414,6 +413,12 @@ def _require_name(name: str) -> None:
         raise DecodeError(f"{name!r} is not the name of a trial")
 
 
+def _with_handle(started: dict[str, Any]) -> dict[str, Any]:
+    """The line of a launch, whose handle was the number of a process once."""
+    pid = started.pop("pid", None)
+    return started if pid is None else {**started, "handle": str(pid)}
+
+
 class _Reader:
     """Folds lines into contents."""
 
@@ -457,15 +462,13 @@ class _Reader:
         elif "space" in line and "name" not in line:
             self._start(self.result().in_space(decode(SpaceLine, line["space"])))
         elif "started" in line:
-            self._take_start(decode(Started, line["started"]))
+            self._take_start(decode(Started, _with_handle(line["started"])))
         else:
             kind = next((kind for kind in _WRAPPED if kind in line), None)
             self._take_record(_record(line if kind is None else line[kind]), kind)
 
     def _take_start(self, started: Started) -> None:
         _require_name(started.name)
-        if started.pid is not None and not 0 < started.pid < _MOST_PID:
-            raise DecodeError(f"{started.pid} is not the number of a process")
         self._open[started.name] = started
         if started.name.endswith(FINAL_SUFFIX):
             self._searched_s = started.before_s

@@ -6,10 +6,9 @@ It waits for jobs and never polls in a fixed rhythm; it wakes for a deadline or 
 from __future__ import annotations
 
 import math
-import socket
-import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from autoconf_launch.autotuner.playoff import Decider
@@ -22,13 +21,14 @@ from autoconf_launch.autotuner.space import (
     Record,
     Trial,
 )
-from autoconf_launch.core import Failure, FailureKind
+from autoconf_launch.core import Failure, FailureKind, HardwareError, plural
 
-from ..backends import Backend, await_agent
-from ..events import Listener, StepSeen, TrialFinished, TrialStarted
-from ..machine import WHOLE, Share
+from ..backends import Backend, JobEnd
+from ..events import Listener, Note, StepSeen, TrialFinished, TrialStarted
+from ..machine import WHOLE, Placement, Share, SlotPool
 from ..plan import LaunchPlan
 from ..results import HEARTBEAT_S, Earlier, Journal, Started
+from .queue import TrialQueue, Waiting
 from .running import (
     Running,
     TrialLimits,
@@ -41,7 +41,8 @@ from .running import (
 
 __all__ = ["Controller", "TrialIO", "TrialLimits"]
 
-_AGENT_DIES_WITHIN_S = 5.0
+_MOST_WAITING = 64
+"""Trials that are asked for before there is room, for smaller ones among them to overtake."""
 
 
 class TrialIO(Protocol):
@@ -82,18 +83,22 @@ class Controller:
         self._journal = journal
         self._listener = listener
         self._limits = limits
+        self._clock = limits.clock
         self._running: list[Running] = []
-        self._free: list[Share] = []
+        self._pool = SlotPool.of_shares(WHOLE)
+        self._queue = TrialQueue()
+        self._least = self._pool.usual
+        self._longest_s = 0.0
         self._to_repeat: list[Trial] = []
         self._turn_groups = TurnGroups()
         self._orphans: dict[str, Started] = {}
         self._earlier_parts_s = self._before_s = 0.0
-        self._start_s = time.monotonic()
+        self._start_s = limits.clock()
 
     @property
     def elapsed_s(self) -> float:
         """Time that this study has taken, earlier controllers of it included."""
-        return self._before_s + time.monotonic() - self._start_s
+        return self._before_s + self._clock() - self._start_s
 
     def resume(self, earlier: Earlier, *, before_s: float = 0.0) -> None:
         """Tell the study what an earlier controller wrote down, after ``before_s`` seconds."""
@@ -104,13 +109,19 @@ class Controller:
             self._study.tell(record)
             self._announce(record, resumed=True)
 
-    def run(self, shares: Sequence[Share] = WHOLE) -> StopReason:
+    def run(self, pool: SlotPool | Sequence[Share] = WHOLE) -> StopReason:
         """Launch trials until the study stops; whatever ends it, no job is left running.
 
-        As many trials run at a time as there are shares, each inside one of them.
+        Each trial gets a place in the pool, or one of the shares.
+
+        Raises:
+            HardwareError: too few hosts are left for a trial.
         """
-        self._free = list(shares)
+        self._pool = pool if isinstance(pool, SlotPool) else SlotPool.of_shares(pool)
+        self._least = self._pool.usual
         try:
+            for orphan in self._orphans.values():
+                self._backend.end_orphan(orphan.handle or "", orphan.host)
             while True:
                 self._start_trials()
                 if not self._running:
@@ -123,50 +134,76 @@ class Controller:
             self._cancel_all()
 
     def _start_trials(self) -> None:
-        """Fill the free shares; what ran out of a share's memory first has the machine alone."""
-        if not self._to_repeat:
-            slots = 1 if self._turn_groups.are_broken else len(self._free)
-            for trial in self._study.ask(slots, self.elapsed_s):
-                self._start(trial, alone=trial.number == 0 and not trial.again)
-        elif not self._running:
-            self._start(self._to_repeat.pop(0), alone=True)
-
-    def _start(self, trial: Trial, *, alone: bool) -> None:
-        prediction = self._trial_io.predict(trial)
-        is_new = trial.final or trial.again  # it is about the machine as it is now
-        orphan = None if is_new else self._orphans.pop(trial.name, None)
-        adopted = self._adopt(trial, orphan) if orphan else None
-        if adopted is not None:
-            self._finish(trial, prediction, adopted, wall_s=0.0, resumed=True)
+        """Fill the free slots; what ran out of a share's memory first has the machine alone."""
+        if self._to_repeat:
+            if not self._running:
+                self._plan(self._to_repeat.pop(0), alone=True)
+                self._start_waiting()
             return
-        attempt = uuid.uuid4().hex
-        share = self._free.pop(0)
-        plan = share.place(self._trial_io.plan(trial, attempt), alone=alone)
+        self._start_waiting()
+        is_short = True
+        while is_short:
+            trials = self._study.ask(self._count_wanted(), self.elapsed_s)
+            for trial in trials:
+                if not self._finish_adopted(trial):
+                    self._plan(trial, alone=trial.number == 0 and not trial.again)
+            self._start_waiting()
+            is_short = bool(trials) and len(self._queue) > 0  # smaller ones may find a place
+
+    def _count_wanted(self) -> int:
+        """How many trials to ask for: as many small ones as there is room for."""
+        if self._turn_groups.are_broken:
+            return 1
+        return max(0, min(self._pool.room(self._least), _MOST_WAITING - len(self._queue)))
+
+    def _plan(self, trial: Trial, *, alone: bool) -> None:
+        plan = self._trial_io.plan(trial, uuid.uuid4().hex)
+        size = self._pool.size_of(plan)
+        self._least = min(self._least, size, key=lambda one: one.nodes * one.slots)
+        prediction = self._trial_io.predict(trial)
+        waiting = Waiting(trial=trial, plan=plan, size=size, prediction=prediction, alone=alone)
+        self._queue.add(waiting)
+
+    def _start_waiting(self) -> None:
+        ages_s = (self._clock() - running.started_s for running in self._running)
+        longest_s = max((self._longest_s, *ages_s))
+        while found := self._queue.next(self._pool, self._clock(), longest_s):
+            self._start(*found)
+        for waiting in self._queue:
+            if not self._pool.can_hold(waiting.size):
+                raise _no_host_left(waiting, self._pool.set_aside)
+
+    def _start(self, waiting: Waiting, place: Placement) -> None:
+        trial, share = waiting.trial, self._pool.share_of(place)
+        plan = share.place(waiting.plan, alone=waiting.alone)
         job = self._backend.submit(plan)
         self._journal.write_started(
             name=trial.name,
             number=trial.number,
-            attempt=attempt,
-            pid=getattr(job, "pid", None),
+            attempt=plan.task.attempt if plan.task else "",
+            handle=job.handle,
             before_s=self._earlier_parts_s,
         )
         self._running.append(
-            Running(trial, prediction, job=job, plan=plan, share=share, alone=alone)
+            Running(waiting, job=job, share=share, place=place, clock=self._clock)
         )
-        self._listener(TrialStarted(trial=trial, prediction=prediction))
+        self._listener(TrialStarted(trial=trial, prediction=waiting.prediction))
 
-    def _adopt(self, trial: Trial, orphan: Started) -> Outcome | None:
-        """Let a dead controller's launch end, then see whether its ranks had reported."""
-        if orphan.pid is not None and orphan.host == socket.gethostname():
-            await_agent(orphan.pid, _AGENT_DIES_WITHIN_S)
-        outcome = self._trial_io.adopt(trial, orphan.attempt)
-        in_doubt = self._free[0].memory_bytes is not None and _is_out_of_memory(outcome)
-        return None if in_doubt else outcome
+    def _finish_adopted(self, trial: Trial) -> bool:
+        """Take the outcome of a dead controller's launch, if its ranks had reported."""
+        is_new = trial.final or trial.again  # it is about the machine as it is now
+        orphan = None if is_new else self._orphans.pop(trial.name, None)
+        outcome = self._trial_io.adopt(trial, orphan.attempt) if orphan else None
+        if outcome is None or (self._pool.divides_memory and _is_out_of_memory(outcome)):
+            return False
+        prediction = self._trial_io.predict(trial)
+        self._finish(trial, prediction, outcome, wall_s=0.0, resumed=True)
+        return True
 
     def _wait(self) -> None:
         wake_s = min(min(self._due_s(r), r.look_s()) for r in self._running)
         longest_s = min(HEARTBEAT_S, self._limits.stall_s)  # steps are seen when we wake
-        pause_s = min(max(wake_s - time.monotonic(), 0.0), longest_s)
+        pause_s = min(max(wake_s - self._clock(), 0.0), longest_s)
         self._backend.wait([running.job for running in self._running], pause_s)
         self._journal.heartbeat()
         for running in self._running:
@@ -178,8 +215,26 @@ class Controller:
         ended = [(r, end) for r, end in zip(self._running, ends, strict=True) if end]
         self._running = [r for r in self._running if all(r is not done for done, _ in ended)]
         for running, end in ended:
-            self._free.insert(0, running.share)
-            self._take_end(running, end.outcome or _nothing_reported(), end.wall_s)
+            self._pool.give_back(running.place)
+            self._longest_s = max(self._longest_s, end.wall_s)
+            if not self._was_lost(running, end):
+                self._take_end(running, end.outcome or _nothing_reported(), end.wall_s)
+
+    def _was_lost(self, running: Running, end: JobEnd) -> bool:
+        """Whether a host failed, or an engine took it: the trial is launched again elsewhere."""
+        trial, outcome = running.trial, end.outcome
+        is_lost = _is_preempted(outcome) or bool(end.lost_hosts)
+        if running.cancelled or not is_lost or not isinstance(outcome, FailedTrial):
+            return False
+        aside = self._pool.blame(end.lost_hosts)
+        text = f"{trial.name} is launched again: {outcome.failure.detail}."
+        text += "".join(f" Host {host} failed twice and gets no more trials." for host in aside)
+        self._listener(Note(text=text, warning=True))
+        plan = self._trial_io.plan(trial, uuid.uuid4().hex)
+        self._queue.put_back(replace(running.waiting, plan=plan))
+        if trial.turn is not None:
+            self._cancel_group(trial)
+        return True
 
     def _take_end(self, running: Running, outcome: Outcome, wall_s: float) -> None:
         trial = running.trial
@@ -210,7 +265,7 @@ class Controller:
         if running.is_steerable and running.step_s:
             end_step = self._study.end_step(running.trial, running.step_s)
             if end_step is not None:
-                in_time = running.whole_steps(max(0.0, self._over_s - time.monotonic()))
+                in_time = running.whole_steps(max(0.0, self._over_s - self._clock()))
                 running.end_at(min(end_step, max(in_time, running.made)))
 
     @property
@@ -226,10 +281,10 @@ class Controller:
         return min(self._over_s, math.inf if waits else running.due_s(self._limits))
 
     def _cancel_if_due(self, running: Running) -> None:
-        if time.monotonic() < self._due_s(running):
+        if self._clock() < self._due_s(running):
             return
         running.cancelled = True
-        if time.monotonic() >= self._over_s:
+        if self._clock() >= self._over_s:
             self._backend.cancel(running.job, _out_of_time())
             return
         self._backend.cancel(running.job, running.overdue(self._limits))
@@ -295,7 +350,15 @@ class Controller:
             self._running = [r for r, end in zip(self._running, ends, strict=True) if not end]
 
 
-def _is_preempted(outcome: Outcome) -> bool:
+def _no_host_left(waiting: Waiting, aside: Sequence[str]) -> HardwareError:
+    return HardwareError(
+        f"{waiting.trial.name} needs {plural(waiting.size.nodes, 'host')}, but too few are left: "
+        f"{', '.join(aside)} failed twice. What was measured is kept; repair or exclude them and "
+        "start again."
+    )
+
+
+def _is_preempted(outcome: Outcome | None) -> bool:
     failure = outcome.failure if isinstance(outcome, FailedTrial) else None
     return failure is not None and failure.kind is FailureKind.PREEMPTED
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.space import FailedTrial, Outcome, Prediction, Trial
+from autoconf_launch.autotuner.space import FailedTrial, Outcome, Trial
 from autoconf_launch.core import STEPS_FILE, Failure, FailureKind, StepRecord
 
 from ..backends import Job
 from ..events import Note
 from ..launch import is_beside_steps, started_ranks
-from ..machine import Share, Weather
-from ..plan import LaunchPlan
+from ..machine import Placement, Share, Weather
 from ..report import label
 from ..results import SlowestRanks, StepsTail, tell_end
+from .queue import Waiting
 
 _LATE = 1.05
 """When the next step is looked for, in steps after the last one."""
@@ -42,6 +42,8 @@ class TrialLimits:
     """The longest silence of a soak in its evaluation or checkpoint; then what was seen counts."""
     until_s: float = math.inf
     """Time of the study at which the budget ends whatever runs."""
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic seconds."""
 
 
 class Running:
@@ -49,16 +51,26 @@ class Running:
 
     def __init__(
         self,
-        trial: Trial,
-        prediction: Prediction | None,
+        waiting: Waiting,
         *,
         job: Job,
-        plan: LaunchPlan,
         share: Share,
-        alone: bool,
+        place: Placement = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.trial, self.prediction, self.job = trial, prediction, job
-        self.share, self.alone = share, alone
+        """A job that was submitted now.
+
+        Args:
+            waiting: the trial as it waited for its place.
+            job: of its plan as it was placed.
+            share: what it has for itself.
+            place: the slots that it gives back.
+            clock: monotonic seconds.
+        """
+        plan, self._clock = job.plan, clock
+        self.waiting, self.job, self.place = waiting, job, place
+        self.trial, self.prediction = waiting.trial, waiting.prediction
+        self.share, self.alone = share, waiting.alone
         self.cancelled = False
         self.attempt = plan.task.attempt if plan.task else ""
         self._task = plan.task if plan.task and plan.task.most_steps else None
@@ -67,8 +79,8 @@ class Running:
         self._slowest = SlowestRanks(max(1, plan.world_size))
         self._tail = StepsTail(Path(plan.folder) / STEPS_FILE if plan.folder else None)
         self._weather = Weather(share.devices)
-        self._started_s = time.monotonic()
-        self.progress_s = self._started_s
+        self.started_s = clock()
+        self.progress_s = self.started_s
         """When it was last seen to go on."""
         self._longest_s = self._last_s = 0.0
         self._steps = 0
@@ -102,7 +114,7 @@ class Running:
             self.made = max(self.made, step.step)
             self._last_s = step.wall_s
             self._longest_s = max(self._longest_s, step.wall_s)
-            self.progress_s = time.monotonic()
+            self.progress_s = self._clock()
             self._slowest.take(step)
             if self._steps == 1:
                 self._weather.look()
@@ -122,9 +134,9 @@ class Running:
         """When to look for its next step; infinite where nothing depends on it."""
         if not self.is_steerable or self.cancelled:
             return float("inf")
-        now = time.monotonic()
+        now = self._clock()
         if not self._steps:
-            return now + max(0.02, _LATER * (now - self._started_s))
+            return now + max(0.02, _LATER * (now - self.started_s))
         due_s = now - self._tail.age_s() + _LATE * self._last_s
         return max(due_s, now + _LATER * self._last_s)
 
@@ -132,11 +144,11 @@ class Running:
         """When it counts as hung."""
         if self.cancelled:
             return float("inf")
-        deadline_s = self._started_s + limits.timeout_s
+        deadline_s = self.started_s + limits.timeout_s
         if not self._steps:
             return deadline_s
         silence_s = max(limits.stall_s, limits.stall_steps * self._longest_s)
-        if time.monotonic() < self.progress_s + limits.pause_s < self.progress_s + silence_s:
+        if self._clock() < self.progress_s + limits.pause_s < self.progress_s + silence_s:
             silence_s = limits.pause_s  # to look then whether it is in a pause
         elif self._is_beside_steps():
             silence_s = min(silence_s, limits.pause_s)
@@ -152,12 +164,12 @@ class Running:
 
     def overdue(self, limits: TrialLimits) -> Failure:
         """Which limit it has overrun."""
-        if time.monotonic() - self._started_s >= limits.timeout_s:
+        if self._clock() - self.started_s >= limits.timeout_s:
             return Failure(
                 kind=FailureKind.TIMED_OUT,
                 detail=f"did not end within {limits.timeout_s:g} s ({limits.timeout_by})",
             )
-        silent_s = time.monotonic() - self.progress_s
+        silent_s = self._clock() - self.progress_s
         return Failure(
             kind=FailureKind.STALLED,
             detail=f"made {self.made} steps, then none for {silent_s:.0f} s (--stall-timeout)",

@@ -172,6 +172,23 @@ def test_a_job_knows_its_plan(workshop: Workshop) -> None:
     assert job.plan == workshop.plan("works", 3)
 
 
+def test_a_handle_stays_the_same_and_can_be_written_down(workshop: Workshop) -> None:
+    job = workshop.submit("works")
+    handle = job.handle
+    workshop.end_of(job)
+    assert handle == job.handle
+    assert handle.isalnum() or not handle
+
+
+def test_the_orphan_of_another_host_or_without_a_handle_is_not_waited_for(
+    workshop: Workshop,
+) -> None:
+    start_s = time.monotonic()
+    workshop.backend.end_orphan("", "here")
+    workshop.backend.end_orphan("no handle", "elsewhere")
+    assert time.monotonic() - start_s < 1
+
+
 def test_an_end_is_the_same_whenever_it_is_asked_for(workshop: Workshop) -> None:
     job = workshop.submit("works")
     end = workshop.end_of(job)

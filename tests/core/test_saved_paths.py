@@ -130,7 +130,7 @@ def test_a_study_takes_in_what_a_dead_controller_left(
 ) -> None:
     monkeypatch.chdir(saved.parent)
     with open_folder(paths_of(trial), PRINT, fresh=False) as folder:
-        folder.journal.write_started(name=trial.name, number=0, attempt="a", pid=None)
+        folder.journal.write_started(name=trial.name, number=0, attempt="a", handle=None)
     take_notes(trial, saved)
     with open_folder(paths_of(trial), PRINT, fresh=False):
         assert (take(trial), saved.exists()) == (["model.pt"], False)

@@ -174,8 +174,8 @@ def test_a_killed_agent_leaves_nothing_behind(warm: Nursery) -> None:
     job = warm.start_and_await(LEAVE_BEHIND + DEAF, ranks=2)
     assert isinstance(job, LocalJob)
     assert warm.backend.poll([job]) == (None,)
-    assert job.handle.session is not None
-    os.kill(job.handle.session, signal.SIGKILL)
+    assert job.agent.session is not None
+    os.kill(job.agent.session, signal.SIGKILL)
     end = warm.end_of(job, timeout_s=2)
     assert warm.left() == []
     assert isinstance(end.outcome, FailedTrial)
@@ -220,8 +220,8 @@ def test_a_stopped_agent_obeys_a_cancel(warm: Nursery) -> None:
     job = warm.start_and_await(HANG)
     assert isinstance(job, LocalJob)
     assert warm.backend.poll([job]) == (None,)
-    assert job.handle.session is not None
-    os.kill(job.handle.session, signal.SIGSTOP)
+    assert job.agent.session is not None
+    os.kill(job.agent.session, signal.SIGSTOP)
     warm.backend.cancel(job, TIMED_OUT)
     assert warm.end_of(job, timeout_s=2).outcome == FailedTrial(failure=TIMED_OUT)
 

@@ -110,7 +110,7 @@ def write_folder(
 def start(folder: Path, a_trial: Trial = RUNNING) -> None:
     """A trial is begun; one rank has made a step."""
     with Journal(folder / "journal.jsonl") as journal:
-        journal.write_started(name=a_trial.name, number=a_trial.number, attempt="one", pid=None)
+        journal.write_started(name=a_trial.name, number=a_trial.number, attempt="one", handle=None)
     steps = folder / a_trial.name / "steps.jsonl"
     steps.parent.mkdir()
     step = {"rank": STEP.rank, "step": STEP.step, "wall_s": STEP.wall_s, "samples": 16}

@@ -34,8 +34,8 @@ def test_a_journal_says_what_was_written(tmp_path: Path) -> None:
 def test_a_started_trial_without_a_record_is_an_orphan(tmp_path: Path) -> None:
     with open_journal(tmp_path) as journal:
         name = RECORDS[0].trial.name
-        journal.write_started(name=name, number=0, attempt="one", pid=1)
-        journal.write_started(name="other", number=1, attempt="two", pid=2)
+        journal.write_started(name=name, number=0, attempt="one", handle="1")
+        journal.write_started(name="other", number=1, attempt="two", handle="2")
         journal.write_record(RECORDS[0])
         assert [orphan.attempt for orphan in journal.read().orphans] == ["two"]
 
@@ -124,7 +124,7 @@ def final(record: Record) -> Record:
 
 def start(journal: Journal, record: Record, before_s: float | None) -> None:
     trial = record.trial
-    journal.write_started(name=trial.name, number=0, attempt="a", pid=None, before_s=before_s)
+    journal.write_started(name=trial.name, number=0, attempt="a", handle=None, before_s=before_s)
 
 
 def test_the_first_round_says_how_long_the_search_took(tmp_path: Path) -> None:
@@ -164,3 +164,12 @@ def test_in_another_space_repeats_stay_behind_the_records_that_they_came_after()
     found = contents.in_space(line)
     assert [record.trial.again for record in found.repeats] == [1, 2]
     assert [r.trial.name for r in found.repeats] == [repeats[0].trial.name, repeats[2].trial.name]
+
+
+def test_a_launch_of_an_older_journal_is_called_by_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with Journal(path) as journal:
+        journal.write_header(PRINT)
+        journal.write_started(name="z0", number=0, attempt="one", handle=None)
+    path.write_text(path.read_text().replace('"handle":null', '"pid":77'))
+    assert [orphan.handle for orphan in read_journal(path).orphans] == ["77"]

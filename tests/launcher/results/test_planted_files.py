@@ -41,7 +41,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultsPaths:
 
 
 def begin(journal: object, name: str) -> None:
-    journal.write_started(name=name, number=0, attempt="a", pid=None)  # type: ignore[attr-defined]
+    journal.write_started(name=name, number=0, attempt="a", handle=None)  # type: ignore[attr-defined]
 
 
 def open_it(paths: ResultsPaths) -> tuple[str, ...]:

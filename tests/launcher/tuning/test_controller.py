@@ -85,7 +85,7 @@ def test_trials_side_by_side_take_their_time_once_when_resumed(tmp_path: Path) -
     with open_journal(tmp_path) as journal:
         for record in told:
             name = record.trial.name
-            journal.write_started(name=name, number=0, attempt=name, pid=None)
+            journal.write_started(name=name, number=0, attempt=name, handle=None)
         for record in told:
             journal.write_record(record)
         study = Study(space(), None, SETTINGS)

@@ -12,6 +12,7 @@ from autoconf_launch.core.rank import END_FILE, STEPS_FILE
 from autoconf_launch.launcher.backends.replay import ReplayJob
 from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
+from autoconf_launch.launcher.tuning.queue import Waiting
 from autoconf_launch.launcher.tuning.running import Running, TrialLimits
 
 LINE = '{"rank": %d, "step": %d, "wall_s": %f, "samples": 4}\n'
@@ -27,7 +28,7 @@ def running(folder: Path, most_steps: int | None = 9) -> Running:
     )
     plan = LaunchPlan(name="t1", ranks=ranks, working_directory=".", folder=str(folder), task=task)
     job = ReplayJob(plan, None)
-    return Running(TRIAL, None, job=job, plan=plan, share=Share(), alone=False)
+    return Running(Waiting(trial=TRIAL, plan=plan), job=job, share=Share())
 
 
 def write_steps(folder: Path, *steps: tuple[int, int, float]) -> None:

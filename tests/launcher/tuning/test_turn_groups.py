@@ -26,6 +26,7 @@ from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.tuning.controller import Controller
+from autoconf_launch.launcher.tuning.queue import Waiting
 from autoconf_launch.launcher.tuning.running import Running, is_waiting, members, share_progress
 
 from ..controlled import LIMITS, ReplayIO, open_journal
@@ -168,12 +169,9 @@ def running(folder: Path, number: int, *steps: int, turn_steps: int = 1) -> Runn
     )
     turn = Turn(next_name="next", is_first=number == 0)
     found = Running(
-        replace(trial(number), turn=turn),
-        None,
+        Waiting(trial=replace(trial(number), turn=turn), plan=plan),
         job=ReplayJob(plan, None),
-        plan=plan,
         share=Share(),
-        alone=False,
     )
     assert len(list(found.new_steps())) == len(steps)
     return found

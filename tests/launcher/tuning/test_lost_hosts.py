@@ -1,0 +1,132 @@
+"""Trials whose host is lost, and launches of a controller that died."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.search.study import Study
+from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.trial import FailedTrial
+from autoconf_launch.core import Failure, FailureKind, HardwareError
+from autoconf_launch.launcher.backends.base import Job, JobEnd
+from autoconf_launch.launcher.backends.replay import ReplayBackend
+from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.machine.hosts import HostSlots
+from autoconf_launch.launcher.machine.slot_pool import Placement, SlotPool
+from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.plan import LaunchPlan
+from autoconf_launch.launcher.tuning.controller import Controller
+
+from ..controlled import LIMITS, ReplayIO, answers_for_all, open_journal, space
+
+LOST = Failure(kind=FailureKind.NODE_LOST, detail="host a has not answered for 10 s")
+PREEMPTED = Failure(kind=FailureKind.PREEMPTED, detail="Slurm took the nodes")
+
+
+class Placed(Share):
+    """Shows in a plan where it was placed."""
+
+    def __init__(self, place: Placement) -> None:
+        super().__init__()
+        object.__setattr__(self, "_host", place[0].host)
+
+    def place(self, plan: LaunchPlan, *, alone: bool = False) -> LaunchPlan:
+        return replace(plan, hosts=(object.__getattribute__(self, "_host"),))
+
+
+class Failing(ReplayBackend):
+    """Loses each launch on a bad host; preempts the first launches of a name."""
+
+    def __init__(self, *bad: str, preempted: int = 0) -> None:
+        super().__init__(answers_for_all(space()) * 4)  # an answer for each launch
+        self.bad, self.preempted = bad, preempted
+        self.ended_orphans: list[tuple[str, str]] = []
+
+    def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
+        return tuple(map(self._end, jobs))
+
+    def _end(self, job: Job) -> JobEnd | None:
+        (host,) = job.plan.hosts
+        if host in self.bad:
+            lost = FailedTrial(failure=LOST)
+            return JobEnd(exit_code=137, outcome=lost, wall_s=1.0, lost_hosts=(host,))
+        if self.preempted:
+            self.preempted -= 1
+            return JobEnd(exit_code=137, outcome=FailedTrial(failure=PREEMPTED), wall_s=1.0)
+        return super().poll([job])[0]
+
+    def end_orphan(self, handle: str, host: str) -> None:
+        self.ended_orphans.append((handle, host))
+
+
+class Tuned:
+    """A study on hosts a, b, … of one slot each."""
+
+    def __init__(self, folder: Path, backend: Failing, hosts: str) -> None:
+        self.study = Study(space(), None, AutotuningSettings(tuner_type="gridsearch"))
+        self.trial_io, self.said = ReplayIO(), list[str]()
+        self.pool = SlotPool([HostSlots(host=host, slots=(0,)) for host in hosts], Placed)
+        with open_journal(folder) as journal:
+            self.journal = journal
+            self.controller = Controller(
+                self.study,
+                backend,
+                self.trial_io,
+                journal=journal,
+                listener=self._hear,
+                limits=LIMITS,
+            )
+            self.controller.run(self.pool)
+            self.contents = journal.read()
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, Note):
+            self.said.append(event.text)
+
+
+def test_a_trial_whose_host_is_lost_is_measured_elsewhere(tmp_path: Path) -> None:
+    tuned = Tuned(tmp_path, Failing("a"), "abc")
+    assert [record.failure for record in tuned.study.records if record.failure] == []
+    assert len(set(tuned.trial_io.planned)) == len(tuned.study.records)
+    assert len(tuned.trial_io.planned) == len(tuned.study.records) + 2
+    assert tuned.contents.orphans == ()
+
+
+def test_a_host_that_was_lost_twice_is_named_and_gets_no_more_trials(tmp_path: Path) -> None:
+    tuned = Tuned(tmp_path, Failing("a"), "abc")
+    assert tuned.pool.set_aside == ("a",)
+    assert any("Host a failed twice and gets no more trials." in text for text in tuned.said)
+
+
+def test_a_tune_without_hosts_ends_and_names_them(tmp_path: Path) -> None:
+    with pytest.raises(HardwareError, match="needs 1 host, but too few are left: a failed twice"):
+        Tuned(tmp_path, Failing("a"), "a")
+
+
+def test_a_preempted_trial_is_launched_again(tmp_path: Path) -> None:
+    tuned = Tuned(tmp_path, Failing(preempted=3), "a")
+    assert [record.failure for record in tuned.study.records if record.failure] == []
+    assert len(tuned.trial_io.planned) == len(tuned.study.records) + 3
+
+
+def test_launches_of_a_dead_controller_are_ended_first(tmp_path: Path) -> None:
+    backend = Failing()
+    with open_journal(tmp_path) as journal:
+        journal.write_started(name="z0_gas1_tmbspg1", number=0, attempt="a", handle="beef")
+        contents = journal.read()
+        study = Study(space(2), None, AutotuningSettings(tuner_type="gridsearch"))
+        controller = Controller(
+            study,
+            backend,
+            ReplayIO(),
+            journal=journal,
+            listener=lambda event: None,
+            limits=LIMITS,
+        )
+        controller.resume(contents.search)
+        controller.run(SlotPool([HostSlots(host="x", slots=(0,))], Placed))
+    assert [handle for handle, _ in backend.ended_orphans] == ["beef"]
