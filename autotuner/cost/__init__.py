@@ -77,13 +77,11 @@ if TYPE_CHECKING:
         EAGER_BAND,
         EXPERTS_BAND,
         STEP_TIME_BAND,
-        UNMEASURED_BAND,
         estimate,
         knob_rules,
         memory_rule,
         scaled_bytes,
         state_beyond_memory,
-        time_band,
         weights_beyond_memory,
     )
     from .software import (

@@ -14,10 +14,8 @@ from autoconf_launch.core import (
     Architecture,
     ClusterSpec,
     Grade,
-    Layout,
     MemoryUse,
     ModelSpec,
-    Offload,
     Workload,
 )
 
@@ -48,8 +46,6 @@ STEP_TIME_BAND = 0.16
 """Nine of ten of the 1065 timed settings in the published tables that the model was fitted on lie
 within it (``benchmarks/planner_accuracy.py``; models that were excluded from the fit are about one
 point worse)."""
-UNMEASURED_BAND = 2 * STEP_TIME_BAND
-"""A guess for what no table has: quantized weights, and states in host memory."""
 EXPERTS_BAND = 0.42
 """22 of the 24 settings with experts in NVIDIA's published tables lie within it (Megatron-Bridge
 25.09 to 26.08: four models on H100, B200, B300 and GB200, in bf16, fp8 and mxfp8)."""
@@ -177,14 +173,6 @@ def _how(spec: ModelSpec, network: Network | None) -> str:
         return f"{memory} only"
     links = " and links" if network else ""
     return f"{memory}, time from {count} profiled micro-batches{links}"
-
-
-def time_band(workload: Workload, layout: Layout) -> float:
-    """Relative error of a predicted step that nine of ten layouts like this one stay within."""
-    if workload.architecture.experts is not None:
-        return EXPERTS_BAND
-    is_unmeasured = workload.weight_format is not None or layout.offload is not Offload.NONE
-    return UNMEASURED_BAND if is_unmeasured else STEP_TIME_BAND
 
 
 _WITHOUT_WEIGHTS = ("micro_batch", "micro_batch_split", "accumulation", "recompute")

@@ -5,6 +5,13 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
+    from .bands import (
+        MeasuredGroup,
+        StepBand,
+        Traits,
+        step_band,
+        time_band,
+    )
     from .best_points import MEMORY, PointQuestion, Points, points
     from .degrees import divisors
     from .explanation import (

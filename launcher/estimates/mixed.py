@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.cost import time_band
 from autoconf_launch.autotuner.mixed import (
     MIXED_DEGREES,
     Choice,
@@ -24,6 +23,7 @@ from autoconf_launch.autotuner.mixed import (
     rivals,
     rotations,
 )
+from autoconf_launch.autotuner.planner import time_band
 from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Workload
 
 from .answers import layout_rules, price_of_gpu, training_steps
@@ -197,7 +197,9 @@ def _sensitivity(
     ranked = choice.rank(found.best)
     if not ranked:
         return None
-    kinds, band = question.kinds, time_band(question.workload, ranked[0].layout)
+    kinds, layout = question.kinds, ranked[0].layout
+    gpus = {kind.machine.accelerator.name for kind in kinds}
+    band = max(time_band(question.workload, layout, gpu).error for gpu in gpus)
     is_priced = all(kind.usd_per_hour is not None for kind in kinds)
     ranges = [
         price_range(found.best, choice, kinds, number) for number in range(len(kinds)) if is_priced

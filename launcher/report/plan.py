@@ -10,14 +10,18 @@ from typing import Any, TextIO
 
 from autoconf_launch.autotuner.cost import (
     ALL_LAYERS,
-    EXPERTS_BAND,
     MEMORY_BAND,
-    UNMEASURED_BAND,
     active_parameters,
     parameters,
+)
+from autoconf_launch.autotuner.planner import (
+    Loser,
+    Planned,
+    Question,
+    StepBand,
+    family_name,
     time_band,
 )
-from autoconf_launch.autotuner.planner import Loser, Planned, Question, family_name
 from autoconf_launch.core import Layout, plural
 
 from ..estimates import PlanAnswer, plan_only_rule
@@ -48,7 +52,8 @@ def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
         "family": family_name(one.layout),
         "candidate": layout_document(one),
         "step_time_s": one.step_s,
-        "step_time_band": time_band(answer.workload, one.layout),
+        "step_time_band": _step_band(answer, one).error,
+        "step_time_unchecked": list(_step_band(answer, one).unchecked),
         "tokens_per_s_per_gpu": answer.tokens_per_s_per_gpu(one),
         "mfu": one.mfu,
         "peak_memory_gib": round(one.peak_bytes / _GIB, 3),
@@ -309,19 +314,26 @@ _MOST_LISTED = 8
 
 def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
     """How far the numbers of layouts may be off, and what was not checked."""
-    bands = {time_band(answer.workload, one.layout) for answer, one in rows}
-    band = " to ".join(f"{100 * band:.0f}" for band in sorted(bands))
+    bands = list(dict.fromkeys(_step_band(answer, one) for answer, one in rows))
+    errors = " to ".join(f"{100 * error:.0f}" for error in sorted({one.error for one in bands}))
     yield (
-        f"90 % error bands from published runs: step time ±{band} %, memory "
+        f"90 % error bands from published runs: step time ±{errors} %, memory "
         f"±{percent(MEMORY_BAND)}."
     )
-    if UNMEASURED_BAND in bands:
-        guess = f"±{percent(UNMEASURED_BAND)}"
-        yield f"{guess} is an estimate: no published run has offload or quantized weights."
-    if EXPERTS_BAND in bands:
+    if unchecked := list(dict.fromkeys(what for one in bands for what in one.unchecked)):
+        yield (
+            f"Never checked on {' or '.join(unchecked)}: no published run like this is in the "
+            "tables, so its band is wider."
+        )
+    if any(answer.workload.architecture.experts for answer, _ in rows):
         yield "Each expert is taken to get equally many tokens; uneven routing is slower."
     if any(one.host_bytes and not _host_limit(answer) for answer, one in rows):
         yield HOST_NOT_CHECKED
+
+
+def _step_band(answer: PlanAnswer, one: Planned) -> StepBand:
+    gpu = answer.question.training.machine.accelerator.name
+    return time_band(answer.workload, one.layout, gpu)
 
 
 def _host_limit(answer: PlanAnswer) -> float | None:

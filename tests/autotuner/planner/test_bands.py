@@ -6,28 +6,83 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.predictions import (
-    EXPERTS_BAND,
-    STEP_TIME_BAND,
-    UNMEASURED_BAND,
+from autoconf_launch.autotuner.cost.predictions import STEP_TIME_BAND
+from autoconf_launch.autotuner.planner.bands import (
+    MEASURED_GROUPS,
+    Bits,
+    MeasuredGroup,
+    Traits,
+    step_band,
     time_band,
 )
-from autoconf_launch.core import Layout, Offload, WeightFormat, Workload
+from autoconf_launch.core import Layout, Offload, Precision, WeightFormat, Workload
 from autoconf_launch.launcher.measurements.row import read_measurements
 from autoconf_launch.launcher.measurements.validation import validate_table
 from autoconf_launch.tuning_spaces.models import named_model
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 ROUGH = "bigscience_v100"  # its source gives them within 40 %
+PLAIN = Traits(has_experts=False, bits=Bits.SIXTEEN, architecture="Ampere")
+DENSE, SPARSE = (Workload(model=named_model(name)) for name in ("gpt2", "mixtral-8x7b"))
+A100 = "A100-SXM-80GB"
 
 
-def test_what_no_table_has_has_a_wider_band() -> None:
-    dense, sparse = (Workload(model=named_model(name)) for name in ("gpt2", "mixtral-8x7b"))
-    quantized = replace(dense, lora_rank=8, weight_format=WeightFormat.NF4)
-    assert time_band(dense, Layout()) == STEP_TIME_BAND
-    assert time_band(sparse, Layout()) == EXPERTS_BAND
-    assert time_band(quantized, Layout()) == UNMEASURED_BAND
-    assert time_band(dense, Layout(offload=Offload.OPTIMIZER)) == UNMEASURED_BAND
+def group(traits: Traits, error: float, settings: int = 50) -> MeasuredGroup:
+    return MeasuredGroup(table="t", traits=traits, settings=settings, error=error)
+
+
+def test_what_was_measured_often_has_nearly_its_own_error() -> None:
+    other = group(replace(PLAIN, architecture="Hopper"), 0.5)
+    band = step_band(PLAIN, [group(PLAIN, 0.1, settings=10**6), other])
+    assert band.error == pytest.approx(0.1, abs=0.01)
+    assert band.unchecked == ()
+
+
+@pytest.mark.parametrize(
+    ("unseen", "what"),
+    [
+        (replace(PLAIN, has_experts=True), "experts"),
+        (replace(PLAIN, bits=Bits.FP4), "fp4"),
+        (replace(PLAIN, architecture="Rubin"), "Rubin"),
+    ],
+)
+def test_what_no_group_has_widens_the_band_and_is_named(unseen: Traits, what: str) -> None:
+    measured = [group(PLAIN, 0.1)]
+    band = step_band(unseen, measured)
+    assert band.error > step_band(PLAIN, measured).error
+    assert band.unchecked == (what,)
+
+
+def test_few_settings_are_trusted_less_than_many() -> None:
+    wide = group(replace(PLAIN, bits=Bits.FP8), 0.4)
+    few, many = (step_band(PLAIN, [wide, group(PLAIN, 0.1, settings=n)]).error for n in (2, 400))
+    assert few > many
+
+
+def test_offload_and_quantized_weights_were_never_checked() -> None:
+    plain = time_band(DENSE, Layout(), A100)
+    quantized = replace(DENSE, lora_rank=8, weight_format=WeightFormat.NF4)
+    offloaded = time_band(DENSE, Layout(offload=Offload.OPTIMIZER), A100)
+    assert plain.unchecked == ()
+    assert offloaded.unchecked == ("offload",)
+    assert time_band(quantized, Layout(), A100).unchecked == ("quantized weights",)
+    assert offloaded.error > plain.error
+
+
+def test_experts_and_few_bits_have_wider_bands_than_dense_models_in_16_bits() -> None:
+    plain = time_band(DENSE, Layout(), "H100-SXM-80GB").error
+    assert time_band(SPARSE, Layout(), "H100-SXM-80GB").error > plain
+    four_bits = replace(DENSE, precision=Precision.NVFP4)
+    assert time_band(four_bits, Layout(), "GB200").error > plain
+
+
+def test_a_gpu_of_no_table_is_named() -> None:
+    assert time_band(DENSE, Layout(), "MI300X-192GB").unchecked == ("MI300X-192GB",)
+
+
+def test_each_group_counts_once() -> None:
+    keys = [(one.table, one.traits) for one in MEASURED_GROUPS]
+    assert len(set(keys)) == len(keys)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.predictions import STEP_TIME_BAND, UNMEASURED_BAND
+from autoconf_launch.autotuner.cost.predictions import EXPERTS_BAND, STEP_TIME_BAND
 from autoconf_launch.autotuner.sizing.forecast import PublishedSpeed, speed_band
 from autoconf_launch.tuning_spaces.recommend_tables import published_speeds
 
@@ -51,8 +51,8 @@ def test_it_is_never_narrower_than_the_band_of_a_step(published: list[PublishedS
 @given(speeds_st)
 def test_experts_widen_it(published: list[PublishedSpeed]) -> None:
     plain, wide = (speed_band(published, has_experts=one) for one in (False, True))
-    assert wide.slowest <= min(plain.slowest, 1 - UNMEASURED_BAND)
-    assert wide.fastest >= max(plain.fastest, 1 + UNMEASURED_BAND)
+    assert wide.slowest <= min(plain.slowest, 1 - EXPERTS_BAND)
+    assert wide.fastest >= max(plain.fastest, 1 + EXPERTS_BAND)
     assert "none of them has experts" in wide.source
 
 

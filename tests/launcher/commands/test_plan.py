@@ -15,7 +15,15 @@ KEYS = {
     *("seconds", "best", "rejected"),
 }
 ROW = {
-    *("family", "candidate", "step_time_s", "step_time_band", "tokens_per_s_per_gpu", "mfu"),
+    *(
+        "family",
+        "candidate",
+        "step_time_s",
+        "step_time_band",
+        "step_time_unchecked",
+        "tokens_per_s_per_gpu",
+        "mfu",
+    ),
     *(
         "peak_memory_gib",
         "host_memory_gib",

@@ -1,0 +1,185 @@
+"""How far off a predicted step may be, from how like the measured rows a training is.
+
+Rows of the published tables are alike by the kind of model (dense or with experts), then by the
+precision of its GEMMs, then by the GPU's architecture. Each circle of likeness has a band of its
+own, drawn towards that of the next wider circle where it has few settings; a circle without any
+widens it, as predictions without a kind, a precision or an architecture have shown
+(``benchmarks/planner_bands.py``, which also prints ``MEASURED_GROUPS``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from autoconf_launch.core import Layout, Offload, Precision, Workload
+
+
+class Bits(str, Enum):
+    """How the GEMMs of a layer compute."""
+
+    SIXTEEN = "16 bits"
+    FP8 = "fp8"
+    MXFP8 = "mxfp8"
+    FP4 = "fp4"
+
+    @staticmethod
+    def of(precision: Precision) -> Bits:
+        """The group of a precision; recipes of fp8 with scales of large blocks are alike."""
+        if not precision.is_quantized:
+            return Bits.SIXTEEN
+        if precision is Precision.MXFP8:
+            return Bits.MXFP8
+        return Bits.FP8 if precision.is_fp8 else Bits.FP4
+
+
+_ARCHITECTURES = {
+    "V100": "Volta",
+    "T4": "Turing",
+    **dict.fromkeys(("A100", "A30"), "Ampere"),
+    **dict.fromkeys(("H100", "H200", "H800", "GH200"), "Hopper"),
+    **dict.fromkeys(("B200", "B300", "GB200", "GB300"), "Blackwell"),
+}
+
+
+def gpu_architecture(name: str) -> str:
+    """The architecture of a data center's GPU; any other GPU is one of its own."""
+    return _ARCHITECTURES.get(name.split("-")[0], name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What rows are alike in, from the widest circle to the narrowest."""
+
+    has_experts: bool
+    bits: Bits
+    architecture: str
+
+    @staticmethod
+    def of(workload: Workload, gpu: str) -> Traits:
+        """Those of a training on a GPU, by its name in the tables."""
+        return Traits(
+            has_experts=workload.architecture.experts is not None,
+            bits=Bits.of(workload.precision),
+            architecture=gpu_architecture(gpu),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredGroup:
+    """Settings of one table with equal traits; nine of ten steps are within ``error``."""
+
+    table: str
+    traits: Traits
+    settings: int
+    error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBand:
+    """Nine of ten steps lie within ``error`` of the predicted one.
+
+    Attributes:
+        unchecked: what of the training no published run has, for a sentence; empty: all is seen.
+    """
+
+    error: float
+    unchecked: tuple[str, ...] = ()
+
+
+_PRIOR_SETTINGS = 4.0
+_UNSEEN_EXPERTS, _UNSEEN_BITS, _UNSEEN_ARCHITECTURE = 2.5, 1.25, 1.25
+_UNSEEN_METHOD = 2.0
+"""A guess: no table has states in host memory or quantized weights."""
+
+
+def step_band(
+    traits: Traits, measured: Iterable[MeasuredGroup], *, methods: tuple[str, ...] = ()
+) -> StepBand:
+    """The band of a training by the groups that were measured.
+
+    Args:
+        traits: of the training.
+        measured: at least one group.
+        methods: what the training does besides that no group has.
+    """
+    groups = tuple(measured)
+    error, wider, unchecked = _mean_error(groups), _UNSEEN_METHOD ** bool(methods), []
+    for is_same, factor, what in _circles(traits):
+        if not (same := tuple(one for one in groups if is_same(one.traits))):
+            wider *= factor
+            unchecked.append(what)
+            continue
+        groups, count = same, sum(map(_weight, same))
+        error += (_mean_error(same) - error) * count / (count + _PRIOR_SETTINGS)
+    return StepBand(error=min(error * wider, 1.0), unchecked=(*unchecked, *methods))
+
+
+def _circles(traits: Traits) -> tuple[tuple[Callable[[Traits], bool], float, str], ...]:
+    """A test of each circle, the factor for a training that it has no settings of, and a name.
+
+    Models with experts have all that dense ones have, so that these take no factor.
+    """
+    has_experts, bits, architecture = traits.has_experts, traits.bits, traits.architecture
+    kind = (_UNSEEN_EXPERTS, "experts") if has_experts else (1.0, "dense models")
+    return (
+        (lambda other: other.has_experts == has_experts, *kind),
+        (lambda other: other.bits is bits, _UNSEEN_BITS, bits.value),
+        (lambda other: other.architecture == architecture, _UNSEEN_ARCHITECTURE, architecture),
+    )
+
+
+def _mean_error(groups: tuple[MeasuredGroup, ...]) -> float:
+    """Mean of the groups' errors by their weights; 0 without any."""
+    total = sum(_weight(one) * one.error for one in groups)
+    return total / max(1.0, sum(map(_weight, groups)))
+
+
+def _weight(group: MeasuredGroup) -> float:
+    """The root of its settings, so that one table does not decide alone; 0 for a single one."""
+    return math.sqrt(group.settings - 1)
+
+
+def time_band(workload: Workload, layout: Layout, gpu: str) -> StepBand:
+    """The band of a layout's predicted step on a GPU, by the published tables."""
+    methods = [] if workload.weight_format is None else ["quantized weights"]
+    if layout.offload is not Offload.NONE:
+        methods.append("offload")
+    return step_band(Traits.of(workload, gpu), MEASURED_GROUPS, methods=tuple(methods))
+
+
+DENSE, EXPERTS = False, True
+_GROUPS: tuple[tuple[str, bool, Bits, str, int, float], ...] = (
+    ("amp_homogeneous_t4", DENSE, Bits.SIXTEEN, "Turing", 47, 0.181),
+    ("bigscience_a100", DENSE, Bits.SIXTEEN, "Ampere", 33, 0.158),
+    ("llmfoundry_fsdp_a100", DENSE, Bits.SIXTEEN, "Ampere", 139, 0.117),
+    ("megatron_sc21", DENSE, Bits.SIXTEEN, "Ampere", 22, 0.701),
+    ("nemo_24_07_h100", DENSE, Bits.FP8, "Hopper", 17, 0.157),
+    ("torchtitan", DENSE, Bits.SIXTEEN, "Hopper", 8, 0.116),
+    ("torchtitan", DENSE, Bits.FP8, "Hopper", 18, 0.105),
+    ("vtrain_multi_node", DENSE, Bits.SIXTEEN, "Ampere", 62, 0.158),
+    ("vtrain_single_node", DENSE, Bits.SIXTEEN, "Ampere", 720, 0.137),
+    ("megatron_bridge", EXPERTS, Bits.MXFP8, "Blackwell", 9, 0.240),
+    ("megatron_bridge", EXPERTS, Bits.FP8, "Hopper", 5, 0.577),
+    ("megatron_bridge", DENSE, Bits.FP8, "Blackwell", 8, 0.144),
+    ("megatron_bridge", DENSE, Bits.MXFP8, "Blackwell", 1, 0.002),
+    ("megatron_bridge", DENSE, Bits.FP4, "Blackwell", 1, 0.091),
+    ("megatron_bridge", DENSE, Bits.FP8, "Hopper", 5, 0.110),
+    ("megatron_bridge", EXPERTS, Bits.SIXTEEN, "Blackwell", 5, 0.663),
+    ("megatron_bridge", EXPERTS, Bits.SIXTEEN, "Hopper", 2, 0.205),
+    ("megatron_bridge", EXPERTS, Bits.FP8, "Blackwell", 3, 0.323),
+    ("simumax_b200", DENSE, Bits.SIXTEEN, "Blackwell", 7, 0.231),
+    ("simumax_b200", EXPERTS, Bits.SIXTEEN, "Blackwell", 5, 0.103),
+)
+MEASURED_GROUPS = tuple(
+    MeasuredGroup(
+        table=table,
+        traits=Traits(has_experts=has_experts, bits=bits, architecture=architecture),
+        settings=settings,
+        error=error,
+    )
+    for table, has_experts, bits, architecture, settings, error in _GROUPS
+)
+"""Groups of the published tables, as ``benchmarks/planner_bands.py`` prints them."""
