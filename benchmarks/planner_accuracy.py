@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import eq
 from pathlib import Path
@@ -21,7 +21,11 @@ from planner_leave_one_out import all_rows, left_out, score
 from published_plan import FIRST_ROWS, PUBLISHED_S, WITHIN, published_plan
 
 from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
-from autoconf_launch.launcher.measurements.row import MeasurementFile, read_measurements
+from autoconf_launch.launcher.measurements.row import (
+    MeasurementFile,
+    PublishedRow,
+    read_measurements,
+)
 from autoconf_launch.launcher.measurements.validation import (
     Calibration,
     Validation,
@@ -60,7 +64,13 @@ def main() -> None:
     flags = parser.parse_args()
     files = {path.stem: read_measurements(path) for path in sorted(FOLDER.glob("*.csv"))}
     scores = {name: validate_table(file) for name, file in files.items()}
-    lines = [*time_lines(scores), *left_out_lines(), *memory_lines(scores), plan_line()]
+    lines = [
+        *time_lines(scores),
+        *left_out_lines(),
+        *recent_lines(files),
+        *memory_lines(scores),
+        plan_line(),
+    ]
     lines.append(calibration_line(files, flags.draws))
     text = markdown([line.cells for line in lines], HEADER)
     text += "\n\n" + markdown(group_rows(scores["vtrain_multi_node"]), GROUP_HEADER)
@@ -126,6 +136,59 @@ def left_out_lines() -> list[Line]:
     ]
 
 
+def recent_lines(files: dict[str, MeasurementFile]) -> list[Line]:
+    """Tables of recent GPUs and formats, part by part; each also without its mixtures."""
+    table = files["megatron_bridge"]
+    seen = validate_table(table).predicted
+    lines = [
+        Line(
+            what="NeMo containers 2025 and 2026: rows predicted",
+            reached=f"{seen} of {table.rows}",
+            asked="all",
+            elsewhere="-",
+            met=seen == table.rows,
+        )
+    ]
+    for what, use, asked in _PARTS:
+        rows = tuple(filter(use, table.measurements))
+        error, dense = _error_of(table, rows), _error_of(table, tuple(filter(_is_dense, rows)))
+        beside = "" if dense is None or dense == error else f" (dense {dense:.1f} %)"
+        lines.append(
+            Line(
+                what=f"NeMo containers, {what}",
+                reached=f"{error:.1f} %{beside}",
+                asked=f"< {asked} %",
+                elsewhere="-",
+                met=(error or np.nan) < asked,
+            )
+        )
+    times = validate_table(files["simumax_b200"]).times
+    return [*lines, _mape("SimuMax, 8 B200", times, 8, "SimuMax 5.6 %")]
+
+
+def _error_of(table: MeasurementFile, rows: tuple[PublishedRow, ...]) -> float | None:
+    return validate_table(replace(table, measurements=rows)).times.mape
+
+
+def _is_dense(row: PublishedRow) -> bool:
+    return row.shape.experts is None
+
+
+def _has(row: PublishedRow, gpus: tuple[str, ...], *formats: str) -> bool:
+    return row.gpu.startswith(gpus) and row.precision.value.startswith(formats)
+
+
+_BLACKWELL = ("B200", "B300", "GB200", "GB300")
+_PARTS: tuple[tuple[str, Callable[[PublishedRow], bool], int], ...] = (
+    ("fp8 on H100", lambda row: _has(row, ("H100",), "fp8"), 8),
+    ("fp8 and bf16 on Blackwell", lambda row: _has(row, _BLACKWELL, "fp8", "bf16"), 12),
+    ("mxfp8", lambda row: _has(row, _BLACKWELL, "mxfp8"), 15),
+    ("nvfp4", lambda row: _has(row, _BLACKWELL, "nvfp4"), 20),
+    ("mixtures of experts", lambda row: not _is_dense(row), 20),
+)
+"""Parts of the table of NVIDIA's containers, and the error asked for, in percent."""
+
+
 def plan_line() -> Line:
     """The published layout of DeepSeek-V3 among all of them, and its step."""
     found = published_plan()
@@ -145,6 +208,7 @@ def memory_lines(scores: dict[str, Validation]) -> list[Line]:
     for name, what, asked, elsewhere in (
         ("bigscience_a100", "BigScience A100 memory", 10, "37 %"),
         ("torchtitan", "torchtitan memory", 8, "-"),
+        ("simumax_b200", "SimuMax, 8 B200: memory", 5, "SimuMax 0.5 %"),
     ):
         error = scores[name].memory_mape or np.nan
         lines.append(
