@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from planner_bands import all_settings, shares_within
 from planner_leave_one_out import all_rows, left_out, score
 from published_plan import FIRST_ROWS, PUBLISHED_S, WITHIN, published_plan
 
@@ -28,6 +29,7 @@ from autoconf_launch.launcher.measurements.row import (
 )
 from autoconf_launch.launcher.measurements.validation import (
     Calibration,
+    Fits,
     Validation,
     validate_table,
 )
@@ -70,6 +72,7 @@ def main() -> None:
         *recent_lines(files),
         *memory_lines(scores),
         plan_line(),
+        band_line(),
     ]
     lines.append(calibration_line(files, flags.draws))
     text = markdown([line.cells for line in lines], HEADER)
@@ -189,6 +192,19 @@ _PARTS: tuple[tuple[str, Callable[[PublishedRow], bool], int], ...] = (
 """Parts of the table of NVIDIA's containers, and the error asked for, in percent."""
 
 
+def band_line() -> Line:
+    """Steps within their 90 % bands, also where nothing like them would have been measured."""
+    shares = shares_within(all_settings())
+    reached = [f"{100 * share:.0f} %" for share in shares.values()]
+    return Line(
+        what="steps within their 90 % bands: all; left out by GPU; by kind of model",
+        reached="; ".join(reached),
+        asked="85 to 95 %",
+        elsewhere="-",
+        met=all(0.85 <= round(share, 2) <= 0.95 for share in shares.values()),
+    )
+
+
 def plan_line() -> Line:
     """The published layout of DeepSeek-V3 among all of them, and its step."""
     found = published_plan()
@@ -231,7 +247,24 @@ def memory_lines(scores: dict[str, Validation]) -> list[Line]:
             met=fits.failed_rows_flagged == fits.failed_rows and alarms < 5,
         )
     )
+    lines.extend(
+        fit_line(name, one.fits)
+        for name, one in scores.items()
+        if one.fits.failed_rows or one.fits.ran_rows_flagged
+    )
     return lines
+
+
+def fit_line(name: str, fits: Fits) -> Line:
+    """Both mistakes: what ran and was called too large, what failed and was not."""
+    missed = fits.failed_rows - fits.failed_rows_flagged
+    return Line(
+        what=f"{name}: runs called too large; failures not called so",
+        reached=f"{fits.ran_rows_flagged} of {fits.ran_rows}; {missed} of {fits.failed_rows}",
+        asked="-",
+        elsewhere="-",
+        met=True,
+    )
 
 
 def calibration_line(files: dict[str, MeasurementFile], draws: int) -> Line:

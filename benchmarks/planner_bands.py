@@ -10,6 +10,7 @@ It also prints ``MEASURED_GROUPS`` of ``autotuner/planner/bands.py``. Takes ten 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,17 +52,23 @@ def main() -> None:
     parser.add_argument("--more", type=Path, help="a folder with further tables")
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     flags = parser.parse_args()
-    paths = sorted(FOLDER.glob("*.csv"))
-    known = {path.name for path in paths}
-    if flags.more:
-        paths += [path for path in sorted(flags.more.glob("*.csv")) if path.name not in known]
-    settings = [one for path in paths if path.stem not in NOT_COUNTED for one in settings_of(path)]
+    settings = all_settings(*([flags.more] if flags.more else []))
     groups = measured_groups(settings)
     text = coverage_table(settings, groups)
     print(text)
     print("\n" + "\n".join(_source(one) for one in groups))
     if flags.write:
         RESULT.write_text(f"{PREAMBLE}{text}\n", encoding="utf-8")
+
+
+def all_settings(*more: Path) -> list[Setting]:
+    """Settings of the published tables, and of further folders' tables of other names."""
+    paths: dict[str, Path] = {}
+    for folder in (FOLDER, *more):
+        for path in sorted(folder.glob("*.csv")):
+            paths.setdefault(path.stem, path)
+    counted = [path for name, path in paths.items() if name not in NOT_COUNTED]
+    return [one for path in counted for one in settings_of(path)]
 
 
 def settings_of(path: Path) -> list[Setting]:
@@ -130,6 +137,19 @@ def coverage_table(settings: Sequence[Setting], groups: Sequence[MeasuredGroup])
             lines.append(_line(name, cells, weights[mine]))
     lines.append(_line("all tables", [(errors <= one, one) for one in bands], weights))
     return "\n".join(lines)
+
+
+def shares_within(settings: Sequence[Setting]) -> dict[str, float]:
+    """Of steps within their bands, 0 to 1, for each way of leaving out, tables by their roots."""
+    groups = measured_groups(settings)
+    sizes = Counter(one.table for one in settings)
+    weights = np.array([1.0 / np.sqrt(sizes[one.table]) for one in settings])
+    return {
+        name: float(
+            np.average([one.error <= _band(one, groups, out) for one in settings], weights=weights)
+        )
+        for name, out in _HELD_OUT
+    }
 
 
 def _band(one: Setting, groups: Sequence[MeasuredGroup], is_out: Excluded) -> float:

@@ -82,6 +82,7 @@ def validate_parser() -> VerbParser:
         description="Predict every row of measured tables and report the errors.",
         examples=(
             "autoconf-launch validate measured.csv",
+            "autoconf-launch validate measured.csv --rows",
             "autoconf-launch validate measured.csv --calibrate 3 --json",
         ),
     )
@@ -90,7 +91,10 @@ def validate_parser() -> VerbParser:
     fit_help = "fit the correction factors on N random rows of each model, score the others"
     correction("--calibrate", type=int, metavar="N", help=fit_help)
     correction("--seed", type=int, metavar="K", help="seed of that draw; default 0")
-    parser.add_argument("--json", action="store_true", help=_JSON)
+    output = parser.add_argument_group("output").add_argument
+    output("--rows", action="store_true", help="print each row: predicted, measured, error")
+    output("--csv", type=Path, metavar="FILE", help="write the same to a file")
+    output("--json", action="store_true", help=_JSON)
     return parser
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -74,6 +74,7 @@ from ..report import (
     plan_document,
     plan_json,
     plan_text,
+    save_csv,
     script_document,
     script_text,
     why_nothing,
@@ -155,7 +156,7 @@ def _require_batch(request: PlanRequest) -> None:
 def _plan_clusters(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
     answers = plan_clusters(request)
     if request.csv is not None:
-        _write(request.csv, lambda file: clusters_csv(answers, file))
+        save_csv(request.csv, lambda file: clusters_csv(answers, file))
     if request.html is not None:
         write_page(plan_page(answers, clusters_text(answers)), request.html)
     if request.training.json:
@@ -183,7 +184,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     best = answer.plan.best
     written = _export(request, [(one.layout, one.recompute_layers) for one in best])
     if request.csv is not None:
-        _write(request.csv, lambda file: plan_csv(answer, file))
+        save_csv(request.csv, lambda file: plan_csv(answer, file))
     if request.html is not None:
         write_page(plan_page((answer,), plan_text(answer)), request.html)
     if request.training.json:
@@ -208,7 +209,7 @@ def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     answer = mixed_answer(request)
     written = _export_mixed(answer)
     if request.csv is not None:
-        _write(request.csv, lambda file: _mixed_table(answer, file))
+        save_csv(request.csv, lambda file: _mixed_table(answer, file))
     if request.html is not None:
         write_page(mixed_page(answer, mixed_text(answer)), request.html)
     if request.training.json:
@@ -232,14 +233,6 @@ def _mixed_table(answer: MixedAnswer, file: TextIO) -> None:
         steps=answer.steps,
     )
     fasop_csv(table, file)
-
-
-def _write(path: Path, write: Callable[[TextIO], None]) -> None:
-    try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            write(file)
-    except OSError as error:
-        raise ConfigError(f"--csv {path} cannot be written: {error.strerror}.") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..measurements import calibration_of, score_files, together
-from ..report import problem_lines, validation_document, validation_lines
+from ..report import (
+    problem_lines,
+    row_lines,
+    rows_csv,
+    save_csv,
+    unit_warnings,
+    validation_document,
+    validation_lines,
+)
 from .parsers import validate_parser
 
 
@@ -20,10 +28,15 @@ def validate(arguments: Sequence[str]) -> Iterator[str]:
     flags = validate_parser().parse_args(arguments)
     calibration = calibration_of(flags.calibrate, flags.seed)
     scored = score_files([Path(name) for name in flags.files], calibration)
+    if flags.csv:
+        save_csv(flags.csv, lambda file: rows_csv(scored, file))
     everything = together([one for _, one in scored])
     if flags.json:
         document = validation_document(scored, everything, calibration)
         yield json.dumps(document, indent=2, allow_nan=False)
         return
     yield from problem_lines([file for file, _ in scored])
+    yield from unit_warnings(scored)
     yield from validation_lines(scored, everything)
+    if flags.rows:
+        yield from row_lines(scored)

@@ -7,6 +7,13 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .landscapes import LandscapeFile, read_landscapes
     from .row import MeasurementFile, parse_group_by
-    from .validation import Calibration, Validation, calibration_of, score_files, together
+    from .validation import (
+        Calibration,
+        PredictedRow,
+        Validation,
+        calibration_of,
+        score_files,
+        together,
+    )
 else:
     __getattr__ = lazy_names(__name__, __file__)

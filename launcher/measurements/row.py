@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from pathlib import Path
 
 from autoconf_launch.core import (
@@ -21,6 +22,7 @@ from autoconf_launch.core import (
 
 from ..input_file import input_text
 from .row_shape import (
+    EXPERT_COLUMNS,
     MODEL_COLUMNS,
     PartialShape,
     RowError,
@@ -281,6 +283,23 @@ _OF_A_JOURNAL: dict[str, Callable[[Layout], KnobValue]] = {
 _COLUMNS = (*FIELDS, *_LAYOUT_FIELDS)
 
 
+READ_COLUMNS = frozenset(
+    {
+        *COLUMNS,
+        *_COLUMNS,
+        *EXPERT_COLUMNS,
+        "kv_heads",
+        "params_b",
+        "arch",
+        "mem_gb",
+        "source",
+        "note",
+    }
+)
+_ALIKE = 0.8
+"""Likeness of ``difflib`` from which on a column's name is a slip of another."""
+
+
 def parse_group_by(text: str | None) -> tuple[str, ...]:
     """Names of ``--group-by model,gpu``.
 
@@ -348,6 +367,7 @@ def read_measurements(path: Path) -> MeasurementFile:
     """
     found, partial = list[PublishedRow](), list[Row]()
     bad, skipped, warnings = list[Problem](), list[Problem](), list[Problem]()
+    header: tuple[str, ...] | None = None
     seen: dict[tuple[str, ...], int] = {}
     count = 0
     for line, row in _lines(path):
@@ -355,6 +375,9 @@ def read_measurements(path: Path) -> MeasurementFile:
         try:
             if None in row or None in row.values():
                 raise RowError("it has another number of cells than the header")
+            if header is None:
+                header = tuple(row)
+                warnings += _misspelled_columns(header)
             text = tuple(row.values())
             if text in seen:
                 warnings.append(Problem(line=line, text=f"it is the same as line {seen[text]}"))
@@ -409,6 +432,19 @@ def _refuse_header(path: Path, header: Sequence[str] | None) -> None:
         raise ConfigError(f"{path}:1: it lacks the columns {', '.join(missing)}; {_SEE}.")
     for name in sorted({name for name in header if header.count(name) > 1}):
         raise ConfigError(f"{path}:1: it has the column {name} twice; remove one.")
+
+
+def _misspelled_columns(header: Sequence[str]) -> list[Problem]:
+    """Columns that are not read, but whose names come close to one that would be."""
+    missing = [name for name in READ_COLUMNS if name not in header]
+    found = (
+        (name, get_close_matches(name.strip().lower(), missing, 1, _ALIKE)) for name in header
+    )
+    return [
+        Problem(line=1, text=f"column {name!r} is not read; did you mean {close[0]!r}?")
+        for name, close in found
+        if close and name not in READ_COLUMNS
+    ]
 
 
 def _contradictions(found: list[PublishedRow]) -> list[Problem]:

@@ -14,6 +14,7 @@ MODEL_COLUMNS = ("layers", "hidden", "heads", "ffn_hidden", "seq", "vocab")
 _FIELDS = {"ffn_hidden": "ffn", "vocab": "vocabulary"}
 """Fields of a shape whose column has another name."""
 _EXPERTS = ("experts", "experts_per_token", "expert_ffn")
+EXPERT_COLUMNS = (*_EXPERTS, "shared_experts")
 _LARGEST = 2**53
 _BRACKETS = re.compile(r"\s*\(.*\)")
 """What a table adds to a model's name."""
@@ -139,8 +140,8 @@ def _experts(cell: Mapping[str, str]) -> Experts | None:
     count, chosen, ffn = (given[name] or 0 for name in _EXPERTS)
     if chosen > count:
         raise RowError(f"experts_per_token={chosen} is more than experts={count}")
-    shared = int(cell.get("shared_experts") or 0)
-    return Experts(count=count, per_token=chosen, ffn=ffn, shared=shared)
+    shared = 0 if cell.get("shared_experts") == "0" else row_whole_or_none(cell, "shared_experts")
+    return Experts(count=count, per_token=chosen, ffn=ffn, shared=shared or 0)
 
 
 def row_whole_or_none(cell: Mapping[str, str], name: str) -> int | None:

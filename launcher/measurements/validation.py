@@ -70,6 +70,27 @@ class Fits:
     ran_rows_flagged: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedRow:
+    """One row beside its prediction, without any correction."""
+
+    row: PublishedRow
+    step_s: float
+    peak_bytes: float
+
+    @property
+    def time_error(self) -> float | None:
+        """Predicted over measured seconds, less 1; None where the run failed."""
+        measured_s = self.row.step_time_s
+        return None if measured_s is None else self.step_s / measured_s - 1.0
+
+    @property
+    def memory_error(self) -> float | None:
+        """Predicted over measured peak, less 1; None where none was measured."""
+        measured_gb = self.row.memory_gb
+        return None if measured_gb is None else self.peak_bytes / (measured_gb * _GB) - 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Validation:
     """One table, or several. ``times`` are of settings; repeats are merged by their median."""
@@ -82,6 +103,7 @@ class Validation:
     timed: TimedSettings
     memory_R: tuple[Floats, Floats]
     fits: Fits
+    each: tuple[PredictedRow, ...]
 
     @property
     def memory_mape(self) -> float | None:
@@ -149,6 +171,8 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
     peaks, limits = peaks_bytes(measurements, rows), np.full(len(measurements), np.nan)
     limits[rows] = [usable_bytes(measurements[i].gpu) for i in rows]
     mixed_s = mixed_step_s(measurements)
+    row_s = mixed_s.copy()
+    row_s[rows] = seconds
     if mixed := np.flatnonzero(np.isfinite(mixed_s)).tolist():
         timed = timed.join(_timed_settings(measurements, mixed, (mixed_s[mixed], ()), None))
         for i in mixed:
@@ -168,6 +192,10 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
         timed=timed,
         memory_R=_memory(measurements, peaks),
         fits=_fits(measurements, peaks, limits),
+        each=tuple(
+            PredictedRow(row=measurements[i], step_s=float(row_s[i]), peak_bytes=float(peaks[i]))
+            for i in sorted(rows)
+        ),
     )
 
 
@@ -213,6 +241,7 @@ def together(validations: Sequence[Validation]) -> Validation:
             ran_rows=sum(one.fits.ran_rows for one in validations),
             ran_rows_flagged=sum(one.fits.ran_rows_flagged for one in validations),
         ),
+        each=tuple(row for one in validations for row in one.each),
     )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         percent,
         range_text,
         running_row,
+        save_csv,
         seconds_text,
         shown_name,
         size_text,
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
         problem_lines,
         replay_document,
         replay_lines,
+        row_lines,
+        rows_csv,
+        unit_warnings,
         validation_document,
         validation_lines,
     )

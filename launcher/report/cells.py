@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from autoconf_launch.autotuner.measurement import measured_name
@@ -20,7 +21,7 @@ from autoconf_launch.autotuner.space import (
     candidate_name,
     extra_order,
 )
-from autoconf_launch.core import Candidate, MemoryUse, Workload, visible
+from autoconf_launch.core import Candidate, ConfigError, MemoryUse, Workload, visible
 
 if TYPE_CHECKING:  # with numpy, which --help does not wait for
     from autoconf_launch.autotuner.playoff import TimeRange
@@ -331,6 +332,19 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
 def write_csv(file: TextIO, rows: Iterable[Sequence[object]]) -> None:
     """Write rows as CSV in which no text is a formula of a spreadsheet or a control character."""
     csv.writer(file, lineterminator="\n").writerows(map(_csv_cell, row) for row in rows)
+
+
+def save_csv(path: Path, write: Callable[[TextIO], None]) -> None:
+    """Write the file of ``--csv``.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            write(file)
+    except OSError as error:
+        raise ConfigError(f"--csv {path} cannot be written: {error.strerror}.") from error
 
 
 def _csv_cell(value: object) -> object:

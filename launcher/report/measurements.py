@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
 from autoconf_launch.autotuner.search import REGRET_AT, WITHIN, Score
+from autoconf_launch.autotuner.space import candidate_name
+from autoconf_launch.core import Candidate
 
-from ..measurements import Calibration, MeasurementFile, Validation
-from .cells import table_of
+from ..measurements import Calibration, MeasurementFile, PredictedRow, Validation
+from .cells import table_of, write_csv
 
 REPLAY_SCHEMA_VERSION = 1
+_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +132,11 @@ def problem_lines(files: Sequence[MeasurementFile]) -> Iterator[str]:
         for problem in file.bad:
             yield f"{file.name}:{problem.line}: skipped: {problem.text}."
         for problem in file.warnings:
-            yield f"{file.name}:{problem.line}: warning: {problem.text}."
+            yield f"{file.name}:{problem.line}: warning: {problem.text}{_end(problem.text)}"
+
+
+def _end(text: str) -> str:
+    return "" if text.endswith("?") else "."
 
 
 def validation_lines(
@@ -145,6 +154,80 @@ def validation_lines(
     for name, one in rows[: len(scored)]:
         for reason, count in one.skipped:
             yield f"{name}: {count} skipped: {reason}"
+
+
+_MILLI = 300.0
+"""Errors of predictions are far below it, and 1,000 is above."""
+
+
+def unit_warnings(scored: Sequence[tuple[MeasurementFile, Validation]]) -> Iterator[str]:
+    """Tables whose steps take a thousand times as long as they can."""
+    for file, one in scored:
+        ratios = [row.row.step_time_s / row.step_s for row in one.each if row.row.step_time_s]
+        if ratios and (ratio := statistics.median(ratios)) > _MILLI:
+            yield (
+                f"{file.name}: warning: steps take {ratio:,.0f} times the predicted seconds; are "
+                "they milliseconds? step_time_s must be in seconds."
+            )
+
+
+_ROW_COLUMNS = ("line", "model", "gpu", "n_gpus", "layout", "gbs", "precision")
+_ROW_NUMBERS = ("predicted_s", "measured_s", "time_error_percent")
+_ROW_MEMORY = ("predicted_gib", "measured_gib", "memory_error_percent")
+
+
+def row_lines(scored: Sequence[tuple[MeasurementFile, Validation]]) -> Iterator[str]:
+    """A table with a line for each predicted row of each file."""
+    header = (*_ROW_COLUMNS, "s", "measured", "error %", "GiB", "measured", "error %", "assumed")
+    align = ("right", *["left"] * 2, "right", "left", "right", "left", *["right"] * 6, "left")
+    for file, one in scored:
+        yield f"\n{file.name}:"
+        rows = [
+            (*_what_ran(row), *_row_texts(row), ", ".join(row.row.assumed)) for row in one.each
+        ]
+        yield table_of(rows, header, align)
+
+
+def rows_csv(scored: Sequence[tuple[MeasurementFile, Validation]], file: TextIO) -> None:
+    """Write a header and a line for each predicted row; what was not measured is empty."""
+    header = ("table", *_ROW_COLUMNS, *_ROW_NUMBERS, *_ROW_MEMORY, "assumed")
+    write_csv(file, [header])
+    for table, one in scored:
+        for row in one.each:
+            numbers = ("" if x is None else f"{x:.6g}" for x in _row_numbers(row))
+            assumed = " ".join(row.row.assumed)
+            write_csv(file, [(table.name, *_what_ran(row), *numbers, assumed)])
+
+
+def _what_ran(one: PredictedRow) -> tuple[str, ...]:
+    row = one.row
+    layout = candidate_name(Candidate(layout=row.layout))
+    return (
+        *(str(row.line), row.shape.name, row.gpu, str(row.gpus), layout),
+        *(str(row.global_batch), row.precision.value),
+    )
+
+
+def _row_numbers(one: PredictedRow) -> tuple[float | None, ...]:
+    """Seconds and GiB, predicted and measured, each with its error in percent."""
+    time, memory = one.time_error, one.memory_error
+    return (
+        *(one.step_s, one.row.step_time_s, None if time is None else 100 * time),
+        *(one.peak_bytes / _GIB, one.row.memory_gb, None if memory is None else 100 * memory),
+    )
+
+
+def _row_texts(one: PredictedRow) -> tuple[str, ...]:
+    time_s, measured_s, time, memory_gib, measured_gib, memory = _row_numbers(one)
+    seconds = "OOM" if one.row.out_of_memory else _number(measured_s, 3)
+    return (
+        *(_number(time_s, 3), seconds, _with_sign(time)),
+        *(_number(memory_gib), _number(measured_gib), _with_sign(memory)),
+    )
+
+
+def _with_sign(percent: float | None) -> str:
+    return "-" if percent is None else f"{percent:+.1f}"
 
 
 def _cells(name: str, one: Validation) -> tuple[str, ...]:

@@ -1,3 +1,4 @@
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,33 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_published_tables_are_predicted_as_well_as_before(table: str, most: float) -> None:
     document = score(str(TABLES / f"{table}.csv"))
     assert document["all"]["step_time"]["mape"] < most
+
+
+def test_each_row_stands_beside_its_prediction(small_table: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    text = "\n".join(validate([str(small_table), "--rows", "--csv", str(path)]))
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["line"] for row in rows] == [str(line) for line in range(2, 9)]
+    for row in rows:
+        ratio = float(row["predicted_s"]) / float(row["measured_s"])
+        assert float(row["time_error_percent"]) == pytest.approx(100 * (ratio - 1), abs=0.01)
+        assert f" {row['layout']} " in text
+
+
+def test_steps_in_milliseconds_are_suspected(small_table: Path) -> None:
+    lines = small_table.read_text().splitlines()
+    place = lines[0].split(",").index("step_time_s")
+    rows = [line.split(",") for line in lines[1:]]
+    scaled = [",".join([*row[:place], f"{row[place]}e3", *row[place + 1 :]]) for row in rows]
+    small_table.write_text("\n".join([lines[0], *scaled]) + "\n")
+    text = "\n".join(validate([str(small_table)]))
+    assert "are they milliseconds? step_time_s must be in seconds." in text
+
+
+def test_a_column_that_is_nearly_one_of_ours_is_named(small_table: Path) -> None:
+    small_table.write_text(small_table.read_text().replace(",recompute,", ",recomput,", 1))
+    (warning, *_) = validate([str(small_table)])
+    assert warning == (
+        "small.csv:1: warning: column 'recomput' is not read; did you mean 'recompute'?"
+    )
