@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .engines import INFERENCE_ENGINES, EngineHabits, inference_engine
     from .generation import Generation, PointColumns
     from .memory import generation_memory, largest_batches
-    from .pipeline import TOKEN_TIME_BAND, TTFT_BAND, GenerationTable, estimate_generation
+    from .pipeline import GenerationTable, estimate_generation, generation_bands
     from .ranking import (
         InferencePlan,
         InferencePoint,

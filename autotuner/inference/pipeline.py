@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoconf_launch.core import Architecture
+
 from ..cost import Machine, MemoryParts
 from ..space import CandidateTable, Floats
 from .decode import last_s, layer_step_s
@@ -18,9 +20,10 @@ from .kernels import Rank
 from .memory import generation_memory
 from .prefill import PhaseTimes, prefill_times
 
-TTFT_BAND, TOKEN_TIME_BAND = 0.29, 0.11
-"""Nine of ten points of NVIDIA's estimator from measured kernels lie within them: three models on
-A100 and H100, 1 to 8 tensor ranks, batches of 1 to 64 (``benchmarks/inference_accuracy.py``)."""
+_BANDS, _EXPERTS_BANDS = (0.29, 0.11), (0.45, 0.21)
+"""Nine of ten points of NVIDIA's estimator from measured kernels lie within them, in time to the
+first token and per token: three dense models and two with experts on A100 and H100, 1 to 8 tensor
+ranks, batches of 1 to 64 (``benchmarks/inference_accuracy.py``)."""
 _TOKEN_BYTES = 8.0
 
 
@@ -102,6 +105,11 @@ def estimate_generation(
             ("pipeline", sends_s),
         ),
     )
+
+
+def generation_bands(model: Architecture) -> tuple[float, float]:
+    """Relative error that nine of ten points stay within: time to the first token, and a token."""
+    return _BANDS if model.experts is None else _EXPERTS_BANDS
 
 
 def step_times(points: PointColumns, rank: Rank) -> PhaseTimes:

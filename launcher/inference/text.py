@@ -9,9 +9,8 @@ from typing import Any
 from autoconf_launch.autotuner.cost import MEMORY_BAND, Verdict, parameters
 from autoconf_launch.autotuner.inference import (
     INFERENCE_ENGINES,
-    TOKEN_TIME_BAND,
-    TTFT_BAND,
     InferencePoint,
+    generation_bands,
 )
 from autoconf_launch.core import plural
 
@@ -157,16 +156,17 @@ def _doubt(serving: Serving) -> str:
             "Times on a CPU are rough: they follow from a matrix product and a copy measured here "
             "just now."
         )
+    ttft, token = generation_bands(serving.model)
     return (
-        f"90 % error bands from measured kernels: TTFT ±{percent(TTFT_BAND)}, time per token "
-        f"±{percent(TOKEN_TIME_BAND)}; how long requests wait for a batch is not included."
+        f"90 % error bands from measured kernels: TTFT ±{percent(ttft)}, time per token "
+        f"±{percent(token)}; how long requests wait for a batch is not included."
     )
 
 
 def plan_inference_document(answer: PlanInferenceAnswer) -> dict[str, Any]:
     """A document; ``recommended`` is None where no point is within the bound."""
     plan, request = answer.plan, answer.request
-    bound = request.max_latency_ms
+    bound, (ttft, token) = request.max_latency_ms, generation_bands(answer.serving.model)
     document: dict[str, Any] = {
         "schema_version": INFERENCE_SCHEMA_VERSION,
         **_serving_document(answer.serving),
@@ -176,8 +176,8 @@ def plan_inference_document(answer: PlanInferenceAnswer) -> dict[str, Any]:
         "max_latency_ms": bound if math.isfinite(bound) else None,
         "headroom": request.headroom,
         "seconds": answer.seconds,
-        "ttft_band": TTFT_BAND,
-        "token_time_band": TOKEN_TIME_BAND,
+        "ttft_band": ttft,
+        "token_time_band": token,
         "recommended": None,
         "best": [_point_document(answer, one) for one in plan.best[: request.top]],
     }
