@@ -177,6 +177,7 @@ class ReplayRules:
         good_enough: possible gain below which the bound ends the search, a share; None
             where it is not looked at.
         to_saturation: micro-batches beyond saturation of throughput are skipped.
+        shares: trials that run at a time, each as long as its step; the others are not waited for.
     """
 
     exploration: ExplorationOrder = "global"
@@ -184,11 +185,12 @@ class ReplayRules:
     patience: int = 5
     good_enough: float | None = None
     to_saturation: bool = False
+    shares: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One seed. ``rows`` were tried, in order; the tuner stopped after ``stopped_at`` of them."""
+    """One seed. ``rows`` in the order of asking; the tuner stopped after ``stopped_at``."""
 
     rows: tuple[int, ...]
     stopped_at: int
@@ -221,6 +223,9 @@ class _Walk:
         self._curves = MicroBatchCurves(landscape.table, _OBJECTIVE)
         self._records: list[Record] = []
         self.rows: list[int] = []
+        self._pending: list[tuple[float, int, Record]] = []
+        """Trials that run: when they end, their rows and what they will have measured."""
+        self._now_s = 0.0
         self._stopped_at: int | None = None
         self._optimality_bound: OptimalityBound | None = None
         self._untried: tuple[int, ...] = ()
@@ -233,13 +238,30 @@ class _Walk:
         return looked_at and self._stopped_at is not None and self._regret <= _limit(min(WITHIN))
 
     def step(self) -> bool:
-        """One more trial; False where nothing is left to try."""
+        """The end of one more trial; False where nothing runs and nothing is left to try."""
+        while len(self._pending) < self._rules.shares and self._start():
+            pass
+        if not self._pending:
+            return False
+        ended = min(self._pending, key=lambda trial: trial[:2])
+        self._pending.remove(ended)
+        self._now_s = ended[0]
+        self._take(*ended[1:])
+        return True
+
+    def _start(self) -> bool:
         due = self._stages.due(self._open())
         while len(due):
             chosen = self._propose(due)
             if chosen is not None:
-                self._take(chosen)
+                record = self._landscape.record(chosen, len(self.rows))
+                took_s = np.nan_to_num(self._landscape.step_s_C[chosen])
+                self.rows.append(chosen)
+                self._pending.append((self._now_s + float(took_s), chosen, record))
+                self._untried_C[chosen] = False
                 return True
+            if self._pending:
+                return False  # what runs may show more
             self._stages.give_up()
             due = self._stages.due(self._open())
         return False
@@ -257,19 +279,16 @@ class _Walk:
             landscape.table.take(due),
             None if predictions is None else predictions.take(due),
             tuple(self._records),
-            (),
+            tuple(record.trial for _, _, record in self._pending),
             1,
             self._seed,
         )
         return int(due[chosen[0]]) if chosen else None
 
-    def _take(self, row: int) -> None:
+    def _take(self, row: int, record: Record) -> None:
         landscape = self._landscape
-        record = landscape.record(row, len(self.rows))
-        self.rows.append(row)
         self._records.append(record)
         self._regret = min(self._regret, float(self._regret_C[row]))
-        self._untried_C[row] = False
         if is_out_of_memory(record):
             self._untried_C &= ~_needs_more(landscape, record)
         self._curves.tell(record)

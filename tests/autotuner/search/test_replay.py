@@ -306,3 +306,16 @@ def test_one_that_ran_out_of_memory_within_the_band_is_the_only_one_of_its_struc
     rules = ReplayRules(good_enough=0.02, to_saturation=True)
     done = run(found, load_strategy("model_based"), rules, 0)
     assert score(found, done).out_of_memory_trials <= 1
+
+
+@pytest.mark.parametrize("name", TUNERS)
+def test_with_several_at_a_time_every_candidate_is_tried_once(name: str) -> None:
+    found = landscape(3.0, 1.0, 2.0, 5.0, 4.0)
+    strategy = load_strategy(name, peers=True)
+    assert sorted(run(found, strategy, ReplayRules(shares=3), 1).rows) == [*range(5)]
+
+
+def test_who_ends_first_is_replaced_at_once() -> None:
+    found = landscape(9.0, 0.1, 0.1, 0.1)
+    rules = ReplayRules(shares=2, trials=4)
+    assert run(found, load_strategy("gridsearch"), rules, 0).rows == (0, 1, 2, 3)
