@@ -54,10 +54,14 @@ from .model_spec import (
 from .parallelism import PIPELINE_SCHEDULES, pipeline_schedule, stages_obstacle
 from .precision import BUILTIN_PRECISIONS, Precision
 from .rank import (
+    DECODE,
     END_FILE,
     FIRST_FORWARD_FILE,
+    INPUT_LEN,
     JOB_VARIABLE,
     MODEL_INFO_FILE,
+    OUTPUT_LEN,
+    PREFILL,
     PROBE_VARIABLE,
     SIGNS_FOLDER,
     STEPS_FILE,
@@ -65,6 +69,7 @@ from .rank import (
     AppliedStrategy,
     CutStep,
     FirstForward,
+    GenerationTask,
     MemoryUse,
     Mode,
     OperationCost,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .codec import decode, encode
 from .errors import Failure
-from .layout import KnobValue, Recompute
+from .layout import Candidate, KnobValue, Layout, Recompute
 from .model_spec import ModelSpec, TracedPeak
 from .precision import Precision
 from .saved_paths import Asides
@@ -298,3 +298,32 @@ class FirstForward:
     config: str | None = None
     left_behind: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+PREFILL, DECODE = "prefill", "decode"
+"""Phases: all tokens of the input with the first one written, then one token after the other."""
+INPUT_LEN, OUTPUT_LEN = "input_len", "output_len"
+"""Extras of a candidate, in tokens of one sequence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationTask:
+    """A step of an inference search.
+
+    Attributes:
+        layout: tensor and pipeline ranks; its micro-batch has the sequences of the batch.
+        input_len: tokens that are read.
+        output_len: tokens that are written, no more and no fewer.
+        precision: of weights, cache and products.
+    """
+
+    layout: Layout
+    input_len: int
+    output_len: int
+    precision: Precision = Precision.FP32
+
+    @property
+    def candidate(self) -> Candidate:
+        """The point as studies and journals know it."""
+        extras = ((INPUT_LEN, self.input_len), (OUTPUT_LEN, self.output_len))
+        return Candidate(layout=self.layout, extras=extras)

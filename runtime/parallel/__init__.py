@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .recompute import recompute_of_blocks
     from .replicate import shard_optimizer
     from .tensor import is_sequence_parallel, tensor_degree
-    from .tensor_plan import COLUMNS, ROWS, SUMMED, tensor_split, tensor_words
+    from .tensor_plan import COLUMNS, ROWS, SUMMED, read_tensor_plan, tensor_split, tensor_words
 else:
     __getattr__ = lazy_names(__name__, __file__)
 

@@ -32,6 +32,9 @@ class Meter(Protocol):
     def use(self) -> MemoryUse:
         """Peak since the start."""
 
+    def restart(self) -> None:
+        """Let the peak begin at the present use."""
+
     def enforce(self) -> None:
         """Begin an emulated limit.
 
@@ -67,6 +70,10 @@ class CudaMeter:
             limit_bytes=self._total,
             reserved_bytes=torch.cuda.max_memory_reserved(self._device),
         )
+
+    def restart(self) -> None:
+        """Let the peak begin at the present use."""
+        torch.cuda.reset_peak_memory_stats(self._device)
 
     def enforce(self) -> None:
         """No limit is emulated on a GPU."""

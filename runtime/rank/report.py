@@ -35,7 +35,6 @@ from autoconf_launch.core import (
 
 from .failures import asked_bytes, classify, last_words
 from .memory import Meter
-from .phase_clock import PhaseClock
 from .turns import Turns
 
 
@@ -43,6 +42,13 @@ def task_from_environment(environment: Mapping[str, str] = os.environ) -> RankTa
     """What the launcher asks of this rank; None: just train."""
     value = environment.get(TASK_VARIABLE)
     return RankTask.from_variable(value) if value else None
+
+
+class PhaseMeans(Protocol):
+    """Where the time of steps went."""
+
+    def means(self) -> tuple[tuple[str, float], ...]:
+        """Mean seconds of a step by phase."""
 
 
 class SideActivity(Protocol):
@@ -66,7 +72,7 @@ class Report:
         self.steps: list[StepRecord] = []
         self.applied: AppliedStrategy | None = None
         self.meter: Meter | None = None
-        self.clock: PhaseClock | None = None
+        self.clock: PhaseMeans | None = None
         self.cut: CutStep | None = None
         self.beside: SideActivity | None = None
         self.put_away: Callable[[], tuple[str, ...]] = tuple

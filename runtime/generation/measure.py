@@ -1,0 +1,162 @@
+"""Times generations of one batch, reports, and ends the rank.
+
+A step of the task is one generation; its time and those of its phases are of the slowest rank.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from autoconf_launch.core import (
+    DECODE,
+    INPUT_LEN,
+    OUTPUT_LEN,
+    PREFILL,
+    STEPS_FILE,
+    AppliedStrategy,
+    ConfigError,
+    GenerationTask,
+    Mode,
+    RawConfig,
+    Recompute,
+    StepRecord,
+    encode,
+)
+
+from ..rank import (
+    Ranks,
+    Report,
+    announced_end,
+    join,
+    leave,
+    rank_number,
+    start_meter,
+    task_from_environment,
+    world_size,
+)
+from .generator import Generator, PreparedModel, WrittenText, prepare_generator
+
+
+class PhaseSums:
+    """Seconds of both phases over the generations that count."""
+
+    def __init__(self) -> None:
+        self._sums = {PREFILL: 0.0, DECODE: 0.0}
+        self._count = 0
+
+    def add(self, prefill_s: float, decode_s: float) -> None:
+        """One more generation."""
+        self._sums[PREFILL] += prefill_s
+        self._sums[DECODE] += decode_s
+        self._count += 1
+
+    def means(self) -> tuple[tuple[str, float], ...]:
+        """Mean seconds of each phase; nothing where no generation counted."""
+        return tuple((n, total / self._count) for n, total in self._sums.items() if self._count)
+
+
+def measure_generation(
+    base: RawConfig, asked: GenerationTask, say: Callable[[str], None] = lambda _: None
+) -> None:
+    """Make the generations that the launcher asks for; one, without a launcher.
+
+    Raises:
+        ConfigError: the model has no such layout, or the ranks are not as many as it needs.
+    """
+    task = task_from_environment()
+    if task is None:
+        ranks = _join(asked)
+        written = prepare_generator(base, asked, ranks).load().write()
+        if ranks.rank == 0:
+            say(json.dumps({"tokens": written.tokens.tolist()}))
+        return
+    report = Report(task, rank=rank_number(), world_size=world_size())
+    with report.guard():
+        ranks = _join(asked)
+        prepared = prepare_generator(base, asked, ranks)
+        report.install()
+        report.meter = start_meter(ranks.device, task.memory_limit_bytes, 0)
+        report.meter.enforce()
+        generator = prepared.load()
+        report.meter.restart()  # whole weights, before they are cut, are not a generation's
+        _Measured(prepared, generator, report).run()
+
+
+def _join(asked: GenerationTask) -> Ranks:
+    if world_size() != asked.layout.world_size:
+        raise ConfigError(
+            f"The generation is for {asked.layout.world_size} ranks, but there are "
+            f"{world_size()}; start it with as many."
+        )
+    return join()
+
+
+class _Measured:
+    """Generations of one rank among the others."""
+
+    def __init__(self, prepared: PreparedModel, generator: Generator, report: Report) -> None:
+        assert report.task.mode is Mode.MEASURE
+        self._generator, self._report = generator, report
+        self._prepared, self._ranks = prepared, prepared.ranks
+        self._times = report.clock = PhaseSums()
+        path = Path(report.task.folder) / STEPS_FILE
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def run(self) -> None:
+        """Generate until the step to end at; the process ends then."""
+        task, is_last = self._report.task, False
+        while not is_last:
+            dist.barrier()
+            written = self._generator.write()
+            number = len(self._report.steps) + 1
+            is_last = self._record(number, written)
+            self._report.applied = _what_ran(self._prepared, written)
+        self._report.write(end_step=min(len(self._report.steps), task.most_steps or task.end_step))
+        dist.barrier()
+        leave(0)
+
+    def _record(self, number: int, written: WrittenText) -> bool:
+        """Note a generation; whether it is the last one, which all ranks find alike."""
+        task = self._report.task
+        is_asked = task.most_steps is not None and number >= announced_end(task)
+        agreed = torch.tensor(
+            [written.prefill_s, written.decode_s, float(is_asked)],
+            dtype=torch.float64,
+            device=self._ranks.device,
+        )
+        dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
+        prefill_s, decode_s, ends = agreed.tolist()
+        if number >= task.start_step:
+            self._times.add(prefill_s, decode_s)
+        samples = len(written.tokens) if self._ranks.rank == 0 else 0
+        record = StepRecord(
+            rank=self._ranks.rank, step=number, wall_s=prefill_s + decode_s, samples=samples
+        )
+        os.write(self._file, f"{json.dumps(encode(record))}\n".encode())
+        self._report.steps.append(record)
+        return bool(ends) or number >= (task.most_steps or task.end_step)
+
+
+def _what_ran(prepared: PreparedModel, written: WrittenText) -> AppliedStrategy:
+    """What ran, from the live parts and the tokens."""
+    batch, output_len = written.tokens.shape
+    stage = prepared.stage
+    extras = ((INPUT_LEN, prepared.asked.input_len), (OUTPUT_LEN, int(output_len)))
+    return AppliedStrategy(
+        zero_stage=0,
+        data_parallel=1,
+        micro_batch=int(batch),
+        accumulation=1,
+        precision=prepared.asked.precision,
+        recompute=Recompute.NONE,
+        tensor_parallel=prepared.tensor_ranks,
+        pipeline_parallel=stage.count if stage is not None else 1,
+        extras=extras,
+        description=f"{type(prepared.model).__name__} of random weights",
+    )
