@@ -11,6 +11,7 @@ from autoconf_launch.core import ClusterSpec, lazy_names
 
 from ..events import Listener, Note
 from ..extension_points import find_reference, load_reference
+from ..hosts import BATCH
 from ..machine import started_hosts
 from ..request import LaunchRequest
 from .base import Backend, Job, JobEnd
@@ -26,6 +27,7 @@ BACKENDS = MappingProxyType(
         "local": "autoconf_launch.launcher.backends.local:LocalBackend",
         "replay": "autoconf_launch.launcher.backends.replay:ReplayBackend",
         "hosts": "autoconf_launch.launcher.backends.hosts:HostsBackend",
+        "slurm": "autoconf_launch.launcher.backends.slurm:SlurmBackend",
         "fork_server": "autoconf_launch.launcher.backends.fork_server:ForkServerBackend",
     }
 )
@@ -49,6 +51,8 @@ def backend_for(request: LaunchRequest, cluster: ClusterSpec, *, forks: bool = F
     """
     if request.backend != "local":
         return load_backend(request.backend)
+    if request.remote.engine == BATCH:
+        return load_backend("slurm", request.remote, deadline_s=request.trial_timeout_s)
     if started_hosts(request.hosts, cluster):
         return load_backend("hosts", request.remote)
     return load_backend("fork_server" if forks else "local")

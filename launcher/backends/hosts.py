@@ -104,10 +104,14 @@ class HostsJob:
     ) -> None:
         self.plan, self.agents = plan, agents
         self.token = uuid.uuid4().hex
+        self.queued_as = ""
+        """Number of the batch job that it is, if it is one."""
         self.cancelled: Cancelled | None = None
         self.end: JobEnd | None = None
         self.due_s = float("inf")
         """When agents that were told to end count as lost."""
+        self.deadline_s = float("inf")
+        """What agents let their ranks take, whoever lives."""
         self._passed_variables = {n: v for n, v in variables.items() if n not in secrets}
         self._secrets = secrets
         """Names of variables that no order says, as it is a file."""
@@ -123,8 +127,13 @@ class HostsJob:
 
     @property
     def handle(self) -> str:
-        """What its ranks are marked with."""
-        return self.token
+        """What its ranks are marked with, or the batch job that it is."""
+        return self.queued_as or self.token
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it waits for hosts, which does not count as time of the trial."""
+        return any(agent.line.is_queued for agent in self.agents if not agent.has_ended)
 
     def send(self, line: dict[str, Any]) -> None:
         """Give every agent the same command."""
@@ -180,6 +189,10 @@ class HostsJob:
             self._keep(agent, str(line["file"]), line["data"])
         elif "failed" in line:
             self._end_s = min(self._end_s, time.monotonic() + linger_s)
+        elif "overdue" in line:
+            detail = f"did not end within {self.deadline_s:g} s"
+            failure = Failure(kind=FailureKind.TIMED_OUT, detail=detail)
+            self.cancelled = self.cancelled or Cancelled(reason=failure, unix_s=time.time())
         elif "report" in line:
             agent.report = line["report"]
 
@@ -210,6 +223,7 @@ class HostsJob:
                     "attempt": self.plan.task and self.plan.task.attempt,
                     "extension_caches": extension_caches(self._passed_variables),
                     "may_leave": self.plan.folder is None,
+                    "deadline_s": None if self.deadline_s == float("inf") else self.deadline_s,
                     "environment": {**self._passed_variables, JOB_VARIABLE: self.token},
                     "address": address if is_ours and agent.node == 0 else here["address"],
                     "orphans": [f"{JOB_VARIABLE}={token}" for token in self.orphans],
@@ -338,7 +352,7 @@ class HostsBackend:
             ConfigError: a host cannot be reached with this engine.
             OSError: the plan's folder cannot be written, or no process can be started.
         """
-        variables = _passed_variables()
+        variables = passed_variables()
         if plan.folder is not None:
             Path(plan.folder).mkdir(parents=True, exist_ok=True)
         secrets = secret_variables(plan, variables)
@@ -432,7 +446,8 @@ def secret_variables(plan: LaunchPlan, variables: Mapping[str, str]) -> dict[str
     return {name: value for name, value in (*variables.items(), *ranks) if is_secret(name, value)}
 
 
-def _passed_variables() -> dict[str, str]:
+def passed_variables() -> dict[str, str]:
+    """What ranks on other hosts get of our environment."""
     return {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
 
 

@@ -27,7 +27,7 @@ from .values import (
 )
 from .verb_parser import VerbParser
 
-LAUNCHERS = ("ssh", "slurm", "pdsh", "openmpi", "mvapich", "mpich", "impi")
+LAUNCHERS = ("ssh", "slurm", "sbatch", "pdsh", "openmpi", "mvapich", "mpich", "impi")
 _SETTINGS = AutotuningSettings.model_fields
 _Group: TypeAlias = argparse._ArgumentGroup
 
@@ -185,9 +185,10 @@ def _add_hosts(group: _Group) -> None:
     add("--no_ssh", action="store_true", help="never reach another host; needs --node_rank")
     add("--standalone", action="store_true", help="this machine alone, without a hostfile")
     add("--force_multi", action="store_true", help="treat one host as several (.deepspeed_env)")
-    engine_help = "what reaches other hosts: ssh (default), or slurm inside an allocation"
+    engine_help = "what reaches other hosts: ssh (default), slurm inside an allocation, "
+    engine_help += "sbatch for a job of Slurm each, pdsh, or an MPI's mpirun"
     add("--launcher", type=str.lower, choices=LAUNCHERS, help=engine_help)
-    add("--launcher_args", metavar="'ARGS'", help="further words for ssh or srun")
+    add("--launcher_args", metavar="'ARGS'", help="further words for the launcher's program")
     add("--ssh_port", type=parse_port, metavar="PORT", help="of every host (default: ssh's own)")
     add("--venv_script", metavar="FILE", help="a shell script there that is sourced first")
 

@@ -8,8 +8,16 @@ if TYPE_CHECKING:
     from .description import HostDescription, describe_hosts
     from .folder_line import FolderLine, Starter, make_line_folder
     from .line import HostLine, agent_command
-    from .lines import AgentLine, open_lines
+    from .lines import BATCH, AgentLine, open_lines
     from .reach import require_program
+    from .slurm_jobs import (
+        JOB_ID,
+        SlurmQueue,
+        SlurmStarter,
+        cancel_jobs,
+        find_job_states,
+        submit_job,
+    )
     from .this_host import LOCAL, is_this_machine
 else:
     __getattr__ = lazy_names(__name__, __file__)

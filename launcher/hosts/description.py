@@ -61,8 +61,8 @@ def _first_line(line: AgentLine) -> dict[str, Any]:
         for found in line.read():
             if "here" in found:
                 return dict(found["here"])
-        if (loss := line.loss) and loss.kind is FailureKind.BAD_CONFIG:
-            raise HardwareError(f"{loss.detail}.")
+        if (loss := line.loss) and loss.kind is not FailureKind.NODE_LOST:
+            raise HardwareError(f"{loss.detail[0].upper()}{loss.detail[1:]}.")
         if loss:
             after_s = time.monotonic() - started_s
             raise HardwareError(

@@ -38,6 +38,10 @@ class Starter(Protocol):
 
     pid: int
 
+    @property
+    def is_queued(self) -> bool:
+        """Whether it waits for hosts."""
+
     def why_over(self) -> Failure | None:
         """Why no agent will answer any more; None while it lives, or waits for its hosts."""
 
@@ -109,6 +113,11 @@ class FolderLine:
         return is_late or all(own >= size for own, size in zip(have, sizes, strict=False))
 
     @property
+    def is_queued(self) -> bool:
+        """Whether its agent waits for a host."""
+        return self._starter.is_queued
+
+    @property
     def silent_s(self) -> float:
         """How long ago it was last heard of."""
         return time.monotonic() - self._heard_s
@@ -153,6 +162,8 @@ class FolderLine:
 class StartingProcess:
     """A process here that starts an agent on every host, such as ``mpirun``."""
 
+    is_queued = False
+
     def __init__(self, words: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
         self._folder, self._log = folder, folder / "engine.log"
         self._open_lines = 0
@@ -182,8 +193,7 @@ class StartingProcess:
             return Failure(kind=FailureKind.BAD_CONFIG, detail=f"Host {visible(marked[0])}")
         if self._process.poll() is None:
             return None
-        last = next((line.strip() for line in reversed(said) if line.strip(" -")), "")
-        words = f" ({visible(last)})" if last else ""
+        words = f" ({last})" if (last := last_line("\n".join(said))) else ""
         return Failure(kind=FailureKind.NODE_LOST, detail=f"closed the connection{words}")
 
     def _output(self) -> str:
@@ -239,6 +249,12 @@ def open_all(
         shutil.rmtree(own)
         raise
     return StartingProcess(words, own, {**variables, **(secrets or {})}).lines(hosts)
+
+
+def last_line(text: str) -> str:
+    """The last line that is more than a rule, fit for a message."""
+    lines = reversed(text.splitlines())
+    return visible(next((line.strip() for line in lines if line.strip(" -")), ""))
 
 
 def make_line_folder(parent: str) -> Path:

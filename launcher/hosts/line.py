@@ -53,6 +53,7 @@ class HostLine:
     """A process whose streams lead to the agent; a thread writes, so that nothing here blocks."""
 
     look_every_s = math.inf
+    is_queued = False
 
     def __init__(self, host: str, argv: Sequence[str]) -> None:
         self.host = host

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 from ..request import RemoteAccess
-from .folder_line import FolderLine, open_all
+from .folder_line import FolderLine, make_line_folder, open_all
 from .line import HostLine, open_line
 from .reach import GROUP_ENGINES
+from .slurm_jobs import SlurmQueue, SlurmStarter
+
+BATCH = "sbatch"
+"""The engine that queues a job for each launch, on hosts that have no names before."""
 
 AgentLine: TypeAlias = HostLine | FolderLine
 
@@ -28,6 +33,11 @@ def open_lines(
     Raises:
         ConfigError: a host cannot be reached with this engine.
     """
+    if access.engine == BATCH:
+        own = make_line_folder(folder or str(Path.cwd()))
+        starter = SlurmStarter(own, len(hosts), SlurmQueue())
+        starter.submit(access, secrets=secrets or {})
+        return starter.lines(hosts)
     if access.engine in GROUP_ENGINES:
         return open_all(hosts, access, folder=folder, secrets=secrets)
     return tuple(open_line(host, access) for host in hosts)

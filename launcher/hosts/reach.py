@@ -147,7 +147,7 @@ def _by_openmpi(
     places = ",".join(f"{host}:1" for host in hosts)
     words = ("mpirun", "-np", str(len(hosts)), "--host", places, "--map-by", "ppr:1:node")
     names = tuple(word for name in exported for word in ("-x", name))
-    there = _without_shell(access, (*command, "OMPI_COMM_WORLD_RANK"))
+    there = without_shell(access, (*command, "OMPI_COMM_WORLD_RANK"))
     return (*words, "--bind-to", "none", *names, *access.arguments, *there), {}
 
 
@@ -157,11 +157,11 @@ def _by_hydra(
     """The process manager of MPICH, which Intel MPI and MVAPICH2 have as well."""
     words = ("mpirun", "-n", str(len(hosts)), "-ppn", "1", "-hosts", ",".join(hosts))
     names = ("-genvlist", ",".join(exported)) if exported else ()
-    there = _without_shell(access, (*command, "PMI_RANK"))
+    there = without_shell(access, (*command, "PMI_RANK"))
     return (*words, *names, *access.arguments, *there), {}
 
 
-def _without_shell(access: RemoteAccess, command: _Words) -> _Words:
+def without_shell(access: RemoteAccess, command: _Words) -> _Words:
     """The command itself, but for a script of the environment, which only a shell can source."""
     if access.venv_script is None:
         return command

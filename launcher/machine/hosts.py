@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError, HardwareError, nearest_known
 
-from ..hosts import LOCAL, describe_hosts, is_this_machine
+from ..hosts import BATCH, LOCAL, describe_hosts, is_this_machine
 from ..input_file import input_text
 from ..request import HostChoice, LaunchRequest
 from .cores import usable_cores
@@ -187,7 +187,9 @@ def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlo
     """
     choice = request.hosts
     pool = _hostfile_pool(choice, gpus)
-    if pool is None and _in_allocation(request):
+    if pool is None and request.remote.engine == BATCH:
+        pool = _queued_pool(request)
+    elif pool is None and _in_allocation(request):
         pool = _allocated_pool(request)
     elif pool is None:
         pool = _local_pool(request, gpus)
@@ -254,13 +256,24 @@ def _allocated_pool(request: LaunchRequest) -> tuple[HostSlots, ...]:
     if not nodes or shutil.which("scontrol") is None:
         raise ConfigError(
             "--launcher slurm starts ranks on the nodes of an allocation, and this is none "
-            "(SLURM_JOB_NODELIST is not set); use it inside salloc or sbatch."
+            "(SLURM_JOB_NODELIST is not set); use it inside salloc or sbatch, or queue a job for "
+            "each launch with --launcher sbatch."
         )
     command = ("scontrol", "show", "hostnames", nodes)
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if answer.returncode:
         raise HardwareError(f"scontrol does not know the nodes {nodes}: {answer.stderr.strip()}")
-    names = tuple(answer.stdout.split())
+    return _described_pool(tuple(answer.stdout.split()), request)
+
+
+def _queued_pool(request: LaunchRequest) -> tuple[HostSlots, ...]:
+    """Hosts that a job will have, whichever they are."""
+    names = tuple(f"node-{number}" for number in range(request.hosts.nodes or 1))
+    return _described_pool(names, request)
+
+
+def _described_pool(names: tuple[str, ...], request: LaunchRequest) -> tuple[HostSlots, ...]:
+    """As many slots of each host as are asked for, else its GPUs."""
     if isinstance(request.processes, int):
         return tuple(HostSlots(host=name, slots=tuple(range(request.processes))) for name in names)
     found = describe_hosts(names, request.remote)

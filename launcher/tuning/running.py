@@ -144,6 +144,8 @@ class Running:
         """When it counts as hung."""
         if self.cancelled:
             return float("inf")
+        if getattr(self.job, "is_queued", False):  # its time begins when it has hosts
+            self.started_s = self.progress_s = self._clock()
         deadline_s = self.started_s + limits.timeout_s
         if not self._steps:
             return deadline_s

@@ -61,7 +61,9 @@ def test_ranks_of_all_hosts_meet(hosts: Hosts, script: Path, engine: str) -> Non
 
 
 def test_words_of_a_script_pass_whole(hosts: Hosts, script: Path, engine: str) -> None:
-    script.write_text("import json, sys; print(json.dumps(sys.argv[1:]))")
+    script.write_text(
+        "import json, os, sys; os.write(1, f'{json.dumps(sys.argv[1:])}\\n'.encode())"
+    )
     words = ["--", "-x", "$(id)", "a'b\"c", "line\nline", "%n %h", "*", ";", "é"]
     with launch(hosts, engine, script, *words) as process:
         printed, said = process.communicate(timeout=120)

@@ -4,6 +4,7 @@ import atexit
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,8 +21,11 @@ from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
 from autoconf_launch.launcher.backends.hosts import HostsBackend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend
+from autoconf_launch.launcher.backends.slurm import SlurmBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.request import RemoteAccess
+
+from ..cluster import slurm
 
 REASON = Failure(kind=FailureKind.STALLED, detail="no step for too long", log_tail=("line",))
 
@@ -47,6 +51,7 @@ class Workshop:
     backend: Backend
     folder: Path
     program: tuple[str, ...] = ("-I", "-S", "-c", RANK)
+    patience_s: float = 10
 
     def plan(self, fate: str, number: int = 0) -> LaunchPlan:
         folder = str(self.folder / f"{fate}{number}")
@@ -69,7 +74,7 @@ class Workshop:
         return self.backend.submit(self.plan(fate, number))
 
     def ends_of(self, *jobs: Job) -> list[JobEnd]:
-        until_s = time.monotonic() + 10
+        until_s = time.monotonic() + self.patience_s
         while time.monotonic() < until_s:
             ends = self.backend.poll(jobs)
             if all(ends):
@@ -131,12 +136,32 @@ def over_folder(folder: Path) -> Workshop:
     return Workshop(backend=HostsBackend(RemoteAccess(engine="mpich")), folder=folder)
 
 
+@cache
+def queue_jobs() -> None:
+    """One Slurm for all tests; it ends with this process."""
+    running = slurm.start(Path(tempfile.mkdtemp(prefix="slurm-")))
+    atexit.register(slurm.stop, running)
+    os.environ["SLURM_CONF"] = running.variables["SLURM_CONF"]
+
+
+def over_slurm(folder: Path) -> Workshop:
+    queue_jobs()
+    return Workshop(backend=SlurmBackend(), folder=folder, patience_s=30)
+
+
+ON_SLURM = pytest.param(
+    over_slurm,
+    marks=[
+        pytest.mark.cluster,
+        pytest.mark.skipif(not slurm.IS_INSTALLED, reason="needs root, slurm-wlm and munge"),
+    ],
+)
 WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (
     *(local, over_hosts, over_folder, fork, replay),
 )
 
 
-@pytest.fixture(params=WORKSHOPS, ids=lambda make: make.__name__)
+@pytest.fixture(params=(*WORKSHOPS, ON_SLURM), ids=lambda make: make.__name__)
 def workshop(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Workshop:

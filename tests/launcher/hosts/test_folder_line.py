@@ -22,6 +22,7 @@ class Engine:
     """What started an agent: it lives until ``over`` is set."""
 
     pid = 1
+    is_queued = False
     over: Failure | None = None
 
     def why_over(self) -> Failure | None:

@@ -182,8 +182,11 @@ class TestWithAHostfile:
         with pytest.raises(HardwareError, match=r"Host far\.invalid closed the connection \(ssh"):
             cluster("--hostfile", hostfile)
 
-    def test_an_engine_that_reaches_no_host_is_refused(self, hostfile: str) -> None:
-        with pytest.raises(ConfigError, match="--launcher pdsh cannot start ranks on other hosts"):
+    def test_an_engine_that_is_not_installed_is_refused(
+        self, hostfile: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", "")
+        with pytest.raises(ConfigError, match="--launcher pdsh needs pdsh, which is not install"):
             cluster("--hostfile", hostfile, "--launcher=pdsh")
 
     def test_by_hand_every_host_counts(self, hostfile: str) -> None:

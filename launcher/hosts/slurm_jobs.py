@@ -1,0 +1,204 @@
+"""Jobs of Slurm by its own commands, whose text is read: JSON differs between its versions."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from autoconf_launch.core import ConfigError, Failure, FailureKind
+
+from ..request import RemoteAccess
+from .folder_line import FolderLine, last_line
+from .line import agent_command
+from .reach import require_program, without_shell
+
+JOB_ID = re.compile("[1-9][0-9]{0,9}")
+_LOG = "engine.log"
+_WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
+_ALIVE = _WAITING | {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT", "RESIZING"}
+_KINDS = {
+    "NODE_FAIL": FailureKind.NODE_LOST,
+    "BOOT_FAIL": FailureKind.NODE_LOST,
+    "PREEMPTED": FailureKind.PREEMPTED,
+    "CANCELLED": FailureKind.PREEMPTED,
+    "TIMEOUT": FailureKind.TIMED_OUT,
+    "DEADLINE": FailureKind.TIMED_OUT,
+    "OUT_OF_MEMORY": FailureKind.OUT_OF_MEMORY,
+}
+"""States of a job that ended without our exit files; any other is a crash."""
+_FIRST_LOOK_S, _LAST_LOOK_S = 1.0, 15.0
+_START_S = 60.0
+"""How long the agents of a job that runs may take until they are heard."""
+_PATIENCE_S = 60.0
+
+
+def submit_job(words: Sequence[str], variables: Mapping[str, str]) -> int:
+    """The number of a new job; ``words`` follow ``sbatch``.
+
+    Raises:
+        ConfigError: sbatch is not installed, or refuses it.
+    """
+    require_program("sbatch", "A job of Slurm")
+    answer = _run("sbatch", "--parsable", *words, variables=variables)
+    number = answer.stdout.strip().partition(";")[0]
+    if answer.returncode or not JOB_ID.fullmatch(number):
+        raise ConfigError(f"Slurm refuses the job: {last_line(answer.stderr)}.")
+    return int(number)
+
+
+def cancel_jobs(*jobs: int) -> None:
+    """End jobs that wait or run; nothing happens to others."""
+    _run("scancel", "--quiet", *map(str, jobs))
+
+
+def find_job_states(jobs: Sequence[int]) -> dict[int, str]:
+    """The state of each job that Slurm still knows, by squeue, else scontrol, else sacct."""
+    listed = ",".join(map(str, jobs))
+    text = _run(
+        "squeue", "--noheader", "--states=all", f"--jobs={listed}", "--format=%i|%T"
+    ).stdout
+    rows = (line.strip().partition("|") for line in text.splitlines())
+    found = {int(name): state for name, _, state in rows if JOB_ID.fullmatch(name)}
+    for job in jobs:
+        if job not in found and (state := _find_old_state(job)):
+            found[job] = state
+    return found
+
+
+def _find_old_state(job: int) -> str | None:
+    """What Slurm keeps of a job that has left its queue."""
+    shown = _run("scontrol", "show", "job", str(job), "--oneliner").stdout
+    if state := re.search(r"\bJobState=([A-Z_]+)", shown):
+        return state[1]
+    if shutil.which("sacct") is None:
+        return None
+    words = ("--allocations", "--noheader", "--parsable2", "--format=State")
+    rows = _run("sacct", f"--jobs={job}", *words).stdout.split()
+    return rows[0] if rows and rows[0].isupper() else None
+
+
+class SlurmQueue:
+    """The states of our jobs, asked for all at once, less and less often while none changes."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, str] = {}
+        self._look_s = self._pause_s = 0.0
+
+    def add(self, job: int) -> None:
+        """Watch a job that was just submitted."""
+        self._states[job] = "PENDING"
+        self._pause_s = _FIRST_LOOK_S
+        self._look_s = time.monotonic() + self._pause_s
+
+    def state(self, job: int) -> str:
+        """As of the last look; one of which Slurm says nothing is as it was."""
+        alive = [number for number, state in self._states.items() if state in _ALIVE]
+        if alive and time.monotonic() > self._look_s:
+            found = find_job_states(alive)
+            is_new = any(self._states[number] != state for number, state in found.items())
+            self._states.update(found)
+            self._pause_s = _FIRST_LOOK_S if is_new else min(1.5 * self._pause_s, _LAST_LOOK_S)
+            self._look_s = time.monotonic() + self._pause_s
+        return self._states.get(job, "PENDING")
+
+
+class SlurmStarter:
+    """A batch job that starts the agents of all hosts of a launch."""
+
+    def __init__(self, folder: Path, nodes: int, queue: SlurmQueue) -> None:
+        self.pid = 0
+        self._folder, self._nodes, self._queue = folder, nodes, queue
+        self._open_lines = nodes
+        self._created_s = time.monotonic()
+        self._ran_s: float | None = None
+
+    def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
+        """The lines to the agents; when the last one is closed, the job is cancelled."""
+        return tuple(FolderLine(host, self._folder, k, self) for k, host in enumerate(hosts))
+
+    def submit(self, access: RemoteAccess, *options: str, secrets: Mapping[str, str]) -> None:
+        """Queue the job; the user's words for sbatch come after ``options``.
+
+        Raises:
+            ConfigError: Slurm refuses it; the folder is removed.
+        """
+        script = self._folder / "job.sh"
+        command = (*agent_command(math.inf), str(self._folder), "SLURM_NODEID")
+        size = (f"--nodes={self._nodes}", f"--ntasks={self._nodes}", "--ntasks-per-node=1")
+        step = ("srun", "--mpi=none", "--cpu-bind=none", *size, *without_shell(access, command))
+        log = shlex.quote(str(self._folder / _LOG))  # Slurm would expand a % in it
+        script.write_text(f"#!/bin/sh\nexec >{log} 2>&1\nexec {shlex.join(step)}\n")
+        place = ("--chdir=/", "--output=/dev/null", "--no-requeue", "--export=ALL")
+        try:
+            words = (*size, *place, *options, *access.arguments, str(script))
+            self.pid = submit_job(words, secrets)
+        except ConfigError:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        self._queue.add(self.pid)
+
+    def why_over(self) -> Failure | None:
+        """What Slurm says of a job that waits and runs no more."""
+        state = self._queue.state(self.pid)
+        if state not in _WAITING:
+            self._ran_s = self._ran_s or time.monotonic()
+        if state in _ALIVE:
+            return None
+        kind = _KINDS.get(state, FailureKind.CRASHED)
+        said = self._last_words() or "it printed nothing; see that its nodes share this folder"
+        return Failure(kind=kind, detail=f"job {self.pid} of Slurm ended as {state} ({said})")
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether the job has no nodes yet, as of the last look."""
+        return self._queue.state(self.pid) in _WAITING
+
+    def patience_s(self) -> float:
+        """As long as the job waits, and a while after it runs."""
+        if self._ran_s is None:
+            return math.inf
+        return self._ran_s - self._created_s + _START_S
+
+    def close(self) -> None:
+        """After the last host: cancel what is left of the job, and remove its files."""
+        self._open_lines -= 1
+        if self._open_lines == 0:
+            if self.pid and self._queue.state(self.pid) in _ALIVE:
+                cancel_jobs(self.pid)
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            return last_line((self._folder / _LOG).read_text(errors="replace"))
+        return ""
+
+
+def _run(
+    *command: str, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What a command of Slurm answers; one that hangs has failed."""
+    environment = {**os.environ, **(variables or {})}
+    try:
+        return subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        said = f"{command[0]} does not answer within {_PATIENCE_S:.0f} s"
+        return subprocess.CompletedProcess(command, 1, "", said)
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 1, "", f"{command[0]}: {error.strerror}")
