@@ -23,9 +23,9 @@ from autoconf_launch.autotuner.inference import (
     Generation,
     GenerationTable,
     PointColumns,
+    engine_habits,
     estimate_generation,
     generation_bands,
-    inference_engine,
 )
 from autoconf_launch.autotuner.space import Floats
 from autoconf_launch.core import Architecture
@@ -175,7 +175,7 @@ def predict(
         PointColumns(tensor_C=tensor, pipeline_C=pipeline, batch_C=batch),
         Generation(model=model, input_tokens=lengths[0], output_tokens=lengths[1]),
         machine(gpu),
-        inference_engine(engine),
+        engine_habits(engine),
     )
 
 
@@ -226,7 +226,7 @@ def points_per_s() -> float:
         batch_C=rng.integers(1, 512, SPEED_POINTS),
     )
     asked = Generation(model=named_model("llama3.1-8b"), input_tokens=2048, output_tokens=128)
-    on, engine = machine("A100-SXM-80GB"), inference_engine("vllm")
+    on, engine = machine("A100-SXM-80GB"), engine_habits("vllm")
     started = time.perf_counter()
     _ = estimate_generation(points, asked, on, engine).peak_bytes_C
     return SPEED_POINTS / (time.perf_counter() - started)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypedDict
 
 from autoconf_launch.autotuner.cost import TRAINERS
-from autoconf_launch.autotuner.inference import INFERENCE_ENGINES
+from autoconf_launch.autotuner.inference import ENGINE_HABITS
 from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.autotuner.space import EffortName, SearchBudget
 from autoconf_launch.core import (
@@ -58,7 +58,7 @@ _CHOICES: Mapping[str, frozenset[str]] = MappingProxyType(
         "objective": frozenset(goal.value for goal in Goal),
         "optimizer": frozenset(OPTIMIZER_STATES),
         "trainer": frozenset(TRAINERS),
-        "engine": frozenset(INFERENCE_ENGINES),
+        "engine": frozenset(ENGINE_HABITS),
         "weights": frozenset(one.value for one in WeightFormat),
     }
 )

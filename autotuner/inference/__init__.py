@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .engines import INFERENCE_ENGINES, EngineHabits, inference_engine
+    from .engines import ENGINE_HABITS, EngineHabits, engine_habits
     from .generation import Generation, PointColumns
     from .memory import generation_memory, largest_batches
     from .pipeline import GenerationTable, estimate_generation, generation_bands

@@ -47,7 +47,7 @@ class EngineHabits:
     graph_bytes: float = 0.0
 
 
-INFERENCE_ENGINES = {
+ENGINE_HABITS = {
     # transformers, kernel by kernel: a norm is 6 of them, a rotation 10 (Llama of version 5)
     "native": EngineHabits(
         is_eager=True,
@@ -55,8 +55,8 @@ INFERENCE_ENGINES = {
         attention_kernels=18,
         step_kernels=20,
     ),
-    # CUDA graphs, fused norms, flash attention over a paged cache, scheduling beside the device;
-    # custom_all_reduce.py: below 8 MiB; arg_utils.py: 8,192 tokens are computed at once
+    # CUDA graphs, fused norms, flash attention over a paged cache; schedules beside the device,
+    # by default since 0.14. custom_all_reduce.py: below 8 MiB; arg_utils.py: 8,192 tokens at once
     "vllm": EngineHabits(
         small_kernels=3,
         attention_kernels=4,
@@ -80,13 +80,13 @@ INFERENCE_ENGINES = {
 }
 
 
-def inference_engine(name: str) -> EngineHabits:
+def engine_habits(name: str) -> EngineHabits:
     """The habits of an engine.
 
     Raises:
         ConfigError: the name is unknown.
     """
-    if name not in INFERENCE_ENGINES:
-        known = nearest_known(name, INFERENCE_ENGINES)
+    if name not in ENGINE_HABITS:
+        known = nearest_known(name, ENGINE_HABITS)
         raise ConfigError(f"Inference engine {name!r} is unknown; {known}")
-    return INFERENCE_ENGINES[name]
+    return ENGINE_HABITS[name]

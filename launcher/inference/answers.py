@@ -14,8 +14,8 @@ from autoconf_launch.autotuner.inference import (
     InferencePoint,
     InferenceQuestion,
     PointColumns,
+    engine_habits,
     generation_memory,
-    inference_engine,
     priced_points,
     rank_points,
     why_no_generation,
@@ -155,7 +155,7 @@ def _question(
     return InferenceQuestion(
         generation=generation,
         machine=machine_of(serving.cluster),
-        engine=inference_engine(serving.engine),
+        engine=engine_habits(serving.engine),
         world=len(serving.cluster.devices),
         limit_bytes=limit_bytes,
         tensor=tensor,

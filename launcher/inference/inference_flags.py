@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoconf_launch.autotuner.inference import INFERENCE_ENGINES
+from autoconf_launch.autotuner.inference import ENGINE_HABITS
 from autoconf_launch.core import Architecture, ClusterSpec, Precision
 
 from ..estimates import (
@@ -40,7 +40,7 @@ class Serving:
     Attributes:
         input_len, output_len: tokens of a prompt and of its answer.
         limit_bytes: memory of each GPU.
-        engine: a name of ``INFERENCE_ENGINES``.
+        engine: a name of ``ENGINE_HABITS``.
     """
 
     model: Architecture
@@ -193,8 +193,8 @@ def _add_serving(parser: VerbParser) -> None:
     add("--input-len", type=read_sequence, required=True, metavar="S", help=length_help)
     answer_help = "tokens of its answer, the first one included"
     add("--output-len", type=read_sequence, required=True, metavar="S", help=answer_help)
-    engines = choice_reader("known engine", INFERENCE_ENGINES)
-    engine_help = f"{', '.join(INFERENCE_ENGINES)}; default {USUAL_ENGINE}"
+    engines = choice_reader("known engine", ENGINE_HABITS)
+    engine_help = f"{', '.join(ENGINE_HABITS)}; default {USUAL_ENGINE}"
     add("--engine", type=engines, default=USUAL_ENGINE, metavar="NAME", help=engine_help)
     precisions = choice_reader("precision", PRECISIONS)
     precision_help = f"{', '.join(PRECISIONS)}; default bf16"

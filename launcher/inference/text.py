@@ -8,7 +8,7 @@ from typing import Any
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND, Verdict, parameters
 from autoconf_launch.autotuner.inference import (
-    INFERENCE_ENGINES,
+    ENGINE_HABITS,
     InferencePoint,
     generation_bands,
 )
@@ -137,7 +137,7 @@ def _notes(answer: PlanInferenceAnswer) -> Iterator[str]:
         "Latency is of a whole batch whose samples start together, from prompt to last token; "
         "tokens are those of answers."
     )
-    if INFERENCE_ENGINES[answer.serving.engine].fills_pipeline and any(
+    if ENGINE_HABITS[answer.serving.engine].fills_pipeline and any(
         point.pipeline_parallel > 1 for point in answer.rows
     ):
         yield "With several stages as many batches are in flight, each in another stage."

@@ -6,8 +6,8 @@ from autoconf_launch.autotuner.inference import (
     Generation,
     GenerationTable,
     PointColumns,
+    engine_habits,
     estimate_generation,
-    inference_engine,
 )
 from autoconf_launch.tuning_spaces import machine, named_model
 
@@ -32,5 +32,5 @@ def estimates(
     engine: str = "vllm",
 ) -> GenerationTable:
     return estimate_generation(
-        columns(points), asked or generation(), machine(gpu), inference_engine(engine)
+        columns(points), asked or generation(), machine(gpu), engine_habits(engine)
     )

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost import parameters
 from autoconf_launch.autotuner.inference import (
+    engine_habits,
     generation_memory,
-    inference_engine,
     largest_batches,
 )
 from autoconf_launch.core import Precision
@@ -16,7 +16,7 @@ from autoconf_launch.tuning_spaces import named_model
 
 from .conftest import Point, columns, generation
 
-VLLM, NATIVE = inference_engine("vllm"), inference_engine("native")
+VLLM, NATIVE = engine_habits("vllm"), engine_habits("native")
 
 
 def part(name: str, point: Point, model: str = "llama3.1-8b", read: int = 512) -> float:

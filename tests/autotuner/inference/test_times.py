@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.inference import (
-    INFERENCE_ENGINES,
+    ENGINE_HABITS,
+    engine_habits,
     estimate_generation,
-    inference_engine,
 )
 from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import Candidate, ConfigError, Layout
@@ -21,7 +21,7 @@ MODELS = ("llama3.1-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b", "t5-
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("engine", sorted(INFERENCE_ENGINES))
+@pytest.mark.parametrize("engine", sorted(ENGINE_HABITS))
 @given(tensor=st.sampled_from((1, 2, 4)), batch=st.integers(1, 100))
 @settings(max_examples=15, deadline=None)
 def test_a_larger_batch_is_slower_and_has_more_throughput(
@@ -109,7 +109,7 @@ def test_a_table_of_candidates_gives_what_its_columns_give() -> None:
     given_: dict[str, Any] = {
         "generation": generation(),
         "machine": machine("A100"),
-        "engine": inference_engine("vllm"),
+        "engine": engine_habits("vllm"),
     }
     found = estimate_generation(table, **given_)
     assert found.latency_s_C.tolist() == estimates([(2, 2, 8), (1, 1, 1)]).latency_s_C.tolist()
@@ -117,4 +117,4 @@ def test_a_table_of_candidates_gives_what_its_columns_give() -> None:
 
 def test_an_unknown_engine_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(ConfigError, match="'vlm' is unknown; did you mean 'vllm'"):
-        inference_engine("vlm")
+        engine_habits("vlm")
