@@ -288,7 +288,8 @@ def _on_axes(columns: tuple[Ints, ...]) -> tuple[list[Ints], Ints]:
 def _number_distinct(columns: tuple[Ints, ...]) -> tuple[Ints, Ints]:
     """Number of each row among the distinct ones, and the first row of each distinct one.
 
-    Columns hold few small numbers, so tables of their values do what a sort would.
+    Columns hold few small numbers, so tables of their values do what a sort would; large ones
+    are sorted.
     """
     code = np.zeros(len(columns[0]), np.int64)
     size = 1
@@ -300,7 +301,14 @@ def _number_distinct(columns: tuple[Ints, ...]) -> tuple[Ints, Ints]:
     return code, first
 
 
+_LARGEST_TABLE = 1 << 22
+
+
 def _rank_values(values: Ints, bound: int | None = None) -> tuple[Ints, int]:
-    seen = np.zeros(int(values.max(initial=0)) + 1 if bound is None else bound, np.bool_)
+    size = int(values.max(initial=0)) + 1 if bound is None else bound
+    if size > _LARGEST_TABLE:
+        known, code = np.unique(values, return_inverse=True)
+        return code, len(known)
+    seen = np.zeros(size, np.bool_)
     seen[values] = True
     return (np.cumsum(seen) - 1)[values], int(seen.sum())

@@ -413,9 +413,9 @@ def _require_name(name: str) -> None:
         raise DecodeError(f"{name!r} is not the name of a trial")
 
 
-def _with_handle(started: dict[str, Any]) -> dict[str, Any]:
+def _with_handle(started: Any) -> Any:
     """The line of a launch, whose handle was the number of a process once."""
-    pid = started.pop("pid", None)
+    pid = started.pop("pid", None) if isinstance(started, dict) else None
     return started if pid is None else {**started, "handle": str(pid)}
 
 

@@ -9,8 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
+
+from autoconf_launch.core import visible
 
 from .faults import around_a_tune, in_candidates
 from .fuzz import misses_of
@@ -29,10 +32,12 @@ class Row:
     cases: int
     misses: tuple[str, ...]
     wall_s: float
+    became: str = ""
 
     def __str__(self) -> str:
         broken = len(self.misses) or "none"
-        return f"{self.part:8} {self.what:44} {self.cases:6} {broken:>6} {self.wall_s:7.0f} s"
+        line = f"{self.part:8} {self.what:36} {self.cases:6} {broken:>6} {self.wall_s:7.1f} s"
+        return f"{line}  {self.became}".rstrip()
 
 
 def fuzz(seed: str, share: float) -> Iterator[Row]:
@@ -56,9 +61,9 @@ def _fuzz_row(
 
 def faults(seed: str, share: float) -> Iterator[Row]:
     """What a script, a disk and a clock can do to a tune; each with what became of it."""
-    for fault in (*in_candidates(), *around_a_tune()):
-        print(f"  {fault}", flush=True)
-        yield Row("faults", fault.name, 1, fault.misses, fault.wall_s)
+    for fault in chain(in_candidates(), around_a_tune()):
+        said = f"{fault.became}: {visible(fault.says)[:90]}".rstrip(": ")
+        yield Row("faults", fault.name, 1, fault.misses, fault.wall_s, said)
 
 
 def kills(seed: str, share: float) -> Iterator[Row]:
@@ -78,8 +83,9 @@ def kills(seed: str, share: float) -> Iterator[Row]:
         ]
         for number, job in enumerate(jobs):
             story = job.result()
-            name = f"study {number}: {', '.join(story.kills)}"
-            yield Row("kills", name, KILLS, tuple(story.misses), time.monotonic() - start_s)
+            wall_s = time.monotonic() - start_s
+            killed = ", ".join(story.kills)
+            yield Row("kills", f"study {number}", KILLS, tuple(story.misses), wall_s, killed)
 
 
 STORIES, KILLS = 10, 5
@@ -96,7 +102,7 @@ def main() -> int:
     parser.add_argument("--seed", default=str(int(time.time())))
     parser.add_argument("--share", type=float, default=1.0, help="of the cases")
     flags = parser.parse_args()
-    print(f"seed {flags.seed}\n{'part':8} {'what':44} {'cases':>6} {'broken':>6} {'took':>9}")
+    print(f"seed {flags.seed}\n{'part':8} {'what':36} {'cases':>6} {'broken':>6} {'took':>9}")
     misses: list[str] = []
     for part in flags.parts or PARTS:
         for row in PARTS[part](flags.seed, flags.share):

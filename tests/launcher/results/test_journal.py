@@ -62,7 +62,9 @@ def test_a_reader_leaves_a_line_that_is_still_being_written_alone(tmp_path: Path
     assert path.read_bytes() == torn
 
 
-@pytest.mark.parametrize("line", [b"no json\n", b'{"name": "x"}\n', b"[]\n", b'"x"\n'])
+@pytest.mark.parametrize(
+    "line", [b"no json\n", b'{"name": "x"}\n', b"[]\n", b'"x"\n', b'{"started": "x"}\n']
+)
 def test_a_broken_line_in_the_middle_is_named(tmp_path: Path, line: bytes) -> None:
     with open_journal(tmp_path) as journal:
         path = tmp_path / "journal.jsonl"

@@ -202,3 +202,9 @@ def test_offloaded_weights_come_over_the_host_link_in_each_micro_batch(
     weights = rank_weights(columns, workload)[0]
     assert once == pytest.approx(weights * 2 * 3 / DEFAULT_PHYSICS.host_link_bytes_per_s)
     assert four == pytest.approx(4 * once)
+
+
+def test_a_micro_batch_of_billions_takes_no_memory_of_its_size(layouts: MakeLayouts) -> None:
+    sizes = (1 << 31, 4, 1 << 31)
+    inner, which = distinct(layouts(*({"micro_batch": size} for size in sizes)))
+    assert inner.micro_U[which].tolist() == list(sizes)
