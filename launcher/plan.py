@@ -27,6 +27,14 @@ class RankPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepSize:
+    """What a launch takes of each of its hosts, where an engine shares them out (``srun``)."""
+
+    cores: int
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
     """Everything that a backend needs to run one launch.
 
@@ -34,6 +42,7 @@ class LaunchPlan:
         name: of the trial, or of the script for a launch without one.
         ranks: in the order of their numbers: those that are started from here.
         hosts: where they are started; empty: on this machine alone.
+        step: of each host, for itself; None: beside whatever else runs there.
         working_directory: where the ranks start.
         folder: where ``stdout.log``, ``stderr.log`` and results go; None: the output is ours.
         task: what the ranks report; None for a plain training.
@@ -48,6 +57,7 @@ class LaunchPlan:
     ranks: tuple[RankPlan, ...]
     working_directory: str
     hosts: tuple[str, ...] = ()
+    step: StepSize | None = None
     folder: str | None = None
     task: RankTask | None = None
     expected: Candidate | None = None

@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 from autoconf_launch.autotuner.space import SearchBudget
 from autoconf_launch.core import KnobValue
 
+from .plan import StepSize
+
 Processes: TypeAlias = int | Literal["gpu", "cpu", "auto"]
 """Ranks on each host; ``gpu``: one per GPU, ``cpu``: one per core, ``auto``: the first of them."""
 
@@ -46,12 +48,14 @@ class RemoteAccess:
         arguments: further words for it (``--launcher_args``).
         port: of ssh there; None: ssh's own setting.
         venv_script: a shell script there that every agent sources first.
+        step: what an agent's step has of each host for itself; None: it shares all.
     """
 
     engine: str = "ssh"
     arguments: tuple[str, ...] = ()
     port: int | None = None
     venv_script: str | None = None
+    step: StepSize | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

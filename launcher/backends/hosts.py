@@ -357,7 +357,8 @@ class HostsBackend:
             Path(plan.folder).mkdir(parents=True, exist_ok=True)
         secrets = secret_variables(plan, variables)
         hosts = plan.hosts or (LOCAL,)
-        lines = open_lines(hosts, self._access, folder=plan.folder, secrets=secrets)
+        access = replace(self._access, step=plan.step)
+        lines = open_lines(hosts, access, folder=plan.folder, secrets=secrets)
         job = make_job(plan, lines, variables, secrets)
         job.orphans = self._orphans
         return job

@@ -18,12 +18,13 @@ from autoconf_launch.autotuner.playoff import Decider, predicted_outlook, summar
 from autoconf_launch.autotuner.search import StopReason, Study, baseline_trial
 from autoconf_launch.core import ModelSpec, NothingFeasibleError, take_in_all
 
-from ..backends import Backend, backend_for, closing_backend, warn_listener
+from ..backends import Backend, backend_for, closing_backend, load_backend, warn_listener
 from ..estimates import choose_price
 from ..events import Finished, Listener, Note, TuneBegun
+from ..hosts import BATCH
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch
-from ..machine import Share, find_shares, shares_text, why_not_in_turn
+from ..machine import SlotPool, find_pool, pool_text, why_not_in_turn
 from ..report import planned_tune_text, refused_text, stop_sentence
 from ..request import LaunchRequest, TrackingChoice
 from ..results import (
@@ -131,10 +132,11 @@ class _Prepared:
 
     job: TuningJob
     files: TrialFiles
-    shares: tuple[Share, ...]
+    pool: SlotPool
     spec: ModelSpec | None
     study: Study
     profile_s: float | None
+    at_once: int
 
 
 def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
@@ -147,18 +149,25 @@ def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
         dialect=job.dialect,
         settings=job.user.settings,
     )
-    shares = find_shares(job.request, job.cluster)
+    pool = find_pool(job.request, job.cluster)
+    share, at_once = pool.first_share, pool.room(pool.usual)
     began_s, is_known = time.monotonic(), folder.contents.profiled
-    spec = find_model(job, files, backend, folder, shares[0])
+    spec = find_model(job, files, backend, folder, share)
     profile_s = None if is_known else time.monotonic() - began_s
-    if len(shares) > 1:  # said only here: the profile run may ask for another start
-        job.listener(Note(text=shares_text(shares)))
-    job = read_measured(job, files, backend, folder, shares[0])
+    if at_once > 1:  # said only here: the profile run may ask for another start
+        job.listener(Note(text=pool_text(pool)))
+    job = read_measured(job, files, backend, folder, share)
     files.read_again(job.source)
     files.describe_model(replace(job.user.workload, model=spec))
     study = make_study(job, spec, find_past_times(job, spec, folder))
     return _Prepared(
-        job=job, files=files, shares=shares, spec=spec, study=study, profile_s=profile_s
+        job=job,
+        files=files,
+        pool=pool,
+        at_once=at_once,
+        spec=spec,
+        study=study,
+        profile_s=profile_s,
     )
 
 
@@ -173,7 +182,7 @@ def _forecast(job: TuningJob, backend: Backend, folder: OpenFolder) -> None:
         [prediction for _, prediction in planned[: limits.trials]],
         effort,
         profile_s=ready.profile_s,
-        at_once=len(ready.shares),
+        at_once=ready.at_once,
         verifies=job.request.soak_steps != 0,
     )
     whole = time_left(seen) if seen else None
@@ -194,7 +203,7 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
         NothingFeasibleError: the baseline fails, or nothing fits.
     """
     ready = _prepare(job, backend, folder)
-    job, files, shares, study = ready.job, ready.files, ready.shares, ready.study
+    job, files, pool, study = ready.job, ready.files, ready.pool, ready.study
     limits = TrialLimits(
         timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
     )
@@ -211,19 +220,19 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
             effort=EFFORTS[job.user.settings.effort],
             budget_s=budget.whole_s,
             trials=budget.trials,
-            at_once=len(shares),
+            at_once=ready.at_once,
             verifies=job.request.soak_steps != 0,
         )
     )
     controller = control(study, with_outlook(study, job.listener), in_time)
     contents = open_space(folder, study.space, job.listener)
     controller.resume(contents.search)
-    stop = controller.run(shares)
+    stop = controller.run(pool)
     end = Endgame(elapsed_s=controller.elapsed_s)
     if not stop.is_error:
         end = play(
             replace(
-                _searched_by(study, job, elapsed_s=end.elapsed_s, side_by_side=len(shares) > 1),
+                _searched_by(study, ready, elapsed_s=end.elapsed_s),
                 whole_s=budget.whole_s or math.inf,
             ),
             control,
@@ -237,22 +246,29 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
     return _conclude(job, study, end, stop)
 
 
-def _searched_by(study: Study, job: TuningJob, *, elapsed_s: float, side_by_side: bool) -> Search:
+def _searched_by(study: Study, ready: _Prepared, *, elapsed_s: float) -> Search:
+    job, pool = ready.job, ready.pool
+    why_not = why_not_in_turn(job.request, job.cluster, job.source, job.paths.results)
     return Search(
         records=study.compared,
         repeats=study.repeats,
         settings=study.settings,
         elapsed_s=elapsed_s,
-        apart=why_not_in_turn(job.request, job.cluster, job.source, job.paths.results),
-        side_by_side=side_by_side,
+        apart="they run on other hosts" if pool.is_on_hosts else why_not,
+        hosts=pool if pool.is_on_hosts else None,
+        side_by_side=ready.at_once > 1,
         noise=study.noise,
     )
 
 
 def _trial_backend(job: TuningJob) -> Backend:
-    """Ranks of our own runtime in Python are forked on this machine."""
+    """Ranks on hosts have agents there; of our own runtime in Python they are forked here."""
     ours = not job.dialect.is_external and job.request.kind != "program"
-    return backend_for(job.request, job.cluster, forks=ours)
+    request = job.request
+    is_simple = request.backend == "local" and request.remote.engine != BATCH
+    if is_simple and find_pool(request, job.cluster).is_on_hosts:
+        return load_backend("hosts", request.remote)
+    return backend_for(request, job.cluster, forks=ours)
 
 
 def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> Rendered:

@@ -96,8 +96,17 @@ def _by_ssh(host: str, access: RemoteAccess, folder: str, command: _Words) -> _W
 
 
 def _by_srun(host: str, access: RemoteAccess, folder: str, command: _Words) -> _Words:
-    """A step inside our allocation; slots are ours to give, so steps overlap."""
-    place = ("--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", f"--chdir={folder}")
+    """A step inside our allocation, with cores and GPUs of its own or, by default, beside others.
+
+    Memory is not divided: with ``--mem=0`` each step may use all of the job's.
+    """
+    place: _Words = ("--nodes=1", "--ntasks=1", f"--nodelist={host}", f"--chdir={folder}")
+    if step := access.step:
+        gpus = f"gpu:{step.gpus}" if step.gpus else "none"
+        own = ("--exact", "--mem=0", f"--cpus-per-task={step.cores}", f"--gres={gpus}")
+        place = (*own, *place)
+    else:
+        place = ("--overlap", *place)
     if access.venv_script:
         command = ("/bin/sh", "-c", _in_shell(access, folder, command))
     return ("srun", *place, "--unbuffered", *access.arguments, *command)

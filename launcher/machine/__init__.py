@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from .discover import VISIBLE, find_cluster, started_hosts
     from .hosts import DEFAULT_HOSTFILE
     from .interpreters import other_python, our_python, python_beside, read_environment_files
+    from .pools import find_pool, pool_text
     from .slot_pool import Placement, Size, SlotPool
-    from .slots import ALONE, WHOLE, Share, find_shares, shares_text, why_not_in_turn
+    from .slots import ALONE, WHOLE, Share, why_not_in_turn
     from .this_machine import cpu_machine, is_cpu, local_cluster
 else:
     __getattr__ = lazy_names(__name__, __file__)

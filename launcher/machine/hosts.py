@@ -189,7 +189,7 @@ def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlo
     pool = _hostfile_pool(choice, gpus)
     if pool is None and request.remote.engine == BATCH:
         pool = _queued_pool(request)
-    elif pool is None and _in_allocation(request):
+    elif pool is None and in_allocation(request):
         pool = _allocated_pool(request)
     elif pool is None:
         pool = _local_pool(request, gpus)
@@ -244,7 +244,7 @@ def _hostfile_pool(choice: HostChoice, gpus: tuple[int, ...]) -> tuple[HostSlots
     )
 
 
-def _in_allocation(request: LaunchRequest) -> bool:
+def in_allocation(request: LaunchRequest) -> bool:
     """Whether the hosts are those of the Slurm allocation that we are in."""
     choice = request.hosts
     return request.remote.engine == "slurm" and not (choice.standalone or has_hostfile(choice))

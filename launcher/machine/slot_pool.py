@@ -37,7 +37,7 @@ class SlotPool:
         size_of: Callable[[LaunchPlan], Size] = lambda plan: Size(),
         usual: Size | None = None,
         most: int | None = None,
-        divides_memory: bool = False,
+        each: str = "",
     ) -> None:
         """All slots are free.
 
@@ -47,11 +47,13 @@ class SlotPool:
             size_of: what a plan needs.
             usual: what a trial needs of which nothing else is known.
             most: trials at a time; None: as many as fit.
-            divides_memory: each trial has only its part of a machine's memory.
+            each: words on where each of them runs.
         """
         self.share_of, self.size_of = share_of, size_of
-        self.usual, self.divides_memory = usual or Size(), divides_memory
+        self.usual, self.each = usual or Size(), each
         self._hosts, self._most = tuple(hosts), most
+        self.shares: tuple[Share, ...] = ()
+        """Those that were given, where they are of one machine."""
         self._free = {host.host: host.slots for host in hosts}
         self._taken = 0
         self._losses: Counter[str] = Counter()
@@ -60,11 +62,27 @@ class SlotPool:
     def of_shares(shares: Sequence[Share]) -> SlotPool:
         """Shares of one machine, each of them for one trial."""
         here = HostSlots(host="", slots=tuple(range(len(shares))))
-        return SlotPool(
-            (here,),
-            lambda place: shares[place[0].slots[0]],
-            divides_memory=shares[0].memory_bytes is not None,
-        )
+        pool = SlotPool((here,), lambda place: shares[place[0].slots[0]])
+        pool.shares = tuple(shares)
+        return pool
+
+    @property
+    def divides_memory(self) -> bool:
+        """Whether each trial has only its part of a machine's memory."""
+        return any(share.memory_bytes is not None for share in self.shares)
+
+    @property
+    def is_on_hosts(self) -> bool:
+        """Whether agents on hosts start what it holds."""
+        return not self.shares
+
+    @property
+    def first_share(self) -> Share:
+        """What the first trial would get that runs alone."""
+        place = self.take(self.usual)
+        assert place is not None, "nothing else runs"
+        self.give_back(place)
+        return self.share_of(place)
 
     def one_at_a_time(self) -> SlotPool:
         """The same hosts for one trial after the other, each on the first ones left."""
@@ -74,7 +92,6 @@ class SlotPool:
             size_of=self.size_of,
             usual=self.usual,
             most=1,
-            divides_memory=self.divides_memory,
         )
         pool._losses = self._losses
         return pool
@@ -92,7 +109,7 @@ class SlotPool:
     def can_hold(self, size: Size) -> bool:
         """Whether a trial of this size fits once everything is free."""
         aside = self.set_aside
-        if any(host not in self._free for host in aside):
+        if self.shares and aside:
             return False  # they are those of every plan
         large = (host for host in self._hosts if len(host.slots) >= size.slots)
         return sum(host.host not in aside for host in large) >= size.nodes
@@ -132,7 +149,8 @@ class SlotPool:
         """Count the loss of hosts; those that are set aside for it."""
         before = self.set_aside
         self._losses.update(hosts)
-        return tuple(host for host in self.set_aside if host not in before)
+        known = self._free.keys() if self.is_on_hosts else self._losses.keys()
+        return tuple(host for host in self.set_aside if host not in before and host in known)
 
     @property
     def set_aside(self) -> tuple[str, ...]:

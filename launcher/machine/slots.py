@@ -18,12 +18,14 @@ from autoconf_launch.core import (
     TASK_VARIABLE,
     ClusterSpec,
     Device,
+    Node,
     RankResult,
     RankTask,
     decode,
 )
 
-from ..plan import LaunchPlan, RankPlan
+from ..hosts import is_this_machine
+from ..plan import LaunchPlan, RankPlan, StepSize
 from ..request import HostChoice, LaunchRequest
 from ..script import ScriptSource, facts_of
 from .cores import split_cores
@@ -90,6 +92,8 @@ class Share:
         threads: of each rank where the user has set none; None: as planned.
         memory_bytes: limit of each rank where limits are emulated; None: as planned.
         fresh: its ranks are new interpreters.
+        nodes: its hosts with its devices there; empty: those of the plan.
+        step: what an engine gives it of each host.
     """
 
     devices: tuple[Device, ...] = ()
@@ -97,6 +101,8 @@ class Share:
     threads: int | None = None
     memory_bytes: int | None = None
     fresh: bool = False
+    nodes: tuple[Node, ...] = ()
+    step: StepSize | None = None
 
     def place(self, plan: LaunchPlan, *, alone: bool = False) -> LaunchPlan:
         """The plan inside this share; ``alone``: with all the memory that it had."""
@@ -107,18 +113,39 @@ class Share:
         ranks = tuple(self._place_rank(rank, task) for rank in plan.ranks)
         if plan.alone and self.cores:
             ranks = (replace(ranks[0], cores=tuple(core for own in self.cores for core in own)),)
-        return replace(plan, ranks=ranks, task=task, fresh=plan.fresh or self.fresh)
+        plan = replace(plan, ranks=ranks, task=task, fresh=plan.fresh or self.fresh)
+        if not self.nodes:
+            return plan
+        return replace(plan, hosts=tuple(node.host for node in self.nodes), step=self.step)
 
     def _place_rank(self, rank: RankPlan, task: RankTask | None) -> RankPlan:
         variables = dict(rank.environment)
         if self.threads and THREADS in variables:
             variables[THREADS] = str(self.threads)
         if self.devices:
-            variables[VISIBLE] = ",".join(device.visible_as or "" for device in self.devices)
+            variables[VISIBLE] = _visible(self.devices)
+        if self.nodes:
+            self._meet_on_hosts(variables, self.nodes[rank.node])
         if task is not None:
             variables[TASK_VARIABLE] = task.to_variable()
         cores = self.cores[rank.local_rank] if self.cores else rank.cores
         return replace(rank, environment=tuple(variables.items()), cores=cores)
+
+    def _meet_on_hosts(self, variables: dict[str, str], node: Node) -> None:
+        """The GPUs that are ours there, or the step's; the agents say where the ranks meet."""
+        variables |= {name: "" for name in _MEETING if name in variables}
+        is_step = self.step is not None and self.step.gpus and not is_this_machine(node.host)
+        if is_step:
+            variables.pop(VISIBLE, None)
+        elif node.devices[0].visible_as is not None:
+            variables[VISIBLE] = _visible(node.devices)
+
+
+_MEETING = ("MASTER_ADDR", "MASTER_PORT")
+
+
+def _visible(devices: tuple[Device, ...]) -> str:
+    return ",".join(device.visible_as or "" for device in devices)
 
 
 WHOLE = (Share(),)

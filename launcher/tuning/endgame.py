@@ -32,7 +32,7 @@ from autoconf_launch.autotuner.space import OBJECTIVES, AutotuningSettings, Obje
 from autoconf_launch.core import RankResult, decode
 
 from ..events import Event, Listener, Note, RoundFinished, Standing, TrialFinished
-from ..machine import ALONE, WHOLE
+from ..machine import ALONE, WHOLE, SlotPool
 from ..report import bound_text, lack_of_time_text
 from ..results import JournalContents
 from .controller import Controller
@@ -52,6 +52,7 @@ class Search:
     ``noise``: of launches in the search.
     ``apart``: why launches cannot live side by side and compute in turn (``beside``); else empty.
     ``whole_s``: of the study, at which the budget ends what runs.
+    ``hosts``: where they run, if not on this machine; rounds stay on the first that are left.
     ``side_by_side``: trials shared the machine, so that the best are measured again in any case.
     """
 
@@ -61,6 +62,7 @@ class Search:
     noise: Noise
     repeats: tuple[Record, ...] = ()
     apart: str = ""
+    hosts: SlotPool | None = None
     side_by_side: bool = False
     whole_s: float = math.inf
 
@@ -121,7 +123,8 @@ def play(
     controller.resume(earlier.rounds, before_s=search.elapsed_s)
     if rounds.stop_reason() is None and (apart := search.apart or _why_apart(rounds)):
         listener(Note(text=f"The playoff launches run one after the other: {apart}."))
-    controller.run(WHOLE if search.apart else WHOLE * each)
+    same_hosts = search.hosts and search.hosts.one_at_a_time()
+    controller.run(same_hosts or WHOLE * (1 if search.apart else each))
     elapsed_s = controller.elapsed_s
     order = decide(search.records, rounds.records, (), search.settings, search.noise).order
     if soak_asked == 0 or not order or order[0].measurement is None:
@@ -135,7 +138,7 @@ def play(
     soak = Soak(order, steps=steps, start_s=start_bound_s(launches), until_s=search.whole_s)
     controller = control(soak, listener, longer)
     controller.resume(earlier.soaking, before_s=elapsed_s)
-    controller.run(ALONE)
+    controller.run(same_hosts or ALONE)
     return Endgame(
         playoff=rounds.records,
         soaks=soak.records,

@@ -5,6 +5,7 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.hosts.reach import ENGINES, GROUP_ENGINES, reach_all, reach_host
+from autoconf_launch.launcher.plan import StepSize
 from autoconf_launch.launcher.request import RemoteAccess
 
 SSH, SLURM = RemoteAccess(), RemoteAccess(engine="slurm")
@@ -132,3 +133,14 @@ def test_a_group_engine_that_is_not_installed_is_named(monkeypatch: pytest.Monke
     monkeypatch.setattr(shutil, "which", lambda program: None)
     with pytest.raises(ConfigError, match="needs mpirun, which is not installed"):
         words_of("impi")
+
+
+def test_a_step_has_cores_and_gpus_of_its_own_and_shares_the_memory() -> None:
+    access = RemoteAccess(engine="slurm", step=StepSize(cores=2, gpus=1))
+    words = reach_host("n1", access, "/", ("true",))
+    assert {"--exact", "--mem=0", "--cpus-per-task=2", "--gres=gpu:1"} <= set(words)
+    assert "--overlap" not in words
+
+
+def test_a_step_without_a_size_runs_beside_others() -> None:
+    assert "--overlap" in reach_host("n1", SLURM, "/", ("true",))

@@ -1,0 +1,209 @@
+"""Many trials at a time on hosts, by ssh and as steps of a real Slurm; their steps wait."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from . import namespaces, slurm
+from .namespaces import Hosts
+from .slurm import Slurm
+
+ROOT = Path(__file__).parents[2]
+TRIALS = 8
+CAN_SSH = os.geteuid() == 0 and shutil.which("ip") and Path("/usr/sbin/sshd").exists()
+pytestmark = pytest.mark.cluster
+needs_slurm = pytest.mark.skipif(not slurm.IS_INSTALLED, reason="needs root, slurm-wlm and munge")
+needs_ssh = pytest.mark.skipif(not CAN_SSH, reason="needs root, iproute2 and openssh-server")
+OVER_SSH = pytest.param("over_ssh", marks=needs_ssh)
+IN_SLURM = pytest.param("allocation", marks=needs_slurm)
+
+
+class Rank(NamedTuple):
+    """Where and when one ran."""
+
+    trial: str
+    host: str
+    gpus: str | None
+    start_s: float
+    end_s: float
+
+    def disturbs(self, other: Rank) -> bool:
+        """Whether another trial had one of its GPUs at the same time."""
+        is_beside = self.host == other.host and self.trial != other.trial
+        at_once = self.start_s < other.end_s and other.start_s < self.end_s
+        return is_beside and at_once and bool(_gpus(self) & _gpus(other))
+
+
+def _gpus(rank: Rank) -> set[str]:
+    return set((rank.gpus or "").split(","))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where hosts are, and how a study is started on them."""
+
+    folder: Path
+    flags: tuple[str, ...]
+    variables: dict[str, str]
+
+    def start(self, name: str, step_s: float, *flags: str) -> subprocess.Popen[str]:
+        """A study in the folder of this name."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        words = (str(folder), str(TRIALS), str(step_s), *self.flags, *flags)
+        return subprocess.Popen(
+            (sys.executable, "-m", "tests.cluster.waiting_trials", *words),
+            env=self.variables,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, name: str, step_s: float, *flags: str) -> dict[str, object]:
+        """What a study says at its end."""
+        process = self.start(name, step_s, *flags)
+        out, error = process.communicate(timeout=120)
+        assert process.returncode == 0, error
+        found: dict[str, object] = json.loads(out)
+        assert found["failed"] == []
+        return found
+
+    def ranks(self, name: str) -> list[Rank]:
+        """Every rank that reached its end."""
+        found = []
+        for path in (self.folder / name).glob("t*/stdout.log"):
+            for line in path.read_text().splitlines():
+                if match := re.fullmatch(r"place (\[.*\])", line):
+                    found.append(Rank(path.parent.name, *json.loads(match[1])))
+        return found
+
+    def living(self, name: str) -> list[str]:
+        """Command lines of ranks that still live."""
+        script = str(self.folder / name / "rank.py").encode()
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            words = b""
+            try:
+                words = path.read_bytes()
+            except OSError:
+                continue
+            if script in words.split(b"\0") and b"waiting_trials" not in words:
+                found.append(words.decode(errors="replace"))
+        return found
+
+
+@pytest.fixture(scope="module")
+def allocation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Four nodes of four GPUs that are clones of /dev/null; nvidia-smi names them."""
+    folder = tmp_path_factory.mktemp("slurm")
+    cluster = slurm.start(folder)
+    driver = folder / "bin" / "nvidia-smi"
+    driver.parent.mkdir()
+    driver.write_text("#!/bin/sh\nfor n in 0 1 2 3; do echo $n, GPU-$n, Fake, 8000; done\n")
+    driver.chmod(0o755)
+    try:
+        yield _allocate(cluster, driver.parent)
+    finally:
+        slurm.stop(cluster)
+
+
+def _allocate(cluster: Slurm, programs: Path) -> Place:
+    cluster.run("salloc", "-Q", "--no-shell", "-N4", "-n16", "--gres=gpu:4")
+    (number,) = (line.split()[0] for line in cluster.jobs())
+    told = {
+        "SLURM_JOB_ID": number,
+        "SLURM_JOB_NODELIST": "n[1-4]",
+        "SLURM_JOB_CPUS_PER_NODE": "4(x4)",
+        "PATH": f"{programs}:{os.environ['PATH']}",
+    }
+    flags = ("--launcher", "slurm")
+    return Place(folder=cluster.folder, flags=flags, variables=cluster.variables | told)
+
+
+@pytest.fixture(scope="module")
+def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    found = namespaces.start(tmp_path_factory.mktemp("hosts"), count=3, slots=2)
+    yield found
+    namespaces.stop(found)
+
+
+@pytest.fixture
+def over_ssh(ssh_hosts: Hosts) -> Place:
+    flags = (*ssh_hosts.flags, "--num_nodes", "1", "--num_gpus", "2")
+    return Place(folder=ssh_hosts.folder, flags=flags, variables=dict(os.environ))
+
+
+@needs_slurm
+def test_four_at_a_time_are_three_times_as_fast_as_one(allocation: Place) -> None:
+    """At most 0.5 s of a trial are ours and srun's start of an empty step."""
+    srun_s = []
+    for _ in range(3):
+        began_s = time.monotonic()
+        empty = ("srun", "--overlap", "-N1", "-n1", "true")
+        subprocess.run(empty, env=allocation.variables, check=True)
+        srun_s.append(time.monotonic() - began_s)
+    one = allocation.run("one", 2.0, "--num_nodes", "1", "--max-parallel-trials", "1")
+    four = allocation.run("four", 2.0, "--num_nodes", "1")
+    assert (one["room"], four["room"]) == (1, 4)
+    took_s = {name: float(str(found["took_s"])) for name, found in (("1", one), ("4", four))}
+    assert took_s["1"] > 3.0 * took_s["4"]
+    assert took_s["1"] / TRIALS - 2.0 < 0.5 + statistics.median(srun_s)
+
+
+@needs_slurm
+@pytest.mark.parametrize(("nodes", "gpus"), [(1, 1), (2, 2)])
+def test_steps_have_gpus_of_their_own(allocation: Place, nodes: int, gpus: int) -> None:
+    name = f"{nodes}x{gpus}"
+    allocation.run(name, 1.0, "--num_nodes", str(nodes), "--num_gpus", str(gpus))
+    ranks = allocation.ranks(name)
+    assert {len(_gpus(rank)) for rank in ranks} == {gpus}
+    assert not any(one.disturbs(other) for one in ranks for other in ranks)
+    assert len(ranks) == TRIALS * nodes * gpus
+
+
+@needs_ssh
+def test_trials_run_on_disjoint_hosts_by_ssh(over_ssh: Place) -> None:
+    found = over_ssh.run("apart", 1.0)
+    ranks = over_ssh.ranks("apart")
+    assert (found["room"], len({rank.host for rank in ranks}), len(ranks)) == (3, 3, 2 * TRIALS)
+    assert not any(one.disturbs(other) for one in ranks for other in ranks)
+    assert float(str(found["took_s"])) < TRIALS
+
+
+@pytest.mark.parametrize(
+    "where",
+    [pytest.param("over_ssh", marks=needs_ssh), pytest.param("allocation", marks=needs_slurm)],
+)
+def test_a_killed_controller_is_resumed_without_a_second_measurement(
+    where: str, request: pytest.FixtureRequest
+) -> None:
+    place: Place = request.getfixturevalue(where)
+    flags = ("--num_nodes", "1") if where == "allocation" else ()
+    draw = random.Random(os.getpid())
+    kills = int(os.environ.get("KILLS", "5"))
+    for _ in range(kills):
+        process = place.start("killed", 0.7, *flags)
+        time.sleep(draw.uniform(0.5, 3.0))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    place.run("killed", 0.7, *flags)
+    lines = (place.folder / "killed" / "journal.jsonl").read_text().splitlines()
+    names = [line["name"] for line in map(json.loads, lines) if "name" in line]
+    assert sorted(names) == sorted(f"t{number}" for number in range(TRIALS))
+    assert place.living("killed") == []
