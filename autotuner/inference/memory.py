@@ -131,22 +131,28 @@ def _cache(points: PointColumns, generation: Generation, engine: EngineHabits) -
 
 
 def _activations(points: PointColumns, generation: Generation, engine: EngineHabits) -> Floats:
-    """Residual, its norm, and a layer's widest values: both halves of an MLP, or its queries."""
+    """Residual, its norm, and a layer's widest values: those of an MLP, or its queries.
+
+    A gated MLP holds both halves and their product. Kernel by kernel, GELU of an ungated one holds
+    four values for each (transformers' ``NewGELUActivation``), beside more of the hidden state.
+    """
     model, size = generation.model, float(generation.precision.value_bytes)
     tokens = points.batch_C * generation.input_tokens
     if engine.chunk_tokens is not None:
         tokens = np.minimum(tokens, np.maximum(engine.chunk_tokens, points.batch_C))
-    wide = (3.0 if model.gated else 2.0) * model.ffn
+    values = 3.0 if model.gated else 4.0 if engine.is_eager else 2.0
+    hidden = (5.0 if engine.is_eager else 3.0) * model.hidden
+    wide = values * model.ffn
     if (experts := model.experts) is not None:
         copies = experts.per_token + experts.shared
-        wide = copies * ((3.0 if model.gated else 2.0) * experts.ffn + 2.0 * model.hidden)
+        wide = copies * (values * experts.ffn + 2.0 * model.hidden)
     queries = 2.0 * (model.heads + 2 * model.kv_heads) * model.head
     inside = np.maximum(wide, queries) / points.tensor_C
     scores = np.zeros(())
     if not engine.flash:
         heads = model.heads / points.tensor_C
         scores = 2.0 * points.batch_C * heads * generation.input_tokens**2
-    return np.asarray((tokens * (3.0 * model.hidden + inside) + scores) * size)
+    return np.asarray((tokens * (hidden + inside) + scores) * size)
 
 
 def _logits(points: PointColumns, generation: Generation) -> Floats:

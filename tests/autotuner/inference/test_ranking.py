@@ -1,0 +1,122 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.inference import (
+    InferenceQuestion,
+    engine_habits,
+    priced_points,
+    rank_points,
+    why_no_generation,
+    why_not_degrees,
+)
+from autoconf_launch.autotuner.inference.ranking import front_rows
+from autoconf_launch.tuning_spaces import machine
+
+from .conftest import generation
+
+VLLM, NATIVE = engine_habits("vllm"), engine_habits("native")
+GIB = 2**30
+
+
+def question(model: str = "llama3.1-8b", world: int = 8) -> InferenceQuestion:
+    return InferenceQuestion(
+        generation=generation(model, 512, 64),
+        machine=machine("A100-SXM-80GB"),
+        engine=VLLM,
+        world=world,
+        limit_bytes=72 * GIB,
+    )
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.booleans()), max_size=30))
+@settings(max_examples=100)
+def test_the_front_is_what_no_other_row_beats(rows: list[tuple[int, int, bool]]) -> None:
+    latency, speed, kept = (np.array(column) for column in zip(*rows, (9, 1, False), strict=True))
+    found = front_rows(latency * 1.0, speed * 1.0, kept.astype(np.bool_)).tolist()
+
+    def is_beaten(row: int) -> bool:
+        others = (n for n in range(len(latency)) if kept[n] and n != row)
+        return any(
+            latency[n] <= latency[row]
+            and speed[n] >= speed[row]
+            and (latency[n], -speed[n], n) < (latency[row], -speed[row], row)
+            for n in others
+        )
+
+    assert sorted(found) == [n for n in range(len(latency)) if kept[n] and not is_beaten(n)]
+    assert latency[found].tolist() == sorted(latency[found].tolist())
+
+
+def test_points_are_ranked_by_throughput_per_gpu_and_fit() -> None:
+    found = rank_points(question())
+    speed = [point.samples_per_s_per_gpu for point in found.best]
+    assert speed == sorted(speed, reverse=True)
+    assert len(found.best) == found.fit == found.within <= found.considered
+    assert all(point.peak_bytes <= 72 * GIB and point.gpus <= 8 for point in found.best)
+    assert {point.batch for point in found.best} >= {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
+
+
+def test_beyond_the_bound_the_quickest_points_come_first() -> None:
+    found = rank_points(replace(question(), max_latency_s=0.01))
+    latency = [point.latency_s for point in found.best]
+    assert (found.within, latency) == (0, sorted(latency))
+
+
+def test_the_bound_chooses_the_largest_batch_within_it() -> None:
+    bound = replace(question(world=1), max_latency_s=2.0)
+    best = rank_points(bound).best[0]
+    (after,) = priced_points(bound, [(1, 1, best.batch + 1)])
+    assert best.latency_s <= 2.0 < after.latency_s
+
+
+def test_a_point_is_priced_alike_alone_and_among_others() -> None:
+    point = rank_points(question()).best[3]
+    degrees = (point.tensor_parallel, point.pipeline_parallel, point.batch)
+    assert priced_points(question(), [degrees, (1, 1, 1)])[0] == point
+
+
+def test_where_no_degrees_fit_there_is_no_point() -> None:
+    found = rank_points(question("llama3.1-405b", world=1))
+    assert (found.fit, found.best, found.front) == (0, (), ())
+
+
+@pytest.mark.parametrize(
+    ("model", "tensor", "pipeline", "says"),
+    [
+        ("llama3.1-8b", 3, 1, "tp=3 must divide the 32 attention heads; valid: 1 2 4 8 16 32."),
+        ("llama3.1-8b", 1, 3, "pp=3 must divide the 32 layers; valid: 1 2 4 8 16 32."),
+        ("t5-3b", 1, 5, "pp=5 must divide the 24 layers; valid: 1 2 3 4 6 8 12 24."),
+        ("qwen3-30b-a3b", 32, 1, ""),
+        ("deepseek-v2-lite", 16, 3, ""),
+    ],
+)
+def test_degrees_must_divide_heads_and_layers(
+    model: str, tensor: int, pipeline: int, says: str
+) -> None:
+    assert (why_not_degrees(tensor, pipeline, generation(model), VLLM) or "") == says
+
+
+def test_only_some_engines_repeat_key_value_heads() -> None:
+    assert why_not_degrees(16, 1, generation(), VLLM) is None
+    why = why_not_degrees(16, 1, generation(), NATIVE)
+    assert why == "tp=16 must divide the 8 key-value heads; valid: 1 2 4 8."
+
+
+def test_answers_have_to_fit_into_learned_positions_alone() -> None:
+    assert why_no_generation(generation("gpt2", 1000, 24)) is None
+    assert "1,024 positions" in str(why_no_generation(generation("gpt2", 1000, 25)))
+    assert why_no_generation(generation("llama3.1-8b", 1 << 20, 25)) is None
+    assert "is an encoder" in str(why_no_generation(generation("bert-base")))
+
+
+@pytest.mark.parametrize(
+    "model", ["qwen3-next-80b-a3b", "llama4-scout", "gpt-oss-120b", "deepseek-v3", "mt5-xl"]
+)
+def test_experts_latents_states_windows_and_encoders_have_numbers(model: str) -> None:
+    (point,) = priced_points(question(model), [(8, 1, 4)])
+    assert all(math.isfinite(value) for value in (point.latency_s, point.peak_bytes))
