@@ -27,7 +27,7 @@ from .values import (
 )
 from .verb_parser import VerbParser
 
-LAUNCHERS = ("ssh", "slurm", "sbatch", "pdsh", "openmpi", "mvapich", "mpich", "impi")
+LAUNCHERS = ("ssh", "slurm", "sbatch", "pdsh", "openmpi", "mvapich", "mpich", "impi", "bcprun")
 _SETTINGS = AutotuningSettings.model_fields
 _Group: TypeAlias = argparse._ArgumentGroup
 

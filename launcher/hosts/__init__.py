@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .description import HostDescription, describe_hosts
     from .folder_line import FolderLine, Starter, make_line_folder
     from .line import HostLine, agent_command
-    from .lines import BATCH, AgentLine, open_lines
+    from .lines import BATCH, UNNAMED, AgentLine, open_lines
     from .reach import require_program
     from .slurm_jobs import (
         JOB_ID,
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         SlurmStarter,
         cancel_jobs,
         find_job_states,
+        is_slurm_here,
         submit_job,
     )
     from .this_host import LOCAL, is_this_machine

@@ -13,7 +13,9 @@ from .reach import GROUP_ENGINES
 from .slurm_jobs import SlurmQueue, SlurmStarter
 
 BATCH = "sbatch"
-"""The engine that queues a job for each launch, on hosts that have no names before."""
+"""The engine that queues a job for each launch."""
+UNNAMED = (BATCH, "bcprun")
+"""Engines whose hosts have no names that could be said before."""
 
 AgentLine: TypeAlias = HostLine | FolderLine
 

@@ -33,6 +33,7 @@ _PROGRAMS = {
     "mpich": "mpirun",
     "impi": "mpirun",
     "mvapich": "mpirun",
+    "bcprun": "bcprun",
 }
 
 
@@ -73,6 +74,10 @@ def require_program(program: str, caller: str) -> None:
     Raises:
         ConfigError: it is not installed.
     """
+    if shutil.which(program) is None and program not in _PACKAGES:
+        raise ConfigError(
+            f"{caller} needs {program}, which only its own cluster has; run it there."
+        )
     if shutil.which(program) is None:
         raise ConfigError(
             f"{caller} needs {program}, which is not installed; install it "
@@ -170,6 +175,15 @@ def _by_hydra(
     return (*words, *names, *access.arguments, *there), {}
 
 
+def _by_bcprun(
+    hosts: _Words, access: RemoteAccess, command: _Words, exported: _Words
+) -> tuple[_Words, dict[str, str]]:
+    """One command on each replica of a job of Base Command, whose shell reads it."""
+    there = f"{_in_shell(access, str(Path.cwd()), command)} NGC_ARRAY_INDEX"
+    size = ("--nnodes", str(len(hosts)), "--npernode", "1")
+    return ("bcprun", *size, *access.arguments, "--cmd", there), {}
+
+
 def without_shell(access: RemoteAccess, command: _Words) -> _Words:
     """The command itself, but for a script of the environment, which only a shell can source."""
     if access.venv_script is None:
@@ -188,6 +202,7 @@ GROUP_ENGINES: MappingProxyType[str, _ReachAll] = MappingProxyType(
         "mpich": _by_hydra,
         "impi": _by_hydra,
         "mvapich": _by_hydra,
+        "bcprun": _by_bcprun,
     }
 )
 """Value of ``--launcher`` -> how one process reaches all hosts."""

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.core import ConfigError, Failure, FailureKind
@@ -109,6 +110,23 @@ class SlurmQueue:
             self._look_s = time.monotonic() + self._pause_s
         return self._states.get(job, "PENDING")
 
+    def is_waiting(self, job: int) -> bool:
+        """Whether it has no nodes yet, as of the last look."""
+        return self.state(job) in _WAITING
+
+    def why_over(self, job: int) -> Failure | None:
+        """How it ended; None while it waits or runs."""
+        state = self.state(job)
+        if state in _ALIVE:
+            return None
+        kind = _KINDS.get(state, FailureKind.CRASHED)
+        return Failure(kind=kind, detail=f"job {job} of Slurm ended as {state}")
+
+
+def is_slurm_here() -> bool:
+    """Whether there is a Slurm that takes jobs."""
+    return shutil.which("sbatch") is not None and not _run("sinfo", "--noheader").returncode
+
 
 class SlurmStarter:
     """A batch job that starts the agents of all hosts of a launch."""
@@ -147,19 +165,17 @@ class SlurmStarter:
 
     def why_over(self) -> Failure | None:
         """What Slurm says of a job that waits and runs no more."""
-        state = self._queue.state(self.pid)
-        if state not in _WAITING:
+        if not self.is_queued:
             self._ran_s = self._ran_s or time.monotonic()
-        if state in _ALIVE:
+        if (over := self._queue.why_over(self.pid)) is None:
             return None
-        kind = _KINDS.get(state, FailureKind.CRASHED)
         said = self._last_words() or "it printed nothing; see that its nodes share this folder"
-        return Failure(kind=kind, detail=f"job {self.pid} of Slurm ended as {state} ({said})")
+        return replace(over, detail=f"{over.detail} ({said})")
 
     @property
     def is_queued(self) -> bool:
         """Whether the job has no nodes yet, as of the last look."""
-        return self._queue.state(self.pid) in _WAITING
+        return self._queue.is_waiting(self.pid)
 
     def patience_s(self) -> float:
         """As long as the job waits, and a while after it runs."""
@@ -171,7 +187,7 @@ class SlurmStarter:
         """After the last host: cancel what is left of the job, and remove its files."""
         self._open_lines -= 1
         if self._open_lines == 0:
-            if self.pid and self._queue.state(self.pid) in _ALIVE:
+            if self.pid and self._queue.why_over(self.pid) is None:
                 cancel_jobs(self.pid)
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -18,7 +18,7 @@ from autoconf_launch.core import ClusterSpec, ConfigError, Device, HardwareError
 from autoconf_launch.tuning_spaces import with_links
 
 from ..events import Listener, Note
-from ..hosts import BATCH, HostDescription, describe_hosts, is_this_machine
+from ..hosts import UNNAMED, HostDescription, describe_hosts, is_this_machine
 from ..request import HostChoice, LaunchRequest
 from .hosts import HostSlots, choose_hosts, own_index
 
@@ -149,7 +149,7 @@ def _node(request: LaunchRequest, host: HostSlots, found: HostDescription) -> No
         devices = _cpu_devices(request, host.slots, found.memory_bytes)
         return Node(host=host.host, devices=devices)
     by_slot = {int(row[0]): _device(row, visible_as=row[0]) for row in gpus}
-    if request.remote.engine == BATCH:  # a later job may have others, which Slurm names to it
+    if request.remote.engine in UNNAMED:  # a later job may have others, which Slurm names to it
         by_slot = {slot: replace(gpu, visible_as=None) for slot, gpu in by_slot.items()}
     missing = [slot for slot in host.slots if slot not in by_slot]
     if missing:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError, HardwareError, nearest_known
 
-from ..hosts import BATCH, LOCAL, describe_hosts, is_this_machine
+from ..hosts import LOCAL, UNNAMED, describe_hosts, is_this_machine
 from ..input_file import input_text
 from ..request import HostChoice, LaunchRequest
 from .cores import usable_cores
@@ -187,7 +187,7 @@ def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlo
     """
     choice = request.hosts
     pool = _hostfile_pool(choice, gpus)
-    if pool is None and request.remote.engine == BATCH:
+    if pool is None and request.remote.engine in UNNAMED:
         pool = _queued_pool(request)
     elif pool is None and in_allocation(request):
         pool = _allocated_pool(request)

@@ -24,7 +24,7 @@ from autoconf_launch.core import (
     decode,
 )
 
-from ..hosts import is_this_machine
+from ..hosts import UNNAMED, is_this_machine
 from ..plan import LaunchPlan, RankPlan, StepSize
 from ..request import HostChoice, LaunchRequest
 from ..script import ScriptSource, facts_of
@@ -42,6 +42,8 @@ def why_apart(request: LaunchRequest, cluster: ClusterSpec) -> str:
     """Why launches cannot share this machine at all; empty where they can."""
     if len(cluster.nodes) > 1:
         return "each of them takes several hosts"
+    if request.remote.engine in UNNAMED:
+        return "each of them gets hosts of its own"
     if request.rendezvous.port:
         return f"all of them meet at port {request.rendezvous.port}"
     if request.alone and len(cluster.devices) > 1:

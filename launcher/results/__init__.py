@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .folder import OpenFolder, open_folder
     from .journal import (
         Earlier,
+        Fingerprint,
         Journal,
         JournalContents,
         JournalLineError,

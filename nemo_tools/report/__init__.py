@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .event_files import read_run
+    from .event_files import JOB_LOG, read_run
     from .outcome import SearchOutcome, SearchRun
     from .tables import (
         FINAL_RESULTS,

@@ -69,6 +69,8 @@ def _library() -> tuple[Any, Any]:
 
 STEP_TIME = "train_step_timing in s"
 LOSS = "reduced_train_loss"
+PEAK_MEMORY_BYTES = "mem-max-allocated-bytes"
+"""Megatron's, with --log-memory-to-tensorboard."""
 WARM_UP_STEPS = 1
 LEAST_STEPS = 3
 """Beside the warm-up; fewer say too little of a step."""
@@ -81,8 +83,13 @@ _LAST_LINES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredElsewhere:
-    """Steps of one run; the fields are those of :class:`~.outcome.SearchRun`."""
+    """Steps of one run; the fields are those of :class:`~.outcome.SearchRun`.
 
+    ``times_s`` are of the steps that count; ``peak_bytes`` is None where no memory is logged.
+    """
+
+    times_s: tuple[float, ...]
+    peak_bytes: int | None
     steps: int
     step_s: float
     step_spread_s: float
@@ -108,7 +115,7 @@ def read_run(folder: Path, log_prefix: str) -> MeasuredElsewhere | Failure:
     files = event_files(folder)
     if not files:
         return _failure(folder, log_prefix, "The run wrote no TensorBoard file.")
-    numbers = read_numbers(files, (STEP_TIME, LOSS))
+    numbers = read_numbers(files, (STEP_TIME, LOSS, PEAK_MEMORY_BYTES))
     times = [time_s for time_s in numbers[STEP_TIME][WARM_UP_STEPS:] if _is_time(time_s)]
     if len(times) < LEAST_STEPS:
         return _failure(
@@ -119,7 +126,10 @@ def read_run(folder: Path, log_prefix: str) -> MeasuredElsewhere | Failure:
             "be.",
         )
     losses: Sequence[float] = numbers[LOSS]
+    peaks = [value for value in numbers[PEAK_MEMORY_BYTES] if _is_time(value)]
     return MeasuredElsewhere(
+        times_s=tuple(times),
+        peak_bytes=int(max(peaks)) if peaks else None,
         steps=len(times),
         step_s=statistics.fmean(times),
         step_spread_s=statistics.stdev(times),

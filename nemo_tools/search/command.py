@@ -1,13 +1,14 @@
 """``search``: the fastest configuration of a model, by short real runs.
 
 ``search [flags] search_config=gpt3/5b [key=value …]``: keys of NVIDIA's AutoConfigurator. On a
-cluster it is files: configurations, job scripts, and one script that starts them.
+cluster each run is a job script; these are only written where Slurm or Base Command is not there.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,21 @@ from autoconf_launch.core import ConfigError, NothingFeasibleError
 from autoconf_launch.launcher.estimates import write_base_config, write_text
 from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.export import export_base
+from autoconf_launch.launcher.hosts import is_slurm_here
 from autoconf_launch.launcher.report import stop_sentence
 from autoconf_launch.launcher.trackers import check_tracking
 
-from ..report import SearchOutcome, SearchRun, summary_lines, top_text, write_final_results
+from ..report import (
+    FINAL_RESULTS,
+    SearchOutcome,
+    SearchRun,
+    summary_lines,
+    top_text,
+    write_final_results,
+)
 from .candidate_file import SearchFolder, candidate_document, write_documents
 from .candidates import SearchCandidate
+from .cluster_runs import collect_runs, run_on_cluster, submit_runs
 from .flags import SearchRequest, parse_search
 from .jobs import SHEBANG, job_text
 from .local_runs import LocalRuns, require_transformers, stderr_view
@@ -56,7 +66,12 @@ def search(arguments: Sequence[str]) -> Iterator[str]:
         else:
             yield from dry_run_text(prepared, _list_length(prepared, request))
     elif prepared.machines is not None:
-        yield from _write_cluster_search(prepared, request)
+        yield from _search_cluster(prepared, request, tuple(arguments))
+    elif request.submit_only or request.collect:
+        raise ConfigError(
+            "--submit-only and --collect are for NeMo's runs on Slurm; runs of our runtime are "
+            "watched: omit them, and the same command goes on after an end."
+        )
     else:
         yield from _run_search(prepared, request)
 
@@ -76,14 +91,42 @@ _ABOUT = {
 }
 
 
-def _write_cluster_search(prepared: Prepared, request: SearchRequest) -> Iterator[str]:
-    """Write all files of the search, and say where they are.
+def _search_cluster(
+    prepared: Prepared, request: SearchRequest, words: tuple[str, ...]
+) -> Iterator[str]:
+    """Write all files of the search; where its engine answers, run or queue them, too.
 
     Raises:
-        ConfigError: a file cannot be written, or a value cannot stand in a job.
+        ConfigError: a file cannot be written, a value cannot stand in a job, or Slurm refuses it.
+        NothingFeasibleError: no run could be measured; the results are written by then.
     """
+    folder = SearchFolder(prepared.settings.train.logs)
+    kind = prepared.settings.cluster.kind
+    if request.collect:
+        yield from _report(prepared, request, folder, collect_runs(prepared, folder))
+        return
+    if request.submit_only and (kind is ClusterKind.BCP or not is_slurm_here()):
+        raise ConfigError("--submit-only needs cluster_type=bcm and a Slurm that answers sinfo.")
+    _write_files(prepared, folder)
+    is_here = is_slurm_here() if kind is ClusterKind.BCM else shutil.which("bcprun") is not None
+    if request.submit_only:
+        *runs, last = submit_runs(prepared, folder, words)
+        yield f"{len(runs)} runs are queued; job {last} writes {folder.logs / FINAL_RESULTS} last."
+    elif is_here:
+        view = stderr_view(quiet=request.quiet)
+        for note in prepared.notes:
+            view.handle(Note(text=note))
+        done = run_on_cluster(prepared, folder, view.handle, fresh=request.fresh)
+        yield from _report(prepared, request, folder, done)
+    elif request.json:
+        yield _cluster_document(prepared, folder)
+    else:
+        yield f"{candidate_table(prepared.found, _list_length(prepared, request))}\n"
+        yield _cluster_text(prepared, folder)
+
+
+def _write_files(prepared: Prepared, folder: SearchFolder) -> None:
     question, found = prepared.question, prepared.found
-    folder = SearchFolder(question.settings.train.logs)
     jobs = {one.name: job_text(question, one, found.nodes) for one in found.candidates}
     write_documents(question, folder, found.candidates)
     if RECIPE in question.base:
@@ -92,11 +135,6 @@ def _write_cluster_search(prepared: Prepared, request: SearchRequest) -> Iterato
         write_text(text, folder.job(name))
         _make_run_folder(folder.run(name))
     write_text(_submit_all(prepared, folder), folder.submit_all)
-    if request.json:
-        yield _cluster_document(prepared, folder)
-        return
-    yield f"{candidate_table(found, _list_length(prepared, request))}\n"
-    yield _cluster_text(prepared, folder)
 
 
 def _write_scripts(prepared: Prepared, folder: SearchFolder) -> None:
@@ -236,9 +274,20 @@ def _run_search(prepared: Prepared, request: SearchRequest) -> Iterator[str]:
         return
 
     write = partial(write_documents, question, folder)
-    done = runs.run(write, fresh=request.fresh)
+    yield from _report(prepared, request, folder, runs.run(write, fresh=request.fresh))
+
+
+def _report(
+    prepared: Prepared, request: SearchRequest, folder: SearchFolder, done: DoneRuns
+) -> Iterator[str]:
+    """Write the tables of what was run, and print the best of it.
+
+    Raises:
+        NothingFeasibleError: no candidate could be measured; the results are written.
+    """
+    question = prepared.question
     outcome = outcome_of(prepared, done)
-    written = write_final_results(folder.logs, outcome, top=settings.train.top_n)
+    written = write_final_results(folder.logs, outcome, top=prepared.settings.train.top_n)
     if not any(run.step_s for run in outcome.runs):
         sentence = _nothing_measured(done, outcome, written[0].parent)
         raise NothingFeasibleError(sentence, done.stop.log_tail)
@@ -260,8 +309,9 @@ def _base_alone(question: SearchQuestion, folder: SearchFolder, *, json: bool) -
 
 def _require_all(prepared: Prepared) -> None:
     """See that runs can be made, before anything is written."""
-    require_transformers("cluster_type=local")
-    require_room(prepared.question)
+    require_transformers("search")
+    if prepared.settings.cluster.kind is ClusterKind.LOCAL:
+        require_room(prepared.question)
     check_tracking(prepared.settings.tracking)
 
 

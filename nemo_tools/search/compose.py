@@ -37,7 +37,8 @@ _KEYS = {
     "wandb": "enable api_key_file project",
     "cluster": (
         "type partition account exclusive overcommit gpus_per_task gpus_per_node gpu "
-        "usd_per_gpu_hour mem job_name_prefix srun_args nodelist exclude comment"
+        "usd_per_gpu_hour mem job_name_prefix srun_args nodelist exclude comment "
+        "qos gres sbatch_args train_with"
     ),
     "search_config.train_settings": (
         "model_size_in_b num_nodes gpus_per_node gpu_memory_gb max_training_days "

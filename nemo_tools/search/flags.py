@@ -18,6 +18,8 @@ class SearchRequest:
         overrides: ``key=value`` words, as hydra reads them.
         folder: the user's own ``conf/``; None: ours.
         fresh: old results are moved aside instead of gone on with.
+        submit_only: queue all runs, and a last job that collects.
+        collect: write the results of runs that were submitted.
         top: candidates that are listed, 0 for all; None: as output_top_n has it.
     """
 
@@ -27,6 +29,8 @@ class SearchRequest:
     json: bool
     fresh: bool
     quiet: bool
+    submit_only: bool
+    collect: bool
     top: int | None
 
 
@@ -54,6 +58,8 @@ def parse_search(arguments: Sequence[str]) -> SearchRequest:
         json=flags.json,
         fresh=flags.fresh,
         quiet=flags.quiet,
+        submit_only=flags.submit_only,
+        collect=flags.collect,
         top=flags.top,
     )
 
@@ -64,7 +70,7 @@ def search_parser() -> VerbParser:
         prog="autoconf-launch search",
         usage="autoconf-launch search [flags] search_config=gpt3/5b [key=value ...]",
         description="Search for the fastest configuration of a model; keys are those of NVIDIA's "
-        "AutoConfigurator. On a cluster it writes job scripts, here it runs the candidates.",
+        "AutoConfigurator. It runs the candidates here, by jobs of Slurm or inside Base Command.",
         examples=(
             "autoconf-launch search --dry-run --top 5 search_config=gpt3/5b",
             "autoconf-launch search search_config=gpt3/0.126b cluster_type=local",
@@ -73,12 +79,17 @@ def search_parser() -> VerbParser:
         ),
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="keys of the search")
-    run = parser.add_argument_group("run").add_argument
+    run_group = parser.add_argument_group("run")
+    run = run_group.add_argument
     run(
         "--dry-run",
         action="store_true",
         help="print candidates and jobs; launch nothing",
     )
+    queue = run_group.add_mutually_exclusive_group().add_argument
+    queue_help = "queue all runs in Slurm, and a last job that writes the results"
+    queue("--submit-only", action="store_true", help=queue_help)
+    queue("--collect", action="store_true", help="write the results of runs that were submitted")
     folder_help = "a conf/ folder of your own"
     run("--config-dir", "--config-path", type=Path, metavar="DIR", help=folder_help)
     run("--fresh", action="store_true", help="move old results aside")

@@ -19,6 +19,8 @@ from .candidates import SearchCandidate
 from .question import RECIPE, SearchQuestion
 from .settings import ClusterKind, ClusterSettings
 
+JOBS_AT_ONCE = 8
+"""Jobs that wait or run: what runs out of memory rules out larger ones among the others."""
 SHEBANG = "#!/usr/bin/env bash"
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]*")
 """What an option of sbatch is written with as it is; everything else stands in quotes."""
@@ -87,8 +89,42 @@ def _options(job: SlurmJob) -> Iterator[str]:
         "comment": cluster.comment and _quote(_one_line(cluster.comment)),
         "nodelist": cluster.nodelist and _option(cluster.nodelist),
         "time": _option(job.time),
+        "qos": cluster.qos and _option(cluster.qos),
+        "gres": cluster.gres and _option(cluster.gres),
     }
     yield from (f"--{name}={text}" for name, text in texts.items() if text)
+    yield from map(_further_option, cluster.sbatch_args)
+
+
+def sbatch_words(cluster: ClusterSettings, name: str) -> tuple[str, ...]:
+    """The same options as words of sbatch itself, for jobs of our own launches."""
+    values = {
+        "job-name": f"{cluster.job_name_prefix}{name}",
+        "partition": cluster.partition,
+        "account": cluster.account,
+        "gpus-per-node": cluster.gpus_per_node,
+        "mem": cluster.mem,
+        "exclude": ",".join(cluster.exclude),
+        "comment": cluster.comment,
+        "nodelist": cluster.nodelist,
+        "qos": cluster.qos,
+        "gres": cluster.gres,
+    }
+    named = (f"--{flag}={value}" for flag, value in values.items() if value not in (None, ""))
+    flags = (f"--{flag}" for flag in ("exclusive", "overcommit") if getattr(cluster, flag))
+    further = (word for text in cluster.sbatch_args for word in shlex.split(_further_option(text)))
+    return (*named, *flags, *further)
+
+
+def _further_option(text: str) -> str:
+    """An option that the user wrote: one line that begins with a hyphen and closes its quotes."""
+    try:
+        shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"cluster.sbatch_args has {text!r}: {error}; close it.") from error
+    if not text.startswith("-"):
+        raise ConfigError(f"cluster.sbatch_args has {text!r}, but options begin with a hyphen.")
+    return _one_line(text)
 
 
 def _words(text: str) -> list[str]:

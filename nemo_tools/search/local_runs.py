@@ -33,14 +33,14 @@ from autoconf_launch.core import (
     visible,
 )
 from autoconf_launch.core import config_keys as keys
-from autoconf_launch.launcher.backends import Backend, closing_backend, load_backend
+from autoconf_launch.launcher.backends import Backend, backend_for, closing_backend
 from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
 from autoconf_launch.launcher.interrupts import stopping_on_signals
 from autoconf_launch.launcher.launch import find_script_source
-from autoconf_launch.launcher.machine import WHOLE, find_cluster
+from autoconf_launch.launcher.machine import WHOLE, find_cluster, why_not_in_turn
 from autoconf_launch.launcher.report import LinesView
-from autoconf_launch.launcher.request import LaunchRequest
+from autoconf_launch.launcher.request import HostChoice, LaunchRequest, RemoteAccess
 from autoconf_launch.launcher.results import (
     Earlier,
     OpenFolder,
@@ -62,6 +62,7 @@ from autoconf_launch.launcher.tuning import (
 
 from .candidate_file import SearchFolder
 from .candidates import SearchCandidate
+from .jobs import JOBS_AT_ONCE, sbatch_words
 from .outcome import (
     DoneRuns,
     all_too_slow,
@@ -73,7 +74,7 @@ from .outcome import (
     steps_limit_s,
 )
 from .prepare import Prepared
-from .settings import GridKind
+from .settings import ClusterKind, GridKind
 from .this_machine import local_request, with_zero
 
 _STAGES = (0, 1, 2, 3)
@@ -163,13 +164,14 @@ def request_of(prepared: Prepared, folder: SearchFolder) -> LaunchRequest:
     """
     question, settings = prepared.question, prepared.settings
     base = folder.write_for_ranks("base", question.base)
-    config = folder.write_for_ranks("runtime", _runtime_document(question.base, question.gpus))
+    document = _runtime_document(question.base, find_cluster(launch_request(prepared)))
+    config = folder.write_for_ranks("runtime", document)
     words = (
         *("--base-config", str(base), "--config", str(config)),
         *("--steps", str(settings.train.max_steps + 1)),
     )
     return replace(
-        local_request(question.gpus),
+        launch_request(prepared),
         script=_SCRIPT,
         kind="module",
         script_args=words,
@@ -186,10 +188,26 @@ def _argv(prepared: Prepared) -> Iterator[str]:
     yield from sorted(prepared.settings.given)
 
 
-def _runtime_document(base: RawConfig, ranks: int) -> RawConfig:
+def launch_request(prepared: Prepared) -> LaunchRequest:
+    """A launch of nothing yet: on this machine, by jobs of Slurm, or inside Base Command."""
+    question, cluster = prepared.question, prepared.settings.cluster
+    if cluster.kind is ClusterKind.LOCAL:
+        return local_request(question.gpus)
+    words = sbatch_words(cluster, question.name) if cluster.kind is ClusterKind.BCM else ()
+    return replace(
+        local_request(question.gpus_per_node),
+        hosts=HostChoice(nodes=question.nodes),
+        remote=RemoteAccess(engine=_ENGINES[cluster.kind], arguments=words),
+    )
+
+
+_ENGINES = {ClusterKind.BCM: "sbatch", ClusterKind.BCP: "bcprun"}
+_JOBS_AT_ONCE = {ClusterKind.BCM: JOBS_AT_ONCE}
+
+
+def _runtime_document(base: RawConfig, cluster: ClusterSpec) -> RawConfig:
     """The smallest micro-batch to begin with; fp32 where ranks have no GPU."""
     document = builtin_document(base, micro_batch=1)
-    cluster: ClusterSpec = find_cluster(local_request(ranks))
     if all(device.name.startswith("cpu") for device in cluster.devices):
         return document.with_value(("bf16", "enabled"), False)
     return document
@@ -257,7 +275,7 @@ class LocalRuns:
             feed = Feed(question.family.name, f"{question.size_b:.10g}b")
             with (
                 track_events(request.tracking, feed, paths.tracking, self._listener) as heard,
-                closing_backend(load_backend("fork_server")) as backend,
+                closing_backend(backend_for(request, self._cluster, forks=True)) as backend,
             ):
                 session = _Session(
                     opened=opened, backend=backend, heard=heard, files=self._files()
@@ -275,7 +293,8 @@ class LocalRuns:
         study = self._study(trials)
         controller = session.control(study, session.heard, self._limits())
         controller.resume(self._earlier(session, trials))
-        stop = controller.run(WHOLE)
+        at_once = _JOBS_AT_ONCE.get(self._prepared.settings.cluster.kind, 1)
+        stop = controller.run(WHOLE * at_once)
         finals: tuple[Record, ...] = ()
         if not stop.is_error and not are_extrapolated(study.records):
             finals = self._finals(session, study, controller.elapsed_s)
@@ -322,6 +341,9 @@ class LocalRuns:
             settings=AutotuningSettings(),
             noise=estimate_noise(study.records),
             elapsed_s=elapsed_s,
+            apart=why_not_in_turn(
+                self._request, self._cluster, self._source, self._folder.runs.results
+            ),
         )
         return play(
             search,

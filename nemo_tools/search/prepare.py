@@ -53,14 +53,17 @@ def prepare(request: SearchRequest) -> Prepared:
     """
     settings = read_settings(compose(request.overrides, request.folder))
     is_local = settings.cluster.kind is ClusterKind.LOCAL
+    is_ours = is_local or settings.cluster.trains_with_ours
     if not settings.runs_training and settings.runs_inference:
         raise NothingFeasibleError(f"There is no inference search yet; {_BOTH_OFF}.")
     if not settings.runs_training:
         return _base_alone(settings, is_local=is_local)
     if not request.dry_run:
         check_paths(settings)
-    if is_local:
-        question = question_of(settings, 1, local_ranks(settings))
+    if is_ours:
+        nodes = 1 if is_local else settings.train.nodes
+        each = local_ranks(settings) if is_local else settings.train.gpus_per_node
+        question = question_of(settings, nodes, each)
         found, machines = local_candidates(question), None
         if request.dry_run:
             found = first_shown(found, settings.train.limit_runs)
@@ -102,13 +105,14 @@ def check_paths(settings: SearchSettings) -> None:
     Raises:
         ConfigError: one is missing.
     """
-    paths, is_local = settings.paths, settings.cluster.kind is ClusterKind.LOCAL
-    if not is_local:
+    paths, cluster = settings.paths, settings.cluster
+    is_ours = cluster.kind is ClusterKind.LOCAL or cluster.trains_with_ours
+    if not is_ours:
         if paths.data is None:
             raise ConfigError("data_dir is not given; give the folder of the training data.")
         if paths.container is None:
             raise ConfigError("training_container is not given; give an image, or a .sqsh file.")
-    if paths.data is not None and (not is_local or "data_dir" in settings.given):
+    if paths.data is not None and (not is_ours or "data_dir" in settings.given):
         _require("data_dir", paths.data)
     for mount in paths.mounts:
         _require("container_mounts", mount.partition(":")[0])

@@ -222,6 +222,8 @@ class ClusterSettings:
     Attributes:
         gpus_per_node: of this machine where runs are local; None: all.
         gpu: name for the planner; None: by its memory.
+        sbatch_args: further options of sbatch, each as it is written after ``#SBATCH``.
+        trains_with_ours: runs are of our runtime, not of NeMo in a container.
     """
 
     kind: ClusterKind
@@ -239,6 +241,10 @@ class ClusterSettings:
     nodelist: str | None = None
     exclude: tuple[str, ...] = ()
     comment: str | None = None
+    qos: str | None = None
+    gres: str | None = None
+    sbatch_args: tuple[str, ...] = ()
+    trains_with_ours: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,6 +389,10 @@ def _cluster(document: RawConfig, kind: ClusterKind) -> ClusterSettings:
         nodelist=read.text("nodelist"),
         exclude=read.texts("exclude"),
         comment=read.text("comment"),
+        qos=read.text("qos"),
+        gres=read.text("gres"),
+        sbatch_args=read.texts("sbatch_args"),
+        trains_with_ours=read.one_of("train_with", ("nemo", "ours"), "nemo") == "ours",
     )
 
 

@@ -163,7 +163,7 @@ def local_candidates(question: SearchQuestion) -> CandidateList:
     limit = question.settings.train.limit_runs
     return CandidateList(
         candidates=_cut(runnable, limit) if is_nemo else runnable,
-        nodes=1,
+        nodes=question.nodes,
         found=len(found),
         rejected=rejected,
         notes=tuple(_notes(question, rejected)),
@@ -197,7 +197,7 @@ def with_zero(candidate: SearchCandidate, stage: int) -> SearchCandidate:
 def _of_nemo(question: SearchQuestion, grid: Grid) -> Iterator[SearchCandidate]:
     model = searched_model(question, question.gpus)
     for one in nemo_candidates(grid, model):
-        yield SearchCandidate(name=nemo1_name(model, 1, one), point=one)
+        yield SearchCandidate(name=nemo1_name(model, question.nodes, one), point=one)
 
 
 def _of_planner(question: SearchQuestion) -> Iterator[SearchCandidate]:
@@ -245,17 +245,17 @@ def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[Search
 
 def _candidate(question: SearchQuestion, layout: Layout, layers: int | None) -> SearchCandidate:
     one = NemoCandidate(layout=layout, recompute_layers=layers)
-    name = nemo1_name(searched_model(question, question.gpus), 1, one)
+    name = nemo1_name(searched_model(question, question.gpus), question.nodes, one)
     selective = "_selective" if layout.recompute is Recompute.SELECTIVE else ""
     return SearchCandidate(name=f"{name}{selective}", point=one)
 
 
 def _notes(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> Iterator[str]:
     settings = question.settings
-    if _OF_NODES in settings.given and settings.train.nodes > 1:
+    if _OF_NODES in settings.given and settings.train.nodes > question.nodes:
         yield f"num_nodes is {settings.train.nodes}, but this machine is one node."
     if "data_dir" in settings.given:
-        yield "Runs on this machine read a text made at run time; data_dir is not read."
+        yield "Runs of our runtime read a text made at run time; data_dir is not read."
     if rejected:
         whys = _reasons(rejected)
         shown = "; ".join(whys[:_MOST_WHYS])

@@ -144,3 +144,9 @@ def test_a_step_has_cores_and_gpus_of_its_own_and_shares_the_memory() -> None:
 
 def test_a_step_without_a_size_runs_beside_others() -> None:
     assert "--overlap" in reach_host("n1", SLURM, "/", ("true",))
+
+
+def test_bcprun_gets_one_text_that_a_shell_reads_back_whole() -> None:
+    words = words_of("bcprun")
+    assert words[:-1] == ("bcprun", "--nnodes", "2", "--npernode", "1", "--cmd")
+    assert shlex.split(words[-1])[-len(AGENT) - 1 :] == [*AGENT, "NGC_ARRAY_INDEX"]

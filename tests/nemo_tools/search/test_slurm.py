@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.nemo.search.jobs import SlurmJob, container_flags, mount_pair, sbatch_text
+from autoconf_launch.nemo.search.jobs import (
+    SlurmJob,
+    container_flags,
+    mount_pair,
+    sbatch_text,
+    sbatch_words,
+)
 from autoconf_launch.nemo.search.settings import ClusterKind, ClusterSettings
 
 MEASURE = """#!/usr/bin/env bash
@@ -104,3 +110,31 @@ def test_a_bare_mount_stands_at_the_same_place_inside(mount: str, pair: str) -> 
 
 def test_a_command_with_quotes_stays_one_word() -> None:
     assert "sh -c 'echo '\"'\"'a b'\"'\"'; rm x'" in sbatch_text(job("echo 'a b'; rm x"))
+
+
+def test_further_options_come_after_nvidia_s() -> None:
+    further: dict[str, Any] = {
+        "qos": "high",
+        "gres": "gpu:h100:8",
+        "sbatch_args": ("--constraint='a b'", "-x n1"),
+    }
+    before = sbatch_text(job("c1", partition="batch")).split("\n\n")
+    after = sbatch_text(job("c1", partition="batch", **further)).split("\n\n")
+    lines = ["--qos=high", "--gres=gpu:h100:8", "--constraint='a b'", "-x n1"]
+    assert after[0] == "\n".join([before[0], *(f"#SBATCH {line}" for line in lines)])
+    assert after[1:] == before[1:]
+
+
+@pytest.mark.parametrize("text", ["wrap=x", "--a\n#SBATCH --wrap=planted", "--comment='open", ""])
+def test_a_further_option_is_one_whole_option(text: str) -> None:
+    with pytest.raises(ConfigError):
+        sbatch_text(job("c1", sbatch_args=(text,)))
+
+
+def test_the_same_options_are_words_of_sbatch_for_our_own_launches() -> None:
+    cluster = job("", partition="p", comment="it's $x", exclusive=True, mem="0", qos="q").cluster
+    words = sbatch_words(replace(cluster, sbatch_args=("--constraint='a b' -x n1",)), "gpt")
+    assert words == (
+        *("--job-name=gpt", "--partition=p", "--mem=0", "--comment=it's $x", "--qos=q"),
+        *("--exclusive", "--constraint=a b", "-x", "n1"),
+    )
