@@ -86,10 +86,11 @@ def _recommendation(answer: PlanInferenceAnswer, point: InferencePoint) -> str:
     tokens = point.samples_per_s_per_gpu * answer.serving.output_len * point.gpus * copies
     usd = answer.usd_per_million_tokens(point)
     money = "" if usd is None else f", ${number_text(usd, 3)} per million output tokens"
-    many = "1 copy" if copies == 1 else f"{copies:,} copies"
+    used = plural(point.gpus * copies, "GPU")
+    writers = f"1 copy on {used} writes" if copies == 1 else f"{copies} copies on {used} write"
     return (
-        f"Recommended: {_name(point)}, {step_time_text(point.latency_s)} for a batch; {many} on "
-        f"{point.gpus * copies:,} GPUs write {number_text(tokens, 3)} tokens/s{money}."
+        f"Recommended: {_name(point)}, {step_time_text(point.latency_s)} for a batch; {writers} "
+        f"{number_text(tokens, 3)} tokens/s{money}."
     )
 
 

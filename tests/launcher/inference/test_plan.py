@@ -126,6 +126,12 @@ def test_a_model_that_does_not_fit_says_what_to_do(plan: Run) -> None:
     assert "fits in 71.1 GiB of a GPU; use more or larger GPUs" in answer.err
 
 
+def test_one_copy_on_one_gpu_is_singular(plan: Run) -> None:
+    answer = plan("--cluster", "1xL4", *SERVING, "--batch", "1")
+    assert "1 point considered" in answer.out
+    assert "; 1 copy on 1 GPU writes" in answer.out
+
+
 def test_unequal_nodes_are_refused(plan: Run) -> None:
     answer = plan("--cluster", "1x8xA100+1x8xH100", *SERVING)
     assert (answer.code, answer.is_one_line) == (2, True)
