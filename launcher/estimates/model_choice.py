@@ -87,7 +87,7 @@ def model_of_flags(text: str | None, shapes: Mapping[str, Any]) -> Architecture:
         return _from_flags(given)
     path = Path(text)
     path = path / "config.json" if path.is_dir() else path
-    found = _from_file(path) if path.is_file() else _model_by_name(text)
+    found = _from_file(path) if path.exists() else _model_by_name(text)
     if not given:
         return found
     document = {name: getattr(found, name) for name in found.__slots__ if name != "name"}

@@ -143,6 +143,7 @@ def test_without_a_cluster_this_machine_is_meant(fit: Run) -> None:
         (with_value(FITS, "--global-batch", "7"), "valid: 2, 4, 6"),
         (with_value(FITS, "--model", "lama3.1-8b"), "did you mean 'llama3.1-8b'?"),
         (with_value(FITS, "--model", "no/such/config.json"), "there is no such file"),
+        (with_value(FITS, "--model", "/dev/zero"), "it is not a regular file"),
         ((*LLAMA, "--cluster", "8xH1000"), "did you mean 'H100-SXM-80GB'?"),
         ((*LLAMA, "--cluster", "no.yaml"), "no.yaml cannot be read"),
         ((*LLAMA, "--cluster", "8xV100"), "V100-SXM-32GB does not compute in bf16"),
