@@ -55,6 +55,7 @@ from .parallelism import PIPELINE_SCHEDULES, pipeline_schedule, stages_obstacle
 from .precision import BUILTIN_PRECISIONS, Precision
 from .rank import (
     DECODE,
+    DOCTOR_MARK,
     END_FILE,
     FIRST_FORWARD_FILE,
     INPUT_LEN,

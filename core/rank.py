@@ -222,6 +222,8 @@ class RankResult:
 PROBE_VARIABLE = "AUTOCONF_LAUNCH_PROBE"
 """Holds a :class:`RankTask` as ``RankTask.to_variable`` writes it."""
 SIGNS_FOLDER = "probe"
+DOCTOR_MARK = "autoconf-launch doctor: "
+"""Begins the line that each rank of ``doctor`` prints."""
 
 
 class Sign(str, Enum):

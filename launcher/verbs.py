@@ -65,6 +65,11 @@ VERBS = MappingProxyType(
             reference="autoconf_launch.nemo.search.command:search",
             parser="autoconf_launch.nemo.search.flags:search_parser",
         ),
+        "doctor": Verb(
+            answers="what can the hosts of a launch do, and which one is slow?",
+            reference=f"{_COMMANDS}.doctor:doctor",
+            parser=f"{_COMMANDS}.parsers:doctor_parser",
+        ),
         "export": Verb(
             answers="the best configuration in another framework's words",
             reference=f"{_COMMANDS}.export:export",

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..export import BASE_EXPORTERS, EXPORTERS
-from ..flags import VerbParser
+from ..flags import VerbParser, add_host_flags
 
 CERTIFIED_TUNER = "model_based"
 """The one whose end is a bound on what could still be gained."""
@@ -71,6 +71,26 @@ def compare_parser() -> VerbParser:
     parser.add_argument("a", metavar="A", help="a results folder")
     parser.add_argument("b", metavar="B", help="another one")
     parser.add_argument("--json", action="store_true", help=_JSON)
+    return parser
+
+
+def doctor_parser() -> VerbParser:
+    """Flags of ``doctor``."""
+    parser = VerbParser(
+        prog="autoconf-launch doctor",
+        usage="autoconf-launch doctor [flags]",
+        description="Measure what the hosts of a launch can do: a matrix product in each slot, an "
+        "all-reduce between each pair of hosts, clocks, the shared folder. Takes half a minute.",
+        examples=(
+            "autoconf-launch doctor",
+            "autoconf-launch doctor --hostfile hosts.txt --save cluster.yaml",
+        ),
+    )
+    add_host_flags(parser.add_argument_group("hosts and slots"))
+    output = parser.add_argument_group("output").add_argument
+    save_help = "write a cluster file for plan, with the measured rate between hosts"
+    output("--save", type=Path, metavar="FILE", help=save_help)
+    output("--json", action="store_true", help=_JSON)
     return parser
 
 

@@ -54,7 +54,7 @@ def make_parser() -> VerbParser:
     _add_trials(parser.add_argument_group("trials"))
     _add_results(parser.add_argument_group("results"))
     _add_script(parser.add_argument_group("script"))
-    _add_hosts(parser.add_argument_group("hosts and slots"))
+    add_host_flags(parser.add_argument_group("hosts and slots"))
     _add_rendezvous(parser.add_argument_group("rendezvous"))
     _add_ranks(parser.add_argument_group("ranks"))
     _add_ignored(parser.add_argument_group("accepted without effect"))
@@ -172,7 +172,8 @@ def _add_script(group: _Group) -> None:
     add("--arg", action="append", type=parse_name, metavar="KEY=FLAG", help=arg_help)
 
 
-def _add_hosts(group: _Group) -> None:
+def add_host_flags(group: _Group) -> None:
+    """Flags of hosts, slots and what reaches them."""
     add = group.add_argument
     processes = ("--num_gpus", "--num_accelerators", "--nproc_per_node")
     add(*processes, type=parse_processes, metavar="N", help="ranks on each host; gpu, cpu, auto")

@@ -168,6 +168,22 @@ def _words_of(text: str, flag: str) -> list[str]:
         raise ConfigError(f"{flag} is {text!r}, which no shell could read: {error}.") from None
 
 
+def request_of_hosts(flags: argparse.Namespace, module: str) -> LaunchRequest:
+    """A launch of a module of ours on the hosts and slots that the flags say.
+
+    Raises:
+        ConfigError: the words for the launcher's program cannot be read.
+    """
+    return LaunchRequest(
+        script=module,
+        kind="module",
+        processes=flags.num_gpus,
+        hosts=_hosts(flags),
+        remote=_remote(flags),
+        local_rank_argument=False,
+    )
+
+
 def _rendezvous(flags: argparse.Namespace) -> Rendezvous:
     address, port = flags.rdzv_endpoint or (flags.master_addr, flags.master_port)
     return Rendezvous(address=address or None, port=port, run_id=flags.rdzv_id)

@@ -20,7 +20,7 @@ from autoconf_launch.tuning_spaces import with_links
 from ..events import Listener, Note
 from ..hosts import UNNAMED, HostDescription, describe_hosts, is_this_machine
 from ..request import HostChoice, LaunchRequest
-from .hosts import HostSlots, choose_hosts, own_index
+from .hosts import HostSlots, choose_hosts, own_index, unused_allocation
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _MIB = 1 << 20
@@ -104,6 +104,8 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
     gpus = () if request.processes == "cpu" else visible_gpus()
     if listener and gpus:
         _say_what_is_visible(request, gpus, listener)
+    if listener and (unused := unused_allocation(request)):
+        listener(Note(text=unused, warning=True))
     hosts = choose_hosts(request, tuple(gpu.slot for gpu in gpus))
     own = own_index(request.hosts, hosts)
     if own is None:

@@ -13,7 +13,7 @@ from autoconf_launch.core import ConfigError, HardwareError, nearest_known
 
 from ..hosts import LOCAL, UNNAMED, describe_hosts, is_this_machine
 from ..input_file import input_text
-from ..request import HostChoice, LaunchRequest
+from ..request import HostChoice, LaunchRequest, RemoteAccess
 from .cores import usable_cores
 
 DEFAULT_HOSTFILE = "/job/hostfile"
@@ -203,6 +203,21 @@ def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlo
     if not hosts:
         raise ConfigError("--exclude leaves no slot to launch on; exclude fewer.")
     return hosts
+
+
+def unused_allocation(request: LaunchRequest) -> str | None:
+    """A sentence on a Slurm allocation of several nodes that a launch would not use."""
+    nodes = os.environ.get("SLURM_JOB_NUM_NODES", "")
+    choice = request.hosts
+    is_other = request.remote.engine != RemoteAccess().engine
+    if is_other or choice.node_rank is not None or choice.standalone:
+        return None
+    if has_hostfile(choice) or not nodes.isdecimal() or int(nodes) < 2:
+        return None
+    return (
+        f"This is a Slurm allocation of {int(nodes)} nodes, but only this one is used; add "
+        "--launcher slurm to use all."
+    )
 
 
 def own_index(choice: HostChoice, hosts: tuple[HostSlots, ...]) -> int | None:

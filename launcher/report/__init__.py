@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         range_text,
         running_row,
         save_csv,
+        save_text,
         seconds_text,
         shown_name,
         size_text,

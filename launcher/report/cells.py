@@ -340,11 +340,22 @@ def save_csv(path: Path, write: Callable[[TextIO], None]) -> None:
     Raises:
         ConfigError: it cannot be written.
     """
+    text = io.StringIO(newline="")
+    write(text)
+    save_text("--csv", path, text.getvalue())
+
+
+def save_text(flag: str, path: Path, text: str) -> None:
+    """Write the file of a flag.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
-            write(file)
+            file.write(text)
     except OSError as error:
-        raise ConfigError(f"--csv {path} cannot be written: {error.strerror}.") from error
+        raise ConfigError(f"{flag} {path} cannot be written: {error.strerror}.") from error
 
 
 def _csv_cell(value: object) -> object:

@@ -76,6 +76,14 @@ class Hosts:
         """Take down the link of a host."""
         run("ip", "link", "set", f"v{name}", "down")
 
+    def slow_down(self, name: str, megabits_per_s: int) -> None:
+        """Limit what a host sends and what it gets."""
+        limit = ("rate", f"{megabits_per_s}mbit", "burst", "64kb", "latency", "200ms")
+        run("tc", "qdisc", "add", "dev", f"v{name}", "root", "tbf", *limit)
+        run(
+            "ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *limit
+        )
+
     def are_idle_within(self, timeout_s: float, names: Sequence[str] = ()) -> bool:
         """Whether nothing but sshd runs on them before so many seconds are over."""
         until_s = time.monotonic() + timeout_s

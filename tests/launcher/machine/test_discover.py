@@ -249,3 +249,14 @@ def test_a_name_that_does_not_resolve_is_another_machine() -> None:
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.1.1", "::1"])
 def test_loopback_is_this_machine(host: str) -> None:
     assert is_this_machine(host)
+
+
+@pytest.mark.parametrize(("nodes", "flags", "is_said"), [("3", [], True), ("1", [], False)])
+def test_an_allocation_that_is_not_used_is_named_with_how_to_use_it(
+    monkeypatch: pytest.MonkeyPatch, nodes: str, flags: list[str], is_said: bool
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", nodes)
+    heard: list[Event] = []
+    find_cluster(parse_request([*flags, "train.py"]), heard.append)
+    said = [event.text for event in heard if isinstance(event, Note)]
+    assert any("add --launcher slurm to use all" in text for text in said) is is_said

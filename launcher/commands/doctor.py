@@ -1,0 +1,81 @@
+"""``doctor``: what the hosts of a launch can do, measured there in seconds."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from autoconf_launch.core import ClusterSpec, HardwareError, RawConfig
+
+from ..backends import backend_for
+from ..doctor import (
+    HostChecks,
+    cluster_document,
+    doctor_document,
+    doctor_lines,
+    problems,
+    read_checks,
+)
+from ..events import Event, Note
+from ..flags import request_of_hosts
+from ..launch import STDERR_LOG, STDOUT_LOG, plan_launch
+from ..machine import find_cluster
+from ..report import save_text
+from ..request import LaunchRequest
+from ..spelling import Rendered
+from .launch import run_to_end
+from .parsers import doctor_parser
+
+_CHECKS = "autoconf_launch.runtime.host_checks"
+
+
+def doctor(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print.
+
+    Raises:
+        ConfigError: wrong arguments, or hosts that cannot be read.
+        HardwareError: a host cannot be used, or something is wrong with one.
+    """
+    flags = doctor_parser().parse_args(arguments)
+    request = request_of_hosts(flags, _CHECKS)
+    notes: list[Event] = []
+    cluster = find_cluster(request, notes.append)
+    yield from (f"autoconf-launch: {note.text}" for note in notes if isinstance(note, Note))
+    checks = measure_hosts(request, cluster)
+    if flags.save:
+        text = yaml.safe_dump(cluster_document(cluster, checks), sort_keys=False)
+        save_text("--save", flags.save, text)
+    if flags.json:
+        yield json.dumps(doctor_document(cluster, checks), indent=2)
+    else:
+        yield from doctor_lines(cluster, checks)
+    if count := len(list(problems(checks))):
+        raise HardwareError(f"{count} of the checks found something wrong.")
+
+
+def measure_hosts(request: LaunchRequest, cluster: ClusterSpec) -> HostChecks:
+    """Launch the checks on every slot and read what they print.
+
+    Raises:
+        HardwareError: a rank failed; its last line says why.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder,
+        tempfile.NamedTemporaryFile(prefix=".autoconf-launch-doctor-", dir=Path.cwd()) as sign,
+    ):
+        rendered = Rendered(config=RawConfig({}), script_args=(sign.name,))
+        plan = replace(plan_launch(request, cluster, rendered), folder=folder)
+        code = run_to_end(plan, backend_for(request, cluster))
+        if code:
+            raise HardwareError(f"A check failed with exit code {code}: {_last_line(folder)}")
+        return read_checks(Path(folder, STDOUT_LOG).read_text(errors="replace"), cluster)
+
+
+def _last_line(folder: str) -> str:
+    said = Path(folder, STDERR_LOG).read_text(errors="replace").strip().splitlines()
+    return said[-1] if said else "it printed nothing."

@@ -1,0 +1,127 @@
+"""What the hosts of a launch can do, as ``doctor`` measured it, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from autoconf_launch.core import DOCTOR_MARK, ClusterSpec
+
+SLOW = 0.8
+"""Share of the others' pace below which a host counts as slow."""
+SLOW_LINK = 0.5
+CLOCK_S = 1.0
+"""Clocks further apart make logs and deadlines of hosts hard to compare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotCheck:
+    """One slot: the pace of a matrix product, and what its host's clock shows more than ours."""
+
+    host: str
+    flops_per_s: float
+    clock_s: float
+    sees_folder: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkCheck:
+    """An all-reduce between one slot each of two hosts."""
+
+    hosts: tuple[str, str]
+    latency_s: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostChecks:
+    """All that ``doctor`` measured."""
+
+    slots: tuple[SlotCheck, ...]
+    links: tuple[LinkCheck, ...]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """In the order of the ranks."""
+        return tuple(dict.fromkeys(slot.host for slot in self.slots))
+
+    def flops_per_s(self, host: str) -> float:
+        """Pace of the slowest slot of a host: a step waits for it."""
+        return min(slot.flops_per_s for slot in self.slots if slot.host == host)
+
+    def bytes_per_s(self, host: str) -> float:
+        """The fastest link of a host: a slow end slows down all of its links."""
+        return max(link.bytes_per_s for link in self.links if host in link.hosts)
+
+
+def read_checks(printed: str, cluster: ClusterSpec) -> HostChecks:
+    """What the ranks printed.
+
+    Raises:
+        ValueError: a line is malformed.
+    """
+    slots, links = list[SlotCheck](), list[LinkCheck]()
+    names = [node.host for node in cluster.nodes]
+    for line in printed.splitlines():
+        if not line.startswith(DOCTOR_MARK):
+            continue
+        found = json.loads(line.removeprefix(DOCTOR_MARK))
+        host = names[found["node"]]
+        slots.append(
+            SlotCheck(
+                host=host,
+                flops_per_s=found["flops_per_s"],
+                clock_s=found["clock_s"],
+                sees_folder=found["sees_folder"],
+            )
+        )
+        for pair in found["pairs"]:
+            first, second = pair["nodes"]
+            links.append(
+                LinkCheck(
+                    hosts=(names[first], names[second]),
+                    latency_s=pair["latency_s"],
+                    bytes_per_s=pair["bytes_per_s"],
+                )
+            )
+    order = {name: number for number, name in enumerate(names)}
+    return HostChecks(
+        slots=tuple(sorted(slots, key=lambda slot: order[slot.host])),
+        links=tuple(sorted(links, key=lambda link: (order[link.hosts[0]], order[link.hosts[1]]))),
+    )
+
+
+def find_slow_hosts(checks: HostChecks) -> Iterator[tuple[str, float]]:
+    """Hosts that compute slower than the others, with their share of the median pace."""
+    paces = {host: checks.flops_per_s(host) for host in checks.hosts}
+    usual = median(paces.values())
+    return ((host, pace / usual) for host, pace in paces.items() if pace < SLOW * usual)
+
+
+def find_slow_links(checks: HostChecks) -> Iterator[tuple[str, float]]:
+    """Hosts whose best link is slow, with its share of the median of all hosts' best.
+
+    Two hosts have one link, which neither is to blame for.
+    """
+    if len(checks.hosts) < 3:
+        return iter(())
+    rates = {host: checks.bytes_per_s(host) for host in checks.hosts}
+    usual = median(rates.values())
+    return ((host, rate / usual) for host, rate in rates.items() if rate < SLOW_LINK * usual)
+
+
+def find_wrong_clocks(checks: HostChecks) -> Iterator[tuple[str, float]]:
+    """Hosts whose clock differs from that of the first, with by how many seconds."""
+    seen = {slot.host: slot.clock_s for slot in reversed(checks.slots)}
+    return ((host, off_s) for host, off_s in seen.items() if abs(off_s) > CLOCK_S)
+
+
+def hosts_without_folder(checks: HostChecks) -> Sequence[str]:
+    """Hosts that do not see the working directory of the launcher."""
+    return [host for host in checks.hosts if not _sees_folder(checks, host)]
+
+
+def _sees_folder(checks: HostChecks, host: str) -> bool:
+    return all(slot.sees_folder for slot in checks.slots if slot.host == host)

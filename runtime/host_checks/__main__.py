@@ -1,0 +1,116 @@
+"""One rank of ``autoconf-launch doctor``: measures its slot, and with others the links.
+
+It prints one line, ``DOCTOR_MARK`` and a JSON document. The argument is a file of the launcher.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from autoconf_launch.core import DOCTOR_MARK
+from autoconf_launch.runtime.rank import Ranks, join
+
+_ROWS_CPU, _ROWS_GPU = 1024, 8192
+_BYTES_CPU, _BYTES_GPU = 8 << 20, 64 << 20
+_REPEATS = 5
+_MOST_PAIRED = 8
+"""With more hosts than this each is paired with the next one alone."""
+
+
+def main() -> None:
+    """Check, and print what was found."""
+    ranks = join()
+    node = int(os.environ["GROUP_RANK"])
+    nodes = ranks.world_size // int(os.environ["LOCAL_WORLD_SIZE"])
+    dist.barrier()
+    found: dict[str, Any] = {"node": node}
+    found["flops_per_s"] = _product_flops_per_s(ranks.device)
+    dist.barrier()
+    found["clock_s"] = _clock_s(ranks)
+    found["sees_folder"] = Path(sys.argv[1]).exists()
+    pairs = [_pair(ranks, pair) for pair in _pairs(nodes)]
+    found["pairs"] = [pair for pair in pairs if pair is not None]
+    os.write(1, f"{DOCTOR_MARK}{json.dumps(found)}\n".encode())
+
+
+def _pairs(nodes: int) -> list[tuple[int, int]]:
+    if nodes <= _MOST_PAIRED:
+        return list(combinations(range(nodes), 2))
+    return [(node, (node + 1) % nodes) for node in range(nodes)]
+
+
+def _product_flops_per_s(device: torch.device) -> float:
+    """Pace of a square product in the precision that trainings use there."""
+    is_gpu = device.type == "cuda"
+    rows = _ROWS_GPU if is_gpu else _ROWS_CPU
+    a = torch.ones(rows, rows, dtype=torch.bfloat16 if is_gpu else torch.float32, device=device)
+    return 2.0 * rows**3 / _best_s(lambda: torch.mm(a, a), device)
+
+
+def _best_s(run: Callable[[], object], device: torch.device) -> float:
+    times_s = []
+    for _ in range(_REPEATS + 1):
+        started_s = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times_s.append(time.perf_counter() - started_s)
+    return min(times_s[1:])
+
+
+def _clock_s(ranks: Ranks) -> float:
+    """What this clock shows more than that of rank 0, by the shortest of a few round trips."""
+    found = []
+    for _ in range(_REPEATS):
+        for other in range(1, ranks.world_size):
+            found += _ask_clock(ranks, other)
+    return min(found)[1] if found else 0.0
+
+
+def _ask_clock(ranks: Ranks, other: int) -> list[tuple[float, float]]:
+    """A rank asks rank 0 for its time: how long that took, and the difference."""
+    cell = torch.zeros(1, dtype=torch.float64, device=ranks.device)
+    if ranks.rank == other:
+        asked_s = time.time()
+        dist.send(cell, 0)
+        dist.recv(cell, 0)
+        answered_s = time.time()
+        return [(answered_s - asked_s, (asked_s + answered_s) / 2 - float(cell))]
+    if ranks.rank == 0:
+        dist.recv(cell, other)
+        cell.fill_(time.time())
+        dist.send(cell, other)
+    return []
+
+
+def _pair(ranks: Ranks, nodes: tuple[int, int]) -> dict[str, Any] | None:
+    """An all-reduce of the first ranks of two hosts; None in all other ranks."""
+    each = int(os.environ["LOCAL_WORLD_SIZE"])
+    group = dist.new_group([node * each for node in nodes])
+    found = None
+    if ranks.rank in (node * each for node in nodes):
+        size = (_BYTES_GPU if ranks.device.type == "cuda" else _BYTES_CPU) // 4
+        large = torch.zeros(size, device=ranks.device)
+        small = torch.zeros(1, device=ranks.device)
+        large_s = _best_s(lambda: dist.all_reduce(large, group=group), ranks.device)
+        small_s = median(
+            _best_s(lambda: dist.all_reduce(small, group=group), ranks.device) for _ in range(3)
+        )
+        found = {"nodes": nodes, "latency_s": small_s, "bytes_per_s": 4 * size / large_s}
+    dist.barrier()
+    return found if ranks.rank == nodes[0] * each else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""``doctor`` over three hosts that are reached by ssh."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from . import namespaces
+from .namespaces import Hosts
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not shutil.which("tc") or not Path("/usr/sbin/sshd").exists(),
+        reason="needs root, iproute2 and openssh-server",
+    ),
+]
+
+
+@pytest.fixture
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    found = namespaces.start(tmp_path_factory.mktemp("hosts"), count=3, slots=1)
+    yield found
+    namespaces.stop(found)
+
+
+def doctor(hosts: Hosts, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        (sys.executable, "-m", "autoconf_launch.launcher.cli", "doctor", *hosts.flags, *words),
+        env=hosts.variables,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_host_with_a_slow_link_is_named(hosts: Hosts) -> None:
+    slow = hosts.names[2]
+    hosts.slow_down(slow, megabits_per_s=200)
+    done = doctor(hosts, "--json")
+    assert done.returncode == 4, done.stderr
+    found = json.loads(done.stdout)
+    rates = {tuple(one["hosts"]): one["all_reduce_bytes_per_s"] for one in found["links"]}
+    assert len(rates) == 3
+    assert all(rate < 30e6 for pair, rate in rates.items() if slow in pair), rates
+    assert [one for one in found["problems"] if "link" in one] == [
+        one for one in found["problems"] if one.startswith(f"Host {slow} has a link of ")
+    ]
+    assert hosts.are_idle_within(15)
+
+
+def test_a_host_that_is_down_is_named(hosts: Hosts) -> None:
+    hosts.cut(hosts.names[1])
+    done = doctor(hosts)
+    assert done.returncode == 4
+    assert done.stderr.startswith(f"autoconf-launch: Host {hosts.names[1]} ")
+    assert done.stderr.count("\n") == 1

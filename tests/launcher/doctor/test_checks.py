@@ -1,0 +1,93 @@
+"""What is wrong with hosts is said of those that are to blame, and of nobody else."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoconf_launch.core import DOCTOR_MARK, ClusterSpec, ConfigError, Device, Node, RawConfig
+from autoconf_launch.launcher.doctor import (
+    HostChecks,
+    LinkCheck,
+    SlotCheck,
+    cluster_document,
+    doctor_lines,
+    problems,
+    read_checks,
+)
+from autoconf_launch.tuning_spaces.clusters import cluster_of_document
+
+NAMES = ("a", "b", "c")
+
+
+def cluster_of(name: str = "cpu", *, emulated: bool = True) -> ClusterSpec:
+    device = Device(name=name, memory_bytes=8 << 30, emulated=emulated)
+    return ClusterSpec(nodes=tuple(Node(host=host, devices=(device, device)) for host in NAMES))
+
+
+def slot(host: str, **changes: object) -> SlotCheck:
+    usual = {"flops_per_s": 1e11, "clock_s": 0.0, "sees_folder": True}
+    return SlotCheck(host=host, **{**usual, **changes})  # type: ignore[arg-type]
+
+
+def link(first: str, second: str, bytes_per_s: float = 1e9) -> LinkCheck:
+    return LinkCheck(hosts=(first, second), latency_s=1e-4, bytes_per_s=bytes_per_s)
+
+
+LINKS = (link("a", "b"), link("a", "c"), link("b", "c"))
+SLOTS = tuple(map(slot, NAMES))
+
+
+def test_equal_hosts_have_nothing_wrong() -> None:
+    checks = HostChecks(slots=SLOTS, links=LINKS)
+    assert list(problems(checks)) == []
+    assert "Nothing is wrong." in "\n".join(doctor_lines(cluster_of(), checks))
+
+
+@given(st.sampled_from(NAMES), st.floats(0.05, 0.4))
+def test_the_host_at_the_slow_end_of_its_links_is_named(slow: str, share: float) -> None:
+    links = tuple(
+        link(*one.hosts, bytes_per_s=share * 1e9 if slow in one.hosts else 1e9) for one in LINKS
+    )
+    (said,) = problems(HostChecks(slots=SLOTS, links=links))
+    assert said.startswith(f"Host {slow} has a link of {100 * share:.0f} %")
+
+
+def test_a_host_whose_one_slot_is_slow_is_named() -> None:
+    slots = (*SLOTS, slot("b", flops_per_s=5e10))
+    (said,) = problems(HostChecks(slots=slots, links=LINKS))
+    assert said.startswith("Host b computes at 50 % of the others' pace")
+
+
+def test_a_clock_that_is_off_and_a_folder_that_is_missing_are_said() -> None:
+    slots = (SLOTS[0], slot("b", clock_s=-120.0), slot("c", sees_folder=False))
+    clock, folder = problems(HostChecks(slots=slots, links=LINKS))
+    assert clock.startswith("The clock of host b is 2 minutes behind")
+    assert folder.startswith("The working directory is not there on c;")
+
+
+def test_what_ranks_print_is_read_among_other_lines() -> None:
+    pair = {"nodes": [0, 2], "latency_s": 1e-4, "bytes_per_s": 2e9}
+    found = {"flops_per_s": 1e11, "clock_s": 0.0, "sees_folder": True}
+    lines = [
+        "a warning of torch",
+        f"{DOCTOR_MARK}{json.dumps({'node': 2, 'pairs': [], **found})}",
+        f"{DOCTOR_MARK}{json.dumps({'node': 0, 'pairs': [pair], **found})}",
+    ]
+    checks = read_checks("\n".join(lines), cluster_of())
+    assert checks.hosts == ("a", "c")
+    assert checks.links[0].hosts == ("a", "c")
+
+
+def test_a_saved_cluster_is_one_that_plan_reads() -> None:
+    gpus = cluster_of("NVIDIA H100 80GB HBM3", emulated=False)
+    checks = HostChecks(slots=SLOTS, links=LINKS)
+    found = cluster_of_document(RawConfig(cluster_document(gpus, checks)))
+    assert (len(found.nodes), len(found.devices)) == (3, 6)
+    assert found.devices[0].name == "H100-SXM-80GB"
+
+
+def test_processes_of_a_cpu_are_no_cluster_of_plan() -> None:
+    with pytest.raises(ConfigError, match="--save writes GPUs for plan, but host a has cpu"):
+        cluster_document(cluster_of(), HostChecks(slots=SLOTS, links=LINKS))
