@@ -25,7 +25,7 @@ test-deepspeed: $(READY)
 	$(BIN)/python -m pytest -m deepspeed
 test-parallel: $(READY)
 	$(BIN)/python benchmarks/parallel_losses.py
-# Hostile files, faults and kills: prints a table, about 20 minutes on two cores.
+# Hostile files, faults and kills: prints a table, about 10 minutes on two cores.
 campaign: $(READY)
 	$(BIN)/python -m tests.campaign
 
