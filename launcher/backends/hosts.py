@@ -12,7 +12,6 @@ import os
 import re
 import select
 import signal
-import sys
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -34,7 +33,6 @@ from ..launch import (
     STDERR_LOG,
     STDOUT_LOG,
     Cancelled,
-    LogStart,
     RankExit,
     RanksEnd,
     read_outcome,
@@ -43,6 +41,7 @@ from ..plan import LaunchPlan, RankPlan
 from ..request import RemoteAccess
 from ..results import is_secret, open_private
 from .base import Job, JobEnd
+from .host_logs import HostLogs
 from .local import (
     GRACE_S,
     LINGER_S,
@@ -60,8 +59,6 @@ PASSED_ON = (
 _ADDRESS, _PORT = "MASTER_ADDR", "MASTER_PORT"
 _MOST_SENT_BYTES = 4 << 20  # of a file that a trial's ranks read
 _NAME = re.compile(rf"(?:{SIGNS_FOLDER}/)?[A-Za-z0-9_][A-Za-z0-9_.\-]{{0,200}}")
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-_LOGS = {1: STDOUT_LOG, 2: STDERR_LOG}
 
 
 class _Agent:
@@ -123,7 +120,7 @@ class HostsJob:
         self._told_end = ""
         self._terminated_unix_s: float | None = None
         self._marker = _make_marker(plan.folder, self.token)
-        self._log_start = _log_start(plan.folder)
+        self._logs = HostLogs(plan.folder)
 
     @property
     def handle(self) -> str:
@@ -184,7 +181,7 @@ class HostsJob:
             agent.here = line["here"]
             agent.clock_s = float(line["here"]["unix_s"]) - time.time()
         elif "stream" in line:
-            self._print(int(line["stream"]), base64.b64decode(line["data"]))
+            self._logs.write(int(line["stream"]), base64.b64decode(line["data"]))
         elif "file" in line:
             self._keep(agent, str(line["file"]), line["data"])
         elif "failed" in line:
@@ -261,17 +258,6 @@ class HostsJob:
             "shared_memory": shared_memory(rank),
         }
 
-    def _print(self, number: int, data: bytes) -> None:
-        """Ranks' output, to the trial's log or to our own streams."""
-        if self.plan.folder is None:
-            stream = sys.stdout if number == 1 else sys.stderr
-            stream.buffer.write(data)
-            stream.buffer.flush()
-            return
-        path = Path(self.plan.folder, _LOGS[2 if number == 2 else 1])
-        with os.fdopen(open_private(path, _APPEND), "ab") as log:
-            log.write(data)
-
     def _keep(self, sender: _Agent, name: str, data: str) -> None:
         """Write a rank's file where a rank of this machine would; signs reach the other hosts."""
         if self.plan.folder is None or not _NAME.fullmatch(name):
@@ -297,6 +283,7 @@ class HostsJob:
                 self.send({"file": END_FILE, "data": _text(told.encode())})
 
     def _finish(self) -> None:
+        self._logs.close()
         if self._marker is not None:
             self._marker.unlink(missing_ok=True)
         end = RanksEnd(
@@ -307,7 +294,7 @@ class HostsJob:
         plan = self.plan
         self.end = JobEnd(
             exit_code=end.exit_code,
-            outcome=None if plan.task is None else read_outcome(plan, end, self._log_start),
+            outcome=None if plan.task is None else read_outcome(plan, end, self._logs.start),
             wall_s=time.monotonic() - self._started_s,
             lost_hosts=tuple(agent.line.host for agent in self.agents if agent.lost),
         )
@@ -460,17 +447,6 @@ def _make_marker(folder: str | None, token: str) -> Path | None:
     marker = Path(folder, f".shared-{token}")
     os.close(open_private(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
     return marker
-
-
-def _log_start(folder: str | None) -> LogStart:
-    if folder is None:
-        return LogStart()
-    sizes = []
-    for name in (STDOUT_LOG, STDERR_LOG):
-        descriptor = open_private(Path(folder, name), _APPEND)
-        sizes.append(os.fstat(descriptor).st_size)
-        os.close(descriptor)
-    return LogStart(stdout_bytes=sizes[0], stderr_bytes=sizes[1])
 
 
 def _files_to_send(folder: str | None) -> dict[str, str]:

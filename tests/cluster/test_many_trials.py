@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -61,11 +62,13 @@ class Place:
     flags: tuple[str, ...]
     variables: dict[str, str]
 
-    def start(self, name: str, step_s: float, *flags: str) -> subprocess.Popen[str]:
+    def start(
+        self, name: str, step_s: float, *flags: str, trials: int = TRIALS
+    ) -> subprocess.Popen[str]:
         """A study in the folder of this name."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        words = (str(folder), str(TRIALS), str(step_s), *self.flags, *flags)
+        words = (str(folder), str(trials), str(step_s), *self.flags, *flags)
         return subprocess.Popen(
             (sys.executable, "-m", "tests.cluster.waiting_trials", *words),
             env=self.variables,
@@ -75,9 +78,11 @@ class Place:
             text=True,
         )
 
-    def run(self, name: str, step_s: float, *flags: str) -> dict[str, object]:
+    def run(
+        self, name: str, step_s: float, *flags: str, trials: int = TRIALS
+    ) -> dict[str, object]:
         """What a study says at its end."""
-        process = self.start(name, step_s, *flags)
+        process = self.start(name, step_s, *flags, trials=trials)
         out, error = process.communicate(timeout=120)
         assert process.returncode == 0, error
         found: dict[str, object] = json.loads(out)
@@ -186,24 +191,61 @@ def test_trials_run_on_disjoint_hosts_by_ssh(over_ssh: Place) -> None:
     assert float(str(found["took_s"])) < TRIALS
 
 
-@pytest.mark.parametrize(
-    "where",
-    [pytest.param("over_ssh", marks=needs_ssh), pytest.param("allocation", marks=needs_slurm)],
-)
+@needs_ssh
+@pytest.mark.parametrize("how", ["kill", "cut"])
+def test_trials_of_a_lost_host_run_elsewhere_and_it_is_named(
+    tmp_path_factory: pytest.TempPathFactory, how: str
+) -> None:
+    hosts = namespaces.start(tmp_path_factory.mktemp("hosts"), count=3, slots=1)
+    try:
+        flags = (*hosts.flags, "--num_nodes", "1")
+        place = Place(folder=hosts.folder, flags=flags, variables=dict(os.environ))
+        process = place.start("lost", 2.0)
+        lost = hosts.names[1]
+        while not any("rank.py" in command for command in commands_of(hosts, lost)):
+            time.sleep(0.05)
+        getattr(hosts, how)(lost)
+        out, error = process.communicate(timeout=120)
+        assert (process.returncode, json.loads(out)["failed"]) == (0, [])
+        said = f"Host {lost} failed twice and gets no more trials."
+        assert (said if how == "kill" else f"host {lost} has not answered for 10 s") in error
+        assert {rank.trial for rank in place.ranks("lost")} == {f"t{n}" for n in range(TRIALS)}
+        assert hosts.are_idle_within(15)
+    finally:
+        namespaces.stop(hosts)
+
+
+def commands_of(hosts: Hosts, name: str) -> list[str]:
+    found = []
+    for pid in hosts.processes(name):
+        with suppress(OSError):
+            found.append(Path(f"/proc/{pid}/cmdline").read_text())
+    return found
+
+
+@pytest.mark.parametrize("where", [OVER_SSH, IN_SLURM])
 def test_a_killed_controller_is_resumed_without_a_second_measurement(
     where: str, request: pytest.FixtureRequest
 ) -> None:
     place: Place = request.getfixturevalue(where)
     flags = ("--num_nodes", "1") if where == "allocation" else ()
-    draw = random.Random(os.getpid())
-    kills = int(os.environ.get("KILLS", "5"))
+    draw, kills = random.Random(os.getpid()), int(os.environ.get("KILLS", "5"))
+    trials = 6 * kills
     for _ in range(kills):
-        process = place.start("killed", 0.7, *flags)
-        time.sleep(draw.uniform(0.5, 3.0))
+        process = place.start("killed", 0.7, *flags, trials=trials)
+        until_s = time.monotonic() + 30
+        while not place.living("killed") and time.monotonic() < until_s:
+            time.sleep(0.02)
+        time.sleep(draw.uniform(0.0, 1.5))
+        assert process.poll() is None, "it has ended before it was killed"
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    place.run("killed", 0.7, *flags)
+    until_s = time.monotonic() + 15
+    while place.living("killed") and time.monotonic() < until_s:
+        time.sleep(0.1)
+    assert place.living("killed") == []
+    place.run("killed", 0.7, *flags, trials=trials)
     lines = (place.folder / "killed" / "journal.jsonl").read_text().splitlines()
     names = [line["name"] for line in map(json.loads, lines) if "name" in line]
-    assert sorted(names) == sorted(f"t{number}" for number in range(TRIALS))
+    assert sorted(names) == sorted(f"t{number}" for number in range(trials))
     assert place.living("killed") == []
