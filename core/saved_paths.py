@@ -155,8 +155,9 @@ def take_in(
         The files that were moved.
     """
     notes = _all_notes(folder) if pid is None else [*folder.glob(notes_of(folder, pid).name)]
-    everyone = {path.resolve() for path in folder.parent.glob(f"*/{NOTES}")}
-    others = everyone - {path.resolve() for path in notes}
+    results = folder.parent.resolve()  # and no further: somebody's link leads anywhere
+    everyone = {results.joinpath(*path.parts[-2:]) for path in folder.parent.glob(f"*/{NOTES}")}
+    others = everyone - {results.joinpath(*path.parts[-2:]) for path in notes}
     noted = _paths_in(notes)
     found = {p: e for p, e in noted.items() if below is None or is_trials(p, folder, below)}
     moved: list[Path] = []
@@ -210,12 +211,19 @@ def _entries(notes: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
     """Absolute paths, and whether they only go if empty; a line that a crash tore is skipped."""
     for path in notes:
         with suppress(OSError):
-            for line in path.read_text(errors="replace").splitlines():
-                with suppress(ValueError):
+            with open(path, errors="replace", opener=_open_plainly) as file:
+                lines = file.read().splitlines()
+            for line in lines:
+                with suppress(ValueError, RecursionError):
                     said = json.loads(line)
                     place = said.get(_IF_EMPTY) if isinstance(said, dict) else said
                     if isinstance(place, str) and Path(place).is_absolute():
                         yield Path(place), isinstance(said, dict)
+
+
+def _open_plainly(path: str, flags: int) -> int:
+    """Open without following a link or waiting for the other end of a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _paths_in(notes: Iterable[Path]) -> dict[Path, bool]:

@@ -7,7 +7,6 @@ only where the user's own argument holds the document itself, in base64, a trial
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from dataclasses import replace
@@ -377,7 +376,7 @@ def decode_document(argument: str) -> RawConfig | None:
     """The document that an argument holds in base64; None where it holds none."""
     try:
         document = json.loads(base64.urlsafe_b64decode(argument.encode()))
-    except (ValueError, binascii.Error):
+    except (ValueError, RecursionError):
         return None
     return RawConfig(document) if isinstance(document, dict) else None
 

@@ -209,7 +209,7 @@ def _attempt(command: ScriptCommand, time_limit_s: float, *, hollow: bool) -> Fi
         try:
             text = (folder / FIRST_FORWARD_FILE).read_text()
             return decode(FirstForward, json.loads(text))
-        except (OSError, ValueError, DecodeError):
+        except (OSError, ValueError, RecursionError, DecodeError):
             took_s = time.monotonic() - started_s
             said = read_log_tail(folder)
             if _is_out_of_memory(task, end):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +17,13 @@ from autoconf_launch.core import (
     RankResult,
     RankTask,
     StepRecord,
-    decode,
     of_all_ranks,
     result_file,
     sign_path,
     unfinished_sign,
 )
+
+from ..results import read_result
 
 RankResults: TypeAlias = tuple[RankResult | None, ...]
 """Results of the ranks in order; None for one that reported nothing in this attempt."""
@@ -97,11 +97,8 @@ def _read_result(task: RankTask, rank: int) -> RankResult | None:
 
 
 def _read(path: Path, task: RankTask, rank: int) -> RankResult | None:
-    try:
-        result = decode(RankResult, json.loads(path.read_bytes()))
-    except (OSError, ValueError):
-        return None
-    return result if (result.attempt, result.rank) == (task.attempt, rank) else None
+    result = read_result(path)
+    return result if result and (result.attempt, result.rank) == (task.attempt, rank) else None
 
 
 def measure(task: RankTask, results: RankResults, *, strict: bool) -> Measurement | None:

@@ -9,7 +9,6 @@ Each sentence goes on after "because".
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,14 +18,13 @@ from autoconf_launch.core import (
     ClusterSpec,
     Device,
     Node,
-    RankResult,
     RankTask,
-    decode,
 )
 
 from ..hosts import UNNAMED, is_this_machine
 from ..plan import LaunchPlan, RankPlan, StepSize
 from ..request import HostChoice, LaunchRequest
+from ..results import read_result
 from ..script import ScriptSource, facts_of
 from .cores import split_cores
 from .discover import VISIBLE, find_cluster
@@ -75,10 +73,8 @@ def why_not_in_turn(
 
 
 def _is_crowded(path: Path) -> bool:
-    try:
-        return decode(RankResult, json.loads(path.read_bytes())).crowded
-    except (OSError, ValueError):
-        return False
+    result = read_result(path)
+    return result is not None and result.crowded
 
 
 THREADS = "OMP_NUM_THREADS"

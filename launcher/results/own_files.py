@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from autoconf_launch.core import ResultsFolderError
+from autoconf_launch.core import RankResult, ResultsFolderError, decode
 
 _NOT_REGULAR = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
 """How opening fails at a link, at a pipe or socket, at a folder."""
@@ -52,6 +53,14 @@ def read_file(path: Path) -> bytes:
     """
     with open(path, "rb", opener=open_file) as file:
         return file.read()
+
+
+def read_result(path: Path) -> RankResult | None:
+    """What a rank reported; None where that is not there or cannot be read."""
+    try:
+        return decode(RankResult, json.loads(read_file(path)))
+    except (OSError, ValueError, RecursionError, ResultsFolderError):
+        return None
 
 
 def plain_below(folder: Path, skipped: frozenset[str]) -> Iterator[Path]:

@@ -84,5 +84,5 @@ def tell_end(task: RankTask, step: int) -> None:
 def _step(line: bytes) -> StepRecord | None:
     try:
         return decode(StepRecord, json.loads(line))
-    except (DecodeError, ValueError):
+    except (DecodeError, ValueError, RecursionError):
         return None

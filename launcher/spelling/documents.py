@@ -246,7 +246,7 @@ def mapped_value(source: ScriptSource, settings: AutotuningSettings, path: KeyPa
         return None
     try:
         value = json.loads(text.lower())
-    except ValueError:
+    except (ValueError, RecursionError):
         value = text
     if path in (keys.MICRO_BATCH, keys.ACCUMULATION) and type(value) is not int:
         raise ConfigError(f"{flag} is {text!r} on the command line, but must be a number.")
@@ -388,7 +388,7 @@ def _value(text: str) -> Any:
         return bare[1:-1]
     try:
         return json.loads(bare.replace("_", "") if bare[:1].isdigit() else bare)
-    except ValueError:
+    except (ValueError, RecursionError):
         return bare
 
 

@@ -195,7 +195,7 @@ def _line(document: object) -> bytes:
 def _parse_line(line: bytes) -> dict[str, object]:
     try:
         document = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DecodeError(str(error)) from error
     if not isinstance(document, dict):
         raise DecodeError("a line that is not an object")

@@ -5,7 +5,6 @@ Not: which ones and what follows from them (autotuner/playoff).
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -29,12 +28,11 @@ from autoconf_launch.autotuner.playoff import (
 )
 from autoconf_launch.autotuner.search import MARGIN, Study, start_bound_s
 from autoconf_launch.autotuner.space import OBJECTIVES, AutotuningSettings, Objective, Record
-from autoconf_launch.core import RankResult, decode
 
 from ..events import Event, Listener, Note, RoundFinished, Standing, TrialFinished
 from ..machine import ALONE, WHOLE, SlotPool
 from ..report import bound_text, lack_of_time_text
-from ..results import JournalContents
+from ..results import JournalContents, read_result
 from .controller import Controller
 from .running import TrialLimits
 
@@ -266,7 +264,7 @@ def said_by_probes(results: Path, folder: Path, own: Path | None = None) -> tupl
         folder: the working directory of the trials.
         own: what we write beside the results; the script did not.
     """
-    found = [_read(path) for path in sorted(results.glob("*/result*.json"))]
+    found = [read_result(path) for path in sorted(results.glob("*/result*.json"))]
     read = [result for result in found if result is not None]
     paths = {path: folder / path for result in read for path in result.left_behind}
     left = {path for path, there in paths.items() if there.exists() and not _is_in(there, own)}
@@ -276,13 +274,6 @@ def said_by_probes(results: Path, folder: Path, own: Path | None = None) -> tupl
 
 def _is_in(path: Path, folder: Path | None) -> bool:
     return folder is not None and folder in (path, *path.parents)
-
-
-def _read(path: Path) -> RankResult | None:
-    try:
-        return decode(RankResult, json.loads(path.read_bytes()))
-    except (OSError, ValueError):
-        return None
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:

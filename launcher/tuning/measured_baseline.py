@@ -6,7 +6,6 @@ of a total keeps the samples of a step.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,15 +17,13 @@ from autoconf_launch.core import (
     Candidate,
     Layout,
     NothingFeasibleError,
-    RankResult,
-    decode,
     result_file,
 )
 
 from ..backends import Backend
 from ..events import Note
 from ..machine import Share
-from ..results import OpenFolder
+from ..results import OpenFolder, read_result
 from ..spelling import MEASURED, UNSET, may_derive_accumulation
 from .job import TuningJob, read_again
 from .profile_run import run_profile
@@ -152,8 +149,5 @@ def _differences(
 
 def _read_applied(folder: Path) -> AppliedStrategy | None:
     """What rank 0 applied; None where it did not say."""
-    try:
-        text = (folder / result_file(0)).read_bytes()
-        return decode(RankResult, json.loads(text)).applied
-    except (OSError, ValueError):
-        return None
+    result = read_result(folder / result_file(0))
+    return result.applied if result else None

@@ -13,12 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from autoconf_launch.core import ClusterSpec, FailureKind, NothingFeasibleError, RankTask
+from autoconf_launch.core import (
+    ClusterSpec,
+    FailureKind,
+    NothingFeasibleError,
+    RankTask,
+    ResultsFolderError,
+)
 
 from ..events import Listener, Note
 from ..launch import started_ranks
 from ..request import LaunchRequest
-from ..results import ResultsPaths
+from ..results import ResultsPaths, read_file
 from ..script import ScriptSource, facts_of, own_modules, script_path
 from ..spelling import Dialect
 from .profile_run import ProfileFailedError
@@ -152,10 +158,10 @@ def remember_start(request: LaunchRequest, paths: ResultsPaths) -> None:
 def recall_start(request: LaunchRequest, paths: ResultsPaths) -> LaunchRequest:
     """The request as the tune before this one found it; the same where it found nothing."""
     try:
-        known = json.loads((paths.profile / _FILE).read_text())
+        known = json.loads(read_file(paths.profile / _FILE))
         processes = known["processes"] or request.processes
         return replace(
             request, alone=known["alone"], processes=processes, started=known["started"]
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ResultsFolderError):
         return request

@@ -21,7 +21,6 @@ from autoconf_launch.core import (
     Mode,
     ModelSpec,
     NothingFeasibleError,
-    RankResult,
     RankTask,
     ResultsFolderError,
     decode,
@@ -31,7 +30,7 @@ from autoconf_launch.core import (
 from ..backends import Backend, Job, JobEnd
 from ..events import Listener, ModelProfiled, Note
 from ..plan import LaunchPlan
-from ..results import HEARTBEAT_S, Journal, read_file
+from ..results import HEARTBEAT_S, Journal, read_file, read_result
 from ..spelling import TrialNeeds
 
 _SLOW_S = 20.0
@@ -130,11 +129,8 @@ def read_model_info(path: Path) -> ModelSpec | None:
 def refused_weights(folder: Path) -> MemoryUse | None:
     """Memory of a rank whose weights alone were too large in the profile run."""
     for path in sorted(folder.glob("result*.json")):
-        try:
-            result = decode(RankResult, json.loads(path.read_bytes()))
-        except (OSError, ValueError):
-            continue
-        if result.failure and result.memory and result.memory.weights_alone:
+        result = read_result(path)
+        if result and result.failure and result.memory and result.memory.weights_alone:
             return result.memory
     return None
 

@@ -137,4 +137,5 @@ def _optimal_config(winner: Rendered, paths: ResultsPaths) -> str:
 def _write_script(path: Path, command: str) -> None:
     text = f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} || exit 1\nexec {command}\n"
     write_plain(path, text)
-    path.chmod(0o755)
+    mode = path.stat().st_mode
+    path.chmod(mode | (mode & 0o444) >> 2)  # who may read it may run it

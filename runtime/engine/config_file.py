@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from autoconf_launch.core import ConfigError, RawConfig, ResolvedConfig, resolve
 
@@ -51,7 +51,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _parse(path: Path, text: str) -> dict[str, Any]:
     try:
-        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
     except ValueError as error:
         raise ConfigError(
             f"{path} is not strict JSON: {error}. Fix it, or start the script with "
@@ -71,5 +71,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return section
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
+def _constant(name: str) -> float:
+    """Infinity, which the launcher's files may have as well; NaN is refused."""
+    if name == "NaN":
+        raise ValueError(f"{name} is not a JSON value")
+    return float(name)

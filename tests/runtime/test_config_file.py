@@ -52,6 +52,11 @@ def test_what_is_no_strict_json_says_where_and_what_to_do(
         read_engine_config(written(tmp_path, text), world_size=1)
 
 
+def test_infinity_which_the_launcher_writes_is_read(tmp_path: Path) -> None:
+    text = '{"train_micro_batch_size_per_gpu": 1, "mine": [Infinity, -Infinity]}'
+    assert read_engine_config(written(tmp_path, text), world_size=1).layout.micro_batch == 1
+
+
 def test_an_open_value_points_to_the_launcher() -> None:
     with pytest.raises(ConfigError, match="start the script with it"):
         read_engine_config({"train_micro_batch_size_per_gpu": "auto"}, world_size=1)

@@ -16,10 +16,11 @@ import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, ResultsFolderError
-from autoconf_launch.core.saved_paths import note, notes_of
+from autoconf_launch.core.saved_paths import note, noted_paths, notes_of, take_in
 from autoconf_launch.launcher.results.folder import open_folder
 from autoconf_launch.launcher.results.journal import Fingerprint, read_journal
 from autoconf_launch.launcher.results.lease import STALE_AFTER_S, Lease, is_held
+from autoconf_launch.launcher.results.own_files import read_result
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.results.secrets import write_private
 
@@ -115,6 +116,25 @@ def test_no_named_pipe_is_left_at_the_end(paths: ResultsPaths) -> None:
     with open_folder(paths, PRINT, fresh=False):
         os.mkfifo(paths.trial(NAME) / "turn.0")
     assert not (paths.trial(NAME) / "turn.0").exists()
+
+
+@pytest.mark.parametrize("plant", ["a pipe", "a link to an endless file", "300,000 brackets"])
+def test_a_planted_result_or_note_is_skipped(paths: ResultsPaths, plant: str) -> None:
+    model = Path.cwd() / "model.pt"
+    model.write_text("of a trial")
+    note(notes_of(paths.trial(NAME), 7), model)
+    stranger = paths.trial("z9_gas1_tmbspg1")
+    stranger.mkdir()
+    for path in (stranger / "result.json", notes_of(stranger, 7)):
+        if plant == "a pipe":
+            os.mkfifo(path)
+        elif plant == "a link to an endless file":
+            path.symlink_to("/dev/zero")
+        else:
+            path.write_text("[" * 300_000)
+    assert read_result(stranger / "result.json") is None
+    assert noted_paths(stranger) == ()
+    assert take_in(paths.trial(NAME)) == (model,)
 
 
 def test_a_link_is_not_written_through(tmp_path: Path) -> None:

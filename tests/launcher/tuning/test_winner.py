@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.spelling import Rendered
-from autoconf_launch.launcher.tuning.winner import changes_to_user, write_results
+from autoconf_launch.launcher.tuning.winner import _write_script, changes_to_user, write_results
 
 from ..dialects.sources import render_with
 from ..report.fixed import RECORDS
@@ -63,6 +65,15 @@ def test_without_a_winner_no_earlier_optimum_is_left(tmp_path: Path) -> None:
         (tmp_path / name).write_text("of an earlier space")
     keep(tmp_path)
     assert not [name for name in names if (tmp_path / name).exists()]
+
+
+def test_the_script_can_be_run_by_those_who_may_read_it(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        _write_script(tmp_path / "run_optimal.sh", "true")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "run_optimal.sh").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("words", [("--deepspeed", "ds.json"), ("--deepspeed=ds.json",)])
