@@ -151,6 +151,7 @@ class ServingKeywords(_Served, total=False):
     precision: Precision | str
     engine: str
     memory_bytes: int | None
+    usd_per_gpu_hour: float | None
 
 
 class FitInferenceKeywords(ServingKeywords, total=False):
@@ -173,7 +174,6 @@ class PlanInferenceKeywords(ServingKeywords, total=False):
     max_latency_ms: float
     top: int | None
     headroom: float
-    usd_per_gpu_hour: float | None
 
 
 class _Recommended(TypedDict):

@@ -179,7 +179,7 @@ def fit_inference(**serving: Unpack[FitInferenceKeywords]) -> ShownFitInference:
             answer) are required, and ``model`` or ``shapes`` as :func:`fit` takes them.
             ``precision`` (bf16), ``engine`` (vllm; native or fastertransformer) and
             ``memory_bytes`` of each GPU (None: as it has) describe it; ``tp``, ``pp`` and
-            ``batch`` (1 each) are the point.
+            ``batch`` (1 each) are the point; ``usd_per_gpu_hour`` (None: our price).
 
     Raises:
         ConfigError: a keyword, a value or a name is wrong, or the model generates no text so.
@@ -201,7 +201,7 @@ def plan_inference(**serving: Unpack[PlanInferenceKeywords]) -> ShownPlanInferen
         serving: as :func:`fit_inference` takes it, and ``tp``, ``pp`` and ``batch`` to look at
             (all), ``max_latency_ms`` of a batch from its prompt to its last token (infinite),
             ``top`` (10 rows of the table; None: all), ``headroom`` (0.1: the share of memory that
-            stays free), ``usd_per_gpu_hour`` (None: our price).
+            stays free).
 
     Raises:
         ConfigError: as for :func:`fit_inference`, or the nodes are unequal.

@@ -60,10 +60,7 @@ class PlanInferenceAnswer:
 
     def usd_per_million_tokens(self, point: InferencePoint) -> float | None:
         """Money of a million output tokens; None where no price is known."""
-        if self.price is None:
-            return None
-        tokens_per_s = point.samples_per_s_per_gpu * self.serving.output_len
-        return self.price.usd_per_gpu_hour / 3600.0 / tokens_per_s * 1e6
+        return _usd_per_million_tokens(point, self.serving, self.price)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +71,21 @@ class FitInferenceAnswer:
     point: InferencePoint
     memory: MemoryParts
     verdict: Verdict
+    price: ChosenPrice | None
+
+    @property
+    def usd_per_million_tokens(self) -> float | None:
+        """Money of a million output tokens; None where no price is known."""
+        return _usd_per_million_tokens(self.point, self.request.serving, self.price)
+
+
+def _usd_per_million_tokens(
+    point: InferencePoint, serving: Serving, price: ChosenPrice | None
+) -> float | None:
+    if price is None:
+        return None
+    tokens_per_s = point.samples_per_s_per_gpu * serving.output_len
+    return price.usd_per_gpu_hour / 3600.0 / tokens_per_s * 1e6
 
 
 def plan_inference_answer(request: PlanInferenceRequest) -> PlanInferenceAnswer:
@@ -130,6 +142,7 @@ def fit_inference_answer(request: FitInferenceRequest) -> FitInferenceAnswer:
         point=point,
         memory=memory,
         verdict=verdict(point.peak_bytes, serving.limit_bytes),
+        price=choose_price(request.usd_per_gpu_hour, serving.cluster),
     )
 
 

@@ -60,6 +60,7 @@ class FitInferenceRequest:
     tp: int = 1
     pp: int = 1
     batch: int = 1
+    usd_per_gpu_hour: float | None = None
     json: bool = False
 
 
@@ -96,7 +97,12 @@ def parse_fit_inference(arguments: Sequence[str]) -> FitInferenceRequest:
     parser = make_fit_inference_parser()
     flags = parser.parse_args(with_dashes(parser, arguments))
     return FitInferenceRequest(
-        serving=_serving(flags), tp=flags.tp, pp=flags.pp, batch=flags.batch, json=flags.json
+        serving=_serving(flags),
+        tp=flags.tp,
+        pp=flags.pp,
+        batch=flags.batch,
+        usd_per_gpu_hour=flags.usd_per_gpu_hour,
+        json=flags.json,
     )
 
 
@@ -201,6 +207,8 @@ def _add_serving(parser: VerbParser) -> None:
     add("--precision", type=precisions, default="bf16", metavar="NAME", help=precision_help)
     limit_help = "memory of each GPU that may be used, such as 70GB; default: all that it has"
     add("--memory-limit", type=parse_bytes, metavar="SIZE", help=limit_help)
+    price_help = "replaces our table of prices"
+    add("--usd-per-gpu-hour", type=read_price, metavar="USD", help=price_help)
 
 
 def _add_ranking(group: argparse._ArgumentGroup) -> None:
@@ -226,8 +234,6 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
         metavar="PERCENT",
         help=headroom_help,
     )
-    price_help = "replaces our table of prices"
-    add("--usd-per-gpu-hour", type=read_price, metavar="USD", help=price_help)
 
 
 def _add_output(parser: VerbParser) -> None:

@@ -14,6 +14,7 @@ from autoconf_launch.autotuner.inference import (
 )
 from autoconf_launch.core import plural
 
+from ..estimates import ChosenPrice
 from ..machine import is_cpu
 from ..report import (
     ANSWERS,
@@ -31,6 +32,8 @@ from .inference_flags import Serving
 
 INFERENCE_SCHEMA_VERSION = 1
 _GIB = 2**30
+_LEAST_SHOWN = 0.005
+"""Parts of fewer units of a table would be written as 0.00."""
 
 
 def plan_inference_text(answer: PlanInferenceAnswer) -> str:
@@ -84,14 +87,17 @@ def _serving_text(serving: Serving) -> str:
 def _recommendation(answer: PlanInferenceAnswer, point: InferencePoint) -> str:
     copies = _copies(answer.serving, point)
     tokens = point.samples_per_s_per_gpu * answer.serving.output_len * point.gpus * copies
-    usd = answer.usd_per_million_tokens(point)
-    money = "" if usd is None else f", ${number_text(usd, 3)} per million output tokens"
+    money = _money(answer.usd_per_million_tokens(point))
     used = plural(point.gpus * copies, "GPU")
     writers = f"1 copy on {used} writes" if copies == 1 else f"{copies} copies on {used} write"
     return (
         f"Recommended: {_name(point)}, {step_time_text(point.latency_s)} for a batch; {writers} "
         f"{number_text(tokens, 3)} tokens/s{money}."
     )
+
+
+def _money(usd: float | None) -> str:
+    return "" if usd is None else f", ${number_text(usd, 3)} per million output tokens"
 
 
 def _name(point: InferencePoint) -> str:
@@ -143,12 +149,14 @@ def _notes(answer: PlanInferenceAnswer) -> Iterator[str]:
     ):
         yield "With several stages as many batches are in flight, each in another stage."
     yield _doubt(answer.serving)
-    if is_cpu(answer.serving.cluster):
-        return
-    if answer.price is None:
+    yield from _price(answer.serving, answer.price)
+
+
+def _price(serving: Serving, price: ChosenPrice | None) -> Iterator[str]:
+    if price is not None:
+        yield f"Price: ${price.usd_per_gpu_hour:.2f} per GPU hour ({price.how})."
+    elif not is_cpu(serving.cluster):
         yield "No price of this GPU is known; give one with --usd-per-gpu-hour."
-        return
-    yield f"Price: ${answer.price.usd_per_gpu_hour:.2f} per GPU hour ({answer.price.how})."
 
 
 def _doubt(serving: Serving) -> str:
@@ -229,6 +237,7 @@ def fit_inference_text(answer: FitInferenceAnswer) -> str:
     point, serving = answer.point, answer.request.serving
     limit = memory_size(serving.limit_bytes)
     tokens_per_s = point.samples_per_s_per_gpu * serving.output_len
+    money = _money(answer.usd_per_million_tokens)
     return "\n\n".join(
         (
             f"{_serving_text(serving)}\n{_name(point)}",
@@ -237,7 +246,8 @@ def fit_inference_text(answer: FitInferenceAnswer) -> str:
             f"(±{percent(MEMORY_BAND)}); {_room(answer)}.",
             f"TTFT {step_time_text(point.ttft_s)}, {step_time_text(point.token_s)} per token, "
             f"{step_time_text(point.latency_s)} for a batch, {number_text(tokens_per_s, 3)} "
-            f"tokens/s/GPU.\n{_doubt(serving)}",
+            f"tokens/s/GPU{money}.",
+            "\n".join((_doubt(serving), *_price(serving, answer.price))),
         )
     )
 
@@ -257,7 +267,7 @@ def _parts_table(answer: FitInferenceAnswer) -> str:
     rows = [
         [name, *(f"{size / unit:.2f}" for size in sizes[: len(stages)])]
         for name, sizes in [*parts, ("sum", sums)]
-        if max(sizes) > 0.0
+        if max(sizes) >= _LEAST_SHOWN * unit
     ]
     headers = [f"{unit_name} of a rank", *stages]
     return table_of(rows, headers, ["left", *("right" for _ in stages)])
@@ -273,6 +283,7 @@ def fit_inference_document(answer: FitInferenceAnswer) -> dict[str, Any]:
         "fits": answer.verdict is not Verdict.NO,
         "verdict": answer.verdict.value,
         "peak_memory_band": MEMORY_BAND,
+        "usd_per_million_tokens": answer.usd_per_million_tokens,
         "parts_gib": {
             name: round(float(sizes[fullest, 0]) / _GIB, 3) for name, sizes in answer.memory.full()
         },

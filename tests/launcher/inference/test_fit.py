@@ -18,7 +18,9 @@ ONE: ServingKeywords = {
 
 
 def test_the_text_is_as_written(fit: Run) -> None:
-    answer = fit("--cluster", "2xL4", *SERVING, "--pp", "2", "--batch", "4")
+    answer = fit(
+        "--cluster", "2xL4", *SERVING, "--pp", "2", "--batch", "4", "--usd-per-gpu-hour", "1"
+    )
     assert (answer.code, answer.err) == (0, "")
     assert answer.out == (GOLDEN / "fit.txt").read_text()
 
@@ -34,6 +36,12 @@ def test_the_parts_of_a_document_add_up_to_its_peak(fit: Run) -> None:
     found = fit("--cluster", "2xL4", *SERVING, "--tp", "2", "--json").document
     assert sum(found["parts_gib"].values()) == pytest.approx(found["peak_memory_gib"], abs=0.01)
     assert found["verdict"] == "yes"
+
+
+def test_money_follows_from_the_price_and_the_throughput(fit: Run) -> None:
+    words = ("--cluster", "1xL4", *SERVING, "--usd-per-gpu-hour", "3.6", "--json")
+    found = fit(*words).document
+    assert found["usd_per_million_tokens"] == pytest.approx(1e3 / found["tokens_per_s_per_gpu"])
 
 
 def test_degrees_beyond_the_cluster_are_refused(fit: Run) -> None:
