@@ -82,7 +82,7 @@ class StepBand:
     """Nine of ten steps lie within ``error`` of the predicted one.
 
     Attributes:
-        unchecked: what of the training no published run has, for a sentence; empty: all is seen.
+        unchecked: what of the training at most one published run has, for a sentence.
     """
 
     error: float
@@ -108,11 +108,12 @@ def step_band(
     groups = tuple(measured)
     error, wider, unchecked = _mean_error(groups), _UNSEEN_METHOD ** bool(methods), []
     for is_same, factor, what in _circles(traits):
-        if not (same := tuple(one for one in groups if is_same(one.traits))):
+        same = tuple(one for one in groups if is_same(one.traits))
+        if not (count := sum(map(_weight, same))):
             wider *= factor
-            unchecked.append(what)
+            unchecked.append(f"more than one run of {what}" if same else what)
             continue
-        groups, count = same, sum(map(_weight, same))
+        groups = same
         error += (_mean_error(same) - error) * count / (count + _PRIOR_SETTINGS)
     return StepBand(error=min(error * wider, 1.0), unchecked=(*unchecked, *methods))
 
@@ -120,10 +121,10 @@ def step_band(
 def _circles(traits: Traits) -> tuple[tuple[Callable[[Traits], bool], float, str], ...]:
     """A test of each circle, the factor for a training that it has no settings of, and a name.
 
-    Models with experts have all that dense ones have, so that these take no factor.
+    Models with experts do all that dense ones do and more, so that these take the factor back.
     """
     has_experts, bits, architecture = traits.has_experts, traits.bits, traits.architecture
-    kind = (_UNSEEN_EXPERTS, "experts") if has_experts else (1.0, "dense models")
+    kind = (_UNSEEN_EXPERTS, "experts") if has_experts else (1 / _UNSEEN_EXPERTS, "dense models")
     return (
         (lambda other: other.has_experts == has_experts, *kind),
         (lambda other: other.bits is bits, _UNSEEN_BITS, bits.value),

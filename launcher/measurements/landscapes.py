@@ -305,7 +305,7 @@ def _refuse(path: Path, file: MeasurementFile) -> None:
     """A tuner must not be judged by a time that cannot be."""
     for problem in file.bad:
         if problem.text.startswith("step_time_s"):
-            raise ConfigError(f"{path}:{problem.line}: {problem.text}.")
+            raise ConfigError(f"{path}:{problem.line}: {problem.sentence}")
 
 
 def _left_out(file: MeasurementFile) -> list[str]:
@@ -313,7 +313,9 @@ def _left_out(file: MeasurementFile) -> list[str]:
     used = {one.line for one in (*file.at_odds, *file.partial)}
     problems = sorted((*file.bad, *file.skipped), key=lambda problem: problem.line)
     return [
-        f"{file.name}:{one.line}: skipped: {one.text}." for one in problems if one.line not in used
+        f"{file.name}:{one.line}: skipped: {one.sentence}"
+        for one in problems
+        if one.line not in used
     ]
 
 

@@ -18,6 +18,7 @@ from autoconf_launch.autotuner.cost import (
     LayoutColumns,
     Machine,
     Physics,
+    computes_in,
     dense_layer_weights,
     embedding_weights,
     estimate,
@@ -248,6 +249,9 @@ def runs_of(
             continue
         node = one.gpus_per_node
         place = machine(one.gpu, gpus_per_node=node)
+        if not computes_in(place.accelerator, one.precision):
+            reasons[i] = f"{one.gpu} does not compute in {one.precision.value}"
+            continue
         network = network_bytes_per_s(one.interconnect, place.gpus_per_node)
         if network:
             place = machine(one.gpu, gpus_per_node=node, network_bytes_per_s=network)

@@ -31,6 +31,7 @@ from .row_shape import (
     row_number,
     row_whole,
     row_whole_or_none,
+    why_unknown,
 )
 
 DEFAULTS: tuple[tuple[str, str], ...] = (
@@ -44,7 +45,8 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
 
 _WHAT_RAN = ("model", "gpu", "n_gpus")
 _DEGREES = ("tp", "pp", "dp", "mbs", "gbs")
-COLUMNS = ("model", *MODEL_COLUMNS, "gpu", "n_gpus", *_DEGREES, "step_time_s")
+COLUMNS = ("model", "seq", "gpu", "n_gpus", *_DEGREES, "step_time_s")
+"""What no table can do without; those of the model may follow from its name."""
 _ZERO_NAMES = {"": 0, "0": 0, "1": 1, "2": 2, "3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
 
 
@@ -117,7 +119,8 @@ def read_row(line: int, row: Mapping[str, str]) -> Row:
         SkippedRowError: it does not say what ran.
         RowError: it cannot be what it says.
     """
-    cell = {name: (value or "").strip() for name, value in row.items()}
+    cell = {**dict.fromkeys(MODEL_COLUMNS, ""), **row}
+    cell = {name: (value or "").strip() for name, value in cell.items()}
     filled = _with_only_micro_batch(cell)
     for name in (*_WHAT_RAN, *_DEGREES):
         if not cell[name]:
@@ -183,7 +186,7 @@ def _precision(text: str) -> Precision:
     name = re.sub(r"[ _]", "-", text.lower())
     if name in _PRECISIONS:
         return _PRECISIONS[name]
-    raise RowError(f"precision is {text!r}; {nearest_known(name, _PRECISIONS).rstrip('.')}")
+    raise RowError(f"precision is {text!r}; {nearest_known(name, _PRECISIONS)}")
 
 
 def _layout(cell: Mapping[str, str], shape: PartialShape) -> tuple[Layout, float]:
@@ -286,6 +289,7 @@ _COLUMNS = (*FIELDS, *_LAYOUT_FIELDS)
 READ_COLUMNS = frozenset(
     {
         *COLUMNS,
+        *MODEL_COLUMNS,
         *_COLUMNS,
         *EXPERT_COLUMNS,
         "kv_heads",
@@ -340,6 +344,11 @@ class Problem:
     line: int
     text: str
 
+    @property
+    def sentence(self) -> str:
+        """The text with its full stop, unless it asks."""
+        return self.text if self.text.endswith("?") else f"{self.text}."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementFile:
@@ -387,7 +396,7 @@ def read_measurements(path: Path) -> MeasurementFile:
                 found.append(one)
             else:
                 partial.append(one)
-                skipped.append(Problem(line=line, text=f"no {one.lacks[0]}"))
+                skipped.append(Problem(line=line, text=why_unknown(one.shape, one.lacks[0])))
         except SkippedRowError as reason:
             skipped.append(Problem(line=line, text=str(reason)))
         except RowError as error:
@@ -429,7 +438,8 @@ def _refuse_header(path: Path, header: Sequence[str] | None) -> None:
                 f"{path}:1: it has no comma; is it separated by {word}? Write it with commas."
             )
     if missing := [name for name in COLUMNS if name not in header]:
-        raise ConfigError(f"{path}:1: it lacks the columns {', '.join(missing)}; {_SEE}.")
+        hints = "".join(f" ({problem.text})" for problem in _misspelled_columns(header))
+        raise ConfigError(f"{path}:1: it lacks the columns {', '.join(missing)}{hints}; {_SEE}.")
     for name in sorted({name for name in header if header.count(name) > 1}):
         raise ConfigError(f"{path}:1: it has the column {name} twice; remove one.")
 

@@ -6,9 +6,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 from autoconf_launch.core import Architecture, ConfigError, Experts
-from autoconf_launch.tuning_spaces import known_model, named_model, why_refused
+from autoconf_launch.tuning_spaces import known_model, model_names, named_model, why_refused
 
 MODEL_COLUMNS = ("layers", "hidden", "heads", "ffn_hidden", "seq", "vocab")
 _FIELDS = {"ffn_hidden": "ffn", "vocab": "vocabulary"}
@@ -18,6 +19,8 @@ EXPERT_COLUMNS = (*_EXPERTS, "shared_experts")
 _LARGEST = 2**53
 _BRACKETS = re.compile(r"\s*\(.*\)")
 """What a table adds to a model's name."""
+_ALIKE = 0.8
+"""Likeness of ``difflib`` from which on a model's name is a slip of another."""
 
 
 class RowError(ConfigError):
@@ -100,6 +103,14 @@ def _named_model(cell: Mapping[str, str]) -> Architecture | None:
     return known_model(name)
 
 
+def why_unknown(shape: PartialShape, column: str) -> str:
+    """Why a row without a column of its model is not predicted; a known name that is close."""
+    name = _BRACKETS.sub("", shape.name).lower()
+    close = [] if shape.known else get_close_matches(name, model_names(), 1, _ALIKE)
+    unknown = f", and model {shape.name!r} is unknown; did you mean {close[0]!r}?" if close else ""
+    return f"no {column}{unknown}"
+
+
 def _fill(stated: PartialShape, named: Architecture, *, strict: bool) -> PartialShape:
     """``stated`` with what ``named`` knows; as it is where they contradict each other.
 
@@ -136,7 +147,8 @@ def _experts(cell: Mapping[str, str]) -> Experts | None:
         return None
     for name in _EXPERTS:
         if given[name] is None:
-            raise RowError(f"{name} is empty, but is required with {' and '.join(_EXPERTS)}")
+            others = " and ".join(other for other in _EXPERTS if given[other])
+            raise RowError(f"{name} is empty, but is required with {others}")
     count, chosen, ffn = (given[name] or 0 for name in _EXPERTS)
     if chosen > count:
         raise RowError(f"experts_per_token={chosen} is more than experts={count}")

@@ -130,13 +130,9 @@ def problem_lines(files: Sequence[MeasurementFile]) -> Iterator[str]:
     """What is wrong in the tables, line by line."""
     for file in files:
         for problem in file.bad:
-            yield f"{file.name}:{problem.line}: skipped: {problem.text}."
+            yield f"{file.name}:{problem.line}: skipped: {problem.sentence}"
         for problem in file.warnings:
-            yield f"{file.name}:{problem.line}: warning: {problem.text}{_end(problem.text)}"
-
-
-def _end(text: str) -> str:
-    return "" if text.endswith("?") else "."
+            yield f"{file.name}:{problem.line}: warning: {problem.sentence}"
 
 
 def validation_lines(

@@ -321,10 +321,7 @@ def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
         f"±{percent(MEMORY_BAND)}."
     )
     if unchecked := list(dict.fromkeys(what for one in bands for what in one.unchecked)):
-        yield (
-            f"Never checked on {' or '.join(unchecked)}: no published run like this is in the "
-            "tables, so its band is wider."
-        )
+        yield (f"Never checked on {' or '.join(unchecked)}, so the band of the step is wider.")
     if any(answer.workload.architecture.experts for answer, _ in rows):
         yield "Each expert is taken to get equally many tokens; uneven routing is slower."
     if any(one.host_bytes and not _host_limit(answer) for answer, one in rows):

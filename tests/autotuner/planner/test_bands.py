@@ -53,6 +53,23 @@ def test_what_no_group_has_widens_the_band_and_is_named(unseen: Traits, what: st
     assert band.unchecked == (what,)
 
 
+def test_a_single_run_checks_little() -> None:
+    four_bits = replace(PLAIN, bits=Bits.FP4)
+    alone, many = (
+        step_band(four_bits, [group(PLAIN, 0.1), group(four_bits, 0.01, settings=count)])
+        for count in (1, 50)
+    )
+    assert alone.unchecked == ("more than one run of fp4",)
+    assert many.unchecked == ()
+    assert alone.error > step_band(PLAIN, [group(PLAIN, 0.1)]).error
+
+
+def test_dense_models_are_no_worse_than_those_with_experts() -> None:
+    sparse = replace(PLAIN, has_experts=True)
+    measured = [group(sparse, 0.4)]
+    assert step_band(PLAIN, measured).error < step_band(sparse, measured).error
+
+
 def test_few_settings_are_trusted_less_than_many() -> None:
     wide = group(replace(PLAIN, bits=Bits.FP8), 0.4)
     few, many = (step_band(PLAIN, [wide, group(PLAIN, 0.1, settings=n)]).error for n in (2, 400))

@@ -187,7 +187,7 @@ def test_a_time_that_cannot_be_is_refused_with_its_line(tmp_path: Path, text: st
 def test_missing_columns_are_refused_with_the_line_of_the_header(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("model,gpu\na,b\n")
-    with pytest.raises(ConfigError, match=r"table\.csv:1: it lacks the columns layers"):
+    with pytest.raises(ConfigError, match=r"table\.csv:1: it lacks the columns seq"):
         read_landscapes(path)
 
 

@@ -71,7 +71,9 @@ def test_an_empty_optional_setting_is_assumed(tmp_path: Path) -> None:
 
 def test_a_row_that_leaves_out_its_layers_is_skipped_and_not_guessed(tmp_path: Path) -> None:
     file = read(tmp_path, {"layers": ""}, {})
-    assert [problem.text for problem in file.skipped] == ["no layers"]
+    assert [problem.text for problem in file.skipped] == [
+        "no layers, and model 'gpt' is unknown; did you mean 'gpt2'?"
+    ]
     assert (file.rows, len(file.measurements)) == (2, 1)
 
 
@@ -80,6 +82,9 @@ def test_a_row_that_leaves_out_its_layers_is_skipped_and_not_guessed(tmp_path: P
     [
         ("n_gpus", "16", "tp x pp x dp x cp is 8, but n_gpus is 16"),
         ("hidden", "-1", "hidden is '-1'"),
+        ("precision", "fp88", "precision is 'fp88'; did you mean 'fp8'?"),
+        ("arch", "lama3-8b", "did you mean 'llama3-8b'?"),
+        ("experts", "8", "experts_per_token is empty, but is required with experts"),
         ("hidden", "nan", "hidden is 'nan'"),
         ("hidden", "1e99", "hidden is '1e99'"),
         ("layers", "2.5", "must be a whole number"),
@@ -105,6 +110,25 @@ def test_a_row_whose_model_is_not_stated_still_says_what_ran(tmp_path: Path, cel
     file = read(tmp_path, {cell: ""}, {})
     (one,) = file.partial
     assert (one.lacks, one.step_time_s, one.layout.tensor_parallel) == ((cell,), 1.5, 2)
+
+
+def test_columns_of_a_model_that_is_named_need_not_be_there(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(
+        "model,seq,gpu,n_gpus,tp,pp,dp,mbs,gbs,step_time_s\n"
+        "llama3-8b,4096,H100-SXM-80GB,8,2,1,4,1,64,3\n"
+        "lama3-8b,4096,H100-SXM-80GB,8,2,1,4,1,64,3\n"
+    )
+    file = read_measurements(path)
+    assert [one.shape.hidden for one in file.measurements] == [4096]
+    assert [(problem.line, problem.text) for problem in file.skipped] == [
+        (3, "no layers, and model 'lama3-8b' is unknown; did you mean 'llama3-8b'?")
+    ]
+
+
+def test_a_precision_that_the_gpu_lacks_is_not_predicted(tmp_path: Path) -> None:
+    _, reasons = runs_of(read(tmp_path, {}, {"precision": "nvfp4"}).measurements)
+    assert reasons == {1: "A100-SXM-80GB does not compute in nvfp4"}
 
 
 def test_a_row_that_does_not_say_what_ran_is_no_part_of_anything(tmp_path: Path) -> None:
@@ -142,6 +166,14 @@ def test_a_row_with_too_few_cells_is_bad(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_said_without_a_number(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none.csv cannot .*: No such file or directory.$"):
         read_measurements(tmp_path / "none.csv")
+
+
+def test_a_column_of_another_unit_is_not_taken_for_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(",".join(ROW).replace("step_time_s", "step_time_ms") + "\n")
+    close = "column 'step_time_ms' is not read; did you mean 'step_time_s'"
+    with pytest.raises(ConfigError, match=rf"lacks the columns step_time_s \({close}"):
+        read_measurements(path)
 
 
 def test_a_file_without_the_columns_is_no_table(tmp_path: Path) -> None:
