@@ -68,7 +68,8 @@ class FileCalls:
         if is_nameless or (aim := self._path(path, named.get("dir_fd"))) is None:
             return original(path, flags, *rest, **named)
         if not flags & _WRITES:
-            place = self._paths.read(aim) if self._paths.has_others else aim
+            is_folder = aim.is_dir() and not self._paths.made_anew(aim)
+            place = self._paths.read(aim) if self._paths.has_others and not is_folder else aim
         else:
             mode = "w" if flags & os.O_TRUNC else "a" if flags & os.O_CREAT else "+"
             mode = "x" if flags & os.O_EXCL else mode
@@ -79,7 +80,8 @@ class FileCalls:
             return original(path, flags, *rest, **named)
         named.pop("dir_fd", None)
         is_there = os.path.lexists(aim) and not self._paths.made_anew(aim)
-        return original(place, flags | os.O_CREAT if is_there else flags, *rest, **named)
+        creates = flags & _WRITES and is_there
+        return original(place, flags | os.O_CREAT if creates else flags, *rest, **named)
 
     def _truncate(self, original: Callable[..., Any], path: Any, length: int) -> None:
         """Cut the trial's copy of a file."""
@@ -227,10 +229,11 @@ _OPEN_FILES = "/proc/self/fd"
 
 def _from_descriptor(path: Any, folder: int | None) -> Any:
     """A path that may begin at a folder that is open, without it; a descriptor as it is."""
-    if folder is None or not isinstance(path, (str, os.PathLike)):
+    if folder is None or not isinstance(path, (str, bytes, os.PathLike)):
         return path
     try:
-        return os.path.join(os.readlink(f"{_OPEN_FILES}/{folder}"), path)  # noqa: PTH115, PTH118
+        above = os.readlink(f"{_OPEN_FILES}/{folder}")  # noqa: PTH115
+        return os.path.join(above, os.fsdecode(path))  # noqa: PTH118
     except OSError:
         return path if os.path.isabs(path) else None  # noqa: PTH117
 

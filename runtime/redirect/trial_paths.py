@@ -64,8 +64,8 @@ class TrialPaths:
 
     def path(self, file: Any) -> Path | None:
         """The absolute path without links above the file; None for a descriptor, or no text."""
-        name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else None
-        if not isinstance(name, str) or not name:
+        name = os.fsdecode(file) if isinstance(file, (str, bytes, os.PathLike)) else ""
+        if not name:
             return None
         path = Path(name).absolute()
         folder = str(path.parent)

@@ -420,3 +420,31 @@ def test_what_a_descriptor_wrote_is_read_by_one(saved: SavedFiles, users: Path) 
     assert os.read(descriptor, 10) == b"1"
     os.close(descriptor)
     assert users.read_bytes() == b"1"
+
+
+def test_a_folder_is_opened_where_the_trial_has_files_of_it(
+    saved: SavedFiles, users: Path
+) -> None:
+    other = put(users.with_name("other.pt"))
+    saved.begin()
+    users.write_bytes(b"1")
+    for _ in range(2):
+        folder = os.open(users.parent, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(folder)
+        assert os.read(os.open(other.name, os.O_RDONLY, dir_fd=folder), 99) == OF_USER.encode()
+        assert os.read(os.open(users.name, os.O_RDONLY, dir_fd=folder), 9) == b"1"
+        os.close(folder)
+    assert on_disk(users) == OF_USER
+
+
+def test_a_name_in_bytes_is_a_name(saved: SavedFiles, users: Path) -> None:
+    saved.begin()
+    name = os.fsencode(users)
+    os.write(os.open(name, os.O_WRONLY), b"N")
+    os.truncate(name, 1)
+    with open(name, "ab") as file:  # noqa: PTH123
+        file.write(b"1")
+    Path(f"{users}.tmp").write_bytes(b"2")
+    os.replace(name + b".tmp", name)  # noqa: PTH105
+    os.remove(name)  # noqa: PTH107
+    assert on_disk(users) == OF_USER
