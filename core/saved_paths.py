@@ -155,9 +155,8 @@ def take_in(
         The files that were moved.
     """
     notes = _all_notes(folder) if pid is None else [*folder.glob(notes_of(folder, pid).name)]
-    results = folder.parent.resolve()  # and no further: somebody's link leads anywhere
-    everyone = {results.joinpath(*path.parts[-2:]) for path in folder.parent.glob(f"*/{NOTES}")}
-    others = everyone - {results.joinpath(*path.parts[-2:]) for path in notes}
+    everyone = {_real(path) for path in folder.parent.glob(f"*/{NOTES}")}
+    others = everyone - {_real(path) for path in notes}
     noted = _paths_in(notes)
     found = {p: e for p, e in noted.items() if below is None or is_trials(p, folder, below)}
     moved: list[Path] = []
@@ -175,6 +174,11 @@ def take_in(
             with suppress(OSError):
                 path.rmdir()
     return tuple(moved)
+
+
+def _real(path: Path) -> Path:
+    """The path of a file in its real folder; where it links to itself does not matter."""
+    return path.parent.resolve() / path.name
 
 
 def take_in_all(results: Path) -> None:

@@ -151,3 +151,13 @@ def test_a_study_that_is_interrupted_takes_in_what_its_launches_left(
 
 def paths_of(trial: Path) -> ResultsPaths:
     return ResultsPaths(results=trial.parent, exps=trial.parent.with_name("exps"))
+
+
+def test_a_link_to_the_trials_folder_holds_no_notes_of_others(trial: Path, saved: Path) -> None:
+    trial.with_name("current").symlink_to(trial)
+    notes = notes_of(trial, 7)
+    note(notes, saved.parent / "made")
+    (saved.parent / "made").mkdir()
+    (saved.parent / "made" / "model.pt").write_text("of a trial")
+    assert take_in(trial, pid=7) == (saved.parent / "made" / "model.pt",)
+    assert not (saved.parent / "made").exists()
