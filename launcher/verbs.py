@@ -61,8 +61,8 @@ VERBS = MappingProxyType(
             parser=f"{_ESTIMATES}.recommend_flags:make_recommend_parser",
         ),
         "search": Verb(
-            answers="NVIDIA's training search: which layout of a GPT, T5, BERT or Llama?",
-            reference="autoconf_launch.nemo.search.command:search",
+            answers="NVIDIA's searches: which layout trains a model, which writes its text?",
+            reference="autoconf_launch.nemo.inference_search.command:search",
             parser="autoconf_launch.nemo.search.flags:search_parser",
         ),
         "doctor": Verb(

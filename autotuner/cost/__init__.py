@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         calibration_factors,
         likeness,
         mape,
+        spearman,
         time_accuracy,
     )
     from .fitting import NodeLimits, Proposal, Remedy, Verdict, fits, remedies, verdict

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         InferencePlan,
         InferencePoint,
         InferenceQuestion,
+        front_rows,
         priced_points,
         rank_points,
         why_no_generation,

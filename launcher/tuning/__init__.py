@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .prepared import find_model, find_past_times, make_study, open_space, remember_times
     from .profile_run import ProfileFailedError, read_model_info, run_profile
     from .running import TrialLimits
-    from .trial_io import TrialFiles, write_json
+    from .trial_io import TrialFiles, emulated_limit_bytes, write_json
     from .winner import render_winner, write_results
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -21,9 +21,20 @@ if TYPE_CHECKING:
         search_machines,
         searched_model,
     )
+    from .flags import SearchRequest, parse_search
+    from .inference_settings import InferenceSettings
+    from .jobs import (
+        SHEBANG,
+        SlurmJob,
+        cluster_options,
+        container_flags,
+        sbatch_text,
+        search_mounts,
+    )
     from .local_runs import LocalRuns, require_transformers, stderr_view
     from .outcome import DoneRuns, outcome_of
-    from .prepare import Prepared
+    from .prepare import SEARCH_SCHEMA_VERSION, Prepared, check_paths
+    from .prepare import prepare as prepare_training
     from .question import (
         SearchQuestion,
         batch_path,
@@ -32,6 +43,7 @@ if TYPE_CHECKING:
         with_data,
         with_facts,
     )
+    from .reader import is_whole, number, whole_number
     from .settings import (
         ClusterKind,
         ClusterSettings,
@@ -39,10 +51,8 @@ if TYPE_CHECKING:
         PathSettings,
         SearchSettings,
         TrainSettings,
-        is_whole,
-        number,
-        whole_number,
     )
-    from .this_machine import require_room, split_runnable
+    from .this_machine import local_ranks, local_request, require_room, split_runnable
+    from .training_search import search_training
 else:
     __getattr__ = lazy_names(__name__, __file__)

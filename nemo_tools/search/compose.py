@@ -3,7 +3,7 @@
 Only hydra's composition and OmegaConf's own interpolations are used: nothing of a file is run.
 
 Sources: conf/ of the BigNLP HP tool (22.04 to 22.06) and of NeMo-Framework-Launcher's
-auto_configurator (23.03 to 24.12). Keys of inference are valid, too; their search follows.
+auto_configurator (23.03 to 24.12).
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from autoconf_launch.launcher.config_file import config_text, parse_yaml
 from autoconf_launch.tuning_spaces import CONF, predefined_searches
 
 TRAIN = ("search_config", "train_settings")
+INFERENCE_SECTION = ("search_config", "inference_settings")
 GROUPS = ("cluster", "search_config")
 """Keys whose value names a file of their folder."""
 _HYDRA = "hydra"
 _KEYS = {
     "": (
-        "run_training_hp_search run_inference_hp_search cluster_type grid "
+        "run_training_hp_search run_inference_hp_search cluster_type grid engine "
         "auto_configurator_path launcher_scripts_path fastertransformer_path "
         "bignlp_hp_tool_path bignlp_inference_path base_results_dir data_dir "
         "training_container inference_container container_mounts search_config_value "

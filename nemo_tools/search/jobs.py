@@ -32,6 +32,10 @@ class SlurmJob:
 
     Attributes:
         command: a text for a shell.
+        further: commands after it, each a step of its own.
+        tasks: of all nodes; None: so many of each node.
+        dependency: ``singleton``, or numbers of jobs that have ended before.
+        output: path of the job's own log.
         cluster: what is asked for; None and empty leave an option out.
         flags: of ``srun``, already quoted.
         time: Slurm's time limit.
@@ -44,13 +48,18 @@ class SlurmJob:
     cluster: ClusterSettings
     flags: str
     time: str
+    further: tuple[str, ...] = ()
+    tasks: int | None = None
+    dependency: str | tuple[int, ...] | None = None
+    output: str | None = None
 
 
 def sbatch_text(job: SlurmJob) -> str:
     """The whole script, with its last newline."""
     options = "".join(f"#SBATCH {option}\n" for option in _options(job))
-    step = f"srun {job.flags} sh -c {_quote(job.command)}"
-    return f"{SHEBANG}\n{options}\n{step}\n\nset +x\n"
+    commands = (job.command, *job.further)
+    steps = "".join(f"srun {job.flags} sh -c {_quote(text)}\n\n" for text in commands)
+    return f"{SHEBANG}\n{options}\n{steps}set +x\n"
 
 
 def mount_pair(mount: str) -> str:
@@ -73,10 +82,14 @@ def container_flags(container: str, mounts: Iterable[str], others: Iterable[str]
 def _options(job: SlurmJob) -> Iterator[str]:
     cluster = job.cluster
     yield f"--nodes={job.nodes}"
+    if job.tasks is not None:
+        yield f"--ntasks={job.tasks}"
     yield f"--ntasks-per-node={job.tasks_per_node}"
     for name in ("gpus_per_task", "gpus_per_node"):
         if (number := getattr(cluster, name)) is not None:
             yield f"--{name.replace('_', '-')}={number}"
+    if job.dependency:
+        yield f"--dependency={_option(_dependency(job.dependency))}"
     for flag, value in (("-p", cluster.partition), ("-A", cluster.account)):
         if value:
             yield f"{flag} {_option(value)}"
@@ -86,6 +99,7 @@ def _options(job: SlurmJob) -> Iterator[str]:
     yield from (f"--{name}" for name in ("exclusive", "overcommit") if getattr(cluster, name))
     texts = {
         "exclude": _option(",".join(cluster.exclude)),
+        "output": job.output and _option(job.output),
         "comment": cluster.comment and _quote(_one_line(cluster.comment)),
         "nodelist": cluster.nodelist and _option(cluster.nodelist),
         "time": _option(job.time),
@@ -125,6 +139,10 @@ def _further_option(text: str) -> str:
     if not text.startswith("-"):
         raise ConfigError(f"cluster.sbatch_args has {text!r}, but options begin with a hyphen.")
     return _one_line(text)
+
+
+def _dependency(after: str | tuple[int, ...]) -> str:
+    return after if isinstance(after, str) else f"afterany:{':'.join(map(str, after))}"
 
 
 def _words(text: str) -> list[str]:
@@ -187,10 +205,10 @@ def slurm_job(
         command=command,
         nodes=nodes,
         tasks_per_node=question.gpus_per_node,
-        cluster=replace(cluster, gpus_per_node=_gpus_of_node(question)),
+        cluster=cluster_options(question),
         flags=container_flags(
             settings.paths.container or _UNGIVEN,
-            _mounts(question),
+            search_mounts(question),
             cluster.srun_args,
             str(folder / "log_%j"),
         ),
@@ -227,6 +245,11 @@ def _hydra(value: str) -> str:
     return f"'{escaped}'"
 
 
+def cluster_options(question: SearchQuestion) -> ClusterSettings:
+    """Options of all jobs, with the GPUs of a node."""
+    return replace(question.settings.cluster, gpus_per_node=_gpus_of_node(question))
+
+
 def _gpus_of_node(question: SearchQuestion) -> int | None:
     """The cluster's own number where somebody gave it, else that of the training's nodes."""
     settings = question.settings
@@ -235,7 +258,7 @@ def _gpus_of_node(question: SearchQuestion) -> int | None:
     return own if own is None or is_given else question.gpus_per_node
 
 
-def _mounts(question: SearchQuestion) -> tuple[str, ...]:
+def search_mounts(question: SearchQuestion) -> tuple[str, ...]:
     """Tool, results and data at their own places, then what the user adds."""
     paths = question.settings.paths
     logs = question.settings.train.logs

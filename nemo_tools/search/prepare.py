@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from autoconf_launch.core import ConfigError, NothingFeasibleError
+from autoconf_launch.core import ConfigError
 
 from .candidate_file import with_data_sets
 from .candidates import (
@@ -25,8 +25,6 @@ from .jobs import job_text
 from .question import SearchQuestion, notes_on_rules, question_of, whose_grid
 from .settings import ClusterKind, SearchSettings, read_settings
 from .this_machine import first_shown, local_candidates, local_ranks, refusals
-
-_BOTH_OFF = "run_inference_hp_search=False writes only the base configuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +47,10 @@ def prepare(request: SearchRequest) -> Prepared:
 
     Raises:
         ConfigError: any of it cannot be; nothing has been launched or written by then.
-        NothingFeasibleError: an inference search alone is asked for.
     """
     settings = read_settings(compose(request.overrides, request.folder))
     is_local = settings.cluster.kind is ClusterKind.LOCAL
     is_ours = is_local or settings.cluster.trains_with_ours
-    if not settings.runs_training and settings.runs_inference:
-        raise NothingFeasibleError(f"There is no inference search yet; {_BOTH_OFF}.")
     if not settings.runs_training:
         return _base_alone(settings, is_local=is_local)
     if not request.dry_run:
@@ -74,7 +69,7 @@ def prepare(request: SearchRequest) -> Prepared:
         machines = search_machines(settings, each)
         found = candidates_of(question, machines)
     notes = (
-        *(*settings.notes, *_inference(settings), *question.notes),
+        *(*settings.notes, *question.notes),
         *(*notes_on_rules(question), *found.notes),
         *(refusals(question) if is_local and request.dry_run else ()),
     )
@@ -97,7 +92,7 @@ def _base_alone(settings: SearchSettings, *, is_local: bool) -> Prepared:
     )
 
 
-def check_paths(settings: SearchSettings) -> None:
+def check_paths(settings: SearchSettings, *, needs_data: bool = True) -> None:
     """See that data, mounts and container are there before anything is launched.
 
     Runs on this machine need neither, but what the command line names must exist.
@@ -108,7 +103,7 @@ def check_paths(settings: SearchSettings) -> None:
     paths, cluster = settings.paths, settings.cluster
     is_ours = cluster.kind is ClusterKind.LOCAL or cluster.trains_with_ours
     if not is_ours:
-        if paths.data is None:
+        if paths.data is None and needs_data:
             raise ConfigError("data_dir is not given; give the folder of the training data.")
         if paths.container is None:
             raise ConfigError("training_container is not given; give an image, or a .sqsh file.")
@@ -123,15 +118,6 @@ def check_paths(settings: SearchSettings) -> None:
 def _require(key: str, path: str) -> None:
     if not Path(path).exists():
         raise ConfigError(f"{key}: {path} does not exist; give a path that does.")
-
-
-def _inference(settings: SearchSettings) -> tuple[str, ...]:
-    if not settings.runs_inference:
-        return ()
-    return (
-        "Only the training search runs: there is no inference search yet "
-        "(run_inference_hp_search=False omits this line).",
-    )
 
 
 SEARCH_SCHEMA_VERSION = 1

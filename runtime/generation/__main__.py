@@ -17,11 +17,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--base-config", required=True, metavar="FILE.json")
     parser.add_argument("--generation", required=True, metavar="FILE.json")
+    parser.add_argument("--output-json", type=Path, metavar="FILE.json", help="figures of a run")
     given = parser.parse_args()
     base = RawConfig(json.loads(Path(given.base_config).read_text(encoding="utf-8")))
     asked = decode(GenerationTask, json.loads(Path(given.generation).read_text(encoding="utf-8")))
     try:
-        measure_generation(base, asked, _write)
+        measure_generation(base, asked, given.output_json or _write)
     except ConfigError as error:
         sys.exit(str(error))
 

@@ -39,6 +39,7 @@ from ..rank import (
     start_meter,
     task_from_environment,
     world_size,
+    write_whole,
 )
 from .generator import Generator, PreparedModel, WrittenText, prepare_generator
 
@@ -62,19 +63,28 @@ class PhaseSums:
 
 
 def measure_generation(
-    base: RawConfig, asked: GenerationTask, say: Callable[[str], None] = lambda _: None
+    base: RawConfig, asked: GenerationTask, out: Path | Callable[[str], None] = lambda _: None
 ) -> None:
-    """Make the generations that the launcher asks for; one, without a launcher.
+    """Make the generations that the launcher asks for; without one, those of its own choice.
+
+    Args:
+        base: configuration of the model.
+        asked: the point.
+        out: without a launcher, the file that figures are written to, or who is told the tokens
+            of one generation.
 
     Raises:
         ConfigError: the model has no such layout, or the ranks are not as many as it needs.
     """
     task = task_from_environment()
     if task is None:
-        ranks = _join(asked)
-        written = prepare_generator(base, asked, ranks).load().write()
-        if ranks.rank == 0:
-            say(json.dumps({"tokens": written.tokens.tolist()}))
+        prepared = prepare_generator(base, asked, _join(asked))
+        if isinstance(out, Path):
+            _write_figures(prepared, out)
+            return
+        written = prepared.load().write()
+        if prepared.ranks.rank == 0:
+            out(json.dumps({"tokens": written.tokens.tolist()}))
         return
     report = Report(task, rank=rank_number(), world_size=world_size())
     with report.guard():
@@ -86,6 +96,36 @@ def measure_generation(
         generator = prepared.load()
         report.meter.restart()  # whole weights, before they are cut, are not a generation's
         _Measured(prepared, generator, report).run()
+
+
+_WARM_UP, _TIMED = 2, 10
+
+
+def _write_figures(prepared: PreparedModel, path: Path) -> None:
+    """Time some generations and write them down on rank 0, the slowest rank's."""
+    meter = start_meter(prepared.ranks.device, None, 0)
+    generator, times = prepared.load(), PhaseSums()
+    meter.restart()
+    latencies = []
+    for number in range(_WARM_UP + _TIMED):
+        dist.barrier()
+        written = generator.write()
+        prefill_s, decode_s = _slowest(prepared.ranks, written.prefill_s, written.decode_s)
+        if number >= _WARM_UP:
+            latencies.append(prefill_s + decode_s)
+            times.add(prefill_s, decode_s)
+    (peak,) = _slowest(prepared.ranks, float(meter.use().peak_bytes))
+    if prepared.ranks.rank == 0:
+        figures = {"latencies": latencies, **dict(times.means()), "peak_bytes": int(peak)}
+        write_whole(path, json.dumps(figures, indent=2) + "\n")
+
+
+def _slowest(ranks: Ranks, *values: float) -> list[float]:
+    """The largest of each over all ranks."""
+    agreed = torch.tensor(values, dtype=torch.float64, device=ranks.device)
+    dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
+    found: list[float] = agreed.tolist()
+    return found
 
 
 def _join(asked: GenerationTask) -> Ranks:
@@ -125,13 +165,9 @@ class _Measured:
         """Note a generation; whether it is the last one, which all ranks find alike."""
         task = self._report.task
         is_asked = task.most_steps is not None and number >= announced_end(task)
-        agreed = torch.tensor(
-            [written.prefill_s, written.decode_s, float(is_asked)],
-            dtype=torch.float64,
-            device=self._ranks.device,
+        prefill_s, decode_s, ends = _slowest(
+            self._ranks, written.prefill_s, written.decode_s, float(is_asked)
         )
-        dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
-        prefill_s, decode_s, ends = agreed.tolist()
         if number >= task.start_step:
             self._times.add(prefill_s, decode_s)
         samples = len(written.tokens) if self._ranks.rank == 0 else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -128,19 +129,41 @@ def test_every_key_of_the_seeds_can_be_given(search: Run) -> None:
 BASE_ALONE = ("run_training_hp_search=False", "run_inference_hp_search=False")
 
 
-def test_a_search_of_both_kinds_says_that_only_the_training_is_searched(search: Run) -> None:
-    assert "there is no inference search yet" in dry(search).out
-    assert "inference" not in dry(search, "run_inference_hp_search=False").out
+def test_a_search_of_both_kinds_shows_candidates_and_points(search: Run) -> None:
+    out = dry(search).out
+    assert "Inference of gpt3_5b with engine vllm (planner grid)" in out
+    assert "42 of 42 points, 60 tokens in and 20 out" in out
+    assert "Inference" not in dry(search, "run_inference_hp_search=False").out
 
 
-@pytest.mark.parametrize("words", [(), ("--dry-run",), ("cluster_type=local",)])
-def test_an_inference_search_alone_ends_with_3_and_a_sentence(
-    words: tuple[str, ...], search: Run, tmp_path: Path
+def test_an_inference_search_alone_shows_points_and_the_first_job(search: Run) -> None:
+    out = dry(search, "run_training_hp_search=False", "engine=vllm").out
+    assert "candidates" not in out
+    assert "vllm bench latency" in out
+
+
+def test_a_dry_run_of_both_is_one_document(search: Run) -> None:
+    document = json.loads(dry(search, "--json").out)
+    assert len(document["inference"]["points"]) == 42
+    assert document["candidates"]
+    assert "#SBATCH" in document["inference"]["points"][0]["job"]
+
+
+def test_an_inference_search_on_a_cluster_writes_a_job_for_each_point(
+    search: Run, tmp_path: Path
 ) -> None:
-    done = search("run_training_hp_search=False", *words)
-    assert (done.code, done.is_one_line) == (3, True), done.err
-    assert "There is no inference search yet" in done.err
-    assert list(tmp_path.iterdir()) == []
+    words = ("run_training_hp_search=False", "engine=vllm", f"base_results_dir={tmp_path}")
+    done = search(*words)
+    assert done.code == 0, done.err
+    folder = tmp_path / "gpt3" / "5b_80gb" / "inference"
+    scripts = sorted(folder.glob("*/submission_script.sh"))
+    assert len(scripts) == 42
+    assert all(str(one) in (folder / "submit_all.sh").read_text() for one in scripts)
+    table = (folder / "final_summary" / "final_output.csv").read_text()
+    assert table.count("latency.json was not written") == 42
+    figures = {"latencies": [0.5, 0.5], "avg_latency": 0.5}
+    (folder / "gpt3_5b_tp1_pp1_bs4" / "latency.json").write_text(json.dumps(figures))
+    assert "Recommended: gpt3_5b_tp1_pp1_bs4, 8 samples/s/GPU at 500 ms" in search(*words).out
 
 
 def test_without_a_training_search_only_the_base_configuration_is_told(search: Run) -> None:
@@ -259,7 +282,7 @@ def test_without_hydra_it_says_what_to_install(
 
 
 def test_so_many_candidates_are_listed_as_are_asked_for(search: Run) -> None:
-    words = ("--dry-run", "search_config=gpt3/5b")
+    words = ("--dry-run", "search_config=gpt3/5b", "run_inference_hp_search=False")
     rows = [
         len(re.findall(r"^ *\d+ .*gpt3_5b", search(*words, *top).out, re.MULTILINE))
         for top in ((), ("--top", "3"), ("--top", "0"))

@@ -14,9 +14,9 @@ from autoconf_launch.core import Candidate, Failure, FailureKind
 from autoconf_launch.nemo.report.outcome import SearchOutcome
 from autoconf_launch.nemo.report.tables import extrapolation, top_text
 from autoconf_launch.nemo.search.candidates import SearchCandidate
-from autoconf_launch.nemo.search.command import result_document
 from autoconf_launch.nemo.search.outcome import DoneRuns, least_run_s, outcome_of
 from autoconf_launch.nemo.search.prepare import Prepared
+from autoconf_launch.nemo.search.training_search import result_document
 
 from .asked import SMALL, ask_for
 

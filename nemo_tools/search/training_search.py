@@ -1,7 +1,7 @@
-"""``search``: the fastest configuration of a model, by short real runs.
+"""The training half of ``search``: the fastest layout of a model, by short real runs.
 
-``search [flags] search_config=gpt3/5b [key=value …]``: keys of NVIDIA's AutoConfigurator. On a
-cluster each run is a job script; these are only written where Slurm or Base Command is not there.
+On a cluster each run is a job script; these are only written where Slurm or Base Command is not
+there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from ..report import (
 from .candidate_file import SearchFolder, candidate_document, write_documents
 from .candidates import SearchCandidate
 from .cluster_runs import collect_runs, run_on_cluster, submit_runs
-from .flags import SearchRequest, parse_search
+from .flags import SearchRequest
 from .jobs import SHEBANG, job_text
 from .local_runs import LocalRuns, require_transformers, stderr_view
 from .outcome import DoneRuns, outcome_of
@@ -43,30 +43,30 @@ from .prepare import (
     candidate_table,
     dry_run_document,
     dry_run_text,
-    prepare,
 )
 from .question import RECIPE, SearchQuestion
 from .settings import ClusterKind
 from .this_machine import require_room
 
 
-def search(arguments: Sequence[str]) -> Iterator[str]:
+def search_training(
+    prepared: Prepared, request: SearchRequest, words: tuple[str, ...]
+) -> Iterator[str]:
     """Text to print; lines on single runs go to standard error as they come.
 
+    ``words`` are the whole command line, which a last job repeats to collect.
+
     Raises:
-        ConfigError: wrong arguments, keys, sizes or paths: before anything is launched.
-        NothingFeasibleError: an inference search alone is asked for, or no candidate could be
-            measured; its results are written by then.
+        ConfigError: a file cannot be written, or a package is missing.
+        NothingFeasibleError: no candidate could be measured; its results are written by then.
     """
-    request = parse_search(arguments)
-    prepared = prepare(request)
     if request.dry_run:
         if request.json:
             yield dry_run_document(prepared)
         else:
             yield from dry_run_text(prepared, _list_length(prepared, request))
     elif prepared.machines is not None:
-        yield from _search_cluster(prepared, request, tuple(arguments))
+        yield from _search_cluster(prepared, request, words)
     elif request.submit_only or request.collect:
         raise ConfigError(
             "--submit-only and --collect are for NeMo's runs on Slurm; runs of our runtime are "

@@ -1,0 +1,76 @@
+"""``search``: the fastest layout to train a model with, and the one that writes its text best.
+
+``search [flags] search_config=gpt3/5b [key=value …]``: keys of NVIDIA's AutoConfigurator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autoconf_launch.core import ConfigError, NothingFeasibleError
+
+from ..search import Prepared, SearchRequest, parse_search, prepare_training, search_training
+from .inference_half import search_inference
+from .prepared import PreparedInference, prepare_inference
+
+
+def search(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print; lines on single runs go to standard error as they come.
+
+    Raises:
+        ConfigError: wrong arguments, keys, sizes or paths: before anything is launched.
+        NothingFeasibleError: nothing could be measured, or no point is within the bound; results
+            of both halves are written by then.
+    """
+    request, words = parse_search(arguments), tuple(arguments)
+    prepared = prepare_training(request)
+    settings = prepared.settings
+    if not settings.runs_inference:
+        yield from search_training(prepared, request, words)
+        return
+    try:
+        inference = prepare_inference(prepared.question, dry_run=request.dry_run)
+    except ConfigError as error:
+        if not settings.runs_training:
+            raise
+        notes = (*prepared.notes, f"No inference search: {error}")
+        yield from search_training(replace(prepared, notes=notes), request, words)
+        return
+    if not settings.runs_training:
+        yield from search_inference(inference, request)
+    elif request.json:
+        yield _both_documents(prepared, inference, request, words)
+    else:
+        yield from _both(prepared, inference, request, words)
+
+
+def _both(
+    prepared: Prepared,
+    inference: PreparedInference,
+    request: SearchRequest,
+    words: tuple[str, ...],
+) -> Iterator[str]:
+    """Both halves, the second also where the first one measured nothing."""
+    failed: NothingFeasibleError | None = None
+    try:
+        yield from search_training(prepared, request, words)
+    except NothingFeasibleError as error:
+        failed = error
+    yield ""
+    yield from search_inference(inference, request)
+    if failed is not None:
+        raise failed
+
+
+def _both_documents(
+    prepared: Prepared,
+    inference: PreparedInference,
+    request: SearchRequest,
+    words: tuple[str, ...],
+) -> str:
+    document: dict[str, Any] = json.loads("".join(search_training(prepared, request, words)))
+    document["inference"] = json.loads("".join(search_inference(inference, request)))
+    return json.dumps(document, indent=2)

@@ -1,0 +1,150 @@
+"""The extension point inference engine: what generates the text of an inference search.
+
+Each is one row of a table, imported when it is asked for; another package registers its own under
+the entry-point group ``autoconf_launch.inference_engine``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, cast
+
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
+from autoconf_launch.core import (
+    DECODE,
+    PREFILL,
+    ConfigError,
+    Failure,
+    FailureKind,
+    GenerationTask,
+    MemoryUse,
+    RawConfig,
+)
+from autoconf_launch.launcher.extension_points import find_reference, load_reference
+
+INFERENCE_ENGINES: Mapping[str, str] = MappingProxyType(
+    {
+        "native": "autoconf_launch.nemo.inference_search.native:NativeEngine",
+        "vllm": "autoconf_launch.nemo.inference_search.vllm:VllmEngine",
+    }
+)
+"""Name -> ``module:attribute``; habits that predictions need have a table of the same names."""
+LATENCY_FILE, FIRST_TOKEN_FILE = "latency.json", "first_token.json"
+WARM_UP, ITERATIONS = 2, 10
+"""Batches that an engine's own program writes before it times some, and those that it times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRun:
+    """One point as an engine's program runs it.
+
+    Attributes:
+        base: the model's base configuration, with the vocabulary that it has.
+        family: of the model.
+        folder: of the run; what the program reads and writes stands there.
+        beam_width: sequences that are kept; 1 is greedy.
+    """
+
+    task: GenerationTask
+    base: RawConfig
+    family: str
+    folder: Path
+    beam_width: int = 1
+
+
+class InferenceEngine(Protocol):
+    """Runs points in processes of its own, one after the other."""
+
+    def why_not(self, run: EngineRun) -> str:
+        """Why it cannot run a point, as a sentence; empty where it can."""
+
+    def why_not_here(self) -> str:
+        """Why it cannot run on this machine, with what to install; empty where it can."""
+
+    def files(self, run: EngineRun) -> Mapping[Path, str]:
+        """What its commands read, by absolute path."""
+
+    def commands(self, run: EngineRun) -> tuple[tuple[str, ...], ...]:
+        """Words of its programs, one after the other; they leave their figures in the folder."""
+
+    def tasks_per_run(self, run: EngineRun) -> int:
+        """Processes that a launcher must start: one for each rank, or one that starts them."""
+
+    def read(self, run: EngineRun) -> Outcome:
+        """What its commands measured, or why there is nothing; no file is a failure, too."""
+
+
+def load_engine(name: str) -> InferenceEngine:
+    """The engine of this name.
+
+    Raises:
+        ConfigError: nothing has it.
+    """
+    found = find_reference("inference_engine", INFERENCE_ENGINES, name, where="engine")
+    return cast(InferenceEngine, load_reference(found)())
+
+
+def read_figures(run: EngineRun) -> Outcome:
+    """A measurement from both files that an engine's program may write, by names of fields.
+
+    ``latency.json`` has ``latencies``, in seconds; ``first_token.json``, where there is one, those
+    of the first token alone. Our own program says both phases and the peak in the former.
+    """
+    try:
+        found = _read(run.folder / LATENCY_FILE)
+        latencies = tuple(_numbers(found, "latencies", run.folder / LATENCY_FILE))
+        phases = tuple(_phases(run, found, sum(latencies) / len(latencies)))
+    except ConfigError as error:
+        return FailedTrial(failure=Failure(kind=FailureKind.NO_STEPS, detail=str(error)))
+    peak = found.get("peak_bytes")
+    return Measurement(
+        step_s=latencies,
+        samples_per_step=run.task.layout.micro_batch,
+        world_size=run.task.layout.world_size,
+        memory=_memory(peak) if isinstance(peak, int) else None,
+        phases=phases,
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ConfigError(f"{path.name} was not written; see the log of the run.") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path.name} cannot be read: {error}.") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path.name} is not a JSON object.")
+    return document
+
+
+def _numbers(document: Mapping[str, Any], field: str, path: Path) -> Iterator[float]:
+    values = document.get(field)
+    if not isinstance(values, list) or not values:
+        raise ConfigError(f"{path.name} has no list {field!r}; its version is unknown.")
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise ConfigError(f"{path.name} has {value!r} in {field!r}, which is not a time.")
+        yield float(value)
+
+
+def _phases(
+    run: EngineRun, found: Mapping[str, Any], mean_s: float
+) -> Iterator[tuple[str, float]]:
+    path = run.folder / FIRST_TOKEN_FILE
+    if path.exists():
+        times = tuple(_numbers(_read(path), "latencies", path))
+        first_s = min(sum(times) / len(times), mean_s)
+        yield PREFILL, first_s
+        yield DECODE, mean_s - first_s
+    elif {PREFILL, DECODE} <= found.keys():
+        yield PREFILL, float(found[PREFILL])
+        yield DECODE, float(found[DECODE])
+
+
+def _memory(peak_bytes: int) -> MemoryUse:
+    return MemoryUse(free_before_bytes=0, peak_bytes=peak_bytes, limit_bytes=0)

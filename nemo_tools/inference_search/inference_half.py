@@ -1,0 +1,375 @@
+"""The inference half of ``search``: dry runs, jobs, runs on this machine, and their results."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from autoconf_launch.autotuner.space import FailedTrial
+from autoconf_launch.core import NothingFeasibleError, ResultsFolderError, plural
+from autoconf_launch.launcher.events import Listener, Note
+from autoconf_launch.launcher.trackers import check_tracking
+
+from ..search import SEARCH_SCHEMA_VERSION, SHEBANG, ClusterKind, SearchRequest, stderr_view
+from ..search import check_paths as require_paths
+from ..search import local_request as slots_request
+from .jobs import inference_job, why_no_job
+from .local_runs import local_search, needs_more, run_points
+from .points import SearchPoint, model_name
+from .prepared import LengthSearch, PreparedInference
+from .results import (
+    InferenceRun,
+    analysis_log,
+    configs_csv,
+    digits_of,
+    final_csv,
+    nearest_run,
+    not_run,
+    order_runs,
+    pareto_csv,
+    prediction_line,
+    recommend_runs,
+    run_entry,
+)
+
+_GIB = 2**30
+_SCRIPT, _SUBMIT = "submission_script.sh", "submit_all.sh"
+
+
+def search_inference(prepared: PreparedInference, request: SearchRequest) -> Iterator[str]:
+    """Text to print; lines on single runs go to standard error as they come.
+
+    Raises:
+        ConfigError: a path that jobs need is missing, or a file cannot be written.
+        NothingFeasibleError: no point was measured, or none within the bound; every run's row is
+            written by then.
+    """
+    if request.dry_run:
+        if request.json:
+            yield json.dumps(_dry_document(prepared), indent=2)
+        else:
+            yield from _dry_text(prepared, _length(prepared, request))
+    elif prepared.is_local:
+        yield from _run_here(prepared, request)
+    else:
+        yield from _write_jobs(prepared, request)
+
+
+def _length(prepared: PreparedInference, request: SearchRequest) -> int:
+    """Rows that are listed; 0: all."""
+    return prepared.settings.top_n if request.top is None else request.top
+
+
+_HEADERS = ("#", "tp", "pp", "bs", "ms", "samples/s/GPU", "TTFT ms", "GiB", "name or reason")
+
+
+def _dry_text(prepared: PreparedInference, top: int) -> Iterator[str]:
+    yield _title(prepared)
+    yield from (f"Note: {note}" for note in prepared.notes)
+    for search in prepared.searches:
+        yield f"\n{_about(prepared, search)}\n{_point_table(search.points, top)}"
+        if not prepared.is_local and search.runnable:
+            first = search.runnable[0]
+            text = inference_job(prepared, search, first)
+            yield f"\nThe job of {first.name}, in {_SUBMIT} with the others:\n{text}"
+    yield "Nothing was launched or written (--dry-run)."
+
+
+def _title(prepared: PreparedInference) -> str:
+    question = prepared.question
+    return (
+        f"Inference of {model_name(question)} with engine {prepared.engine_name} "
+        f"({question.settings.grid.value} grid)"
+    )
+
+
+def _about(prepared: PreparedInference, search: LengthSearch) -> str:
+    task, many = search.points[0].task, len(search.runnable)
+    return (
+        f"{many} of {len(search.points)} points, {task.input_len} tokens in and "
+        f"{task.output_len} out, in {task.precision.value}; results: {search.folder}"
+    )
+
+
+def _point_table(points: Sequence[SearchPoint], top: int) -> str:
+    rows = [_point_row(number, one) for number, one in enumerate(points, 1)]
+    table = tabulate(rows[: top or None], headers=_HEADERS, floatfmt=".4g")
+    more = len(rows) - top if top else 0
+    return f"{table}\n… and {more} more; --top 0 lists all." if more > 0 else table
+
+
+def _point_row(number: int, one: SearchPoint) -> tuple[object, ...]:
+    layout, found = one.layout, one.predicted
+    shape = (layout.tensor_parallel, layout.pipeline_parallel, layout.micro_batch)
+    if found is None:
+        return (number, *shape, None, None, None, None, one.why_not)
+    return (
+        *(number, *shape, 1e3 * found.latency_s, found.samples_per_s_per_gpu),
+        *(1e3 * found.ttft_s, found.peak_bytes / _GIB, one.why_not or one.name),
+    )
+
+
+def _dry_document(prepared: PreparedInference) -> dict[str, object]:
+    return {
+        "schema_version": SEARCH_SCHEMA_VERSION,
+        "model": model_name(prepared.question),
+        "engine": prepared.engine_name,
+        "grid": prepared.question.settings.grid.value,
+        "notes": list(prepared.notes),
+        "points": [
+            {
+                **run_entry(not_run(point, prepared.bound_s)),
+                "reason": point.why_not,
+                "job": None
+                if prepared.is_local or point.why_not
+                else inference_job(prepared, search, point),
+            }
+            for search in prepared.searches
+            for point in search.points
+        ],
+    }
+
+
+def _write_jobs(prepared: PreparedInference, request: SearchRequest) -> Iterator[str]:
+    """Write jobs, and the tables of what earlier ones have measured."""
+    require_paths(prepared.question.settings, needs_data=False)
+    documents = []
+    for search in prepared.searches:
+        rows = []
+        for point in search.points:
+            why = point.why_not or why_no_job(prepared, point)
+            if not why:
+                _write(_job_files(prepared, search, point))
+            rows.append(_row_of_job(prepared, search, point, why))
+        ready = [row.point for row in rows if not _is_refused(row)]
+        _write({search.folder / _SUBMIT: _submit_all(prepared, search, ready)})
+        write_tables(search, rows, prepared.settings.top_n)
+        documents.append(_result_document(prepared, search, rows))
+        if not request.json:
+            yield from _cluster_text(prepared, search, rows, _length(prepared, request))
+    if request.json:
+        yield _whole_document(prepared, documents)
+
+
+def _is_refused(run: InferenceRun) -> bool:
+    outcome = run.outcome
+    return isinstance(outcome, FailedTrial) and outcome.failure.detail.startswith("not started")
+
+
+def _job_files(
+    prepared: PreparedInference, search: LengthSearch, point: SearchPoint
+) -> Mapping[Path, str]:
+    run = prepared.run_of(point, search)
+    script = {run.folder / _SCRIPT: inference_job(prepared, search, point)}
+    return {**prepared.engine.files(run), **script}
+
+
+def _row_of_job(
+    prepared: PreparedInference, search: LengthSearch, point: SearchPoint, why: str
+) -> InferenceRun:
+    """What a point's job has left by now."""
+    if why:
+        return not_run(_refuse(point, why), prepared.bound_s)
+    outcome = prepared.engine.read(prepared.run_of(point, search))
+    return InferenceRun(point=point, outcome=outcome, bound_s=prepared.bound_s)
+
+
+def _refuse(point: SearchPoint, why: str) -> SearchPoint:
+    return SearchPoint(name=point.name, task=point.task, predicted=point.predicted, why_not=why)
+
+
+_EACH = {
+    ClusterKind.BCM: 'sbatch --parsable "$job" || exit 1',
+    ClusterKind.BCP: 'bash "$job" || echo "failed: $job" >&2',
+}
+
+
+def _submit_all(
+    prepared: PreparedInference, search: LengthSearch, points: Sequence[SearchPoint]
+) -> str:
+    jobs = (shlex.quote(str(search.folder / one.name / _SCRIPT)) for one in points)
+    listed = " \\\n".join(f"  {job}" for job in jobs) or "  "
+    each = _EACH[prepared.question.settings.cluster.kind]
+    return f"{SHEBANG}\nfor job in \\\n{listed}\ndo\n  {each}\ndone\n"
+
+
+def _cluster_text(
+    prepared: PreparedInference, search: LengthSearch, rows: Sequence[InferenceRun], top: int
+) -> Iterator[str]:
+    yield _title(prepared)
+    yield from (f"Note: {note}" for note in prepared.notes)
+    yield _about(prepared, search)
+    if any(row.measured for row in rows):
+        yield from _result_text(search, rows, top)
+        return
+    yield _point_table([row.point for row in rows], top)
+    yield (
+        f"Submit all: bash {shlex.quote(str(search.folder / _SUBMIT))}; the same search then "
+        f"reads what they measured into {search.summary}"
+    )
+
+
+def _run_here(prepared: PreparedInference, request: SearchRequest) -> Iterator[str]:
+    """Run every point of every pair of lengths, and report each pair."""
+    check_tracking(prepared.question.settings.tracking)
+    view = stderr_view(quiet=request.quiet)
+    documents, wrong = [], []
+    runs_any = any(search.runnable for search in prepared.searches)
+    for note in prepared.notes if runs_any else ():
+        view.handle(Note(text=note))
+    for search in prepared.searches:
+        rows = _run_search(prepared, search, request, view.handle)
+        write_tables(search, rows, prepared.settings.top_n)
+        documents.append(_result_document(prepared, search, rows))
+        if not request.json:
+            yield from _result_text(search, rows, _length(prepared, request))
+        wrong += [_why_nothing(prepared, search, rows)]
+    if request.json:
+        yield _whole_document(prepared, documents)
+    for sentence in filter(None, wrong):
+        raise NothingFeasibleError(sentence)
+
+
+def _run_search(
+    prepared: PreparedInference, search: LengthSearch, request: SearchRequest, listener: Listener
+) -> list[InferenceRun]:
+    limit = prepared.question.settings.train.limit_runs
+    chosen = search.runnable[: limit or None]
+    bound_s = prepared.bound_s
+    rows = [not_run(point, bound_s) for point in search.points if point.why_not]
+    rest = [point for point in search.runnable if point not in chosen]
+    rows += [not_run(_refuse(one, f"limit_search_runs is {limit}"), bound_s) for one in rest]
+    if not chosen:
+        return rows
+    done = run_points(
+        local_search(
+            chosen,
+            tuple(prepared.run_of(point, search) for point in chosen),
+            paths=search.paths,
+            cluster=prepared.cluster,
+            request=slots_request(len(prepared.cluster.devices)),
+            time_limit_s=prepared.settings.time_limit_s,
+        ),
+        listener,
+        fresh=request.fresh,
+        size=f"{prepared.question.size_b:.10g}b",
+    )
+    last = {record.trial.name: record for record in done.records}
+    ruled_out = dict(done.ruled_out)
+    for point in chosen:
+        if point.name in last:
+            outcome = last[point.name].outcome
+            rows.append(InferenceRun(point=point, outcome=outcome, bound_s=bound_s))
+        elif point.name in ruled_out:
+            rows.append(not_run(point, bound_s, needs_more(ruled_out[point.name])))
+    return rows
+
+
+def write_tables(search: LengthSearch, rows: Sequence[InferenceRun], top_n: int) -> None:
+    """Every run's row, what is recommended, and the front.
+
+    Raises:
+        ResultsFolderError: a file cannot be written.
+    """
+    texts = {
+        "inference_sweep_configs.csv": configs_csv(search.points),
+        "final_output.csv": final_csv(rows),
+        "analysis_summary.log": analysis_log(rows, top_n),
+        "pareto.csv": pareto_csv(rows),
+    }
+    _write({search.summary / name: text for name, text in texts.items()})
+
+
+def _write(texts: Mapping[Path, str]) -> None:
+    for path, text in texts.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ResultsFolderError(
+                f"{path} cannot be written ({error.strerror}); choose another results_dir."
+            ) from error
+
+
+_RESULT = ("#", "tp", "pp", "bs", "ms", "samples/s/GPU", "TTFT ms", "ms/token", "GiB", "predicted")
+
+
+def _result_text(search: LengthSearch, rows: Sequence[InferenceRun], top: int) -> Iterator[str]:
+    measured = [run for run in order_runs(rows) if run.latency_s is not None]
+    failed = [run for run in rows if run.latency_s is None]
+    shown = measured[: top or None]
+    table = [_result_row(number, run) for number, run in enumerate(shown, 1)]
+    if table:
+        yield tabulate(table, headers=_RESULT, floatfmt=".4g")
+    best = recommend_runs(rows, 1)
+    if best:
+        yield (
+            f"Recommended: {best[0].point.name}, {best[0].throughput_per_gpu:.4g} samples/s/GPU "
+            f"at {1e3 * (best[0].latency_s or 0.0):.4g} ms"
+        )
+    line = prediction_line(rows)
+    if line:
+        yield line
+    if failed:
+        yield f"{plural(len(failed), 'point')} not measured, such as {failed[0].point.name}: " + (
+            failed[0].reason
+        )
+    yield f"Results: {search.summary}"
+
+
+def _result_row(number: int, run: InferenceRun) -> tuple[object, ...]:
+    layout, predicted = run.point.layout, run.point.predicted
+    memory = run.measured.memory if run.measured else None
+    return (
+        *(number, layout.tensor_parallel, layout.pipeline_parallel, layout.micro_batch),
+        digits_of(1e3 * (run.latency_s or 0.0)),
+        run.throughput_per_gpu,
+        None if run.ttft_s is None else 1e3 * run.ttft_s,
+        None if run.token_s is None else 1e3 * run.token_s,
+        memory.peak_bytes / _GIB if memory else None,
+        f"{1e3 * predicted.latency_s:.4g} ms" if predicted else None,
+    )
+
+
+def _result_document(
+    prepared: PreparedInference, search: LengthSearch, rows: Sequence[InferenceRun]
+) -> dict[str, object]:
+    best = recommend_runs(rows, prepared.settings.top_n)
+    return {
+        "folder": str(search.folder),
+        "recommended": [run.point.name for run in best],
+        "runs": [run_entry(run) for run in order_runs(rows)],
+    }
+
+
+def _whole_document(prepared: PreparedInference, searches: list[dict[str, object]]) -> str:
+    document = {
+        "schema_version": SEARCH_SCHEMA_VERSION,
+        "model": model_name(prepared.question),
+        "engine": prepared.engine_name,
+        "notes": list(prepared.notes),
+        "searches": searches,
+    }
+    return json.dumps(document, indent=2)
+
+
+def _why_nothing(
+    prepared: PreparedInference, search: LengthSearch, rows: Sequence[InferenceRun]
+) -> str:
+    """Why nothing is recommended; empty where something is."""
+    if any(run.satisfies for run in rows):
+        return ""
+    nearest = nearest_run(rows)
+    if nearest is None:
+        first = rows[0]
+        why = f"{first.point.name}: {first.reason}".rstrip(".")
+        return f"No point could be measured, such as {why}. See {search.summary}."
+    return (
+        f"No point is within max_latency_ms = {1e3 * prepared.bound_s:g}; the nearest is "
+        f"{nearest.point.name} with {1e3 * (nearest.latency_s or 0.0):.4g} ms. See "
+        f"{search.summary}."
+    )

@@ -1,0 +1,80 @@
+"""How the points of an inference search are launched on a cluster, as text."""
+
+from __future__ import annotations
+
+import shlex
+
+from ..search import (
+    SHEBANG,
+    ClusterKind,
+    GridKind,
+    SlurmJob,
+    cluster_options,
+    container_flags,
+    sbatch_text,
+    search_mounts,
+)
+from .points import SearchPoint, nodes_necessary
+from .prepared import LengthSearch, PreparedInference
+
+_RANK_VARIABLES = (
+    "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS "
+    "MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR MASTER_PORT=29500; exec "
+)
+"""What ranks that Slurm starts are told, by variables that it sets for each."""
+_UNGIVEN = "???"
+
+
+def nodes_of(prepared: PreparedInference, point: SearchPoint) -> int:
+    """Nodes of a run: by NVIDIA's rule in NVIDIA's grid, else as few as hold its ranks."""
+    each = prepared.gpus_per_node
+    if prepared.question.settings.grid is GridKind.NEMO:
+        layout = point.layout
+        return nodes_necessary(each, layout.tensor_parallel, layout.pipeline_parallel)
+    return -(-point.gpus // each)
+
+
+def why_no_job(prepared: PreparedInference, point: SearchPoint) -> str:
+    """Why a job cannot run a point; empty where it can."""
+    nodes = nodes_of(prepared, point)
+    starts_all = prepared.engine.tasks_per_run(prepared.run_of(point, prepared.searches[0])) == 1
+    if nodes > 1 and starts_all:
+        return (
+            f"engine {prepared.engine_name} over {nodes} nodes needs a Ray cluster, which no job "
+            "starts; take engine=native."
+        )
+    return ""
+
+
+def inference_job(prepared: PreparedInference, search: LengthSearch, point: SearchPoint) -> str:
+    """What is submitted for a point: a batch script, or commands on Base Command."""
+    run = prepared.run_of(point, search)
+    starts_ranks = prepared.engine.tasks_per_run(run) > 1 or point.gpus == 1
+    commands = tuple(shlex.join(words) for words in prepared.engine.commands(run))
+    nodes = nodes_of(prepared, point)
+    tasks = -(-prepared.engine.tasks_per_run(run) // nodes)
+    settings = prepared.question.settings
+    if settings.cluster.kind is ClusterKind.BCP:
+        words = f"bcprun --nnodes {nodes} --npernode {tasks} --cmd"
+        lines = "\n".join(f"{words} {shlex.quote(command)}" for command in commands)
+        return f"{SHEBANG}\n{lines}\n"
+    if starts_ranks and prepared.engine_name == "native":
+        commands = tuple(f"{_RANK_VARIABLES}{command}" for command in commands)
+    container = settings.inference.container or settings.paths.container or _UNGIVEN
+    return sbatch_text(
+        SlurmJob(
+            name=f"{settings.cluster.job_name_prefix}{point.name}",
+            command=commands[0],
+            further=commands[1:],
+            nodes=nodes,
+            tasks_per_node=tasks,
+            cluster=cluster_options(prepared.question),
+            flags=container_flags(
+                container,
+                search_mounts(prepared.question),
+                settings.cluster.srun_args,
+                str(run.folder / "log_job_%j"),
+            ),
+            time=settings.inference.time_limit,
+        )
+    )

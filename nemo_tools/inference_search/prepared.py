@@ -1,0 +1,219 @@
+"""From the question of a search to the points of its inference half; nothing is launched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autoconf_launch.autotuner.inference import ENGINE_HABITS, Generation, InferenceQuestion
+from autoconf_launch.core import ClusterSpec, ConfigError, GenerationTask, Precision, RawConfig
+from autoconf_launch.launcher.estimates import machine_of
+from autoconf_launch.launcher.machine import find_cluster, is_cpu
+from autoconf_launch.launcher.results import ResultsPaths
+
+from ..search import (
+    ClusterKind,
+    InferenceSettings,
+    SearchQuestion,
+    local_ranks,
+    local_request,
+    search_machines,
+)
+from .engines import EngineRun, InferenceEngine, load_engine
+from .points import LengthQuestion, SearchPoint, model_name, padded_vocabulary, search_points
+
+_VOCABULARY = ("autoconf", "vocab_size")
+_WITHOUT_EFFECT = ("topk", "topp", "start_id", "end_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthSearch:
+    """The search of one pair of lengths; ``label`` is its folder, empty where it is alone."""
+
+    points: tuple[SearchPoint, ...]
+    folder: Path
+    label: str
+
+    @property
+    def runnable(self) -> tuple[SearchPoint, ...]:
+        """Points that are run, in order."""
+        return tuple(point for point in self.points if not point.why_not)
+
+    @property
+    def paths(self) -> ResultsPaths:
+        """Journal and folders of the runs."""
+        asked = self.folder / "asked"
+        return ResultsPaths(results=self.folder, exps=asked, chosen_by="results_dir")
+
+    @property
+    def summary(self) -> Path:
+        """Folder of the tables."""
+        return self.folder / "final_summary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedInference:
+    """All that the inference half would do.
+
+    Attributes:
+        base: the model's configuration with the vocabulary that runs have.
+        cluster: of this machine, or of the nodes that jobs ask for.
+        gpus_per_node: of a job's node.
+    """
+
+    question: SearchQuestion
+    engine_name: str
+    engine: InferenceEngine
+    base: RawConfig
+    cluster: ClusterSpec
+    gpus_per_node: int
+    searches: tuple[LengthSearch, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def settings(self) -> InferenceSettings:
+        """Settings of the inference half."""
+        return self.question.settings.inference
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this machine runs the points."""
+        return self.question.settings.cluster.kind is ClusterKind.LOCAL
+
+    @property
+    def bound_s(self) -> float:
+        """The latency that what is recommended is within."""
+        return self.settings.max_latency_s or math.inf
+
+    def run_of(self, point: SearchPoint, search: LengthSearch) -> EngineRun:
+        """A point as its engine sees it."""
+        return EngineRun(
+            task=point.task,
+            base=self.base,
+            family=self.question.family.name,
+            folder=search.folder / point.name,
+            beam_width=self.settings.beam_width,
+        )
+
+
+def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInference:
+    """Check the settings, and list the points of each pair of lengths.
+
+    Raises:
+        ConfigError: an engine that is unknown or cannot run here, a model that writes no text,
+            lengths beyond its positions, or no valid size.
+    """
+    settings, whole = question.settings.inference, question.settings
+    is_local = whole.cluster.kind is ClusterKind.LOCAL
+    name = settings.engine or ("native" if is_local else "vllm")
+    engine = load_engine(name)
+    if is_local and not dry_run and (why := engine.why_not_here()):
+        raise ConfigError(why)
+    cluster = _cluster(question)
+    precision, notes = _precision(settings.precision, cluster)
+    vocabulary = padded_vocabulary(settings.vocabulary or whole.train.vocabulary)
+    base = _with_vocabulary(question.base, vocabulary)
+    folder = (settings.results or whole.train.logs).absolute() / "inference"
+    searches = tuple(
+        _length_search(question, name, engine, _Lengths(lengths, base, precision, cluster, folder))
+        for lengths in settings.lengths
+    )
+    return PreparedInference(
+        question=question,
+        engine_name=name,
+        engine=engine,
+        base=base,
+        cluster=cluster,
+        gpus_per_node=len(cluster.nodes[0].devices),
+        searches=searches,
+        notes=(*notes, *_notes(question)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lengths:
+    lengths: tuple[int, int]
+    base: RawConfig
+    precision: Precision
+    cluster: ClusterSpec
+    folder: Path
+
+
+def _length_search(
+    question: SearchQuestion, name: str, engine: InferenceEngine, one: _Lengths
+) -> LengthSearch:
+    settings, (read, written) = question.settings.inference, one.lengths
+    vocabulary = one.base.get(_VOCABULARY)
+    model = replace(question.model.architecture, vocabulary=vocabulary, name=model_name(question))
+    priced = InferenceQuestion(
+        generation=Generation(
+            model=model, input_tokens=read, output_tokens=written, precision=one.precision
+        ),
+        machine=machine_of(one.cluster),
+        engine=ENGINE_HABITS.get(name, ENGINE_HABITS["vllm"]),
+        world=len(one.cluster.devices),
+        limit_bytes=_limit_bytes(question, one.cluster),
+        max_latency_s=settings.max_latency_s or math.inf,
+    )
+    label = f"in{read}_out{written}" if len(settings.lengths) > 1 else ""
+    folder = one.folder / label if label else one.folder
+
+    def why_not(task: GenerationTask) -> str:
+        run = EngineRun(
+            task=task,
+            base=one.base,
+            family=question.family.name,
+            folder=folder,
+            beam_width=settings.beam_width,
+        )
+        return engine.why_not(run)
+
+    asked = LengthQuestion(
+        search=question,
+        priced=priced,
+        precision=one.precision,
+        slots=len(one.cluster.devices),
+        gpus_per_node=settings.gpus_per_node or len(one.cluster.nodes[0].devices),
+        why_not=why_not,
+    )
+    return LengthSearch(points=search_points(asked), folder=folder, label=label)
+
+
+def _cluster(question: SearchQuestion) -> ClusterSpec:
+    settings = question.settings
+    if settings.cluster.kind is ClusterKind.LOCAL:
+        return find_cluster(local_request(local_ranks(settings)))
+    each = settings.inference.gpus_per_node or settings.train.gpus_per_node
+    return search_machines(settings, each).cluster(settings.train.nodes)
+
+
+def _limit_bytes(question: SearchQuestion, cluster: ClusterSpec) -> float:
+    settings = question.settings
+    if settings.cluster.kind is ClusterKind.LOCAL:
+        return float(cluster.least_memory_bytes)
+    return search_machines(settings, settings.train.gpus_per_node).memory_bytes
+
+
+def _precision(asked: Precision, cluster: ClusterSpec) -> tuple[Precision, tuple[str, ...]]:
+    """Processes of a CPU compute in fp32, whatever is asked for 16 bits."""
+    if not is_cpu(cluster) or asked not in (Precision.FP16, Precision.BF16):
+        return asked, ()
+    return Precision.FP32, (f"data_type is {asked.value}; runs on this CPU compute in fp32.",)
+
+
+def _with_vocabulary(base: RawConfig, vocabulary: int) -> RawConfig:
+    paths = (_VOCABULARY, ("model", "config", "vocab_size"))
+    present = (path for path in paths if path in base)
+    return base.with_values((path, vocabulary) for path in present)
+
+
+def _notes(question: SearchQuestion) -> Iterator[str]:
+    given = {key.rpartition(".")[2] for key in question.settings.given if "inference" in key}
+    unused = [key for key in _WITHOUT_EFFECT if key in given]
+    if unused:
+        yield (
+            f"{', '.join(unused)} change no time: every answer has exactly output_len tokens, "
+            "chosen greedily."
+        )

@@ -1,0 +1,273 @@
+"""What an inference search found: rows, their order, and what is recommended.
+
+Every point has a row, also one that failed or was not run. NVIDIA's headings come first; what
+only we know stands behind them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost import spearman
+from autoconf_launch.autotuner.inference import front_rows
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
+from autoconf_launch.core import DECODE, PREFILL, Failure, FailureKind
+from autoconf_launch.launcher.report import csv_text
+
+from .points import SearchPoint
+
+_NEMO = ("TP", "PP", "BS", "Latency [ms]", "Throughput per GPU [samples/sec/gpu]")
+_OURS = (
+    *("TTFT [ms]", "Time per Token [ms]", "p50 [ms]", "p90 [ms]", "p99 [ms]", "Tokens/s"),
+    *("Peak Memory [GiB]", "Predicted Latency [ms]", "Predicted Memory [GiB]"),
+    *("Satisfies", "Reason", "Name"),
+)
+_GIB = 2**30
+_FEWEST_RANKED = 3
+"""Points below which an order says nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceRun:
+    """One point with what came of it; ``bound_s`` is that of the recommendation."""
+
+    point: SearchPoint
+    outcome: Outcome
+    bound_s: float = math.inf
+
+    @property
+    def measured(self) -> Measurement | None:
+        """None where it failed."""
+        return self.outcome if isinstance(self.outcome, Measurement) else None
+
+    @property
+    def latency_s(self) -> float | None:
+        """Mean seconds of a batch from its prompt to its last token."""
+        return self.measured.mean_step_s if self.measured else None
+
+    @property
+    def throughput_per_gpu(self) -> float:
+        """Samples per second and GPU; 0 where nothing was measured."""
+        if self.latency_s is None:
+            return 0.0
+        return self.point.layout.micro_batch / self.latency_s / self.point.gpus
+
+    @property
+    def token_s(self) -> float | None:
+        """Seconds of each later token, where phases are known and there is one."""
+        decode_s, later = self._phase(DECODE), self.point.task.output_len - 1
+        return decode_s / later if decode_s is not None and later else None
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds to the first token, where phases are known."""
+        return self._phase(PREFILL)
+
+    @property
+    def satisfies(self) -> bool:
+        """Whether it was measured within the bound."""
+        return self.latency_s is not None and self.latency_s <= self.bound_s
+
+    @property
+    def reason(self) -> str:
+        """Why there is no measurement, or why it is not recommended; empty where it can be."""
+        if isinstance(self.outcome, FailedTrial):
+            failure = self.outcome.failure
+            return f"{failure.kind.value}: {failure.detail}"
+        if not self.satisfies:
+            return f"latency above max_latency_ms = {1e3 * self.bound_s:g}"
+        return ""
+
+    def percentile_s(self, percent: float) -> float | None:
+        """Seconds that so many of its batches stay within."""
+        times = self.measured.step_s if self.measured else ()
+        return float(np.percentile(times, percent)) if times else None
+
+    def _phase(self, name: str) -> float | None:
+        return dict(self.measured.phases).get(name) if self.measured else None
+
+
+def not_run(point: SearchPoint, bound_s: float, failure: Failure | None = None) -> InferenceRun:
+    """A point that was not started; without a failure, for its own reason."""
+    why = failure or Failure(
+        kind=FailureKind.BAD_CONFIG, detail=f"not started: {point.why_not}".rstrip(".")
+    )
+    return InferenceRun(point=point, outcome=FailedTrial(failure=why), bound_s=bound_s)
+
+
+def order_runs(runs: Sequence[InferenceRun]) -> tuple[InferenceRun, ...]:
+    """Within the bound by throughput per GPU, then the others by latency, then failures."""
+
+    def key(run: InferenceRun) -> tuple[int, float]:
+        if run.satisfies:
+            return 0, -run.throughput_per_gpu
+        return (1, run.latency_s) if run.latency_s is not None else (2, 0.0)
+
+    return tuple(sorted(runs, key=key))
+
+
+def recommend_runs(runs: Sequence[InferenceRun], top_n: int) -> tuple[InferenceRun, ...]:
+    """The first of those within the bound."""
+    return tuple(run for run in order_runs(runs) if run.satisfies)[:top_n]
+
+
+def nearest_run(runs: Sequence[InferenceRun]) -> InferenceRun | None:
+    """The quickest one, for where none is within the bound; None where none was measured."""
+    measured = [run for run in runs if run.latency_s is not None]
+    return min(measured, key=lambda run: run.latency_s or math.inf, default=None)
+
+
+def front_runs(runs: Sequence[InferenceRun]) -> tuple[InferenceRun, ...]:
+    """Measured ones of which no other is quicker with more throughput per GPU."""
+    measured = [run for run in runs if run.latency_s is not None]
+    if not measured:
+        return ()
+    rows = front_rows(
+        np.array([run.latency_s for run in measured]),
+        np.array([run.throughput_per_gpu for run in measured]),
+        np.ones(len(measured), dtype=np.bool_),
+    )
+    return tuple(measured[row] for row in rows.tolist())
+
+
+def final_csv(runs: Sequence[InferenceRun]) -> str:
+    """``final_output.csv``: every run, the best first."""
+    lines: list[Sequence[object]] = [(*_NEMO, *_OURS)]
+    lines += [tuple(_cells(run).values()) for run in order_runs(runs)]
+    return csv_text(lines)
+
+
+def configs_csv(points: Sequence[SearchPoint]) -> str:
+    """``inference_sweep_configs.csv``: what was to be run, in that order."""
+    rows = [
+        (p.layout.tensor_parallel, p.layout.pipeline_parallel, p.layout.micro_batch)
+        for p in points
+    ]
+    return csv_text([_NEMO[:3], *rows])
+
+
+def pareto_csv(runs: Sequence[InferenceRun]) -> str:
+    """``pareto.csv``: latency beside throughput, in samples of a batch and tokens of a user."""
+    heads = (*_NEMO, "Tokens/s per User", "Tokens/s per GPU", "Name")
+    lines: list[Sequence[object]] = [heads]
+    for run in front_runs(runs):
+        assert run.latency_s is not None
+        cells, written = _cells(run), run.point.task.output_len
+        each = digits_of(written / run.latency_s)
+        gpu = digits_of(written * run.throughput_per_gpu)
+        lines.append((*(cells[name] for name in _NEMO), each, gpu, run.point.name))
+    return csv_text(lines)
+
+
+def _cells(run: InferenceRun) -> Mapping[str, object]:
+    layout, predicted = run.point.layout, run.point.predicted
+    memory = run.measured.memory if run.measured else None
+    tokens = run.throughput_per_gpu * run.point.gpus * run.point.task.output_len
+    return {
+        "TP": layout.tensor_parallel,
+        "PP": layout.pipeline_parallel,
+        "BS": layout.micro_batch,
+        "Latency [ms]": _ms(run.latency_s),
+        _NEMO[-1]: digits_of(run.throughput_per_gpu) if run.measured else "",
+        "TTFT [ms]": _ms(run.ttft_s),
+        "Time per Token [ms]": _ms(run.token_s),
+        **{f"p{percent} [ms]": _ms(run.percentile_s(percent)) for percent in (50, 90, 99)},
+        "Tokens/s": digits_of(tokens) if run.measured else "",
+        "Peak Memory [GiB]": digits_of(memory.peak_bytes / _GIB) if memory else "",
+        "Predicted Latency [ms]": _ms(predicted.latency_s if predicted else None),
+        "Predicted Memory [GiB]": digits_of(predicted.peak_bytes / _GIB) if predicted else "",
+        "Satisfies": "yes" if run.satisfies else "no",
+        "Reason": run.reason,
+        "Name": run.point.name,
+    }
+
+
+def run_entry(run: InferenceRun) -> dict[str, object]:
+    """A run for programs, in seconds and bytes."""
+    layout, predicted = run.point.layout, run.point.predicted
+    memory = run.measured.memory if run.measured else None
+    return {
+        "name": run.point.name,
+        "tensor_parallel": layout.tensor_parallel,
+        "pipeline_parallel": layout.pipeline_parallel,
+        "batch": layout.micro_batch,
+        "input_len": run.point.task.input_len,
+        "output_len": run.point.task.output_len,
+        "latency_s": run.latency_s,
+        "throughput_per_gpu_per_s": run.throughput_per_gpu or None,
+        "ttft_s": run.ttft_s,
+        "token_s": run.token_s,
+        "peak_bytes": memory.peak_bytes if memory else None,
+        "predicted_latency_s": predicted.latency_s if predicted else None,
+        "predicted_peak_bytes": predicted.peak_bytes if predicted else None,
+        "satisfies": run.satisfies,
+        "reason": run.reason,
+    }
+
+
+def analysis_log(runs: Sequence[InferenceRun], top_n: int) -> str:
+    """``analysis_summary.log``: the recommended points with the fields of BigNLP's tool."""
+    return "\n".join(_analysis_lines(recommend_runs(runs, top_n), runs)) + "\n"
+
+
+def _analysis_lines(best: Sequence[InferenceRun], runs: Sequence[InferenceRun]) -> Iterator[str]:
+    yield f"Top {len(best)} of {len(runs)} points, by throughput per GPU:"
+    for number, run in enumerate(best, 1):
+        yield f"\n#{number}"
+        for name, value in _analysis_fields(run):
+            yield f"  {name}: {value}"
+    failed = [run for run in order_runs(runs) if not run.satisfies]
+    if failed:
+        yield "\nNot recommended:"
+    for run in failed:
+        yield f"  {run.point.name}: {run.reason}"
+
+
+def _analysis_fields(run: InferenceRun) -> Iterator[tuple[str, object]]:
+    layout = run.point.layout
+    throughput = run.throughput_per_gpu * run.point.gpus
+    yield "model_name", run.point.name
+    yield "batch_size", layout.micro_batch
+    yield "concurrency", 1
+    yield "model_config_path", run.point.name
+    yield (
+        "backend_parameters",
+        f"tensor_para_size={layout.tensor_parallel} pipeline_para_size={layout.pipeline_parallel}",
+    )
+    yield "dynamic_batch_sizes", "-"
+    yield "satisfies_constraints", "Yes" if run.satisfies else "No"
+    yield "perf_throughput", digits_of(throughput)
+    yield "perf_throughput_normalized", digits_of(run.throughput_per_gpu)
+    for percent in (50, 90, 95, 99):
+        yield f"perf_latency_p{percent}", f"{_ms(run.percentile_s(percent))} ms"
+
+
+def prediction_line(runs: Sequence[InferenceRun]) -> str:
+    """How well predicted and measured values agree; empty where there are too few."""
+    both = [(run.point.predicted, run.latency_s, run.measured) for run in runs]
+    pairs = [(p.latency_s, s) for p, s, _ in both if p is not None and s is not None]
+    if len(pairs) < _FEWEST_RANKED:
+        return ""
+    order = spearman(*(np.array(column) for column in zip(*pairs, strict=True)))
+    off = [
+        abs(p.peak_bytes / m.memory.peak_bytes - 1.0)
+        for p, _, m in both
+        if p is not None and m is not None and m.memory is not None
+    ]
+    memory = f"; peak memory off by at most {100 * max(off):.0f} %" if off else ""
+    return f"Predicted against measured latency: rank correlation {order:.2f}{memory}."
+
+
+def digits_of(value: float) -> float:
+    """Three decimals, or four digits where the value is small."""
+    if not value or not math.isfinite(value):
+        return value
+    return round(value, max(3, 3 - math.floor(math.log10(abs(value)))))
+
+
+def _ms(seconds: float | None) -> float | str:
+    return "" if seconds is None else digits_of(1e3 * seconds)

@@ -1,0 +1,145 @@
+"""The points of an inference search: NVIDIA's rules, ours, and why a point is not run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoconf_launch.core import ConfigError
+from autoconf_launch.nemo.inference_search.points import nodes_necessary, padded_vocabulary
+
+from .asked import ALONE, BENCHMARK, INFERENCE, RUN, SMALL, ask_for
+
+ORACLE: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "expected_slurm_cli_inference.json").read_text()
+)
+
+
+def name_of(row: dict[str, Any]) -> str:
+    return str(row["model"])
+
+
+@pytest.mark.parametrize("row", ORACLE["nodes_necessary"], ids=str)
+def test_a_stage_has_nodes_of_its_own_by_nvidia_s_rule(row: dict[str, int]) -> None:
+    assert nodes_necessary(row["gpus_per_node"], row["tp"], row["pp"]) == row["nodes"]
+
+
+@pytest.mark.parametrize("row", ORACLE["inference_filter"], ids=name_of)
+def test_nvidia_s_grid_has_nvidia_s_points(row: dict[str, Any]) -> None:
+    size = row["model"].removeprefix("gpt3_")
+    batches = row["n_jobs"] // len(row["kept_tp_pp"])
+    lists = (
+        f"{RUN}.tensor_parallel_sizes={row['tp']}".replace(" ", ""),
+        f"{RUN}.pipeline_parallel_sizes={row['pp']}".replace(" ", ""),
+        f"{BENCHMARK}.batch_sizes={[1 << n for n in range(batches)]}".replace(" ", ""),
+    )
+    (search,) = ask_for(f"search_config=gpt3/{size}", "grid=nemo", ALONE, *lists).searches
+    meshes = {(one.layout.tensor_parallel, one.layout.pipeline_parallel) for one in search.points}
+    assert sorted(meshes) == sorted(map(tuple, row["kept_tp_pp"]))
+    assert len(search.points) == row["n_jobs"]
+
+
+@pytest.mark.parametrize(("vocabulary", "padded"), [(51200, 51200), (50257, 50304), (1, 128)])
+def test_a_vocabulary_that_divides_is_not_padded_by_a_block(vocabulary: int, padded: int) -> None:
+    assert padded_vocabulary(vocabulary) == padded
+
+
+def test_points_of_more_ranks_than_slots_stay_with_the_reason() -> None:
+    (search,) = ask_for(*SMALL).searches
+    assert len(search.points) == 8
+    refused = [one for one in search.points if one.why_not]
+    assert {one.why_not for one in refused} == {
+        *("needs 3 ranks, but there are 2 slots.", "needs 6 ranks, but there are 2 slots.")
+    }
+    assert [one.why_not for one in search.points[-4:]] == [one.why_not for one in refused]
+
+
+def test_the_most_throughput_of_a_gpu_comes_first_in_our_grid() -> None:
+    (search,) = ask_for("search_config=gpt3/5b", ALONE).searches
+    promised = [
+        one.predicted.samples_per_s_per_gpu
+        for one in search.points
+        if one.predicted is not None and not one.why_not
+    ]
+    assert promised == sorted(promised, reverse=True)
+    assert len(promised) == 42
+
+
+def test_a_bound_orders_points_and_removes_none() -> None:
+    (search,) = ask_for("search_config=gpt3/5b", ALONE, f"{INFERENCE}.max_latency_ms=200").searches
+    late = [one.predicted is not None and one.predicted.latency_s > 0.2 for one in search.points]
+    assert late == sorted(late)
+    assert len(late) == 42
+
+
+def test_auto_gives_all_valid_degrees_and_powers_of_two() -> None:
+    auto = (f"{RUN}.tensor_parallel_sizes=auto", f"{RUN}.pipeline_parallel_sizes=auto")
+    (search,) = ask_for(*SMALL, *auto, f"{BENCHMARK}.batch_sizes=auto").searches
+    assert {one.gpus for one in search.points} == {1, 2}
+    assert {1, 2, 4, 8} <= {one.layout.micro_batch for one in search.points}
+
+
+def test_several_lengths_are_searches_with_a_folder_each() -> None:
+    lengths = (f"{BENCHMARK}.input_len=[8,16]", f"{BENCHMARK}.output_len=[4]")
+    searches = ask_for(*SMALL, *lengths).searches
+    assert [one.folder.name for one in searches] == ["in8_out4", "in16_out4"]
+    assert {one.folder.parent.name for one in searches} == {"inference"}
+    assert [one.points[0].task.input_len for one in searches] == [8, 16]
+
+
+def test_keys_of_bignlp_win_over_those_of_nemo() -> None:
+    words = ("input_seq_len=10", "output_seq_len=5", "max_batch_sizes=[3]", "top_n=2")
+    prepared = ask_for(*SMALL, *(f"{INFERENCE}.{word}" for word in words))
+    assert {one.layout.micro_batch for one in prepared.searches[0].points} == {3}
+    assert prepared.settings.lengths == ((10, 5),)
+    assert prepared.settings.top_n == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("search_config=bert/0.11b",), "is an encoder and generates no text"),
+        ((*SMALL, f"{BENCHMARK}.input_len=100"), "has 64 positions"),
+        ((*SMALL, "engine=triton"), "engine 'triton' is unknown"),
+        ((*SMALL, f"{RUN}.data_type=int7"), "data_type is 'int7'"),
+        ((*SMALL, f"{RUN}.time_limit=soon"), "time_limit is 'soon'"),
+        ((*SMALL, f"{RUN}.model_train_name=../x"), "must be a name of letters"),
+        ((*SMALL, f"{BENCHMARK}.batch_sizes=[0]"), "batch_sizes is [0]"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_one_sentence(
+    words: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ask_for(*words)
+    assert said in str(caught.value)
+
+
+def test_sizes_that_divide_nothing_are_refused_and_the_others_stay() -> None:
+    (search,) = ask_for(*SMALL, f"{RUN}.tensor_parallel_sizes=[1,5]").searches
+    assert any("tp=5 must divide" in one.why_not for one in search.points)
+    assert any(not one.why_not for one in search.points)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("beam_width=4", "engine native writes greedily"), ("data_type=fp8", "not in data_type fp8")],
+)
+def test_the_native_engine_refuses_what_it_lacks(word: str, said: str) -> None:
+    section = RUN if word.startswith("data") else BENCHMARK
+    (search,) = ask_for(*SMALL, f"{section}.{word}").searches
+    assert all(said in one.why_not or "slots" in one.why_not for one in search.points)
+
+
+def test_sixteen_bits_are_computed_in_fp32_on_a_cpu_and_that_is_said() -> None:
+    prepared = ask_for(*SMALL)
+    assert prepared.searches[0].points[0].task.precision.value == "fp32"
+    assert "data_type is fp16; runs on this CPU compute in fp32." in prepared.notes
+
+
+def test_keys_that_change_no_time_are_said_to() -> None:
+    prepared = ask_for(*SMALL, f"{BENCHMARK}.topk=1")
+    assert any(note.startswith("topk change no time") for note in prepared.notes)
