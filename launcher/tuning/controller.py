@@ -223,10 +223,12 @@ class Controller:
     def _was_lost(self, running: Running, end: JobEnd) -> bool:
         """Whether a host failed, or an engine took it: the trial is launched again elsewhere."""
         trial, outcome = running.trial, end.outcome
-        is_lost = _is_preempted(outcome) or bool(end.lost_hosts)
-        if running.cancelled or not is_lost or not isinstance(outcome, FailedTrial):
+        if running.cancelled or not isinstance(outcome, FailedTrial):
             return False
-        aside = self._pool.blame(end.lost_hosts)
+        was_lost = outcome.failure.kind is FailureKind.NODE_LOST and bool(end.lost_hosts)
+        if not (was_lost or _is_preempted(outcome)):
+            return False
+        aside = self._pool.blame(end.lost_hosts if was_lost else ())
         text = f"{trial.name} is launched again: {outcome.failure.detail}."
         text += "".join(f" Host {host} failed twice and gets no more trials." for host in aside)
         self._listener(Note(text=text, warning=True))

@@ -113,6 +113,16 @@ def test_a_preempted_trial_is_launched_again(tmp_path: Path) -> None:
     assert len(tuned.trial_io.planned) == len(tuned.study.records) + 3
 
 
+def test_a_host_that_lacks_the_folder_is_a_failure_and_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = replace(LOST, kind=FailureKind.BAD_CONFIG, detail="host a does not see the folder")
+    monkeypatch.setattr(f"{__name__}.LOST", odd)
+    tuned = Tuned(tmp_path, Failing("a"), "ab")
+    assert tuned.study.records[0].failure == odd
+    assert tuned.pool.set_aside == ()
+
+
 def test_launches_of_a_dead_controller_are_ended_first(tmp_path: Path) -> None:
     backend = Failing()
     with open_journal(tmp_path) as journal:
