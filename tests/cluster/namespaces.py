@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-NETWORK = f"10.{213 + os.getpid() % 20}.7"
 _numbers = itertools.count()  # the kernel frees a name some time after its namespace
 
 
@@ -33,6 +32,8 @@ class Hosts:
 
     folder: Path
     names: tuple[str, ...]
+    network: str
+    """The first three bytes of their addresses."""
 
     @property
     def hostfile(self) -> str:
@@ -45,7 +46,7 @@ class Hosts:
 
     def flags_of(self, engine: str) -> tuple[str, ...]:
         """How a launch reaches them by this engine, in the environment of ``variables``."""
-        net = f"{NETWORK}.0/24"
+        net = f"{self.network}.0/24"
         words = {
             "ssh": f"-F {self.folder / 'ssh_config'}",
             "pdsh": "",
@@ -105,22 +106,34 @@ def start(folder: Path, count: int, slots: int, hidden: Path | None = None) -> H
     prefix = f"al{os.getpid() % 10_000}{chr(ord('a') + next(_numbers))}"
     bridge, names = f"{prefix}br", tuple(f"{prefix}{number}" for number in range(1, count + 1))
     Path("/run/sshd").mkdir(exist_ok=True)
-    run("ip", "link", "add", bridge, "type", "bridge")
-    run("ip", "addr", "add", f"{NETWORK}.254/24", "dev", bridge)
-    run("ip", "link", "set", bridge, "up")
-    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
-    hosts = Hosts(folder=folder, names=names)
-    for number, name in enumerate(names, start=1):
-        own = hidden if number == count else None
-        _start_host(hosts, name, f"{NETWORK}.{number}", bridge, own)
-    lines = [f"{name} slots={slots}\n" for name in names]
-    Path(hosts.hostfile).write_text("".join(lines))
-    (folder / "ssh_config").write_text(_ssh_config(hosts))
-    (folder / "rsh").write_text(f'#!/bin/sh\nexec ssh -F {folder}/ssh_config "$@"\n')
-    (folder / "rsh").chmod(0o755)
-    for name in names:
-        _await_host(hosts, name)
+    hosts = Hosts(folder=folder, names=names, network=_find_network())
+    try:
+        run("ip", "link", "add", bridge, "type", "bridge")
+        run("ip", "addr", "add", f"{hosts.network}.254/24", "dev", bridge)
+        run("ip", "link", "set", bridge, "up")
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
+        for number, name in enumerate(names, start=1):
+            own = hidden if number == count else None
+            _start_host(hosts, name, f"{hosts.network}.{number}", bridge, own)
+        lines = [f"{name} slots={slots}\n" for name in names]
+        Path(hosts.hostfile).write_text("".join(lines))
+        (folder / "ssh_config").write_text(_ssh_config(hosts))
+        (folder / "rsh").write_text(f'#!/bin/sh\nexec ssh -F {folder}/ssh_config "$@"\n')
+        (folder / "rsh").chmod(0o755)
+        for name in names:
+            _await_host(hosts, name)
+    except BaseException:
+        stop(hosts)
+        raise
     return hosts
+
+
+def _find_network() -> str:
+    """One that no interface of this machine has, first tried where others hardly do."""
+    known = run("ip", "-brief", "address")
+    first = os.getpid() % 250
+    numbers = (1 + (first + more) % 250 for more in range(250))
+    return next(net for number in numbers if f" {(net := f'10.213.{number}')}." not in known)
 
 
 def stop(hosts: Hosts) -> None:
@@ -162,7 +175,7 @@ def _start_host(hosts: Hosts, name: str, address: str, bridge: str, hidden: Path
 
 def _ssh_config(hosts: Hosts) -> str:
     entries = [
-        f"Host {name}\n  HostName {NETWORK}.{number}\n  HostKeyAlias {name}\n"
+        f"Host {name}\n  HostName {hosts.network}.{number}\n  HostKeyAlias {name}\n"
         for number, name in enumerate(hosts.names, start=1)
     ]
     common = {

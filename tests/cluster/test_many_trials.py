@@ -141,7 +141,7 @@ def _allocate(cluster: Slurm, programs: Path) -> Place:
     return Place(folder=cluster.folder, flags=flags, variables=cluster.variables | told)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     found = namespaces.start(tmp_path_factory.mktemp("hosts"), count=3, slots=2)
     yield found
@@ -180,6 +180,21 @@ def test_steps_have_gpus_of_their_own(allocation: Place, nodes: int, gpus: int) 
     assert {len(_gpus(rank)) for rank in ranks} == {gpus}
     assert not any(one.disturbs(other) for one in ranks for other in ranks)
     assert len(ranks) == TRIALS * nodes * gpus
+
+
+@needs_slurm
+def test_as_many_jobs_are_queued_at_once_as_are_asked_for(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    cluster = slurm.start(tmp_path_factory.mktemp("slurm"))
+    try:
+        flags = ("--launcher", "sbatch", "--num_nodes", "1", "--num_gpus", "1")
+        place = Place(folder=cluster.folder, flags=flags, variables=cluster.variables)
+        found = place.run("queued", 2.0, "--max-parallel-trials", "4")
+        assert (found["room"], len(place.ranks("queued"))) == (4, TRIALS)
+        assert float(str(found["took_s"])) < 2.0 * TRIALS
+    finally:
+        slurm.stop(cluster)
 
 
 @needs_ssh

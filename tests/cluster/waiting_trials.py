@@ -19,6 +19,7 @@ from autoconf_launch.core import Candidate, Layout, Mode, RankTask
 from autoconf_launch.launcher.backends import load_backend
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.flags import parse_request
+from autoconf_launch.launcher.hosts import BATCH
 from autoconf_launch.launcher.launch import adopt, plan_launch
 from autoconf_launch.launcher.machine import find_cluster, find_pool
 from autoconf_launch.launcher.plan import LaunchPlan
@@ -98,7 +99,9 @@ def main() -> None:
     paths = ResultsPaths(results=Path(folder), exps=Path(folder))
     print_ = Fingerprint(script="", arguments=(), config="", hardware=(), versions=())
     pool = find_pool(trial_io.request, trial_io.cluster)
-    backend = load_backend("hosts", trial_io.request.remote)
+    is_batch = trial_io.request.remote.engine == BATCH
+    remote = trial_io.request.remote
+    backend = load_backend("slurm", remote) if is_batch else load_backend("hosts", remote)
     study = ListedStudy(listed_trials(int(count)), most_steps=3, most_s=1e6)
     limits = TrialLimits(timeout_s=120.0, stall_s=120.0)
     with open_folder(paths, print_, fresh=False) as opened:
