@@ -233,7 +233,8 @@ def _words(annotation: object) -> tuple[str, ...]:
 
 
 _PARALLEL = (
-    "trials side by side (default: as many as GPUs allow; 1 on a CPU, whose memory they share)"
+    "trials side by side (default: as many as GPUs and other hosts allow; 1 on one CPU, whose "
+    "memory they share, and 1 job in a queue)"
 )
 _ELASTIC = "a launch has a fixed number of hosts and ranks; give --num_nodes and --num_gpus"
 _STREAMS = "a rank's output goes to the screen, or all of it to a file with --log_dir DIR"
