@@ -9,15 +9,25 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from autoconf_launch.autotuner.space import FailedTrial
-from autoconf_launch.core import NothingFeasibleError, ResultsFolderError, plural
+from autoconf_launch.autotuner.space import FailedTrial, Outcome
+from autoconf_launch.core import (
+    Failure,
+    FailureKind,
+    NothingFeasibleError,
+    ResultsFolderError,
+    plural,
+)
 from autoconf_launch.launcher.events import Listener, Note
+from autoconf_launch.launcher.hosts import is_slurm_here
+from autoconf_launch.launcher.launch import file_tail
 from autoconf_launch.launcher.trackers import check_tracking
 
 from ..search import SEARCH_SCHEMA_VERSION, SHEBANG, ClusterKind, SearchRequest, stderr_view
 from ..search import check_paths as require_paths
 from ..search import local_request as slots_request
-from .jobs import inference_job, why_no_job
+from .cluster_runs import await_jobs, queue_jobs
+from .engines import FIRST_TOKEN_FILE, LATENCY_FILE
+from .jobs import POINT_LOG, inference_job, why_no_job
 from .local_runs import local_search, needs_more, run_points
 from .points import SearchPoint, model_name
 from .prepared import LengthSearch, PreparedInference
@@ -135,29 +145,62 @@ def _dry_document(prepared: PreparedInference) -> dict[str, object]:
 
 
 def _write_jobs(prepared: PreparedInference, request: SearchRequest) -> Iterator[str]:
-    """Write jobs, and the tables of what earlier ones have measured."""
+    """Write jobs; where Slurm answers, queue them; then the tables of what was measured."""
     require_paths(prepared.question.settings, needs_data=False)
-    documents = []
+    documents, wrong = [], []
+    is_bcm = prepared.question.settings.cluster.kind is ClusterKind.BCM
+    queues = is_bcm and not request.collect and is_slurm_here()
     for search in prepared.searches:
-        rows = []
-        for point in search.points:
-            why = point.why_not or why_no_job(prepared, point)
-            if not why:
-                _write(_job_files(prepared, search, point))
-            rows.append(_row_of_job(prepared, search, point, why))
-        ready = [row.point for row in rows if not _is_refused(row)]
-        _write({search.folder / _SUBMIT: _submit_all(prepared, search, ready)})
+        if not request.collect:
+            _write(_search_files(prepared, search))
+        ended = _queue(prepared, search, request) if queues else {}
+        rows = [_row_of_job(prepared, search, point, ended) for point in search.points]
         write_tables(search, rows, prepared.settings.top_n)
         documents.append(_result_document(prepared, search, rows))
+        if ended:
+            wrong += [_why_nothing(prepared, search, rows)]
         if not request.json:
             yield from _cluster_text(prepared, search, rows, _length(prepared, request))
     if request.json:
         yield _whole_document(prepared, documents)
+    for sentence in filter(None, wrong):
+        raise NothingFeasibleError(sentence)
 
 
-def _is_refused(run: InferenceRun) -> bool:
-    outcome = run.outcome
-    return isinstance(outcome, FailedTrial) and outcome.failure.detail.startswith("not started")
+def _search_files(prepared: PreparedInference, search: LengthSearch) -> dict[Path, str]:
+    """Every job's script and what it reads, and the script that submits all."""
+    ready = _ready(prepared, search)
+    files = {search.folder / _SUBMIT: _submit_all(prepared, search, ready)}
+    for point in ready:
+        files |= _job_files(prepared, search, point)
+    return files
+
+
+def _ready(prepared: PreparedInference, search: LengthSearch) -> tuple[SearchPoint, ...]:
+    """Points that have a job."""
+    limit = prepared.question.settings.train.limit_runs
+    found = (one for one in search.runnable if not why_no_job(prepared, one))
+    return tuple(found)[: limit or None]
+
+
+def _queue(
+    prepared: PreparedInference, search: LengthSearch, request: SearchRequest
+) -> dict[str, str]:
+    """Queue what was not measured yet, and wait; how each job ended, by the point's name."""
+    runs = {one.name: prepared.run_of(one, search) for one in _ready(prepared, search)}
+    if not request.fresh:
+        runs = {n: run for n, run in runs.items() if _is_failed(prepared.engine.read(run))}
+    for run in runs.values():
+        for name in (LATENCY_FILE, FIRST_TOKEN_FILE):
+            (run.folder / name).unlink(missing_ok=True)
+    numbers = queue_jobs({name: run.folder / _SCRIPT for name, run in runs.items()})
+    if request.submit_only:
+        return {}
+    return await_jobs(numbers, stderr_view(quiet=request.quiet).handle)
+
+
+def _is_failed(outcome: Outcome) -> bool:
+    return isinstance(outcome, FailedTrial)
 
 
 def _job_files(
@@ -169,13 +212,28 @@ def _job_files(
 
 
 def _row_of_job(
-    prepared: PreparedInference, search: LengthSearch, point: SearchPoint, why: str
+    prepared: PreparedInference,
+    search: LengthSearch,
+    point: SearchPoint,
+    ended: Mapping[str, str],
 ) -> InferenceRun:
-    """What a point's job has left by now."""
-    if why:
+    """What a point's job has left by now; ``ended`` says how those went that were waited for."""
+    if why := point.why_not or why_no_job(prepared, point):
         return not_run(_refuse(point, why), prepared.bound_s)
     outcome = prepared.engine.read(prepared.run_of(point, search))
+    if isinstance(outcome, FailedTrial) and point.name in ended:
+        folder = prepared.run_of(point, search).folder
+        said = "".join(f": {line}" for line in _last_line(folder))
+        detail = f"{outcome.failure.detail.rstrip('.')}; {ended[point.name]}{said}"
+        failure = Failure(kind=FailureKind.CRASHED, detail=detail)
+        outcome = FailedTrial(failure=failure)
     return InferenceRun(point=point, outcome=outcome, bound_s=prepared.bound_s)
+
+
+def _last_line(folder: Path) -> tuple[str, ...]:
+    """The last line on standard error of a run's latest job."""
+    logs = sorted(folder.glob(f"{POINT_LOG}*.error"), key=lambda path: path.stat().st_mtime)
+    return file_tail(logs[-1], lines=1) if logs else ()
 
 
 def _refuse(point: SearchPoint, why: str) -> SearchPoint:

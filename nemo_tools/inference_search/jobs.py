@@ -23,6 +23,8 @@ _RANK_VARIABLES = (
 )
 """What ranks that Slurm starts are told, by variables that it sets for each."""
 _UNGIVEN = "???"
+POINT_LOG = "log_job_"
+"""Beginning of the names of a job's logs, before its number."""
 
 
 def nodes_of(prepared: PreparedInference, point: SearchPoint) -> int:
@@ -73,7 +75,7 @@ def inference_job(prepared: PreparedInference, search: LengthSearch, point: Sear
                 container,
                 search_mounts(prepared.question),
                 settings.cluster.srun_args,
-                str(run.folder / "log_job_%j"),
+                str(run.folder / f"{POINT_LOG}%j"),
             ),
             time=settings.inference.time_limit,
         )
