@@ -62,10 +62,15 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fits:
-    """Failed runs and runs that ran: how many there are, and how many were said not to fit."""
+    """Failed runs and runs that ran: how many there are, and how many were said not to fit.
+
+    Attributes:
+        failed_rows_safe: were said to fit surely; the others are marginal.
+    """
 
     failed_rows: int
     failed_rows_flagged: int
+    failed_rows_safe: int
     ran_rows: int
     ran_rows_flagged: int
 
@@ -238,6 +243,7 @@ def together(validations: Sequence[Validation]) -> Validation:
         fits=Fits(
             failed_rows=sum(one.fits.failed_rows for one in validations),
             failed_rows_flagged=sum(one.fits.failed_rows_flagged for one in validations),
+            failed_rows_safe=sum(one.fits.failed_rows_safe for one in validations),
             ran_rows=sum(one.fits.ran_rows for one in validations),
             ran_rows_flagged=sum(one.fits.ran_rows_flagged for one in validations),
         ),
@@ -340,14 +346,15 @@ def _memory(measurements: Sequence[PublishedRow], peaks: Floats) -> tuple[Floats
 
 def _fits(measurements: Sequence[PublishedRow], peaks: Floats, limits: Floats) -> Fits:
     known = ~np.isnan(peaks)
-    flagged = np.array(
-        [verdict(peak, limit) is Verdict.NO for peak, limit in zip(peaks, limits, strict=True)],
-        np.bool_,
+    verdicts = [verdict(peak, limit) for peak, limit in zip(peaks, limits, strict=True)]
+    flagged, safe = (
+        np.array([one is kind for one in verdicts], np.bool_) for kind in (Verdict.NO, Verdict.YES)
     )
     failed = np.array([one.step_time_s is None for one in measurements], np.bool_)
     return Fits(
         failed_rows=int((failed & known).sum()),
         failed_rows_flagged=int((failed & known & flagged).sum()),
+        failed_rows_safe=int((failed & known & safe).sum()),
         ran_rows=int((~failed & known).sum()),
         ran_rows_flagged=int((~failed & known & flagged).sum()),
     )

@@ -144,7 +144,7 @@ def validation_lines(
         rows.append(("all", everything))
     header: tuple[str, ...]
     header = ("table", "rows", "predicted", "assumed", "MAPE %", "median %", "Spearman")
-    header += ("regret %", "worst %", "memory %", "flagged OOM", "false alarms")
+    header += ("regret %", "worst %", "memory %", "flagged OOM", "called safe", "false alarms")
     align = ("left", *["right"] * (len(header) - 1))
     yield table_of([_cells(name, one) for name, one in rows], header, align)
     for name, one in rows[: len(scored)]:
@@ -240,6 +240,7 @@ def _cells(name: str, one: Validation) -> tuple[str, ...]:
         _number(times.top1_regret_max),
         _number(one.memory_mape),
         f"{fits.failed_rows_flagged}/{fits.failed_rows}",
+        f"{fits.failed_rows_safe}/{fits.failed_rows}",
         f"{fits.ran_rows_flagged}/{fits.ran_rows}",
     )
 
@@ -267,6 +268,7 @@ def _scores(one: Validation) -> dict[str, object]:
         "fits": {
             "failed_rows": fits.failed_rows,
             "failed_rows_flagged": fits.failed_rows_flagged,
+            "failed_rows_safe": fits.failed_rows_safe,
             "ran_rows": fits.ran_rows,
             "ran_rows_flagged": fits.ran_rows_flagged,
         },

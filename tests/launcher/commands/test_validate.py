@@ -40,6 +40,7 @@ def test_the_document_says_what_was_predicted_and_what_was_not(small_table: Path
     assert set(one["fits"]) == {
         "failed_rows",
         "failed_rows_flagged",
+        "failed_rows_safe",
         "ran_rows",
         "ran_rows_flagged",
     }
