@@ -69,6 +69,8 @@ class _Agent:
         self.here: dict[str, Any] | None = None
         self.report: dict[str, Any] | None = None
         self.lost: str | None = None
+        self.is_to_blame = False
+        """Whether it was lost, not told to end before it had any ranks."""
         self.lost_unix_s = 0.0
         self.clock_s = 0.0
         """What its clock shows more than ours."""
@@ -202,6 +204,7 @@ class HostsJob:
     def _lose(self, agent: _Agent, loss: Failure) -> None:
         agent.lost, agent.lost_unix_s = loss.detail, time.time() - agent.line.silent_s
         agent.line.close()
+        agent.is_to_blame = self._was_sent or self.cancelled is None
         if self.cancelled is None:  # as of when it was lost: its peers fail before that is seen
             self.cancelled = Cancelled(reason=loss, unix_s=agent.lost_unix_s)
         self._end_s = min(self._end_s, time.monotonic())
@@ -296,7 +299,7 @@ class HostsJob:
             exit_code=end.exit_code,
             outcome=None if plan.task is None else read_outcome(plan, end, self._logs.start),
             wall_s=time.monotonic() - self._started_s,
-            lost_hosts=tuple(agent.line.host for agent in self.agents if agent.lost),
+            lost_hosts=tuple(agent.line.host for agent in self.agents if agent.is_to_blame),
         )
 
     def _terminated_at_s(self) -> float | None:
@@ -359,7 +362,7 @@ class HostsBackend:
         end = job.look(self._linger_s, self._grace_s)
         if end is not None and not had_ended and job.plan.task is None:
             for agent in job.agents:
-                if agent.lost and not job.was_cancelled:
+                if agent.lost and agent.is_to_blame and not job.was_cancelled:
                     self.tell(f"{agent.lost[0].upper()}{agent.lost[1:]}; the launch was ended.")
         return end
 

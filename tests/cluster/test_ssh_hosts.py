@@ -106,26 +106,45 @@ def test_ranks_die_with_a_killed_launcher(hosts: Hosts, script: Path) -> None:
     assert hosts.are_idle_within(15)
 
 
-def test_a_tune_over_hosts_writes_its_results_here(hosts: Hosts, tmp_path: Path) -> None:
+def start_tune(hosts: Hosts, folder: Path, *flags: str) -> subprocess.Popen[str]:
     for name in ("train.py", "config.json"):
-        shutil.copy(EXAMPLE / name, tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
+        shutil.copy(EXAMPLE / name, folder)
+    config = json.loads((folder / "config.json").read_text())
     config["zero_optimization"] = {"stage": [0, 1]}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    flags = (*hosts.flags, "--num_nodes", "2", "--num_gpus", "1", "--tuner_num_trials", "2")
-    words = ("--autotuning=tune", *flags, "--soak-steps", "0", "train.py", "--config")
-    done = subprocess.run(
-        (*COMMAND, *words, "config.json"),
+    (folder / "config.json").write_text(json.dumps(config))
+    words = (*hosts.flags, "--num_gpus", "1", "--tuner_num_trials", "2", "--soak-steps", "0")
+    return subprocess.Popen(
+        (*COMMAND, "--autotuning=tune", *words, *flags, "train.py", "--config", "config.json"),
         env={**os.environ, "OMP_NUM_THREADS": "1"},  # both hosts have the same cores
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        cwd=tmp_path,
-        timeout=400,
-        check=False,
+        cwd=folder,
     )
-    assert done.returncode == 0, done.stderr
+
+
+def test_a_tune_over_hosts_writes_its_results_here(hosts: Hosts, tmp_path: Path) -> None:
+    with start_tune(hosts, tmp_path, "--num_nodes", "2") as process:
+        _, error = process.communicate(timeout=400)
+    assert process.returncode == 0, error
     summary = json.loads((tmp_path / "autotuning_results" / "summary.json").read_text())
     journal = (tmp_path / "autotuning_results" / "journal.jsonl").read_text()
     assert summary["winner"] is not None
     assert '"world_size":2' in journal.replace(" ", "")
     assert hosts.are_idle_within(5)
+
+
+def test_a_tune_that_needs_a_host_which_is_killed_ends_and_names_it(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    journal = tmp_path / "autotuning_results" / "journal.jsonl"
+    with start_tune(hosts, tmp_path, "--num_nodes", "3") as process:
+        while not (journal.exists() and '"started"' in journal.read_text()):
+            assert process.poll() is None
+            time.sleep(0.1)
+        hosts.kill(hosts.names[1])
+        lost_s = time.monotonic()
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 4
+    assert f"needs 3 hosts, but too few are left: {hosts.names[1]} failed twice." in error
+    assert hosts.are_idle_within(lost_s + 15 - time.monotonic())
