@@ -57,7 +57,7 @@ from .points import SearchPoint
 
 FIRST_TIMED, MOST_GENERATIONS = 2, 11
 """The first generation warms up; of the others so many are made at most."""
-_TIMED_S = 10.0
+_TIMED_S = 15.0
 """Seconds of generations after which a point has enough of them."""
 _STALL_S = 120.0
 _THREADS = "OMP_NUM_THREADS"
