@@ -24,7 +24,7 @@ from ..events import Finished, Listener, Note, TuneBegun
 from ..hosts import BATCH
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch
-from ..machine import SlotPool, find_pool, pool_text, why_not_in_turn
+from ..machine import SlotPool, find_pool, names_hosts, pool_text, why_not_in_turn
 from ..report import planned_tune_text, refused_text, stop_sentence
 from ..request import LaunchRequest, TrackingChoice
 from ..results import (
@@ -266,7 +266,8 @@ def _trial_backend(job: TuningJob) -> Backend:
     ours = not job.dialect.is_external and job.request.kind != "program"
     request = job.request
     is_simple = request.backend == "local" and request.remote.engine != BATCH
-    if is_simple and find_pool(request, job.cluster).is_on_hosts:
+    may_reach = is_simple and names_hosts(request.hosts, request.remote)
+    if may_reach and find_pool(request, job.cluster).is_on_hosts:
         return load_backend("hosts", request.remote)
     return backend_for(request, job.cluster, forks=ours)
 

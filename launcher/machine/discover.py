@@ -104,7 +104,7 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
     gpus = () if request.processes == "cpu" else visible_gpus()
     if listener and gpus:
         _say_what_is_visible(request, gpus, listener)
-    if listener and (unused := unused_allocation(request)):
+    if listener and (unused := unused_allocation(request.hosts, request.remote)):
         listener(Note(text=unused, warning=True))
     hosts = choose_hosts(request, tuple(gpu.slot for gpu in gpus))
     own = own_index(request.hosts, hosts)

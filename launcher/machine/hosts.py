@@ -189,7 +189,7 @@ def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlo
     pool = _hostfile_pool(choice, gpus)
     if pool is None and request.remote.engine in UNNAMED:
         pool = _queued_pool(request)
-    elif pool is None and in_allocation(request):
+    elif pool is None and _in_allocation(choice, request.remote):
         pool = _allocated_pool(request)
     elif pool is None:
         pool = _local_pool(request, gpus)
@@ -205,11 +205,10 @@ def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlo
     return hosts
 
 
-def unused_allocation(request: LaunchRequest) -> str | None:
+def unused_allocation(choice: HostChoice, access: RemoteAccess) -> str | None:
     """A sentence on a Slurm allocation of several nodes that a launch would not use."""
     nodes = os.environ.get("SLURM_JOB_NUM_NODES", "")
-    choice = request.hosts
-    is_other = request.remote.engine != RemoteAccess().engine
+    is_other = access.engine != RemoteAccess().engine
     if is_other or choice.node_rank is not None or choice.standalone:
         return None
     if has_hostfile(choice) or not nodes.isdecimal() or int(nodes) < 2:
@@ -259,10 +258,13 @@ def _hostfile_pool(choice: HostChoice, gpus: tuple[int, ...]) -> tuple[HostSlots
     )
 
 
-def in_allocation(request: LaunchRequest) -> bool:
-    """Whether the hosts are those of the Slurm allocation that we are in."""
-    choice = request.hosts
-    return request.remote.engine == "slurm" and not (choice.standalone or has_hostfile(choice))
+def names_hosts(choice: HostChoice, access: RemoteAccess) -> bool:
+    """Whether a hostfile or a Slurm allocation says what the hosts are."""
+    return has_hostfile(choice) or _in_allocation(choice, access)
+
+
+def _in_allocation(choice: HostChoice, access: RemoteAccess) -> bool:
+    return access.engine == "slurm" and not (choice.standalone or has_hostfile(choice))
 
 
 def _allocated_pool(request: LaunchRequest) -> tuple[HostSlots, ...]:

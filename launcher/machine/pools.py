@@ -15,7 +15,7 @@ from ..plan import LaunchPlan, StepSize
 from ..request import LaunchRequest
 from .cores import usable_cores
 from .discover import find_cluster, started_hosts
-from .hosts import HostSlots, has_hostfile, in_allocation
+from .hosts import HostSlots, names_hosts
 from .slot_pool import Placement, Size, SlotPool
 from .slots import Share, find_shares, shares_text
 
@@ -49,8 +49,9 @@ def _queue_pool(request: LaunchRequest) -> SlotPool:
 
 def _host_pool(request: LaunchRequest, cluster: ClusterSpec) -> SlotPool | None:
     """The pool of all hosts given; None where there is none, or each launch needs the same."""
-    named = has_hostfile(request.hosts) or in_allocation(request)
-    if not named or request.hosts.node_rank is not None or request.hosts.by_hand:
+    if not names_hosts(request.hosts, request.remote):
+        return None
+    if request.hosts.node_rank is not None or request.hosts.by_hand:
         return None
     everything = replace(request, processes=None, hosts=replace(request.hosts, nodes=None))
     alone = request.max_parallel_trials == 1

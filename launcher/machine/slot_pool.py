@@ -34,7 +34,7 @@ class SlotPool:
         hosts: Sequence[HostSlots],
         share_of: Callable[[Placement], Share],
         *,
-        size_of: Callable[[LaunchPlan], Size] = lambda plan: Size(),
+        size_of: Callable[[LaunchPlan], Size] | None = None,
         usual: Size | None = None,
         most: int | None = None,
         each: str = "",
@@ -44,7 +44,7 @@ class SlotPool:
         Args:
             hosts: in the order in which they are preferred.
             share_of: what a trial has for itself in a place.
-            size_of: what a plan needs.
+            size_of: what a plan needs; None: each what is usual.
             usual: what a trial needs of which nothing else is known.
             most: trials at a time; None: as many as fit.
             each: words on where each of them runs.

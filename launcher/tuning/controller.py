@@ -158,7 +158,7 @@ class Controller:
 
     def _plan(self, trial: Trial, *, alone: bool) -> None:
         plan = self._trial_io.plan(trial, uuid.uuid4().hex)
-        size = self._pool.size_of(plan)
+        size = self._pool.size_of(plan) if self._pool.size_of else self._pool.usual
         self._least = min(self._least, size, key=lambda one: one.nodes * one.slots)
         prediction = self._trial_io.predict(trial)
         waiting = Waiting(trial=trial, plan=plan, size=size, prediction=prediction, alone=alone)
