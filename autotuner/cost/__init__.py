@@ -6,8 +6,10 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .calibration import (
+        NINE_OF_TEN,
         NOISE,
         SPREADS,
+        ErrorBelief,
         Likeness,
         TimeAccuracy,
         calibration_factors,

@@ -3,11 +3,12 @@
 The logarithm of measured over predicted time is a sum of effects, each normal around 0 with a
 spread of its own: one of the software, one of each tensor-parallel degree of a model, one of each
 size of micro-batch under a degree, one of layers of the same kernels (equal width besides, however
-many there are), and one that changes smoothly with layout and width, so that layouts like the
-measured ones move with them. Models that are measured on the same machine share all but the
-second. Few measurements move predictions little; the most probable correction is a Gaussian
-process (Rasmussen and Williams 2006, equation 2.25). ``benchmarks/planner_calibration.py`` finds
-the spreads (the same book, equation 2.30).
+many there are), one of runs over several nodes, and one that changes smoothly with layout and
+width, so that layouts like the measured ones move with them. Models that are measured on the same
+machine share all but the second. Few measurements move predictions little; the most probable
+correction is a Gaussian process (Rasmussen and Williams 2006, equation 2.25), and what is left of
+its variance says which further measurement narrows a prediction most (equation 2.26).
+``benchmarks/planner_calibration.py`` finds the spreads (the same book, equation 2.30).
 Shapes: R = rows, M = measured rows, E = effects, L = kinds of levels, D = directions.
 """
 
@@ -18,14 +19,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..space import Floats, Ints
+from ..space import Bools, Floats, Ints
 from .layout_columns import LayoutColumns
 
-EFFECTS = ("software", "degree of a model", "micro-batch", "same kernels", "near layouts")
-SPREADS = (0.049, 0.055, 0.03, 0.029, 0.056)
+EFFECTS = (
+    *("software", "degree of a model", "micro-batch", "same kernels"),
+    *("several nodes", "near layouts"),
+)
+SPREADS = (0.033, 0.057, 0.031, 0.031, 0.065, 0.063)
 """Spread of each effect: the most probable ones on all published tables together."""
-NOISE = 0.027
+NOISE = 0.022
 """What no effect explains, two runs of one setting included; from the same fit."""
+_SEVERAL_NODES = EFFECTS.index("several nodes")
+_LEAST_SCALE = 0.25
 _LARGEST = 0.35
 """Larger errors have causes that other layouts need not share."""
 _FAR = 100.0
@@ -37,34 +43,129 @@ class Likeness:
 
     Attributes:
         levels_RL: numbers that are equal where rows share an effect, a column for each kind.
+        are_over_nodes_R: rows whose ranks are on more than one node.
         places_RD: where a layout stands; 1 apart is a factor of 2 in a degree or a size.
     """
 
     levels_RL: Ints
+    are_over_nodes_R: Bools
     places_RD: Floats
 
     def covariances(self, rows_M: Ints) -> Floats:
         """Each effect's covariance, at a spread of 1, of all rows and some of them: (E, R, M)."""
         levels = [column[:, None] == column[None, rows_M] for column in self.levels_RL.T]
+        over_nodes = self.are_over_nodes_R[:, None] & self.are_over_nodes_R[None, rows_M]
+        levels.append(levels[0] & over_nodes)
         places = self.places_RD
         apart = places[:, None, :] - places[None, rows_M, :]
         return np.stack([*levels, np.exp(-0.5 * np.square(apart).sum(axis=2))]).astype(np.float64)
 
     def rows(self, numbers: Ints) -> Likeness:
         """Some rows, in this order."""
-        return Likeness(levels_RL=self.levels_RL[numbers], places_RD=self.places_RD[numbers])
+        return Likeness(
+            levels_RL=self.levels_RL[numbers],
+            are_over_nodes_R=self.are_over_nodes_R[numbers],
+            places_RD=self.places_RD[numbers],
+        )
 
 
 def calibration_factors(
     predicted_s_R: Floats, likeness: Likeness, measured_rows: Ints, measured_s_M: Floats
 ) -> Floats:
     """What ``estimate`` takes as calibration, given the seconds of some rows; 1 without any."""
-    if not len(measured_rows):
-        return np.ones_like(predicted_s_R)
     missing = error_logs(predicted_s_R[measured_rows], measured_s_M)
-    alike = np.tensordot(np.square(SPREADS), likeness.covariances(measured_rows), axes=1)
+    return correction_factors(likeness, measured_rows, missing)
+
+
+def correction_factors(
+    likeness: Likeness, measured_rows: Ints, logs_M: Floats, scale: float = 1.0
+) -> Floats:
+    """By how much all rows' seconds are to be multiplied; 1 without measured rows.
+
+    Args:
+        likeness: of all rows.
+        measured_rows: numbers of those measured.
+        logs_M: of their measured over predicted seconds.
+        scale: by how much all effects' variances are larger than in the published tables.
+    """
+    alike = _covariance(likeness, measured_rows, scale)
     among = alike[measured_rows] + NOISE**2 * np.eye(len(measured_rows))
-    return np.asarray(np.exp(alike @ np.linalg.solve(among, missing)), np.float64)
+    return np.asarray(np.exp(alike @ np.linalg.solve(among, logs_M)), np.float64)
+
+
+def _covariance(likeness: Likeness, rows_M: Ints, scale: float) -> Floats:
+    return scale * np.tensordot(np.square(SPREADS), likeness.covariances(rows_M), axes=1)
+
+
+def effect_scale(spread: float, *, over_nodes: bool) -> float:
+    """Variances of effects, over those of the published tables, by which a row has a spread.
+
+    Args:
+        spread: of the row's error, noise included.
+        over_nodes: whether its ranks are on several nodes.
+    """
+    seen = np.square(SPREADS).sum() - (0 if over_nodes else SPREADS[_SEVERAL_NODES] ** 2)
+    return max(float((spread**2 - NOISE**2) / seen), _LEAST_SCALE)
+
+
+NINE_OF_TEN = 1.645
+"""Standard deviations within which nine of ten normal numbers lie."""
+SURPRISE = 3.0
+"""Spreads beyond which a measurement contradicts what the effects allow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ErrorBelief:
+    """Logarithms of measured over predicted seconds, as far as they are known.
+
+    Attributes:
+        mean_R: the most probable ones.
+        covariance_RR: of their errors, without ``noise``.
+        noise: spread of what no effect explains, two runs of one setting included.
+    """
+
+    mean_R: Floats
+    covariance_RR: Floats
+    noise: float = NOISE
+
+    @staticmethod
+    def before(likeness: Likeness, scale: float = 1.0) -> ErrorBelief:
+        """What is known of rows before any measurement; ``scale`` as above."""
+        count = len(likeness.levels_RL)
+        shared_RR = _covariance(likeness, np.arange(count), scale)
+        return ErrorBelief(mean_R=np.zeros(count), covariance_RR=shared_RR)
+
+    def spread(self, row: int) -> float:
+        """Standard deviation of what a run of a row would show."""
+        return float(np.sqrt(self.covariance_RR[row, row] + self.noise**2))
+
+    def after(self, rows_M: Ints, logs_M: Floats) -> ErrorBelief:
+        """What is known once some rows have been measured (equations 2.25 and 2.26).
+
+        Args:
+            rows_M: each at most once.
+            logs_M: of measured over predicted seconds.
+        """
+        with_rows_RM = self.covariance_RR[:, rows_M]
+        gain_RM = np.linalg.solve(self._among(rows_M), with_rows_RM.T).T
+        return ErrorBelief(
+            mean_R=self.mean_R + gain_RM @ (logs_M - self.mean_R[rows_M]),
+            covariance_RR=self.covariance_RR - gain_RM @ with_rows_RM.T,
+            noise=self.noise,
+        )
+
+    def surprises(self, rows_M: Ints, logs_M: Floats) -> Floats:
+        """Each measured error by how many spreads it is off what all the others let expect.
+
+        Equation 5.12 of the same book, left-one-out prediction.
+        """
+        inverse_MM = np.linalg.inv(self._among(rows_M))
+        solved_M = inverse_MM @ (logs_M - self.mean_R[rows_M])
+        return np.asarray(solved_M / np.sqrt(np.diag(inverse_MM)))
+
+    def _among(self, rows_M: Ints) -> Floats:
+        among_MM = self.covariance_RR[np.ix_(rows_M, rows_M)]
+        return np.asarray(among_MM + self.noise**2 * np.eye(len(rows_M)))
 
 
 def error_logs(predicted_s_M: Floats, measured_s_M: Floats) -> Floats:
@@ -72,7 +173,9 @@ def error_logs(predicted_s_M: Floats, measured_s_M: Floats) -> Floats:
     return np.asarray(np.log(measured_s_M / predicted_s_M).clip(-_LARGEST, _LARGEST))
 
 
-def likeness(layouts: LayoutColumns, software: Ints, model: Ints, shapes: Floats) -> Likeness:
+def likeness(
+    layouts: LayoutColumns, software: Ints, model: Ints, shapes: Floats, gpus_per_node: Ints
+) -> Likeness:
     """What rows share.
 
     Args:
@@ -80,6 +183,7 @@ def likeness(layouts: LayoutColumns, software: Ints, model: Ints, shapes: Floats
         software: equal for rows of one GPU, precision and training code.
         model: equal for rows of one model.
         shapes: hidden width and tokens of a sample of each row's model, as two columns.
+        gpus_per_node: of each row's machines.
     """
     sharded = (layouts.zero_stage_C >= 3).astype(np.int64)
     width, tokens = shapes.T
@@ -89,7 +193,12 @@ def likeness(layouts: LayoutColumns, software: Ints, model: Ints, shapes: Floats
     levels = [_number_rows(keys) for keys in (mine, (model, *degree), micro, (*micro, width))]
     sizes = (layouts.tensor_C, layouts.pipeline_C, layouts.micro_batch_C, width)
     places = [*(np.log2(size) for size in sizes), _FAR * sharded]
-    return Likeness(levels_RL=np.column_stack(levels), places_RD=np.column_stack(places))
+    ranks = layouts.shards_C * layouts.tensor_C * layouts.pipeline_C
+    return Likeness(
+        levels_RL=np.column_stack(levels),
+        are_over_nodes_R=ranks > gpus_per_node,
+        places_RD=np.column_stack(places),
+    )
 
 
 def _number_rows(keys: tuple[Ints | Floats, ...]) -> Ints:

@@ -14,7 +14,15 @@ import numpy as np
 
 from autoconf_launch.core import Degrees
 
-from ..cost import MEMORY_BAND, STEP_TIME_BAND, LayoutColumns, LayoutRule, estimate, fits
+from ..cost import (
+    MEMORY_BAND,
+    NINE_OF_TEN,
+    STEP_TIME_BAND,
+    LayoutColumns,
+    LayoutRule,
+    estimate,
+    fits,
+)
 from ..measurement import chance_below
 from ..space import Bools, Floats, Ints
 from .mesh_grids import LayoutGrid, count_layouts, grids, parts, rule_mask
@@ -22,10 +30,8 @@ from .search import Training, has_host_memory
 
 MEMORY = "memory"
 _CELLS = 1 << 16
-_NINE_OF_TEN = 1.645
-"""Standard deviations within which nine of ten normal numbers lie."""
-_MEMORY_SPREAD = MEMORY_BAND / _NINE_OF_TEN
-_RISK = 0.8 * STEP_TIME_BAND / _NINE_OF_TEN
+_MEMORY_SPREAD = MEMORY_BAND / NINE_OF_TEN
+_RISK = 0.8 * STEP_TIME_BAND / NINE_OF_TEN
 _LEAST_CHANCE = 1e-9
 _POINT = ("tensor_C", "pipeline_C", "context_C", "expert_C", "micro_batch_C")
 _RECOMPUTED = ("recompute_C", "recompute_layers_C")

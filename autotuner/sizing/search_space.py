@@ -269,13 +269,13 @@ def plausible_order(log_s_P: Floats, chance_P: Floats, covariance_PP: Floats) ->
 
 
 def error_covariance(rows: LayoutColumns, architecture: Architecture) -> Floats:
-    """Covariance of the log errors of one model's predicted times on one machine.
+    """Covariance of the log errors of one model's predicted times on one number of machines.
 
     The spreads are those of the published tables (``cost.model.calibration``).
     """
     count = len(rows)
     same, shapes = np.zeros(count, np.int64), np.full((count, 2), float(architecture.hidden))
-    alike = likeness(rows, software=same, model=rows.expert_C, shapes=shapes)
+    alike = likeness(rows, same, rows.expert_C, shapes, np.full(count, np.iinfo(np.int64).max))
     shared = np.tensordot(np.square(SPREADS), alike.covariances(np.arange(count)), axes=1)
     if architecture.experts is not None:
         travel = rows.expert_C > 1

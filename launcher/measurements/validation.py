@@ -294,6 +294,7 @@ def likeness_of(runs: Sequence[MeasuredRun]) -> Likeness:
         np.repeat(_number_values([_software(run) for run in runs]), sizes),
         np.repeat(_number_values(models), sizes),
         np.repeat(np.array(shapes, np.float64), sizes, axis=0),
+        np.repeat([run.machine.gpus_per_node for run in runs], sizes),
     )
 
 

@@ -6,8 +6,11 @@ import pytest
 from autoconf_launch.autotuner.cost.calibration import (
     NOISE,
     SPREADS,
+    SURPRISE,
+    ErrorBelief,
     Likeness,
     calibration_factors,
+    effect_scale,
     likeness,
 )
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
@@ -23,6 +26,7 @@ ROWS = (
 )
 SAME, LARGER_MICRO, OTHER, SHARDED = 1, 2, 3, 4
 SHAPES = np.full((5, 2), 2048.0)
+NODES = np.full(5, 4)
 PREDICTED_S = np.array([1.0, 4.0, 4.0, 2.0, 1.1])
 
 
@@ -30,7 +34,7 @@ PREDICTED_S = np.array([1.0, 4.0, 4.0, 2.0, 1.1])
 def alike(layouts: MakeLayouts) -> Likeness:
     """Of one model on one machine."""
     zero = np.zeros(5, np.int64)
-    return likeness(layouts(*ROWS), zero, zero, SHAPES)
+    return likeness(layouts(*ROWS), zero, zero, SHAPES, NODES)
 
 
 def move(alike: Likeness, slower: float) -> Floats:
@@ -65,7 +69,7 @@ def test_sharded_weights_are_another_software(alike: Likeness) -> None:
 def test_another_model_moves_less(layouts: MakeLayouts) -> None:
     columns, zero = layouts(*ROWS), np.zeros(5, np.int64)
     models = np.array([0, 1, 0, 0, 0])
-    other = move(likeness(columns, zero, models, SHAPES), 1.2)
+    other = move(likeness(columns, zero, models, SHAPES, NODES), 1.2)
     assert other[0] > other[SAME] > 1.0
 
 
@@ -73,9 +77,64 @@ def test_a_model_of_another_width_moves_less_than_one_of_the_same(layouts: MakeL
     columns, zero = layouts(*ROWS[:1], *ROWS[:1], *ROWS[2:]), np.zeros(5, np.int64)
     models, wider = np.array([0, 1, 1, 1, 1]), SHAPES.copy()
     wider[1, 0] *= 1.05
-    same, other = (move(likeness(columns, zero, models, x), 1.2)[1] for x in (SHAPES, wider))
+    same, other = (
+        move(likeness(columns, zero, models, x, NODES), 1.2)[1] for x in (SHAPES, wider)
+    )
     assert same > other > 1.0
 
 
 def test_an_outlier_moves_no_more_than_the_largest_error(alike: Likeness) -> None:
     assert move(alike, 100.0).max() < np.exp(0.36)
+
+
+def test_runs_over_several_nodes_share_what_a_run_on_one_node_does_not_see(
+    layouts: MakeLayouts,
+) -> None:
+    columns, zero = layouts(*({"data_parallel": ranks} for ranks in (32, 16, 8))), np.zeros(3, int)
+    belief = ErrorBelief.before(likeness(columns, zero, zero, SHAPES[:3], np.full(3, 8)))
+    two_nodes, one_node = (
+        belief.after(np.array([row]), np.array([0.1])).covariance_RR[0, 0] for row in (1, 2)
+    )
+    assert two_nodes < one_node < belief.covariance_RR[0, 0]
+
+
+def test_each_measurement_narrows_every_row_and_none_below_the_noise(alike: Likeness) -> None:
+    belief = ErrorBelief.before(alike)
+    for row in range(5):
+        after = belief.after(np.array([row]), np.array([0.05]))
+        assert (np.diag(after.covariance_RR) <= np.diag(belief.covariance_RR) + 1e-12).all()
+        belief = after
+    assert all(belief.spread(row) > NOISE for row in range(5))
+    assert np.linalg.eigvalsh(belief.covariance_RR).min() > -1e-12
+
+
+def test_the_order_of_measurements_does_not_matter(alike: Likeness) -> None:
+    belief, logs = ErrorBelief.before(alike), np.array([0.1, -0.05])
+    together = belief.after(np.array([0, 2]), logs)
+    apart = belief.after(np.array([2]), logs[1:]).after(np.array([0]), logs[:1])
+    assert together.mean_R == pytest.approx(apart.mean_R)
+    assert together.covariance_RR == pytest.approx(apart.covariance_RR)
+
+
+def test_a_belief_corrects_as_the_factors_do(alike: Likeness) -> None:
+    after = ErrorBelief.before(alike).after(np.array([0]), np.log([1.2]))
+    assert np.exp(after.mean_R) == pytest.approx(move(alike, 1.2))
+
+
+def test_a_wider_spread_trusts_predictions_less_and_the_noise_is_the_same(alike: Likeness) -> None:
+    usual, wide = (
+        ErrorBelief.before(alike),
+        ErrorBelief.before(alike, effect_scale(0.3, over_nodes=True)),
+    )
+    assert wide.spread(0) == pytest.approx(0.3)
+    row, log = np.array([0]), np.array([0.1])
+    assert wide.after(row, log).mean_R[0] > usual.after(row, log).mean_R[0]
+    assert wide.noise == usual.noise
+
+
+def test_a_run_that_no_effect_allows_is_a_surprise_and_its_likes_are_not(alike: Likeness) -> None:
+    belief, rows = ErrorBelief.before(alike), np.array([0, 1, 2])
+    assert np.abs(belief.surprises(rows, np.array([0.1, 0.11, 0.1]))).max() < SURPRISE
+    found = np.abs(belief.surprises(rows, np.array([0.1, 0.6, 0.1])))
+    assert found.argmax() == 1
+    assert found[1] > SURPRISE
