@@ -35,9 +35,10 @@ _ROUNDS = 90
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Table:
-    """Settings of one file, and the covariance of each effect, (E, R, R)."""
+    """Settings of one file, their GPUs, and the covariance of each effect, (E, R, R)."""
 
     name: str
+    gpus_R: Ints
     measured_s_R: Floats
     predicted_s_R: Floats
     models: tuple[tuple[int, ...], ...]
@@ -78,6 +79,7 @@ def table_of(path: Path) -> Table | None:
     likeness = likeness_of(runs)
     return Table(
         name=path.stem,
+        gpus_R=np.array([kept[i].gpus for i in rows]),
         measured_s_R=np.array(seconds)[rows],
         predicted_s_R=predicted_s(runs, len(kept))[rows],
         models=tuple(
