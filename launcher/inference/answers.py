@@ -114,7 +114,7 @@ def plan_inference_answer(request: PlanInferenceRequest) -> PlanInferenceAnswer:
     return PlanInferenceAnswer(
         request=request,
         plan=rank_points(question),
-        price=choose_price(request.usd_per_gpu_hour, serving.cluster),
+        price=choose_price(serving.usd_per_gpu_hour, serving.cluster),
         seconds=time.perf_counter() - started,
     )
 
@@ -142,7 +142,7 @@ def fit_inference_answer(request: FitInferenceRequest) -> FitInferenceAnswer:
         point=point,
         memory=memory,
         verdict=verdict(point.peak_bytes, serving.limit_bytes),
-        price=choose_price(request.usd_per_gpu_hour, serving.cluster),
+        price=choose_price(serving.usd_per_gpu_hour, serving.cluster),
     )
 
 

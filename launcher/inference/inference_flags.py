@@ -41,6 +41,7 @@ class Serving:
         input_len, output_len: tokens of a prompt and of its answer.
         limit_bytes: memory of each GPU.
         engine: a name of ``ENGINE_HABITS``.
+        usd_per_gpu_hour: None: our price.
     """
 
     model: Architecture
@@ -50,6 +51,7 @@ class Serving:
     output_len: int
     precision: Precision = Precision.BF16
     engine: str = USUAL_ENGINE
+    usd_per_gpu_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,6 @@ class FitInferenceRequest:
     tp: int = 1
     pp: int = 1
     batch: int = 1
-    usd_per_gpu_hour: float | None = None
     json: bool = False
 
 
@@ -84,7 +85,6 @@ class PlanInferenceRequest:
     pareto: bool = False
     top: int | None = _USUALLY_SHOWN
     headroom: float = USUAL_HEADROOM
-    usd_per_gpu_hour: float | None = None
     json: bool = False
 
 
@@ -101,7 +101,6 @@ def parse_fit_inference(arguments: Sequence[str]) -> FitInferenceRequest:
         tp=flags.tp,
         pp=flags.pp,
         batch=flags.batch,
-        usd_per_gpu_hour=flags.usd_per_gpu_hour,
         json=flags.json,
     )
 
@@ -123,7 +122,6 @@ def parse_plan_inference(arguments: Sequence[str]) -> PlanInferenceRequest:
         pareto=flags.pareto,
         top=flags.top or None,
         headroom=flags.headroom,
-        usd_per_gpu_hour=flags.usd_per_gpu_hour,
         json=flags.json,
     )
 
@@ -140,6 +138,7 @@ def _serving(flags: argparse.Namespace) -> Serving:
         output_len=flags.output_len,
         precision=Precision(flags.precision),
         engine=flags.engine,
+        usd_per_gpu_hour=flags.usd_per_gpu_hour,
     )
 
 
