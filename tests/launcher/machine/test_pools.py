@@ -58,7 +58,7 @@ class Given:
         pool = find_pool(request, cluster)
         plan = plan_launch(request, cluster, Rendered(config=None, script_args=()))  # type: ignore[arg-type]
         placed = []
-        while place := pool.take(pool.size_of(plan)):
+        while place := pool.take(pool.size_of(plan) if pool.size_of else pool.usual):
             placed.append(pool.share_of(place).place(plan))
         return placed
 
