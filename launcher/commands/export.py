@@ -1,10 +1,11 @@
-"""``export RESULTS|BASE.yaml --to FRAMEWORK``: in another framework's words.
+"""``export RESULTS|BASE.yaml --to FRAMEWORK``: in another framework's words; or a job of Slurm.
 
 Of a results folder its optimum, of a base configuration the whole training.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from autoconf_launch.core import ConfigError, Precision, ResultsFolderError
 from autoconf_launch.core import config_keys as keys
 
 from ..config_file import read_config
-from ..export import Exported, Optimum, export_base, export_optimum
+from ..export import Exported, Optimum, export_base, export_optimum, resumable_job
 from ..report import SCHEMA_VERSION
 from ..results import Results, read_file, read_results
 from .parsers import export_parser
@@ -27,7 +28,16 @@ def export(arguments: Sequence[str]) -> Iterator[str]:
             optimum in the folder.
         ResultsFolderError: its journal is damaged.
     """
-    flags = export_parser().parse_args(arguments)
+    words, has_command, command = _split(arguments)
+    flags = export_parser().parse_args(words)
+    if flags.sbatch is not None:
+        yield from _export_job(flags, command)
+        return
+    if flags.results is None or flags.to is None or has_command:
+        raise ConfigError(
+            "export needs a results folder or a base configuration and --to FRAMEWORK, or "
+            "--sbatch 'OPTIONS' and a command after --."
+        )
     path = Path(flags.results)
     if path.is_file():
         name, exported = path.name, _export_file(path, flags.to)
@@ -42,6 +52,25 @@ def export(arguments: Sequence[str]) -> Iterator[str]:
         _write(Path(flags.output), exported.text)
         yield f"{name} is written to {flags.output}."
         yield from (f"not expressed: {sentence}" for sentence in exported.left_out)
+
+
+def _split(arguments: Sequence[str]) -> tuple[Sequence[str], bool, Sequence[str]]:
+    """The words before ``--``, whether there is one, and those after it."""
+    if "--" not in arguments:
+        return arguments, False, ()
+    at = list(arguments).index("--")
+    return arguments[:at], True, arguments[at + 1 :]
+
+
+def _export_job(flags: argparse.Namespace, command: Sequence[str]) -> Iterator[str]:
+    if flags.results is not None or flags.to is not None or flags.json:
+        raise ConfigError("--sbatch writes a job of a command; omit the folder, --to and --json.")
+    text = resumable_job(command, flags.sbatch, Path.cwd())
+    if flags.output is None:
+        yield text.rstrip("\n")
+    else:
+        _write(Path(flags.output), text)
+        yield f"The job is written to {flags.output}; submit it with sbatch."
 
 
 def _export_file(path: Path, framework: str) -> Exported:

@@ -123,17 +123,23 @@ def export_parser() -> VerbParser:
     frameworks = dict.fromkeys((*EXPORTERS, *BASE_EXPORTERS))
     parser = VerbParser(
         prog="autoconf-launch export",
-        usage="autoconf-launch export RESULTS|BASE.yaml --to FRAMEWORK [-o FILE] [--json]",
-        description="Write an optimum, or a base configuration, for another framework.",
+        usage="autoconf-launch export RESULTS|BASE.yaml --to FRAMEWORK [-o FILE] [--json]\n"
+        "       autoconf-launch export --sbatch 'OPTIONS' [-o FILE] -- [flags] train.py [args]",
+        description="Write an optimum, or a base configuration, for another framework; or a job "
+        "of Slurm in which a tune goes on until it is through.",
         examples=(
             "autoconf-launch export autotuning_results --to hf_trainer",
             "autoconf-launch export base.yaml --to megatron -o train.args",
+            "autoconf-launch export --sbatch '-N 2 -t 4:00:00' -o tune.sh -- \\",
+            "    --launcher slurm --autotuning=tune train.py --config config.json",
         ),
     )
     results_help = "the results folder of a tuning run, or what recommend --base-config wrote"
-    parser.add_argument("results", metavar="RESULTS|BASE.yaml", help=results_help)
+    parser.add_argument("results", metavar="RESULTS|BASE.yaml", nargs="?", help=results_help)
     to_help = f"{', '.join(frameworks)}; of a base configuration {', '.join(BASE_EXPORTERS)}"
-    parser.add_argument("--to", required=True, metavar="FRAMEWORK", help=to_help)
+    parser.add_argument("--to", metavar="FRAMEWORK", help=to_help)
+    sbatch_help = "write a job with these options of sbatch, whose command stands after --"
+    parser.add_argument("--sbatch", metavar="'OPTIONS'", help=sbatch_help)
     output = parser.add_mutually_exclusive_group().add_argument
     output("-o", "--output", metavar="FILE", help="write to FILE, not to the screen")
     output("--json", action="store_true", help=_JSON)
