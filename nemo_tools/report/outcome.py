@@ -27,7 +27,7 @@ class SearchRun:
             ``whole_micro_batches``; ``steps`` then counts those that an estimate was made of.
         step_s: mean seconds of a step; None where nothing was measured.
         step_spread_s: standard deviation of the steps; None below two of them.
-        peak_bytes: of the fullest rank.
+        peak_bytes: of the fullest rank, of which it may have ``memory_bytes``; None: not logged.
         loss: of the last step.
         failure: why nothing was measured; None where ``step_s`` is there.
     """
@@ -43,8 +43,14 @@ class SearchRun:
     step_s: float | None = None
     step_spread_s: float | None = None
     peak_bytes: int | None = None
+    memory_bytes: int | None = None
     loss: float | None = None
     failure: Failure | None = None
+
+    @property
+    def memory_share(self) -> float:
+        """How full the memory of its fullest rank was; 0 where nobody logged it."""
+        return (self.peak_bytes or 0) / (self.memory_bytes or math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

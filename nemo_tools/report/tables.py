@@ -236,6 +236,22 @@ def summary_lines(outcome: SearchOutcome, candidates: Collection[str]) -> Iterat
         gain = found.samples_per_s / ranked[-1].samples_per_s
         over = f", {gain:.2f}x faster than the slowest" if len(ranked) > 1 else ""
         yield f"Best: {best.run.name}, {_seconds(found.step_s)} per global step{over}."
+        yield from _tightness(best.run, [one.run for one in ranked])
+
+
+_TIGHT = 0.98
+"""Share of memory above which a longer sequence or a fragmented allocator ends a training."""
+
+
+def _tightness(best: SearchRun, ranked: Sequence[SearchRun]) -> Iterator[str]:
+    """A sentence where the best has no room left, with what has."""
+    if best.memory_share <= _TIGHT:
+        return
+    layers = plural((best.point.recompute_layers or 0) + 1, "layer")
+    safe = next((run for run in ranked if 0.0 < run.memory_share <= _TIGHT), None)
+    other = f"take {safe.name} ({_seconds(safe.step_s or 0.0)}), or " if safe else ""
+    share = f"{100 * best.memory_share:.0f} %"
+    yield f"It uses {share} of memory and may run out: {other}recompute {layers} of it."
 
 
 def _price(outcome: SearchOutcome) -> str:

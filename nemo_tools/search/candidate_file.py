@@ -88,6 +88,7 @@ class SearchFolder:
 
 
 _DISTRIBUTED_OPTIMIZER = 1
+_WANDB: KeyPath = ("exp_manager", "create_wandb_logger")
 _STRATEGY: KeyPath = ("trainer", "strategy")
 _STEPS: tuple[KeyPath, ...] = (
     ("trainer", "max_steps"),
@@ -171,6 +172,8 @@ def run_edits(
     yield ("trainer", "devices"), question.gpus_per_node
     yield ("trainer", "max_steps"), train.max_steps
     yield ("trainer", "val_check_interval"), train.max_steps
+    if question.base.get(_WANDB):
+        yield (*_WANDB[:1], "wandb_logger_kwargs", "name"), candidate.name
     if ("log", "name") in question.base:
         yield ("name",), candidate.name
         yield ("log", "name"), candidate.name

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from autoconf_launch.core import ConfigError
 
@@ -17,7 +18,7 @@ from ..rules import minutes_limit
 from .candidate_file import SearchFolder
 from .candidates import SearchCandidate
 from .question import RECIPE, SearchQuestion
-from .settings import ClusterKind, ClusterSettings
+from .settings import ClusterKind, ClusterSettings, SearchSettings
 
 JOBS_AT_ONCE = 8
 """Jobs that wait or run: what runs out of memory rules out larger ones among the others."""
@@ -186,12 +187,21 @@ _HYDRA_PLAIN = re.compile(r"[\w./:+-]+|\?{3}")
 
 def job_text(question: SearchQuestion, candidate: SearchCandidate, nodes: int) -> str:
     """What is submitted for a candidate: a batch script, or a command on Base Command."""
-    command = training_command(question, candidate)
+    command = f"{_key_from_file(question.settings)}{training_command(question, candidate)}"
     if question.settings.cluster.kind is ClusterKind.BCP:
         tasks = question.gpus_per_node
         words = f"--nnodes {nodes} --npernode {tasks} --cmd {shlex.quote(command)}"
         return f"{SHEBANG}\nbcprun {words}\n"
     return sbatch_text(slurm_job(question, candidate, nodes, command))
+
+
+def _key_from_file(settings: SearchSettings) -> str:
+    """What gives a run the key of W&B, which stands in no script; "" where it has its own."""
+    path = settings.tracking.wandb_key_file
+    if path is None or not settings.tracking.trackers:
+        return ""
+    file = shlex.quote(str(Path(path).absolute()))
+    return f'WANDB_API_KEY="$(head -n 1 {file})" '
 
 
 def slurm_job(
@@ -263,5 +273,6 @@ def search_mounts(question: SearchQuestion) -> tuple[str, ...]:
     paths = question.settings.paths
     logs = question.settings.train.logs
     results = (paths.results, *(() if logs.is_relative_to(paths.results) else (str(logs),)))
-    own = (paths.tool, *results, paths.data)
+    key = question.settings.tracking.wandb_key_file
+    own = (paths.tool, *results, paths.data, key and str(Path(key).absolute()))
     return tuple(dict.fromkeys(mount for mount in (*own, *paths.mounts) if mount))

@@ -166,7 +166,9 @@ def _run(
         minutes = prepared.settings.train.max_minutes
         return _not_run(prepared, one, _in_our_words(record.failure, minutes))
     steps = [step_s for m in (made, *again) for step_s in m.step_s]
-    peaks = [m.memory.peak_bytes for m in (made, *again) if m.memory]
+    fullest = max(
+        (m.memory for m in (made, *again) if m.memory), key=lambda m: m.peak_bytes, default=None
+    )
     return SearchRun(
         name=one.name,
         point=one.point,
@@ -178,7 +180,8 @@ def _run(
         whole_micro_batches=one.layout.accumulation,
         step_s=statistics.fmean(steps),
         step_spread_s=statistics.stdev(steps) if len(steps) > 1 else None,
-        peak_bytes=max(peaks, default=None),
+        peak_bytes=fullest.peak_bytes if fullest else None,
+        memory_bytes=fullest.limit_bytes if fullest else None,
         loss=made.losses[-1] if made.losses else None,
     )
 

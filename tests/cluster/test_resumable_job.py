@@ -49,13 +49,15 @@ def test_a_tune_that_reaches_its_time_limit_goes_on_and_measures_nothing_twice(
     submit = ("sbatch", "--parsable", f"--output={tmp_path}/log", str(tmp_path / "tune.sh"))
     job, until_s = cluster.run(*submit).strip(), time.monotonic() + 560
     seen = set()
+    hurried = 0
     while time.monotonic() < until_s:
         now, restarts = state(cluster, job)
         seen.add((now, restarts))
         if now in ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"):
             break
-        if now == "PENDING" and restarts:
-            cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+        if now == "PENDING" and restarts > hurried:  # it would wait for two minutes
+            cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now+5")
+            hurried = restarts
         time.sleep(1)
     said = (tmp_path / "log").read_text()
     assert (now, restarts >= 1) == ("COMPLETED", True), (seen, said)

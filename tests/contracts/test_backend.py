@@ -1,6 +1,7 @@
 """What every backend keeps. A new one adds one factory to ``WORKSHOPS``."""
 
 import atexit
+import json
 import os
 import signal
 import sys
@@ -36,6 +37,9 @@ if sys.argv[1] == "slow":
 if sys.argv[1] == "fails":
     sys.exit(1)
 task = json.loads(os.environ["AUTOCONF_LAUNCH_TASK"])
+if sys.argv[1] == "says":
+    with open(os.path.join(task["folder"], "said.json"), "w") as file:
+        json.dump([sys.argv[2:], os.environ["NASTY"], os.getcwd()], file)
 steps = [{"rank": 0, "step": n, "wall_s": 1.0, "samples": 1} for n in range(1, 6)]
 result = {"rank": 0, "world_size": 1, "attempt": task["attempt"], "ended_unix_s": time.time(),
           "steps": steps}
@@ -276,6 +280,31 @@ def test_waiting_for_a_job_that_has_ended_returns_at_once(workshop: Workshop) ->
     start_s = time.monotonic()
     workshop.backend.wait([job], 10)
     assert time.monotonic() - start_s < 5
+
+
+NASTY = ("--", "-x", "$(touch pwned)", "`id`", "a'b\"c\\", "two\nlines", "%n %j", "*;|&", "", "é")
+
+
+def test_words_variables_and_folders_pass_whole(workshop: Workshop) -> None:
+    if isinstance(workshop.backend, ReplayBackend):
+        pytest.skip("a replay starts nothing")
+    plan = workshop.plan("says")
+    folder = workshop.folder / "it's $HOME\n%j `x`"
+    task = RankTask(mode=Mode.MEASURE, folder=str(folder / "trial"), attempt="now")
+    folder.mkdir()
+    value = "".join(NASTY)
+    rank = replace(
+        plan.ranks[0],
+        argv=(*plan.ranks[0].argv, *NASTY),
+        environment=((TASK_VARIABLE, task.to_variable()), ("NASTY", value)),
+    )
+    plan = replace(plan, ranks=(rank,), folder=task.folder, task=task)
+    plan = replace(plan, working_directory=str(folder))
+    end = workshop.end_of(workshop.backend.submit(plan))
+    assert isinstance(end.outcome, Measurement), end
+    said = json.loads((folder / "trial" / "said.json").read_text())
+    assert said == [list(NASTY), value, str(folder)]
+    assert not list(workshop.folder.rglob("pwned"))
 
 
 def test_asking_for_no_job_gives_no_end(workshop: Workshop) -> None:

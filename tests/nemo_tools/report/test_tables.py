@@ -19,6 +19,7 @@ from autoconf_launch.nemo.report.tables import (
     failed_csv,
     round_figure,
     summary_csv,
+    summary_lines,
 )
 
 from .found import GPT_5B, OUT_OF_MEMORY, outcome, point, run
@@ -115,3 +116,16 @@ def test_numbers_keep_two_decimals_or_four_digits(value: float, expected: float)
 @given(st.floats(1e-9, 1e12))
 def test_no_number_is_rounded_to_nothing(value: float) -> None:
     assert round_figure(value) == pytest.approx(value, rel=5e-3)
+
+
+def test_a_winner_without_room_is_marked_with_what_has_room() -> None:
+    full = run("full", 1.0, peak_bytes=79, memory_bytes=80, point=point(recompute_layers=2))
+    roomy = run("roomy", 1.2, peak_bytes=70, memory_bytes=80)
+    said = list(summary_lines(outcome(full, roomy), {"full", "roomy"}))
+    assert said[-1] == (
+        "It uses 99 % of memory and may run out: take roomy (1.2000s), or recompute 3 layers of "
+        "it."
+    )
+    alone = list(summary_lines(outcome(full), {"full"}))
+    assert alone[-1].endswith("may run out: recompute 3 layers of it.")
+    assert "may run out" not in "".join(summary_lines(outcome(roomy), {"roomy"}))

@@ -46,6 +46,14 @@ def test_a_job_reads_the_candidate_s_file_and_has_a_folder_of_its_own() -> None:
     assert f"-o /r/gpt3/5b_80gb/training_logs/{name}/log_%j.log" in text
 
 
+def test_the_key_of_wandb_is_read_from_its_file_inside_the_job() -> None:
+    key = "wandb.api_key_file=/keys/w b"
+    text = first_job("search_config=gpt3/5b", "grid=nemo", "wandb.enable=True", key)
+    assert "sh -c 'WANDB_API_KEY=\"$(head -n 1 " in text
+    assert "/keys/w b:/keys/w b" in text
+    assert "WANDB" not in first_job("search_config=gpt3/5b", "grid=nemo", key)
+
+
 def test_tasks_and_nodes_both_have_their_gpus_as_nvidia_writes_it() -> None:
     text = first_job("search_config=gpt3/5b", "grid=nemo", "cluster.gpus_per_task=1")
     assert "#SBATCH --gpus-per-task=1\n#SBATCH --gpus-per-node=8\n" in text
