@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from autoconf_launch.core import AutoconfError
 
+_AGAIN_S = 0.05
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
@@ -31,8 +35,22 @@ def stopping_on_signals() -> Iterator[None]:
             stopping = True
             raise InterruptedBySignalError(number)
 
-    with _handle_signals(stop):
-        yield
+    def send_again(lost: sys.UnraisableHookArgs) -> None:
+        """A destructor that it came in has swallowed the exception."""
+        nonlocal stopping
+        if not isinstance(lost.exc_value, InterruptedBySignalError):
+            usual(lost)
+            return
+        stopping = False
+        threading.Timer(_AGAIN_S, os.kill, (os.getpid(), lost.exc_value.number)).start()
+
+    usual = sys.unraisablehook
+    sys.unraisablehook = send_again
+    try:
+        with _handle_signals(stop):
+            yield
+    finally:
+        sys.unraisablehook = usual
 
 
 @contextmanager

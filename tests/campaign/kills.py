@@ -143,8 +143,9 @@ def _stop(story: Story, process: subprocess.Popen[str], how: str, *, counts: boo
         output, _ = process.communicate()
         story.miss("the command did not end within 20 s")
     _see_all_gone(story, start_s)
-    begins = how.startswith("INT") and not output  # Python itself was not ready for a signal
-    codes = (*CODES[how], -signal.SIGINT) if begins else CODES[how]
+    sent = signal.Signals[f"SIG{how.split()[0]}"]
+    begins = not output  # Python itself was not ready for a signal, and nothing was started
+    codes = (*CODES[how], -sent) if begins else CODES[how]
     if counts and process.returncode not in codes:
         story.miss(f"exit code {process.returncode}: {output[-300:]}")
     if "Traceback" in output:
