@@ -193,6 +193,7 @@ class HostWatch(agent.Watch):
 
     def finish(self) -> None:
         """Send what is left of output and files, then the report; remove a folder made here."""
+        self._pipe.drain()  # a full pipe takes no more, and the last lines would be lost
         self._forward_streams()
         self._forward_files()
         printed = [os.fstat(number).st_size for number in (1, 2) if not self._streams]

@@ -252,11 +252,6 @@ OTHER_CODES = (
     ),
     (INFEASIBLE, f"plan {LLAMA} --tokens 15T --deadline 1h", "no layout is within the limits"),
     (
-        INFEASIBLE,
-        "search cluster_type=local run_training_hp_search=False base_results_dir=results",
-        "No point could be measured, such as gpt3_5b_tp1_pp1_bs256: bad_config: not started",
-    ),
-    (
         2,
         "search cluster_type=local run_training_hp_search=False engine=vllm",
         "vLLM is not installed; install it in an environment of its own",
