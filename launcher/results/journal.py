@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import socket
 import time
 from bisect import bisect_left, bisect_right
@@ -29,6 +28,7 @@ from autoconf_launch.autotuner.strategies import PastTime
 from autoconf_launch.core import DecodeError, ResultsFolderError, decode, encode
 
 from .lease import Lease
+from .names import require_names
 from .own_files import open_file, read_file
 
 
@@ -260,8 +260,6 @@ FORMAT = "autoconf-launch journal"
 VERSION = 1
 _WRAPPED = ("again", "final", "soak")
 """Kinds of lines that have a record of what is launched again."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~%+-]*")
-"""What names of candidates are made of, and suffixes of what is launched again."""
 _LONGEST_S = 1e9
 """Longest time that is read as a step's."""
 
@@ -398,19 +396,13 @@ def read_journal(path: Path) -> JournalContents:
 def _record(line: Any) -> Record:
     """A record whose times can be."""
     record = decode_record(line)
-    _require_name(record.trial.name)
-    if record.trial.turn is not None:
-        _require_name(record.trial.turn.next_name)
+    trial = record.trial
+    after = trial.turn.next_name if trial.turn else trial.then
+    require_names(trial.name, *filter(None, (after, trial.then)))
     times_s = record.measurement.step_s if record.measurement else (1.0,)
     if not times_s or not all(0.0 < time_s < _LONGEST_S for time_s in times_s):
         raise DecodeError(f"step_s is {list(times_s)}, but must be numbers above 0")
     return record
-
-
-def _require_name(name: str) -> None:
-    """Let no name lead out of the results folder."""
-    if not _NAME.fullmatch(name):
-        raise DecodeError(f"{name!r} is not the name of a trial")
 
 
 def _with_handle(started: Any) -> Any:
@@ -460,7 +452,9 @@ class _Reader:
         elif "past" in line:
             self._found = replace(self._found, past=decode(tuple[PastTime, ...], line["past"]))
         elif "space" in line and "name" not in line:
-            self._start(self.result().in_space(decode(SpaceLine, line["space"])))
+            space = decode(SpaceLine, line["space"])
+            require_names(space.baseline, *space.left_out)
+            self._start(self.result().in_space(space))
         elif "started" in line:
             self._take_start(decode(Started, _with_handle(line["started"])))
         else:
@@ -468,7 +462,7 @@ class _Reader:
             self._take_record(_record(line if kind is None else line[kind]), kind)
 
     def _take_start(self, started: Started) -> None:
-        _require_name(started.name)
+        require_names(started.name)
         self._open[started.name] = started
         if started.name.endswith(FINAL_SUFFIX):
             self._searched_s = started.before_s

@@ -269,7 +269,12 @@ def record(
     number: int, micro: int, step_s: float | None, kind: FailureKind | None = None
 ) -> Record:
     layout = Layout(micro_batch=micro, accumulation=8 // micro, data_parallel=2)
-    trial = Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
+    trial = Trial(
+        number=number,
+        name=f"z0_gas1_tmbspg{number}",
+        candidate=Candidate(layout=layout),
+        space="z0",
+    )
     outcome: Measurement | FailedTrial
     if step_s is None:
         failure = Failure(kind=kind or FailureKind.OUT_OF_MEMORY, detail="")

@@ -91,13 +91,13 @@ def test_results_of_another_script_are_moved_aside_and_the_change_is_named(
 
 def test_results_that_another_command_moved_aside_come_back(paths: ResultsPaths) -> None:
     tell(paths, None)
-    asked_of(paths, "t0")
+    asked_of(paths, name_of(0))
     with open_folder(paths, OTHER, fresh=False) as folder:
         assert folder.contents.records == ()
     with open_folder(paths, PRINT, fresh=False) as folder:
-        assert [record.trial.name for record in folder.contents.records] == ["t0"]
+        assert [record.trial.name for record in folder.contents.records] == [name_of(0)]
         assert "results are back from" in folder.notes[0]
-        assert paths.experiment("t0").exists()
+        assert paths.experiment(name_of(0)).exists()
     with open_folder(paths, PRINT, fresh=False) as folder:
         assert (len(folder.contents.records), folder.notes) == (1, ())
 
@@ -132,7 +132,11 @@ def test_the_last_written_of_several_comes_back(paths: ResultsPaths) -> None:
     with open_folder(paths, OTHER, fresh=False):
         pass
     with open_folder(paths, PRINT, fresh=False) as folder:
-        assert [record.trial.name for record in folder.contents.records] == ["t1"]
+        assert [record.trial.name for record in folder.contents.records] == [name_of(1)]
+
+
+def name_of(number: int) -> str:
+    return f"z0_gas1_tmbspg{number}"
 
 
 def tell(paths: ResultsPaths, outcome: FailureKind | None, number: int = 0) -> None:
@@ -140,7 +144,7 @@ def tell(paths: ResultsPaths, outcome: FailureKind | None, number: int = 0) -> N
     made = Measurement(step_s=(1.0,), samples_per_step=1, world_size=1)
     failed = Failure(kind=outcome, detail="it did") if outcome else None
     trial = Trial(
-        number=number, name=f"t{number}", candidate=Candidate(layout=Layout()), space="z0"
+        number=number, name=name_of(number), candidate=Candidate(layout=Layout()), space="z0"
     )
     record = Record(
         trial=trial, outcome=FailedTrial(failure=failed) if failed else made, wall_s=1.0

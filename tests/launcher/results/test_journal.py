@@ -35,7 +35,7 @@ def test_a_started_trial_without_a_record_is_an_orphan(tmp_path: Path) -> None:
     with open_journal(tmp_path) as journal:
         name = RECORDS[0].trial.name
         journal.write_started(name=name, number=0, attempt="one", handle="1")
-        journal.write_started(name="other", number=1, attempt="two", handle="2")
+        journal.write_started(name="z0_gas1_tmbspg9", number=1, attempt="two", handle="2")
         journal.write_record(RECORDS[0])
         assert [orphan.attempt for orphan in journal.read().orphans] == ["two"]
 
@@ -172,6 +172,6 @@ def test_a_launch_of_an_older_journal_is_called_by_its_process(tmp_path: Path) -
     path = tmp_path / "journal.jsonl"
     with Journal(path) as journal:
         journal.write_header(PRINT)
-        journal.write_started(name="z0", number=0, attempt="one", handle=None)
+        journal.write_started(name="z0_gas1_tmbspg1", number=0, attempt="one", handle=None)
     path.write_text(path.read_text().replace('"handle":null', '"pid":77'))
     assert [orphan.handle for orphan in read_journal(path).orphans] == ["77"]

@@ -38,7 +38,12 @@ LOST = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="address in 
 
 def trial(number: int) -> Trial:
     layout = Layout(micro_batch=1 + number)
-    return Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
+    return Trial(
+        number=number,
+        name=f"z0_gas1_tmbspg{number}",
+        candidate=Candidate(layout=layout),
+        space="z0",
+    )
 
 
 class OneByOne(ReplayBackend):
@@ -121,14 +126,18 @@ def play(folder: Path, *first: Outcome, reported: bool = True) -> Played:
 
 def test_a_group_that_was_gone_round_to_its_end_is_one(tmp_path: Path) -> None:
     played = play(tmp_path)
-    assert played.turns(1) == {"t0_final": True, "t1_final": True, "t2_final": True}
+    assert played.turns(1) == {
+        "z0_gas1_tmbspg0_final": True,
+        "z0_gas1_tmbspg1_final": True,
+        "z0_gas1_tmbspg2_final": True,
+    }
     assert played.notes == []
 
 
 def test_who_fails_in_a_group_and_alone_is_left_out_of_the_others_group(tmp_path: Path) -> None:
     played = play(tmp_path, LOST, LOST)
     assert played.kinds == [FailureKind.CRASHED]
-    assert played.turns(2) == {"t0_final": True, "t1_final": True}
+    assert played.turns(2) == {"z0_gas1_tmbspg0_final": True, "z0_gas1_tmbspg1_final": True}
 
 
 def test_who_fails_in_a_group_takes_the_others_down_and_they_run_again(tmp_path: Path) -> None:
@@ -140,7 +149,11 @@ def test_who_fails_in_a_group_takes_the_others_down_and_they_run_again(tmp_path:
 def test_where_a_group_is_to_blame_launches_follow_each_other(tmp_path: Path) -> None:
     played = play(tmp_path, LOST)
     assert played.kinds == []
-    assert played.turns(2) == {"t0_final": False, "t1_final": False, "t2_final": False}
+    assert played.turns(2) == {
+        "z0_gas1_tmbspg0_final": False,
+        "z0_gas1_tmbspg1_final": False,
+        "z0_gas1_tmbspg2_final": False,
+    }
 
 
 def test_both_launches_of_who_fails_beside_others_are_told(tmp_path: Path) -> None:
@@ -153,7 +166,11 @@ def test_both_launches_of_who_fails_beside_others_are_told(tmp_path: Path) -> No
 
 def test_who_leaves_before_all_are_done_took_no_turns(tmp_path: Path) -> None:
     played = play(tmp_path, reported=False)
-    assert played.turns(1) == {"t0_final": False, "t1_final": False, "t2_final": False}
+    assert played.turns(1) == {
+        "z0_gas1_tmbspg0_final": False,
+        "z0_gas1_tmbspg1_final": False,
+        "z0_gas1_tmbspg2_final": False,
+    }
     assert played.kinds == []
 
 
