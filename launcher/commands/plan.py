@@ -39,6 +39,7 @@ from ..estimates import (
     write_text,
 )
 from ..export import (
+    FASOP_SEPARATOR,
     NATIVE,
     SUFFIXES,
     FasopTable,
@@ -46,7 +47,7 @@ from ..export import (
     NodeJob,
     Optimum,
     export_row,
-    fasop_csv,
+    fasop_rows,
     first_exportable,
     first_runnable,
 )
@@ -79,6 +80,7 @@ from ..report import (
     script_text,
     why_nothing,
     why_nothing_mixed,
+    write_csv,
 )
 from .inference import plan_inference
 
@@ -232,7 +234,7 @@ def _mixed_table(answer: MixedAnswer, file: TextIO) -> None:
         workload=answer.workload,
         steps=answer.steps,
     )
-    fasop_csv(table, file)
+    write_csv(file, fasop_rows(table), delimiter=FASOP_SEPARATOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

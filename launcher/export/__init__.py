@@ -6,7 +6,7 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .dispatch import export_base, export_optimum
-    from .fasop import FasopTable, fasop_csv
+    from .fasop import FASOP_SEPARATOR, FasopTable, fasop_rows
     from .megatron_job import JobNode, NodeJob
     from .page import (
         NEMO_DEGREES,

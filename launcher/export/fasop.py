@@ -6,9 +6,8 @@ The embedding and the head count as a layer each in a partition.
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass, replace
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from autoconf_launch.autotuner.mixed import MixedRow
 from autoconf_launch.core import ClusterSpec, Workload
 from autoconf_launch.tuning_spaces import price
 
-_SEPARATOR = "*"
+FASOP_SEPARATOR = "*"
 _GB = 1e9
 _COUNTS = {"A100": "num_a100", "A10": "num_a10", "A10G": "num_a10"}
 """Its columns of nodes, by the name of a GPU without its form and memory."""
@@ -38,22 +37,20 @@ class FasopTable:
     steps: int | None
 
 
-def fasop_csv(table: FasopTable, file: TextIO) -> None:
-    """Write a header and a line for each row, the fastest first."""
+def fasop_rows(table: FasopTable) -> list[tuple[object, ...]]:
+    """A header and a line for each row, the fastest first."""
     rows = sorted(table.rows, key=lambda row: row.step_s)
-    writer = csv.writer(file, delimiter=_SEPARATOR, lineterminator="\n")
-    writer.writerow(_columns(table))
-    writer.writerows(fasop_row(table, row).values() for row in rows)
+    return [_columns(table), *(tuple(fasop_row(table, row).values()) for row in rows)]
 
 
-def _columns(table: FasopTable) -> list[str]:
+def _columns(table: FasopTable) -> tuple[str, ...]:
     others = [name for name in _node_counts(table, ()) if name not in _COUNTS.values()]
-    return [
+    return (
         *("mbs", "tp", "dp", "pp", "node placement", "num_a100", "num_a10", *others, "partition"),
         *("estimated time (s/step)", "pipeline time", "DP all-reduce time"),
         *("embedding layer all-reduce time", "price_per_step", "is_oom", "oom_gpumem"),
         *("is_fsdp_oom", "fsdpoom_gpumem", "train_cost"),
-    ]
+    )
 
 
 def fasop_row(table: FasopTable, row: MixedRow) -> dict[str, Any]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         step_time_text,
         table_of,
         trial_document,
+        write_csv,
     )
     from .fit import ANSWERS, fit_document, fit_text, host_limit_text
     from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences

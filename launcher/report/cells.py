@@ -329,9 +329,13 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-def write_csv(file: TextIO, rows: Iterable[Sequence[object]]) -> None:
-    """Write rows as CSV in which no text is a formula of a spreadsheet or a control character."""
-    csv.writer(file, lineterminator="\n").writerows(map(_csv_cell, row) for row in rows)
+def write_csv(file: TextIO, rows: Iterable[Sequence[object]], *, delimiter: str = ",") -> None:
+    """Write rows as CSV in which no text is a formula of a spreadsheet or a control character.
+
+    Every CSV file and text of ours is written here.
+    """
+    writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+    writer.writerows(map(_csv_cell, row) for row in rows)
 
 
 def save_csv(path: Path, write: Callable[[TextIO], None]) -> None:
@@ -359,9 +363,9 @@ def save_text(flag: str, path: Path, text: str) -> None:
 
 
 def _csv_cell(value: object) -> object:
-    if not isinstance(value, str):
+    if value is None or isinstance(value, (int, float)):
         return value
-    text = visible(value)
+    text = visible(value if isinstance(value, str) else str(value))
     is_plain = text.lstrip()[:1] not in _FORMULA or text == "-" or _NUMBER.fullmatch(text)
     return text if is_plain else f"'{text}"
 
