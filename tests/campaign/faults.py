@@ -281,6 +281,27 @@ def _read_only(place: Place) -> Ended:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+ORDINARY = (
+    "--max_tokens=4096", "--tokenizer=gpt2", "--pad_token=<pad>", "--eos_token=eos", "--author=me",
+    "--text_key=text", "--monkey=m", "--wandb_api_key_file=key", "--tokens=all",
+    "--data=abfss://container@account/path", "--repository=ssh://git@host/path",
+)  # fmt: skip
+"""Arguments that a hasty look takes for secrets."""
+SECRET = "PLANT-a-secret"
+
+
+def _takes_for_secrets(place: Place) -> Ended:
+    """Ordinary arguments beside one secret: they stay as they are, and it is nowhere."""
+    words = (*ORDINARY, f"--hf_token={SECRET}")
+    process = place.start(*FLAGS, *words, stdin=subprocess.DEVNULL)
+    code, says, misses = _end_of(process, (0,), "Best")
+    command = (place.results / "cmd_optimal.txt").read_text() if not misses else ""
+    misses += [f"{word} is not in the command" for word in ORDINARY if word not in command]
+    files = (path for path in place.results.rglob("*") if path.is_file())
+    shown = [path for path in files if SECRET.encode() in path.read_bytes()]
+    return code, says, [*misses, *(f"{path} has a secret" for path in shown)]
+
+
 _CLOCK = """
 import sys, time
 real, start = time.time, time.monotonic()
@@ -313,5 +334,6 @@ AROUND: dict[str, Callable[[Place], Ended]] = {
     "disk full after the search": _full_disk(9),
     "read-only folder": _read_only,
     "clock set back by an hour": _clock_set_back,
+    "ordinary arguments like secrets": _takes_for_secrets,
 }
 __all__ = ["AROUND", "COMMAND", "FAULTS", "Fault", "around_a_tune", "in_candidates"]

@@ -15,7 +15,7 @@ from pathlib import Path
 parser = argparse.ArgumentParser()
 parser.add_argument("--config", type=Path)
 parser.add_argument("--local_rank", type=int, default=0)
-args = parser.parse_args()
+args = parser.parse_known_args()[0]
 FAULTS = ["", "", "", "", *os.environ["FAULT"].split("\n")]
 MICRO_BATCH = json.loads(args.config.read_text())["train_micro_batch_size_per_gpu"]
 if isinstance(MICRO_BATCH, list):
