@@ -23,7 +23,11 @@ from published_plan import FIRST_ROWS, PUBLISHED_S, WITHIN, published_plan
 
 from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
 from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
-from autoconf_launch.launcher.measurements.measured_runs import predicted_s, runs_of
+from autoconf_launch.launcher.measurements.measured_runs import (
+    predicted_s,
+    runs_of,
+    with_recompute,
+)
 from autoconf_launch.launcher.measurements.row import (
     MeasurementFile,
     PublishedRow,
@@ -119,7 +123,8 @@ def time_lines(scores: dict[str, Validation]) -> list[Line]:
             "Calculon 28.5 %, 0.54, 7.9 %",
         ),
         _mape("BigScience A100, all", scores["bigscience_a100"].times, 12, "-"),
-        _mape("llm-foundry FSDP", scores["llmfoundry_fsdp_a100"].times, 8, "llm-analysis 15.8 %"),
+        _mape("llm-foundry FSDP", scores["llmfoundry_fsdp_a100"].times, 6, "llm-analysis 15.8 %"),
+        _mape("llm-foundry H100, never fitted", scores["llmfoundry_fsdp_h100"].times, 9, "-"),
         _mape("SC21 table 1", table_1, 8, "Calculon 10.3 %"),
         _mape("SC21, ZeRO-3 and larger PTD-P rows too", scores["megatron_sc21"].times, None, "-"),
         _mape("torchtitan", scores["torchtitan"].times, 8, "-"),
@@ -171,8 +176,18 @@ def recent_lines(files: dict[str, MeasurementFile]) -> list[Line]:
                 met=(error or np.nan) < asked,
             )
         )
-    times = validate_table(files["simumax_b200"]).times
-    return [*lines, _mape("SimuMax, 8 B200", times, 8, "SimuMax 5.6 %")]
+    unseen, times = files["megatron_bridge_26_06"], validate_table(files["simumax_b200"]).times
+    dense = _error_of(unseen, tuple(filter(_is_dense, unseen.measurements)))
+    return [
+        *lines,
+        _mape(
+            f"NeMo container 26.06, never fitted (dense {dense:.1f} %)",
+            validate_table(unseen).times,
+            None,
+            "-",
+        ),
+        _mape("SimuMax, 8 B200", times, 8, "SimuMax 5.6 %"),
+    ]
 
 
 _ROUTING_S = tuple(0.0005 * step for step in range(17))
@@ -183,7 +198,7 @@ def _left_out_line(
     what: str, table: MeasurementFile, group_of: Callable[[PublishedRow], str]
 ) -> Line:
     """Error where that constant is fitted without the rows of the GPU or the model predicted."""
-    rows = [row for row in table.measurements if row.step_time_s is not None]
+    rows = [row for row in with_recompute(table.measurements) if row.step_time_s is not None]
     runs, _ = runs_of(rows)
     measured_s = np.array([row.step_time_s for row in rows])
     physics = [replace(DEFAULT_PHYSICS, routing_s=s) for s in _ROUTING_S]

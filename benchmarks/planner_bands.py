@@ -19,7 +19,12 @@ import numpy as np
 
 from autoconf_launch.autotuner.planner import MeasuredGroup, Traits, step_band
 from autoconf_launch.autotuner.space.table import Bools, Floats
-from autoconf_launch.launcher.measurements.measured_runs import predicted_s, runs_of
+from autoconf_launch.launcher.measurements.measured_runs import (
+    predicted_s,
+    runs_of,
+    trainer_of,
+    with_recompute,
+)
 from autoconf_launch.launcher.measurements.row import PublishedRow, read_measurements
 
 FOLDER = Path(__file__).parent / "ground_truth"
@@ -74,9 +79,9 @@ def all_settings(*more: Path) -> list[Setting]:
 def settings_of(path: Path) -> list[Setting]:
     """Timed settings of a file that are predicted, repeats merged by their median."""
     repeats: dict[tuple[object, ...], list[PublishedRow]] = {}
-    for one in read_measurements(path).measurements:
+    for one in with_recompute(read_measurements(path).measurements):
         if one.step_time_s is not None:
-            repeats.setdefault(one.settings, []).append(one)
+            repeats.setdefault((one.settings, trainer_of(one)), []).append(one)
     rows = [same[0] for same in repeats.values()]
     runs, _ = runs_of(rows)
     seconds = predicted_s(runs, len(rows))

@@ -63,6 +63,8 @@ class Software:
         transformer_engine: kernels of NVIDIA's library, which keeps weights of FP8 in 8 bits and
             transposed, without a 16-bit copy.
         async_tensor: tensor-parallel communication is cut up to run beside its products.
+        graphed: in formats with scales of small blocks a whole step is one recorded graph, in
+            which no layer waits for the host to count its experts' tokens.
         gradient_bytes: of a gradient that waits for the update; None: as the framework does.
     """
 
@@ -73,6 +75,7 @@ class Software:
     compiled: bool = False
     transformer_engine: bool = False
     async_tensor: bool = False
+    graphed: bool = False
     gradient_bytes: float | None = None
 
 

@@ -79,8 +79,15 @@ def _accelerator(row: dict[str, str]) -> Accelerator:
         memory_bytes_per_s=float(row["memory_gb_per_s"]) * 1e9,
         bf16=row["bf16"] == "1",
         flash=float(row["flash"]),
-        streamed=float(row["streamed"]) if row["streamed"] else None,
+        streamed=_part(row, "streamed"),
+        sustained=_part(row, "sustained"),
+        attention=_part(row, "attention"),
+        attention_backward=_part(row, "attention_backward"),
     )
+
+
+def _part(row: dict[str, str], name: str) -> float | None:
+    return float(row[name]) if row[name] else None
 
 
 @cache

@@ -65,6 +65,10 @@ class Accelerator:
             not run (before compute capability 8.0).
         streamed: part of the memory's rate at which products of few rows read their weights; None:
             as simple kernels do.
+        sustained: part of each datasheet rate that long products hold under the power limit; None
+            where ``reached`` and the usual clock say it.
+        attention, attention_backward: parts of ``half_flops_per_s`` that a vendor's attention
+            holds, of the operations that a causal mask leaves; None: a fixed gain over ``flash``.
     """
 
     name: str
@@ -78,6 +82,9 @@ class Accelerator:
     bf16: bool = True
     flash: float = 0.6
     streamed: float | None = None
+    sustained: float | None = None
+    attention: float | None = None
+    attention_backward: float | None = None
 
 
 def computes_in(accelerator: Accelerator, precision: Precision) -> bool:
@@ -87,6 +94,18 @@ def computes_in(accelerator: Accelerator, precision: Precision) -> bool:
     if precision.is_fp8:
         return accelerator.fp8_flops_per_s is not None
     return accelerator.bf16 or precision is not Precision.BF16
+
+
+def peak_flops_per_s(accelerator: Accelerator, precision: Precision) -> float:
+    """Datasheet rate; fewer bits fall back to the next format that the GPU has a unit for.
+
+    fp32 is TF32, half the 16-bit rate, as torch trains with it.
+    """
+    half = accelerator.half_flops_per_s
+    if precision.is_quantized:
+        eight = accelerator.fp8_flops_per_s or half
+        return (accelerator.fp4_flops_per_s or eight) if not precision.is_fp8 else eight
+    return half / 2 if precision is Precision.FP32 else half
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +168,7 @@ class Physics:
     routing_units: float = 20.0
     """Multiprocessors that send tokens across domains (DeepSeek-AI 2024, arXiv:2412.19437,
     section 3.2.2), of which kernels beside them are short."""
-    routing_s: float = 0.0035
+    routing_s: float = 0.0045
     """What a layer with experts waits for its host in each forward pass, which reads how many
     tokens each expert has before it launches their products."""
     contention: float = 0.413

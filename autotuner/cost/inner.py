@@ -24,6 +24,7 @@ from .hardware import (
     all_to_all_s,
     domains,
     exposed_s,
+    peak_flops_per_s,
     ring_s,
     ring_share,
 )
@@ -33,12 +34,17 @@ from .layer import (
     Stack,
     attention_times,
     layer_times,
-    peak_flops_per_s,
     stacks,
 )
 from .layout_columns import FULL, SELECTIVE, InnerLayouts, LayoutColumns, distinct_kernels
 from .model_state import LocalWeights, stage_weights, trained_share
-from .software import has_flat_gathers, is_compiled, is_tensor_async, routes_by_domain
+from .software import (
+    has_flat_gathers,
+    is_compiled,
+    is_tensor_async,
+    routes_by_domain,
+    waits_for_routing,
+)
 from .weights import (
     StagePieces,
     all_layers,
@@ -176,7 +182,7 @@ def _one_kind(
     host = _host_s(stack, inner, machine.physics, times)
     device = busy + again + exposed
     launch = _together(host, device, machine.physics.host_sharpness) - device
-    if experts is not None:
+    if experts is not None and waits_for_routing(workload):
         launch = launch + (passes - 1.0) * machine.physics.routing_s
     peak = peak_flops_per_s(machine.accelerator, workload.precision)
     ideal = (2.0 + trained_share(workload)) * times.forward_flops_U / peak

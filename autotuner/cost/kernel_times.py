@@ -24,9 +24,9 @@ from autoconf_launch.core import (
 )
 
 from ..space import ABSENT, RECOMPUTE_LAYERS, CandidateTable, Floats, Ints
-from .hardware import Machine, Network, Physics, ring_share
+from .hardware import Machine, Network, Physics, peak_flops_per_s, ring_share
 from .inner import InnerTimes, inner_times, joining_s, rank_share, weight_share
-from .layer import Kernels, peak_flops_per_s, stacks
+from .layer import Kernels, stacks
 from .layout_columns import FULL, RECOMPUTE_CODES, InnerLayouts, LayoutColumns
 from .model_state import trained_share
 from .software import is_compiled

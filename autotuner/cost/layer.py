@@ -19,7 +19,7 @@ import numpy as np
 from autoconf_launch.core import Architecture, Experts, Precision, StateMixer, Workload
 
 from ..space import Floats, Ints
-from .hardware import Accelerator, Physics
+from .hardware import Accelerator, Physics, peak_flops_per_s
 from .layout_columns import InnerLayouts
 from .model_state import trained_share
 from .software import is_compiled, repeated_products, repeats_modules
@@ -32,6 +32,12 @@ _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (64, 128, 0.75), (
 
 _FILL_BALANCE = 133.0
 """Operations in the time of a byte on the A100 with 80 GB, which ``depth_half`` is of."""
+
+
+_NVFP4_CAST_BYTES = 2.55
+"""Activations and gradients are read for their largest value, which scales the whole tensor, and
+again to be written along rows and along columns in 4 bits and an 8-bit scale for 16 of them: 5.1
+bytes for two products (NVIDIA 2025, arXiv:2509.25149, sections 2 and 4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,30 +85,28 @@ class Kernels:
             taken = np.minimum(np.ceil(waves), cut) * (rows * columns / speed) * depth
             best = taken if best is None else np.minimum(best, taken)
         assert best is not None
+        if self.accelerator.sustained is not None:
+            held = self.peak_flops_per_s * self.accelerator.sustained
+            best = np.maximum(best, 2.0 * m * n * k * count / held)
         size = self.precision.product_bytes
         moved = (size * (m * k + k * n) + 2 * m * n) * count / self.bytes_per_s
         cast: Floats | float = 0.0
         if self.precision.is_quantized:
-            passes = physics.fp8_passes * (physics.fp8_engine if self.transformer_engine else 1.0)
-            passes *= physics.fp8_rowwise if self.precision is Precision.FP8_ROWWISE else 1.0
-            cast = passes * (m * k + k * n) * count / self.bytes_per_s
+            cast = self._cast_bytes * (m * k + k * n) * count / self.bytes_per_s
         return np.asarray(np.maximum(best, moved) + cast + physics.kernel_s)
+
+    @property
+    def _cast_bytes(self) -> float:
+        """Bytes that casting and scaling move for each number of an operand."""
+        physics = self.physics
+        if self.precision is Precision.NVFP4 and self.transformer_engine:
+            return _NVFP4_CAST_BYTES
+        passes = physics.fp8_passes * (physics.fp8_engine if self.transformer_engine else 1.0)
+        return passes * (physics.fp8_rowwise if self.precision is Precision.FP8_ROWWISE else 1.0)
 
     def traffic_s(self, moved_bytes: Floats, kernels: float = 1.0) -> Floats:
         """Simple kernels that only move bytes."""
         return np.asarray(moved_bytes / self.bytes_per_s + kernels * self.physics.kernel_s)
-
-
-def peak_flops_per_s(accelerator: Accelerator, precision: Precision) -> float:
-    """Datasheet rate; fewer bits fall back to the next format that the GPU has a unit for.
-
-    fp32 is TF32, half the 16-bit rate, as torch trains with it.
-    """
-    half = accelerator.half_flops_per_s
-    if precision.is_quantized:
-        eight = accelerator.fp8_flops_per_s or half
-        return (accelerator.fp4_flops_per_s or eight) if not precision.is_fp8 else eight
-    return half / 2 if precision is Precision.FP32 else half
 
 
 _UNFUSED_SOFTMAX = 2.0
@@ -405,10 +409,8 @@ def _attention_core(
     unaligned = width % _LEAST_ALIGNED != 0
     if _runs_flash(workload, kernels):
         narrow = min(1.0, 0.6 + 0.4 * width / 128)
-        rate = half * kernels.accelerator.flash * narrow
-        rate *= physics.engine_attention if workload.software.transformer_engine else 1.0
-        forward = full * masked / rate
-        backward = 2.5 * full * masked / (rate * physics.flash_backward)
+        rate, back = (each * narrow for each in _flash_rates(workload, kernels))
+        forward, backward = full * masked / rate, 2.5 * full * masked / back
         extra = kernels.physics.kernel_s
         return forward + extra, backward + 3 * extra, full * masked, np.zeros(len(tokens))
     rate = half * (physics.misaligned_attention if unaligned else physics.unfused_attention)
@@ -417,6 +419,20 @@ def _attention_core(
     passes = physics.score_passes * np.where(unfused > 0, _UNFUSED_SOFTMAX, 1.0)
     scores = 2.0 * tokens * keys * heads * passes / kernels.bytes_per_s
     return full / rate + scores, 2.0 * full / rate + 1.6 * scores, full * masked, unfused
+
+
+def _flash_rates(workload: Workload, kernels: Kernels) -> tuple[float, float]:
+    """Operations a second of flash attention, forward and backward.
+
+    Where a GPU's own attention was measured every code is taken to call it: torch, Megatron-Core
+    and Transformer Engine do so on Hopper's successors.
+    """
+    gpu, physics = kernels.accelerator, kernels.physics
+    if gpu.attention is not None and gpu.attention_backward is not None:
+        return gpu.half_flops_per_s * gpu.attention, gpu.half_flops_per_s * gpu.attention_backward
+    rate = gpu.half_flops_per_s * gpu.reached * physics.sustained * gpu.flash
+    rate *= physics.engine_attention if workload.software.transformer_engine else 1.0
+    return rate, rate * physics.flash_backward
 
 
 _CHUNK = 64

@@ -52,6 +52,8 @@ def configured_workload(config: ResolvedConfig) -> Workload:
 
 
 _MEGATRON = Software(framework=Framework.MEGATRON)
+# 16-bit gradients and 8-bit weights by default in its recipes
+_NEMO = replace(_MEGATRON, transformer_engine=True, gradient_bytes=2.0)
 _FSDP = Software(framework=Framework.FSDP)
 _DEEPSPEED = Software(framework=Framework.DEEPSPEED)
 TRAINERS = {
@@ -62,11 +64,9 @@ TRAINERS = {
     "megatron-2021": TrainerHabits(
         software=replace(_MEGATRON, flash_attention=False, dropout=True)
     ),
-    # 16-bit gradients and 8-bit weights by default in its recipes
-    "nemo": TrainerHabits(
-        software=replace(_MEGATRON, transformer_engine=True, gradient_bytes=2.0),
-        sequence_parallel=True,
-    ),
+    # full-iteration graphs in the recipes of experts in MXFP8, from its release 26.06 on
+    "nemo": TrainerHabits(software=replace(_NEMO, graphed=True), sequence_parallel=True),
+    "nemo-2025": TrainerHabits(software=_NEMO, sequence_parallel=True),
     "deepspeed": TrainerHabits(software=_DEEPSPEED),
     "megatron-deepspeed": TrainerHabits(
         software=replace(_DEEPSPEED, flash_attention=False, dropout=True)
@@ -137,6 +137,12 @@ def routes_by_domain(software: Software) -> bool:
     return software.flash_attention and software.framework in _MEGATRON_LIKE
 
 
+def waits_for_routing(workload: Workload) -> bool:
+    """Whether a layer with experts waits until the host knows how many tokens each has."""
+    blocks = workload.precision in (Precision.MXFP8, Precision.NVFP4)
+    return not (workload.software.graphed and blocks)
+
+
 def overlaps_reduction(software: Software) -> bool:
     """Whether gradients are reduced beside the backward pass, as since flash attention's time."""
     return software.flash_attention
@@ -156,5 +162,6 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
         is_tensor_async(software),
         has_flat_gathers(software),
         routes_by_domain(software),
+        waits_for_routing(workload),
         repeated_products(software),
     )

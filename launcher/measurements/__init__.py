@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Validation,
         calibration_of,
         score_files,
+        suspected_unit,
         together,
     )
 else:

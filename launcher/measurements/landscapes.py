@@ -32,6 +32,7 @@ from .measured_runs import (
     noted_stage_layers,
     peaks_bytes,
     runs_of,
+    with_recompute,
 )
 from .row import (
     FIELDS,
@@ -43,7 +44,7 @@ from .row import (
     key_of_row,
     read_measurements,
 )
-from .validation import PhysicsOf, factors_of_others, shipped_physics
+from .validation import PhysicsOf, factors_of_others, shipped_physics, suspected_unit
 
 _USUAL_FOLDER = "autotuning_results"
 """The default results folder, and what the names of those moved aside begin with."""
@@ -264,7 +265,7 @@ def read_landscapes(
         return LandscapeFile(name=str(path), groups=found, notes=left_out)
     file = read_measurements(path)
     _refuse(path, file)
-    rows = (*file.measurements, *file.at_odds, *file.partial)
+    rows = (*with_recompute(file.measurements), *file.at_odds, *file.partial)
     every = sorted(rows, key=lambda one: (bool(one.lacks), one.line))
     apart = others and "model" in group_by
     factors = factors_of_rows(every, physics_of) if apart else np.ones(len(every))
@@ -277,12 +278,21 @@ def read_landscapes(
         predictions = predict_rows(mine, physics_of, factors[numbers])
         lacking += count_unpredicted(mine, predictions.step_s_C)
         groups.append(_landscape(name, mine, predictions))
+    ratios = [ratio for group in groups for ratio in _over_predicted(group)]
+    notes += suspected_unit(file.name, ratios)
     return LandscapeFile(
         name=path.stem,
         groups=tuple(groups),
         notes=tuple(notes),
         unpredicted=tuple(_unpredicted_note(file.name, *one) for one in sorted(lacking.items())),
     )
+
+
+def _over_predicted(group: Landscape) -> list[float]:
+    """Measured over predicted seconds of each row that has both."""
+    if group.predictions is None:
+        return []
+    return [float(ratio) for ratio in group.step_s_C / group.predictions.step_s_C]
 
 
 def _group_rows(

@@ -34,6 +34,7 @@ from autoconf_launch.core import (
     ConfigError,
     Layout,
     Precision,
+    Recompute,
     Software,
     Workload,
     even_pipeline_split,
@@ -71,6 +72,9 @@ _TRAINERS = (
     ("megatron", "megatron-2021"),
 )
 """Words that name a training code, the first that is found."""
+_RELEASE = re.compile(r"release (\d\d\.\d\d)")
+_GRAPHED = "26.06"
+"""NVIDIA's release from which on ``nemo`` is as ``trainers`` has it."""
 _ANY_GPU = "A100-SXM-80GB"
 _LORA_RANK = 16
 _MOST_OVER_DENSE = 1.6
@@ -197,9 +201,11 @@ def trainer_of(one: PublishedRow) -> str:
     if one.compiled is not None:
         return "torchtitan-2025" if "whitefiber" in text else "torchtitan"
     old = one.precision is Precision.FP16 or one.gpu.startswith(("V100", "T4"))
-    for word, name in _TRAINERS:
-        if word in text:
-            return name if old or name != "megatron-2021" else "megatron"
+    name = next((name for word, name in _TRAINERS if word in text), None)
+    if name == "nemo" and (release := _RELEASE.search(text)):
+        return name if release[1] >= _GRAPHED else "nemo-2025"
+    if name is not None:
+        return name if old or name != "megatron-2021" else "megatron"
     if one.precision.is_quantized:
         return "nemo"
     return "megatron-2021" if old else "auto"
@@ -319,6 +325,38 @@ def peaks_bytes(measurements: Sequence[PublishedRow], rows: Sequence[int]) -> Fl
         place = machine(first.gpu if known_accelerator(first.gpu) else _ANY_GPU)
         peaks[same] = estimate(table, workload_of(first), place).peak_bytes_C
     return peaks
+
+
+_OFFLOADING = ("GB200", "GB300", "GH200")
+"""GPUs on one board with their host, whose memory NVIDIA's recipes send activations to instead
+(Megatron-Bridge, ``cpu_offloading_num_layers`` of Llama 3 70B on GB200)."""
+
+
+def with_recompute(measurements: Sequence[PublishedRow]) -> tuple[PublishedRow, ...]:
+    """Rows of a table that does not state it with selective recomputation where that makes room.
+
+    Only what ran is filled in. Full recomputation is so slow that who measures it says so.
+    """
+    filled = list(measurements)
+    left = [i for i, one in enumerate(filled) if _leaves_recompute_open(one)]
+    full_bytes = [usable_bytes(filled[i].gpu) for i in left]
+    plain = peaks_bytes(measurements, left)[left]
+    tried = [_with_selective(measurements[i]) for i in left]
+    less = peaks_bytes(tried, range(len(tried)))
+    for i, one, most, least, limit in zip(left, tried, plain, less, full_bytes, strict=True):
+        if least <= limit < most:
+            filled[i] = one
+    return tuple(filled)
+
+
+def _leaves_recompute_open(one: PublishedRow) -> bool:
+    name = known_accelerator(one.gpu)
+    is_open = "recompute" in one.assumed and one.step_time_s is not None
+    return is_open and name is not None and not name.startswith(_OFFLOADING)
+
+
+def _with_selective(one: PublishedRow) -> PublishedRow:
+    return replace(one, layout=replace(one.layout, recompute=Recompute.SELECTIVE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from .row_shape import (
 )
 
 DEFAULTS: tuple[tuple[str, str], ...] = (
-    ("recompute", "none"),
+    ("recompute", "none, or selective where it alone has room"),
     ("sequence_parallel", "on where tp is above 1 and the stack has flash attention"),
     ("zero_dist_opt", "0"),
     ("vpp", "1"),

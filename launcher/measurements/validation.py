@@ -8,8 +8,10 @@ Shapes: R = rows that are predicted, M = measured settings.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +42,8 @@ from .measured_runs import (
     peaks_bytes,
     predict,
     runs_of,
+    trainer_of,
+    with_recompute,
 )
 from .row import MeasurementFile, PublishedRow, read_measurements
 from .row_shape import RowShape
@@ -168,7 +172,7 @@ def score_files(
 
 def validate_table(file: MeasurementFile, calibration: Calibration | None = None) -> Validation:
     """One table scored."""
-    measurements = file.measurements
+    measurements = with_recompute(file.measurements)
     runs, reasons = runs_of(measurements)
     rows = [i for run in runs for i in run.rows]
     seconds = _step_s(runs)
@@ -202,6 +206,20 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
             for i in sorted(rows)
         ),
     )
+
+
+_MILLI = 300.0
+"""Errors of predictions are far below it, and 1,000 is above."""
+
+
+def suspected_unit(name: str, over_predicted: Sequence[float]) -> Iterator[str]:
+    """A warning where measured steps are hundreds of times the predicted seconds."""
+    found = [ratio for ratio in over_predicted if math.isfinite(ratio)]
+    if found and (ratio := statistics.median(found)) > _MILLI:
+        yield (
+            f"{name}: warning: steps take {ratio:,.0f} times the predicted seconds; are "
+            "they milliseconds? step_time_s must be in seconds."
+        )
 
 
 def _step_s(
@@ -261,7 +279,7 @@ def _timed_settings(
     repeats: dict[tuple[object, ...], list[int]] = {}
     for position, i in enumerate(rows):
         if measurements[i].step_time_s is not None:
-            repeats.setdefault(measurements[i].settings, []).append(position)
+            repeats.setdefault(_repeat_key(measurements[i]), []).append(position)
     first = [same[0] for same in repeats.values()]
     measured = np.array(
         [
@@ -403,12 +421,17 @@ def _settings(rows: Sequence[PublishedRow]) -> tuple[Ints, Floats]:
     repeats: dict[tuple[object, ...], list[int]] = {}
     for i, one in enumerate(rows):
         if one.step_time_s is not None:
-            repeats.setdefault(one.settings, []).append(i)
+            repeats.setdefault(_repeat_key(one), []).append(i)
     median_s = [
         np.median([rows[i].step_time_s or np.nan for i in same]) for same in repeats.values()
     ]
     first = np.array([same[0] for same in repeats.values()], np.int64)
     return first, np.array(median_s, np.float64)
+
+
+def _repeat_key(one: PublishedRow) -> tuple[object, ...]:
+    """Equal for repeats: the same settings under the same training code."""
+    return one.settings, trainer_of(one)
 
 
 def _body(shape: RowShape) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -12,7 +11,13 @@ from autoconf_launch.autotuner.search import REGRET_AT, WITHIN, Score
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate
 
-from ..measurements import Calibration, MeasurementFile, PredictedRow, Validation
+from ..measurements import (
+    Calibration,
+    MeasurementFile,
+    PredictedRow,
+    Validation,
+    suspected_unit,
+)
 from .cells import table_of, write_csv
 
 REPLAY_SCHEMA_VERSION = 1
@@ -152,19 +157,11 @@ def validation_lines(
             yield f"{name}: {count} skipped: {reason}"
 
 
-_MILLI = 300.0
-"""Errors of predictions are far below it, and 1,000 is above."""
-
-
 def unit_warnings(scored: Sequence[tuple[MeasurementFile, Validation]]) -> Iterator[str]:
     """Tables whose steps take a thousand times as long as they can."""
     for file, one in scored:
-        ratios = [row.row.step_time_s / row.step_s for row in one.each if row.row.step_time_s]
-        if ratios and (ratio := statistics.median(ratios)) > _MILLI:
-            yield (
-                f"{file.name}: warning: steps take {ratio:,.0f} times the predicted seconds; are "
-                "they milliseconds? step_time_s must be in seconds."
-            )
+        pairs = [(row.row.step_time_s, row.step_s) for row in one.each]
+        yield from suspected_unit(file.name, [x / y for x, y in pairs if x])
 
 
 _ROW_COLUMNS = ("line", "model", "gpu", "n_gpus", "layout", "gbs", "precision")

@@ -2,8 +2,14 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost import Machine, computes_in
-from autoconf_launch.autotuner.cost.hardware import Group, all_to_all_s, ring_s, send_s
-from autoconf_launch.autotuner.cost.layer import Kernels, peak_flops_per_s
+from autoconf_launch.autotuner.cost.hardware import (
+    Group,
+    all_to_all_s,
+    peak_flops_per_s,
+    ring_s,
+    send_s,
+)
+from autoconf_launch.autotuner.cost.layer import Kernels
 from autoconf_launch.core import Precision
 from autoconf_launch.tuning_spaces import machine
 
@@ -13,6 +19,23 @@ BUFFER = np.full(1, 1e9)
 def seconds(on: Machine, ranks: int, stride: int = 1) -> float:
     group = Group(ranks=np.full(1, ranks), stride=np.full(1, stride))
     return float(ring_s(on, group, BUFFER)[0])
+
+
+def test_long_products_hold_what_the_power_limit_leaves() -> None:
+    gpu = machine("B200").accelerator
+    kernels = Kernels(accelerator=gpu, physics=machine("B200").physics)
+    long, short = (float(kernels.product_s(n, n, n)) for n in (16384, 1024))
+    assert gpu.sustained is not None
+    held = 2 * 16384**3 / long / gpu.half_flops_per_s
+    assert held == pytest.approx(gpu.sustained, rel=0.01)
+    assert 2 * 1024**3 / short < gpu.half_flops_per_s * gpu.sustained
+
+
+@pytest.mark.parametrize("name", ["B200", "B300", "GB200", "GB300"])
+def test_blackwell_s_own_attention_is_faster_than_portable_kernels(name: str) -> None:
+    gpu = machine(name).accelerator
+    assert gpu.attention is not None
+    assert gpu.attention > gpu.reached * gpu.flash
 
 
 def test_racks_of_72_gpus_are_one_domain_of_links() -> None:

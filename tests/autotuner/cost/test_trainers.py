@@ -8,6 +8,7 @@ from autoconf_launch.autotuner.cost.software import (
     is_tensor_async,
     kernel_traits,
     trainer,
+    waits_for_routing,
 )
 from autoconf_launch.core import ConfigError, Framework, Precision, Workload
 from autoconf_launch.tuning_spaces.models import named_model
@@ -36,6 +37,21 @@ def test_nemo_runs_on_a_vendor_s_kernels() -> None:
     assert software.transformer_engine
     assert is_tensor_async(software)
     assert is_compiled(software)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "waits"),
+    [
+        ("nemo", Precision.MXFP8, False),
+        ("nemo", Precision.BF16, True),
+        ("nemo-2025", Precision.MXFP8, True),
+    ],
+)
+def test_a_recorded_step_does_not_wait_for_the_counts_of_experts(
+    name: str, precision: Precision, waits: bool
+) -> None:
+    workload = trainer(name).apply_to(replace(GPT, precision=precision))
+    assert waits_for_routing(workload) is waits
 
 
 def test_steps_of_both_16_bit_formats_take_as_long() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,22 @@ def test_the_document_has_every_metric_of_every_group() -> None:
     for one in (*document["groups"].values(), document["all"]):
         assert METRICS | {"configs"} <= set(one)
         assert all(set(one[metric]) == {"mean", "worst"} for metric in METRICS)
+
+
+def test_steps_in_milliseconds_are_suspected(tmp_path: Path) -> None:
+    with Path(T4).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    path = tmp_path / "t4.csv"
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(
+            {**row, "step_time_s": row["step_time_s"] and f"{row['step_time_s']}e3"}
+            for row in rows
+        )
+    text = "\n".join(replay([str(path), "--seeds", "1"]))
+    assert "t4.csv: warning: steps take" in text
+    assert "are they milliseconds?" in text
 
 
 def test_all_counts_every_group() -> None:

@@ -10,9 +10,12 @@ from autoconf_launch.launcher.measurements.measured_runs import (
     row_layout,
     runs_of,
     trainer_of,
+    with_recompute,
     workload_of,
 )
 from autoconf_launch.launcher.measurements.row import MeasurementFile, read_measurements
+
+TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 
 ROW = {
     "source": "a lab",
@@ -231,6 +234,33 @@ def test_source_and_precision_tell_the_training_code(
     assert trainer_of(one) == trainer
     modern = trainer in ("llm-foundry", "nemo", "auto")
     assert workload_of(one).software.flash_attention == modern
+
+
+@pytest.mark.parametrize(
+    ("release", "trainer"), [("25.11", "nemo-2025"), ("26.04.01", "nemo-2025"), ("26.06", "nemo")]
+)
+def test_a_release_tells_whether_the_whole_step_is_a_graph(
+    tmp_path: Path, release: str, trainer: str
+) -> None:
+    source = {"source": f"performance of release {release} NeMo Container"}
+    (one,) = read(tmp_path, source).measurements
+    assert trainer_of(one) == trainer
+
+
+def test_recomputation_that_is_not_stated_is_selective_where_that_makes_room() -> None:
+    table = read_measurements(TABLES / "megatron_bridge.csv").measurements
+    kinds = {
+        (one.shape.name, one.gpu, one.layout.micro_batch): one.layout.recompute
+        for one in with_recompute(table)
+    }
+    assert kinds["GPT OSS 120B", "B200", 4] is Recompute.SELECTIVE
+    assert kinds["GPT OSS 120B", "H100-SXM-80GB", 1] is Recompute.NONE
+    assert kinds["LLAMA3_70B", "GB200", 2] is Recompute.NONE
+
+
+def test_recomputation_that_is_stated_stays() -> None:
+    table = read_measurements(TABLES / "simumax_b200.csv").measurements
+    assert with_recompute(table) == table
 
 
 @pytest.mark.parametrize("code", TRAINERS)
