@@ -15,7 +15,7 @@ from autoconf_launch.autotuner.planner.bands import (
     step_band,
     time_band,
 )
-from autoconf_launch.core import Layout, Offload, Precision, WeightFormat, Workload
+from autoconf_launch.core import Layout, Offload, WeightFormat, Workload
 from autoconf_launch.launcher.measurements.row import read_measurements
 from autoconf_launch.launcher.measurements.validation import validate_table
 from autoconf_launch.tuning_spaces.models import named_model
