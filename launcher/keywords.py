@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from enum import Enum
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypedDict
 
@@ -135,6 +136,7 @@ class PlanKeywords(_WorkKeywords, total=False):
     deadline_s: float | None
     max_cost_usd: float | None
     usd_per_gpu_hour: float | None
+    measured: str | Path | None
 
 
 class _Served(TypedDict):
@@ -197,6 +199,7 @@ class RecommendKeywords(_Recommended, total=False):
     global_batch: int | None
     goodput: Goodput
     usd_per_gpu_hour: float | None
+    measured: str | Path | None
 
 
 class TuneKeywords(TypedDict, total=False):
@@ -287,6 +290,8 @@ def _check_value(name: str, value: Any) -> Any:
         _check_whole(name, value, *_WHOLE.get(name, (1, MOST_DEGREE)))
     if name == "headroom" and not (isinstance(value, (int, float)) and 0.0 <= value < 1.0):
         raise ConfigError(f"headroom is {value!r}; it must be a share from 0 to below 1.")
+    if name == "measured" and value is not None:
+        return Path(value)
     if name in _AMOUNTS and not (value is None and name != "tokens_b"):
         _check_amount(name, value)
     return value

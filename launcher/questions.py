@@ -148,10 +148,11 @@ def plan(
             ``gpus_needed`` (False; True: the cluster is a node, and the fewest GPUs of its kind
             are taken), ``explain`` (False: no reasons why known layouts lost), ``objective``
             (time, or cost), ``tokens`` of the whole training, for ``deadline_s`` in seconds and
-            ``max_cost_usd`` (None: no limit), and ``usd_per_gpu_hour`` (None: our price).
+            ``max_cost_usd`` (None: no limit), ``usd_per_gpu_hour`` (None: our price), and
+            ``measured`` (None; a CSV file of real runs that correct the steps, for one cluster).
 
     Raises:
-        ConfigError: a keyword, a value or a name is wrong, or the nodes are unequal.
+        ConfigError: a keyword, a value or a name is wrong, no run serves, or nodes differ.
     """
     with keyword_errors("plan", PlanKeywords, training):
         given = check_values(training)
@@ -166,6 +167,8 @@ def plan(
         limits = (request.deadline_s, request.max_cost_usd)
         if request.tokens is None and any(limit is not None for limit in limits):
             raise ConfigError("deadline_s and max_cost_usd need tokens, such as 15 * 10**12.")
+        if others and request.measured:
+            raise ConfigError("measured is about the layouts of one cluster; give one cluster.")
         if isinstance(cluster, str):
             return show_as(ShownPlan, plan_answer(request))
         return ShownClusters(answers=plan_clusters(request))
@@ -227,14 +230,18 @@ def recommend(**question: Unpack[RecommendKeywords]) -> ShownRecommendation:
             ``family`` (gpt3, llama, …) without a model, ``gpus`` or ``cluster``, and
             ``tflops_per_gpu`` (achieved) or ``cluster``. ``nodes``, ``gpu_memory_gb``,
             ``vocabulary``, ``sequence`` (tokens), ``global_batch`` (samples), ``goodput`` and
-            ``usd_per_gpu_hour`` are as the family and our tables have them.
+            ``usd_per_gpu_hour`` are as the family and our tables have them; ``measured`` (None)
+            is a CSV file of real runs that correct the speed.
 
     Raises:
         ConfigError: a keyword or a value is wrong, or the question is incomplete.
         NothingFeasibleError: no number of GPUs is fast enough.
     """
     with keyword_errors("recommend", RecommendKeywords, question):
-        request = RecommendRequest(**question)
+        given: dict[str, Any] = dict(question)
+        if given.get("measured") is not None:
+            given["measured"] = Path(given["measured"])
+        request = RecommendRequest(**given)
         if missing := what_is_missing(request):
             raise ConfigError(f"{missing}.")
         return show_as(ShownRecommendation, recommendation(request, cluster_of(request)))

@@ -6,16 +6,21 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .calibration import (
+        LARGEST_ERROR,
         NINE_OF_TEN,
         NOISE,
         SPREADS,
+        SURPRISE,
         ErrorBelief,
         Likeness,
         TimeAccuracy,
         calibration_factors,
+        correction_factors,
+        effect_scale,
         likeness,
         mape,
         spearman,
+        spreads_left,
         time_accuracy,
     )
     from .fitting import NodeLimits, Proposal, Remedy, Verdict, fits, remedies, verdict

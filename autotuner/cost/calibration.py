@@ -32,7 +32,7 @@ NOISE = 0.022
 """What no effect explains, two runs of one setting included; from the same fit."""
 _SEVERAL_NODES = EFFECTS.index("several nodes")
 _LEAST_SCALE = 0.25
-_LARGEST = 0.35
+LARGEST_ERROR = 0.35
 """Larger errors have causes that other layouts need not share."""
 _FAR = 100.0
 
@@ -78,7 +78,11 @@ def calibration_factors(
 
 
 def correction_factors(
-    likeness: Likeness, measured_rows: Ints, logs_M: Floats, scale: float = 1.0
+    likeness: Likeness,
+    measured_rows: Ints,
+    logs_M: Floats,
+    scale: float = 1.0,
+    noise: float = NOISE,
 ) -> Floats:
     """By how much all rows' seconds are to be multiplied; 1 without measured rows.
 
@@ -87,10 +91,24 @@ def correction_factors(
         measured_rows: numbers of those measured.
         logs_M: of their measured over predicted seconds.
         scale: by how much all effects' variances are larger than in the published tables.
+        noise: as :class:`ErrorBelief` has it.
     """
     alike = _covariance(likeness, measured_rows, scale)
-    among = alike[measured_rows] + NOISE**2 * np.eye(len(measured_rows))
+    among = alike[measured_rows] + noise**2 * np.eye(len(measured_rows))
     return np.asarray(np.exp(alike @ np.linalg.solve(among, logs_M)), np.float64)
+
+
+def spreads_left(
+    likeness: Likeness, measured_rows: Ints, scale: float = 1.0, noise: float = NOISE
+) -> Floats:
+    """Spread of each row's error once some are measured, over the one before; as ErrorBelief."""
+    alike_RM = _covariance(likeness, measured_rows, scale)
+    among_MM = alike_RM[measured_rows] + noise**2 * np.eye(len(measured_rows))
+    told_R = (alike_RM * np.linalg.solve(among_MM, alike_RM.T).T).sum(axis=1)
+    squares = np.square(SPREADS)
+    nodes_R = np.where(likeness.are_over_nodes_R, squares[_SEVERAL_NODES], 0.0)
+    before_R = scale * (squares.sum() - squares[_SEVERAL_NODES] + nodes_R) + noise**2
+    return np.asarray(np.sqrt(1.0 - told_R / before_R))
 
 
 def _covariance(likeness: Likeness, rows_M: Ints, scale: float) -> Floats:
@@ -129,11 +147,11 @@ class ErrorBelief:
     noise: float = NOISE
 
     @staticmethod
-    def before(likeness: Likeness, scale: float = 1.0) -> ErrorBelief:
+    def before(likeness: Likeness, scale: float = 1.0, noise: float = NOISE) -> ErrorBelief:
         """What is known of rows before any measurement; ``scale`` as above."""
         count = len(likeness.levels_RL)
         shared_RR = _covariance(likeness, np.arange(count), scale)
-        return ErrorBelief(mean_R=np.zeros(count), covariance_RR=shared_RR)
+        return ErrorBelief(mean_R=np.zeros(count), covariance_RR=shared_RR, noise=noise)
 
     def spread(self, row: int) -> float:
         """Standard deviation of what a run of a row would show."""
@@ -170,7 +188,8 @@ class ErrorBelief:
 
 def error_logs(predicted_s_M: Floats, measured_s_M: Floats) -> Floats:
     """Logarithm of measured over predicted, cut off where it is no longer an error of degree."""
-    return np.asarray(np.log(measured_s_M / predicted_s_M).clip(-_LARGEST, _LARGEST))
+    logs_M = np.log(measured_s_M / predicted_s_M)
+    return np.asarray(logs_M.clip(-LARGEST_ERROR, LARGEST_ERROR))
 
 
 def likeness(

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
         MeasuredGroup,
         StepBand,
         Traits,
+        planned_band,
         step_band,
         time_band,
     )
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .gpu_count import GpuCount, fewest_gpus
     from .layout_family import family_name
     from .mesh_grids import PLAN_RULES, count_layouts, grids, rule_mask
+    from .own_runs import OwnRuns, is_same_model, predicted_steps_s
     from .runnable import RUNTIME_RULES, plan_only_by
     from .search import Limits, Plan, Planned, Question, Training, plan
 else:

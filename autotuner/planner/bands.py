@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from autoconf_launch.core import Layout, Offload, Precision, Workload
+
+from .search import Planned, Training
 
 
 class Bits(str, Enum):
@@ -143,12 +145,24 @@ def _weight(group: MeasuredGroup) -> float:
     return math.sqrt(group.settings - 1)
 
 
+_CPU_BAND = 1.0
+"""A guess: no table has CPUs, and their speed is one product and one copy measured just now."""
+
+
 def time_band(workload: Workload, layout: Layout, gpu: str) -> StepBand:
     """The band of a layout's predicted step on a GPU, by the published tables."""
+    if gpu.startswith("cpu"):
+        return StepBand(error=_CPU_BAND, unchecked=("CPUs",))
     methods = [] if workload.weight_format is None else ["quantized weights"]
     if layout.offload is not Offload.NONE:
         methods.append("offload")
     return step_band(Traits.of(workload, gpu), MEASURED_GROUPS, methods=tuple(methods))
+
+
+def planned_band(training: Training, one: Planned) -> StepBand:
+    """The band of a layout's step as the training's measured runs leave it."""
+    band = time_band(training.workload, one.layout, training.machine.accelerator.name)
+    return replace(band, error=(1.0 + band.error) ** one.narrowing - 1.0)
 
 
 DENSE, EXPERTS = False, True

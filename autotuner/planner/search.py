@@ -24,6 +24,7 @@ from ..cost import (
 from ..space import Bools, Floats, Ints, PredictionTable
 from .layout_family import FAMILIES, family_numbers
 from .mesh_grids import PLAN_RULES, LayoutGrid, count_layouts, grids, parts, rule_mask
+from .own_runs import OwnRuns, cell_factors
 
 _TIES = (
     "micro_batch_C",
@@ -112,10 +113,11 @@ _TIER_BITS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What is trained on which machines."""
+    """What is trained on which machines; ``runs`` correct the predicted seconds."""
 
     workload: Workload
     machine: Machine
+    runs: OwnRuns | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +171,8 @@ class Planned:
         recompute_layers: layers of each stage that are recomputed in full; -1 for all.
         host_bytes: host memory that a node needs for what is offloaded.
         parts: seconds by name, in the order of ``StepParts``; they add up to ``step_s``.
+        correction: factor by which measured runs lengthen all of these seconds.
+        narrowing: spread of their error that these runs leave, over the one before.
     """
 
     layout: Layout
@@ -178,11 +182,13 @@ class Planned:
     parts: tuple[tuple[str, float], ...]
     verdict: Verdict
     host_bytes: float = 0.0
+    correction: float = 1.0
+    narrowing: float = 1.0
 
     @property
     def mfu(self) -> float:
         """Model FLOPs utilization: recomputed operations do not count."""
-        return dict(self.parts)["ideal"] / self.step_s
+        return dict(self.parts)["ideal"] / self.correction / self.step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,9 +258,12 @@ def _look(
 ) -> None:
     """Price the cells of a piece, and keep what is good of them."""
     limits, training = question.limits, question.training
-    costs = estimate(grid.columns, training.workload, training.machine)
+    workload, machine = training.workload, training.machine
+    costs = estimate(grid.columns, workload, machine)
+    factors_C = cell_factors(grid, kept_C, training.runs, workload, machine)
     peak_C, step_s_C = (
-        np.broadcast_to(cost, grid.shape) for cost in (costs.peak_bytes_C, costs.step_s_C)
+        np.broadcast_to(cost, grid.shape)
+        for cost in (costs.peak_bytes_C, costs.step_s_C * factors_C)
     )
     kept_C = has_host_memory(costs, np.broadcast_to(kept_C, grid.shape), training, tally.dropped)
     fits_C = kept_C & fits(peak_C, limits.memory_bytes)
@@ -325,8 +334,12 @@ def _plan(question: Question, tally: _Tally, limited: dict[str, int]) -> Plan:
 def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
     if not len(ranking):
         return ()
-    rows = ranking.best()
-    costs = estimate(rows, question.training.workload, question.training.machine)
+    rows, training = ranking.best(), question.training
+    factors_C = narrowing_C = np.ones(len(rows))
+    if training.runs is not None:
+        factors_C = training.runs.factors(rows, training.workload, training.machine)
+        narrowing_C = training.runs.narrowing(rows, training.workload, training.machine)
+    costs = estimate(rows, training.workload, training.machine, factors_C)
     names = [name for name, _ in costs.parts]
     parts = zip(*(seconds.tolist() for _, seconds in costs.parts), strict=True)
     hosts_C = np.zeros(len(rows)) if costs.host_bytes_C is None else costs.host_bytes_C
@@ -336,6 +349,8 @@ def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
         costs.peak_bytes_C.tolist(),
         costs.step_s_C.tolist(),
         hosts_C.tolist(),
+        factors_C.tolist(),
+        narrowing_C.tolist(),
         parts,
         strict=True,
     )
@@ -348,6 +363,8 @@ def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
             parts=tuple(zip(names, seconds, strict=True)),
             verdict=verdict(peak, question.limits.memory_bytes),
             host_bytes=host,
+            correction=factor,
+            narrowing=narrowing,
         )
-        for layout, layers, peak, step_s, host, seconds in found
+        for layout, layers, peak, step_s, host, factor, narrowing, seconds in found
     )

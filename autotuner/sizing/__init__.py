@@ -56,6 +56,8 @@ if TYPE_CHECKING:
         achieved_speed,
         by_effect,
         gpus_for_days,
+        log_width,
+        narrow_band,
         outlook,
         size_for_days,
         speed_band,

@@ -72,6 +72,7 @@ class Achieved:
             token.
         model_tflops_per_gpu: operations of the model alone, attention included.
         is_batch_changed: the layout's global batch is not the one asked for.
+        narrowing: spread of the step's error that measured runs leave, over the one before.
     """
 
     layout: Layout
@@ -82,6 +83,7 @@ class Achieved:
     tflops_per_gpu: float
     model_tflops_per_gpu: float
     is_batch_changed: bool
+    narrowing: float = 1.0
 
 
 def achieved_speed(task: Task) -> Achieved | None:
@@ -128,7 +130,6 @@ def _samples_per_s(one: Planned) -> float:
 def _speed_of(task: Task, one: Planned) -> Achieved:
     training = task.training
     tokens_per_s = _samples_per_s(one) * training.workload.sequence_length
-    busy = dict(one.parts)["ideal"] / one.step_s
     per_token = FLOPS_PER_PARAMETER_AND_TOKEN * task.active_parameters
     return Achieved(
         layout=one.layout,
@@ -137,8 +138,9 @@ def _speed_of(task: Task, one: Planned) -> Achieved:
         tokens_per_s=tokens_per_s,
         peak_bytes=one.peak_bytes,
         tflops_per_gpu=per_token * tokens_per_s / task.gpus / 1e12,
-        model_tflops_per_gpu=busy * training.machine.accelerator.half_flops_per_s / 1e12,
+        model_tflops_per_gpu=one.mfu * training.machine.accelerator.half_flops_per_s / 1e12,
         is_batch_changed=one.layout.global_batch != task.global_batch,
+        narrowing=one.narrowing,
     )
 
 
@@ -306,6 +308,20 @@ def speed_band(published: Sequence[PublishedSpeed], *, has_experts: bool) -> Spe
             f"nine of ten of NVIDIA's {len(runs)} published trainings ({len(published)} runs)"
             f"{note}"
         ),
+    )
+
+
+def log_width(band: SpeedBand) -> float:
+    """Half of the logarithm of its fastest over its slowest speed."""
+    return math.log(band.fastest / band.slowest) / 2.0
+
+
+def narrow_band(band: SpeedBand, share: float) -> SpeedBand:
+    """The band of a layout of which measured runs leave a share of the spread."""
+    return SpeedBand(
+        slowest=band.slowest**share,
+        fastest=band.fastest**share,
+        source=f"{band.source}, and the measured runs",
     )
 
 

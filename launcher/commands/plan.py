@@ -86,8 +86,8 @@ from .inference import plan_inference
 
 _TITLE = "autoconf-launch: layouts of a script"
 _ROUGH_CPU = (
-    "Times on a CPU are rough, and outside that band: they follow from a matrix product and a "
-    "copy measured here just now."
+    "Times on a CPU are rough: they follow from a matrix product and a copy measured here just "
+    "now."
 )
 
 
@@ -127,6 +127,7 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
             f"{script.why_pieces}; give one --cluster."
         )
     require_equal_nodes(request.training.cluster)
+    _refuse_runs(request)
     found = plan_by_pieces(request, script)
     written = _export(request, [(row.layout, ALL_LAYERS) for row in found.best])
     if request.html is not None:
@@ -140,6 +141,18 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
         yield "\n".join((pieces_plan_text(found), *_sentences(request, written)))
     if not found.best:
         raise NothingFeasibleError(why_no_pieces(found))
+
+
+def _refuse_runs(request: PlanRequest) -> None:
+    """Real runs correct what is predicted by a model's shapes on equal nodes.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    if request.measured is not None:
+        raise ConfigError(
+            "--measured needs a --model whose architecture is known and equal nodes; omit it."
+        )
 
 
 def _require_batch(request: PlanRequest) -> None:
@@ -208,6 +221,7 @@ def _is_mixed(request: PlanRequest) -> bool:
 
 
 def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
+    _refuse_runs(request)
     answer = mixed_answer(request)
     written = _export_mixed(answer)
     if request.csv is not None:

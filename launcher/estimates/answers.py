@@ -27,12 +27,14 @@ from autoconf_launch.autotuner.planner import (
     GpuCount,
     Limits,
     Loser,
+    OwnRuns,
     Plan,
     Planned,
     Question,
     Training,
     fewest_gpus,
     losers,
+    time_band,
 )
 from autoconf_launch.autotuner.planner import plan as planned
 from autoconf_launch.autotuner.space import PredictionTable
@@ -49,6 +51,7 @@ from autoconf_launch.core import (
 from autoconf_launch.tuning_spaces import machine
 
 from ..machine import is_cpu
+from ..measurements import TrainingRuns, read_training_runs
 from .fit_flags import FitRequest, Goal, PlanRequest
 from .runnable import trains_here
 from .training_choice import (
@@ -114,6 +117,7 @@ class PlanAnswer:
         losers: empty unless asked for.
         needed: where the number of GPUs was asked for; the request's cluster then has so many, or
             as many as come nearest.
+        measured: runs that correct the steps, where some were given.
     """
 
     request: PlanRequest
@@ -124,6 +128,7 @@ class PlanAnswer:
     seconds: float
     losers: tuple[Loser, ...]
     needed: GpuCount | None = None
+    measured: TrainingRuns | None = None
 
     @property
     def workload(self) -> Workload:
@@ -299,13 +304,15 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
     started = time.perf_counter()
-    needed = _gpus_needed(request) if request.gpus_needed else None
+    runs = _read_runs(request)
+    own = None if runs is None else runs.own
+    needed = _gpus_needed(request, own) if request.gpus_needed else None
     if needed is not None:
         request = _with_gpus(request, needed.gpus or needed.nearest)
     cluster = request.training.cluster
     price = choose_price(price_of_gpu(request, cluster), cluster)
     question = Question(
-        training=Training(workload=training.workload, machine=machine_of(cluster)),
+        training=Training(workload=training.workload, machine=machine_of(cluster), runs=own),
         world=len(cluster.devices),
         limits=_limits(request, price, len(cluster.devices)),
         degrees=_degrees(cluster),
@@ -323,7 +330,18 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         seconds=time.perf_counter() - started,
         losers=losers(question, found.best[0]) if request.explain and found.best else (),
         needed=needed,
+        measured=runs,
     )
+
+
+def _read_runs(request: PlanRequest) -> TrainingRuns | None:
+    if request.measured is None:
+        return None
+    cluster, workload = request.training.cluster, request.training.workload
+    training = Training(workload=workload, machine=machine_of(cluster))
+    band = time_band(workload, Layout(), training.machine.accelerator.name)
+    spread = math.log1p(band.error)
+    return read_training_runs(request.measured, training, spread, len(cluster.nodes))
 
 
 def _degrees(cluster: ClusterSpec) -> Degrees:
@@ -371,7 +389,7 @@ def plan_clusters(request: PlanRequest) -> tuple[PlanAnswer, ...]:
     return tuple(sorted(answers, key=order))
 
 
-def _gpus_needed(request: PlanRequest) -> GpuCount:
+def _gpus_needed(request: PlanRequest, own: OwnRuns | None) -> GpuCount:
     """Layouts leave the headroom and offload nothing.
 
     Raises:
@@ -393,7 +411,7 @@ def _gpus_needed(request: PlanRequest) -> GpuCount:
         return replace(limits, memory_bytes=limits.safe_bytes, headroom=0.0)
 
     question = Question(
-        training=Training(workload=training.workload, machine=machine_of(one)),
+        training=Training(workload=training.workload, machine=machine_of(one), runs=own),
         world=1,
         limits=limits_of(1),
         degrees=Degrees(offload=(Offload.NONE,)),

@@ -16,6 +16,7 @@ from ..flags import VerbParser
 from .training_flags import (
     MOST_DEGREE,
     POWERS,
+    add_measured,
     add_output,
     add_training,
     choice_reader,
@@ -190,6 +191,7 @@ class PlanRequest:
         prices: of GPUs by name, USD an hour; they replace those of the table and of files.
         pareto: the front of time and money over all parts of the cluster is asked for.
         layer_times: file of measured layers in place of predicted ones.
+        measured: file of real runs that correct predicted steps.
         runnable: only layouts that our runtime trains are ranked.
         export: frameworks that a row's layout is written for; ``row`` is the table's, None for the
             first one, or for the first that runs where our own runtime is among them; ``output``
@@ -211,6 +213,7 @@ class PlanRequest:
     prices: tuple[tuple[str, float], ...] = ()
     pareto: bool = False
     layer_times: Path | None = None
+    measured: Path | None = None
     csv: Path | None = None
     csv_form: CsvForm = CsvForm.FULL
     html: Path | None = None
@@ -268,6 +271,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         prices=prices,
         pareto=flags.pareto,
         layer_times=flags.layer_times,
+        measured=flags.measured,
         csv=flags.csv,
         csv_form=CsvForm(flags.csv_form),
         html=flags.html,
@@ -327,7 +331,10 @@ def make_plan_parser(*, of_script: bool = False) -> VerbParser:
     return parser
 
 
-_OF_ONE_CLUSTER = ("--top", "--explain", "--export", "--pareto", "--csv-form", "--layer-times")
+_OF_ONE_CLUSTER = (
+    *("--top", "--explain", "--export", "--pareto", "--csv-form", "--layer-times"),
+    "--measured",
+)
 EXPORTED = ("megatron", "torchtitan", "nemo2", "deepspeed", "native")
 """Frameworks that ``plan`` writes a layout for."""
 
@@ -403,6 +410,7 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
     pareto_help = "rank the front of time and money over all parts of the cluster"
     add("--pareto", action="store_true", help=pareto_help)
     add("--usd-per-gpu-hour", type=read_price, metavar="USD", help=price_help)
+    add_measured(group)
 
 
 def _money(text: str) -> float:

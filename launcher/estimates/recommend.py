@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.cost import parameters
+from autoconf_launch.autotuner.planner import OwnRuns
 from autoconf_launch.autotuner.sizing import (
     Assumed,
     Budget,
@@ -24,6 +25,8 @@ from autoconf_launch.autotuner.sizing import (
     exact_training_days,
     family_named,
     gpus_for_days,
+    log_width,
+    narrow_band,
     nearest_predefined,
     outlook,
     parse_model_name,
@@ -41,6 +44,7 @@ from autoconf_launch.tuning_spaces import (
     usual_of,
 )
 
+from ..measurements import TrainingRuns, read_training_runs
 from .model_choice import custom_model, model_of_flags
 from .recommend_cluster import ChosenCluster
 from .recommend_flags import RecommendRequest
@@ -88,6 +92,7 @@ class Recommendation:
             GPUs that are needed.
         model: has a shape of ours where a recommended size is above what the family's tables
             allow.
+        measured: runs that correct the speed, where some were given.
     """
 
     family: Family
@@ -103,6 +108,7 @@ class Recommendation:
     model: ChosenModel
     planner: PlannerPart
     notes: tuple[str, ...]
+    measured: TrainingRuns | None = None
 
 
 def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recommendation:
@@ -119,7 +125,8 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
     family = Family(_family_name(request))
     question = _question(request, family, cluster.gpu_memory_gb)
     question = replace(question, published=published)
-    predictor = _Predictor(request, cluster, question)
+    runs = _measured_runs(request, cluster)
+    predictor = _Predictor(request, cluster, question, None if runs is None else runs.own)
     enough = predictor.with_enough_gpus() if _asks_for_gpus(request) else None
     if _asks_for_gpus(request) and _is_kind(request, cluster, predictor):
         if enough is None:
@@ -147,7 +154,27 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
         model=model,
         planner=planner,
         notes=tuple(_notes(request, model, cluster, nearest)),
+        measured=runs,
     )
+
+
+def _measured_runs(request: RecommendRequest, cluster: ChosenCluster) -> TrainingRuns | None:
+    """Runs of the model that is recommended without them, which may not be the answer's.
+
+    Raises:
+        ConfigError: the cluster cannot be predicted, or no row is a run of that model.
+    """
+    if request.measured is None:
+        return None
+    before = recommendation(replace(request, measured=None), cluster)
+    spec, found = before.cluster.spec, before.planner.outlook
+    if spec is None or found is None:
+        raise ConfigError(
+            f"--measured corrects the planner, which has no answer: {before.planner.why_not}"
+        )
+    model = before.model
+    training = usual_training(model.architecture, model.asked.sequence, machine_of(spec))
+    return read_training_runs(request.measured, training, log_width(found.band), len(spec.nodes))
 
 
 def _asks_for_gpus(request: RecommendRequest) -> bool:
@@ -263,8 +290,13 @@ class _Predictor:
     """Asks the cost model about models on one cluster."""
 
     def __init__(
-        self, request: RecommendRequest, cluster: ChosenCluster, question: ModelQuestion
+        self,
+        request: RecommendRequest,
+        cluster: ChosenCluster,
+        question: ModelQuestion,
+        runs: OwnRuns | None,
     ) -> None:
+        self._runs = runs
         self._request = request
         self.cluster = cluster
         self._question = question
@@ -299,7 +331,8 @@ class _Predictor:
             return None
 
         def of(gpus: int) -> _Predictor:
-            return _Predictor(self._request, self.cluster.with_gpus(gpus), self._question)
+            cluster = self.cluster.with_gpus(gpus)
+            return _Predictor(self._request, cluster, self._question, self._runs)
 
         def days_of(gpus: int) -> float | None:
             found = of(gpus).predict()
@@ -366,7 +399,7 @@ class _Predictor:
         }[name]
         request = replace(self._request, global_batch=changed.batch)
         try:
-            found = _Predictor(request, self.cluster, changed).predict()
+            found = _Predictor(request, self.cluster, changed, self._runs).predict()
         except ConfigError:
             return None
         return found.days if found else None
@@ -384,18 +417,19 @@ class _Predictor:
         done = achieved_speed(self._task(model, spec))
         if done is None:
             return None
+        has_experts = model.architecture.experts is not None
+        band = speed_band(published_speeds(), has_experts=has_experts)
         assumed = Assumed(
             goodput=self._request.goodput,
             rate=_rate(spec, self._request.usd_per_gpu_hour),
-            band=speed_band(
-                published_speeds(), has_experts=model.architecture.experts is not None
-            ),
+            band=band if self._runs is None else narrow_band(band, done.narrowing),
         )
         return outlook(done, self._request.tokens_b, self.cluster.gpus, assumed)
 
     def _task(self, model: ChosenModel, spec: ClusterSpec) -> Task:
+        training = usual_training(model.architecture, model.asked.sequence, machine_of(spec))
         return Task(
-            training=usual_training(model.architecture, model.asked.sequence, machine_of(spec)),
+            training=replace(training, runs=self._runs),
             nodes=len(spec.nodes),
             memory_bytes=self.cluster.memory_bytes,
             global_batch=model.batch.global_batch,

@@ -16,6 +16,7 @@ from ..export import BASE_EXPORTERS
 from ..flags import VerbParser
 from .training_flags import (
     SEQUENCE_HELP,
+    add_measured,
     frameworks_reader,
     read_sequence,
     read_tokens,
@@ -45,6 +46,7 @@ class RecommendRequest:
         model: a name, an id or a file, as ``fit`` takes it.
         tokens_b: in billions.
         custom_config: a file whose keys win over those of the base configuration.
+        measured: file of real runs that correct predicted steps.
         export: frameworks that the base configuration is written for, too.
     """
 
@@ -63,6 +65,7 @@ class RecommendRequest:
     global_batch: int | None = None
     goodput: Goodput = field(default_factory=_usual_goodput)
     usd_per_gpu_hour: float | None = None
+    measured: Path | None = None
     base_config: Path | None = None
     custom_config: Path | None = None
     export: tuple[str, ...] = ()
@@ -100,6 +103,7 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
         global_batch=flags.global_batch,
         goodput=goodput,
         usd_per_gpu_hour=flags.usd_per_gpu_hour,
+        measured=flags.measured,
         base_config=flags.base_config,
         custom_config=flags.custom_config,
         export=flags.export,
@@ -225,6 +229,7 @@ def _add_planner(group: argparse._ArgumentGroup) -> None:
         metavar="NAME=VALUE",
         help=assume_help,
     )
+    add_measured(group)
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:

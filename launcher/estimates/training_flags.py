@@ -9,6 +9,7 @@ import argparse
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.cost import TRAINERS
@@ -128,6 +129,12 @@ def add_training(
         help=f"64x8xH100-SXM-80GB, a file, or local for this machine{usual}{more}",
     )
     _add_work(group, of_script)
+
+
+def add_measured(group: argparse._ArgumentGroup) -> None:
+    """The file of real runs that correct a prediction."""
+    text = "real runs of this training, smaller ones too, that correct the answer (as validate)"
+    group.add_argument("--measured", type=Path, metavar="FILE", help=text)
 
 
 def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

@@ -276,12 +276,13 @@ def _run(measurements: Sequence[PublishedRow], rows: Sequence[int], place: Machi
     return MeasuredRun(
         workload=workload_of(measurements[rows[0]]),
         machine=place,
-        layouts=_columns([measurements[i] for i in rows]),
+        layouts=row_columns([measurements[i] for i in rows]),
         rows=(*rows,),
     )
 
 
-def _columns(rows: Sequence[PublishedRow]) -> LayoutColumns:
+def row_columns(rows: Sequence[PublishedRow]) -> LayoutColumns:
+    """The layout of each row, with broken accumulation and noted stages."""
     given = [replace(row_layout(one), pipeline_split=noted_stage_layers(one)) for one in rows]
     table = CandidateTable.from_candidates([Candidate(layout=layout) for layout in given])
     return replace(

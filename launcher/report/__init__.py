@@ -46,6 +46,8 @@ if TYPE_CHECKING:
         replay_lines,
         row_lines,
         rows_csv,
+        training_runs_document,
+        training_runs_text,
         unit_warnings,
         validation_document,
         validation_lines,

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 from autoconf_launch.autotuner.search import REGRET_AT, WITHIN, Score
 from autoconf_launch.autotuner.space import candidate_name
-from autoconf_launch.core import Candidate
+from autoconf_launch.core import Candidate, plural
 
 from ..measurements import (
     Calibration,
     MeasurementFile,
     PredictedRow,
+    TrainingRuns,
     Validation,
     suspected_unit,
 )
-from .cells import table_of, write_csv
+from .cells import dense_table, percent, step_time_text, table_of, write_csv
+from .plan_reasons import name_of
 
 REPLAY_SCHEMA_VERSION = 1
 _GIB = 2**30
@@ -279,3 +281,54 @@ def _problems(file: MeasurementFile) -> list[dict[str, object]]:
         for kind, problems in kinds
         for problem in problems
     ]
+
+
+def training_runs_text(found: TrainingRuns) -> str:
+    """Runs that corrected an answer, beside what was predicted of them."""
+    rows = [
+        [
+            str(one.row.line),
+            f"{one.row.gpus:,}",
+            str(one.row.shape.layers),
+            name_of(one.row.layout),
+            step_time_text(one.measured_s),
+            step_time_text(one.predicted_s),
+            percent(one.measured_s / one.predicted_s - 1.0, "+"),
+        ]
+        for one in found.runs
+    ]
+    headers = ["line", "GPUs", "layers", "layout", "measured", "predicted", "slower"]
+    align = ["right", "right", "right", "left", "right", "right", "right"]
+    lines = [f"Corrected by {plural(len(rows), 'run')} of {found.file}:"]
+    lines += [dense_table(rows, headers, align), *_doubtful_runs(found)]
+    return "\n".join(lines)
+
+
+def _doubtful_runs(found: TrainingRuns) -> Iterator[str]:
+    others = "the other runs let expect" if len(found.runs) > 1 else "was predicted"
+    for one in found.runs:
+        if one.is_surprising:
+            yield (
+                f"{found.file}:{one.row.line} is {abs(one.surprise):.1f} spreads off what "
+                f"{others}, so the band is wider; measure it again."
+            )
+    yield from (f"{found.file}:{one.line} is skipped: {one.sentence}" for one in found.skipped)
+
+
+def training_runs_document(found: TrainingRuns) -> dict[str, Any]:
+    """The same as values; ``spreads_off`` is what the band is wider for beyond 3."""
+    return {
+        "file": found.file,
+        "runs": [
+            {
+                "line": one.row.line,
+                "n_gpus": one.row.gpus,
+                "layers": one.row.shape.layers,
+                "measured_s": one.measured_s,
+                "predicted_s": one.predicted_s,
+                "spreads_off": one.surprise,
+            }
+            for one in found.runs
+        ],
+        "skipped": [{"line": one.line, "why": one.text} for one in found.skipped],
+    }

@@ -20,7 +20,7 @@ from autoconf_launch.autotuner.planner import (
     Question,
     StepBand,
     family_name,
-    time_band,
+    planned_band,
 )
 from autoconf_launch.core import Layout, plural
 
@@ -38,6 +38,7 @@ from .cells import (
     write_csv,
 )
 from .fit import HOST_NOT_CHECKED, cluster_name
+from .measurements import training_runs_document, training_runs_text
 from .plan_reasons import RULES_IN_WORDS, loser_reason, name_of, why_nothing
 from .waterfall import PARTS, waterfall, waterfall_text
 
@@ -112,6 +113,8 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
     }
     if answer.needed is not None:
         document["gpus_needed"] = answer.needed.gpus
+    if answer.measured is not None:
+        document["measured"] = training_runs_document(answer.measured)
     if answer.request.explain and found.best:
         document["explanation"] = [_loser_document(one, answer.question) for one in answer.losers]
         document["waterfall"] = [
@@ -132,6 +135,8 @@ def plan_text(answer: PlanAnswer) -> str:
     blocks.append(_headline(answer))
     if answer.plan.best:
         blocks += [_ranking(answer), "\n".join(_notes(answer))]
+    if answer.measured:
+        blocks.append(training_runs_text(answer.measured))
     if answer.plan.rejected:
         blocks.append(_rejected_table(answer))
     if answer.losers:
@@ -210,6 +215,7 @@ _LEFT_OUT = {
     "$/B tokens": "-",
     "$": "-",
     "runs here": "plan-only",
+    "band": "-",
 }
 _WORDS = frozenset({"recompute", "sp", "offload", "runs here"})
 
@@ -242,8 +248,10 @@ def _plan_only(answer: PlanAnswer, one: Planned) -> str | None:
 
 def number_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
     """Speed, memory, time and money of a layout."""
+    band = f"±{percent(_step_band(answer, one).error)}" if answer.measured else "-"
     return {
         "step": step_time_text(one.step_s),
+        "band": band,
         "tokens/s/GPU": number_text(answer.tokens_per_s_per_gpu(one), 3),
         "MFU": percent(one.mfu),
         "memory": memory_size(one.peak_bytes),
@@ -315,9 +323,11 @@ _MOST_LISTED = 8
 def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
     """How far the numbers of layouts may be off, and what was not checked."""
     bands = list(dict.fromkeys(_step_band(answer, one) for answer, one in rows))
-    errors = " to ".join(f"{100 * error:.0f}" for error in sorted({one.error for one in bands}))
+    ends = dict.fromkeys(f(one.error for one in bands) for f in (min, max))
+    errors = " to ".join(dict.fromkeys(f"{100 * error:.0f}" for error in ends))
+    runs = "measured" if rows[0][0].measured else "published"
     yield (
-        f"90 % error bands from published runs: step time ±{errors} %, memory "
+        f"90 % error bands from {runs} runs: step time ±{errors} %, memory "
         f"±{percent(MEMORY_BAND)}."
     )
     if unchecked := list(dict.fromkeys(what for one in bands for what in one.unchecked)):
@@ -329,8 +339,7 @@ def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
 
 
 def _step_band(answer: PlanAnswer, one: Planned) -> StepBand:
-    gpu = answer.question.training.machine.accelerator.name
-    return time_band(answer.workload, one.layout, gpu)
+    return planned_band(answer.question.training, one)
 
 
 def _host_limit(answer: PlanAnswer) -> float | None:

@@ -19,6 +19,7 @@ from .cells import (
     step_time_text,
     table_of,
 )
+from .measurements import training_runs_document, training_runs_text
 
 if TYPE_CHECKING:
     from autoconf_launch.autotuner.sizing import Achieved, Outlook
@@ -35,6 +36,8 @@ def recommend_text(answer: Recommendation) -> str:
     blocks = ["\n".join(_planner(answer)), "\n".join(_formula(answer)), _model(answer)]
     if answer.planner.outlook:
         blocks.append(_assumptions(answer.planner.outlook))
+    if answer.measured:
+        blocks.append(training_runs_text(answer.measured))
     if answer.notes:
         blocks.append("\n".join(f"note: {note}" for note in answer.notes))
     return "\n\n".join(blocks)
@@ -62,6 +65,8 @@ def recommend_document(answer: Recommendation) -> str:
         "planner": _planner_document(answer),
         "notes": list(answer.notes),
     }
+    if answer.measured is not None:
+        document["measured"] = training_runs_document(answer.measured)
     return json.dumps(document, indent=2)
 
 

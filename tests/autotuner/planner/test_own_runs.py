@@ -1,0 +1,113 @@
+"""What measured runs say of layouts that were not run."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost import NOISE, ErrorBelief, LayoutColumns, estimate
+from autoconf_launch.autotuner.planner import (
+    OwnRuns,
+    Question,
+    plan,
+    planned_band,
+    predicted_steps_s,
+    time_band,
+)
+from autoconf_launch.autotuner.space import Floats
+from autoconf_launch.core import Layout
+
+from .conftest import SMALL, Ask
+
+ALIKE = Layout(data_parallel=2)
+FEW = Layout(data_parallel=8, zero_stage=1)
+SHARDED = replace(FEW, zero_stage=3)
+
+
+def runs(asked: Question, ratios: Floats, *layouts: Layout) -> OwnRuns:
+    """Runs that took so many times their predicted seconds."""
+    training, columns = asked.training, LayoutColumns.from_layouts(layouts)
+    predicted_s = estimate(columns, training.workload, training.machine).step_s_C
+    return OwnRuns(
+        layouts=columns,
+        model=training.workload.architecture,
+        sequence_length=training.workload.sequence_length,
+        predicted_s_M=predicted_s,
+        measured_s_M=predicted_s * ratios,
+        scale=1.0,
+    )
+
+
+def with_runs(asked: Question, found: OwnRuns | None) -> Question:
+    return replace(asked, training=replace(asked.training, runs=found))
+
+
+def test_slow_runs_make_layouts_like_them_slower(ask: Ask) -> None:
+    asked = replace(ask(), most=None)
+    before = plan(asked).best[0]
+    found = runs(asked, np.array([1.1]), replace(before.layout, data_parallel=2))
+    after = {one.layout: one for one in plan(with_runs(asked, found)).best}[before.layout]
+    assert 1.03 < after.step_s / before.step_s < 1.1
+    assert after.correction == pytest.approx(after.step_s / before.step_s)
+    assert after.mfu == pytest.approx(before.mfu * before.step_s / after.step_s)
+    assert sum(dict(after.parts).values()) == pytest.approx(
+        sum(dict(before.parts).values()) * after.correction
+    )
+
+
+def test_the_ranking_is_by_corrected_steps(ask: Ask) -> None:
+    asked = ask()
+    best = plan(asked).best[0].layout
+    found = runs(asked, np.array([1.3, 1.3]), best, replace(best, data_parallel=2))
+    rows = plan(with_runs(asked, found)).best
+    assert rows[0].layout != best
+    assert [one.step_s for one in rows] == sorted(one.step_s for one in rows)
+
+
+def test_the_band_of_a_layout_that_ran_is_narrower_but_no_narrower_than_the_noise(
+    ask: Ask,
+) -> None:
+    asked, count = replace(ask(), most=None), 200
+    found = runs(asked, np.ones(count), *[ALIKE] * count)
+    own = with_runs(asked, found)
+    bands = {one.layout: planned_band(own.training, one).error for one in plan(own).best}
+    gpu = asked.training.machine.accelerator.name
+    before = time_band(asked.training.workload, ALIKE, gpu).error
+    assert bands[FEW] == min(bands.values()) < 0.7 * before
+    assert min(bands.values()) > NOISE * np.log1p(before)
+    assert 0.9 * before < bands[SHARDED] <= before
+
+
+def test_what_runs_leave_is_what_the_belief_says(ask: Ask) -> None:
+    training = ask().training
+    where = (training.workload, training.machine)
+    found = runs(ask(), np.array([1.1, 1.0]), ALIKE, replace(ALIKE, tensor_parallel=2))
+    columns = LayoutColumns.from_layouts([FEW, SHARDED])
+    before = ErrorBelief.before(found.likeness(columns, *where))
+    after = found.belief(columns, *where)
+    assert found.narrowing(columns, *where) == pytest.approx(
+        [after.spread(row) / before.spread(row) for row in range(2)]
+    )
+    assert np.log(found.factors(columns, *where)) == pytest.approx(after.mean_R[:2])
+
+
+def test_a_contradicting_run_alone_is_named_and_widens_the_band(ask: Ask) -> None:
+    asked = ask()
+    training = asked.training
+    where = (training.workload, training.machine)
+    calm = runs(asked, np.array([1.0, 1.01, 1.0]), ALIKE, ALIKE, ALIKE)
+    loud = runs(asked, np.array([1.0, 1.01, 4.0]), ALIKE, ALIKE, ALIKE)
+    assert calm.widening(*where) == 1.0
+    assert (np.abs(loud.surprises(*where)) > 3.0).tolist() == [False, False, True]
+    columns = LayoutColumns.from_layouts([ALIKE])
+    assert loud.narrowing(columns, *where)[0] > 1.5 * calm.narrowing(columns, *where)[0]
+
+
+def test_a_run_of_fewer_layers_corrects_the_whole_model(ask: Ask) -> None:
+    training = ask().training
+    columns = LayoutColumns.from_layouts([ALIKE])
+    cut, whole = (
+        predicted_steps_s(columns, [model], training.workload, training.machine)[0]
+        for model in (replace(SMALL, layers=2), SMALL)
+    )
+    assert 0.2 * whole < cut < 0.6 * whole
