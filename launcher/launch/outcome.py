@@ -27,10 +27,12 @@ from autoconf_launch.core import (
     RankResult,
     RankTask,
     Recompute,
+    ResultsFolderError,
     even_pipeline_split,
 )
 
 from ..plan import LaunchPlan
+from ..results import open_file
 from .planning import why_silent
 from .rank_results import (
     RankResults,
@@ -139,12 +141,12 @@ def file_tail(path: Path, start: int = 0, *, lines: int = TAIL_LINES) -> tuple[s
 
 def _lines(path: Path, start: int) -> tuple[str, ...]:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_file) as file:
             end = file.seek(0, os.SEEK_END)
             begin = max(start, end - _TAIL_BYTES)
             file.seek(begin)
             text = file.read(_TAIL_BYTES).decode(errors="replace")
-    except OSError:
+    except (OSError, ResultsFolderError):
         return ()
     lines = text.split("\n")
     if begin > start and len(lines) > 1:

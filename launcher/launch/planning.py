@@ -42,6 +42,7 @@ from ..machine import (
 )
 from ..plan import LaunchPlan, RankPlan
 from ..request import LaunchRequest
+from ..results import read_file
 from ..script import ScriptSource
 from ..spelling import Dialect, Rendered, TrialNeeds, declared_as
 
@@ -335,7 +336,7 @@ def why_silent(task: RankTask) -> str:
     """Why no rank of a launch reported, by how far the probe came in any process."""
     broken = sign_path(task, Sign.BROKEN.value)
     if broken.exists():
-        return f"the probe failed inside the script: {broken.read_text(errors='replace')}"
+        return f"the probe failed inside the script: {read_file(broken).decode(errors='replace')}"
     if not sign_path(task, Sign.INJECTED.value).exists():
         return (
             "the probe was never started: the script's Python does not read PYTHONPATH "

@@ -24,7 +24,7 @@ from autoconf_launch.core import (
 from .fingerprints import differences
 from .journal import Fingerprint, Journal, JournalContents, read_journal
 from .lease import Lease, is_held
-from .own_files import OTHERS_UMASK
+from .own_files import OTHERS_UMASK, holding, require_held
 from .paths import PROFILE, SECOND_PROFILE, ResultsPaths
 
 _GOES_ON = (FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED, FailureKind.NODE_LOST)
@@ -75,13 +75,14 @@ def open_folder(
             notes += (*_take_in_left(paths, contents), _on_move(reason, earlier, moved))
         if contents.fingerprint is None:
             journal.write_header(fingerprint)
-        stack.callback(_remove_pipes, paths.results)
-        stack.callback(take_in_all, paths.results)
+        stack.callback(_tidy, paths.results)
         yield OpenFolder(journal=journal, contents=contents, notes=tuple(notes))
 
 
 def _take(paths: ResultsPaths, stack: ExitStack) -> Journal:
     paths.make()
+    for folder in {paths.results, paths.exps}:
+        stack.enter_context(holding(folder))
     paths.require_ours()
     lease = stack.enter_context(Lease(paths.lease, paths.chosen_by))
     return stack.enter_context(Journal(paths.journal, lease))
@@ -98,8 +99,13 @@ def _no_writing_by_others() -> Iterator[None]:
         os.umask(before)
 
 
-def _remove_pipes(results: Path) -> None:
-    """Remove the named pipes by which launches passed each other the turn."""
+def _tidy(results: Path) -> None:
+    """Take in what is left, and remove the named pipes by which launches passed on the turn."""
+    try:
+        require_held()
+    except ResultsFolderError:  # another folder's notes and pipes are none of ours
+        return
+    take_in_all(results)
     for path in results.glob("*/*"):
         with suppress(OSError):
             if stat.S_ISFIFO(path.lstat().st_mode):
@@ -118,6 +124,7 @@ def _take_in_left(paths: ResultsPaths, contents: JournalContents) -> Iterator[st
 
     Notes of others move nothing: a folder that was handed over may name any file.
     """
+    require_held()
     own = {*contents.names, PROFILE, SECOND_PROFILE} if contents.fingerprint else set()
     here = Path.cwd()
     for folder in noted_folders(paths.results):

@@ -29,7 +29,7 @@ from autoconf_launch.core import DecodeError, ResultsFolderError, decode, encode
 
 from .lease import Lease
 from .names import require_names
-from .own_files import open_file, read_file
+from .own_files import open_file, read_file, require_held
 
 
 class CoveredTime:
@@ -355,6 +355,7 @@ class Journal:
                 f"{self._path} was removed while it was written, by the script or somebody else; "
                 "find out by what, then start again."
             )
+        require_held()
 
     def read(self) -> JournalContents:
         """All whole lines; a torn last one is cut off the file.

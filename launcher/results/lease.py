@@ -18,7 +18,7 @@ from typing import Any
 
 from autoconf_launch.core import ResultsFolderError
 
-from .own_files import open_file
+from .own_files import is_named, open_file, remove_file
 from .paths import CHOSEN_BY
 
 HEARTBEAT_S = 10.0
@@ -51,7 +51,7 @@ class Lease:
 
     def __enter__(self) -> Lease:
         descriptor = self._lock()
-        while not _is_named(self._path, descriptor):  # its holder ended after we opened it
+        while not is_named(self._path, descriptor):  # its holder ended after we opened it
             os.close(descriptor)
             descriptor = self._lock()
         holder = _holder(descriptor)
@@ -72,8 +72,8 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         if self._descriptor is not None:
             with contextlib.suppress(OSError):  # a dead disk has said so before
-                if _is_named(self._path, self._descriptor):  # else its folder was moved aside
-                    self._path.unlink(missing_ok=True)
+                if is_named(self._path, self._descriptor):  # else its folder was moved aside
+                    remove_file(self._path)
             os.close(self._descriptor)
             self._descriptor = None
 
@@ -92,7 +92,7 @@ class Lease:
             holder, mode = _holder(descriptor), os.fstat(descriptor).st_mode
             os.close(descriptor)
             if mode & _OTHERS_READ and not is_held(self._path):  # locked by who may only read it
-                self._path.unlink(missing_ok=True)
+                remove_file(self._path)
                 return self._lock()
             raise self._held_by(holder) from error
         os.fchmod(descriptor, _PRIVATE)
@@ -142,14 +142,6 @@ def _state_and_start(pid: int) -> tuple[bytes, int | None]:
         return told[0], int(told[_START_FIELD])
     except (OSError, ValueError, IndexError):
         return b"", None
-
-
-def _is_named(path: Path, descriptor: int) -> bool:
-    """Whether the path still leads to the open file."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _holder(descriptor: int) -> dict[str, Any]:

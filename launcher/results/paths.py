@@ -18,7 +18,7 @@ from pathlib import Path
 
 from autoconf_launch.core import OUTPUT, SAVED, ResultsFolderError
 
-from .own_files import plain_below, require_plain, why_not_ours
+from .own_files import make_folder, plain_below, require_plain, why_not_ours
 
 PROFILE = "profile_model_info"
 SECOND_PROFILE = "profile_other_batch"
@@ -131,9 +131,7 @@ class ResultsPaths:
         for folder in (self.results, self.exps):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                probe = folder / f".writable.{os.getpid()}"
-                probe.write_text("")
-                probe.unlink()
+                _require_writable(folder)
             except (PermissionError, FileExistsError, NotADirectoryError) as error:
                 raise _unwritable(folder, error, self.chosen_by) from error
             except OSError as error:
@@ -160,8 +158,7 @@ class ResultsPaths:
         Raises:
             ResultsFolderError: it, or a file in it, is a link or not ours.
         """
-        require_plain(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for path in plain_below(folder, _WRITTEN_BY_SCRIPTS):
             self._require_ours(path)
 
@@ -233,6 +230,14 @@ class ResultsPaths:
         except OSError as error:
             raise _unwritable(self.results, error, self.chosen_by) from error
         return moved
+
+
+def _require_writable(folder: Path) -> None:
+    """Make a file and remove it; what others put in its place is not written to."""
+    probe = folder / f".writable.{os.getpid()}"
+    probe.unlink(missing_ok=True)
+    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+    probe.unlink()
 
 
 _NO_SPACE = (28, 122)  # ENOSPC, EDQUOT

@@ -151,7 +151,7 @@ def hiding_secrets(results: Path, words: Iterable[str]) -> Iterator[None]:
                 continue  # no file of ours
             before = read_file(path).decode("utf-8", "surrogateescape")
             if (after := _replace_all(before, secrets)) != before:
-                path.write_bytes(after.encode("utf-8", "surrogateescape"))
+                write_plain(path, after)
 
 
 def write_private(path: Path, text: str) -> None:

@@ -77,7 +77,8 @@ def tell_end(task: RankTask, step: int) -> None:
     """
     path = Path(task.folder) / END_FILE
     written = path.with_name(f".{END_FILE}")
-    written.write_text(f"{task.attempt} {step}", encoding="utf-8")
+    with open(written, "w", encoding="utf-8", opener=open_file) as file:
+        file.write(f"{task.attempt} {step}")
     written.replace(path)
 
 
