@@ -224,7 +224,9 @@ def test_trials_of_a_lost_host_run_elsewhere_and_it_is_named(
         assert (process.returncode, json.loads(out)["failed"]) == (0, [])
         said = f"Host {lost} failed twice and gets no more trials."
         assert (said if how == "kill" else f"host {lost} has not answered for 10 s") in error
-        assert {rank.trial for rank in place.ranks("lost")} == {f"t{n}" for n in range(TRIALS)}
+        assert {rank.trial for rank in place.ranks("lost")} == {
+            f"z0_gas1_tmbspg{n}" for n in range(TRIALS)
+        }
         assert hosts.are_idle_within(15)
     finally:
         namespaces.stop(hosts)
@@ -262,5 +264,5 @@ def test_a_killed_controller_is_resumed_without_a_second_measurement(
     place.run("killed", 0.7, *flags, trials=trials)
     lines = (place.folder / "killed" / "journal.jsonl").read_text().splitlines()
     names = [line["name"] for line in map(json.loads, lines) if "name" in line]
-    assert sorted(names) == sorted(f"t{number}" for number in range(trials))
+    assert sorted(names) == sorted(f"z0_gas1_tmbspg{number}" for number in range(trials))
     assert place.living("killed") == []

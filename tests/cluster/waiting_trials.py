@@ -85,7 +85,10 @@ class WaitingTrials:
 
 def listed_trials(count: int) -> list[Trial]:
     candidate = Candidate(layout=Layout())
-    return [Trial(number=n, name=f"t{n}", candidate=candidate, space="z0") for n in range(count)]
+    return [
+        Trial(number=n, name=f"z0_gas1_tmbspg{n}", candidate=candidate, space="z0")
+        for n in range(count)
+    ]
 
 
 def hear(event: Event) -> None:

@@ -19,7 +19,7 @@ PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=("cpu",), ver
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Path:
-    path = tmp_path / "results" / "z0"
+    path = tmp_path / "results" / "z0_gas1_tmbspg1"
     path.mkdir(parents=True)
     return path
 

@@ -137,7 +137,12 @@ def play(folder: Path, what: str, *, ranks: int = 1) -> Played:
 
 def trial(number: int) -> Trial:
     layout = Layout(micro_batch=1 + number)
-    return Trial(number=number, name=f"t{number}", candidate=Candidate(layout=layout), space="z0")
+    return Trial(
+        number=number,
+        name=f"z0_gas1_tmbspg{number}",
+        candidate=Candidate(layout=layout),
+        space="z0",
+    )
 
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
