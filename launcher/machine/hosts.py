@@ -21,6 +21,8 @@ DEFAULT_HOSTFILE = "/job/hostfile"
 
 _LINE = re.compile(r"(\S+)\s+slots=([0-9]+)(?=\s|#|$)")
 _MOST_SLOTS = 4096
+_MOST_HOSTS, _MOST_RANKS = 2**16, 2**20
+"""Limits of one launch, above any that is known, so that a damaged file costs no minutes."""
 _HOST = re.compile(r"[A-Za-z0-9_.:][A-Za-z0-9_.:-]{0,254}")
 """What can be handed to ssh, whose settings may put it into a shell's words."""
 
@@ -58,10 +60,11 @@ def parse_hostfile(text: str, name: str) -> tuple[HostSlots, ...]:
     Blank lines, and what follows ``#``, are skipped; further words on a line mean nothing.
 
     Raises:
-        ConfigError: a line of another form, a host that stands twice, no host at all.
+        ConfigError: a line of another form, a host that stands twice, no host at all, or too many.
     """
     found: dict[str, int] = {}
     hosts: list[HostSlots] = []
+    ranks = 0
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.strip()
         if not words or words.startswith("#"):
@@ -74,6 +77,12 @@ def parse_hostfile(text: str, name: str) -> tuple[HostSlots, ...]:
             )
         found[host.host] = number
         hosts.append(host)
+        ranks += len(host.slots)
+        if len(hosts) > _MOST_HOSTS or ranks > _MOST_RANKS:
+            raise ConfigError(
+                f"Line {number} of hostfile {name} makes it {len(hosts)} hosts with {ranks} "
+                f"slots, but it must have at most {_MOST_HOSTS} hosts with {_MOST_RANKS} slots."
+            )
     if not hosts:
         raise ConfigError(f"Hostfile {name} names no host; write lines such as: worker-0 slots=4")
     return tuple(hosts)

@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,17 @@ def test_further_words_on_a_line_mean_nothing(tail: str) -> None:
 def test_a_bad_hostfile_is_refused_with_its_line(text: str, where: str) -> None:
     with pytest.raises(ConfigError, match=where):
         parse_hostfile(text, "hosts")
+
+
+@pytest.mark.parametrize(("hosts", "slots", "line"), [(100_000, 1, 65537), (100_000, 4096, 257)])
+def test_more_hosts_or_slots_than_any_launch_has_are_refused_at_once(
+    hosts: int, slots: int, line: int
+) -> None:
+    text = "".join(f"w{number} slots={slots}\n" for number in range(hosts))
+    start_s = time.process_time()
+    with pytest.raises(ConfigError, match=f"Line {line} .* at most 65536 hosts with 1048576"):
+        parse_hostfile(text, "hosts")
+    assert time.process_time() - start_s < 2.0
 
 
 def test_the_error_names_the_file() -> None:
