@@ -102,6 +102,7 @@ SAVED = "saved"
 """Folder of a trial for what is taken from where the script wrote it."""
 OUTPUT = "output"
 """Folder of a trial for what the script is told to save there."""
+_MOST_CHARACTERS = 16 << 20
 _DIES_WITHIN_S = 10.0
 """A rank whose controller died may write so long after its last sign."""
 
@@ -216,7 +217,7 @@ def _entries(notes: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
     for path in notes:
         with suppress(OSError):
             with open(path, errors="replace", opener=_open_plainly) as file:
-                lines = file.read().splitlines()
+                lines = file.read(_MOST_CHARACTERS).splitlines()
             for line in lines:
                 with suppress(ValueError, RecursionError):
                     said = json.loads(line)

@@ -21,6 +21,7 @@ _NOT_REGULAR = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS_UMASK = 0o022
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MOST_BYTES = 1 << 30
 _held: dict[str, int] = {}
 """Descriptors of the folders that are held, by their paths."""
 
@@ -128,11 +129,16 @@ def read_file(path: Path) -> bytes:
     """All bytes of a regular file.
 
     Raises:
-        ResultsFolderError: it is something else.
+        ResultsFolderError: it is something else, or larger than any of ours.
         OSError: it cannot be read.
     """
     with open(path, "rb", opener=open_file) as file:
-        return file.read()
+        if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+            raise ResultsFolderError(
+                f"{path} is larger than {_MOST_BYTES >> 20} MiB, as no file of a tune is; remove "
+                "it, or choose another results folder."
+            )
+        return file.read(_MOST_BYTES)
 
 
 def read_result(path: Path) -> RankResult | None:

@@ -17,6 +17,9 @@ from autoconf_launch.core import (
 
 from .own_files import open_file
 
+_MOST_BYTES = 16 << 20
+"""Read at once; what is left waits for the next call."""
+
 
 class StepsTail:
     """Gives each whole line once; a line that is still being written waits for the next call."""
@@ -32,7 +35,7 @@ class StepsTail:
         try:
             with open(self._path, "rb", opener=open_file) as file:
                 file.seek(self._offset)
-                whole = file.read().rpartition(b"\n")[0]
+                whole = file.read(_MOST_BYTES).rpartition(b"\n")[0]
         except (OSError, ResultsFolderError):
             return ()
         if not whole:

@@ -212,6 +212,13 @@ def test_a_planted_result_or_note_is_skipped(paths: ResultsPaths, plant: str) ->
     assert take_in(paths.trial(NAME)) == (model,)
 
 
+def test_a_file_larger_than_any_of_ours_is_refused(paths: ResultsPaths) -> None:
+    with paths.journal.open("r+b") as file:
+        file.truncate(200 << 30)  # nothing but a hole
+    with pytest.raises(ResultsFolderError, match=r"journal\.jsonl is larger than 1024 MiB"):
+        read_journal(paths.journal)
+
+
 def test_a_link_is_not_written_through(tmp_path: Path) -> None:
     diary = tmp_path / "diary.txt"
     diary.write_text("the user's")
