@@ -33,6 +33,7 @@ test-gpu: $(READY)
 	$(BIN)/python -m pytest -m gpu
 test-cluster: $(READY)
 	tests/cluster/install_engines.sh
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt ray
 	$(BIN)/python -m pytest -m cluster
 
 benchmark: $(READY)

@@ -11,7 +11,7 @@ from autoconf_launch.core import ClusterSpec, lazy_names
 
 from ..events import Listener, Note
 from ..extension_points import find_reference, load_reference
-from ..hosts import BATCH
+from ..hosts import BATCH, RAY
 from ..machine import started_hosts
 from ..request import LaunchRequest
 from .base import Backend, Job, JobEnd
@@ -27,6 +27,7 @@ BACKENDS = MappingProxyType(
         "local": "autoconf_launch.launcher.backends.local:LocalBackend",
         "replay": "autoconf_launch.launcher.backends.replay:ReplayBackend",
         "hosts": "autoconf_launch.launcher.backends.hosts:HostsBackend",
+        "ray": "autoconf_launch.launcher.backends.ray:RayBackend",
         "slurm": "autoconf_launch.launcher.backends.slurm:SlurmBackend",
         "fork_server": "autoconf_launch.launcher.backends.fork_server:ForkServerBackend",
     }
@@ -53,9 +54,15 @@ def backend_for(request: LaunchRequest, cluster: ClusterSpec, *, forks: bool = F
         return load_backend(request.backend)
     if request.remote.engine == BATCH:
         return load_backend("slurm", request.remote, deadline_s=request.trial_timeout_s)
-    if started_hosts(request.hosts, cluster):
-        return load_backend("hosts", request.remote)
+    if started_hosts(request, cluster):
+        return load_hosts_backend(request)
     return load_backend("fork_server" if forks else "local")
+
+
+def load_hosts_backend(request: LaunchRequest) -> Backend:
+    """The backend of a launch over hosts that have names."""
+    name = RAY if request.remote.engine == RAY else "hosts"
+    return load_backend(name, request.remote)
 
 
 def warn_listener(backend: Backend, listener: Listener) -> Backend:

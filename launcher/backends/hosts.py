@@ -72,6 +72,7 @@ class _Agent:
         self.is_to_blame = False
         """Whether it was lost, not told to end before it had any ranks."""
         self.lost_unix_s = 0.0
+        self.lost_code = -int(signal.SIGKILL)
         self.clock_s = 0.0
         """What its clock shows more than ours."""
 
@@ -82,9 +83,7 @@ class _Agent:
     def exits(self) -> Iterator[RankExit]:
         """How each of its ranks ended, by our clock; those of a lost host were killed."""
         if self.report is None:
-            yield from (
-                RankExit(code=-signal.SIGKILL, unix_s=self.lost_unix_s) for _ in self.ranks
-            )
+            yield from (RankExit(code=self.lost_code, unix_s=self.lost_unix_s) for _ in self.ranks)
             return
         times = self.report["exit_unix_s"]
         for code, unix_s in zip(self.report["codes"], times, strict=True):
@@ -204,7 +203,8 @@ class HostsJob:
     def _lose(self, agent: _Agent, loss: Failure) -> None:
         agent.lost, agent.lost_unix_s = loss.detail, time.time() - agent.line.silent_s
         agent.line.close()
-        agent.is_to_blame = self._was_sent or self.cancelled is None
+        had_ranks = self._was_sent and agent.here is not None
+        agent.is_to_blame = had_ranks or self.cancelled is None
         if self.cancelled is None:  # as of when it was lost: its peers fail before that is seen
             self.cancelled = Cancelled(reason=loss, unix_s=agent.lost_unix_s)
         self._end_s = min(self._end_s, time.monotonic())
@@ -393,8 +393,14 @@ class HostsBackend:
         own.send({"end": True})
 
     def send_signal(self, job: Job, number: int) -> None:
-        """Pass a signal on to the ranks of all hosts."""
-        hosts_job(job).send({"signal": int(number)})
+        """Pass a signal on to the ranks of all hosts; it ends a job that waits for hosts."""
+        own = hosts_job(job)
+        if own.is_queued:
+            for agent in own.agents:
+                agent.lost_code = -number
+            waited = Failure(kind=FailureKind.PREEMPTED, detail="was ended before it had hosts")
+            self.cancel(job, waited)
+        own.send({"signal": int(number)})
 
     def end_orphan(self, handle: str, host: str) -> None:
         """Have agents that are started from here on end its ranks first, where any still live.

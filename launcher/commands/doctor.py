@@ -65,7 +65,7 @@ def measure_hosts(request: LaunchRequest, cluster: ClusterSpec) -> HostChecks:
         HardwareError: a rank failed; its last line says why.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder,
+        tempfile.TemporaryDirectory(prefix=".autoconf-launch-", dir=Path.cwd()) as folder,
         tempfile.NamedTemporaryFile(prefix=".autoconf-launch-doctor-", dir=Path.cwd()) as sign,
     ):
         rendered = Rendered(config=RawConfig({}), script_args=(sign.name,))

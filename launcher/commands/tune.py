@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.playoff import Decider, predicted_outlook, summar
 from autoconf_launch.autotuner.search import StopReason, Study, baseline_trial
 from autoconf_launch.core import ModelSpec, NothingFeasibleError, take_in_all
 
-from ..backends import Backend, backend_for, closing_backend, load_backend, warn_listener
+from ..backends import Backend, backend_for, closing_backend, load_hosts_backend, warn_listener
 from ..estimates import choose_price
 from ..events import Finished, Listener, Note, TuneBegun
 from ..hosts import BATCH
@@ -268,7 +268,7 @@ def _trial_backend(job: TuningJob) -> Backend:
     is_simple = request.backend == "local" and request.remote.engine != BATCH
     may_reach = is_simple and names_hosts(request.hosts, request.remote)
     if may_reach and find_pool(request, job.cluster).is_on_hosts:
-        return load_backend("hosts", request.remote)
+        return load_hosts_backend(request)
     return backend_for(request, job.cluster, forks=ours)
 
 

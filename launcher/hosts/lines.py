@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ..request import RemoteAccess
 from .folder_line import FolderLine, make_line_folder, open_all
 from .line import HostLine, open_line
+from .ray_agents import RAY, open_ray
 from .reach import GROUP_ENGINES
 from .slurm_jobs import SlurmQueue, SlurmStarter
 
@@ -40,6 +41,8 @@ def open_lines(
         starter = SlurmStarter(own, len(hosts), SlurmQueue())
         starter.submit(access, secrets=secrets or {})
         return starter.lines(hosts)
+    if access.engine == RAY:
+        return open_ray(hosts, access, folder=folder, secrets=secrets)
     if access.engine in GROUP_ENGINES:
         return open_all(hosts, access, folder=folder, secrets=secrets)
     return tuple(open_line(host, access) for host in hosts)

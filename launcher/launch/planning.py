@@ -125,7 +125,7 @@ def plan_launch(
         ConfigError: the ranks cannot be bound to cores, or their Python would ignore the probe.
         ResultsFolderError: the folder for the ranks' logs cannot be made.
     """
-    hosts = started_hosts(request.hosts, cluster)
+    hosts = started_hosts(request, cluster)
     nodes = range(len(hosts)) if hosts else (request.hosts.node_rank or 0,)
     ranks = tuple(
         rank for node in nodes for rank in _ranks_of(node, request, cluster, rendered, task)
@@ -245,7 +245,7 @@ def _rendezvous_variables(request: LaunchRequest, cluster: ClusterSpec) -> dict[
     host = cluster.nodes[0].host
     first = _LOCAL_ADDRESS if alone or host == LOCAL else host
     port = str(rendezvous.port or (free_port() if alone else DEFAULT_PORT))
-    if started_hosts(request.hosts, cluster):
+    if started_hosts(request, cluster):
         first, port = "", str(rendezvous.port or "")
     variables = {"MASTER_ADDR": rendezvous.address or first, "MASTER_PORT": port}
     if rendezvous.run_id is not None:

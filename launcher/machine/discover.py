@@ -18,8 +18,8 @@ from autoconf_launch.core import ClusterSpec, ConfigError, Device, HardwareError
 from autoconf_launch.tuning_spaces import with_links
 
 from ..events import Listener, Note
-from ..hosts import UNNAMED, HostDescription, describe_hosts, is_this_machine
-from ..request import HostChoice, LaunchRequest
+from ..hosts import RAY, UNNAMED, HostDescription, describe_hosts, is_this_machine
+from ..request import LaunchRequest
 from .hosts import HostSlots, choose_hosts, own_index, unused_allocation
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -107,7 +107,7 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
     if listener and (unused := unused_allocation(request.hosts, request.remote)):
         listener(Note(text=unused, warning=True))
     hosts = choose_hosts(request, tuple(gpu.slot for gpu in gpus))
-    own = own_index(request.hosts, hosts)
+    own = own_index(request, hosts)
     if own is None:
         return ClusterSpec(nodes=_described_nodes(request, hosts))
     if len(hosts) > 1 and request.autotuning:
@@ -127,11 +127,12 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
     return ClusterSpec(nodes=tuple(nodes))
 
 
-def started_hosts(choice: HostChoice, cluster: ClusterSpec) -> tuple[str, ...]:
+def started_hosts(request: LaunchRequest, cluster: ClusterSpec) -> tuple[str, ...]:
     """The hosts of a launch on which ranks are started from here; empty: on this one alone."""
-    if choice.node_rank is not None or choice.by_hand:
+    if request.hosts.node_rank is not None or request.hosts.by_hand:
         return ()
     own = len(cluster.nodes) == 1 and is_this_machine(cluster.nodes[0].host)
+    own = own and request.remote.engine != RAY
     return () if own else tuple(node.host for node in cluster.nodes)
 
 

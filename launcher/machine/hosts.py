@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError, HardwareError, nearest_known
 
-from ..hosts import LOCAL, UNNAMED, describe_hosts, is_this_machine
+from ..hosts import LOCAL, RAY, UNNAMED, describe_hosts, find_ray_nodes, is_this_machine
 from ..input_file import input_text
 from ..request import HostChoice, LaunchRequest, RemoteAccess
 from .cores import usable_cores
@@ -199,7 +199,7 @@ def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlo
     if pool is None and request.remote.engine in UNNAMED:
         pool = _queued_pool(request)
     elif pool is None and _in_allocation(choice, request.remote):
-        pool = _allocated_pool(request)
+        pool = _ray_pool(request) if request.remote.engine == RAY else _allocated_pool(request)
     elif pool is None:
         pool = _local_pool(request, gpus)
     elif isinstance(request.processes, str):
@@ -228,13 +228,13 @@ def unused_allocation(choice: HostChoice, access: RemoteAccess) -> str | None:
     )
 
 
-def own_index(choice: HostChoice, hosts: tuple[HostSlots, ...]) -> int | None:
+def own_index(request: LaunchRequest, hosts: tuple[HostSlots, ...]) -> int | None:
     """Which of the hosts is this machine; None where ranks are started on others, too.
 
     Raises:
         ConfigError: it has to be said, or it is named twice.
     """
-    last = len(hosts) - 1
+    choice, last = request.hosts, len(hosts) - 1
     if choice.node_rank is not None:
         if choice.node_rank > last:
             raise ConfigError(f"--node_rank is {choice.node_rank}, but must be from 0 to {last}.")
@@ -244,6 +244,8 @@ def own_index(choice: HostChoice, hosts: tuple[HostSlots, ...]) -> int | None:
             f"--no_ssh starts only this machine's ranks; say which of the {last + 1} hosts it is "
             f"with --node_rank K, from 0 to {last}."
         )
+    if request.remote.engine == RAY:  # which counts what runs on this machine, too
+        return None
     ours = [host.host for host in hosts if is_this_machine(host.host)]
     if len(ours) > 1:
         raise ConfigError(
@@ -268,12 +270,13 @@ def _hostfile_pool(choice: HostChoice, gpus: tuple[int, ...]) -> tuple[HostSlots
 
 
 def names_hosts(choice: HostChoice, access: RemoteAccess) -> bool:
-    """Whether a hostfile or a Slurm allocation says what the hosts are."""
+    """Whether a hostfile, a Slurm allocation or a Ray cluster says what the hosts are."""
     return has_hostfile(choice) or _in_allocation(choice, access)
 
 
 def _in_allocation(choice: HostChoice, access: RemoteAccess) -> bool:
-    return access.engine == "slurm" and not (choice.standalone or has_hostfile(choice))
+    has_nodes = access.engine in ("slurm", RAY)
+    return has_nodes and not (choice.standalone or has_hostfile(choice))
 
 
 def _allocated_pool(request: LaunchRequest) -> tuple[HostSlots, ...]:
@@ -290,6 +293,15 @@ def _allocated_pool(request: LaunchRequest) -> tuple[HostSlots, ...]:
     if answer.returncode:
         raise HardwareError(f"scontrol does not know the nodes {nodes}: {answer.stderr.strip()}")
     return _described_pool(tuple(answer.stdout.split()), request)
+
+
+def _ray_pool(request: LaunchRequest) -> tuple[HostSlots, ...]:
+    """The cluster's nodes, each with the GPUs that Ray counts; one without has processes."""
+    nodes, asked = find_ray_nodes(), request.processes
+    processes = asked if isinstance(asked, int) else 1
+    gpus = (0 if asked == "cpu" else node.gpus for node in nodes)
+    slots = (tuple(range(count or processes)) for count in gpus)
+    return tuple(HostSlots(host=n.name, slots=own) for n, own in zip(nodes, slots, strict=True))
 
 
 def _queued_pool(request: LaunchRequest) -> tuple[HostSlots, ...]:

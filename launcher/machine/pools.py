@@ -56,7 +56,7 @@ def _host_pool(request: LaunchRequest, cluster: ClusterSpec) -> SlotPool | None:
     everything = replace(request, processes=None, hosts=replace(request.hosts, nodes=None))
     alone = request.max_parallel_trials == 1
     nodes = cluster.nodes if alone else find_cluster(everything).nodes
-    if len(nodes) == 1 and not started_hosts(request.hosts, cluster):
+    if len(nodes) == 1 and not started_hosts(request, cluster):
         return None
     return (
         _fixed_pool(cluster) if _is_fixed(request, cluster) else _pool_of(request, cluster, nodes)

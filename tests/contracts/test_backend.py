@@ -21,12 +21,13 @@ from autoconf_launch.launcher.backends.base import Backend, Job, JobEnd
 from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
 from autoconf_launch.launcher.backends.hosts import HostsBackend
 from autoconf_launch.launcher.backends.local import LocalBackend
+from autoconf_launch.launcher.backends.ray import RayBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend
 from autoconf_launch.launcher.backends.slurm import SlurmBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.request import RemoteAccess
 
-from ..cluster import slurm
+from ..cluster import ray_cluster, slurm
 
 REASON = Failure(kind=FailureKind.STALLED, detail="no step for too long", log_tail=("line",))
 
@@ -153,6 +154,28 @@ def over_slurm(folder: Path) -> Workshop:
     return Workshop(backend=SlurmBackend(), folder=folder, patience_s=30)
 
 
+@cache
+def join_ray() -> None:
+    """One Ray for all tests; it ends with this process."""
+    running = ray_cluster.start(1, cpus=8)
+    atexit.register(ray_cluster.stop, running)
+    for name, value in running.variables.items():
+        if name.startswith("RAY_"):
+            os.environ[name] = value
+
+
+def over_ray(folder: Path) -> Workshop:
+    join_ray()
+    return Workshop(backend=RayBackend(), folder=folder, patience_s=60)
+
+
+ON_RAY = pytest.param(
+    over_ray,
+    marks=[
+        pytest.mark.cluster,
+        pytest.mark.skipif(not ray_cluster.IS_INSTALLED, reason=ray_cluster.REASON),
+    ],
+)
 ON_SLURM = pytest.param(
     over_slurm,
     marks=[
@@ -165,7 +188,7 @@ WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (
 )
 
 
-@pytest.fixture(params=(*WORKSHOPS, ON_SLURM), ids=lambda make: make.__name__)
+@pytest.fixture(params=(*WORKSHOPS, ON_SLURM, ON_RAY), ids=lambda make: make.__name__)
 def workshop(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Workshop:
