@@ -25,6 +25,7 @@ from ..events import Event, Note
 from ..flags import request_of_hosts
 from ..launch import STDERR_LOG, STDOUT_LOG, plan_launch
 from ..machine import find_cluster
+from ..plan import LaunchPlan
 from ..report import save_text
 from ..request import LaunchRequest
 from ..spelling import Rendered
@@ -69,11 +70,18 @@ def measure_hosts(request: LaunchRequest, cluster: ClusterSpec) -> HostChecks:
         tempfile.NamedTemporaryFile(prefix=".autoconf-launch-doctor-", dir=Path.cwd()) as sign,
     ):
         rendered = Rendered(config=RawConfig({}), script_args=(sign.name,))
-        plan = replace(plan_launch(request, cluster, rendered), folder=folder)
+        plan = _safely(replace(plan_launch(request, cluster, rendered), folder=folder))
         code = run_to_end(plan, backend_for(request, cluster))
         if code:
             raise HardwareError(f"A check failed with exit code {code}: {_last_line(folder)}")
         return read_checks(Path(folder, STDOUT_LOG).read_text(errors="replace"), cluster)
+
+
+def _safely(plan: LaunchPlan) -> LaunchPlan:
+    """The same without modules from the current folder."""
+    safe = (("PYTHONSAFEPATH", "1"),)
+    ranks = (replace(rank, environment=(*rank.environment, *safe)) for rank in plan.ranks)
+    return replace(plan, ranks=tuple(ranks))
 
 
 def _last_line(folder: str) -> str:

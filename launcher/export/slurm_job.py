@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from autoconf_launch.core import ConfigError
 
+from ..machine import OUR_COMMAND
 from ..results import shell_command
 
 _OPTIONS = ("--signal=B:USR1@120", "--requeue", "--open-mode=append")
@@ -57,10 +57,9 @@ def resumable_job(words: Sequence[str], options: str, folder: Path) -> str:
         raise ConfigError(f"--sbatch is {options!r}: {error}; close it.") from error
     if not all(word.isprintable() for word in users) or (users and not users[0].startswith("-")):
         raise ConfigError(f"--sbatch is {options!r}, but must be options of sbatch in one line.")
-    command = (sys.executable, "-m", "autoconf_launch.launcher.cli", *words)
     return _SCRIPT.format(
         ours=" ".join(_OPTIONS),
         users=f"#SBATCH {shlex.join(users)}" if users else "",
         folder=shlex.quote(str(folder)),
-        command=shell_command(command),
+        command=shell_command((*OUR_COMMAND, *words)),
     )

@@ -9,7 +9,13 @@ if TYPE_CHECKING:
     from .cores import cores_of_ranks, free_port, parse_core_list, usable_cores
     from .discover import VISIBLE, find_cluster, started_hosts
     from .hosts import DEFAULT_HOSTFILE, names_hosts
-    from .interpreters import other_python, our_python, python_beside, read_environment_files
+    from .interpreters import (
+        OUR_COMMAND,
+        other_python,
+        our_python,
+        python_beside,
+        read_environment_files,
+    )
     from .pools import find_pool, pool_text
     from .slot_pool import Placement, Size, SlotPool
     from .slots import ALONE, WHOLE, Share, why_not_in_turn

@@ -12,6 +12,10 @@ from autoconf_launch.core import ConfigError
 
 from ..input_file import input_text
 
+_SAFE_PATH = ("-P",) if sys.version_info >= (3, 11) else ()
+OUR_COMMAND = (sys.executable, *_SAFE_PATH, "-m", "autoconf_launch.launcher.cli")
+"""The command in files that are run later, which import nothing from the folder they run in."""
+
 
 def other_python(word: str) -> str | None:
     """Path of the Python that a shell would run; None where that is ours, or it finds none.

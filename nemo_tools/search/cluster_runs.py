@@ -10,7 +10,6 @@ import hashlib
 import shlex
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +29,7 @@ from autoconf_launch.launcher.backends import Backend, Job, JobEnd
 from autoconf_launch.launcher.events import Listener, Note
 from autoconf_launch.launcher.hosts import JOB_ID, SlurmQueue, cancel_jobs, submit_job
 from autoconf_launch.launcher.interrupts import stopping_on_signals
-from autoconf_launch.launcher.machine import WHOLE
+from autoconf_launch.launcher.machine import OUR_COMMAND, WHOLE
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results import Fingerprint, open_folder
 from autoconf_launch.launcher.tuning import Controller, TrialLimits
@@ -341,7 +340,7 @@ def submit_runs(prepared: Prepared, folder: SearchFolder, words: Sequence[str]) 
 
 
 def _collect_script(folder: SearchFolder, words: Sequence[str]) -> str:
-    command = (sys.executable, "-m", "autoconf_launch.launcher.cli", "search", "--collect")
+    command = (*OUR_COMMAND, "search", "--collect")
     others = tuple(word for word in words if word != "--submit-only")
     log = shlex.quote(str(folder.logs / "collect.log"))
     return (

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from autoconf_launch.launcher.machine import OUR_COMMAND
+
 
 def test_two_processes_of_this_machine_are_measured_in_seconds(tmp_path: Path) -> None:
     done = subprocess.run(
@@ -24,3 +28,19 @@ def test_two_processes_of_this_machine_are_measured_in_seconds(tmp_path: Path) -
     assert all(slot["flops_per_s"] > 1e8 and slot["sees_folder"] for slot in found["hosts"])
     assert found["links"] == []
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no safe path")
+def test_no_module_of_the_current_folder_is_imported(tmp_path: Path) -> None:
+    for name in ("autoconf_launch", "json", "torch"):
+        (tmp_path / f"{name}.py").write_text(f"open('ran', 'w').write({name!r})\n")
+    done = subprocess.run(
+        (*OUR_COMMAND, "doctor", "--num_gpus", "1", "--json"),
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, json.loads(done.stdout)["problems"]) == (0, []), done.stderr
+    assert not (tmp_path / "ran").exists()

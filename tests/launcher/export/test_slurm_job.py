@@ -7,6 +7,7 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.export import resumable_job
+from autoconf_launch.launcher.machine import OUR_COMMAND
 
 WORDS = ("--autotuning=tune", "train.py", "a b", "$(id)", "it's", "-x", "line\nline")
 
@@ -28,7 +29,9 @@ def run_job(text: str, folder: Path, *program: str) -> tuple[int, str]:
 
 def test_words_reach_the_tune_whole(tmp_path: Path) -> None:
     text = resumable_job(WORDS, "-t 10", tmp_path)
-    code, said = run_job(text, tmp_path, "shift 2", 'printf "%s\\0" "$@" >"$SAID"')
+    code, said = run_job(
+        text, tmp_path, f"shift {len(OUR_COMMAND) - 1}", 'printf "%s\\0" "$@" >"$SAID"'
+    )
     assert (code, tuple(said.split("\0")[:-1])) == (0, WORDS)
 
 
