@@ -59,9 +59,12 @@ def read_document(path: Path) -> Document:
         if document is None:
             raise ConfigError(f"{path} cannot be read: {_defect(error)}") from error
         warnings = (f"{path} lacks its last closing brace; it is read as if it were there.",)
-    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        kind = type(document).__name__
-        raise ConfigError(f"{path} holds a {kind}, but must hold an object ({{…}}) of settings.")
+    if not isinstance(document, dict):
+        kind = "nothing" if document is None else f"a {type(document).__name__}"
+        raise ConfigError(f"{path} holds {kind}, but must hold an object ({{…}}) of settings.")
+    for key in document:
+        if not isinstance(key, str):
+            raise ConfigError(f"{path} has key {key!r}, which is not text; quote it.")
     return Document(config=RawConfig(document), warnings=warnings)
 
 
@@ -219,6 +222,8 @@ def _plain(value: Any) -> Any:
         if len(path) > _MOST_DEPTH:
             raise ValueError(f"{path[0]} is nested more than {_MOST_DEPTH} deep.")
         if isinstance(value, dict):
+            if wrong := next((key for key in value if "\0" in str(key)), None):
+                raise ValueError(f"key {wrong!r} has a NUL character; remove it.")
             return {key: walk(inner, (*path, str(key))) for key, inner in value.items()}
         if isinstance(value, list):
             return [walk(item, (*path, "[]")) for item in value]
