@@ -174,7 +174,8 @@ def test_what_is_no_results_folder_is_one_sentence_and_code_2(
 
 def test_a_reader_that_has_seen_enough_is_no_error(place: Place) -> None:
     Path(place.results).mkdir()
-    started = '{"started": {"name": "x", "number": 1, "attempt": "a", "host": "h", "pid": 1,'
+    started = '{"started": {"name": "z0_gas1_tmbspg1", "number": 1, "attempt": "a", "host": "h",'
+    started += ' "pid": 1,'
     print_ = '{"script": "", "arguments": [], "config": "", "hardware": [], "versions": []}'
     lines = [f'{{"version": 1, "fingerprint": {print_}}}']
     lines += [f'{started} "start_unix_s": {n}}}}}' for n in range(3)]
