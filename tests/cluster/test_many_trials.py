@@ -92,7 +92,7 @@ class Place:
     def ranks(self, name: str) -> list[Rank]:
         """Every rank that reached its end."""
         found = []
-        for path in (self.folder / name).glob("t*/stdout.log"):
+        for path in (self.folder / name).glob("z0_*/stdout.log"):
             for line in path.read_text().splitlines():
                 if match := re.fullmatch(r"place (\[.*\])", line):
                     found.append(Rank(path.parent.name, *json.loads(match[1])))

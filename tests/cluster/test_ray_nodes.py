@@ -198,10 +198,10 @@ def test_trials_of_a_killed_node_run_elsewhere_and_it_is_named(
         cluster.restart("w1")
     assert (process.returncode, json.loads(out)["failed"]) == (0, []), error
     assert "host w1 was lost (NodeDiedError" in error
-    assert {rank.trial for rank in place.ranks("lost")} == {f"t{n}" for n in range(4)}
+    assert {rank.trial for rank in place.ranks("lost")} == {f"z0_gas1_tmbspg{n}" for n in range(4)}
     journal = (tmp_path / "lost" / "journal.jsonl").read_text().splitlines()
     names = [line["name"] for line in map(json.loads, journal) if "name" in line]
-    assert sorted(names) == [f"t{n}" for n in range(4)]
+    assert sorted(names) == [f"z0_gas1_tmbspg{n}" for n in range(4)]
     assert cluster.is_idle_within(15)
 
 
