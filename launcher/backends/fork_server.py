@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from autoconf_launch.core import JOB_VARIABLE, TASK_VARIABLE
+from autoconf_launch.core import JOB_VARIABLE, TASK_VARIABLE, Failure
 
 from ..launch import agent, how_it_died
 from ..machine import VISIBLE
@@ -66,6 +66,7 @@ class ForkServer:
 
     def __init__(self, key: _ServerKey) -> None:
         folder, variables = key
+        self.has_answered = False
         self._was_silent = False
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -151,6 +152,16 @@ class ForkServerBackend(LocalBackend):
                 self._start(job, self._spawn)
         return super().poll(jobs)
 
+    def cancel(self, job: Job, reason: Failure) -> None:
+        """See :meth:`LocalBackend.cancel`; nobody waits for a fork server that still starts."""
+        super().cancel(job, reason)
+        own = own_job(job)
+        fork_server, _ = self._waiting.get(own.token, (None, 0.0))
+        is_new = fork_server is not None and not fork_server.has_answered
+        if is_new and self.poll([job])[0] is None and own.agent.session is None:
+            for key in [key for key, made in self._fork_servers.items() if made is fork_server]:
+                self._fork_servers.pop(key).close()  # others that wait for it are spawned
+
     def close(self) -> None:
         """End the fork servers; a job that still runs goes on."""
         while self._fork_servers:
@@ -215,6 +226,7 @@ class ForkServerBackend(LocalBackend):
         fork_server, until_s = self._waiting.get(job.token, (None, 0.0))
         if fork_server is not None and job.agent.session is not None:
             del self._waiting[job.token]
+            fork_server.has_answered = True
         elif fork_server is not None and time.monotonic() > min(until_s, job.kill_s):
             fork_server.kill()
 

@@ -191,8 +191,17 @@ def test_several_jobs_run_side_by_side(warm: Nursery) -> None:
 
 def test_a_cancel_reaches_a_job_whose_fork_server_still_starts(cold: Nursery) -> None:
     job = cold.backend.submit(cold.plan(HANG, ranks=2))
+    start_s = time.monotonic()
     cold.backend.cancel(job, TIMED_OUT)
     assert cold.end_of(job, timeout_s=60).outcome == FailedTrial(failure=TIMED_OUT)
+    assert time.monotonic() - start_s < 0.5  # torch takes longer to be imported
+    assert cold.forks()
+
+
+def test_who_waits_for_a_fork_server_that_a_cancel_ends_is_spawned(cold: Nursery) -> None:
+    other, job = (cold.backend.submit(cold.plan(FORKED)) for _ in range(2))
+    cold.backend.cancel(other, TIMED_OUT)
+    assert isinstance(cold.end_of(job, timeout_s=60).outcome, Measurement)
 
 
 @pytest.mark.slow
