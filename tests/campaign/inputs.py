@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -155,6 +156,10 @@ OVERRIDES = (
 )  # fmt: skip
 
 
+_WRITES_DEEP = 20_000
+"""PyYAML takes three calls for each of the levels, of which a mutation makes 300 or some more."""
+
+
 def _text_or_value(document: Any, suffix: str, random: Random) -> tuple[bytes, tuple[str, ...]]:
     """A damaged document in a file's form; names of keys that were touched."""
     if random.random() < 0.3:
@@ -165,9 +170,14 @@ def _text_or_value(document: Any, suffix: str, random: Random) -> tuple[bytes, t
 
 
 def _written(document: Any, suffix: str) -> str:
-    if suffix in (".yaml", ".yml"):
-        return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-    return json.dumps(document, indent=1)
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(_WRITES_DEEP)  # what reads it has Python's own limit
+    try:
+        if suffix in (".yaml", ".yml"):
+            return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        return json.dumps(document, indent=1)
+    finally:
+        sys.setrecursionlimit(usual)
 
 
 def _file(folder: Path, name: str, data: bytes) -> str:
