@@ -156,6 +156,8 @@ OVERRIDES = (
 )  # fmt: skip
 
 
+_STANDS_BY_CHANCE = 4
+"""Length of a new key that a message may have without meaning it."""
 _WRITES_DEEP = 20_000
 """PyYAML takes three calls for each of the levels, of which a mutation makes 300 or some more."""
 
@@ -165,7 +167,8 @@ def _text_or_value(document: Any, suffix: str, random: Random) -> tuple[bytes, t
     if random.random() < 0.3:
         return damage_text(_written(document, suffix), random), ()
     changed, touched = mutate(document, random)
-    keys = (*touched, *(str(path[-1]) for path in places(document)))
+    names, new = ({str(path[-1]) for path in places(one)} for one in (document, changed))
+    keys = (*touched, *names, *(name for name in new if len(name) > _STANDS_BY_CHANCE))
     return _written(changed, suffix).encode("utf-8", "surrogatepass"), keys
 
 
