@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from .mesh_grids import LayoutGrid
 
 
+_WIDEST = 5.0
+"""Beyond it a band says no more than that nothing is known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OwnRuns:
     """Measured steps of one model by one software on one kind of machines.
@@ -43,6 +47,7 @@ class OwnRuns:
         sequence_length: tokens of a sample.
         scale: variances of effects over those of the published tables.
         noise: spread of two runs of one setting.
+        widening: by how much the band is wider for runs that contradicted these; at least 1.
     """
 
     layouts: LayoutColumns
@@ -52,13 +57,15 @@ class OwnRuns:
     measured_s_M: Floats
     scale: float
     noise: float = NOISE
+    widening: float = 1.0
 
     def surprises(self, workload: Workload, machine: Machine) -> Floats:
         """By how many spreads each run is off what all the others let expect; (M,).
 
         Others than those that are further off themselves, so that these alone are named.
         """
-        alike, logs_M = self.likeness(self.layouts, workload, machine), self._likely_logs()
+        alike = self.likeness(self.layouts, workload, machine)
+        logs_M = np.log(self.measured_s_M / self.predicted_s_M)
         belief, rows_M = self._belief(alike), self._rows(alike)
         surprises_M, kept = np.zeros(len(rows_M)), np.arange(len(rows_M))
         while len(kept):
@@ -68,6 +75,19 @@ class OwnRuns:
                 break
             kept = np.delete(kept, worst)
         return surprises_M
+
+    def without_contradicting(self, surprises_M: Floats) -> OwnRuns:
+        """Only runs that agree correct; where none does, all, as nothing tells which is right."""
+        off_M = np.abs(surprises_M)
+        kept = np.flatnonzero(off_M <= SURPRISE)
+        kept = kept if len(kept) else np.arange(len(off_M))
+        return replace(
+            self,
+            layouts=self.layouts.take(kept),
+            predicted_s_M=self.predicted_s_M[kept],
+            measured_s_M=self.measured_s_M[kept],
+            widening=float(np.clip(off_M.max() / SURPRISE, 1.0, _WIDEST)),
+        )
 
     def factors(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
         """By how much predicted seconds of layouts are to be multiplied; (C,)."""
@@ -79,16 +99,12 @@ class OwnRuns:
     def narrowing(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
         """Spread of the errors that are left, over the one before the runs; (C,).
 
-        It is larger where a run contradicts what the effects allow.
+        It is larger where a run contradicted the others.
         """
         alike = self.likeness(layouts, workload, machine)
         rows = self._rows(alike)
         left_R = spreads_left(alike, rows, self.scale, self.noise)
-        return left_R[: rows[0]] * self.widening(workload, machine)
-
-    def widening(self, workload: Workload, machine: Machine) -> float:
-        """By how much the band is wider for runs that contradict the others; at least 1."""
-        return max(1.0, float(np.abs(self.surprises(workload, machine)).max()) / SURPRISE)
+        return left_R[: rows[0]] * self.widening
 
     def belief(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> ErrorBelief:
         """What is known of layouts, and of the runs after them, once these were measured; (R,)."""

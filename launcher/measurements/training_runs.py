@@ -84,13 +84,17 @@ def read_training_runs(path: Path, training: Training, band: float, nodes: int) 
             f"{training.workload.architecture.name}, so it corrects nothing."
         )
     own = _own_runs(rows, training, effect_scale(band / NINE_OF_TEN, over_nodes=nodes > 1))
-    surprises = own.surprises(training.workload, training.machine).tolist()
+    surprises_M = own.surprises(training.workload, training.machine)
     seconds = zip(
-        rows, own.measured_s_M.tolist(), own.predicted_s_M.tolist(), surprises, strict=True
+        rows,
+        own.measured_s_M.tolist(),
+        own.predicted_s_M.tolist(),
+        surprises_M.tolist(),
+        strict=True,
     )
     return TrainingRuns(
         file=path.name,
-        own=own,
+        own=own.without_contradicting(surprises_M),
         runs=tuple(
             TrainingRun(row=row, measured_s=measured, predicted_s=predicted, surprise=surprise)
             for row, measured, predicted, surprise in seconds

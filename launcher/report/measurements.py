@@ -306,11 +306,13 @@ def training_runs_text(found: TrainingRuns) -> str:
 
 def _doubtful_runs(found: TrainingRuns) -> Iterator[str]:
     others = "the other runs let expect" if len(found.runs) > 1 else "was predicted"
+    is_alone = all(one.is_surprising for one in found.runs)
+    result = "the band is wider" if is_alone else "it corrects nothing and the band is wider"
     for one in found.runs:
         if one.is_surprising:
             yield (
                 f"{found.file}:{one.row.line} is {abs(one.surprise):.1f} spreads off what "
-                f"{others}, so the band is wider; measure it again."
+                f"{others}, so {result}; measure it again."
             )
     yield from (f"{found.file}:{one.line} is skipped: {one.sentence}" for one in found.skipped)
 

@@ -97,10 +97,40 @@ def test_a_contradicting_run_alone_is_named_and_widens_the_band(ask: Ask) -> Non
     where = (training.workload, training.machine)
     calm = runs(asked, np.array([1.0, 1.01, 1.0]), ALIKE, ALIKE, ALIKE)
     loud = runs(asked, np.array([1.0, 1.01, 4.0]), ALIKE, ALIKE, ALIKE)
-    assert calm.widening(*where) == 1.0
+    calm, kept = (one.without_contradicting(one.surprises(*where)) for one in (calm, loud))
     assert (np.abs(loud.surprises(*where)) > 3.0).tolist() == [False, False, True]
+    assert calm.widening == 1.0 < kept.widening
     columns = LayoutColumns.from_layouts([ALIKE])
-    assert loud.narrowing(columns, *where)[0] > 1.5 * calm.narrowing(columns, *where)[0]
+    assert kept.narrowing(columns, *where)[0] > 1.5 * calm.narrowing(columns, *where)[0]
+
+
+def test_a_contradicting_run_corrects_nothing(ask: Ask) -> None:
+    asked = ask()
+    where = (asked.training.workload, asked.training.machine)
+    loud = runs(asked, np.array([1.05, 1.05, 4.0]), ALIKE, ALIKE, ALIKE)
+    kept = loud.without_contradicting(loud.surprises(*where))
+    calm = runs(asked, np.array([1.05, 1.05]), ALIKE, ALIKE)
+    assert kept.measured_s_M.tolist() == calm.measured_s_M.tolist()
+    first, same = (plan(with_runs(asked, one)).best[0] for one in (kept, calm))
+    assert (first.layout, first.step_s) == (same.layout, same.step_s)
+
+
+def test_runs_that_are_all_far_off_and_disagree_are_named(ask: Ask) -> None:
+    asked = ask()
+    where = (asked.training.workload, asked.training.machine)
+    found = runs(asked, np.array([1.47, 2.2, 3.6]), ALIKE, FEW, SHARDED)
+    surprises = found.surprises(*where)
+    assert np.abs(surprises).max() > 3.0
+    assert found.without_contradicting(surprises).widening > 1.0
+
+
+def test_a_single_run_far_off_corrects_all_the_same(ask: Ask) -> None:
+    asked = ask()
+    where = (asked.training.workload, asked.training.machine)
+    found = runs(asked, np.array([1.5]), ALIKE)
+    kept = found.without_contradicting(found.surprises(*where))
+    assert kept.widening > 1.0
+    assert kept.factors(LayoutColumns.from_layouts([ALIKE]), *where)[0] > 1.1
 
 
 def test_a_run_of_fewer_layers_corrects_the_whole_model(ask: Ask) -> None:
