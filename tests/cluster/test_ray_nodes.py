@@ -14,7 +14,7 @@ import pytest
 from . import ray_cluster
 from .ray_cluster import Ray
 from .test_many_trials import Place
-from .test_ssh_hosts import COMMAND, EXAMPLE, MEET
+from .test_ssh_hosts import COMMAND, EXAMPLE, MEET, SAYS_WORDS, WORDS
 
 pytestmark = [
     pytest.mark.cluster,
@@ -72,18 +72,11 @@ def test_ranks_of_all_nodes_meet(cluster: Ray, script: Path) -> None:
 def test_words_of_a_script_pass_whole_and_secrets_stand_in_no_file(
     cluster: Ray, script: Path
 ) -> None:
-    script.write_text(
-        "import json, os, pathlib, sys\n"
-        "files = [p.read_bytes() for p in pathlib.Path().rglob('*') if p.is_file()]\n"
-        "seen = any(os.environ['HF_TOKEN'].encode() in data for data in files)\n"
-        "said = [len(files) > 3, seen, os.environ['HF_TOKEN'][:5], sys.argv[1:]]\n"
-        "os.write(1, (json.dumps(said) + chr(10)).encode())"
-    )
-    words = ["--", "-x", "$(id)", "a'b\"c", "line\nline", "%j %N", "*", ";", "é"]
-    with launch(cluster, script, *words) as process:
+    script.write_text(SAYS_WORDS)
+    with launch(cluster, script, *WORDS) as process:
         printed, said = process.communicate(timeout=120)
     lines = [json.loads(line) for line in printed.splitlines()]
-    assert lines == [[True, False, "hf_ab", words]] * 6, said
+    assert lines == [[True, False, "hf_ab", WORDS]] * 6, said
 
 
 def test_the_code_of_a_rank_that_fails_is_the_launches(cluster: Ray, script: Path) -> None:
