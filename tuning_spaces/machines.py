@@ -80,7 +80,7 @@ def _accelerator(row: dict[str, str]) -> Accelerator:
         bf16=row["bf16"] == "1",
         flash=float(row["flash"]),
         streamed=_part(row, "streamed"),
-        sustained=_part(row, "sustained"),
+        power_limited=_part(row, "power_limited"),
         attention=_part(row, "attention"),
         attention_backward=_part(row, "attention_backward"),
     )

@@ -65,8 +65,8 @@ class Accelerator:
             not run (before compute capability 8.0).
         streamed: part of the memory's rate at which products of few rows read their weights; None:
             as simple kernels do.
-        sustained: part of each datasheet rate that long products hold under the power limit; None
-            where ``reached`` and the usual clock say it.
+        power_limited: part of each datasheet rate that long products hold under the power limit;
+            None where ``reached`` and the usual clock say it.
         attention, attention_backward: parts of ``half_flops_per_s`` that a vendor's attention
             holds, of the operations that a causal mask leaves; None: a fixed gain over ``flash``.
     """
@@ -82,7 +82,7 @@ class Accelerator:
     bf16: bool = True
     flash: float = 0.6
     streamed: float | None = None
-    sustained: float | None = None
+    power_limited: float | None = None
     attention: float | None = None
     attention_backward: float | None = None
 

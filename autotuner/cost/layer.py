@@ -85,8 +85,8 @@ class Kernels:
             taken = np.minimum(np.ceil(waves), cut) * (rows * columns / speed) * depth
             best = taken if best is None else np.minimum(best, taken)
         assert best is not None
-        if self.accelerator.sustained is not None:
-            held = self.peak_flops_per_s * self.accelerator.sustained
+        if self.accelerator.power_limited is not None:
+            held = self.peak_flops_per_s * self.accelerator.power_limited
             best = np.maximum(best, 2.0 * m * n * k * count / held)
         size = self.precision.product_bytes
         moved = (size * (m * k + k * n) + 2 * m * n) * count / self.bytes_per_s
