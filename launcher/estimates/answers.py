@@ -18,6 +18,7 @@ from autoconf_launch.autotuner.cost import (
     Verdict,
     broken_rule,
     estimate,
+    parameters,
     remedies,
     verdict,
 )
@@ -229,25 +230,31 @@ def _host_memory(predicted: PredictionTable, training: TrainingRequest) -> HostM
 
 
 _MOST_DOUBLINGS = 10
+_LEAST_BYTES = 0.5
+"""No format stores a weight in less; where even these have no room, no layout needs a look."""
 
 
 def _smallest(training: TrainingRequest) -> ClusterSpec | None:
     """The first cluster on which a layout fits, by doubling the GPUs of a node, then the nodes."""
     if not training.cluster.are_nodes_equal or is_cpu(training.cluster):
         return None
-    cluster = training.cluster
+    cluster, weights = training.cluster, parameters(training.workload.architecture)
     for _ in range(_MOST_DOUBLINGS):
-        question = Question(
-            training=Training(workload=training.workload, machine=machine_of(cluster)),
-            world=len(cluster.devices),
-            limits=Limits(memory_bytes=training.limit_bytes),
-            degrees=Degrees(offload=(Offload.NONE,)),
-            most=1,
-        )
-        if planned(question).best:
+        has_room = weights * _LEAST_BYTES <= len(cluster.devices) * training.limit_bytes
+        if has_room and planned(_on_cluster(training, cluster)).best:
             return cluster
         cluster = _double(cluster)
     return None
+
+
+def _on_cluster(training: TrainingRequest, cluster: ClusterSpec) -> Question:
+    return Question(
+        training=Training(workload=training.workload, machine=machine_of(cluster)),
+        world=len(cluster.devices),
+        limits=Limits(memory_bytes=training.limit_bytes),
+        degrees=Degrees(offload=(Offload.NONE,)),
+        most=1,
+    )
 
 
 def _double(cluster: ClusterSpec) -> ClusterSpec:

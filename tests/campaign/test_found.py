@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from autoconf_launch.launcher.estimates import answers
+
 from .fuzz import run_here, why_missed
 from .inputs import DEEPSPEED_CONFIG, DEEPSPEED_SCRIPT, HUGGING_FACE, SCRIPT, SOUND_CONFIG, Case
 from .inputs import _bases as bases
@@ -87,6 +89,16 @@ def test_a_model(tmp_path: Path, model: Any, key: str, value: Any, says: str) ->
     (tmp_path / "config.json").write_text(json.dumps({**model, key: value}))
     argv = ("fit", "--model=config.json", *FIT)
     assert says in refusal(tmp_path, argv, "config.json")
+
+
+def test_a_model_that_no_cluster_holds_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "planned", pytest.fail)  # a second for all clusters' layouts
+    (tmp_path / "config.json").write_text(json.dumps({**DEEPSEEK, "n_shared_experts": 1_000_000}))
+    ended = run_here(Case(("fit", "--model=config.json", *FIT), "config.json"), tmp_path)
+    assert (ended.code, ended.broke) == (1, "")
+    assert "it does not fit" in ended.said
 
 
 @pytest.mark.parametrize(
