@@ -77,9 +77,15 @@ def passing_signals_to(send: Callable[[int], None]) -> Iterator[None]:
         yield
 
 
+def _is_kept_from_us(number: signal.Signals) -> bool:
+    """Whether ``nohup`` started us, so that the end of a session is not to stop us."""
+    return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
+
+
 @contextmanager
 def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in STOPPING}
+    ours = [number for number in STOPPING if not _is_kept_from_us(number)]
+    before = {number: signal.signal(number, handler) for number in ours}
     try:
         yield
     finally:

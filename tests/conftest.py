@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any-machine")
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tunes under test inherit it; nohup ignores it
 
 os.environ["XDG_DATA_HOME"] = f"{tempfile.gettempdir()}/tests-{os.getpid()}"
 """Tunes keep their step times there, also those of fixtures that last longer than a test."""

@@ -61,3 +61,14 @@ def test_a_signal_that_a_library_swallows_stops_a_tune_where_it_looks() -> None:
     with pytest.raises(InterruptedBySignalError), stopping_on_signals():
         swallow_a_signal()
     stop_if_asked()
+
+
+def test_a_hangup_that_nohup_ignores_stops_nothing() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stopping_on_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.01)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
