@@ -24,28 +24,24 @@ class InterruptedBySignalError(BaseException):
         self.number = number
 
 
-_stopped_by: int | None = None
-"""The signal that a tune was told to stop by."""
-
-
 @contextmanager
 def stopping_on_signals() -> Iterator[None]:
     """Raise :class:`InterruptedBySignalError` once; a second signal is left to the clean-up."""
-    global _stopped_by  # a process has one handler of a signal
+    stopping = False
 
     def stop(number: int, frame: FrameType | None) -> None:
-        global _stopped_by
-        if _stopped_by is None:
-            _stopped_by = number
+        nonlocal stopping
+        if not stopping:
+            stopping = True
             raise InterruptedBySignalError(number)
 
     def send_again(lost: sys.UnraisableHookArgs) -> None:
         """A destructor that it came in has swallowed the exception."""
-        global _stopped_by
+        nonlocal stopping
         if not isinstance(lost.exc_value, InterruptedBySignalError):
             usual(lost)
             return
-        _stopped_by = None
+        stopping = False
         threading.Timer(_AGAIN_S, os.kill, (os.getpid(), lost.exc_value.number)).start()
 
     usual = sys.unraisablehook
@@ -54,20 +50,7 @@ def stopping_on_signals() -> Iterator[None]:
         with _handle_signals(stop):
             yield
     finally:
-        _stopped_by = None
         sys.unraisablehook = usual
-
-
-def stop_if_asked() -> None:
-    """Raise again where code that the exception came in has swallowed it and goes on.
-
-    Not for a clean-up, which goes on rightly.
-
-    Raises:
-        InterruptedBySignalError: a signal asked us to stop.
-    """
-    if _stopped_by is not None:
-        raise InterruptedBySignalError(_stopped_by)
 
 
 @contextmanager

@@ -26,7 +26,9 @@ settings.register_profile(
 )
 settings.load_profile("any-machine")
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tunes under test inherit it; nohup ignores it
+for ignored in (signal.SIGHUP, signal.SIGINT):  # by nohup, and by shells in the background
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, signal.SIG_DFL)  # tunes under test inherit it
 
 os.environ["XDG_DATA_HOME"] = f"{tempfile.gettempdir()}/tests-{os.getpid()}"
 """Tunes keep their step times there, also those of fixtures that last longer than a test."""

@@ -25,7 +25,6 @@ from autoconf_launch.core import Failure, FailureKind, HardwareError, plural
 
 from ..backends import Backend, JobEnd
 from ..events import Listener, Note, StepSeen, TrialFinished, TrialStarted
-from ..interrupts import stop_if_asked
 from ..machine import WHOLE, Placement, Share, SlotPool
 from ..plan import LaunchPlan
 from ..results import HEARTBEAT_S, Earlier, Journal, Started
@@ -202,7 +201,6 @@ class Controller:
         return True
 
     def _wait(self) -> None:
-        stop_if_asked()
         wake_s = min(min(self._due_s(r), r.look_s()) for r in self._running)
         longest_s = min(HEARTBEAT_S, self._limits.stall_s)  # steps are seen when we wake
         pause_s = min(max(wake_s - self._clock(), 0.0), longest_s)

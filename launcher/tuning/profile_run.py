@@ -29,7 +29,6 @@ from autoconf_launch.core import (
 
 from ..backends import Backend, Job, JobEnd
 from ..events import Listener, ModelProfiled, Note
-from ..interrupts import stop_if_asked
 from ..plan import LaunchPlan
 from ..results import HEARTBEAT_S, Journal, read_file, read_result
 from ..spelling import TrialNeeds
@@ -144,7 +143,6 @@ def _wait(
     reason = Failure(kind=FailureKind.PREEMPTED, detail="the launcher was interrupted")
     try:
         while True:
-            stop_if_asked()
             left_s = deadline_s - time.monotonic()
             backend.wait([job], min(max(left_s, 0.0), HEARTBEAT_S))
             journal.heartbeat()

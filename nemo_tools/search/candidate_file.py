@@ -279,7 +279,10 @@ def with_data_sets(question: SearchQuestion, *, is_needed: bool) -> SearchQuesti
     folder = question.settings.paths.data
     if folder is None or question.base.get(data_path(question.base)) is not None:
         return question
-    found, empty = _data_sets(Path(folder))
+    try:
+        found, empty = _data_sets(Path(folder))
+    except OSError as error:
+        raise ConfigError(f"data_dir: it cannot be read: {error.strerror}.") from error
     if not found and is_needed:
         has = (
             f"holds only an empty Megatron data set ({empty[0].name} has 0 bytes)"

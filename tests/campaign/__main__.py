@@ -103,7 +103,8 @@ def main() -> int:
     parser.add_argument("--seed", default=str(int(time.time())))
     parser.add_argument("--share", type=float, default=1.0, help="of the cases")
     flags = parser.parse_args()
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tunes inherit it, and nohup ignores it
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and tunes inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     print(f"seed {flags.seed}\n{'part':8} {'what':36} {'cases':>6} {'broken':>6} {'took':>9}")
     misses: list[str] = []
     for part in flags.parts or PARTS:

@@ -155,3 +155,9 @@ def test_an_override(tmp_path: Path, word: str) -> None:
     pytest.importorskip("hydra")
     argv = ("search", "--dry-run", "search_config=gpt3/5b", word)
     refusal(tmp_path, argv, "")
+
+
+def test_a_folder_of_data_whose_name_no_file_system_takes(tmp_path: Path) -> None:
+    argv = ("search", "--dry-run", "search_config=gpt3/5b", "cluster_type=bcm")
+    said = refusal(tmp_path, (*argv, f"data_dir={'d' * 5000}"), "data_dir")
+    assert "data_dir: it cannot be read: File name too long" in said

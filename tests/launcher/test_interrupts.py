@@ -4,13 +4,11 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
 
 import pytest
 
 from autoconf_launch.launcher.interrupts import (
     InterruptedBySignalError,
-    stop_if_asked,
     stopping_on_signals,
 )
 
@@ -48,19 +46,6 @@ def test_a_signal_that_a_destructor_swallows_stops_all_the_same() -> None:
 def test_a_second_signal_is_left_to_the_clean_up() -> None:
     with pytest.raises(InterruptedBySignalError), stopping_on_signals():
         signal_twice()
-
-
-def swallow_a_signal() -> None:
-    with suppress(BaseException):
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(5.0)
-    stop_if_asked()
-
-
-def test_a_signal_that_a_library_swallows_stops_a_tune_where_it_looks() -> None:
-    with pytest.raises(InterruptedBySignalError), stopping_on_signals():
-        swallow_a_signal()
-    stop_if_asked()
 
 
 def test_a_hangup_that_nohup_ignores_stops_nothing() -> None:

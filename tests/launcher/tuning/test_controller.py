@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import os
-import signal
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +15,6 @@ from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.backends.base import Job, JobEnd
 from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
 from autoconf_launch.launcher.events import Event, TrialFinished, TrialStarted
-from autoconf_launch.launcher.interrupts import InterruptedBySignalError, stopping_on_signals
 from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
@@ -245,31 +240,3 @@ def test_a_resumed_study_repeats_no_final(tmp_path: Path) -> None:
         resumed, plans = finals_of(study, journal, journal.read())
     assert plans == []
     assert resumed.records == finals.records
-
-
-class SwallowsASignal(ReplayBackend):
-    """Has a library that lets no exception out, where a signal arrives."""
-
-    def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
-        with suppress(BaseException):
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(5.0)
-        super().wait(jobs, timeout_s)
-
-
-def test_a_signal_that_is_swallowed_stops_the_search_all_the_same(tmp_path: Path) -> None:
-    searched = space()
-    study = Study(searched, None, SETTINGS)
-    backend = SwallowsASignal(answers_for_all(searched))
-    with open_journal(tmp_path) as journal:
-        controller = Controller(
-            study,
-            backend,
-            ReplayIO(),
-            journal=journal,
-            listener=lambda event: None,
-            limits=LIMITS,
-        )
-        with pytest.raises(InterruptedBySignalError), stopping_on_signals():
-            controller.run()
-        assert len(journal.read().records) < 3
