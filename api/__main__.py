@@ -1,8 +1,20 @@
-"""``python -m autoconf_launch`` is the command ``autoconf-launch``."""
+"""The command ``autoconf-launch``, also ``python -m autoconf_launch``."""
 
+import signal
 import sys
 
-from autoconf_launch.launcher.cli import main
+
+def main() -> int:
+    """Import the command and run it; Ctrl-C during the import ends it without a traceback."""
+    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_usual:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from autoconf_launch.launcher import cli
+
+    if is_usual:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return cli.main()
+
 
 if __name__ == "__main__":
     sys.exit(main())

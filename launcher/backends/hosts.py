@@ -11,10 +11,9 @@ import contextlib
 import os
 import re
 import select
-import signal
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,23 +24,19 @@ from autoconf_launch.core import (
     SIGNS_FOLDER,
     Failure,
     FailureKind,
+    decode,
     result_file,
+    visible,
 )
 
-from ..hosts import LOCAL, AgentLine, FolderLine, open_lines
-from ..launch import (
-    STDERR_LOG,
-    STDOUT_LOG,
-    Cancelled,
-    RankExit,
-    RanksEnd,
-    read_outcome,
-)
+from ..hosts import LOCAL, AgentLine, FolderLine, Introduction, open_lines
+from ..launch import STDERR_LOG, STDOUT_LOG, Cancelled, RanksEnd, read_outcome
 from ..plan import LaunchPlan, RankPlan
 from ..request import RemoteAccess
 from ..results import is_secret, open_private
 from .base import Job, JobEnd
 from .host_logs import HostLogs
+from .job_agent import JobAgent
 from .local import (
     GRACE_S,
     LINGER_S,
@@ -58,36 +53,8 @@ PASSED_ON = (
 """Beginnings of variables that ranks on other hosts get from here, DeepSpeed's among them."""
 _ADDRESS, _PORT = "MASTER_ADDR", "MASTER_PORT"
 _MOST_SENT_BYTES = 4 << 20  # of a file that a trial's ranks read
+_LONGEST_QUOTE = 200
 _NAME = re.compile(rf"(?:{SIGNS_FOLDER}/)?[A-Za-z0-9_][A-Za-z0-9_.\-]{{0,200}}")
-
-
-class _Agent:
-    """One host of a job: its line, and what came up it."""
-
-    def __init__(self, node: int, line: AgentLine, ranks: tuple[RankPlan, ...]) -> None:
-        self.node, self.line, self.ranks = node, line, ranks
-        self.here: dict[str, Any] | None = None
-        self.report: dict[str, Any] | None = None
-        self.lost: str | None = None
-        self.is_to_blame = False
-        """Whether it was lost, not told to end before it had any ranks."""
-        self.lost_unix_s = 0.0
-        self.lost_code = -int(signal.SIGKILL)
-        self.clock_s = 0.0
-        """What its clock shows more than ours."""
-
-    @property
-    def has_ended(self) -> bool:
-        return self.report is not None or self.lost is not None
-
-    def exits(self) -> Iterator[RankExit]:
-        """How each of its ranks ended, by our clock; those of a lost host were killed."""
-        if self.report is None:
-            yield from (RankExit(code=self.lost_code, unix_s=self.lost_unix_s) for _ in self.ranks)
-            return
-        times = self.report["exit_unix_s"]
-        for code, unix_s in zip(self.report["codes"], times, strict=True):
-            yield RankExit(code=int(code), unix_s=float(unix_s) - self.clock_s)
 
 
 class HostsJob:
@@ -96,7 +63,7 @@ class HostsJob:
     def __init__(
         self,
         plan: LaunchPlan,
-        agents: tuple[_Agent, ...],
+        agents: tuple[JobAgent, ...],
         variables: Mapping[str, str],
         secrets: Collection[str] = (),
     ) -> None:
@@ -164,9 +131,15 @@ class HostsJob:
             self._finish()
         return self.end
 
-    def _take(self, agent: _Agent, linger_s: float) -> None:
+    def _take(self, agent: JobAgent, linger_s: float) -> None:
         for line in agent.line.read():
-            self._hear(agent, line, linger_s)
+            try:
+                self._hear(agent, line, linger_s)
+            except (KeyError, TypeError, ValueError) as error:
+                said = visible(str(error)[:_LONGEST_QUOTE])
+                detail = f"host {agent.line.host} says what no agent says ({said})"
+                self._lose(agent, Failure(kind=FailureKind.NODE_LOST, detail=detail))
+                return
         if agent.has_ended:
             agent.line.close()
             return
@@ -177,10 +150,10 @@ class HostsJob:
             named = replace(loss, detail=f"host {agent.line.host} {loss.detail}")
             self._lose(agent, named if loss.kind is FailureKind.NODE_LOST else loss)
 
-    def _hear(self, agent: _Agent, line: dict[str, Any], linger_s: float) -> None:
+    def _hear(self, agent: JobAgent, line: dict[str, Any], linger_s: float) -> None:
         if "here" in line:
-            agent.here = line["here"]
-            agent.clock_s = float(line["here"]["unix_s"]) - time.time()
+            agent.here = decode(Introduction, line["here"])
+            agent.clock_s = agent.here.unix_s - time.time()
         elif "stream" in line:
             self._logs.write(int(line["stream"]), base64.b64decode(line["data"]))
         elif "file" in line:
@@ -192,7 +165,7 @@ class HostsJob:
             failure = Failure(kind=FailureKind.TIMED_OUT, detail=detail)
             self.cancelled = self.cancelled or Cancelled(reason=failure, unix_s=time.time())
         elif "report" in line:
-            agent.report = line["report"]
+            agent.take_report(line["report"])
 
     @property
     def was_cancelled(self) -> bool:
@@ -200,7 +173,7 @@ class HostsJob:
         kind = self.cancelled and self.cancelled.reason.kind
         return kind not in (None, FailureKind.NODE_LOST)
 
-    def _lose(self, agent: _Agent, loss: Failure) -> None:
+    def _lose(self, agent: JobAgent, loss: Failure) -> None:
         agent.lost, agent.lost_unix_s = loss.detail, time.time() - agent.line.silent_s
         agent.line.close()
         had_ranks = self._was_sent and agent.here is not None
@@ -213,8 +186,8 @@ class HostsJob:
         self._was_sent = True
         address, port = self._meeting_place()
         for agent in self.agents:
-            here = agent.here or {"address": "", "launcher_address": ""}
-            is_ours = here["launcher_address"] is None
+            own_address = agent.here.address if agent.here else ""
+            is_ours = agent.here is not None and agent.here.launcher_address is None
             agent.line.send(
                 {
                     "working_directory": self.plan.working_directory,
@@ -225,7 +198,7 @@ class HostsJob:
                     "may_leave": self.plan.folder is None,
                     "deadline_s": None if self.deadline_s == float("inf") else self.deadline_s,
                     "environment": {**self._passed_variables, JOB_VARIABLE: self.token},
-                    "address": address if is_ours and agent.node == 0 else here["address"],
+                    "address": address if is_ours and agent.node == 0 else own_address,
                     "orphans": [f"{JOB_VARIABLE}={token}" for token in self.orphans],
                     "folder": self.plan.folder,
                     "marker": "" if agent.here is None else self._marker and self._marker.name,
@@ -241,9 +214,9 @@ class HostsJob:
         """
         if not (first := self.agents[0].here):
             return "", ""
-        seen = (agent.here and agent.here["launcher_address"] for agent in self.agents[1:])
-        ours = next(filter(None, seen), None) if first["launcher_address"] is None else None
-        return ours or first["address"], str(int(first["port"]))
+        seen = (agent.here.launcher_address for agent in self.agents[1:] if agent.here)
+        ours = next(filter(None, seen), None) if first.launcher_address is None else None
+        return ours or first.address, str(first.port)
 
     def _rank(self, rank: RankPlan, address: str, port: str) -> dict[str, Any]:
         variables = {n: v for n, v in rank.environment if n not in self._secrets}
@@ -261,7 +234,7 @@ class HostsJob:
             "shared_memory": shared_memory(rank),
         }
 
-    def _keep(self, sender: _Agent, name: str, data: str) -> None:
+    def _keep(self, sender: JobAgent, name: str, data: str) -> None:
         """Write a rank's file where a rank of this machine would; signs reach the other hosts."""
         if self.plan.folder is None or not _NAME.fullmatch(name):
             return
@@ -308,12 +281,12 @@ class HostsJob:
             return 0.0  # how the ranks of a lost host died is not known
         told = [self._terminated_unix_s] if self._terminated_unix_s else []
         for agent in self.agents:
-            if agent.report and agent.report["terminated_unix_s"]:
-                told.append(float(agent.report["terminated_unix_s"]) - agent.clock_s)
+            if agent.report and agent.report.terminated_unix_s:
+                told.append(agent.report.terminated_unix_s - agent.clock_s)
         return min(told, default=None)
 
 
-def _can_be_told(agent: _Agent) -> bool:
+def _can_be_told(agent: JobAgent) -> bool:
     """Whether it has said what it is, or reads its order from a file whenever it begins."""
     return agent.here is not None or isinstance(agent.line, FolderLine)
 
@@ -430,7 +403,7 @@ def make_job(
 ) -> HostsJob:
     """A job over these lines; a line that is a folder's keeps ``secrets`` to itself."""
     agents = tuple(
-        _Agent(node, line, tuple(rank for rank in plan.ranks if rank.node == node))
+        JobAgent(node, line, tuple(rank for rank in plan.ranks if rank.node == node))
         for node, line in enumerate(lines)
     )
     is_written = any(isinstance(line, FolderLine) for line in lines)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .description import HostDescription, describe_hosts
+    from .description import HostDescription, Introduction, describe_hosts
     from .folder_line import FolderLine, Starter, make_line_folder
     from .line import HostLine, agent_command
     from .lines import BATCH, UNNAMED, AgentLine, open_lines

@@ -10,11 +10,32 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from autoconf_launch.core import FailureKind, HardwareError
+from autoconf_launch.core import DecodeError, FailureKind, HardwareError, decode, visible
 
 from ..request import RemoteAccess
 from .line import SAME_ON_ALL
 from .lines import AgentLine, open_lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduction:
+    """What the agent of a host says first; see :class:`HostDescription`.
+
+    Attributes:
+        port: free there when it began.
+        unix_s: what its clock showed.
+        gpus: as ``nvidia-smi`` prints them.
+        versions: of Python and packages, by their names.
+    """
+
+    address: str
+    launcher_address: str | None
+    port: int
+    unix_s: float
+    cores: int
+    memory_bytes: int
+    gpus: str
+    versions: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +76,12 @@ def describe_hosts(hosts: tuple[str, ...], access: RemoteAccess) -> tuple[HostDe
     return tuple(_description(host, here) for host, here in zip(hosts, said, strict=True))
 
 
-def _first_line(line: AgentLine) -> dict[str, Any]:
+def _first_line(line: AgentLine) -> Introduction:
     started_s = time.monotonic()
     while True:
         for found in line.read():
             if "here" in found:
-                return dict(found["here"])
+                return _introduction(line.host, found["here"])
         if (loss := line.loss) and loss.kind is not FailureKind.NODE_LOST:
             raise HardwareError(f"{loss.detail[0].upper()}{loss.detail[1:]}.")
         if loss:
@@ -73,24 +94,35 @@ def _first_line(line: AgentLine) -> dict[str, Any]:
         select.select([line] if line.fileno() >= 0 else [], [], [], max(0.0, patience_s))
 
 
-def _description(host: str, here: dict[str, Any]) -> HostDescription:
+def _introduction(host: str, said: object) -> Introduction:
+    try:
+        return decode(Introduction, said)
+    except DecodeError as error:
+        raise HardwareError(
+            f"Host {host} does not describe itself as an agent does ({visible(str(error)[:200])});"
+            " see what its login shell prints."
+        ) from error
+
+
+def _description(host: str, here: Introduction) -> HostDescription:
     _check_versions(host, here)
-    rows = (tuple(cell.strip() for cell in row.split(",")) for row in here["gpus"].splitlines())
+    rows = (tuple(cell.strip() for cell in row.split(",")) for row in here.gpus.splitlines())
     return HostDescription(
         host=host,
-        address=str(here["address"]),
-        launcher_address=here["launcher_address"],
-        cores=int(here["cores"]),
-        memory_bytes=int(here["memory_bytes"]),
+        address=here.address,
+        launcher_address=here.launcher_address,
+        cores=here.cores,
+        memory_bytes=here.memory_bytes,
         gpus=tuple(row for row in rows if len(row) == 4 and row[0].isdecimal()),
     )
 
 
-def _check_versions(host: str, here: dict[str, Any]) -> None:
+def _check_versions(host: str, here: Introduction) -> None:
     ours: dict[str, str | None] = {"Python": platform.python_version()}
     ours |= {name: _version(name) for name in SAME_ON_ALL}
+    versions = here.versions if isinstance(here.versions, dict) else {}
     for name, own in ours.items():
-        there = here["versions"].get(name)
+        there = versions.get(name)
         if there != own:
             has = f"has {name} {there}" if there else f"lacks {name}"
             raise HardwareError(

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from autoconf_launch.core import ConfigError, Failure, FailureKind, visible
 
 from ..request import RemoteAccess
-from .line import BEAT_S, SILENCE_S, agent_command
+from .line import BEAT_S, SILENCE_S, agent_command, split_lines
 from .reach import CONNECT_S, reach_all
 
 _LOOK_EVERY_S = 0.25
@@ -90,8 +90,7 @@ class FolderLine:
         """Lines that have come; a report only after all that was printed before it."""
         if data := self._up.read():
             self._heard_s, self._has_answered = time.monotonic(), True
-        *whole, self._received = (self._received + data).split(b"\n")
-        lines = [json.loads(text) for text in whole]
+        lines, self._received = split_lines(self._received + data)
         self._last += [line for line in lines if "report" in line]
         printed = [
             {"stream": number, "data": base64.b64encode(text).decode()}
@@ -107,10 +106,13 @@ class FolderLine:
 
     def _is_whole(self) -> bool:
         """Whether all is here that was printed before the report, or is late."""
-        sizes = self._last[0].get("printed_bytes", ()) if self._last else ()
+        sizes = self._last[0].get("printed_bytes") if self._last else ()
+        if not isinstance(sizes, list):
+            return True
         have = (tail.position for tail in self._printed.values())
         is_late = time.monotonic() > self._heard_s + SILENCE_S
-        return is_late or all(own >= size for own, size in zip(have, sizes, strict=False))
+        pairs = zip(have, sizes, strict=False)
+        return is_late or all(not isinstance(size, int) or own >= size for own, size in pairs)
 
     @property
     def is_queued(self) -> bool:

@@ -28,6 +28,9 @@ _AGENT = Path(__file__).parents[1] / "launch" / "host_agent.py"
 SAME_ON_ALL = ("autoconf-launch", "torch")
 """Packages whose versions must be the same on all hosts."""
 _MOST_ERRORS = 4096
+_MOST_READ_BYTES = 4 << 20
+MOST_LINE_BYTES = 16 << 20
+"""What a host says in one line; a file of a rank takes 6 MiB at most."""
 _CLOSED = "closed the connection"
 
 
@@ -96,8 +99,7 @@ class HostLine:
         data, self.is_closed = _read_now(self._out)
         if data:
             self._heard_s = time.monotonic()
-        *whole, self._received = (self._received + data).split(b"\n")
-        lines = [line for text in whole if (line := _json_line(text)) is not None]
+        lines, self._received = split_lines(self._received + data)
         if lines:
             self._patience_s = SILENCE_S
         return [line for line in lines if "alive" not in line]
@@ -161,21 +163,30 @@ class HostLine:
 
 
 def _read_now(descriptor: int) -> tuple[bytes, bool]:
-    """What has come, and whether the other end is closed."""
+    """What has come, a part of it where that is much, and whether the other end is closed."""
     found = b""
     try:
-        while data := os.read(descriptor, 1 << 16):
+        while len(found) < _MOST_READ_BYTES:
+            if not (data := os.read(descriptor, 1 << 16)):
+                return found, True
             found += data
     except BlockingIOError:
         return found, False
     except OSError:
         return found, True
-    return found, True
+    return found, False
+
+
+def split_lines(received: bytes) -> tuple[list[dict[str, Any]], bytes]:
+    """The JSON objects of whole lines, and the begun line; what is longer or no object is lost."""
+    *whole, begun = received.split(b"\n")
+    lines = [line for text in whole if (line := _json_line(text)) is not None]
+    return lines, begun if len(begun) <= MOST_LINE_BYTES else b""
 
 
 def _json_line(text: bytes) -> dict[str, Any] | None:
     try:
         line = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return line if isinstance(line, dict) else None

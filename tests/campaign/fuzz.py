@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import resource
 import shutil
@@ -106,14 +107,21 @@ class _Clock:
     """Time of this process and its children, and what they waited beyond a share of it."""
 
     def __init__(self) -> None:
-        self._busy_s, self._start_s = _busy_s(), time.perf_counter()
+        self._busy_s, self._start_s, self._queued_s = _busy_s(), time.perf_counter(), _queued_s()
 
-    @property
-    def spent_s(self) -> float:
-        """A wait counts once it is longer than a shared machine explains."""
+    def spent_s(self, child_queued_s: float = 0.0) -> float:
+        """A wait counts that is neither for a core nor explained by a shared disk."""
         busy_s = _busy_s() - self._busy_s
-        waited_s = time.perf_counter() - self._start_s - busy_s
+        queued_s = _queued_s() - self._queued_s + child_queued_s
+        waited_s = time.perf_counter() - self._start_s - busy_s - queued_s
         return busy_s + max(0.0, waited_s - SHARED_S)
+
+
+def _queued_s(pid: int | str = "self") -> float:
+    """How long a process was ready to run and had no core; 0 where no kernel says so."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    return 0.0
 
 
 def _busy_s() -> float:
@@ -136,7 +144,7 @@ def run_here(case: Case, folder: Path) -> Ended:
         except BaseException:
             broke = traceback.format_exc()
     said = "\n".join(map(visible, lines))
-    return Ended(code, said, printed.getvalue(), clock.spent_s, broke)
+    return Ended(code, said, printed.getvalue(), clock.spent_s(), broke)
 
 
 def _read_only(request: Any, listener: Any) -> int:
@@ -178,18 +186,20 @@ def _no_hang() -> Iterator[None]:
 def run_command(case: Case, folder: Path) -> Ended:
     """Run the real command."""
     clock = _Clock()
-    done = subprocess.run(
-        (sys.executable, "-m", "autoconf_launch.launcher.cli", *case.argv),
-        cwd=folder,
-        capture_output=True,
-        check=False,
-        timeout=HANG_S,
-        errors="replace",
-        text=True,
-    )
-    wall_s = clock.spent_s
-    broke = done.stderr if "\nTraceback" in f"\n{done.stderr}" else ""
-    return Ended(done.returncode, done.stderr, done.stdout, wall_s, broke)
+    command = (sys.executable, "-m", "autoconf_launch", *case.argv)
+    printed, said = folder / ".printed", folder / ".said"
+    with printed.open("wb") as out, said.open("wb") as err:
+        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=err)
+    try:
+        with _no_hang():
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    except TimeoutError:
+        process.kill()
+    queued_s = _queued_s(process.pid)
+    code = process.wait()
+    texts = [path.read_text(errors="replace") for path in (printed, said)]
+    broke = texts[1] if "\nTraceback" in f"\n{texts[1]}" else ""
+    return Ended(code, texts[1], texts[0], clock.spent_s(queued_s), broke)
 
 
 def miss_of(kind: Kind, seed: str, index: int, *, by_command: bool = False) -> Miss | None:

@@ -144,11 +144,12 @@ def _stop(story: Story, process: subprocess.Popen[str], how: str, *, counts: boo
         story.miss("the command did not end within 20 s")
     _see_all_gone(story, start_s)
     sent = signal.Signals[f"SIG{how.split()[0]}"]
-    begins = not output  # Python itself was not ready for a signal, and nothing was started
+    is_pythons = output.startswith("Traceback") and output.endswith("KeyboardInterrupt\n")
+    begins = not output or is_pythons  # Python itself was not ready, and nothing was started
     codes = (*CODES[how], -sent) if begins else CODES[how]
     if counts and process.returncode not in codes:
         story.miss(f"exit code {process.returncode}: {output[-300:]}")
-    if "Traceback" in output:
+    if "Traceback" in output and not (is_pythons and process.returncode == -signal.SIGINT):
         story.miss(f"traceback: {output[-600:]}")
 
 

@@ -19,7 +19,7 @@ import pytest
 from autoconf_launch.launcher import cli
 
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
-COMMAND = (sys.executable, "-m", "autoconf_launch.launcher.cli")
+COMMAND = (sys.executable, "-m", "autoconf_launch")
 SMALL: dict[str, Any] = {
     "train_micro_batch_size_per_gpu": 1,
     "gradient_accumulation_steps": 4,

@@ -1,5 +1,6 @@
 import errno
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,22 @@ def test_the_command_itself_waits_for_no_import_of_a_verb() -> None:
     code = f"import sys, autoconf_launch.launcher.cli; print({{*{HEAVY}}} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+_INTERRUPTED = """
+import os, runpy, signal, sys
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "autoconf_launch.launcher.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+runpy.run_module("autoconf_launch", run_name="__main__")
+"""
+
+
+def test_ctrl_c_before_the_command_is_imported_shows_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
 
 @pytest.mark.parametrize("name", sorted(VERBS))

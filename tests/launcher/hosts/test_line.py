@@ -30,6 +30,27 @@ def test_what_a_login_shell_prints_is_skipped() -> None:
     line.close()
 
 
+def test_a_line_without_end_is_not_kept() -> None:
+    begun = b"x" * (line_module.MOST_LINE_BYTES + 1)
+    assert line_module.split_lines(b'{"here": 1}\n' + begun) == ([{"here": 1}], b"")
+
+
+def test_a_host_that_never_stops_writing_does_not_hold_the_launcher() -> None:
+    line = make_line("import os\nwhile True: os.write(1, b'x' * 65536)")
+    select.select([line], [], [], 5)
+    assert line.read() == []
+    line.close()
+
+
+def test_a_host_that_describes_itself_as_no_agent_does_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = (make_line('print(\'{"here": {"address": 7}}\', flush=True); input()'),)
+    monkeypatch.setattr("autoconf_launch.launcher.hosts.description.open_lines", lambda *_: lines)
+    with pytest.raises(HardwareError, match=r"Host far does not describe itself as an agent"):
+        describe_hosts(("far",), RemoteAccess())
+
+
 def test_a_host_that_ends_says_its_last_words_without_control_characters() -> None:
     line = make_line("import sys; sys.exit('ssh: \\x1b[31mno route')")
     first_lines(line, 1)
