@@ -150,13 +150,13 @@ def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
         settings=job.user.settings,
     )
     pool = find_pool(job.request, job.cluster)
-    share, at_once = pool.first_share, pool.room(pool.usual)
+    at_once = pool.room(pool.usual)
     began_s, is_known = time.monotonic(), folder.contents.profiled
-    spec = find_model(job, files, backend, folder, share)
+    spec = find_model(job, files, backend, folder, pool)
     profile_s = None if is_known else time.monotonic() - began_s
     if at_once > 1:  # said only here: the profile run may ask for another start
         job.listener(Note(text=pool_text(pool)))
-    job = read_measured(job, files, backend, folder, share)
+    job = read_measured(job, files, backend, folder, pool)
     files.read_again(job.source)
     files.describe_model(replace(job.user.workload, model=spec))
     study = make_study(job, spec, find_past_times(job, spec, folder))

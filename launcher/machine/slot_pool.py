@@ -152,6 +152,10 @@ class SlotPool:
         known = self._free.keys() if self.is_on_hosts else self._losses.keys()
         return tuple(host for host in self.set_aside if host not in before and host in known)
 
+    def forgive(self, hosts: Iterable[str]) -> None:
+        """Take losses of hosts back: a trial is to blame for them."""
+        self._losses.subtract(hosts)
+
     @property
     def set_aside(self) -> tuple[str, ...]:
         """Hosts that were lost too often, which get no trial."""

@@ -27,7 +27,7 @@ from .lease import Lease, is_held
 from .own_files import OTHERS_UMASK, holding, require_held
 from .paths import PROFILE, SECOND_PROFILE, ResultsPaths
 
-_GOES_ON = (FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED, FailureKind.NODE_LOST)
+_GOES_ON = (FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED)
 """Failures of a baseline that the search goes on after."""
 
 

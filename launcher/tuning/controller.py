@@ -9,6 +9,7 @@ import math
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Protocol
 
 from autoconf_launch.autotuner.playoff import Decider
@@ -34,6 +35,8 @@ from .running import (
     TrialLimits,
     TurnGroups,
     is_waiting,
+    launch_loss,
+    lost_too_often,
     members,
     preempted_by,
     share_progress,
@@ -222,18 +225,21 @@ class Controller:
 
     def _was_lost(self, running: Running, end: JobEnd) -> bool:
         """Whether a host failed, or an engine took it: the trial is launched again elsewhere."""
-        trial, outcome = running.trial, end.outcome
-        if running.cancelled or not isinstance(outcome, FailedTrial):
+        trial, loss = running.trial, launch_loss(end)
+        if running.cancelled or loss is None:
             return False
-        was_lost = outcome.failure.kind is FailureKind.NODE_LOST and bool(end.lost_hosts)
-        if not (was_lost or _is_preempted(outcome)):
-            return False
-        aside = self._pool.blame(end.lost_hosts if was_lost else ())
-        text = f"{trial.name} is launched again: {outcome.failure.detail}."
+        losses = (*running.waiting.losses, end.lost_hosts)
+        if len(losses) >= self._limits.most_losses:
+            self._pool.forgive(chain(*losses[:-1]))
+            failed = FailedTrial(failure=lost_too_often(losses, loss))
+            self._take_end(running, failed, end.wall_s)
+            return True
+        aside = self._pool.blame(end.lost_hosts)
+        text = f"{trial.name} is launched again: {loss.detail}."
         text += "".join(f" Host {host} failed twice and gets no more trials." for host in aside)
         self._listener(Note(text=text, warning=True))
         plan = self._trial_io.plan(trial, uuid.uuid4().hex)
-        self._queue.put_back(replace(running.waiting, plan=plan))
+        self._queue.put_back(replace(running.waiting, plan=plan, losses=losses))
         if trial.turn is not None:
             self._cancel_group(trial)
         return True

@@ -22,7 +22,7 @@ from autoconf_launch.core import (
 
 from ..backends import Backend
 from ..events import Note
-from ..machine import Share
+from ..machine import SlotPool
 from ..results import OpenFolder, read_result
 from ..spelling import MEASURED, UNSET, may_derive_accumulation
 from .job import TuningJob, read_again
@@ -33,7 +33,7 @@ _WORDS = {"micro_batch": "micro-batch", "zero_stage": "ZeRO stage"}
 
 
 def read_measured(
-    job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, share: Share
+    job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, pool: SlotPool
 ) -> TuningJob:
     """The job with what ran; it is said what was not known before.
 
@@ -42,7 +42,7 @@ def read_measured(
         files: make the plan of a second profile run.
         backend: runs it.
         folder: of the results; an earlier session's profile runs are read from it.
-        share: the slots that a profile run has.
+        pool: the slots of which a profile run takes some.
 
     Raises:
         ConfigError: what ran leaves nothing to search, or was not seen.
@@ -50,7 +50,7 @@ def read_measured(
     applied = None if job.dialect.reads_document else _read_applied(job.paths.profile)
     if applied is None:
         return job
-    keeps = _other_batch(job, applied, files, backend, folder, share)
+    keeps = _other_batch(job, applied, files, backend, folder, pool)
     source = replace(job.source, applied=applied, keeps_batch=keeps is not None)
     measured = read_again(job, source)
     notes = (text for text in measured.user.notes if text not in job.user.notes)
@@ -77,7 +77,7 @@ def _other_batch(
     files: TrialFiles,
     backend: Backend,
     folder: OpenFolder,
-    share: Share,
+    pool: SlotPool,
 ) -> AppliedStrategy | None:
     """What a second profile run applied, where it kept the samples of a step."""
     unset = any((c.knob, c.origin) == ("accumulation", UNSET) for c in job.user.choices)
@@ -95,12 +95,11 @@ def _other_batch(
     found = _read_applied(job.paths.second_profile)
     if found is None:
         trial = baseline_trial(Candidate(layout=other, extras=job.user.baseline.extras))
-        plan = files.plan_profile(trial, uuid.uuid4().hex, is_second=True)
-        placed = share.place(plan, alone=True)
         try:
             run_profile(
-                placed,
+                lambda: files.plan_profile(trial, uuid.uuid4().hex, is_second=True),
                 backend,
+                pool=pool,
                 journal=folder.journal,
                 timeout_s=job.request.trial_timeout_s,
                 listener=job.listener,

@@ -35,7 +35,8 @@ from autoconf_launch.core import (
 
 from ..backends import Backend
 from ..events import Listener, ModelProfiled, Note, SpaceBuilt
-from ..machine import Share
+from ..machine import SlotPool
+from ..plan import LaunchPlan
 from ..results import JournalContents, OpenFolder, SpaceLine, key_of, read_past, remember
 from .job import TuningJob, search_limits
 from .plain_start import check_ranks, profile_failed
@@ -44,13 +45,14 @@ from .trial_io import TrialFiles
 
 
 def find_model(
-    job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, share: Share
+    job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, pool: SlotPool
 ) -> ModelSpec | None:
     """The model as the user's settings, an earlier session or a profile run tells it.
 
     Raises:
         ProfileFailedError: the script does not run as it is.
         OtherStartError: it may, if it is started otherwise.
+        HardwareError: hosts were lost, launch after launch.
     """
     given = job.user.settings.known_model()
     if given is not None:
@@ -59,11 +61,18 @@ def find_model(
         return given
     event = ModelProfiled(spec=read_model_info(job.paths.profile / MODEL_INFO_FILE), wall_s=None)
     if not folder.contents.profiled:
-        plan = files.plan_profile(baseline_trial(job.user.baseline), uuid.uuid4().hex)
+        plans = list[LaunchPlan]()
+
+        def make_plan() -> LaunchPlan:
+            baseline = baseline_trial(job.user.baseline)
+            plans.append(files.plan_profile(baseline, uuid.uuid4().hex))
+            return plans[-1]
+
         try:
             event = run_profile(
-                share.place(plan, alone=True),
+                make_plan,
                 backend,
+                pool=pool,
                 journal=folder.journal,
                 timeout_s=job.request.trial_timeout_s,
                 listener=job.listener,
@@ -73,7 +82,7 @@ def find_model(
             raise profile_failed(
                 job.request, job.dialect, job.source, ranks=ranks, error=error
             ) from error
-        check_ranks(job.request, job.cluster, plan.task)
+        check_ranks(job.request, job.cluster, plans[-1].task)
     job.listener(event)
     return event.spec
 

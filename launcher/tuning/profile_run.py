@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from autoconf_launch.autotuner.space import FailedTrial, Trial
@@ -17,6 +18,7 @@ from autoconf_launch.core import (
     DecodeError,
     Failure,
     FailureKind,
+    HardwareError,
     MemoryUse,
     Mode,
     ModelSpec,
@@ -29,9 +31,11 @@ from autoconf_launch.core import (
 
 from ..backends import Backend, Job, JobEnd
 from ..events import Listener, ModelProfiled, Note
+from ..machine import SlotPool
 from ..plan import LaunchPlan
 from ..results import HEARTBEAT_S, Journal, read_file, read_result
 from ..spelling import TrialNeeds
+from .running import MOST_LOSSES, launch_loss, lost_too_often
 
 _SLOW_S = 20.0
 """After these a profile run says where its output is: DeepSpeed's first compiles for minutes."""
@@ -97,25 +101,49 @@ class ProfileFailedError(NothingFeasibleError):
 
 
 def run_profile(
-    plan: LaunchPlan, backend: Backend, *, journal: Journal, timeout_s: float, listener: Listener
+    make_plan: Callable[[], LaunchPlan],
+    backend: Backend,
+    *,
+    pool: SlotPool,
+    journal: Journal,
+    timeout_s: float,
+    listener: Listener,
 ) -> ModelProfiled:
-    """Run the plan and read what it wrote; no model where it does not fit into memory.
+    """Run a plan and read what it wrote; no model where it does not fit into memory.
 
-    ``listener`` hears once where to look while a long one goes on.
+    Where a host is lost it runs again, on the pool's other ones. ``listener`` hears once where to
+    look while a long one goes on.
 
     Raises:
         ProfileFailedError: the script fails for another reason than memory.
         NothingFeasibleError: it describes no model.
+        HardwareError: no launch kept its hosts.
     """
-    folder = Path(plan.folder or ".")
-    slow = Note(text=f"The profile run has taken {_SLOW_S:g} s so far; its output is in {folder}.")
-    end = _wait(backend, backend.submit(plan), timeout_s, journal, lambda: listener(slow))
-    clear_saved(folder)
+    losses = list[tuple[str, ...]]()
+    while True:
+        plan = pool.first_share.place(make_plan(), alone=True)
+        folder = Path(plan.folder or ".")
+        job = backend.submit(plan)
+        end = _wait(backend, job, timeout_s, journal, partial(listener, _slow_note(folder)))
+        clear_saved(folder)
+        if (loss := launch_loss(end)) is None:
+            break
+        losses.append(end.lost_hosts)
+        pool.blame(end.lost_hosts)
+        if len(losses) == MOST_LOSSES or not pool.can_hold(pool.usual):
+            why = lost_too_often(losses, loss).detail
+            raise HardwareError(f"The profile run failed: {why}; repair or exclude the hosts.")
+        listener(Note(text=f"The profile run is launched again: {loss.detail}.", warning=True))
     spec = read_model_info(folder / MODEL_INFO_FILE)
     if spec is None:
         _require_memory_failure(end, folder)
     journal.write_profiled()
     return ModelProfiled(spec=spec, wall_s=end.wall_s)
+
+
+def _slow_note(folder: Path) -> Note:
+    text = f"The profile run has taken {_SLOW_S:g} s so far; its output is in {folder}."
+    return Note(text=text)
 
 
 def read_model_info(path: Path) -> ModelSpec | None:
@@ -138,24 +166,25 @@ def refused_weights(folder: Path) -> MemoryUse | None:
 def _wait(
     backend: Backend, job: Job, timeout_s: float, journal: Journal, say_slow: Callable[[], None]
 ) -> JobEnd:
-    began_s = time.monotonic()
-    deadline_s, slow_s = began_s + timeout_s, began_s + _SLOW_S
+    began_s, slow_s = time.monotonic(), _SLOW_S
     reason = Failure(kind=FailureKind.PREEMPTED, detail="the launcher was interrupted")
     try:
         while True:
-            left_s = deadline_s - time.monotonic()
+            if getattr(job, "is_queued", False):  # its time begins when it has hosts
+                began_s = time.monotonic()
+            left_s = began_s + timeout_s - time.monotonic()
             backend.wait([job], min(max(left_s, 0.0), HEARTBEAT_S))
             journal.heartbeat()
             end = backend.poll([job])[0]
             if end is not None:
                 return end
-            if time.monotonic() >= slow_s:
+            if time.monotonic() >= began_s + slow_s:
                 say_slow()
                 slow_s = float("inf")
             if left_s <= 0:
                 detail = f"did not end within {timeout_s:g} s (--trial-timeout)"
                 backend.cancel(job, Failure(kind=FailureKind.TIMED_OUT, detail=detail))
-                deadline_s = float("inf")
+                began_s = float("inf")
     except BaseException:
         backend.cancel(job, reason)
         while backend.poll([job])[0] is None:

@@ -13,13 +13,17 @@ from ..plan import LaunchPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A trial that was planned; ``alone``: with all the memory of its place."""
+    """A trial that was planned; ``alone``: with all the memory of its place.
+
+    ``losses`` has the lost hosts of each launch of it that ended with one; none of a preemption.
+    """
 
     trial: Trial
     plan: LaunchPlan
     size: Size = field(default_factory=Size)
     prediction: Prediction | None = None
     alone: bool = False
+    losses: tuple[tuple[str, ...], ...] = ()
 
 
 class TrialQueue:

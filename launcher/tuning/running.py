@@ -11,7 +11,7 @@ from pathlib import Path
 from autoconf_launch.autotuner.space import FailedTrial, Outcome, Trial
 from autoconf_launch.core import STEPS_FILE, Failure, FailureKind, StepRecord
 
-from ..backends import Job
+from ..backends import Job, JobEnd
 from ..events import Note
 from ..launch import is_beside_steps, started_ranks
 from ..machine import Placement, Share, Weather
@@ -24,6 +24,14 @@ _LATE = 1.05
 _MOST_STEPS = 10**6
 _LATER = 0.1
 """How long, in steps, until one that is late is looked for again."""
+
+_LOSSES = (FailureKind.NODE_LOST, FailureKind.PREEMPTED)
+MOST_LOSSES = 3
+"""Launches of one trial that may lose their hosts.
+
+As a host that was lost twice is set aside, three are of two hosts at least: the trial is what they
+have in common.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +48,8 @@ class TrialLimits:
     timeout_by: str = "--trial-timeout"
     pause_s: float = math.inf
     """The longest silence of a soak in its evaluation or checkpoint; then what was seen counts."""
+    most_losses: int = MOST_LOSSES
+    """Launches of a trial that end with a lost host or a preemption, until it counts as failed."""
     until_s: float = math.inf
     """Time of the study at which the budget ends whatever runs."""
     clock: Callable[[], float] = time.monotonic
@@ -176,6 +186,23 @@ class Running:
             kind=FailureKind.STALLED,
             detail=f"made {self.made} steps, then none for {silent_s:.0f} s (--stall-timeout)",
         )
+
+
+def launch_loss(end: JobEnd) -> Failure | None:
+    """Why a launch is to be made again elsewhere: a host failed, or an engine took it."""
+    failure = end.outcome.failure if isinstance(end.outcome, FailedTrial) else None
+    return failure if failure and failure.kind in _LOSSES else None
+
+
+def lost_too_often(losses: Sequence[Sequence[str]], last: Failure) -> Failure:
+    """The failure of a trial none of whose launches kept its hosts."""
+    hosts = sorted({host for each in losses for host in each})
+    named = f" ({', '.join(hosts)})" if hosts else ""
+    return replace(
+        last,
+        kind=FailureKind.NODE_LOST,
+        detail=f"all {len(losses)} launches of it lost their hosts{named}; last: {last.detail}",
+    )
 
 
 class TurnGroups:

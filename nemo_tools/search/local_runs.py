@@ -38,7 +38,7 @@ from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
 from autoconf_launch.launcher.interrupts import stopping_on_signals
 from autoconf_launch.launcher.launch import find_script_source
-from autoconf_launch.launcher.machine import WHOLE, find_cluster, why_not_in_turn
+from autoconf_launch.launcher.machine import WHOLE, SlotPool, find_cluster, why_not_in_turn
 from autoconf_launch.launcher.report import LinesView
 from autoconf_launch.launcher.request import HostChoice, LaunchRequest, RemoteAccess
 from autoconf_launch.launcher.results import (
@@ -384,8 +384,9 @@ class LocalRuns:
     def _run_profile(self, session: _Session) -> ModelProfiled:
         first = self._prepared.found.candidates[0]
         return run_profile(
-            session.files.plan_profile(self._trial(0, first), uuid.uuid4().hex),
+            lambda: session.files.plan_profile(self._trial(0, first), uuid.uuid4().hex),
             session.backend,
+            pool=SlotPool.of_shares(WHOLE),
             journal=session.opened.journal,
             timeout_s=self._request.trial_timeout_s,
             listener=session.heard,

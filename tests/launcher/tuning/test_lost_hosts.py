@@ -63,6 +63,20 @@ class Failing(ReplayBackend):
         self.ended_orphans.append((handle, host))
 
 
+class Killing(Failing):
+    """Its launches of one name lose their hosts."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def _end(self, job: Job) -> JobEnd | None:
+        if job.plan.name != self.name:
+            return super()._end(job)
+        lost = FailedTrial(failure=LOST)
+        return JobEnd(exit_code=137, outcome=lost, wall_s=1.0, lost_hosts=job.plan.hosts)
+
+
 class Tuned:
     """A study on hosts a, b, … of one slot each."""
 
@@ -108,9 +122,29 @@ def test_a_tune_without_hosts_ends_and_names_them(tmp_path: Path) -> None:
 
 
 def test_a_preempted_trial_is_launched_again(tmp_path: Path) -> None:
-    tuned = Tuned(tmp_path, Failing(preempted=3), "a")
+    tuned = Tuned(tmp_path, Failing(preempted=2), "a")
     assert [record.failure for record in tuned.study.records if record.failure] == []
-    assert len(tuned.trial_io.planned) == len(tuned.study.records) + 3
+    assert len(tuned.trial_io.planned) == len(tuned.study.records) + 2
+
+
+def test_a_trial_that_loses_every_host_has_failed_and_no_host_is_set_aside(
+    tmp_path: Path,
+) -> None:
+    tuned = Tuned(tmp_path, Killing("z1_gas1_tmbspg2"), "ab")
+    (failed,) = (record for record in tuned.study.records if record.failure)
+    assert failed.trial.name == "z1_gas1_tmbspg2"
+    why = f"all 3 launches of it lost their hosts (a, b); last: {LOST.detail}"
+    assert failed.failure == replace(LOST, detail=why)
+    assert len(tuned.trial_io.planned) == len(tuned.study.records) + 2
+    assert tuned.pool.set_aside == ()
+    assert [r.trial.name for r in tuned.contents.records if r.failure] == ["z1_gas1_tmbspg2"]
+
+
+def test_a_trial_whose_job_is_cancelled_every_time_has_failed(tmp_path: Path) -> None:
+    tuned = Tuned(tmp_path, Failing(preempted=3), "a")
+    (failed,) = tuned.study.records
+    why = "all 3 launches of it lost their hosts; last: Slurm took the nodes"
+    assert failed.failure == replace(PREEMPTED, kind=FailureKind.NODE_LOST, detail=why)
 
 
 def test_a_host_that_lacks_the_folder_is_a_failure_and_no_loss(

@@ -1,14 +1,43 @@
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import NothingFeasibleError
+from autoconf_launch.autotuner.space.trial import FailedTrial
+from autoconf_launch.core import Failure, FailureKind, HardwareError, NothingFeasibleError
+from autoconf_launch.launcher.backends.base import Job, JobEnd
 from autoconf_launch.launcher.backends.local import LocalBackend
+from autoconf_launch.launcher.backends.replay import ReplayBackend
 from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.machine.hosts import HostSlots
+from autoconf_launch.launcher.machine.slot_pool import SlotPool
+from autoconf_launch.launcher.machine.slots import WHOLE
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.results.journal import Journal
 from autoconf_launch.launcher.tuning import profile_run
+
+from .test_lost_hosts import Placed
+
+
+class Losing(ReplayBackend):
+    """Loses each launch on a bad host; the others describe no model."""
+
+    def __init__(self, bad: str) -> None:
+        super().__init__(())
+        self.bad, self.hosts = bad, list[str]()
+
+    def submit(self, plan: LaunchPlan) -> Job:
+        self.hosts += plan.hosts
+        return super().submit(plan)
+
+    def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
+        (host,) = jobs[0].plan.hosts
+        if host not in self.bad:
+            return (JobEnd(exit_code=0, outcome=None, wall_s=1.0),)
+        failure = Failure(kind=FailureKind.NODE_LOST, detail=f"host {host} is silent")
+        outcome = FailedTrial(failure=failure)
+        return (JobEnd(exit_code=137, outcome=outcome, wall_s=1.0, lost_hosts=(host,)),)
 
 
 def test_a_long_profile_run_says_once_where_its_output_is(
@@ -23,7 +52,41 @@ def test_a_long_profile_run_says_once_where_its_output_is(
     heard: list[Event] = []
     with Journal(tmp_path / "journal.jsonl") as journal, pytest.raises(NothingFeasibleError):
         profile_run.run_profile(
-            plan, LocalBackend(), journal=journal, timeout_s=60.0, listener=heard.append
+            lambda: plan,
+            LocalBackend(),
+            pool=SlotPool.of_shares(WHOLE),
+            journal=journal,
+            timeout_s=60.0,
+            listener=heard.append,
         )
     text = f"The profile run has taken 0.2 s so far; its output is in {tmp_path}."
     assert heard == [Note(text=text)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "hosts", "error"),
+    [
+        ("ab", "abc", "ended without describing its model"),
+        ("a", "a", r"all 2 launches of it lost their hosts \(a\); last: host a is silent; repair"),
+        ("abc", "abc", r"all 3 launches of it lost their hosts \(a, b, c\); last: host c is"),
+    ],
+)
+def test_a_profile_run_that_loses_its_host_runs_on_another_one(
+    tmp_path: Path, bad: str, hosts: str, error: str
+) -> None:
+    plan = LaunchPlan(name="profile", ranks=(), working_directory=".", folder=str(tmp_path))
+    backend, heard = Losing(bad), list[Event]()
+    pool = SlotPool([HostSlots(host=host, slots=(0,)) for host in hosts], Placed)
+    kind = HardwareError if set(hosts) <= set(bad) else NothingFeasibleError
+    with Journal(tmp_path / "journal.jsonl") as journal, pytest.raises(kind, match=error):
+        profile_run.run_profile(
+            lambda: plan,
+            backend,
+            pool=pool,
+            journal=journal,
+            timeout_s=60.0,
+            listener=heard.append,
+        )
+    again = backend.hosts[: len(heard)]
+    texts = [f"The profile run is launched again: host {host} is silent." for host in again]
+    assert heard == [Note(text=text, warning=True) for text in texts]
