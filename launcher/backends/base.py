@@ -32,7 +32,7 @@ class JobEnd:
         exit_code: of the first rank that failed (128 + signal where one ended it), else 0.
         outcome: what the ranks reported; None for a plan without a task.
         wall_s: from submission to the end of the last process.
-        lost_hosts: whose failure ended it.
+        lost_hosts: whose failure ended it; twice the same where it could not be reached anew.
     """
 
     exit_code: int

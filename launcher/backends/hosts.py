@@ -175,9 +175,10 @@ class HostsJob:
 
     def _lose(self, agent: JobAgent, loss: Failure) -> None:
         agent.lost, agent.lost_unix_s = loss.detail, time.time() - agent.line.silent_s
-        agent.line.close()
         had_ranks = self._was_sent and agent.here is not None
-        agent.is_to_blame = had_ranks or self.cancelled is None
+        if had_ranks or self.cancelled is None:
+            agent.losses = 2 if agent.line.is_unreachable else 1
+        agent.line.close()
         if self.cancelled is None:  # as of when it was lost: its peers fail before that is seen
             self.cancelled = Cancelled(reason=loss, unix_s=agent.lost_unix_s)
         self._end_s = min(self._end_s, time.monotonic())
@@ -272,7 +273,7 @@ class HostsJob:
             exit_code=end.exit_code,
             outcome=None if plan.task is None else read_outcome(plan, end, self._logs.start),
             wall_s=time.monotonic() - self._started_s,
-            lost_hosts=tuple(agent.line.host for agent in self.agents if agent.is_to_blame),
+            lost_hosts=tuple(host for agent in self.agents for host in agent.lost_hosts),
         )
 
     def _terminated_at_s(self) -> float | None:
@@ -335,7 +336,7 @@ class HostsBackend:
         end = job.look(self._linger_s, self._grace_s)
         if end is not None and not had_ended and job.plan.task is None:
             for agent in job.agents:
-                if agent.lost and agent.is_to_blame and not job.was_cancelled:
+                if agent.lost and agent.losses and not job.was_cancelled:
                     self.tell(f"{agent.lost[0].upper()}{agent.lost[1:]}; the launch was ended.")
         return end
 

@@ -30,8 +30,8 @@ class JobAgent:
         self.here: Introduction | None = None
         self.report: _Report | None = None
         self.lost: str | None = None
-        self.is_to_blame = False
-        """Whether it was lost, not told to end before it had any ranks."""
+        self.losses = 0
+        """How often it was lost, not told to end before it had any ranks."""
         self.lost_unix_s = 0.0
         self.lost_code = -int(signal.SIGKILL)
         self.clock_s = 0.0
@@ -41,6 +41,11 @@ class JobAgent:
     def has_ended(self) -> bool:
         """Whether nothing more is expected of it."""
         return self.report is not None or self.lost is not None
+
+    @property
+    def lost_hosts(self) -> tuple[str, ...]:
+        """Its host for each time that it was lost."""
+        return (self.line.host,) * self.losses
 
     def exits(self) -> Iterator[RankExit]:
         """How each of its ranks ended, by our clock; those of a lost host were killed."""

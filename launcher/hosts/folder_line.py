@@ -56,6 +56,7 @@ class FolderLine:
     """The line to one host."""
 
     look_every_s = _LOOK_EVERY_S
+    is_unreachable = False
 
     def __init__(self, host: str, folder: Path, node: int, starter: Starter) -> None:
         self.host = host

@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from .this_host import is_this_machine
 BEAT_S = 2.0
 SILENCE_S = 10.0
 """Each end takes the other one for lost after this long without a line."""
+_DOUBT_S = 5.0
+"""How long before that a second connection is tried, which says whether a first one is any use."""
 _AGENT = Path(__file__).parents[1] / "launch" / "host_agent.py"
 SAME_ON_ALL = ("autoconf-launch", "torch")
 """Packages whose versions must be the same on all hosts."""
@@ -43,7 +47,9 @@ def open_line(host: str, access: RemoteAccess) -> HostLine:
     command = agent_command()
     if is_this_machine(host):
         return HostLine(host, command)
-    return HostLine(host, reach_host(host, access, str(Path.cwd()), command))
+    reach = partial(reach_host, host, folder=str(Path.cwd()))
+    probe = reach(replace(access, step=None), command=("true",))
+    return HostLine(host, reach(access, command=command), probe)
 
 
 def agent_command(silence_s: float = SILENCE_S) -> tuple[str, ...]:
@@ -58,8 +64,11 @@ class HostLine:
     look_every_s = math.inf
     is_queued = False
 
-    def __init__(self, host: str, argv: Sequence[str]) -> None:
+    def __init__(self, host: str, argv: Sequence[str], probe_argv: Sequence[str] = ()) -> None:
+        """Start the process; ``probe_argv`` succeeds where the host can be reached anew."""
         self.host = host
+        self._probe_argv = probe_argv
+        self._probe: subprocess.Popen[bytes] | None = None
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -99,6 +108,9 @@ class HostLine:
         data, self.is_closed = _read_now(self._out)
         if data:
             self._heard_s = time.monotonic()
+            self._end_probe()
+        elif time.monotonic() > self._lost_s - _DOUBT_S and self._probe is None:
+            self._start_probe()
         lines, self._received = split_lines(self._received + data)
         if lines:
             self._patience_s = SILENCE_S
@@ -110,9 +122,20 @@ class HostLine:
         return time.monotonic() - self._heard_s
 
     @property
-    def due_s(self) -> float:
+    def _lost_s(self) -> float:
         """When it counts as lost, unless something comes."""
         return self._heard_s + self._patience_s
+
+    @property
+    def due_s(self) -> float:
+        """When to look again though nothing comes."""
+        waits = self._probe is None and bool(self._probe_argv)
+        return self._lost_s - _DOUBT_S if waits else self._lost_s
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether a second connection, tried since it is silent, has not come about either."""
+        return self._probe is not None and self._probe.poll() != 0
 
     @property
     def loss(self) -> Failure | None:
@@ -123,8 +146,9 @@ class HostLine:
     @property
     def why_lost(self) -> str | None:
         """What became of it, to follow the host's name; None while it lives."""
-        if time.monotonic() > self.due_s:
-            return f"has not answered for {self._patience_s:.0f} s"
+        if time.monotonic() > self._lost_s:
+            anew = " and cannot be reached anew" if self.is_unreachable else ""
+            return f"has not answered for {self._patience_s:.0f} s{anew}"
         if not self.is_closed:
             return None
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -135,6 +159,7 @@ class HostLine:
 
     def close(self) -> None:
         """Let go of the agent, which then ends all that it started."""
+        self._end_probe()
         self._to_send.put(None)
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -144,6 +169,23 @@ class HostLine:
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
+
+    def _start_probe(self) -> None:
+        if self._probe_argv:
+            silent = subprocess.DEVNULL
+            self._probe = subprocess.Popen(
+                self._probe_argv,
+                stdin=silent,
+                stdout=silent,
+                stderr=silent,
+                start_new_session=True,
+            )
+
+    def _end_probe(self) -> None:
+        if self._probe is not None:
+            self._probe.kill()
+            self._probe.wait()
+            self._probe = None
 
     def _write(self) -> None:
         stream = self._process.stdin

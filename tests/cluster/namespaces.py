@@ -67,6 +67,14 @@ class Hosts:
         pids = run("ip", "netns", "pids", name, check=False).split()
         return [int(pid) for pid in pids if b"sshd" not in _command(pid)]
 
+    def run_script(self, script: str) -> bool:
+        """Whether it runs on every one of them."""
+        word = script.encode()
+        return all(
+            any(word in _command(str(pid)).split(b"\0") for pid in self.processes(name))
+            for name in self.names
+        )
+
     def kill(self, name: str) -> None:
         """End everything on a host at once."""
         for pid in run("ip", "netns", "pids", name, check=False).split():

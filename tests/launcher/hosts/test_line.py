@@ -12,8 +12,8 @@ from autoconf_launch.launcher.hosts.line import HostLine, open_line
 from autoconf_launch.launcher.request import RemoteAccess
 
 
-def make_line(program: str) -> HostLine:
-    return HostLine("far", (sys.executable, "-I", "-S", "-c", program))
+def make_line(program: str, *probe: str) -> HostLine:
+    return HostLine("far", (sys.executable, "-I", "-S", "-c", program), probe)
 
 
 def first_lines(line: HostLine, count: int) -> list[dict[str, Any]]:
@@ -66,6 +66,24 @@ def test_a_silent_host_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     time.sleep(0.3)
     assert line.why_lost == "has not answered for 0 s"
     line.close()
+
+
+@pytest.mark.parametrize(("probe", "is_unreachable"), [("false", True), ("true", False)])
+def test_a_silent_host_is_tried_anew(
+    monkeypatch: pytest.MonkeyPatch, probe: str, is_unreachable: bool
+) -> None:
+    monkeypatch.setattr(line_module, "SILENCE_S", 0.4)
+    line = make_line("print('{\"here\": 1}', flush=True); import time; time.sleep(60)", probe)
+    first_lines(line, 1)
+    until_s = time.monotonic() + 0.5
+    while time.monotonic() < until_s:
+        line.read()
+        time.sleep(0.05)
+    assert line.is_unreachable == is_unreachable
+    why = "has not answered for 0 s"
+    assert line.why_lost == (f"{why} and cannot be reached anew" if is_unreachable else why)
+    line.close()
+    assert not line.is_unreachable
 
 
 def test_lines_reach_the_other_end_in_order() -> None:
