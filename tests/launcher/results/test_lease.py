@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import json
 import os
@@ -31,6 +32,25 @@ def test_a_released_lease_can_be_taken_again(tmp_path: Path) -> None:
         pass
     with Lease(path):
         assert path.exists()
+
+
+def test_where_locks_fail_the_holders_process_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    path = tmp_path / "controller.lease"
+    with Lease(path), pytest.raises(ResultsFolderError, match=f"process {os.getpid()} on"):
+        Lease(path).__enter__()
+    path.write_text(json.dumps({"host": "elsewhere", "pid": 1}))
+    with pytest.raises(ResultsFolderError, match="process 1 on elsewhere"):
+        Lease(path).__enter__()
+    then = time.time() - 2 * STALE_AFTER_S
+    os.utime(path, (then, then))
+    with Lease(path):
+        assert is_held(path)
 
 
 def test_a_lease_that_was_removed_while_we_opened_it_is_taken_anew(
