@@ -18,7 +18,7 @@ from ..launch import (
     read_script,
     with_declared_local_rank,
 )
-from ..machine import find_cluster
+from ..machine import find_cluster, require_one_start
 from ..plan import LaunchPlan
 from ..request import LaunchRequest
 from ..script import ScriptSource
@@ -35,6 +35,7 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     A configuration that leaves something open, or is not plain JSON, is resolved first into a
     file that lives as long as the launch.
     """
+    require_one_start(request.hosts)
     request, source = read_script(request)
     cluster = find_cluster(request, listener)
     request = with_declared_local_rank(request, source)

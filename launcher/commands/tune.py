@@ -24,7 +24,14 @@ from ..events import Finished, Listener, Note, TuneBegun
 from ..hosts import BATCH
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch
-from ..machine import SlotPool, find_pool, names_hosts, pool_text, why_not_in_turn
+from ..machine import (
+    SlotPool,
+    find_pool,
+    names_hosts,
+    pool_text,
+    require_one_start,
+    why_not_in_turn,
+)
 from ..report import planned_tune_text, refused_text, stop_sentence
 from ..request import LaunchRequest, TrackingChoice
 from ..results import (
@@ -80,6 +87,7 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
     Raises:
         NothingFeasibleError: the baseline fails, or nothing fits.
     """
+    require_one_start(request.hosts)
     if request.dry_run:
         request = replace(request, tracking=TrackingChoice())
     job = read_job(request, listener)

@@ -228,6 +228,30 @@ def unused_allocation(choice: HostChoice, access: RemoteAccess) -> str | None:
     )
 
 
+_STARTERS = (
+    ("OMPI_COMM_WORLD_SIZE", "mpirun"),
+    ("PMI_SIZE", "mpirun"),
+    ("TORCHELASTIC_RUN_ID", "torchrun"),
+)
+
+
+def require_one_start(choice: HostChoice) -> None:
+    """Check that no other starter has started the launcher once for each rank.
+
+    Raises:
+        ConfigError: one has, and it is not said which host this is.
+    """
+    if choice.node_rank is not None or choice.standalone:
+        return
+    variable, starter = next((row for row in _STARTERS if row[0] in os.environ), ("", ""))
+    size = os.environ.get("WORLD_SIZE" if starter == "torchrun" else variable, "")
+    if size.isdecimal() and int(size) > 1:
+        raise ConfigError(
+            f"{starter} has started autoconf-launch {int(size)} times, but it starts the ranks "
+            "itself; start it once, with --hostfile FILE for several hosts."
+        )
+
+
 def own_index(request: LaunchRequest, hosts: tuple[HostSlots, ...]) -> int | None:
     """Which of the hosts is this machine; None where ranks are started on others, too.
 

@@ -4,7 +4,13 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.machine.hosts import HostSlots, parse_hostfile, read_hostfile
+from autoconf_launch.launcher.machine.hosts import (
+    HostSlots,
+    parse_hostfile,
+    read_hostfile,
+    require_one_start,
+)
+from autoconf_launch.launcher.request import HostChoice
 
 GOOD = """
 worker-1 slots=2
@@ -90,3 +96,27 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         read_hostfile(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, "mpirun has started autoconf-launch 4 times"),
+        ({"PMI_SIZE": "2"}, "mpirun has started autoconf-launch 2 times"),
+        (
+            {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "8"},
+            "torchrun has started autoconf-launch 8 times",
+        ),
+    ],
+)
+def test_a_launcher_that_another_one_starts_for_each_rank_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=said):
+        require_one_start(HostChoice())
+    require_one_start(HostChoice(node_rank=1))
+    for name in variables:
+        monkeypatch.setenv(name, "1")
+    require_one_start(HostChoice())
