@@ -66,9 +66,11 @@ def load_hosts_backend(request: LaunchRequest) -> Backend:
 
 
 def warn_listener(backend: Backend, listener: Listener) -> Backend:
-    """Have the backend warn of what happens beside its jobs, if it can."""
+    """Have the backend say what happens beside its jobs, if it can."""
     if hasattr(backend, "tell"):
         backend.tell = lambda text: listener(Note(text=text, warning=True))
+    if hasattr(backend, "inform"):
+        backend.inform = lambda text: listener(Note(text=text))
     return backend
 
 

@@ -29,7 +29,15 @@ from autoconf_launch.core import (
     visible,
 )
 
-from ..hosts import LOCAL, AgentLine, FolderLine, Introduction, open_lines
+from ..hosts import (
+    LOCAL,
+    UNSAID_WAIT_S,
+    AgentLine,
+    FolderLine,
+    Introduction,
+    open_lines,
+    wait_text,
+)
 from ..launch import STDERR_LOG, STDOUT_LOG, Cancelled, RanksEnd, read_outcome
 from ..plan import LaunchPlan, RankPlan
 from ..request import RemoteAccess
@@ -99,6 +107,11 @@ class HostsJob:
     def is_queued(self) -> bool:
         """Whether it waits for hosts, which does not count as time of the trial."""
         return any(agent.line.is_queued for agent in self.agents if not agent.has_ended)
+
+    @property
+    def waited_s(self) -> float:
+        """How long it has waited for hosts, if it does so now."""
+        return time.monotonic() - self._started_s if self.is_queued else 0.0
 
     def send(self, line: dict[str, Any]) -> None:
         """Give every agent the same command."""
@@ -307,6 +320,9 @@ class HostsBackend:
         self._orphans: tuple[str, ...] = ()
         self.tell: Callable[[str], object] = lambda text: None
         """Hears what happened to launches from outside; see :func:`~.warn_listener`."""
+        self.inform: Callable[[str], object] = lambda text: None
+        """Hears once that a launch waits for hosts."""
+        self._has_informed = False
         wake_on_signals()
 
     def submit(self, plan: LaunchPlan) -> HostsJob:
@@ -338,6 +354,9 @@ class HostsBackend:
             for agent in job.agents:
                 if agent.lost and agent.losses and not job.was_cancelled:
                     self.tell(f"{agent.lost[0].upper()}{agent.lost[1:]}; the launch was ended.")
+        if end is None and not self._has_informed and job.waited_s > UNSAID_WAIT_S:
+            self._has_informed = True
+            self.inform(wait_text(agent.line for agent in job.agents))
         return end
 
     def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .description import HostDescription, Introduction, describe_hosts
     from .folder_line import FolderLine, Starter, make_line_folder
     from .line import HostLine, agent_command
-    from .lines import BATCH, UNNAMED, AgentLine, open_lines
+    from .lines import BATCH, UNNAMED, UNSAID_WAIT_S, AgentLine, open_lines, wait_text
     from .ray_agents import ANY_NODE, RAY, RayNode, RaySize, find_ray_nodes, open_ray
     from .reach import require_program
     from .slurm_jobs import (

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import select
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from autoconf_launch.core import DecodeError, FailureKind, HardwareError, decode, visible
 
+from ..interrupts import stopping_on_signals
 from ..request import RemoteAccess
 from .line import SAME_ON_ALL
-from .lines import AgentLine, open_lines
+from .lines import UNSAID_WAIT_S, AgentLine, open_lines, wait_text
+
+_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,21 +63,50 @@ class HostDescription:
     gpus: tuple[tuple[str, ...], ...]
 
 
-@cache
-def describe_hosts(hosts: tuple[str, ...], access: RemoteAccess) -> tuple[HostDescription, ...]:
+def describe_hosts(
+    hosts: tuple[str, ...],
+    access: RemoteAccess,
+    tell: Callable[[str], object] = lambda text: None,
+) -> tuple[HostDescription, ...]:
     """Ask every host; one that does not answer, or has other versions, ends the launch.
+
+    What was answered once is kept. ``tell`` hears once that hosts are awaited in a queue.
 
     Raises:
         ConfigError: the engine is not installed, or a name cannot be a host's.
         HardwareError: a host cannot be reached, or has another Python, torch or version of ours.
+        InterruptedBySignalError: a signal came; nothing is left in a queue.
     """
-    lines = open_lines(hosts, access)
-    try:
-        said = [_first_line(line) for line in lines]
-    finally:
-        for line in lines:
-            line.close()
+    if (hosts, access) not in _KNOWN:
+        _KNOWN[hosts, access] = _ask(hosts, access, tell)
+    return _KNOWN[hosts, access]
+
+
+_KNOWN: dict[tuple[tuple[str, ...], RemoteAccess], tuple[HostDescription, ...]] = {}
+
+
+def _ask(
+    hosts: tuple[str, ...], access: RemoteAccess, tell: Callable[[str], object]
+) -> tuple[HostDescription, ...]:
+    with stopping_on_signals():
+        lines = open_lines(hosts, access)
+        try:
+            _await_places(lines, tell)
+            said = [_first_line(line) for line in lines]
+        finally:
+            for line in lines:
+                line.close()
     return tuple(_description(host, here) for host, here in zip(hosts, said, strict=True))
+
+
+def _await_places(lines: Sequence[AgentLine], tell: Callable[[str], object]) -> None:
+    """Return once a queue, if there is one, has given all hosts a place."""
+    said_s = time.monotonic() + UNSAID_WAIT_S
+    while any(line.is_queued for line in lines) and not any(line.loss for line in lines):
+        if time.monotonic() > said_s:
+            said_s = math.inf
+            tell(wait_text(lines))
+        time.sleep(_LOOK_S)
 
 
 def _first_line(line: AgentLine) -> Introduction:

@@ -42,6 +42,9 @@ class Starter(Protocol):
     def is_queued(self) -> bool:
         """Whether it waits for hosts."""
 
+    def why_queued(self) -> str:
+        """Why it waits for hosts, if it does."""
+
     def why_over(self) -> Failure | None:
         """Why no agent will answer any more; None while it lives, or waits for its hosts."""
 
@@ -120,6 +123,10 @@ class FolderLine:
         """Whether its agent waits for a host."""
         return self._starter.is_queued
 
+    def why_queued(self) -> str:
+        """Why its agent waits for a host."""
+        return self._starter.why_queued()
+
     @property
     def silent_s(self) -> float:
         """How long ago it was last heard of."""
@@ -187,6 +194,10 @@ class StartingProcess:
         """The lines to the agents; when the last one is closed, so is this."""
         self._open_lines = len(hosts)
         return tuple(FolderLine(host, self._folder, k, self) for k, host in enumerate(hosts))
+
+    def why_queued(self) -> str:
+        """Nothing that it could know."""
+        return ""
 
     def why_over(self) -> Failure | None:
         """What the engine said last, or an agent that could not begin."""

@@ -98,6 +98,10 @@ class HostLine:
         """Number of the process here."""
         return self._process.pid
 
+    def why_queued(self) -> str:
+        """Nothing: no queue is between us."""
+        return ""
+
     def send(self, line: dict[str, Any]) -> None:
         """Hand a line to the agent; without effect where the line is closed."""
         self._to_send.put(json.dumps(line).encode() + b"\n")

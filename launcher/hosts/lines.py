@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,6 +19,15 @@ UNNAMED = (BATCH, "bcprun")
 """Engines whose hosts have no names that could be said before."""
 
 AgentLine: TypeAlias = HostLine | FolderLine
+
+UNSAID_WAIT_S = 10.0
+"""Seconds for which hosts are awaited without a word: any queue takes a few."""
+
+
+def wait_text(lines: Iterable[AgentLine]) -> str:
+    """A sentence on why a launch has no hosts yet."""
+    why = next((line.why_queued() for line in lines if line.is_queued), "") or "they are busy"
+    return f"Waiting for hosts: {why}."
 
 
 def open_lines(

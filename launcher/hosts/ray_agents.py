@@ -185,6 +185,9 @@ class _RayHost:
     def is_queued(self) -> bool:
         return self._starter.is_waiting
 
+    def why_queued(self) -> str:
+        return "Ray has no room for the launch yet, see `ray status`"
+
     def why_over(self) -> Failure | None:
         return self._starter.why_lost(self._number)
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.core import ConfigError, Failure, FailureKind
+from autoconf_launch.core import ConfigError, Failure, FailureKind, visible
 
 from ..request import RemoteAccess
 from .folder_line import FolderLine, last_line
@@ -84,6 +84,12 @@ def _find_old_state(job: int) -> str | None:
     words = ("--allocations", "--noheader", "--parsable2", "--format=State")
     rows = _run("sacct", f"--jobs={job}", *words).stdout.split()
     return rows[0] if rows and rows[0].isupper() else None
+
+
+def find_wait_reason(job: int) -> str:
+    """Why a job waits, in Slurm's word, such as ``Resources``; empty where there is none yet."""
+    said = _run("squeue", "--noheader", f"--jobs={job}", "--format=%r").stdout.strip()
+    return "" if said == "None" else visible(said)
 
 
 class SlurmQueue:
@@ -176,6 +182,11 @@ class SlurmStarter:
     def is_queued(self) -> bool:
         """Whether the job has no nodes yet, as of the last look."""
         return self._queue.is_waiting(self.pid)
+
+    def why_queued(self) -> str:
+        """The job, and what Slurm says of it."""
+        reason = find_wait_reason(self.pid)
+        return f"job {self.pid} of Slurm is pending{f' ({reason})' if reason else ''}"
 
     def patience_s(self) -> float:
         """As long as the job waits, and a while after it runs."""

@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -106,10 +107,15 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
         _say_what_is_visible(request, gpus, listener)
     if listener and (unused := unused_allocation(request.hosts, request.remote)):
         listener(Note(text=unused, warning=True))
-    hosts = choose_hosts(request, tuple(gpu.slot for gpu in gpus))
+
+    def tell(text: str) -> None:
+        if listener:
+            listener(Note(text=text))
+
+    hosts = choose_hosts(request, tuple(gpu.slot for gpu in gpus), tell)
     own = own_index(request, hosts)
     if own is None:
-        return ClusterSpec(nodes=_described_nodes(request, hosts))
+        return ClusterSpec(nodes=_described_nodes(request, hosts, tell))
     if len(hosts) > 1 and request.autotuning:
         raise ConfigError(
             f"--autotuning runs on {len(hosts)} hosts, but trials are started from one of them "
@@ -136,9 +142,11 @@ def started_hosts(request: LaunchRequest, cluster: ClusterSpec) -> tuple[str, ..
     return () if own else tuple(node.host for node in cluster.nodes)
 
 
-def _described_nodes(request: LaunchRequest, hosts: tuple[HostSlots, ...]) -> tuple[Node, ...]:
+def _described_nodes(
+    request: LaunchRequest, hosts: tuple[HostSlots, ...], tell: Callable[[str], object]
+) -> tuple[Node, ...]:
     """Hosts on which agents are started, as these describe them."""
-    found = describe_hosts(tuple(host.host for host in hosts), request.remote)
+    found = describe_hosts(tuple(host.host for host in hosts), request.remote, tell)
     nodes = (_node(request, host, each) for host, each in zip(hosts, found, strict=True))
     return tuple(
         replace(node, devices=_limit_memory(node.devices, request.memory_limit_bytes))

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -184,11 +185,15 @@ def _parse_host(part: str, text: str, flag: str) -> HostFilter:
     return HostFilter(host=match[1], slots=slots)
 
 
-def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlots, ...]:
+def choose_hosts(
+    request: LaunchRequest,
+    gpus: tuple[int, ...],
+    tell: Callable[[str], object] = lambda text: None,
+) -> tuple[HostSlots, ...]:
     """The hosts of a launch with the slots that get ranks, in order.
 
     ``gpus`` are the numbers of this machine's GPUs; without any, slots here are processes and
-    there are as many as are asked for.
+    there are as many as are asked for. ``tell`` hears once that a queue is awaited.
 
     Raises:
         ConfigError: the hostfile or a filter cannot be read, or they leave nothing.
@@ -197,7 +202,7 @@ def choose_hosts(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlo
     choice = request.hosts
     pool = _hostfile_pool(choice, gpus)
     if pool is None and request.remote.engine in UNNAMED:
-        pool = _queued_pool(request)
+        pool = _queued_pool(request, tell)
     elif pool is None and _in_allocation(choice, request.remote):
         pool = _ray_pool(request) if request.remote.engine == RAY else _allocated_pool(request)
     elif pool is None:
@@ -328,17 +333,21 @@ def _ray_pool(request: LaunchRequest) -> tuple[HostSlots, ...]:
     return tuple(HostSlots(host=n.name, slots=own) for n, own in zip(nodes, slots, strict=True))
 
 
-def _queued_pool(request: LaunchRequest) -> tuple[HostSlots, ...]:
+def _queued_pool(request: LaunchRequest, tell: Callable[[str], object]) -> tuple[HostSlots, ...]:
     """Hosts that a job will have, whichever they are."""
     names = tuple(f"node-{number}" for number in range(request.hosts.nodes or 1))
-    return _described_pool(names, request)
+    return _described_pool(names, request, tell)
 
 
-def _described_pool(names: tuple[str, ...], request: LaunchRequest) -> tuple[HostSlots, ...]:
+def _described_pool(
+    names: tuple[str, ...],
+    request: LaunchRequest,
+    tell: Callable[[str], object] = lambda text: None,
+) -> tuple[HostSlots, ...]:
     """As many slots of each host as are asked for, else its GPUs."""
     if isinstance(request.processes, int):
         return tuple(HostSlots(host=name, slots=tuple(range(request.processes))) for name in names)
-    found = describe_hosts(names, request.remote)
+    found = describe_hosts(names, request.remote, tell)
     slots = (tuple(int(row[0]) for row in each.gpus) or (0,) for each in found)
     return tuple(HostSlots(host=name, slots=own) for name, own in zip(names, slots, strict=True))
 

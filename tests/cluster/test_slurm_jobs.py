@@ -122,6 +122,19 @@ def test_a_job_that_somebody_cancels_is_named(cluster: Slurm, script: Path) -> N
     assert is_idle_within(cluster, 15)
 
 
+def test_a_job_that_waits_is_said_once_with_the_reason(cluster: Slurm, script: Path) -> None:
+    with launch(cluster, script, args="--begin=now+1hour") as process:
+        assert process.stderr
+        said = process.stderr.readline()
+        job = cluster.jobs()[0].split()[0]
+        time.sleep(3)
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read()
+    assert said.strip().endswith(f"Waiting for hosts: job {job} of Slurm is pending (BeginTime).")
+    assert "Waiting" not in rest
+    assert is_idle_within(cluster, 15)
+
+
 def test_ending_the_launcher_ends_the_job(cluster: Slurm, script: Path) -> None:
     with launch(cluster, script, "forever") as process:
         assert process.stdout

@@ -109,6 +109,6 @@ def test_a_host_with_another_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         "autoconf_launch.launcher.hosts.description._version", lambda package: "0.0.1"
     )
-    describe_hosts.cache_clear()
+    monkeypatch.setattr("autoconf_launch.launcher.hosts.description._KNOWN", {})
     with pytest.raises(HardwareError, match=r"Host localhost has autoconf-launch .*has 0\.0\.1"):
         describe_hosts(("localhost",), RemoteAccess())

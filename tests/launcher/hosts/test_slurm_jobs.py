@@ -11,6 +11,7 @@ from autoconf_launch.launcher.hosts.slurm_jobs import (
     SlurmStarter,
     cancel_jobs,
     find_job_states,
+    find_wait_reason,
     submit_job,
 )
 from autoconf_launch.launcher.request import RemoteAccess
@@ -69,6 +70,16 @@ def test_states_come_from_squeue_then_scontrol_then_sacct(answers: Callable[...,
         sacct='[ "$1" = --jobs=3 ] && echo "CANCELLED by 0"',
     )
     assert find_job_states([1, 2, 3, 4]) == {1: "RUNNING", 2: "NODE_FAIL", 3: "CANCELLED"}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"), [("echo Resources", "Resources"), ("echo None", ""), ("exit 1", "")]
+)
+def test_why_a_job_waits_is_slurms_word(
+    answers: Callable[..., Path], line: str, reason: str
+) -> None:
+    answers(squeue=line)
+    assert find_wait_reason(1) == reason
 
 
 def test_a_slurm_that_does_not_answer_leaves_states_as_they_were(
