@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         adopt,
         file_tail,
         how_it_died,
+        printed_error,
         read_log_tail,
         read_outcome,
         signal_name,

@@ -6,7 +6,7 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .checkpoints import Checkpoints, watching_checkpoints
-    from .controller import Controller
+    from .controller import Controller, TrialIO
     from .endgame import Endgame, Search, play, said_by_probes, standings_of, with_outlook
     from .job import TuningJob, read_as_started, read_job, search_limits
     from .measured_baseline import read_measured

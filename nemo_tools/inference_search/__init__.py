@@ -5,6 +5,22 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .engines import INFERENCE_ENGINES, InferenceEngine, load_engine
+    from .engines import (
+        FIRST_TOKEN_FILE,
+        INFERENCE_ENGINES,
+        ITERATIONS,
+        LATENCY_FILE,
+        TIMED_S,
+        WARM_UP,
+        EngineRun,
+        InferenceEngine,
+        SharedProcess,
+        SharingEngine,
+        load_engine,
+        read_document,
+        read_figures,
+        read_number,
+    )
+    from .load_tests import PERCENTS, LoadFigures, LoadTest
 else:
     __getattr__ = lazy_names(__name__, __file__)

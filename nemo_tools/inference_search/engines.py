@@ -7,11 +7,11 @@ the entry-point group ``autoconf_launch.inference_engine``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import (
@@ -36,6 +36,8 @@ INFERENCE_ENGINES: Mapping[str, str] = MappingProxyType(
 LATENCY_FILE, FIRST_TOKEN_FILE = "latency.json", "first_token.json"
 WARM_UP, ITERATIONS = 2, 10
 """Batches that an engine's own program writes before it times some, and those that it times."""
+TIMED_S = 15.0
+"""Seconds of batches on this machine after which a point has enough of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,44 @@ class InferenceEngine(Protocol):
         """What its commands measured, or why there is nothing; no file is a failure, too."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedProcess:
+    """A process of this machine that measures points of one layout, one after the other.
+
+    Attributes:
+        python: path of its interpreter.
+        program: a file that this runs.
+        variables: beyond our environment.
+        files: what it reads, by absolute path.
+        version: of the engine, as measurements of another are not taken for its own.
+    """
+
+    python: str
+    program: Path
+    arguments: tuple[str, ...]
+    variables: tuple[tuple[str, str], ...]
+    files: Mapping[Path, str]
+    version: str
+
+
+@runtime_checkable
+class SharingEngine(InferenceEngine, Protocol):
+    """An engine whose own process measures all batches of a layout on this machine.
+
+    Of other engines each point is a launch of its own ranks.
+    """
+
+    def shared_process(
+        self, runs: Sequence[EngineRun], cores: tuple[tuple[int, ...], ...]
+    ) -> SharedProcess:
+        """The process that leaves the figures of each run, as its commands would.
+
+        Args:
+            runs: points that differ in their batch alone, in order.
+            cores: of each slot; empty where slots are GPUs.
+        """
+
+
 def load_engine(name: str) -> InferenceEngine:
     """The engine of this name.
 
@@ -95,7 +135,7 @@ def read_figures(run: EngineRun) -> Outcome:
     of the first token alone. Our own program says both phases and the peak in the former.
     """
     try:
-        found = _read(run.folder / LATENCY_FILE)
+        found = read_document(run.folder / LATENCY_FILE)
         latencies = tuple(_numbers(found, "latencies", run.folder / LATENCY_FILE))
         phases = tuple(_phases(run, found, sum(latencies) / len(latencies)))
     except ConfigError as error:
@@ -110,7 +150,12 @@ def read_figures(run: EngineRun) -> Outcome:
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_document(path: Path) -> dict[str, Any]:
+    """What an engine's program wrote.
+
+    Raises:
+        ConfigError: it wrote nothing, or no JSON object.
+    """
     try:
         document = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -120,6 +165,20 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConfigError(f"{path.name} is not a JSON object.")
     return document
+
+
+def read_number(document: Mapping[str, Any], field: str) -> float:
+    """A number that is not negative.
+
+    Raises:
+        ConfigError: the field is missing, or is something else.
+    """
+    value = document.get(field)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise ConfigError(
+            f"{field!r} is {value!r}, which is not a number; its version is unknown."
+        )
+    return float(value)
 
 
 def _numbers(document: Mapping[str, Any], field: str, path: Path) -> Iterator[float]:
@@ -137,7 +196,7 @@ def _phases(
 ) -> Iterator[tuple[str, float]]:
     path = run.folder / FIRST_TOKEN_FILE
     if path.exists():
-        times = tuple(_numbers(_read(path), "latencies", path))
+        times = tuple(_numbers(read_document(path), "latencies", path))
         first_s = min(sum(times) / len(times), mean_s)
         yield PREFILL, first_s
         yield DECODE, mean_s - first_s

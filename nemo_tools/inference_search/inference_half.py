@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from tabulate import tabulate
@@ -26,9 +27,18 @@ from ..search import SEARCH_SCHEMA_VERSION, SHEBANG, ClusterKind, SearchRequest,
 from ..search import check_paths as require_paths
 from ..search import local_request as slots_request
 from .cluster_runs import await_jobs, queue_jobs
-from .engines import FIRST_TOKEN_FILE, LATENCY_FILE
+from .engines import FIRST_TOKEN_FILE, LATENCY_FILE, SharingEngine
 from .jobs import POINT_LOG, inference_job, why_no_job
-from .local_runs import local_search, needs_more, run_points
+from .load_tests import load_files, load_lines, load_script
+from .local_runs import (
+    DoneGenerations,
+    LocalSearch,
+    Runners,
+    fork_ranks,
+    local_search,
+    needs_more,
+    run_points,
+)
 from .points import SearchPoint, model_name
 from .prepared import LengthSearch, PreparedInference
 from .results import (
@@ -45,6 +55,7 @@ from .results import (
     recommend_runs,
     run_entry,
 )
+from .shared_runs import share_processes, shared_search
 
 _GIB = 2**30
 _SCRIPT, _SUBMIT = "submission_script.sh", "submit_all.sh"
@@ -86,6 +97,8 @@ def _dry_text(prepared: PreparedInference, top: int) -> Iterator[str]:
             first = search.runnable[0]
             text = inference_job(prepared, search, first)
             yield f"\nThe job of {first.name}, in {_SUBMIT} with the others:\n{text}"
+            if test := load_script(prepared, search, first):
+                yield f"Under load, if {first.name} is recommended:\n{test}"
     yield "Nothing was launched or written (--dry-run)."
 
 
@@ -141,6 +154,11 @@ def _dry_document(prepared: PreparedInference) -> dict[str, object]:
             for search in prepared.searches
             for point in search.points
         ],
+        "load_tests": [
+            load_script(prepared, search, search.runnable[0]) or None
+            for search in prepared.searches
+            if search.runnable
+        ],
     }
 
 
@@ -156,6 +174,7 @@ def _write_jobs(prepared: PreparedInference, request: SearchRequest) -> Iterator
         ended = _queue(prepared, search, request) if queues else {}
         rows = [_row_of_job(prepared, search, point, ended) for point in search.points]
         write_tables(search, rows, prepared.settings.top_n)
+        _write(_load_files(prepared, search, rows))
         documents.append(_result_document(prepared, search, rows))
         if ended:
             wrong += [_why_nothing(prepared, search, rows)]
@@ -165,6 +184,14 @@ def _write_jobs(prepared: PreparedInference, request: SearchRequest) -> Iterator
         yield _whole_document(prepared, documents)
     for sentence in filter(None, wrong):
         raise NothingFeasibleError(sentence)
+
+
+def _load_files(
+    prepared: PreparedInference, search: LengthSearch, rows: Sequence[InferenceRun]
+) -> dict[Path, str]:
+    """The test under load of what is recommended, and what it has measured by now."""
+    best = [run.point for run in recommend_runs(rows, 1)]
+    return {path: text for one in best for path, text in load_files(prepared, search, one).items()}
 
 
 def _search_files(prepared: PreparedInference, search: LengthSearch) -> dict[Path, str]:
@@ -263,6 +290,8 @@ def _cluster_text(
     yield _about(prepared, search)
     if any(row.measured for row in rows):
         yield from _result_text(search, rows, top)
+        for best in recommend_runs(rows, 1):
+            yield from load_lines(prepared, search, best.point)
         return
     yield _point_table([row.point for row in rows], top)
     yield (
@@ -303,19 +332,7 @@ def _run_search(
     rows += [not_run(_refuse(one, f"limit_search_runs is {limit}"), bound_s) for one in rest]
     if not chosen:
         return rows
-    done = run_points(
-        local_search(
-            chosen,
-            tuple(prepared.run_of(point, search) for point in chosen),
-            paths=search.paths,
-            cluster=prepared.cluster,
-            request=slots_request(len(prepared.cluster.devices)),
-            time_limit_s=prepared.settings.time_limit_s,
-        ),
-        listener,
-        fresh=request.fresh,
-        size=f"{prepared.question.size_b:.10g}b",
-    )
+    done = _run_points(prepared, search, chosen, request, listener)
     last = {record.trial.name: record for record in done.records}
     ruled_out = dict(done.ruled_out)
     for point in chosen:
@@ -325,6 +342,30 @@ def _run_search(
         elif point.name in ruled_out:
             rows.append(not_run(point, bound_s, needs_more(ruled_out[point.name])))
     return rows
+
+
+def _run_points(
+    prepared: PreparedInference,
+    search: LengthSearch,
+    points: tuple[SearchPoint, ...],
+    request: SearchRequest,
+    listener: Listener,
+) -> DoneGenerations:
+    """All points, each in ranks of its own or in a process with others, as the engine has it."""
+    planned = local_search(
+        points,
+        tuple(prepared.run_of(point, search) for point in points),
+        paths=search.paths,
+        cluster=prepared.cluster,
+        request=slots_request(len(prepared.cluster.devices)),
+        time_limit_s=prepared.settings.time_limit_s,
+    )
+    runners: Callable[[LocalSearch], Runners] = fork_ranks
+    if isinstance(engine := prepared.engine, SharingEngine):
+        planned = shared_search(planned, engine)
+        runners = partial(share_processes, engine=engine)
+    size = f"{prepared.question.size_b:.10g}b"
+    return run_points(planned, runners, listener, fresh=request.fresh, size=size)
 
 
 def write_tables(search: LengthSearch, rows: Sequence[InferenceRun], top_n: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from pathlib import Path
 
 from ..search import (
     SHEBANG,
@@ -51,14 +53,25 @@ def why_no_job(prepared: PreparedInference, point: SearchPoint) -> str:
 def inference_job(prepared: PreparedInference, search: LengthSearch, point: SearchPoint) -> str:
     """What is submitted for a point: a batch script, or commands on Base Command."""
     run = prepared.run_of(point, search)
+    return job_text(prepared, point, run.folder, prepared.engine.commands(run))
+
+
+def job_text(
+    prepared: PreparedInference,
+    point: SearchPoint,
+    folder: Path,
+    words: Sequence[tuple[str, ...]],
+) -> str:
+    """A job that runs commands of the engine with the point's ranks; its logs are in a folder."""
+    run = prepared.run_of(point, prepared.searches[0])
     starts_ranks = prepared.engine.tasks_per_run(run) > 1 or point.gpus == 1
-    commands = tuple(shlex.join(words) for words in prepared.engine.commands(run))
+    commands = tuple(map(shlex.join, words))
     nodes = nodes_of(prepared, point)
     tasks = -(-prepared.engine.tasks_per_run(run) // nodes)
     settings = prepared.question.settings
     if settings.cluster.kind is ClusterKind.BCP:
-        words = f"bcprun --nnodes {nodes} --npernode {tasks} --cmd"
-        lines = "\n".join(f"{words} {shlex.quote(command)}" for command in commands)
+        prefix = f"bcprun --nnodes {nodes} --npernode {tasks} --cmd"
+        lines = "\n".join(f"{prefix} {shlex.quote(command)}" for command in commands)
         return f"{SHEBANG}\n{lines}\n"
     if starts_ranks and prepared.engine_name == "native":
         commands = tuple(f"{_RANK_VARIABLES}{command}" for command in commands)
@@ -75,7 +88,7 @@ def inference_job(prepared: PreparedInference, search: LengthSearch, point: Sear
                 container,
                 search_mounts(prepared.question),
                 settings.cluster.srun_args,
-                str(run.folder / f"{POINT_LOG}%j"),
+                str(folder / f"{POINT_LOG}%j"),
             ),
             time=settings.inference.time_limit,
         )

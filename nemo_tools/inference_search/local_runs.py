@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from autoconf_launch.autotuner.inference import InferencePoint
 from autoconf_launch.autotuner.search import ListedStudy, StopReason
@@ -24,7 +26,6 @@ from autoconf_launch.core import (
     FailureKind,
     Mode,
     RankTask,
-    RawConfig,
     encode,
     result_file,
 )
@@ -46,19 +47,18 @@ from autoconf_launch.launcher.spelling import Rendered
 from autoconf_launch.launcher.trackers import Feed, track_events
 from autoconf_launch.launcher.tuning import (
     Controller,
+    TrialIO,
     TrialLimits,
     emulated_limit_bytes,
     write_json,
 )
 
-from .engines import EngineRun
+from .engines import TIMED_S, EngineRun
 from .native import MODULE, NativeEngine
 from .points import SearchPoint
 
 FIRST_TIMED, MOST_GENERATIONS = 2, 11
 """The first generation warms up; of the others so many are made at most."""
-_TIMED_S = 15.0
-"""Seconds of generations after which a point has enough of them."""
 _STALL_S = 120.0
 _THREADS = "OMP_NUM_THREADS"
 _METRICS, _FAILURE = "metrics.json", "failure.json"
@@ -72,6 +72,7 @@ class LocalSearch:
         runs: every point that is run, as its engine sees it, in the order of running.
         cluster: one slot for each rank that a point may have.
         request: of the ranks; its words are those that no point changes.
+        time_limit_s: of one point, or of one process with all of its points.
     """
 
     points: tuple[SearchPoint, ...]
@@ -89,6 +90,10 @@ class DoneGenerations:
     records: tuple[Record, ...]
     ruled_out: tuple[tuple[str, Record], ...]
     stop: StopReason | None
+
+
+Runners: TypeAlias = tuple[TrialIO, Backend]
+"""What plans the points, and what runs the plans."""
 
 
 class GenerationTrials:
@@ -114,7 +119,7 @@ class GenerationTrials:
         rendered = Rendered(config=run.base, script_args=self._engine.arguments(run))
         return plan_launch(
             replace(self._search.request, processes=ranks),
-            self._cluster(ranks),
+            part_of(self._search.cluster, ranks),
             rendered,
             task=self._task(run, attempt),
             expected=trial.candidate,
@@ -137,23 +142,7 @@ class GenerationTrials:
 
     def finish(self, record: Record) -> None:
         """Write the point's figures, or why there are none."""
-        folder = self._runs[record.trial.name].folder
-        if record.measurement:
-            measured = record.measurement
-            write_json(
-                folder / _METRICS,
-                {
-                    "latencies": list(measured.step_s),
-                    **dict(measured.phases),
-                    "peak_bytes": measured.memory.peak_bytes if measured.memory else None,
-                },
-            )
-        elif record.failure:
-            write_json(folder / _FAILURE, encode(record.failure))
-
-    def _cluster(self, ranks: int) -> ClusterSpec:
-        node = self._search.cluster.nodes[0]
-        return replace(self._search.cluster, nodes=(replace(node, devices=node.devices[:ranks]),))
+        write_figures(self._runs[record.trial.name].folder, record)
 
     def _task(self, run: EngineRun, attempt: str) -> RankTask:
         return RankTask(
@@ -165,6 +154,25 @@ class GenerationTrials:
             most_steps=MOST_GENERATIONS,
             memory_limit_bytes=emulated_limit_bytes(self._search.cluster),
         )
+
+
+def part_of(cluster: ClusterSpec, ranks: int) -> ClusterSpec:
+    """The first slots of this machine."""
+    node = cluster.nodes[0]
+    return replace(cluster, nodes=(replace(node, devices=node.devices[:ranks]),))
+
+
+def write_figures(folder: Path, record: Record) -> None:
+    """Write a point's figures into its folder, or why there are none."""
+    if measured := record.measurement:
+        figures = {
+            "latencies": list(measured.step_s),
+            **dict(measured.phases),
+            "peak_bytes": measured.memory.peak_bytes if measured.memory else None,
+        }
+        write_json(folder / _METRICS, figures)
+    elif record.failure:
+        write_json(folder / _FAILURE, encode(record.failure))
 
 
 def prediction_of(point: InferencePoint) -> Prediction:
@@ -190,7 +198,6 @@ def local_search(
     threads = max(1, usable_cores() // len(cluster.devices))
     given = {_THREADS} & {*os.environ, *dict(request.variables)}
     variables = request.variables if given else (*request.variables, (_THREADS, str(threads)))
-    words = ("--family", runs[0].family, "--shape", _shape_words(runs[0].base))
     return LocalSearch(
         points=points,
         runs=runs,
@@ -199,7 +206,7 @@ def local_search(
             request,
             script=MODULE,
             kind="module",
-            script_args=words,
+            script_args=model_words(runs[0]),
             local_rank_argument=False,
             variables=variables,
         ),
@@ -208,13 +215,24 @@ def local_search(
     )
 
 
-def _shape_words(base: RawConfig) -> str:
-    """The model as one word, so that another one's measurements are not taken for its own."""
-    return json.dumps(base.get(("model",)), sort_keys=True)
+def model_words(run: EngineRun) -> tuple[str, ...]:
+    """The model in words, so that another one's measurements are not taken for its own."""
+    shape = json.dumps(run.base.get(("model",)), sort_keys=True)
+    return "--family", run.family, "--shape", shape
+
+
+def fork_ranks(search: LocalSearch) -> Runners:
+    """Each point as a launch of its own ranks."""
+    return GenerationTrials(search), load_backend("fork_server")
 
 
 def run_points(
-    search: LocalSearch, listener: Listener, *, fresh: bool, size: str = ""
+    search: LocalSearch,
+    runners: Callable[[LocalSearch], Runners],
+    listener: Listener,
+    *,
+    fresh: bool,
+    size: str = "",
 ) -> DoneGenerations:
     """Run every point once, in order; what an earlier search measured counts."""
     paths, request = search.paths, search.request
@@ -224,27 +242,25 @@ def run_points(
         for text in opened.notes:
             listener(Note(text=text))
         write_environment(paths, request, search.cluster, settings)
-        with (
-            track_events(
-                request.tracking, Feed("inference", size), paths.tracking, listener
-            ) as on,
-            closing_backend(load_backend("fork_server")) as backend,
-        ):
-            return _run(search, opened, backend, on)
+        with track_events(
+            request.tracking, Feed("inference", size), paths.tracking, listener
+        ) as on:
+            return _run(search, opened, runners(search), on)
 
 
 def _run(
-    search: LocalSearch, opened: OpenFolder, backend: Backend, listener: Listener
+    search: LocalSearch, opened: OpenFolder, runners: Runners, listener: Listener
 ) -> DoneGenerations:
+    trial_io, backend = runners
     trials = [
         Trial(number=number, name=one.name, candidate=one.candidate, space="inference")
         for number, one in enumerate(search.points)
     ]
-    study = ListedStudy(trials, most_steps=MOST_GENERATIONS, most_s=_TIMED_S)
+    study = ListedStudy(trials, most_steps=MOST_GENERATIONS, most_s=TIMED_S)
     controller = Controller(
         study,
         backend,
-        GenerationTrials(search),
+        trial_io,
         journal=opened.journal,
         listener=listener,
         limits=TrialLimits(
@@ -257,7 +273,8 @@ def _run(
         one for one in opened.contents.records if known.get(one.trial.name) == one.trial.candidate
     )
     controller.resume(replace(earlier, records=ours))
-    stop = controller.run(WHOLE)
+    with closing_backend(backend):
+        stop = controller.run(WHOLE)
     return DoneGenerations(records=study.records, ruled_out=study.ruled_out, stop=stop)
 
 
