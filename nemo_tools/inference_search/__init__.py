@@ -16,8 +16,8 @@ if TYPE_CHECKING:
         InferenceEngine,
         SharedProcess,
         SharingEngine,
+        json_object,
         load_engine,
-        read_document,
         read_figures,
         read_number,
     )

@@ -104,7 +104,7 @@ class SharedProcess:
 class SharingEngine(InferenceEngine, Protocol):
     """An engine whose own process measures all batches of a layout on this machine.
 
-    Of other engines each point is a launch of its own ranks.
+    Points of other engines have ranks each.
     """
 
     def shared_process(
@@ -135,7 +135,7 @@ def read_figures(run: EngineRun) -> Outcome:
     of the first token alone. Our own program says both phases and the peak in the former.
     """
     try:
-        found = read_document(run.folder / LATENCY_FILE)
+        found = json_object(run.folder / LATENCY_FILE)
         latencies = tuple(_numbers(found, "latencies", run.folder / LATENCY_FILE))
         phases = tuple(_phases(run, found, sum(latencies) / len(latencies)))
     except ConfigError as error:
@@ -150,7 +150,7 @@ def read_figures(run: EngineRun) -> Outcome:
     )
 
 
-def read_document(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> dict[str, Any]:
     """What an engine's program wrote.
 
     Raises:
@@ -196,7 +196,7 @@ def _phases(
 ) -> Iterator[tuple[str, float]]:
     path = run.folder / FIRST_TOKEN_FILE
     if path.exists():
-        times = tuple(_numbers(read_document(path), "latencies", path))
+        times = tuple(_numbers(json_object(path), "latencies", path))
         first_s = min(sum(times) / len(times), mean_s)
         yield PREFILL, first_s
         yield DECODE, mean_s - first_s

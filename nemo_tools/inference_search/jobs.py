@@ -53,10 +53,10 @@ def why_no_job(prepared: PreparedInference, point: SearchPoint) -> str:
 def inference_job(prepared: PreparedInference, search: LengthSearch, point: SearchPoint) -> str:
     """What is submitted for a point: a batch script, or commands on Base Command."""
     run = prepared.run_of(point, search)
-    return job_text(prepared, point, run.folder, prepared.engine.commands(run))
+    return command_job(prepared, point, run.folder, prepared.engine.commands(run))
 
 
-def job_text(
+def command_job(
     prepared: PreparedInference,
     point: SearchPoint,
     folder: Path,

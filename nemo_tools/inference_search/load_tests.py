@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 from autoconf_launch.launcher.report import csv_text
 
 from .engines import EngineRun, InferenceEngine
-from .jobs import job_text
+from .jobs import command_job
 from .points import SearchPoint
 from .prepared import LengthSearch, PreparedInference
 from .results import digits_of
@@ -77,7 +77,7 @@ class LoadTestingEngine(InferenceEngine, Protocol):
 def load_script(prepared: PreparedInference, search: LengthSearch, point: SearchPoint) -> str:
     """The job of a point's test; empty where the engine has none."""
     test = _test(prepared, search, point)
-    return job_text(prepared, point, _folder(search, point), test.commands) if test else ""
+    return command_job(prepared, point, _folder(search, point), test.commands) if test else ""
 
 
 def load_files(

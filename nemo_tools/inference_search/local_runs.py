@@ -222,7 +222,7 @@ def model_words(run: EngineRun) -> tuple[str, ...]:
 
 
 def fork_ranks(search: LocalSearch) -> Runners:
-    """Each point as a launch of its own ranks."""
+    """Ranks for each point, forked from one process."""
     return GenerationTrials(search), load_backend("fork_server")
 
 

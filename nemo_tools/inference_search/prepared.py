@@ -102,8 +102,8 @@ def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInf
     """Check the settings, and list the points of each pair of lengths.
 
     Raises:
-        ConfigError: an engine that is unknown or cannot run here, a model that writes no text,
-            lengths beyond its positions, or no valid size.
+        ConfigError: an engine that is unknown, cannot run here or has no such model or type, a
+            model that writes no text, lengths beyond its positions, or no valid size.
     """
     settings, whole = question.settings.inference, question.settings
     is_local = whole.cluster.kind is ClusterKind.LOCAL
@@ -178,7 +178,11 @@ def _length_search(
         gpus_per_node=settings.gpus_per_node or len(one.cluster.nodes[0].devices),
         why_not=why_not,
     )
-    return LengthSearch(points=search_points(asked), folder=folder, label=label)
+    points = search_points(asked)
+    whys = {why_not(point.task) for point in points}
+    if len(whys) == 1 and (why := whys.pop()):  # of the model or its type, not of a point
+        raise ConfigError(why)
+    return LengthSearch(points=points, folder=folder, label=label)
 
 
 def _cluster(question: SearchQuestion) -> ClusterSpec:

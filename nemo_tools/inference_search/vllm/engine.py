@@ -39,7 +39,7 @@ from .models import (
     vocabulary_rows,
     why_no_model,
 )
-from .options import COMMAND, DTYPES, engine_options, option_words
+from .options import COMMAND, TYPE_OPTIONS, engine_options, option_words
 
 _OLDEST, _NEWEST = (0, 10), (0, 32)
 _INSTALL = (
@@ -64,8 +64,8 @@ class VllmEngine:
         """See :class:`~.engines.InferenceEngine`."""
         if why := why_no_model(run.family):
             return why
-        if run.task.precision not in DTYPES:
-            known = ", ".join(one.value for one in DTYPES)
+        if run.task.precision not in TYPE_OPTIONS:
+            known = ", ".join(one.value for one in TYPE_OPTIONS)
             return (
                 f"engine vllm is asked for data_type {run.task.precision.value}, but runs {known} "
                 "here; give one of these."

@@ -15,7 +15,7 @@ from typing import Any
 
 from autoconf_launch.core import ConfigError
 
-from .. import PERCENTS, EngineRun, LoadFigures, LoadTest, read_document, read_number
+from .. import PERCENTS, EngineRun, LoadFigures, LoadTest, json_object, read_number
 from .models import model_document, tokenizer_documents, vocabulary_rows
 from .options import COMMAND, engine_options, option_words
 
@@ -92,7 +92,7 @@ def read_load(folder: Path) -> Iterator[LoadFigures]:
 def _read(path: Path) -> LoadFigures:
     benchmark = "throughput" if path.name == _THROUGHPUT else "serve"
     try:
-        document = read_document(path)
+        document = json_object(path)
         return (
             _throughput_figures(document)
             if benchmark == "throughput"

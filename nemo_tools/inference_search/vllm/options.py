@@ -11,7 +11,7 @@ from autoconf_launch.core import Precision
 from .. import EngineRun
 
 COMMAND = "vllm"
-DTYPES = {
+TYPE_OPTIONS = {
     Precision.FP32: {"dtype": "float32"},
     Precision.FP16: {"dtype": "float16"},
     Precision.BF16: {"dtype": "bfloat16"},
@@ -30,7 +30,7 @@ def engine_options(run: EngineRun, model: Path) -> dict[str, Any]:
         "pipeline_parallel_size": layout.pipeline_parallel,
         "max_model_len": task.input_len + task.output_len,
         "max_num_seqs": layout.micro_batch * run.beam_width,
-        **DTYPES[task.precision],
+        **TYPE_OPTIONS[task.precision],
     }
 
 

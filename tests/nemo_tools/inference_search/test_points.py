@@ -98,6 +98,9 @@ def test_keys_of_bignlp_win_over_those_of_nemo() -> None:
     assert prepared.settings.top_n == 2
 
 
+VLLM = ("search_config=gpt3/5b", "engine=vllm")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -105,6 +108,11 @@ def test_keys_of_bignlp_win_over_those_of_nemo() -> None:
         ((*SMALL, f"{BENCHMARK}.input_len=100"), "has 64 positions"),
         ((*SMALL, "engine=triton"), "engine 'triton' is unknown"),
         ((*SMALL, f"{RUN}.data_type=int7"), "data_type is 'int7'"),
+        ((*SMALL, f"{RUN}.data_type=fp8"), "engine native computes in"),
+        ((*SMALL, f"{BENCHMARK}.beam_width=4"), "engine native writes greedily"),
+        (("search_config=t5/0.22b", "engine=vllm"), "vLLM has no t5 models"),
+        ((*VLLM, f"{RUN}.data_type=nvfp4"), "engine vllm is asked for data_type nvfp4"),
+        ((*SMALL, "engine=vllm"), "reads tokens up to 10,000, but the vocabulary has 512"),
         ((*SMALL, f"{RUN}.time_limit=soon"), "time_limit is 'soon'"),
         ((*SMALL, f"{RUN}.model_train_name=../x"), "must be a name of letters"),
         ((*SMALL, f"{BENCHMARK}.batch_sizes=[0]"), "batch_sizes is [0]"),
@@ -122,16 +130,6 @@ def test_sizes_that_divide_nothing_are_refused_and_the_others_stay() -> None:
     (search,) = ask_for(*SMALL, f"{RUN}.tensor_parallel_sizes=[1,5]").searches
     assert any("tp=5 must divide" in one.why_not for one in search.points)
     assert any(not one.why_not for one in search.points)
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [("beam_width=4", "engine native writes greedily"), ("data_type=fp8", "not in data_type fp8")],
-)
-def test_the_native_engine_refuses_what_it_lacks(word: str, said: str) -> None:
-    section = RUN if word.startswith("data") else BENCHMARK
-    (search,) = ask_for(*SMALL, f"{section}.{word}").searches
-    assert all(said in one.why_not or "slots" in one.why_not for one in search.points)
 
 
 def test_sixteen_bits_are_computed_in_fp32_on_a_cpu_and_that_is_said() -> None:
