@@ -2,9 +2,11 @@
 
     python benchmarks/verifying_runs.py [--write]
 
-Each target is a row of a table; runs are rows of the same table on at most half of its GPUs, and
-are chosen by what they are expected to tell for their money, without a look at their times. Then
-their times correct the target's prediction. Random runs cost at most as much money in all.
+Each target is a row of a table; its runs are rows of the same model, software, GPU and sequence
+length with at most half of its GPUs times layers, as ``plan --verify`` names them. They are chosen
+by what they are expected to tell for their money, without a look at their times. Then their times
+correct the target's prediction, and its band, as ``plan --measured`` does. Random runs are of the
+same pool and cost at most as much money in all.
 """
 
 from __future__ import annotations
@@ -15,27 +17,70 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from planner_calibration import FOLDER, Table, table_of
+from planner_calibration import FOLDER
 
-from autoconf_launch.autotuner.cost.calibration import NINE_OF_TEN, SPREADS, ErrorBelief
+from autoconf_launch.autotuner.cost import (
+    NINE_OF_TEN,
+    LayoutColumns,
+    effect_scale,
+    estimate,
+)
+from autoconf_launch.autotuner.planner import OwnRuns, is_same_model, time_band
 from autoconf_launch.autotuner.planner.run_choice import Bounds, RunPool, choose_runs
+from autoconf_launch.autotuner.planner.smaller_runs import RUN_STEPS
+from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.autotuner.space.table import Floats, Ints
+from autoconf_launch.launcher.measurements.measured_runs import MeasuredRun, runs_of
+from autoconf_launch.launcher.measurements.row import PublishedRow, read_measurements
+from autoconf_launch.launcher.measurements.validation import software_of
 
 RESULT = Path(__file__).parent / "results" / "verifying_runs.md"
 _RUNS, _DRAWS, _MOST_TARGETS = 3, 10, 40
-_START_S, _STEPS = 900.0, 20
-_WHY = (
-    "The band before is that of the spreads which `planner_calibration.py` uses, not the wider "
-    "ones that `plan` shows for experts, fp8 and new GPUs; where a table lies outside it before, "
-    "three runs do not correct that. bigscience_v100 (its source says ±40 %), megatron_bridge "
-    "and simumax_b200 are not among the tables that these spreads are from. Where smaller runs "
-    "are all of other models or tensor-parallel degrees, they share few effects with the target."
-)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setting:
+    """A row of a table, repeats merged, with what was predicted of it."""
+
+    run: MeasuredRun
+    layout: LayoutColumns
+    predicted_s: float
+    measured_s: float
+
+    @property
+    def gpus(self) -> int:
+        """Ranks of the layout."""
+        one = self.layout
+        return int((one.shards_C * one.tensor_C * one.pipeline_C)[0])
+
+    @property
+    def node_seconds(self) -> float:
+        """What it would cost as a verifying run, in nodes times seconds."""
+        nodes = -(-self.gpus // self.run.machine.gpus_per_node)
+        return nodes * (Goodput().restart_s + RUN_STEPS * self.predicted_s)
+
+    @property
+    def band(self) -> float:
+        """Logarithm that nine of ten predictions like it are within, as ``plan`` says."""
+        (layout,) = self.layout.layouts()
+        gpu = self.run.machine.accelerator.name
+        return float(np.log1p(time_band(self.run.workload, layout, gpu).error))
+
+    def is_run_of(self, target: Setting) -> bool:
+        """Whether it would correct a target, and is at most half as large."""
+        mine, other = self.run.workload, target.run.workload
+        models = mine.architecture, other.architecture
+        return (
+            is_same_model(*models)
+            and mine.sequence_length == other.sequence_length
+            and software_of(self.run) == software_of(target.run)
+            and 2 * self.gpus * models[0].layers <= target.gpus * models[1].layers
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """One target: spreads over the one before, and whether the measured time lies in the band."""
+    """One target: its band over the one before, and whether the measured time lies inside."""
 
     chosen: float
     at_random: float
@@ -48,58 +93,97 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     flags = parser.parse_args()
-    tables = [one for path in sorted(FOLDER.glob("*.csv")) if (one := table_of(path))]
-    text = report([(one.name, narrow_all(one)) for one in tables])
+    text = report([(path.stem, narrow_all(path)) for path in sorted(FOLDER.glob("*.csv"))])
     print(text)
     if flags.write:
         RESULT.write_text(f"# Three chosen runs before a larger one\n\n{text}\n")
 
 
-def narrow_all(table: Table) -> list[Narrowed]:
+def settings_of(path: Path) -> list[Setting]:
+    """Rows of a file that can be predicted."""
+    repeats: dict[tuple[object, ...], list[PublishedRow]] = {}
+    for one in read_measurements(path).measurements:
+        if one.step_time_s is not None:
+            repeats.setdefault(one.settings, []).append(one)
+    seconds = [np.median([one.step_time_s or np.nan for one in same]) for same in repeats.values()]
+    runs, _ = runs_of([same[0] for same in repeats.values()])
+    found = []
+    for run in runs:
+        predicted_s = estimate(run.layouts, run.workload, run.machine).step_s_C
+        for number, row in enumerate(run.rows):
+            layout = run.layouts.take(np.array([number]))
+            found.append(
+                Setting(
+                    run=run,
+                    layout=layout,
+                    predicted_s=float(predicted_s[number]),
+                    measured_s=float(seconds[row]),
+                )
+            )
+    return found
+
+
+def narrow_all(path: Path) -> list[Narrowed]:
     """Targets of a table, spread over its rows, which have at least as many runs as are chosen."""
-    smaller = [np.flatnonzero(2 * table.gpus_R <= gpus) for gpus in table.gpus_R]
-    targets = [row for row, runs in enumerate(smaller) if len(runs) >= _RUNS]
+    settings = settings_of(path)
+    pools = [(one, [run for run in settings if run.is_run_of(one)]) for one in settings]
+    targets = [(one, runs) for one, runs in pools if len(runs) >= _RUNS]
     few = targets[:: max(1, len(targets) // _MOST_TARGETS)]
-    return [narrow(table, row, smaller[row]) for row in few]
+    return [narrow(number, *both) for number, both in enumerate(few)]
 
 
-def narrow(table: Table, target: int, runs: Ints) -> Narrowed:
+def narrow(seed: int, target: Setting, runs: Sequence[Setting]) -> Narrowed:
     """Choose runs, measure them, and compare with random ones of the same money."""
-    rows = np.array([target, *runs])
-    covariances = table.covariances[:, rows][:, :, rows]
-    belief = ErrorBelief(
-        mean_R=np.zeros(len(rows)),
-        covariance_RR=np.tensordot(np.square(SPREADS), covariances, axes=1),
+    workload, machine = target.run.workload, target.run.machine
+    over_nodes = target.gpus > machine.gpus_per_node
+    none = OwnRuns.none(workload, effect_scale(target.band / NINE_OF_TEN, over_nodes=over_nodes))
+    columns = LayoutColumns.join([target.layout, *(one.layout for one in runs)])
+    costs = np.array([one.node_seconds for one in runs])
+    pool = RunPool(
+        belief=none.belief(columns, workload, machine), log_slower_V=np.zeros(0), usd_P=costs
     )
-    gpu_s = table.gpus_R[runs] * (_START_S + _STEPS * table.predicted_s_R[runs])
-    pool = RunPool(belief=belief, log_slower_V=np.zeros(0), usd_P=gpu_s)
     chosen = choose_runs(pool, Bounds(runs=_RUNS))
-    logs_R = table.missing_R[rows]
-    after = belief.after(1 + chosen, logs_R[1 + chosen])
-    generator = np.random.default_rng(target)
-    drawn = [_draw(generator, gpu_s, float(gpu_s[chosen].sum())) for _ in range(_DRAWS)]
-    others = [belief.after(1 + some, logs_R[1 + some]).spread(0) for some in drawn]
-    before = belief.spread(0)
+    generator = np.random.default_rng(seed)
+    drawn = [_draw(generator, costs, float(costs[chosen].sum())) for _ in range(_DRAWS)]
+    others = [_band_after(none, target, [runs[i] for i in some])[0] for some in drawn]
+    share, off = _band_after(none, target, [runs[i] for i in chosen])
+    before = abs(np.log(target.measured_s / target.predicted_s))
     return Narrowed(
-        chosen=after.spread(0) / before,
-        at_random=float(np.mean(others)) / before,
-        is_inside_before=_is_inside(belief, logs_R),
-        is_inside_after=_is_inside(after, logs_R),
+        chosen=share,
+        at_random=float(np.mean(others)),
+        is_inside_before=bool(before <= target.band),
+        is_inside_after=bool(off <= target.band * share),
     )
 
 
-def _draw(generator: np.random.Generator, gpu_s: Floats, money: float) -> Ints:
+def _band_after(none: OwnRuns, target: Setting, runs: Sequence[Setting]) -> tuple[float, float]:
+    """Band over the one before, and how far off the corrected prediction is as a logarithm."""
+    if not runs:
+        return 1.0, float(abs(np.log(target.measured_s / target.predicted_s)))
+    where = target.run.workload, target.run.machine
+    own = OwnRuns(
+        layouts=LayoutColumns.join([one.layout for one in runs]),
+        model=none.model,
+        sequence_length=none.sequence_length,
+        predicted_s_M=np.array([one.predicted_s for one in runs]),
+        measured_s_M=np.array([one.measured_s for one in runs]),
+        scale=none.scale,
+        noise=none.noise,
+    )
+    own = own.without_contradicting(own.surprises(*where), own.spreads_off(*where))
+    corrected_s = target.predicted_s * own.factors(target.layout, *where)[0]
+    off = abs(np.log(target.measured_s / corrected_s))
+    return float(own.narrowing(target.layout, *where)[0]), float(off)
+
+
+def _draw(generator: np.random.Generator, costs: Floats, money: float) -> Ints:
     """Random runs, each that still fits the money."""
     taken, left = list[int](), money
-    for run in generator.permutation(len(gpu_s)):
-        if gpu_s[run] <= left + 1e-9:
+    for run in generator.permutation(len(costs)):
+        if costs[run] <= left + 1e-9:
             taken.append(int(run))
-            left -= float(gpu_s[run])
+            left -= float(costs[run])
     return np.array(taken, np.int64)
-
-
-def _is_inside(belief: ErrorBelief, logs_R: Floats) -> bool:
-    return bool(abs(logs_R[0] - belief.mean_R[0]) <= NINE_OF_TEN * belief.spread(0))
 
 
 def report(tables: Sequence[tuple[str, Sequence[Narrowed]]]) -> str:
@@ -115,7 +199,7 @@ def report(tables: Sequence[tuple[str, Sequence[Narrowed]]]) -> str:
     known = [(name, found) for name, found in tables if found]
     every = [one for _, found in known for one in found]
     rows = [_row(*one) for one in (*known, ("all targets", every))]
-    return "\n".join((*lines, *rows, "", _WHY))
+    return "\n".join((*lines, *rows))
 
 
 def _row(name: str, found: Sequence[Narrowed]) -> str:

@@ -27,7 +27,7 @@ from autoconf_launch.core import (
     nearest_known,
 )
 
-from .estimates import MOST, MOST_DEGREE, PRECISIONS, Goal
+from .estimates import MOST, MOST_DEGREE, MOST_RUNS, PRECISIONS, Goal
 from .request import Processes
 
 _WHOLE = {
@@ -39,8 +39,12 @@ _WHOLE = {
     "tokens": (1, 10**18),
     "input_len": (1, MOST),
     "output_len": (1, MOST),
+    "verify": (1, MOST_RUNS),
 }
-_AMOUNTS = ("deadline_s", "max_cost_usd", "usd_per_gpu_hour", "tokens_b", "max_latency_ms")
+_AMOUNTS = (
+    *("deadline_s", "max_cost_usd", "usd_per_gpu_hour", "tokens_b", "max_latency_ms"),
+    "verify_budget_usd",
+)
 _DEGREES = ("tp", "pp", "vpp", "cp", "ep", "micro_batch", "recompute_layers", "batch")
 _ENUMS: Mapping[str, type[Enum]] = MappingProxyType(
     {
@@ -73,10 +77,11 @@ _FLAGS = {
     "num_nodes": "nodes",
     "seq": "sequence",
     "tokens": "tokens_b",
+    "verify_budget": "verify_budget_usd",
     "vocab": "vocabulary",
 }
 """Flags whose keyword may have another name."""
-_OPTIONAL = frozenset({"lora_rank", "recompute_layers", "top", "tokens", "weights"})
+_OPTIONAL = frozenset({"lora_rank", "recompute_layers", "top", "tokens", "verify", "weights"})
 """Keywords that may be None."""
 _FLAG = re.compile(r"--([A-Za-z][\w-]*)")
 _SHAPES = frozenset(field.name for field in fields(Architecture))
@@ -137,6 +142,8 @@ class PlanKeywords(_WorkKeywords, total=False):
     max_cost_usd: float | None
     usd_per_gpu_hour: float | None
     measured: str | Path | None
+    verify: int | None
+    verify_budget_usd: float | None
 
 
 class _Served(TypedDict):
@@ -200,6 +207,8 @@ class RecommendKeywords(_Recommended, total=False):
     goodput: Goodput
     usd_per_gpu_hour: float | None
     measured: str | Path | None
+    verify: int | None
+    verify_budget_usd: float | None
 
 
 class TuneKeywords(TypedDict, total=False):

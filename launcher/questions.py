@@ -34,6 +34,7 @@ from .estimates import (
     plan_answer,
     plan_clusters,
     recommendation,
+    run_bounds,
     what_is_missing,
 )
 from .events import Event, Finished, Listener
@@ -95,6 +96,7 @@ _OF_SERVING = frozenset(field.name for field in fields(Serving))
 _OF_POINT = frozenset(field.name for field in fields(FitInferenceRequest))
 _OF_POINTS = frozenset(field.name for field in fields(PlanInferenceRequest))
 _SIZES = ("tp", "pp", "batch")
+_OWN_RUNS = ("measured", "verify", "verify_budget_usd")
 
 
 def fit(**training: Unpack[FitKeywords]) -> ShownFit:
@@ -148,8 +150,10 @@ def plan(
             ``gpus_needed`` (False; True: the cluster is a node, and the fewest GPUs of its kind
             are taken), ``explain`` (False: no reasons why known layouts lost), ``objective``
             (time, or cost), ``tokens`` of the whole training, for ``deadline_s`` in seconds and
-            ``max_cost_usd`` (None: no limit), ``usd_per_gpu_hour`` (None: our price), and
-            ``measured`` (None; a CSV file of real runs that correct the steps, for one cluster).
+            ``max_cost_usd`` (None: no limit), ``usd_per_gpu_hour`` (None: our price), and for one
+            cluster ``measured`` (None; a CSV file of real runs that correct the steps) and
+            ``verify`` (so many further runs) or ``verify_budget_usd``: ``verifying`` of the
+            answer then names the cheapest runs that narrow the best layout's error band.
 
     Raises:
         ConfigError: a keyword, a value or a name is wrong, no run serves, or nodes differ.
@@ -158,7 +162,7 @@ def plan(
         given = check_values(training)
         if "objective" in given:
             given["goal"] = given.pop("objective")
-        chosen = {name: given[name] for name in given.keys() & _OF_PLAN}
+        chosen = {name: given[name] for name in given.keys() & _OF_PLAN} | _own_runs(given)
         texts = [cluster] if isinstance(cluster, str) else list(dict.fromkeys(cluster))
         if not texts:
             raise ConfigError("cluster is empty; give at least one, such as '8xH100'.")
@@ -167,8 +171,9 @@ def plan(
         limits = (request.deadline_s, request.max_cost_usd)
         if request.tokens is None and any(limit is not None for limit in limits):
             raise ConfigError("deadline_s and max_cost_usd need tokens, such as 15 * 10**12.")
-        if others and request.measured:
-            raise ConfigError("measured is about the layouts of one cluster; give one cluster.")
+        for name in _OWN_RUNS:
+            if others and given.get(name) is not None:
+                raise ConfigError(f"{name} is about the layouts of one cluster; give one cluster.")
         if isinstance(cluster, str):
             return show_as(ShownPlan, plan_answer(request))
         return ShownClusters(answers=plan_clusters(request))
@@ -231,7 +236,8 @@ def recommend(**question: Unpack[RecommendKeywords]) -> ShownRecommendation:
             ``tflops_per_gpu`` (achieved) or ``cluster``. ``nodes``, ``gpu_memory_gb``,
             ``vocabulary``, ``sequence`` (tokens), ``global_batch`` (samples), ``goodput`` and
             ``usd_per_gpu_hour`` are as the family and our tables have them; ``measured`` (None)
-            is a CSV file of real runs that correct the speed.
+            is a CSV file of real runs that correct the speed; ``verify`` and
+            ``verify_budget_usd`` are as :func:`plan` takes them.
 
     Raises:
         ConfigError: a keyword or a value is wrong, or the question is incomplete.
@@ -239,9 +245,8 @@ def recommend(**question: Unpack[RecommendKeywords]) -> ShownRecommendation:
     """
     with keyword_errors("recommend", RecommendKeywords, question):
         given: dict[str, Any] = dict(question)
-        if given.get("measured") is not None:
-            given["measured"] = Path(given["measured"])
-        request = RecommendRequest(**given)
+        own_runs = check_values({name: given.pop(name, None) for name in _OWN_RUNS})
+        request = RecommendRequest(**given, **_own_runs(own_runs))
         if missing := what_is_missing(request):
             raise ConfigError(f"{missing}.")
         return show_as(ShownRecommendation, recommendation(request, cluster_of(request)))
@@ -325,6 +330,12 @@ def _launch_request(words: tuple[str, ...], choices: Mapping[str, Any]) -> Launc
         argv=words,
         **given,
     )
+
+
+def _own_runs(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a request on the runs that correct an answer, and on further ones."""
+    bounds = run_bounds(given.get("verify"), given.get("verify_budget_usd"))
+    return {"measured": given.get("measured"), "verify": bounds}
 
 
 def _training(given: Mapping[str, Any]) -> TrainingRequest:

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
         LayoutColumns,
         distinct,
     )
-    from .layout_rules import RULES, Keep, LayoutRule, Stages, broken_rule
+    from .layout_rules import RULES, Keep, LayoutRule, Stages, broken_rule, rows_obeying
     from .memory import (
         CONTEXT_BYTES,
         MEMORY_BAND,

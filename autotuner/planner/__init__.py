@@ -22,8 +22,17 @@ if TYPE_CHECKING:
     from .gpu_count import GpuCount, fewest_gpus
     from .layout_family import family_name
     from .mesh_grids import PLAN_RULES, count_layouts, grids, rule_mask
-    from .own_runs import OwnRuns, is_same_model, predicted_steps_s
+    from .own_runs import OwnRuns, cut_model, is_same_model, predicted_steps_s
+    from .run_choice import (
+        Bounds,
+        RunCosts,
+        Verification,
+        VerifyingRun,
+        near_rivals,
+        verifying_runs,
+    )
     from .runnable import RUNTIME_RULES, plan_only_by
     from .search import Limits, Plan, Planned, Question, Training, plan
+    from .smaller_runs import RUN_STEPS, SmallerRun
 else:
     __getattr__ = lazy_names(__name__, __file__)

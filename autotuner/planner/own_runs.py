@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Workload
+from autoconf_launch.core import Architecture, Layout, Workload
 
 from ..cost import (
     LARGEST_ERROR,
@@ -47,7 +47,8 @@ class OwnRuns:
         sequence_length: tokens of a sample.
         scale: variances of effects over those of the published tables.
         noise: spread of two runs of one setting.
-        widening: by how much the band is wider for runs that contradicted these; at least 1.
+        widening: by how much the band is wider for runs that contradicted each other or what was
+            predicted; at least 1.
     """
 
     layouts: LayoutColumns
@@ -58,6 +59,18 @@ class OwnRuns:
     scale: float
     noise: float = NOISE
     widening: float = 1.0
+
+    @staticmethod
+    def none(workload: Workload, scale: float) -> OwnRuns:
+        """No runs yet of a training, with the ``scale`` of its errors."""
+        return OwnRuns(
+            layouts=LayoutColumns.from_layouts([Layout()]).take(np.zeros(0, np.int64)),
+            model=workload.architecture,
+            sequence_length=workload.sequence_length,
+            predicted_s_M=np.zeros(0),
+            measured_s_M=np.zeros(0),
+            scale=scale,
+        )
 
     def surprises(self, workload: Workload, machine: Machine) -> Floats:
         """By how many spreads each run is off what all the others let expect; (M,).
@@ -76,17 +89,27 @@ class OwnRuns:
             kept = np.delete(kept, worst)
         return surprises_M
 
-    def without_contradicting(self, surprises_M: Floats) -> OwnRuns:
-        """Only runs that agree correct; where none does, all, as nothing tells which is right."""
-        off_M = np.abs(surprises_M)
-        kept = np.flatnonzero(off_M <= SURPRISE)
-        kept = kept if len(kept) else np.arange(len(off_M))
+    def spreads_off(self, workload: Workload, machine: Machine) -> Floats:
+        """By how many spreads each run is off what was predicted of it; (M,)."""
+        belief = self._belief(self.likeness(self.layouts, workload, machine))
+        spreads_M = np.sqrt(np.diag(belief.covariance_RR)[-len(self.layouts) :] + self.noise**2)
+        return np.asarray(np.log(self.measured_s_M / self.predicted_s_M) / spreads_M)
+
+    def without_contradicting(self, surprises_M: Floats, spreads_off_M: Floats) -> OwnRuns:
+        """Only runs that agree correct; where none does, all, as nothing tells which is right.
+
+        The band is wider for those that contradict, and for those that agree with each other but
+        not with what was predicted.
+        """
+        kept = np.flatnonzero(np.abs(surprises_M) <= SURPRISE)
+        kept = kept if len(kept) else np.arange(len(surprises_M))
+        off = max(np.abs(surprises_M).max(), np.abs(spreads_off_M[kept]).max())
         return replace(
             self,
             layouts=self.layouts.take(kept),
             predicted_s_M=self.predicted_s_M[kept],
             measured_s_M=self.measured_s_M[kept],
-            widening=float(np.clip(off_M.max() / SURPRISE, 1.0, _WIDEST)),
+            widening=float(np.clip(off / SURPRISE, 1.0, _WIDEST)),
         )
 
     def factors(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
@@ -94,7 +117,7 @@ class OwnRuns:
         alike = self.likeness(layouts, workload, machine)
         rows = self._rows(alike)
         found = correction_factors(alike, rows, self._likely_logs(), self.scale, self.noise)
-        return found[: rows[0]]
+        return found[: len(layouts)]
 
     def narrowing(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
         """Spread of the errors that are left, over the one before the runs; (C,).
@@ -104,7 +127,7 @@ class OwnRuns:
         alike = self.likeness(layouts, workload, machine)
         rows = self._rows(alike)
         left_R = spreads_left(alike, rows, self.scale, self.noise)
-        return left_R[: rows[0]] * self.widening
+        return left_R[: len(layouts)] * self.widening
 
     def belief(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> ErrorBelief:
         """What is known of layouts, and of the runs after them, once these were measured; (R,)."""
@@ -129,8 +152,13 @@ class OwnRuns:
         )
 
     def _likely_logs(self) -> Floats:
-        """Logarithm of measured over predicted seconds, cut off beyond errors of predictions."""
+        """Logarithm of measured over predicted seconds, cut off beyond errors of predictions.
+
+        Several runs that agree are believed as far as they widen the band, a single one is not.
+        """
         largest = LARGEST_ERROR * max(1.0, np.sqrt(self.scale))
+        if len(self.layouts) > 1:
+            largest *= self.widening
         return np.log(self.measured_s_M / self.predicted_s_M).clip(-largest, largest)
 
     def _rows(self, alike: Likeness) -> Ints:
@@ -139,6 +167,14 @@ class OwnRuns:
 
     def _belief(self, alike: Likeness) -> ErrorBelief:
         return ErrorBelief.before(alike, self.scale, self.noise)
+
+
+def cut_model(model: Architecture, layers: int) -> Architecture:
+    """A model with fewer layers of the same kind."""
+    experts = model.experts
+    if experts is not None and experts.first_dense > layers:
+        experts = replace(experts, first_dense=layers)
+    return replace(model, layers=layers, experts=experts)
 
 
 def is_same_model(one: Architecture, other: Architecture) -> bool:

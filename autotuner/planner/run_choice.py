@@ -14,10 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..cost import ErrorBelief
+from autoconf_launch.core import Layout
+
+from ..cost import ErrorBelief, LayoutColumns
 from ..measurement import chance_below
 from ..space import Bools, Floats, Ints
+from .own_runs import OwnRuns
+from .search import Planned, Training
+from .smaller_runs import SmallerRun, smaller_runs
 
+_MOST_RIVALS = 4
 _LEAST_GAIN = 0.02
 """Share of the targets' variance below which a further run is not worth its trouble."""
 
@@ -61,6 +67,134 @@ class Bounds:
 
     runs: int | None = None
     usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCosts:
+    """What a run takes beside its steps.
+
+    Attributes:
+        start_s: from its start to its first step.
+        usd_per_gpu_hour: whole nodes are paid; None where no price is known.
+        memory_bytes: that a rank has.
+    """
+
+    start_s: float
+    usd_per_gpu_hour: float | None
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyingRun:
+    """A run that narrows the prediction of the chosen layout.
+
+    Attributes:
+        usd: None where no price is known.
+        narrowing: spread of the chosen layout's error expected after this run and those before
+            it, over the spread without any run.
+    """
+
+    run: SmallerRun
+    usd: float | None
+    narrowing: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The runs in the order in which they are worth their money.
+
+    Attributes:
+        narrowing: as above, now.
+        pool: different runs that could be made.
+        cheapest_usd: of the cheapest of these; None where there is none, or no price.
+    """
+
+    narrowing: float
+    runs: tuple[VerifyingRun, ...]
+    pool: int
+    cheapest_usd: float | None
+
+
+def verifying_runs(
+    training: Training, layouts: tuple[Planned, ...], costs: RunCosts, bounds: Bounds
+) -> Verification:
+    """The runs that narrow the prediction of the first layout most for their money.
+
+    Args:
+        training: with the runs that are measured already, or :meth:`OwnRuns.none`.
+        layouts: the chosen one, then its near rivals.
+        costs: of a run.
+        bounds: money only where there is a price.
+    """
+    assert training.runs is not None
+    names = [one.layout for one in layouts]
+    every = smaller_runs(training, names, costs.memory_bytes, costs.start_s)
+    runs = _cheapest_alike(training, training.runs, every)
+    hourly = costs.usd_per_gpu_hour or 1.0
+    each = training.machine.gpus_per_node
+    usd_P = np.array([hourly * each * run.nodes * run.seconds / 3600 for run in runs])
+    belief = _belief(training, training.runs, [*names, *(run.layout for run in runs)])
+    first, *rivals = (one.step_s / one.correction for one in layouts)
+    pool = RunPool(
+        belief=belief, log_slower_V=np.log(np.array(rivals, np.float64) / first), usd_P=usd_P
+    )
+    chosen = choose_runs(pool, bounds)
+    has_price = costs.usd_per_gpu_hour is not None
+    return Verification(
+        narrowing=layouts[0].narrowing,
+        runs=tuple(
+            VerifyingRun(
+                run=runs[number],
+                usd=float(usd_P[number]) if has_price else None,
+                narrowing=layouts[0].narrowing * left,
+            )
+            for number, left in zip(chosen, _spreads_left(pool, chosen), strict=True)
+        ),
+        pool=len(runs),
+        cheapest_usd=float(usd_P.min()) if has_price and len(runs) else None,
+    )
+
+
+def near_rivals(layouts: tuple[Planned, ...], error: float) -> tuple[Planned, ...]:
+    """Layouts after the first one that its error band cannot tell from it, a few at most."""
+    slowest_s = layouts[0].step_s * (1.0 + error)
+    return tuple(one for one in layouts[1:] if one.step_s <= slowest_s)[:_MOST_RIVALS]
+
+
+def _cheapest_alike(
+    training: Training, known: OwnRuns, runs: tuple[SmallerRun, ...]
+) -> tuple[SmallerRun, ...]:
+    """The first of those that say the same by the model of errors."""
+    if not runs:
+        return ()
+    columns = LayoutColumns.from_layouts([run.layout for run in runs])
+    alike = known.likeness(columns, training.workload, training.machine)
+    shared = np.column_stack([alike.levels_RL, alike.are_over_nodes_R, alike.places_RD])
+    first = np.unique(shared[: len(runs)], axis=0, return_index=True)[1]
+    return tuple(runs[number] for number in np.sort(first))
+
+
+def _belief(training: Training, known: OwnRuns, layouts: list[Layout]) -> ErrorBelief:
+    """What is known of layouts, without the rows of the runs that are measured already."""
+    columns = LayoutColumns.from_layouts(layouts)
+    belief = known.belief(columns, training.workload, training.machine)
+    count = len(layouts)
+    return ErrorBelief(
+        mean_R=belief.mean_R[:count],
+        covariance_RR=belief.covariance_RR[:count, :count],
+        noise=belief.noise,
+    )
+
+
+def _spreads_left(pool: RunPool, chosen: Ints) -> list[float]:
+    """Spread of the chosen layout's error after each run, over the one now."""
+    now, belief = pool.belief.spread(0), pool.belief
+    left: list[float] = []
+    for number in chosen.tolist():
+        row = np.array([pool.first_run + number])
+        belief = belief.after(row, belief.mean_R[row])
+        left.append(belief.spread(0) / now)
+    return left
 
 
 def variance(belief: ErrorBelief, targets_TR: Floats) -> float:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from autoconf_launch.core import ConfigError, Degrees, Layout, Offload, nearest_known
 
-from ..cost import EXPERTS_BAND, STEP_TIME_BAND
+from ..cost import EXPERTS_BAND, MEMORY_BAND, STEP_TIME_BAND
 from ..planner import (
     Limits,
     Planned,
@@ -98,6 +98,19 @@ def achieved_speed(task: Task) -> Achieved | None:
     return _speed_of(task, best) if best else None
 
 
+_MOST_NEAR = 8
+
+
+def near_layouts(task: Task, achieved: Achieved) -> tuple[Planned, ...]:
+    """The layout that was found, then the fastest of other families that fit as safely."""
+    question = _question(task, achieved.layout.global_batch)
+    found = plan(replace(question, most=_MOST_NEAR, one_each=True))
+    assert found.surely is not None
+    others = (one for one in found.best if one.layout != found.surely.layout)
+    sure = (o for o in others if o.peak_bytes * (1.0 + MEMORY_BAND) <= task.memory_bytes)
+    return (found.surely, *sure)
+
+
 def _near(task: Task) -> Iterator[int]:
     """Batches within a tenth that many data-parallel ranks divide, the widest first."""
     wanted = task.global_batch
@@ -111,8 +124,12 @@ def _near(task: Task) -> Iterator[int]:
 
 
 def _plan(task: Task, batch: int) -> Planned | None:
+    return plan(_question(task, batch)).surely
+
+
+def _question(task: Task, batch: int) -> Question:
     workload = replace(task.training.workload, global_batch=batch)
-    question = Question(
+    return Question(
         training=replace(task.training, workload=workload),
         world=task.gpus,
         limits=Limits(memory_bytes=task.memory_bytes),
@@ -120,7 +137,6 @@ def _plan(task: Task, batch: int) -> Planned | None:
         most=1,
         rules=search_rules(task.training.machine.gpus_per_node, _DEGREES),
     )
-    return plan(question).surely
 
 
 def _samples_per_s(one: Planned) -> float:

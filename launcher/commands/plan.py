@@ -147,11 +147,12 @@ def _refuse_runs(request: PlanRequest) -> None:
     """Real runs correct what is predicted by a model's shapes on equal nodes.
 
     Raises:
-        ConfigError: there are some.
+        ConfigError: there are some, or some are asked for.
     """
-    if request.measured is not None:
+    flags = ("--measured", "--verify", "--verify-budget")
+    for flag in (name for name in flags if name in request.training.given):
         raise ConfigError(
-            "--measured needs a --model whose architecture is known and equal nodes; omit it."
+            f"{flag} needs a --model whose architecture is known and equal nodes; omit it."
         )
 
 

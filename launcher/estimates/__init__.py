@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .training_flags import (
         MODEL_HELP,
         MOST_DEGREE,
+        MOST_RUNS,
         PRECISIONS,
         add_shapes,
         choice_reader,
@@ -63,5 +64,6 @@ if TYPE_CHECKING:
         with_dashes,
     )
     from .training_request import MOST, TrainingRequest
+    from .verifying import NamedRun, Verifying, run_bounds
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from autoconf_launch.autotuner.cost import (
     LayoutColumns,
-    LayoutRule,
     MemoryParts,
     NodeLimits,
     Proposal,
@@ -23,8 +22,6 @@ from autoconf_launch.autotuner.cost import (
     verdict,
 )
 from autoconf_launch.autotuner.planner import (
-    PLAN_RULES,
-    RUNTIME_RULES,
     GpuCount,
     Limits,
     Loser,
@@ -35,13 +32,10 @@ from autoconf_launch.autotuner.planner import (
     Training,
     fewest_gpus,
     losers,
-    time_band,
 )
 from autoconf_launch.autotuner.planner import plan as planned
 from autoconf_launch.autotuner.space import PredictionTable
 from autoconf_launch.core import (
-    BUILTIN_PRECISIONS,
-    OPTIMIZERS,
     ClusterSpec,
     ConfigError,
     Degrees,
@@ -54,7 +48,7 @@ from autoconf_launch.tuning_spaces import machine
 from ..machine import is_cpu
 from ..measurements import TrainingRuns, read_training_runs
 from .fit_flags import FitRequest, Goal, PlanRequest
-from .runnable import trains_here
+from .runnable import layout_rules
 from .training_choice import (
     ChosenPrice,
     TrainingRequest,
@@ -66,6 +60,7 @@ from .training_choice import (
     proposal_step_s,
     whole_node,
 )
+from .verifying import Verifying, log_band, verify_plan
 
 if TYPE_CHECKING:
     from .fit_stages import StageFits
@@ -119,6 +114,7 @@ class PlanAnswer:
         needed: where the number of GPUs was asked for; the request's cluster then has so many, or
             as many as come nearest.
         measured: runs that correct the steps, where some were given.
+        verifying: runs that would narrow the first row's band, where they were asked for.
     """
 
     request: PlanRequest
@@ -130,6 +126,7 @@ class PlanAnswer:
     losers: tuple[Loser, ...]
     needed: GpuCount | None = None
     measured: TrainingRuns | None = None
+    verifying: Verifying | None = None
 
     @property
     def workload(self) -> Workload:
@@ -311,6 +308,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
     started = time.perf_counter()
+    bounds = request.verify
     runs = _read_runs(request)
     own = None if runs is None else runs.own
     needed = _gpus_needed(request, own) if request.gpus_needed else None
@@ -338,6 +336,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         losers=losers(question, found.best[0]) if request.explain and found.best else (),
         needed=needed,
         measured=runs,
+        verifying=verify_plan(question, price, found, bounds) if bounds and found.best else None,
     )
 
 
@@ -346,31 +345,13 @@ def _read_runs(request: PlanRequest) -> TrainingRuns | None:
         return None
     cluster, workload = request.training.cluster, request.training.workload
     training = Training(workload=workload, machine=machine_of(cluster))
-    band = time_band(workload, Layout(), training.machine.accelerator.name)
-    spread = math.log1p(band.error)
-    return read_training_runs(request.measured, training, spread, len(cluster.nodes))
+    band = log_band(training, Layout())
+    return read_training_runs(request.measured, training, band, len(cluster.nodes))
 
 
 def _degrees(cluster: ClusterSpec) -> Degrees:
     """All of a layout's choices; a CPU's memory is its host's, so nothing is offloaded from it."""
     return Degrees(offload=(Offload.NONE,)) if is_cpu(cluster) else Degrees()
-
-
-def layout_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
-    """What layouts must obey.
-
-    Raises:
-        ConfigError: only those that run here are asked for, but no layout of the training does.
-    """
-    if not request.runnable:
-        return PLAN_RULES
-    if not trains_here(request.training.workload):
-        raise ConfigError(
-            "--runnable ranks what our own runtime trains, which is whole models in "
-            f"{', '.join(kind.value for kind in BUILTIN_PRECISIONS)} with one of "
-            f"{', '.join(sorted(OPTIMIZERS))}; omit it, or change the training."
-        )
-    return (*PLAN_RULES, *RUNTIME_RULES)
 
 
 def plan_clusters(request: PlanRequest) -> tuple[PlanAnswer, ...]:

@@ -6,27 +6,30 @@ import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autoconf_launch.core import ALL_LAYERS, ConfigError, Degrees, Layout, Offload, Recompute
 
 from ..flags import VerbParser
 from .training_flags import (
     MOST_DEGREE,
-    POWERS,
-    add_measured,
     add_output,
+    add_own_runs,
     add_training,
     choice_reader,
     frameworks_reader,
+    read_money,
     read_tokens,
     training_of,
     whole,
     with_dashes,
 )
 from .training_request import TrainingRequest
+
+if TYPE_CHECKING:
+    from autoconf_launch.autotuner.planner import Bounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +195,7 @@ class PlanRequest:
         pareto: the front of time and money over all parts of the cluster is asked for.
         layer_times: file of measured layers in place of predicted ones.
         measured: file of real runs that correct predicted steps.
+        verify: of the further runs to name.
         runnable: only layouts that our runtime trains are ranked.
         export: frameworks that a row's layout is written for; ``row`` is the table's, None for the
             first one, or for the first that runs where our own runtime is among them; ``output``
@@ -214,6 +218,7 @@ class PlanRequest:
     pareto: bool = False
     layer_times: Path | None = None
     measured: Path | None = None
+    verify: Bounds | None = None
     csv: Path | None = None
     csv_form: CsvForm = CsvForm.FULL
     html: Path | None = None
@@ -229,6 +234,8 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
     Raises:
         ConfigError: an unknown flag or value, a number out of range, or a limit without tokens.
     """
+    from .verifying import run_bounds  # with numpy, which --help does not wait for
+
     parser = make_plan_parser(of_script=of_script)
     words, degrees = _with_preset(with_dashes(parser, arguments))
     flags = parser.parse_args(words)
@@ -272,6 +279,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         pareto=flags.pareto,
         layer_times=flags.layer_times,
         measured=flags.measured,
+        verify=run_bounds(flags.verify, flags.verify_budget),
         csv=flags.csv,
         csv_form=CsvForm(flags.csv_form),
         html=flags.html,
@@ -333,7 +341,7 @@ def make_plan_parser(*, of_script: bool = False) -> VerbParser:
 
 _OF_ONE_CLUSTER = (
     *("--top", "--explain", "--export", "--pareto", "--csv-form", "--layer-times"),
-    "--measured",
+    *("--measured", "--verify", "--verify-budget"),
 )
 EXPORTED = ("megatron", "torchtitan", "nemo2", "deepspeed", "native")
 """Frameworks that ``plan`` writes a layout for."""
@@ -394,7 +402,7 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
     needed_help = "the fewest GPUs of this kind that fit it, or train within --deadline"
     add("--gpus-needed", action="store_true", help=needed_help)
     add("--deadline", type=_duration, metavar="TIME", help="to train on all tokens, such as 5d")
-    add("--max-cost", type=_money, metavar="USD", help="to train on all tokens, such as 5M")
+    add("--max-cost", type=read_money, metavar="USD", help="to train on all tokens, such as 5M")
     price_help = "replaces our table of prices"
     each_help = "USD an hour of a GPU by its name, such as A10G-24GB=0.9; may be repeated"
     add(
@@ -410,17 +418,7 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
     pareto_help = "rank the front of time and money over all parts of the cluster"
     add("--pareto", action="store_true", help=pareto_help)
     add("--usd-per-gpu-hour", type=read_price, metavar="USD", help=price_help)
-    add_measured(group)
-
-
-def _money(text: str) -> float:
-    found = re.fullmatch(r"\$?([0-9]{1,15}(?:\.[0-9]{1,15})?)([kmb]?)", text.strip().lower())
-    amount = float(Decimal(found[1]) * 10 ** POWERS[found[2]]) if found else 0.0
-    if amount <= 0.0:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be an amount in USD, such as 250000 or 5M"
-        )
-    return amount
+    add_own_runs(group)
 
 
 def read_share(text: str) -> float:

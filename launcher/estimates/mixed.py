@@ -26,9 +26,10 @@ from autoconf_launch.autotuner.mixed import (
 from autoconf_launch.autotuner.planner import time_band
 from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Workload
 
-from .answers import layout_rules, price_of_gpu, training_steps
+from .answers import price_of_gpu, training_steps
 from .fit_flags import Goal, PlanRequest
 from .layer_times import read_layer_times
+from .runnable import layout_rules
 from .training_choice import (
     ChosenPrice,
     check_precision,

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from autoconf_launch.autotuner.cost import parameters
 from autoconf_launch.autotuner.sizing import (
     BaseConfig,
     ChosenModel,
@@ -27,7 +28,9 @@ from autoconf_launch.autotuner.sizing import (
     base_config,
     counted_model,
     custom_document,
+    family_named,
     nemo1_document,
+    parse_model_name,
     pretraining,
     recipe_document,
 )
@@ -55,6 +58,7 @@ from autoconf_launch.tuning_spaces import (
 
 from ..config_file import read_config
 from .hub import hub_config, is_hub_id
+from .recommend_flags import RecommendRequest
 from .training_request import MOST
 
 _TRANSFORMERS_TIMEOUT_S = 120
@@ -407,3 +411,32 @@ def _notes(model: ChosenModel, custom: Path) -> Iterator[str]:
         f"The model of {custom} has {model.exact_count / 1e9:.4g} B parameters; the days are "
         f"for the formula's {model.asked.size_b:g} B."
     )
+
+
+def with_model(request: RecommendRequest, model: Architecture) -> RecommendRequest:
+    """The question with what a model says: family, size, vocabulary.
+
+    Raises:
+        ConfigError: its name says no family, or what was asked for does not go with it.
+    """
+    if request.vocabulary not in (None, model.vocabulary):
+        raise ConfigError(
+            f"--vocab is {request.vocabulary}, but {model.name} has {model.vocabulary}; omit it."
+        )
+    if request.base_config is not None and model.latent is not None:
+        raise ConfigError(
+            f"--base-config cannot describe the latent attention of {model.name}; omit it."
+        )
+    family = request.family or _family_of(model.name)
+    size_b = round(parameters(model) / 1e9, 4)
+    return replace(request, family=family, model_size_b=size_b, vocabulary=model.vocabulary)
+
+
+def _family_of(name: str) -> str:
+    """A family that rules know, else the first word of a name or an id."""
+    if known := parse_model_name(name).family:
+        return known
+    word = re.match(r"[A-Za-z]+", name.rpartition("/")[2])
+    if word is None or name.endswith(".json"):
+        raise ConfigError(f"{name} does not say its family; give it with --family, such as gpt3.")
+    return family_named(word[0]).name

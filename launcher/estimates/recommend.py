@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from autoconf_launch.autotuner.cost import parameters
-from autoconf_launch.autotuner.planner import OwnRuns
+from autoconf_launch.autotuner.planner import Bounds, OwnRuns
 from autoconf_launch.autotuner.sizing import (
     Assumed,
     Budget,
@@ -23,19 +21,17 @@ from autoconf_launch.autotuner.sizing import (
     by_effect,
     choose_model,
     exact_training_days,
-    family_named,
     gpus_for_days,
     log_width,
     narrow_band,
     nearest_predefined,
     outlook,
-    parse_model_name,
     recommended_size_b,
     size_for_days,
     speed_band,
     training_days,
 )
-from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, NothingFeasibleError
+from autoconf_launch.core import ClusterSpec, ConfigError, NothingFeasibleError
 from autoconf_launch.tuning_spaces import (
     generation_of,
     predefined_searches,
@@ -45,10 +41,11 @@ from autoconf_launch.tuning_spaces import (
 )
 
 from ..measurements import TrainingRuns, read_training_runs
-from .model_choice import custom_model, model_of_flags
+from .model_choice import custom_model, model_of_flags, with_model
 from .recommend_cluster import ChosenCluster
 from .recommend_flags import RecommendRequest
 from .training_choice import choose_price, machine_of, usual_training, whole_node
+from .verifying import Verifying, verify_outlook
 
 _USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
 _FIRST_GUESS_TFLOPS = 140.0
@@ -93,6 +90,7 @@ class Recommendation:
         model: has a shape of ours where a recommended size is above what the family's tables
             allow.
         measured: runs that correct the speed, where some were given.
+        verifying: runs that would narrow the band, where they were asked for.
     """
 
     family: Family
@@ -109,6 +107,7 @@ class Recommendation:
     planner: PlannerPart
     notes: tuple[str, ...]
     measured: TrainingRuns | None = None
+    verifying: Verifying | None = None
 
 
 def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recommendation:
@@ -119,9 +118,10 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
             that no shape has.
         NothingFeasibleError: GPUs are to be counted, and no number of them is fast enough.
     """
+    bounds = request.verify
     published = None if request.model is None else model_of_flags(request.model, {})
     if published is not None:
-        request = _with_model(request, published)
+        request = with_model(request, published)
     family = Family(_family_name(request))
     question = _question(request, family, cluster.gpu_memory_gb)
     question = replace(question, published=published)
@@ -155,6 +155,7 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
         planner=planner,
         notes=tuple(_notes(request, model, cluster, nearest)),
         measured=runs,
+        verifying=None if bounds is None else predictor.verifying(model, planner, bounds),
     )
 
 
@@ -166,7 +167,8 @@ def _measured_runs(request: RecommendRequest, cluster: ChosenCluster) -> Trainin
     """
     if request.measured is None:
         return None
-    before = recommendation(replace(request, measured=None), cluster)
+    plain = replace(request, measured=None, verify=None)
+    before = recommendation(plain, cluster)
     spec, found = before.cluster.spec, before.planner.outlook
     if spec is None or found is None:
         raise ConfigError(
@@ -210,35 +212,6 @@ def _gpus_for_days(
         outlook=None if enough is None else enough.predict(),
         by_formula=math.ceil(gpu_days / request.max_days),
     )
-
-
-def _with_model(request: RecommendRequest, model: Architecture) -> RecommendRequest:
-    """The question with what a model says: family, size, vocabulary.
-
-    Raises:
-        ConfigError: its name says no family, or what was asked for does not go with it.
-    """
-    if request.vocabulary not in (None, model.vocabulary):
-        raise ConfigError(
-            f"--vocab is {request.vocabulary}, but {model.name} has {model.vocabulary}; omit it."
-        )
-    if request.base_config is not None and model.latent is not None:
-        raise ConfigError(
-            f"--base-config cannot describe the latent attention of {model.name}; omit it."
-        )
-    family = request.family or _family_of(model.name)
-    size_b = round(parameters(model) / 1e9, 4)
-    return replace(request, family=family, model_size_b=size_b, vocabulary=model.vocabulary)
-
-
-def _family_of(name: str) -> str:
-    """A family that rules know, else the first word of a name or an id."""
-    if known := parse_model_name(name).family:
-        return known
-    word = re.match(r"[A-Za-z]+", name.rpartition("/")[2])
-    if word is None or name.endswith(".json"):
-        raise ConfigError(f"{name} does not say its family; give it with --family, such as gpt3.")
-    return family_named(word[0]).name
 
 
 def _family_name(request: RecommendRequest) -> str:
@@ -435,6 +408,26 @@ class _Predictor:
             global_batch=model.batch.global_batch,
             is_batch_given=(self._request.global_batch or self._request.custom_config) is not None,
             active_parameters=model.active_count,
+        )
+
+    def verifying(self, model: ChosenModel, part: PlannerPart, bounds: Bounds) -> Verifying:
+        """The runs that narrow the answer for a model.
+
+        Raises:
+            ConfigError: there is no answer, or no price where one is needed.
+        """
+        spec, found, has_experts = self.cluster.spec, part.outlook, model.architecture.experts
+        if spec is None or found is None:
+            raise ConfigError(
+                f"Verifying runs narrow the planner's answer, which has none: {part.why_not}"
+            )
+        return verify_outlook(
+            self._task(model, spec),
+            found,
+            speed_band(published_speeds(), has_experts=has_experts is not None),
+            bounds,
+            _rate(spec, self._request.usd_per_gpu_hour).usd_per_gpu_hour,
+            self._request.goodput.restart_s,
         )
 
     def _size(self, size_b: float) -> float | None:

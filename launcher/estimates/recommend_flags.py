@@ -16,7 +16,7 @@ from ..export import BASE_EXPORTERS
 from ..flags import VerbParser
 from .training_flags import (
     SEQUENCE_HELP,
-    add_measured,
+    add_own_runs,
     frameworks_reader,
     read_sequence,
     read_tokens,
@@ -26,6 +26,7 @@ from .training_flags import (
 from .training_request import MOST
 
 if TYPE_CHECKING:
+    from autoconf_launch.autotuner.planner import Bounds
     from autoconf_launch.autotuner.sizing import Goodput
 
 _MOST_GPUS = 1 << 20
@@ -47,6 +48,7 @@ class RecommendRequest:
         tokens_b: in billions.
         custom_config: a file whose keys win over those of the base configuration.
         measured: file of real runs that correct predicted steps.
+        verify: of the further runs to name.
         export: frameworks that the base configuration is written for, too.
     """
 
@@ -66,6 +68,7 @@ class RecommendRequest:
     goodput: Goodput = field(default_factory=_usual_goodput)
     usd_per_gpu_hour: float | None = None
     measured: Path | None = None
+    verify: Bounds | None = None
     base_config: Path | None = None
     custom_config: Path | None = None
     export: tuple[str, ...] = ()
@@ -81,6 +84,8 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
         ConfigError: an unknown flag or value, a number out of range, or nothing to answer.
     """
     from autoconf_launch.autotuner.sizing import with_assumption
+
+    from .verifying import run_bounds
 
     parser = make_recommend_parser()
     flags = parser.parse_args(with_dashes(parser, arguments))
@@ -104,6 +109,7 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
         goodput=goodput,
         usd_per_gpu_hour=flags.usd_per_gpu_hour,
         measured=flags.measured,
+        verify=run_bounds(flags.verify, flags.verify_budget),
         base_config=flags.base_config,
         custom_config=flags.custom_config,
         export=flags.export,
@@ -229,7 +235,7 @@ def _add_planner(group: argparse._ArgumentGroup) -> None:
         metavar="NAME=VALUE",
         help=assume_help,
     )
-    add_measured(group)
+    add_own_runs(group)
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:

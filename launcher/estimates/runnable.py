@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from autoconf_launch.autotuner.cost import LayoutColumns
-from autoconf_launch.autotuner.planner import plan_only_by
+from autoconf_launch.autotuner.cost import LayoutColumns, LayoutRule
+from autoconf_launch.autotuner.planner import PLAN_RULES, RUNTIME_RULES, plan_only_by
 from autoconf_launch.core import (
     BUILTIN_PRECISIONS,
     OPTIMIZERS,
     Architecture,
+    ConfigError,
     Layout,
     Workload,
 )
+
+from .fit_flags import PlanRequest
 
 UNKNOWN_TRAINING = "runtime_training"
 """The rule on what is trained with, which holds for all layouts alike."""
@@ -34,3 +37,20 @@ def trains_here(workload: Workload) -> bool:
     optimizer = workload.optimizer.name in {name.lower() for name in OPTIMIZERS}
     whole = workload.lora_rank is None and not workload.frozen
     return precise and optimizer and whole
+
+
+def layout_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
+    """What layouts must obey.
+
+    Raises:
+        ConfigError: only those that run here are asked for, but no layout of the training does.
+    """
+    if not request.runnable:
+        return PLAN_RULES
+    if not trains_here(request.training.workload):
+        raise ConfigError(
+            "--runnable ranks what our own runtime trains, which is whole models in "
+            f"{', '.join(kind.value for kind in BUILTIN_PRECISIONS)} with one of "
+            f"{', '.join(sorted(OPTIMIZERS))}; omit it, or change the training."
+        )
+    return (*PLAN_RULES, *RUNTIME_RULES)

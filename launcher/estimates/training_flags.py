@@ -131,10 +131,30 @@ def add_training(
     _add_work(group, of_script)
 
 
-def add_measured(group: argparse._ArgumentGroup) -> None:
-    """The file of real runs that correct a prediction."""
+MOST_RUNS = 16
+"""Verifying runs that may be asked for."""
+
+
+def add_own_runs(group: argparse._ArgumentGroup) -> None:
+    """Real runs that correct a prediction, and which further ones would narrow it."""
+    add = group.add_argument
     text = "real runs of this training, smaller ones too, that correct the answer (as validate)"
-    group.add_argument("--measured", type=Path, metavar="FILE", help=text)
+    add("--measured", type=Path, metavar="FILE", help=text)
+    verify_help = "name the N cheapest real runs that narrow the error band most"
+    add("--verify", type=whole(1, MOST_RUNS), metavar="N", help=verify_help)
+    budget_help = "the same, of as many runs as this money pays for"
+    add("--verify-budget", type=read_money, metavar="USD", help=budget_help)
+
+
+def read_money(text: str) -> float:
+    """USD of ``250000``, ``$5M``."""
+    found = re.fullmatch(r"\$?([0-9]{1,15}(?:\.[0-9]{1,15})?)([kmb]?)", text.strip().lower())
+    amount = float(Decimal(found[1]) * 10 ** POWERS[found[2]]) if found else 0.0
+    if amount <= 0.0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be an amount in USD, such as 250000 or 5M"
+        )
+    return amount
 
 
 def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

@@ -98,6 +98,10 @@ def model_arguments(workload: Workload) -> Iterator[str]:
     yield f"--kv-channels {model.head}"
     if model.kv_heads != model.heads:
         yield f"--group-query-attention --num-query-groups {model.kv_heads}"
+    if (experts := model.experts) is not None:
+        yield f"--num-experts {experts.count}"
+        yield f"--moe-router-topk {experts.per_token}"
+        yield f"--moe-ffn-hidden-size {experts.ffn}"
     yield f"--max-position-embeddings {model.positions or workload.sequence_length}"
     switches = {
         "--position-embedding-type rope": not model.positions,

@@ -7,7 +7,7 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .landscapes import LandscapeFile, read_landscapes
     from .row import MeasurementFile, parse_group_by
-    from .training_runs import TrainingRun, TrainingRuns, cut_model, read_training_runs
+    from .training_runs import TrainingRun, TrainingRuns, read_training_runs, row_to_fill
     from .validation import (
         Calibration,
         PredictedRow,

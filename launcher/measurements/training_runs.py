@@ -8,7 +8,7 @@ Shapes: M = runs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +19,16 @@ from autoconf_launch.autotuner.cost import (
     SURPRISE,
     effect_scale,
 )
-from autoconf_launch.autotuner.planner import OwnRuns, Training, predicted_steps_s
+from autoconf_launch.autotuner.planner import (
+    OwnRuns,
+    Training,
+    cut_model,
+    is_same_model,
+    predicted_steps_s,
+)
 from autoconf_launch.autotuner.space import Floats
-from autoconf_launch.core import Architecture, ConfigError
-from autoconf_launch.tuning_spaces import known_accelerator
+from autoconf_launch.core import Architecture, ConfigError, Layout, Workload
+from autoconf_launch.tuning_spaces import known_accelerator, known_model
 
 from .measured_runs import row_columns
 from .row import Problem, PublishedRow, Row, read_measurements
@@ -37,17 +43,24 @@ class TrainingRun:
 
     Attributes:
         surprise: by how many spreads it is off what the other runs let expect.
+        spreads_off: the same of what was predicted of it.
     """
 
     row: PublishedRow
     measured_s: float
     predicted_s: float
     surprise: float
+    spreads_off: float
 
     @property
     def is_surprising(self) -> bool:
         """Whether it contradicts the others, so that the band is wider."""
         return abs(self.surprise) > SURPRISE
+
+    @property
+    def is_unforeseen(self) -> bool:
+        """Whether it agrees with the others, but not with what was predicted."""
+        return not self.is_surprising and abs(self.spreads_off) > SURPRISE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,19 +98,27 @@ def read_training_runs(path: Path, training: Training, band: float, nodes: int) 
         )
     own = _own_runs(rows, training, effect_scale(band / NINE_OF_TEN, over_nodes=nodes > 1))
     surprises_M = own.surprises(training.workload, training.machine)
+    off_M = own.spreads_off(training.workload, training.machine)
     seconds = zip(
         rows,
         own.measured_s_M.tolist(),
         own.predicted_s_M.tolist(),
         surprises_M.tolist(),
+        off_M.tolist(),
         strict=True,
     )
     return TrainingRuns(
         file=path.name,
-        own=own.without_contradicting(surprises_M),
+        own=own.without_contradicting(surprises_M, off_M),
         runs=tuple(
-            TrainingRun(row=row, measured_s=measured, predicted_s=predicted, surprise=surprise)
-            for row, measured, predicted, surprise in seconds
+            TrainingRun(
+                row=row,
+                measured_s=measured,
+                predicted_s=predicted,
+                surprise=surprise,
+                spreads_off=off,
+            )
+            for row, measured, predicted, surprise, off in seconds
         ),
         skipped=tuple(skipped),
     )
@@ -118,12 +139,58 @@ def _own_runs(rows: Sequence[PublishedRow], training: Training, scale: float) ->
     )
 
 
-def cut_model(model: Architecture, layers: int) -> Architecture:
-    """A model with fewer layers of the same kind."""
-    experts = model.experts
-    if experts is not None and experts.first_dense > layers:
-        experts = replace(experts, first_dense=layers)
-    return replace(model, layers=layers, experts=experts)
+def row_to_fill(workload: Workload, gpu: str, layout: Layout) -> dict[str, str]:
+    """A run as a row of a table that :func:`read_training_runs` takes once its time is filled in.
+
+    Args:
+        workload: of the run, its model with the layers that it has.
+        gpu: its name.
+        layout: of the run.
+    """
+    model = workload.architecture
+    known = known_model(model.name)
+    is_named = known is not None and is_same_model(known, model)
+    cells: dict[str, object] = {"model": model.name, "layers": model.layers}
+    if not (is_named and known is not None and known.vocabulary == model.vocabulary):
+        cells |= _shape_cells(model)
+    cells |= {
+        "seq": workload.sequence_length,
+        "gpu": gpu,
+        "n_gpus": layout.world_size,
+        "tp": layout.tensor_parallel,
+        "pp": layout.pipeline_parallel,
+        "vpp": layout.virtual_pipeline,
+        "cp": layout.context_parallel,
+        "ep": layout.expert_parallel,
+        "dp": layout.data_parallel,
+        "mbs": layout.micro_batch,
+        "gbs": layout.global_batch,
+        "precision": workload.precision.value,
+        "recompute": layout.recompute.value,
+        "sequence_parallel": int(layout.sequence_parallel),
+        "zero_dist_opt": layout.zero_stage,
+        "step_time_s": "",
+    }
+    return {name: str(value) for name, value in cells.items()}
+
+
+def _shape_cells(model: Architecture) -> dict[str, object]:
+    """What a model's name does not tell."""
+    cells: dict[str, object] = {
+        "hidden": model.hidden,
+        "heads": model.heads,
+        "kv_heads": model.kv_heads,
+        "ffn_hidden": model.ffn,
+        "vocab": model.vocabulary,
+    }
+    if (experts := model.experts) is not None:
+        cells |= {
+            "experts": experts.count,
+            "experts_per_token": experts.per_token,
+            "expert_ffn": experts.ffn,
+            "shared_experts": experts.shared,
+        }
+    return cells
 
 
 def _noise(rows: Sequence[PublishedRow], measured_s_M: Floats) -> float:

@@ -309,14 +309,14 @@ def likeness_of(runs: Sequence[MeasuredRun]) -> Likeness:
     shapes = [(run.workload.architecture.hidden, run.workload.sequence_length) for run in runs]
     return likeness(
         LayoutColumns.join([run.layouts for run in runs]),
-        np.repeat(_number_values([_software(run) for run in runs]), sizes),
+        np.repeat(_number_values([software_of(run) for run in runs]), sizes),
         np.repeat(_number_values(models), sizes),
         np.repeat(np.array(shapes, np.float64), sizes, axis=0),
         np.repeat([run.machine.gpus_per_node for run in runs], sizes),
     )
 
 
-def _software(run: MeasuredRun) -> tuple[object, ...]:
+def software_of(run: MeasuredRun) -> tuple[object, ...]:
     """Everything of a run that its model and its network do not say."""
     adapters_alone = run.workload.lora_rank is not None  # their share follows from the model
     return run.machine.accelerator.name, adapters_alone, *kernel_traits(run.workload)

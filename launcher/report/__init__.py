@@ -51,6 +51,8 @@ if TYPE_CHECKING:
         unit_warnings,
         validation_document,
         validation_lines,
+        verifying_document,
+        verifying_text,
     )
     from .mixed import mixed_csv, mixed_document, mixed_text, nodes_text, why_nothing_mixed
     from .plan import (

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from autoconf_launch.autotuner.planner import RUN_STEPS
 from autoconf_launch.autotuner.search import REGRET_AT, WITHIN, Score
 from autoconf_launch.autotuner.space import candidate_name
-from autoconf_launch.core import Candidate, plural
+from autoconf_launch.core import Candidate, encode, plural
 
+from ..estimates import Verifying
+from ..export import NATIVE
 from ..measurements import (
     Calibration,
     MeasurementFile,
@@ -19,7 +23,16 @@ from ..measurements import (
     Validation,
     suspected_unit,
 )
-from .cells import dense_table, percent, step_time_text, table_of, write_csv
+from .cells import (
+    csv_text,
+    dense_table,
+    duration_text,
+    number_text,
+    percent,
+    step_time_text,
+    table_of,
+    write_csv,
+)
 from .plan_reasons import name_of
 
 REPLAY_SCHEMA_VERSION = 1
@@ -314,11 +327,19 @@ def _doubtful_runs(found: TrainingRuns) -> Iterator[str]:
                 f"{found.file}:{one.row.line} is {abs(one.surprise):.1f} spreads off what "
                 f"{others}, so {result}; measure it again."
             )
+    if far := [one for one in found.runs if one.is_unforeseen]:
+        lines = ", ".join(str(one.row.line) for one in far)
+        off = max(abs(one.spreads_off) for one in far)
+        yield (
+            f"Lines {lines} of {found.file} are up to {off:.1f} spreads off what was predicted, "
+            "but agree with each other, so they correct the answer and the band is wider; check "
+            "that they ran this model with this software."
+        )
     yield from (f"{found.file}:{one.line} is skipped: {one.sentence}" for one in found.skipped)
 
 
 def training_runs_document(found: TrainingRuns) -> dict[str, Any]:
-    """The same as values; ``spreads_off`` is what the band is wider for beyond 3."""
+    """The same as values; beyond 3 spreads off the band is wider."""
     return {
         "file": found.file,
         "runs": [
@@ -329,8 +350,131 @@ def training_runs_document(found: TrainingRuns) -> dict[str, Any]:
                 "measured_s": one.measured_s,
                 "predicted_s": one.predicted_s,
                 "spreads_off": one.surprise,
+                "spreads_off_prediction": one.spreads_off,
             }
             for one in found.runs
         ],
         "skipped": [{"line": one.line, "why": one.text} for one in found.skipped],
+    }
+
+
+_FRAMEWORKS = {NATIVE: "our runtime", "megatron": "Megatron-LM"}
+
+
+def verifying_text(found: Verifying, layers: int, band: Callable[[float], str]) -> str:
+    """The runs that narrow an answer, what each takes, its command, and the rows to fill.
+
+    Args:
+        found: the runs.
+        layers: of the whole model.
+        band: the answer's band in words, by the share of its spread that runs leave.
+    """
+    now = found.found.narrowing
+    if not found.named:
+        return _no_run(found)
+    rows = [
+        [
+            str(number),
+            f"{one.verifying.run.layout.world_size:,}",
+            f"{one.verifying.run.layers} of {layers}",
+            name_of(one.verifying.run.layout),
+            step_time_text(one.verifying.run.step_s),
+            duration_text(one.verifying.run.seconds),
+            "-" if one.verifying.usd is None else number_text(one.verifying.usd, 3),
+            band(one.verifying.narrowing / now),
+        ]
+        for number, one in enumerate(found.named, start=1)
+    ]
+    headers = ["run", "GPUs", "layers", "layout", "step", "time", "USD", "band then"]
+    align = ["right", "right", "right", "left", "right", "right", "right", "left"]
+    lines = [
+        f"Runs that narrow the band, now {band(1.0)} ({RUN_STEPS} steps each, "
+        f"{duration_text(found.start_s)} to start assumed{_total(found)}):",
+        dense_table(rows, headers, align),
+        *_further(found),
+        *_commands(found),
+        "Put the seconds of a step into step_time_s, and give the file with --measured:",
+        csv_text(
+            [tuple(found.named[0].row), *(tuple(one.row.values()) for one in found.named)]
+        ).rstrip(),
+    ]
+    return "\n".join(lines)
+
+
+def _total(found: Verifying) -> str:
+    usd = [one.verifying.usd for one in found.named]
+    return "" if None in usd else f"; {number_text(sum(x or 0.0 for x in usd), 3)} USD in all"
+
+
+def _further(found: Verifying) -> Iterator[str]:
+    if found.bounds.runs is not None and len(found.named) < found.bounds.runs:
+        yield "Further runs would narrow it by less than 1 % each."
+
+
+def _commands(found: Verifying) -> Iterator[str]:
+    """Each run's command; arguments that several of Megatron-LM's share are said once."""
+    texts = [
+        one.command.text
+        for one in found.named
+        if one.command is not None and one.command.framework != NATIVE
+    ]
+    shared = _shared_words(texts) if len(texts) > 1 else ()
+    if shared:
+        yield f"common=({' '.join(shared)})"
+    for number, one in enumerate(found.named, start=1):
+        if one.command is None:
+            yield f"run {number}: no command, as neither framework trains this model so."
+            continue
+        text = one.command.text
+        if shared and one.command.framework != NATIVE:
+            rest = [word for word in _flags(text) if word not in shared]
+            text = " ".join((*rest, '"${common[@]}"'))
+        yield f"run {number}, {_FRAMEWORKS[one.command.framework]}: {text}"
+
+
+def _shared_words(texts: Sequence[str]) -> tuple[str, ...]:
+    """Flags with their values that stand in every command behind its script."""
+    first, *others = map(_flags, texts)
+    return tuple(flag for flag in first[1:] if all(flag in other[1:] for other in others))
+
+
+def _flags(text: str) -> list[str]:
+    """The command up to its script, then each flag with its values."""
+    start, script, rest = re.split(r"( \S+\.py)(?= )", text, maxsplit=1)
+    return [f"{start}{script}", *(f"--{one}" for one in rest.strip()[2:].split(" --"))]
+
+
+def _no_run(found: Verifying) -> str:
+    cheapest, budget = found.found.cheapest_usd, found.bounds.usd
+    if not found.found.pool:
+        return "No verifying run: no smaller run of this training fits in memory."
+    if budget is not None and cheapest is not None and cheapest > budget:
+        return (
+            f"No verifying run for {number_text(budget)} USD: the cheapest costs "
+            f"{number_text(cheapest, 3)} USD."
+        )
+    return "No verifying run: none would narrow the band noticeably beyond what was measured."
+
+
+def verifying_document(found: Verifying) -> dict[str, Any]:
+    """The same as values; ``narrowing`` is the spread of the error over that without runs."""
+    return {
+        "narrowing": found.found.narrowing,
+        "why_none": None if found.named else _no_run(found),
+        "runs": [
+            {
+                "n_gpus": one.verifying.run.layout.world_size,
+                "nodes": one.verifying.run.nodes,
+                "layers": one.verifying.run.layers,
+                "layout": encode(one.verifying.run.layout),
+                "step_s": one.verifying.run.step_s,
+                "seconds": one.verifying.run.seconds,
+                "usd": one.verifying.usd,
+                "narrowing": one.verifying.narrowing,
+                "framework": one.command and one.command.framework,
+                "command": one.command and one.command.text,
+                "row": one.row,
+            }
+            for one in found.named
+        ],
     }

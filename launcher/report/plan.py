@@ -24,7 +24,7 @@ from autoconf_launch.autotuner.planner import (
 )
 from autoconf_launch.core import Layout, plural
 
-from ..estimates import PlanAnswer, plan_only_rule
+from ..estimates import PlanAnswer, Verifying, plan_only_rule
 from .cells import (
     adapters_text,
     count_text,
@@ -38,8 +38,13 @@ from .cells import (
     write_csv,
 )
 from .fit import HOST_NOT_CHECKED, cluster_name
-from .measurements import training_runs_document, training_runs_text
-from .plan_reasons import RULES_IN_WORDS, loser_reason, name_of, why_nothing
+from .measurements import (
+    training_runs_document,
+    training_runs_text,
+    verifying_document,
+    verifying_text,
+)
+from .plan_reasons import RULES_IN_WORDS, loser_reason, name_of, rejected_table, why_nothing
 from .waterfall import PARTS, waterfall, waterfall_text
 
 _GIB = 2**30
@@ -115,6 +120,8 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
         document["gpus_needed"] = answer.needed.gpus
     if answer.measured is not None:
         document["measured"] = training_runs_document(answer.measured)
+    if answer.verifying is not None:
+        document["verifying"] = verifying_document(answer.verifying)
     if answer.request.explain and found.best:
         document["explanation"] = [_loser_document(one, answer.question) for one in answer.losers]
         document["waterfall"] = [
@@ -137,11 +144,23 @@ def plan_text(answer: PlanAnswer) -> str:
         blocks += [_ranking(answer), "\n".join(_notes(answer))]
     if answer.measured:
         blocks.append(training_runs_text(answer.measured))
+    if answer.verifying:
+        blocks.append(_verifying(answer, answer.verifying))
     if answer.plan.rejected:
-        blocks.append(_rejected_table(answer))
+        blocks.append(rejected_table(answer.plan))
     if answer.losers:
-        blocks += [_losers(answer), _waterfall(answer)]
+        parts = waterfall(answer.plan.best[0].parts)
+        blocks += [_losers(answer), f"A step of #1:\n{waterfall_text(parts)}"]
     return "\n\n".join(blocks)
+
+
+def _verifying(answer: PlanAnswer, verifying: Verifying) -> str:
+    error = _step_band(answer, answer.plan.best[0]).error
+
+    def band(share: float) -> str:
+        return f"±{percent((1.0 + error) ** share - 1.0)}"
+
+    return verifying_text(verifying, answer.workload.architecture.layers, band)
 
 
 def _headline(answer: PlanAnswer) -> str:
@@ -347,12 +366,6 @@ def _host_limit(answer: PlanAnswer) -> float | None:
     return answer.question.training.machine.host_memory_bytes
 
 
-def _rejected_table(answer: PlanAnswer) -> str:
-    counts = sorted(answer.plan.rejected, key=lambda one: -one[1])
-    rows = [[RULES_IN_WORDS[name], f"{count:,}"] for name, count in counts]
-    return table_of(rows, ["ruled out", "layouts"], ["left", "right"])
-
-
 def _losers(answer: PlanAnswer) -> str:
     rows = [
         [
@@ -366,11 +379,6 @@ def _losers(answer: PlanAnswer) -> str:
     ]
     headers = ["layout", "its best", "step", "slower", "why (shares of the best one's step)"]
     return table_of(rows, headers, ["left", "left", "right", "right", "left"])
-
-
-def _waterfall(answer: PlanAnswer) -> str:
-    best = answer.plan.best[0]
-    return f"A step of #1:\n{waterfall_text(waterfall(best.parts))}"
 
 
 def _loser_document(one: Loser, question: Question) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from autoconf_launch.core import Layout, Offload, Recompute
 from autoconf_launch.tuning_spaces import MOST_GPUS, accelerator_names, usable_bytes
 
 from ..estimates import PlanAnswer
-from .cells import duration_text, memory_size, percent
+from .cells import duration_text, memory_size, percent, table_of
 
 _LEAST_NAMED = 0.005
 _LEAST_SHARE = 0.25
@@ -208,3 +208,10 @@ def _too_late(answer: PlanAnswer, fastest: Planned) -> str:
         f"no layout is within the limits: the fastest that fits {text} for all tokens, but "
         f"{' and '.join(limits)}; --gpus-needed counts the GPUs that are."
     )
+
+
+def rejected_table(found: Plan) -> str:
+    """Layouts by the rule that rejects them, most first."""
+    counts = sorted(found.rejected, key=lambda one: -one[1])
+    rows = [[RULES_IN_WORDS[name], f"{count:,}"] for name, count in counts]
+    return table_of(rows, ["ruled out", "layouts"], ["left", "right"])

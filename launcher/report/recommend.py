@@ -19,12 +19,17 @@ from .cells import (
     step_time_text,
     table_of,
 )
-from .measurements import training_runs_document, training_runs_text
+from .measurements import (
+    training_runs_document,
+    training_runs_text,
+    verifying_document,
+    verifying_text,
+)
 
 if TYPE_CHECKING:
     from autoconf_launch.autotuner.sizing import Achieved, Outlook
 
-    from ..estimates import GpusForDays, Recommendation
+    from ..estimates import GpusForDays, Recommendation, Verifying
 
 
 RECOMMEND_SCHEMA_VERSION = 2
@@ -38,6 +43,8 @@ def recommend_text(answer: Recommendation) -> str:
         blocks.append(_assumptions(answer.planner.outlook))
     if answer.measured:
         blocks.append(training_runs_text(answer.measured))
+    if answer.verifying and answer.planner.outlook:
+        blocks.append(_verifying(answer.verifying, answer, answer.planner.outlook))
     if answer.notes:
         blocks.append("\n".join(f"note: {note}" for note in answer.notes))
     return "\n\n".join(blocks)
@@ -67,7 +74,18 @@ def recommend_document(answer: Recommendation) -> str:
     }
     if answer.measured is not None:
         document["measured"] = training_runs_document(answer.measured)
+    if answer.verifying is not None:
+        document["verifying"] = verifying_document(answer.verifying)
     return json.dumps(document, indent=2)
+
+
+def _verifying(verifying: Verifying, answer: Recommendation, found: Outlook) -> str:
+    def days(share: float) -> str:
+        band = found.band
+        low, high = found.days / band.fastest**share, found.days / band.slowest**share
+        return f"{number_text(low, 3)} to {number_text(high, 3)} days"
+
+    return verifying_text(verifying, answer.model.architecture.layers, days)
 
 
 def _days(answer: Recommendation) -> str:

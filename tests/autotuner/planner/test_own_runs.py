@@ -38,6 +38,11 @@ def runs(asked: Question, ratios: Floats, *layouts: Layout) -> OwnRuns:
     )
 
 
+def agreeing(found: OwnRuns, asked: Question) -> OwnRuns:
+    where = (asked.training.workload, asked.training.machine)
+    return found.without_contradicting(found.surprises(*where), found.spreads_off(*where))
+
+
 def with_runs(asked: Question, found: OwnRuns | None) -> Question:
     return replace(asked, training=replace(asked.training, runs=found))
 
@@ -97,7 +102,10 @@ def test_a_contradicting_run_alone_is_named_and_widens_the_band(ask: Ask) -> Non
     where = (training.workload, training.machine)
     calm = runs(asked, np.array([1.0, 1.01, 1.0]), ALIKE, ALIKE, ALIKE)
     loud = runs(asked, np.array([1.0, 1.01, 4.0]), ALIKE, ALIKE, ALIKE)
-    calm, kept = (one.without_contradicting(one.surprises(*where)) for one in (calm, loud))
+    calm, kept = (
+        one.without_contradicting(one.surprises(*where), one.spreads_off(*where))
+        for one in (calm, loud)
+    )
     assert (np.abs(loud.surprises(*where)) > 3.0).tolist() == [False, False, True]
     assert calm.widening == 1.0 < kept.widening
     columns = LayoutColumns.from_layouts([ALIKE])
@@ -106,9 +114,8 @@ def test_a_contradicting_run_alone_is_named_and_widens_the_band(ask: Ask) -> Non
 
 def test_a_contradicting_run_corrects_nothing(ask: Ask) -> None:
     asked = ask()
-    where = (asked.training.workload, asked.training.machine)
     loud = runs(asked, np.array([1.05, 1.05, 4.0]), ALIKE, ALIKE, ALIKE)
-    kept = loud.without_contradicting(loud.surprises(*where))
+    kept = agreeing(loud, asked)
     calm = runs(asked, np.array([1.05, 1.05]), ALIKE, ALIKE)
     assert kept.measured_s_M.tolist() == calm.measured_s_M.tolist()
     first, same = (plan(with_runs(asked, one)).best[0] for one in (kept, calm))
@@ -121,16 +128,39 @@ def test_runs_that_are_all_far_off_and_disagree_are_named(ask: Ask) -> None:
     found = runs(asked, np.array([1.47, 2.2, 3.6]), ALIKE, FEW, SHARDED)
     surprises = found.surprises(*where)
     assert np.abs(surprises).max() > 3.0
-    assert found.without_contradicting(surprises).widening > 1.0
+    assert agreeing(found, asked).widening > 1.0
 
 
 def test_a_single_run_far_off_corrects_all_the_same(ask: Ask) -> None:
     asked = ask()
     where = (asked.training.workload, asked.training.machine)
     found = runs(asked, np.array([1.5]), ALIKE)
-    kept = found.without_contradicting(found.surprises(*where))
+    kept = agreeing(found, asked)
     assert kept.widening > 1.0
     assert kept.factors(LayoutColumns.from_layouts([ALIKE]), *where)[0] > 1.1
+
+
+def test_runs_that_agree_but_are_far_off_correct_and_widen_the_band(ask: Ask) -> None:
+    asked = ask()
+    where = (asked.training.workload, asked.training.machine)
+    found = runs(asked, np.array([2.5, 2.55, 2.6]), ALIKE, ALIKE, FEW)
+    surprises_M, off_M = found.surprises(*where), found.spreads_off(*where)
+    assert np.abs(surprises_M).max() < 3.0 < np.abs(off_M).min()
+    kept = agreeing(found, asked)
+    columns = LayoutColumns.from_layouts([ALIKE, SHARDED])
+    assert kept.factors(columns, *where)[0] == pytest.approx(2.5, rel=0.1)
+    assert kept.narrowing(columns, *where)[1] > 2.0
+
+
+def test_of_two_runs_that_contradict_each_other_the_likelier_one_corrects(ask: Ask) -> None:
+    asked = ask()
+    where = (asked.training.workload, asked.training.machine)
+    found = runs(asked, np.array([1.05, 4.0]), ALIKE, ALIKE)
+    surprises_M = found.surprises(*where)
+    assert (np.abs(surprises_M) > 3.0).tolist() == [False, True]
+    kept = agreeing(found, asked)
+    assert kept.measured_s_M.tolist() == found.measured_s_M[:1].tolist()
+    assert kept.widening > 2.0
 
 
 def test_a_run_of_fewer_layers_corrects_the_whole_model(ask: Ask) -> None:
