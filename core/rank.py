@@ -172,8 +172,8 @@ class MemoryUse:
     """Device memory of one rank; on CPU the process's memory over its use after imports.
 
     ``peak_bytes`` includes an allocation that was refused. ``reserved_bytes`` is the most that
-    a caching allocator kept, where there is one. ``weights_alone``: nothing but the model's
-    weights was in memory when it did not suffice.
+    an allocator kept beside what was in use, where that is measured apart.
+    ``weights_alone``: nothing but the model's weights was in memory when it did not suffice.
     """
 
     free_before_bytes: int

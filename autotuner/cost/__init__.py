@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .fitting import NodeLimits, Proposal, Remedy, Verdict, fits, remedies, verdict
     from .hardware import (
         ALL_REDUCE,
+        CPU_PHYSICS,
         DEFAULT_PHYSICS,
         GATHER,
         Accelerator,

@@ -13,7 +13,7 @@ are, too (NVIDIA, NCCL's documentation of NCCL_CROSS_NIC).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -86,6 +86,11 @@ class Accelerator:
     attention: float | None = None
     attention_backward: float | None = None
 
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is a process of a CPU, whose rates are measured ones."""
+        return self.name.startswith("cpu")
+
 
 def computes_in(accelerator: Accelerator, precision: Precision) -> bool:
     """Whether a GPU has units for a format; scales of small blocks came with those for 4 bits."""
@@ -106,6 +111,26 @@ def peak_flops_per_s(accelerator: Accelerator, precision: Precision) -> float:
         eight = accelerator.fp8_flops_per_s or half
         return (accelerator.fp4_flops_per_s or eight) if not precision.is_fp8 else eight
     return half / 2 if precision is Precision.FP32 else half
+
+
+_PACKED_ROWS = 8.0
+"""Rows from which on MKL copies all weights, and of fewer a part, by
+``benchmarks/cpu_constants.py``."""
+
+
+def core_product_s(
+    cores: Accelerator, precision: Precision, shape: tuple[Floats, Floats, Floats]
+) -> Floats:
+    """A product (m x k) by (k x n) on cores of a CPU, which load weights and compute in turn.
+
+    From as many rows on as a register block has, weights are first copied in the order in which
+    they are used, which takes as long again (Goto and van de Geijn 2008, "Anatomy of
+    High-Performance Matrix Multiplication", section 4).
+    """
+    m, n, k = shape
+    copied = np.minimum(1.0, (m - 1.0) / (_PACKED_ROWS - 1.0))
+    loaded_s = precision.value_bytes * k * n * (1.0 + copied) / cores.memory_bytes_per_s
+    return np.asarray(loaded_s + 2.0 * m * n * k / peak_flops_per_s(cores, precision))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +205,16 @@ class Physics:
 
 
 DEFAULT_PHYSICS = Physics()
+CPU_PHYSICS = replace(
+    DEFAULT_PHYSICS,
+    sustained=1.0,
+    memory_efficiency=1.0,
+    kernel_s=0.0,
+    small_passes=5.0,
+)
+"""Physics of CPU processes: their rates are what was measured, and what a kernel needs to start is
+part of a layer's host time. Each small operation reads and writes fp32 values of its own: 4.7
+(Llama) to 6.6 (GPT-2) times the bytes counted, by transformers' code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

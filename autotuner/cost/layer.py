@@ -19,7 +19,7 @@ import numpy as np
 from autoconf_launch.core import Architecture, Experts, Precision, StateMixer, Workload
 
 from ..space import Floats, Ints
-from .hardware import Accelerator, Physics, peak_flops_per_s
+from .hardware import Accelerator, Physics, core_product_s, peak_flops_per_s
 from .layout_columns import InnerLayouts
 from .model_state import trained_share
 from .software import is_compiled, repeated_products, repeats_modules
@@ -28,12 +28,8 @@ from .weights import dense_layer_weights, expert_weights, shared_weights
 Numbers: TypeAlias = Floats | Ints | float
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (64, 128, 0.75), (64, 64, 0.55))
 """Rows, columns, and speed of a tile over the largest one's (same guide, section 5.1)."""
-
-
 _FILL_BALANCE = 133.0
 """Operations in the time of a byte on the A100 with 80 GB, which ``depth_half`` is of."""
-
-
 _NVFP4_CAST_BYTES = 2.55
 """Activations and gradients are read for their largest value, which scales the whole tensor, and
 again to be written along rows and along columns in 4 bits and an 8-bit scale for 16 of them: 5.1
@@ -73,6 +69,8 @@ class Kernels:
     def product_s(self, m: Numbers, n: Numbers, k: Numbers, count: Numbers = 1) -> Floats:
         """``count`` products (m x k) by (k x n) in one launch; sizes are whole, at least 1."""
         m, n, k, count = (np.maximum(np.asarray(x, np.float64), 1.0) for x in (m, n, k, count))
+        if self.accelerator.is_cpu:
+            return count * core_product_s(self.accelerator, self.precision, (m, n, k))
         physics = self.physics
         rate = self.peak_flops_per_s * self.accelerator.reached * physics.sustained
         units = self.accelerator.multiprocessors

@@ -30,6 +30,11 @@ _SMALLEST_TILE = 0.55
 """Rate of the narrowest tiles over that of the widest, as training's products have it."""
 
 
+_CPU_LAYER_S = 3.3e-4
+"""Python and the start of all kernels of a decoder layer of transformers without gradients:
+0.32 ms (GPT-2) and 0.35 ms (Llama) where the layer is tiny (``benchmarks/cpu_constants.py``)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
     """One GPU of a machine, and the engine on it."""
@@ -58,7 +63,7 @@ class Rank:
     @property
     def is_cpu(self) -> bool:
         """Whether it is a process of a CPU."""
-        return self.machine.accelerator.name.startswith("cpu")
+        return self.machine.accelerator.is_cpu
 
     def products_s(self, products: Iterable[Product]) -> Floats:
         """Products one after the other.
@@ -71,6 +76,8 @@ class Rank:
         rate = kernels.peak_flops_per_s * gpu.reached * physics.sustained * _SMALLEST_TILE
         stream = gpu.memory_bytes_per_s * (gpu.streamed or physics.memory_efficiency)
         total = np.zeros(())
+        if self.is_cpu:
+            return sum((kernels.product_s(*product) for product in products), total)
         for m, n, k, count in products:
             moved = (
                 size * (np.multiply(m, k) + np.multiply(k, n)) + 2.0 * np.multiply(m, n)
@@ -96,15 +103,15 @@ class Rank:
         """To the rank that many further on; processes of a CPU have a link's latency."""
         if not self.is_cpu:
             return send_s(self.machine, stride=stride_C, buffer_bytes=buffer_bytes)
-        return link_s(self.machine.link, np.full_like(stride_C, 2), 2.0 * buffer_bytes, GATHER)
+        return link_s(self.nccl.link, np.full_like(stride_C, 2), 2.0 * buffer_bytes, GATHER)
 
     def launched_s(self, device_s: Floats) -> Floats:
         """A layer whose kernels a host launches ahead of a GPU; of a CPU it is the device."""
         if not self.engine.is_eager:
             return device_s
-        host_s = self.machine.physics.layer_forward_s
         if self.is_cpu:
-            return device_s + host_s
+            return device_s + _CPU_LAYER_S
+        host_s = self.machine.physics.layer_forward_s
         power = self.machine.physics.host_sharpness
         return np.asarray((device_s**power + host_s**power) ** (1.0 / power))
 

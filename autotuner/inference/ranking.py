@@ -187,7 +187,7 @@ def _largest(degrees: PointColumns, question: InferenceQuestion) -> Ints:
         question.generation,
         question.engine,
         question.limit_bytes,
-        on_cpu=question.machine.accelerator.name.startswith("cpu"),
+        on_cpu=question.machine.accelerator.is_cpu,
     )
 
 

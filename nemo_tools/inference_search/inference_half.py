@@ -34,6 +34,7 @@ from .local_runs import (
     DoneGenerations,
     LocalSearch,
     Runners,
+    busy_note,
     fork_ranks,
     local_search,
     needs_more,
@@ -333,6 +334,8 @@ def _run_search(
     if not chosen:
         return rows
     done = _run_points(prepared, search, chosen, request, listener)
+    if note := busy_note(done.records, len(prepared.cluster.devices)):
+        listener(Note(text=note, warning=True))
     last = {record.trial.name: record for record in done.records}
     ruled_out = dict(done.ruled_out)
     for point in chosen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -286,6 +286,15 @@ def needs_more(record: Record) -> Failure:
     )
 
 
-def folder_of(results: Path, lengths: str) -> Path:
-    """Folder of one search's runs; ``lengths`` is empty where it is the only one."""
-    return results / "inference" / lengths if lengths else results / "inference"
+def busy_note(records: Sequence[Record], ranks: int) -> str:
+    """What to do where other work had this machine's cores; empty where it had not."""
+    loads = [record.conditions.load_before for record in records if record.conditions]
+    own, cores = ranks + 1, usable_cores()  # what stays of the previous run, and this process
+    busy = [load for load in loads if load is not None and load > cores + own]
+    if not busy:
+        return ""
+    return (
+        f"Other work ran beside {len(busy)} of {len(records)} points (load up to {max(busy):.0f} "
+        f"on {cores} cores), which makes them slower, those of several ranks most; search again "
+        "with --fresh once the machine is idle."
+    )

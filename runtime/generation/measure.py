@@ -93,19 +93,23 @@ def measure_generation(
         report.install()
         report.meter = start_meter(ranks.device, task.memory_limit_bytes, 0)
         report.meter.enforce()
-        generator = prepared.load()
-        report.meter.restart()  # whole weights, before they are cut, are not a generation's
+        with report.meter.watch_live():
+            generator = prepared.load()
+            report.meter.restart()  # whole weights, before they are cut, are not a generation's
+            generator.write()
         _Measured(prepared, generator, report).run()
 
 
-_WARM_UP, _TIMED = 2, 10
+_WARM_UP, _TIMED = 1, 10
 
 
 def _write_figures(prepared: PreparedModel, path: Path) -> None:
     """Time some generations and write them down on rank 0, the slowest rank's."""
     meter = start_meter(prepared.ranks.device, None, 0)
-    generator, times = prepared.load(), PhaseSums()
-    meter.restart()
+    with meter.watch_live():
+        generator, times = prepared.load(), PhaseSums()
+        meter.restart()
+        generator.write()
     latencies = []
     for number in range(_WARM_UP + _TIMED):
         dist.barrier()

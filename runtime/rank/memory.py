@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import resource
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,10 @@ _STACK_BYTES = 1 << 20
 _ATTRIBUTES_BYTES = 256  # more than any pthread_attr_t of Linux
 _PEAK = "5"
 """Written to clear_refs, sets VmHWM to the present use (proc(5))."""
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
+_SMALL_BLOCK_BYTES, _LARGE_BLOCK_BYTES = 64 << 10, 32 << 20
 
 
 class Meter(Protocol):
@@ -44,6 +49,9 @@ class Meter(Protocol):
 
     def lift(self) -> None:
         """End an emulated limit, so that a failure can be reported."""
+
+    def watch_live(self) -> AbstractContextManager[None]:
+        """Measure the peak of what is in use inside; what an allocator keeps is apart from it."""
 
 
 def start_meter(device: torch.device, limit_bytes: int | None, held_bytes: int) -> Meter:
@@ -81,6 +89,12 @@ class CudaMeter:
     def lift(self) -> None:
         """No limit is emulated on a GPU."""
 
+    @contextmanager
+    def watch_live(self) -> Iterator[None]:
+        """The peak always is of what is in use; it begins here."""
+        self.restart()
+        yield
+
 
 class CpuMeter:
     """Resident memory of this process beyond what it had before the model."""
@@ -89,6 +103,7 @@ class CpuMeter:
         _finish_imports()
         self._limit = limit_bytes
         self._held = held_bytes
+        self._live_peak: int | None = None
         self._free_before = _host_bytes("MemAvailable") + held_bytes
         self._before = _status_bytes("VmRSS") - _status_bytes("RssFile") - held_bytes
         self.restart()
@@ -102,13 +117,29 @@ class CpuMeter:
 
     def use(self) -> MemoryUse:
         """High-water mark over the start, the model's own bytes included."""
-        peak = _status_bytes("VmHWM") - _status_bytes("RssFile")
+        peak, live = self._peak(), self._live_peak
         return MemoryUse(
             free_before_bytes=self._limit or self._free_before,
-            peak_bytes=max(peak - self._before, 0),
+            peak_bytes=peak if live is None else live,
             limit_bytes=self._limit or _host_bytes("MemTotal"),
+            reserved_bytes=None if live is None else peak,
             weights_alone=self._limit is not None and self._held > self._limit,
         )
+
+    @contextmanager
+    def watch_live(self) -> Iterator[None]:
+        """Measure with an allocator that keeps no freed block, which is slower."""
+        _keep_freed_blocks(_SMALL_BLOCK_BYTES)
+        self.restart()
+        try:
+            yield
+            self._live_peak = self._peak()
+        finally:
+            _keep_freed_blocks(_LARGE_BLOCK_BYTES)
+
+    def _peak(self) -> int:
+        peak = _status_bytes("VmHWM") - _status_bytes("RssFile")
+        return max(peak - self._before, 0)
 
     def enforce(self) -> None:
         """Set RLIMIT_DATA so that ``limit_bytes`` beyond the use before the model remain."""
@@ -128,6 +159,18 @@ class CpuMeter:
         """Allow what the system allows."""
         if self._limit is not None:
             lift_data_limit()
+
+
+def _keep_freed_blocks(most_bytes: int) -> None:
+    """Have glibc keep freed blocks of this size at most for further use, and twice it at the end.
+
+    By itself it begins with the smaller size and goes to that of the largest freed block, up to
+    the larger one (mallopt(3), M_MMAP_THRESHOLD). Other C libraries are left as they are.
+    """
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_MMAP_THRESHOLD, most_bytes)
+        libc.mallopt(_TRIM_THRESHOLD, 2 * most_bytes)
 
 
 def _make_stacks_small() -> None:

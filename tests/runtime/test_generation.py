@@ -111,6 +111,7 @@ def test_a_rank_reports_generations_and_their_phases(
     assert dict(result.applied.extras) == {"input_len": LENGTH, "output_len": 9}
     assert result.memory is not None
     assert result.memory.limit_bytes > 0
+    assert result.memory.reserved_bytes is not None
 
 
 def test_a_launch_of_other_ranks_than_the_point_has_is_a_bad_configuration(

@@ -6,16 +6,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoconf_launch.autotuner.cost import (
+    CPU_PHYSICS,
+    Accelerator,
+    CollectiveRate,
+    Link,
+    Machine,
+)
 from autoconf_launch.autotuner.inference import (
     ENGINE_HABITS,
+    Generation,
     engine_habits,
     estimate_generation,
 )
 from autoconf_launch.autotuner.space import CandidateTable
-from autoconf_launch.core import Candidate, ConfigError, Layout
+from autoconf_launch.core import Architecture, Candidate, ConfigError, Layout, Precision
 from autoconf_launch.tuning_spaces import machine, named_model
 
-from .conftest import estimates, generation
+from .conftest import columns, estimates, generation
 
 MODELS = ("llama3.1-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b", "t5-3b", "qwen3-0.6b")
 
@@ -52,6 +60,62 @@ def test_tensor_ranks_share_the_weights_that_a_token_reads() -> None:
 def test_a_token_takes_no_less_than_reading_all_weights() -> None:
     table = estimates([(1, 1, 1)])
     assert table.token_s_C[0] > 15e9 / 2.039e12
+
+
+CORE = Machine(
+    accelerator=Accelerator(
+        name="cpu (x86_64)",
+        half_flops_per_s=2 * 155e9,
+        reached=1.0,
+        multiprocessors=1,
+        memory_bytes=8e9,
+        memory_bytes_per_s=12.4e9,
+        flash=0.0,
+    ),
+    gpus_per_node=2,
+    link=Link(
+        bytes_per_s=3e9,
+        rates=((CollectiveRate(ranks=2, latency_s=2.6e-4, link_fraction=1.0),),),
+    ),
+    node_network_bytes_per_s=3e9,
+    physics=CPU_PHYSICS,
+)
+"""A core of a Xeon (Sapphire Rapids), by a product and a copy there."""
+
+
+@pytest.mark.parametrize(
+    ("batch", "ttft_ms", "token_ms"),
+    [(1, 118.6, 48.3), (2, 269.0, 60.3), (4, 429.6, 80.8), (8, 838.8, 106.1)],
+)
+def test_a_core_takes_what_transformers_took_on_one(
+    batch: int, ttft_ms: float, token_ms: float
+) -> None:
+    """GPT 0.126B, 60 tokens in and 20 out, at real-time priority on a busy machine."""
+    gpt = Architecture(
+        name="gpt3/0.126b",
+        layers=12,
+        hidden=768,
+        heads=12,
+        kv_heads=12,
+        head=64,
+        ffn=3072,
+        vocabulary=51200,
+        positions=2048,
+    )
+    asked = Generation(model=gpt, input_tokens=60, output_tokens=20, precision=Precision.FP32)
+    table = estimate_generation(columns([(1, 1, batch)]), asked, CORE, engine_habits("native"))
+    assert 1e3 * table.ttft_s_C[0] == pytest.approx(ttft_ms, rel=0.31)
+    assert 1e3 * table.token_s_C[0] == pytest.approx(token_ms, rel=0.15)
+
+
+def test_on_cores_two_ranks_are_quicker_and_a_send_between_stages_is_short() -> None:
+    asked = replace(generation("gpt2", read=60, written=20), precision=Precision.FP32)
+    table = estimate_generation(
+        columns([(1, 1, 4), (2, 1, 4), (1, 2, 4)]), asked, CORE, engine_habits("native")
+    )
+    one, shared, staged = table.latency_s_C
+    assert 0.5 * one < shared < 0.8 * one
+    assert one < staged < 1.05 * one
 
 
 def test_latency_is_the_sum_of_all_stages() -> None:
