@@ -11,12 +11,13 @@ from autoconf_launch.core import ClusterSpec, lazy_names
 
 from ..events import Listener, Note
 from ..extension_points import find_reference, load_reference
-from ..hosts import BATCH, RAY
+from ..hosts import BATCH, KUBERNETES, QUEUES, RAY
 from ..machine import started_hosts
 from ..request import LaunchRequest
 from .base import Backend, Job, JobEnd
 
 if TYPE_CHECKING:
+    from .kubernetes import manifests_text
     from .local import LocalBackend, await_agent
 else:
     __getattr__ = lazy_names(__name__, __file__)
@@ -28,11 +29,13 @@ BACKENDS = MappingProxyType(
         "replay": "autoconf_launch.launcher.backends.replay:ReplayBackend",
         "hosts": "autoconf_launch.launcher.backends.hosts:HostsBackend",
         "ray": "autoconf_launch.launcher.backends.ray:RayBackend",
+        "kubernetes": "autoconf_launch.launcher.backends.kubernetes:KubernetesBackend",
         "slurm": "autoconf_launch.launcher.backends.slurm:SlurmBackend",
         "fork_server": "autoconf_launch.launcher.backends.fork_server:ForkServerBackend",
     }
 )
 """Name -> ``module:attribute``; others: the entry-point group ``autoconf_launch.backend``."""
+_OF_QUEUES = {BATCH: "slurm", KUBERNETES: "kubernetes"}
 
 
 def load_backend(name: str, *arguments: object, **options: object) -> Backend:
@@ -52,8 +55,9 @@ def backend_for(request: LaunchRequest, cluster: ClusterSpec, *, forks: bool = F
     """
     if request.backend != "local":
         return load_backend(request.backend)
-    if request.remote.engine == BATCH:
-        return load_backend("slurm", request.remote, deadline_s=request.trial_timeout_s)
+    if request.remote.engine in QUEUES:
+        name = _OF_QUEUES[request.remote.engine]
+        return load_backend(name, request.remote, deadline_s=request.trial_timeout_s)
     if started_hosts(request, cluster):
         return load_hosts_backend(request)
     return load_backend("fork_server" if forks else "local")

@@ -80,6 +80,8 @@ class HostsJob:
         self.queued_as = ""
         """Number of the batch job that it is, if it is one."""
         self.cancelled: Cancelled | None = None
+        self.was_told_to_end = False
+        """Whether somebody here ended it, not what became of a host."""
         self.end: JobEnd | None = None
         self.due_s = float("inf")
         """When agents that were told to end count as lost."""
@@ -176,15 +178,10 @@ class HostsJob:
         elif "overdue" in line:
             detail = f"did not end within {self.deadline_s:g} s"
             failure = Failure(kind=FailureKind.TIMED_OUT, detail=detail)
+            self.was_told_to_end = True
             self.cancelled = self.cancelled or Cancelled(reason=failure, unix_s=time.time())
         elif "report" in line:
             agent.take_report(line["report"])
-
-    @property
-    def was_cancelled(self) -> bool:
-        """Whether somebody here ended it, not the loss of a host."""
-        kind = self.cancelled and self.cancelled.reason.kind
-        return kind not in (None, FailureKind.NODE_LOST)
 
     def _lose(self, agent: JobAgent, loss: Failure) -> None:
         agent.lost, agent.lost_unix_s = loss.detail, time.time() - agent.line.silent_s
@@ -351,9 +348,9 @@ class HostsBackend:
         had_ended = job.end is not None
         end = job.look(self._linger_s, self._grace_s)
         if end is not None and not had_ended and job.plan.task is None:
-            for agent in job.agents:
-                if agent.lost and agent.losses and not job.was_cancelled:
-                    self.tell(f"{agent.lost[0].upper()}{agent.lost[1:]}; the launch was ended.")
+            lost = (a.lost for a in job.agents if a.losses and not job.was_told_to_end)
+            for why in dict.fromkeys(filter(None, lost)):
+                self.tell(f"{why[0].upper()}{why[1:]}; the launch was ended.")
         if end is None and not self._has_informed and job.waited_s > UNSAID_WAIT_S:
             self._has_informed = True
             self.inform(wait_text(agent.line for agent in job.agents))
@@ -380,6 +377,7 @@ class HostsBackend:
     def cancel(self, job: Job, reason: Failure) -> None:
         """Have the agents end the ranks; a failure or a full report from before now stands."""
         own = hosts_job(job)
+        own.was_told_to_end = True
         if own.cancelled is None:
             own.cancelled = Cancelled(reason=reason, unix_s=time.time())
             own.due_s = time.monotonic() + self._grace_s + OBEYS_WITHIN_S

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.core import PARALLELISM, ClusterSpec
 
-from ..backends import Backend, backend_for, warn_listener
+from ..backends import Backend, backend_for, manifests_text, warn_listener
 from ..config_file import is_plain_json
 from ..dialects import choose_dialect
 from ..events import Listener, Note
@@ -33,8 +34,12 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     """Train as asked; the training's own exit code.
 
     A configuration that leaves something open, or is not plain JSON, is resolved first into a
-    file that lives as long as the launch.
+    file that lives as long as the launch. With ``--dry-run``, which Kubernetes alone takes, what
+    it would be asked to make is printed, and nothing is started.
     """
+    if request.dry_run:
+        sys.stdout.write(manifests_text(request))
+        return 0
     require_one_start(request.hosts)
     request, source = read_script(request)
     cluster = find_cluster(request, listener)

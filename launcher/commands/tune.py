@@ -21,7 +21,7 @@ from autoconf_launch.core import ModelSpec, NothingFeasibleError, take_in_all
 from ..backends import Backend, backend_for, closing_backend, load_hosts_backend, warn_listener
 from ..estimates import choose_price
 from ..events import Finished, Listener, Note, TuneBegun
-from ..hosts import BATCH
+from ..hosts import QUEUES
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch
 from ..machine import (
@@ -273,7 +273,7 @@ def _trial_backend(job: TuningJob) -> Backend:
     """Ranks on hosts have agents there; of our own runtime in Python they are forked here."""
     ours = not job.dialect.is_external and job.request.kind != "program"
     request = job.request
-    is_simple = request.backend == "local" and request.remote.engine != BATCH
+    is_simple = request.backend == "local" and request.remote.engine not in QUEUES
     may_reach = is_simple and names_hosts(request.hosts, request.remote)
     if may_reach and find_pool(request, job.cluster).is_on_hosts:
         return load_hosts_backend(request)

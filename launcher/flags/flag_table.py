@@ -28,7 +28,8 @@ from .values import (
 from .verb_parser import VerbParser
 
 LAUNCHERS = (
-    *("ssh", "slurm", "sbatch", "ray", "pdsh", "openmpi", "mvapich", "mpich", "impi", "bcprun"),
+    *("ssh", "slurm", "sbatch", "kubernetes", "ray"),
+    *("pdsh", "openmpi", "mvapich", "mpich", "impi", "bcprun"),
 )
 _SETTINGS = AutotuningSettings.model_fields
 _Group: TypeAlias = argparse._ArgumentGroup
@@ -189,9 +190,11 @@ def add_host_flags(group: _Group) -> None:
     add("--standalone", action="store_true", help="this machine alone, without a hostfile")
     add("--force_multi", action="store_true", help="treat one host as several (.deepspeed_env)")
     engine_help = "what reaches other hosts: ssh (default), slurm inside an allocation, "
-    engine_help += "sbatch for a job of Slurm each, ray, pdsh, or an MPI's mpirun"
+    engine_help += "sbatch for a job of Slurm each, kubernetes for a Job each, ray, pdsh, or an "
+    engine_help += "MPI's mpirun"
     add("--launcher", type=str.lower, choices=LAUNCHERS, help=engine_help)
-    add("--launcher_args", metavar="'ARGS'", help="further words for the launcher's program")
+    args_help = "further words for the launcher's program; of kubernetes: a Pod's manifest"
+    add("--launcher_args", metavar="'ARGS'", help=args_help)
     add("--ssh_port", type=parse_port, metavar="PORT", help="of every host (default: ssh's own)")
     add("--venv_script", metavar="FILE", help="a shell script there that is sourced first")
 

@@ -13,6 +13,7 @@ from typing import Any
 from autoconf_launch.autotuner.space import AutotuningSettings
 from autoconf_launch.core import ConfigError
 
+from ..hosts import KUBERNETES
 from ..machine import our_python, parse_core_list
 from ..request import (
     CoreBinding,
@@ -97,7 +98,8 @@ def require_use(request: LaunchRequest) -> None:
     own, _ = _split(parser, list(request.argv))
     unused = tuning_flags(parser)
     for name in (word.partition("=")[0] for word in own):
-        if name in unused:
+        prints = name in ("--dry_run", "--dry-run") and request.remote.engine == KUBERNETES
+        if name in unused and not prints:
             raise ConfigError(
                 f"{name} is for a tune, but this launches the script as it is; write "
                 f"autoconf-launch tune {name} …, or omit it."

@@ -7,8 +7,32 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .description import HostDescription, Introduction, describe_hosts
     from .folder_line import FolderLine, Starter, make_line_folder
+    from .kubernetes_jobs import (
+        JOB_HANDLE,
+        KUBERNETES,
+        KubernetesApi,
+        PodsStarter,
+        open_pods,
+        pod_command,
+    )
     from .line import HostLine, agent_command
-    from .lines import BATCH, UNNAMED, UNSAID_WAIT_S, AgentLine, open_lines, wait_text
+    from .lines import (
+        BATCH,
+        QUEUES,
+        UNNAMED,
+        UNSAID_WAIT_S,
+        AgentLine,
+        open_lines,
+        wait_text,
+    )
+    from .pod_manifests import (
+        PodsOrder,
+        PodsSize,
+        host_name_of_first,
+        make_manifests,
+        read_pod_template,
+        without_values,
+    )
     from .ray_agents import ANY_NODE, RAY, RayNode, RaySize, find_ray_nodes, open_ray
     from .reach import require_program
     from .slurm_jobs import (

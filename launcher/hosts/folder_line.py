@@ -27,7 +27,7 @@ from .line import BEAT_S, SILENCE_S, agent_command, split_lines
 from .reach import CONNECT_S, reach_all
 
 _LOOK_EVERY_S = 0.25
-_MARK = "autoconf-launch: "
+AGENT_COMPLAINT = "autoconf-launch: "
 """Begins what an agent says where it cannot begin."""
 _MOST_READ_BYTES = 4 << 20
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
@@ -169,6 +169,26 @@ class FolderLine:
             self._starter.close()
 
 
+class Heartbeat:
+    """A file of the folder that changes for as long as the launcher lives."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "beat"
+        self._stops = threading.Event()
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def stop(self) -> None:
+        """Let the folder be removed."""
+        self._stops.set()
+
+    def _beat(self) -> None:
+        for number in itertools.count():
+            with contextlib.suppress(OSError):
+                self._file.write_text(f"{number}\n")
+            if self._stops.wait(BEAT_S):
+                return
+
+
 class StartingProcess:
     """A process here that starts an agent on every host, such as ``mpirun``."""
 
@@ -187,8 +207,7 @@ class StartingProcess:
                 start_new_session=True,  # signals are passed on by us, not by the terminal
             )
         self.pid = self._process.pid
-        self._closes = threading.Event()
-        threading.Thread(target=self._beat, daemon=True).start()
+        self._heart = Heartbeat(folder)
 
     def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
         """The lines to the agents; when the last one is closed, so is this."""
@@ -202,7 +221,7 @@ class StartingProcess:
     def why_over(self) -> Failure | None:
         """What the engine said last, or an agent that could not begin."""
         said = self._output().splitlines()
-        marked = [line.partition(_MARK)[2] for line in said if _MARK in line]
+        marked = [line.partition(AGENT_COMPLAINT)[2] for line in said if AGENT_COMPLAINT in line]
         if marked:
             return Failure(kind=FailureKind.BAD_CONFIG, detail=f"Host {visible(marked[0])}")
         if self._process.poll() is None:
@@ -224,20 +243,13 @@ class StartingProcess:
         self._open_lines -= 1
         if self._open_lines > 0:
             return
-        self._closes.set()
+        self._heart.stop()
         for end in (None, self._process.terminate, self._process.kill):
             if end is not None:
                 end()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(2.0)
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _beat(self) -> None:
-        for number in itertools.count():
-            with contextlib.suppress(OSError):
-                (self._folder / "beat").write_text(f"{number}\n")
-            if self._closes.wait(BEAT_S):
-                return
 
 
 def open_all(

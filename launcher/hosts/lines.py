@@ -8,14 +8,17 @@ from typing import TypeAlias
 
 from ..request import RemoteAccess
 from .folder_line import FolderLine, make_line_folder, open_all
+from .kubernetes_jobs import KUBERNETES, open_pods
 from .line import HostLine, open_line
 from .ray_agents import RAY, open_ray
 from .reach import GROUP_ENGINES
 from .slurm_jobs import SlurmQueue, SlurmStarter
 
 BATCH = "sbatch"
-"""The engine that queues a job for each launch."""
-UNNAMED = (BATCH, "bcprun")
+"""The engine that queues a job of Slurm for each launch."""
+QUEUES = (BATCH, KUBERNETES)
+"""Engines that queue a job for each launch, and find its hosts."""
+UNNAMED = (*QUEUES, "bcprun")
 """Engines whose hosts have no names that could be said before."""
 
 AgentLine: TypeAlias = HostLine | FolderLine
@@ -50,6 +53,8 @@ def open_lines(
         starter = SlurmStarter(own, len(hosts), SlurmQueue())
         starter.submit(access, secrets=secrets or {})
         return starter.lines(hosts)
+    if access.engine == KUBERNETES:
+        return open_pods(hosts, access, folder=folder, secrets=secrets)
     if access.engine == RAY:
         return open_ray(hosts, access, folder=folder, secrets=secrets)
     if access.engine in GROUP_ENGINES:

@@ -20,7 +20,7 @@ from pathlib import Path
 from autoconf_launch.core import ConfigError, Failure, FailureKind, HardwareError, visible
 
 from ..request import RemoteAccess
-from .folder_line import FolderLine, StartingProcess, last_line, make_line_folder
+from .folder_line import AGENT_COMPLAINT, FolderLine, StartingProcess, last_line, make_line_folder
 from .line import agent_command
 from .reach import without_shell
 
@@ -29,7 +29,6 @@ RAY = "ray"
 ANY_NODE = ""
 """A host that Ray chooses."""
 _DRIVER = Path(__file__).with_name("ray_driver.py")
-_MARK = "autoconf-launch: "
 _NODE_VARIABLE = "AUTOCONF_LAUNCH_NODE"
 _PATIENCE_S = 60.0
 """How long Ray may take to say what nodes it has, and an agent to be heard once it has a place."""
@@ -76,7 +75,7 @@ def find_ray_nodes() -> tuple[RayNode, ...]:
             f"The Ray cluster does not answer within {_PATIENCE_S:.0f} s; see `ray status`."
         ) from None
     if answer.returncode:
-        why = last_line(answer.stderr).removeprefix(_MARK)
+        why = last_line(answer.stderr).removeprefix(AGENT_COMPLAINT)
         raise HardwareError(f"{why[:1].upper()}{why[1:]}.")
     found = tuple(
         RayNode(name=node["name"], cpus=node["cpus"], gpus=node["gpus"])

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from autoconf_launch.core import ClusterSpec, Device, Node, plural
 
-from ..hosts import BATCH
+from ..hosts import BATCH, QUEUES
 from ..plan import LaunchPlan, StepSize
 from ..request import LaunchRequest
 from .cores import usable_cores
@@ -25,7 +25,7 @@ _NO_STEP_OF_OURS = 0xFFFFFFF0
 
 def find_pool(request: LaunchRequest, cluster: ClusterSpec) -> SlotPool:
     """A pool for trials of ``cluster``'s size: of hosts, if there are others than this one."""
-    if request.remote.engine == BATCH:
+    if request.remote.engine in QUEUES:
         return _queue_pool(request)
     return _host_pool(request, cluster) or SlotPool.of_shares(find_shares(request, cluster))
 
@@ -44,7 +44,8 @@ def pool_text(pool: SlotPool) -> str:
 def _queue_pool(request: LaunchRequest) -> SlotPool:
     """Jobs of a queue, which finds their hosts."""
     places = HostSlots(host="", slots=tuple(range(request.max_parallel_trials or 1)))
-    return SlotPool((places,), lambda place: Share(), each="as a job of Slurm")
+    engine = "Slurm" if request.remote.engine == BATCH else "Kubernetes"
+    return SlotPool((places,), lambda place: Share(), each=f"as a job of {engine}")
 
 
 def _host_pool(request: LaunchRequest, cluster: ClusterSpec) -> SlotPool | None:

@@ -3,6 +3,7 @@
 import atexit
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from autoconf_launch.core.rank import TASK_VARIABLE
 from autoconf_launch.launcher.backends.base import Backend, Job, JobEnd
 from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
 from autoconf_launch.launcher.backends.hosts import HostsBackend
+from autoconf_launch.launcher.backends.kubernetes import KubernetesBackend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.ray import RayBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend
@@ -27,7 +29,7 @@ from autoconf_launch.launcher.backends.slurm import SlurmBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.request import RemoteAccess
 
-from ..cluster import ray_cluster, slurm
+from ..cluster import kubernetes_cluster, ray_cluster, slurm
 
 REASON = Failure(kind=FailureKind.STALLED, detail="no step for too long", log_tail=("line",))
 
@@ -169,6 +171,35 @@ def over_ray(folder: Path) -> Workshop:
     return Workshop(backend=RayBackend(), folder=folder, patience_s=60)
 
 
+@cache
+def join_kubernetes(real: bool) -> tuple[str, str]:
+    """One cluster of each kind for all tests, which ends with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="kubernetes-"))
+    running = kubernetes_cluster.start(folder, real=real, nodes=1)
+    atexit.register(kubernetes_cluster.stop, running)
+    return running.variables["KUBECONFIG"], str(running.pod_file())
+
+
+def over_kubernetes(folder: Path, *, real: bool = True) -> Workshop:
+    os.environ["KUBECONFIG"], pod = join_kubernetes(real)
+    access = RemoteAccess(engine="kubernetes", arguments=(pod,))
+    return Workshop(backend=KubernetesBackend(access), folder=folder, patience_s=60)
+
+
+def over_a_stand_in(folder: Path) -> Workshop:
+    return over_kubernetes(folder, real=False)
+
+
+ON_KUBERNETES = [
+    pytest.param(
+        make,
+        marks=[pytest.mark.cluster, pytest.mark.skipif(not is_there, reason=reason)],
+    )
+    for make, is_there, reason in (
+        (over_kubernetes, kubernetes_cluster.HAS_SERVER, kubernetes_cluster.SERVER_REASON),
+        (over_a_stand_in, kubernetes_cluster.CAN_STAND_IN, kubernetes_cluster.CLIENT_REASON),
+    )
+]
 ON_RAY = pytest.param(
     over_ray,
     marks=[
@@ -188,7 +219,9 @@ WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (
 )
 
 
-@pytest.fixture(params=(*WORKSHOPS, ON_SLURM, ON_RAY), ids=lambda make: make.__name__)
+@pytest.fixture(
+    params=(*WORKSHOPS, ON_SLURM, ON_RAY, *ON_KUBERNETES), ids=lambda make: make.__name__
+)
 def workshop(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Workshop:
@@ -229,7 +262,7 @@ def test_a_handle_stays_the_same_and_can_be_written_down(workshop: Workshop) -> 
     handle = job.handle
     workshop.end_of(job)
     assert handle == job.handle
-    assert handle.isalnum() or not handle
+    assert re.fullmatch(r"[A-Za-z0-9./\-]*", handle)
 
 
 def test_the_orphan_of_another_host_or_without_a_handle_is_not_waited_for(

@@ -1,0 +1,142 @@
+"""Runs each plan as a Job of Kubernetes, one pod for each of its hosts.
+
+The agents' files in the trial's folder, a volume that all pods mount, say how it went; the cluster
+is asked what became of pods that say nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from autoconf_launch.core import Failure
+
+from ..hosts import (
+    JOB_HANDLE,
+    LOCAL,
+    KubernetesApi,
+    PodsOrder,
+    PodsSize,
+    PodsStarter,
+    host_name_of_first,
+    make_line_folder,
+    make_manifests,
+    pod_command,
+    read_pod_template,
+    without_values,
+)
+from ..plan import LaunchPlan, RankPlan
+from ..request import LaunchRequest, RemoteAccess
+from ..results import is_secret
+from .base import Job
+from .hosts import HostsBackend, HostsJob, hosts_job, make_job, passed_variables, secret_variables
+
+_SPARE_S = 600.0
+"""What the cluster's limit allows beyond our own deadline, to pull images, to start and to end."""
+_ENDS_WITHIN_S = 60.0
+_ADDRESS = "MASTER_ADDR"
+
+
+class KubernetesBackend(HostsBackend):
+    """``access.arguments`` name the Pod's manifest, ``deadline_s`` is what a trial may take."""
+
+    def __init__(
+        self, access: RemoteAccess | None = None, *, deadline_s: float = math.inf
+    ) -> None:
+        super().__init__(access)
+        self._deadline_s = deadline_s
+        self._template = read_pod_template(self._access.arguments)
+        self._api = KubernetesApi()
+        self._starters: dict[str, PodsStarter] = {}
+
+    def submit(self, plan: LaunchPlan) -> HostsJob:
+        """Write the orders, then make a Job that starts an agent in each of its pods.
+
+        Raises:
+            ConfigError: the cluster refuses it.
+            HardwareError: the cluster does not answer.
+            OSError: the plan's folder cannot be written.
+        """
+        if plan.folder is not None:
+            Path(plan.folder).mkdir(parents=True, exist_ok=True)
+        variables = passed_variables()
+        secrets = secret_variables(plan, variables)
+        hosts = plan.hosts or (LOCAL,)
+        own = make_line_folder(plan.folder or str(Path.cwd()))
+        starter = PodsStarter(self._api, own, len(hosts))
+        job = make_job(plan, starter.lines(hosts), variables, secrets)
+        job.deadline_s = self._deadline_s if plan.task else math.inf
+        order = PodsOrder(
+            title=plan.name,
+            command=pod_command(self._access, own),
+            secrets=secrets,
+            deadline_s=job.deadline_s + _SPARE_S,
+        )
+        manifests = make_manifests(self._template, _size(plan, len(hosts)), order)
+        if len(hosts) > 1:
+            namespace = self._template.namespace or self._api.namespace
+            first = host_name_of_first(manifests[0]["metadata"]["name"], namespace)
+            for agent in job.agents:
+                agent.ranks = tuple(_meeting_at(first, rank) for rank in agent.ranks)
+        job.look(self._linger_s, self._grace_s)
+        starter.submit(manifests)
+        job.queued_as = starter.handle
+        self._starters[job.queued_as] = starter
+        return job
+
+    def cancel(self, job: Job, reason: Failure) -> None:
+        """Have agents end their ranks; a Job that still waits has none."""
+        super().cancel(job, reason)
+        own = hosts_job(job)
+        if not any(agent.here for agent in own.agents):
+            self._starters[own.handle].cancel()
+
+    def end_orphan(self, handle: str, host: str) -> None:
+        """Delete the Job of a dead controller, and wait until its pods have gone."""
+        if not JOB_HANDLE.fullmatch(handle):
+            return
+        namespace, _, name = handle.partition("/")
+        self._api.delete_job(namespace, name)
+        until_s = time.monotonic() + _ENDS_WITHIN_S
+        while time.monotonic() < until_s and self._api.pods(namespace, name):
+            time.sleep(0.5)
+
+
+def manifests_text(request: LaunchRequest) -> str:
+    """What a launch would make in the cluster, as YAML; the folder of its agents is not there.
+
+    Raises:
+        ConfigError: the Pod's manifest cannot be used.
+    """
+    processes = request.processes
+    size = PodsSize(
+        pods=request.hosts.nodes or 1, gpus=processes if isinstance(processes, int) else None
+    )
+    secrets = {name: text for name, text in passed_variables().items() if is_secret(name, text)}
+    order = PodsOrder(
+        title=Path(request.script).name,
+        command=pod_command(request.remote, Path.cwd() / ".agents-dry-run"),
+        secrets=secrets,
+    )
+    manifests = make_manifests(read_pod_template(request.remote.arguments), size, order)
+    shown = [json.loads(json.dumps(without_values(own))) for own in manifests]  # no YAML anchors
+    return yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True)
+
+
+def _size(plan: LaunchPlan, pods: int) -> PodsSize:
+    """A GPU for each rank; all of the Pod's where the script starts ranks itself."""
+    ranks = sum(rank.node == 0 for rank in plan.ranks)
+    return PodsSize(pods=pods, gpus=None if plan.alone else ranks)
+
+
+def _meeting_at(first: str, rank: RankPlan) -> RankPlan:
+    """Ranks meet at the first pod by its name, unless the user has said where."""
+    variables = dict(rank.environment)
+    if variables.get(_ADDRESS) == "":
+        variables[_ADDRESS] = first
+    return replace(rank, environment=tuple(variables.items()))
