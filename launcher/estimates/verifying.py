@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from autoconf_launch.autotuner.cost import NINE_OF_TEN, effect_scale
+from autoconf_launch.autotuner.cost import NINE_OF_TEN, Machine, effect_scale
 from autoconf_launch.autotuner.planner import (
     RUN_STEPS,
     Bounds,
@@ -31,9 +31,10 @@ from autoconf_launch.autotuner.sizing import (
     log_width,
     near_layouts,
 )
-from autoconf_launch.core import ALL_LAYERS, Candidate, ConfigError, Layout, Workload
+from autoconf_launch.core import ALL_LAYERS, Candidate, ConfigError, Layout
 
 from ..export import Optimum, RunCommand, run_command
+from ..machine import THREADS, usable_cores
 from ..measurements import row_to_fill
 from .runnable import plan_only_rule
 from .training_choice import ChosenPrice
@@ -119,16 +120,15 @@ def verifying(question: VerifyQuestion) -> Verifying:
     if training.runs is None:
         scale = effect_scale(question.band / NINE_OF_TEN, over_nodes=question.nodes > 1)
         training = replace(training, runs=OwnRuns.none(training.workload, scale))
-    is_cpu = training.machine.accelerator.name.startswith("cpu")
     costs = RunCosts(
-        start_s=_CPU_START_S if is_cpu else question.start_s,
+        start_s=_CPU_START_S if _is_cpu(training.machine) else question.start_s,
         usd_per_gpu_hour=question.usd_per_gpu_hour,
         memory_bytes=question.memory_bytes,
     )
     found = verifying_runs(training, question.layouts, costs, question.bounds)
     return Verifying(
         found=found,
-        named=tuple(_name_run(training, one) for one in found.runs),
+        named=tuple(name_run(training, one) for one in found.runs),
         bounds=question.bounds,
         start_s=costs.start_s,
     )
@@ -186,14 +186,12 @@ def verify_outlook(
     )
 
 
-def _name_run(training: Training, verifying: VerifyingRun) -> NamedRun:
+def name_run(training: Training, verifying: VerifyingRun) -> NamedRun:
+    """A run with what is needed to make it, and to give its time back."""
     run, whole = verifying.run, training.workload
-    layout = run.layout
-    workload: Workload = replace(
-        whole,
-        model=cut_model(whole.architecture, run.layers),
-        global_batch=layout.global_batch,
-    )
+    layout, machine = run.layout, training.machine
+    model = cut_model(whole.architecture, run.layers)
+    workload = replace(whole, model=model, global_batch=layout.global_batch)
     optimum = Optimum(
         name="run",
         candidate=Candidate(layout=layout),
@@ -203,8 +201,17 @@ def _name_run(training: Training, verifying: VerifyingRun) -> NamedRun:
         optimizer=workload.optimizer.name,
         plan_only=plan_only_rule(layout, ALL_LAYERS, workload),
     )
+    command = run_command(optimum, workload, RUN_STEPS)
+    if command is not None and _is_cpu(machine):
+        # as many as a rank of the whole training has
+        threads = max(1, usable_cores() // machine.gpus_per_node)
+        command = replace(command, text=f"{THREADS}={threads} {command.text}")
     return NamedRun(
         verifying=verifying,
-        command=run_command(optimum, workload, RUN_STEPS),
-        row=row_to_fill(workload, training.machine.accelerator.name, layout),
+        command=command,
+        row=row_to_fill(workload, machine.accelerator.name, layout),
     )
+
+
+def _is_cpu(machine: Machine) -> bool:
+    return machine.accelerator.name.startswith("cpu")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from .pools import find_pool, pool_text
     from .slot_pool import Placement, Size, SlotPool
-    from .slots import ALONE, WHOLE, Share, why_not_in_turn
+    from .slots import ALONE, THREADS, WHOLE, Share, why_not_in_turn
     from .this_machine import cpu_machine, is_cpu, local_cluster
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -1,0 +1,117 @@
+"""Runs that cost less than a training, and what the chosen ones are to narrow."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoconf_launch.autotuner.cost import LayoutColumns
+from autoconf_launch.autotuner.planner import (
+    Bounds,
+    OwnRuns,
+    Plan,
+    Question,
+    RunCosts,
+    SmallerRun,
+    Training,
+    Verification,
+    near_rivals,
+    plan,
+    verifying_runs,
+)
+from autoconf_launch.autotuner.planner.smaller_runs import smaller_runs
+from autoconf_launch.core import Layout, Recompute
+
+from .conftest import Ask
+
+START_S = 900.0
+MEMORY = 80 * 2**30
+STAGED = Layout(
+    data_parallel=4,
+    tensor_parallel=2,
+    pipeline_parallel=2,
+    zero_stage=1,
+    micro_batch=1,
+    accumulation=8,
+)
+SHARDED = Layout(data_parallel=16, zero_stage=3, recompute=Recompute.FULL)
+
+
+def runs_of(asked: Question, *layouts: Layout) -> tuple[SmallerRun, ...]:
+    return smaller_runs(asked.training, layouts, MEMORY, START_S)
+
+
+def chosen(asked: Question, found: Plan, bounds: Bounds, usd: float | None = 2.0) -> Verification:
+    costs = RunCosts(start_s=START_S, usd_per_gpu_hour=usd, memory_bytes=MEMORY)
+    training = asked.training
+    own = replace(training, runs=training.runs or OwnRuns.none(training.workload, 1.0))
+    return verifying_runs(own, (found.best[0], *near_rivals(found.best, 0.16)), costs, bounds)
+
+
+def test_runs_fill_nodes_and_keep_what_their_time_depends_on(ask: Ask) -> None:
+    asked = ask(world=16, global_batch=32)
+    found = runs_of(asked, STAGED, SHARDED)
+    assert len(found) > 20
+    for run in found:
+        like = SHARDED if run.layout.zero_stage == 3 else STAGED
+        assert run.layout.world_size <= 4 or run.layout.world_size % 4 == 0
+        assert run.nodes == -(-run.layout.world_size // 4)
+        assert run.layout.world_size <= like.world_size
+        assert run.layers <= 6
+        assert run.layout.tensor_parallel == like.tensor_parallel
+        assert (run.layout.micro_batch, run.layout.recompute) == (1, like.recompute)
+        assert run.seconds == pytest.approx(START_S + 20 * run.step_s)
+    costs = [run.nodes * run.seconds for run in found]
+    assert costs == sorted(costs)
+    assert any(run.layout == STAGED and run.layers == 6 for run in found)
+
+
+def test_one_rank_shards_nothing(ask: Ask) -> None:
+    alone = list(runs_of(ask(), SHARDED, Layout(data_parallel=4, zero_stage=1)))
+    single = {run.layout.zero_stage for run in alone if run.layout.world_size == 1}
+    assert single == {0}
+
+
+def test_runs_that_do_not_fit_are_not_made(ask: Ask) -> None:
+    assert not smaller_runs(ask().training, [STAGED], 1e6, START_S)
+
+
+def test_an_encoder_keeps_its_layers_and_stages(ask: Ask) -> None:
+    asked = ask()
+    model = replace(asked.training.workload.architecture, encoder_layers=6)
+    workload = replace(asked.training.workload, model=model)
+    training: Training = replace(asked.training, workload=workload)
+    found = smaller_runs(training, [STAGED], MEMORY, START_S)
+    assert {(run.layers, run.layout.pipeline_parallel) for run in found} == {(6, 2)}
+
+
+def test_measured_as_foretold_runs_leave_the_band_that_was_promised(ask: Ask) -> None:
+    asked = ask(world=16, global_batch=32)
+    found = plan(asked)
+    promised = chosen(asked, found, Bounds(runs=2))
+    assert promised.runs[-1].narrowing < 0.7 < promised.narrowing
+    layouts = LayoutColumns.from_layouts([one.run.layout for one in promised.runs])
+    seconds = np.array([one.run.step_s for one in promised.runs])
+    none = OwnRuns.none(asked.training.workload, 1.0)
+    own = replace(none, layouts=layouts, predicted_s_M=seconds, measured_s_M=seconds)
+    after = plan(replace(asked, training=replace(asked.training, runs=own)))
+    assert after.best[0].layout == found.best[0].layout
+    assert after.best[0].narrowing == pytest.approx(promised.runs[-1].narrowing)
+    again = chosen(
+        replace(asked, training=replace(asked.training, runs=own)), after, Bounds(runs=1)
+    )
+    assert again.narrowing == after.best[0].narrowing
+
+
+def test_money_bounds_the_runs_and_without_a_price_there_is_none(ask: Ask) -> None:
+    asked = ask(world=16, global_batch=32)
+    found = plan(asked)
+    few = chosen(asked, found, Bounds(usd=5.0))
+    assert few.runs
+    assert sum(one.usd or 0.0 for one in few.runs) <= 5.0
+    poor = chosen(asked, found, Bounds(usd=0.5))
+    assert not poor.runs
+    assert poor.cheapest_usd is not None
+    assert poor.cheapest_usd > 0.5
+    free = chosen(asked, found, Bounds(runs=1), usd=None)
+    assert [one.usd for one in free.runs] == [None]

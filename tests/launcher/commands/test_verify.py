@@ -1,0 +1,124 @@
+"""``plan`` and ``recommend`` naming runs, and taking their rows back."""
+
+import csv
+import shlex
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch import ConfigError
+from autoconf_launch import plan as python_plan
+from autoconf_launch import recommend as python_recommend
+
+from .verb import Run
+
+PLAN = (
+    *("--model", "gpt3-5b", "--cluster", "20x8xA100-SXM-80GB", "--seq", "2048"),
+    *("--global-batch", "1280", "--tokens", "300B"),
+)
+RECOMMEND = (
+    *("--family", "gpt3", "--cluster", "20x8xA100-SXM-80GB", "--tokens", "300B"),
+    *("--model-size", "5"),
+)
+
+
+def fill(path: Path, runs: list[dict[str, object]], factor: float) -> str:
+    """The rows that a document says, with times so much longer than predicted."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, runs[0]["row"].keys())  # type: ignore[attr-defined]
+        writer.writeheader()
+        for run in runs:
+            seconds = factor * float(str(run["step_s"]))
+            writer.writerow({**run["row"], "step_time_s": seconds})  # type: ignore[dict-item]
+    return str(path)
+
+
+@pytest.mark.parametrize("verb", ["plan", "recommend"])
+def test_runs_that_were_named_are_taken_back_and_leave_the_band_that_was_said(
+    request: pytest.FixtureRequest, tmp_path: Path, verb: str
+) -> None:
+    run: Run = request.getfixturevalue(verb)
+    words = PLAN if verb == "plan" else RECOMMEND
+    asked = run(*words, "--verify", "2", "--json").document["verifying"]
+    file = fill(tmp_path / "runs.csv", asked["runs"], 1.0)
+    after = run(*words, "--measured", file, "--verify", "1", "--json").document
+    assert not after["measured"]["skipped"]
+    predicted = [one["predicted_s"] for one in after["measured"]["runs"]]
+    assert predicted == pytest.approx([one["step_s"] for one in asked["runs"]])
+    said = asked["runs"][-1]["narrowing"]
+    assert after["verifying"]["narrowing"] == pytest.approx(said)
+    assert said < 0.8
+
+
+def test_the_text_has_money_time_command_and_row(recommend: Run) -> None:
+    out = recommend(*RECOMMEND, "--verify-budget", "500").out
+    lines = out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("Runs that narrow the band"))
+    assert "USD in all" in lines[start]
+    assert lines[start + 1].split()[-4:] == ["time", "USD", "band", "then"]
+    command = next(line for line in lines if line.startswith("run 1, Megatron-LM: "))
+    assert "torchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py" in command
+    rows = lines.index(next(line for line in lines if line.startswith("model,layers,hidden")))
+    assert lines[rows + 1].startswith("gpt3,")
+    assert len(lines[rows].split(",")) == len(lines[rows + 1].split(","))
+
+
+def test_our_runtime_gets_a_command_that_the_shell_reads(plan: Run) -> None:
+    document = plan(*PLAN, "--runnable", "--verify", "1", "--json").document
+    (run,) = document["verifying"]["runs"]
+    words = shlex.split(run["command"])
+    assert run["framework"] == "native"
+    assert words[:5] == ["autoconf-launch", "--num_gpus", "8", "-m", words[4]]
+    assert words[4] == "autoconf_launch.runtime.pretraining"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--verify", "0"), "--verify '0' must be a whole number from 1 to 16"),
+        (("--verify-budget", "abc"), "--verify-budget 'abc' must be an amount in USD"),
+        (("--verify", "2", "--verify-budget", "50"), "cannot be given together"),
+        (("--verify", "2", "--cluster", "8xH100"), "give one --cluster"),
+    ],
+)
+def test_what_cannot_be_asked_ends_with_one_sentence(
+    plan: Run, words: tuple[str, ...], why: str
+) -> None:
+    ran = plan(*PLAN, *words)
+    assert (ran.code, ran.is_one_line) == (2, True)
+    assert why in ran.err
+
+
+@pytest.mark.parametrize(
+    ("cluster", "words", "why"),
+    [
+        ("RTX4090", ("--verify-budget", "50"), "No price of this GPU is known"),
+        ("8xH100+8xA100", ("--verify", "2"), "equal nodes"),
+    ],
+)
+def test_clusters_that_cannot_be_asked_about_are_refused(
+    plan: Run, cluster: str, words: tuple[str, ...], why: str
+) -> None:
+    small = ("--model", "gpt2", "--seq", "512", "--global-batch", "8", "--cluster", cluster)
+    ran = plan(*small, *words)
+    assert (ran.code, ran.is_one_line) == (2, True)
+    assert why in ran.err
+
+
+def test_a_budget_below_the_cheapest_run_says_what_that_costs(plan: Run) -> None:
+    ran = plan(*PLAN, "--verify-budget", "1")
+    assert ran.code == 0
+    assert "No verifying run for 1 USD: the cheapest costs 6.9" in ran.out
+
+
+def test_python_asks_the_same() -> None:
+    training = {"model": "gpt3-5b", "seq": 2048, "global_batch": 256}
+    answer = python_plan(cluster="4x8xA100-SXM-80GB", verify=1, **training)  # type: ignore[arg-type]
+    assert answer.verifying is not None
+    assert len(answer.verifying.named) == 1
+    with pytest.raises(ConfigError, match="verify is 0; it must be a whole number"):
+        python_recommend(
+            tokens_b=300.0, family="gpt3", cluster="8xA100", model_size_b=5.0, verify=0
+        )
+    with pytest.raises(ConfigError, match="verify and verify_budget_usd cannot be given together"):
+        python_plan(cluster="8xA100", verify=1, verify_budget_usd=5.0, **training)  # type: ignore[arg-type]
