@@ -9,8 +9,14 @@ import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial, Measurement
 from autoconf_launch.core import ConfigError, GenerationTask, Layout, Precision, RawConfig
-from autoconf_launch.nemo.inference_search import INFERENCE_ENGINES, InferenceEngine, load_engine
+from autoconf_launch.nemo.inference_search import (
+    INFERENCE_ENGINES,
+    InferenceEngine,
+    SharingEngine,
+    load_engine,
+)
 from autoconf_launch.nemo.inference_search.engines import LATENCY_FILE, EngineRun
+from autoconf_launch.nemo.inference_search.load_tests import LoadTestingEngine
 
 SHAPE = {
     "num_layers": 4,
@@ -67,6 +73,29 @@ def test_ranks_are_started_by_a_launcher_or_by_the_engine(
     engine: InferenceEngine, run: EngineRun
 ) -> None:
     assert engine.tasks_per_run(run) in (1, run.task.layout.world_size)
+
+
+def test_a_shared_process_reads_files_of_its_runs_and_says_its_version(
+    engine: InferenceEngine, run: EngineRun
+) -> None:
+    if not isinstance(engine, SharingEngine):
+        pytest.skip("its points have ranks each")
+    process = engine.shared_process((run,), cores=((0,), (1,)))
+    assert process.program.is_file()
+    assert process.version
+    assert {Path(word) for word in process.arguments} <= process.files.keys()
+    assert all(path.is_relative_to(run.folder) for path in process.files)
+
+
+def test_a_load_test_reads_files_of_its_folder_and_leaves_figures_there(
+    engine: InferenceEngine, run: EngineRun, tmp_path: Path
+) -> None:
+    if not isinstance(engine, LoadTestingEngine):
+        pytest.skip("it serves no requests beside each other")
+    test = engine.load_test(run, tmp_path / "load")
+    assert test.commands
+    assert all(path.is_relative_to(tmp_path / "load") for path in test.files)
+    assert tuple(engine.read_load(tmp_path / "load")) == ()
 
 
 def test_no_file_is_a_failure_with_its_name(engine: InferenceEngine, run: EngineRun) -> None:

@@ -139,7 +139,9 @@ def test_a_search_of_both_kinds_shows_candidates_and_points(search: Run) -> None
 def test_an_inference_search_alone_shows_points_and_the_first_job(search: Run) -> None:
     out = dry(search, "run_training_hp_search=False", "engine=vllm").out
     assert "candidates" not in out
-    assert "vllm bench latency" in out
+    for command in ("bench latency", "bench throughput", "bench sweep serve", "bench serve"):
+        assert f"vllm {command}" in out
+    assert "'vllm serve " in out
 
 
 def test_a_dry_run_of_both_is_one_document(search: Run) -> None:
@@ -163,7 +165,16 @@ def test_an_inference_search_on_a_cluster_writes_a_job_for_each_point(
     assert table.count("latency.json was not written") == 42
     figures = {"latencies": [0.5, 0.5], "avg_latency": 0.5}
     (folder / "gpt3_5b_tp1_pp1_bs4" / "latency.json").write_text(json.dumps(figures))
-    assert "Recommended: gpt3_5b_tp1_pp1_bs4, 8 samples/s/GPU at 500 ms" in search(*words).out
+    out = search(*words).out
+    assert "Recommended: gpt3_5b_tp1_pp1_bs4, 8 samples/s/GPU at 500 ms" in out
+    load_test = folder / "gpt3_5b_tp1_pp1_bs4" / "load_test"
+    assert f"To measure it under load, submit {load_test}/submission_script.sh" in out
+    assert "vllm bench throughput" in (load_test / "submission_script.sh").read_text()
+    figures = {"requests_per_second": 3.0, "tokens_per_second": 240.0}
+    (load_test / "throughput.json").write_text(json.dumps(figures))
+    assert "load.csv" in search(*words).out
+    table = (folder / "final_summary" / "load.csv").read_text()
+    assert table.splitlines()[1].startswith("throughput,,3.0,240.0,,240.0,")
 
 
 def test_without_a_training_search_only_the_base_configuration_is_told(search: Run) -> None:
