@@ -119,7 +119,9 @@ _PACKED_ROWS = 8.0
 
 
 def core_product_s(
-    cores: Accelerator, precision: Precision, shape: tuple[Floats, Floats, Floats]
+    cores: Accelerator,
+    precision: Precision,
+    shape: tuple[Floats | Ints, Floats | Ints, Floats | Ints],
 ) -> Floats:
     """A product (m x k) by (k x n) on cores of a CPU, which load weights and compute in turn.
 
@@ -127,7 +129,7 @@ def core_product_s(
     they are used, which takes as long again (Goto and van de Geijn 2008, "Anatomy of
     High-Performance Matrix Multiplication", section 4).
     """
-    m, n, k = shape
+    m, n, k = (np.asarray(size, np.float64) for size in shape)
     copied = np.minimum(1.0, (m - 1.0) / (_PACKED_ROWS - 1.0))
     loaded_s = precision.value_bytes * k * n * (1.0 + copied) / cores.memory_bytes_per_s
     return np.asarray(loaded_s + 2.0 * m * n * k / peak_flops_per_s(cores, precision))

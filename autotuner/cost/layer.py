@@ -70,7 +70,8 @@ class Kernels:
         """``count`` products (m x k) by (k x n) in one launch; sizes are whole, at least 1."""
         m, n, k, count = (np.maximum(np.asarray(x, np.float64), 1.0) for x in (m, n, k, count))
         if self.accelerator.is_cpu:
-            return count * core_product_s(self.accelerator, self.precision, (m, n, k))
+            each_s = core_product_s(self.accelerator, self.precision, (m, n, k))
+            return np.asarray(np.multiply(count, each_s))
         physics = self.physics
         rate = self.peak_flops_per_s * self.accelerator.reached * physics.sustained
         units = self.accelerator.multiprocessors
