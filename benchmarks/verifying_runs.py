@@ -40,8 +40,8 @@ _WHY = (
     "The band is the one that `plan` shows, before and after. Tables that are not here have no "
     "target with three smaller runs of its model, software, GPU and sequence length, and `plan` "
     "lets no other run correct it. bigscience_v100 is the table whose source says ±40 %: of "
-    "two layouts on 64 GPUs that differ in the micro-batch alone (4 and 6) one is 15 % slower than "
-    "predicted and the other 84 %, and runs on 32 GPUs do not foretell it."
+    "two layouts on 64 GPUs that differ in the micro-batch alone (4 and 6) one is 15 % slower "
+    "than predicted and the other 84 %, and runs on 32 GPUs do not foretell it."
 )
 
 
