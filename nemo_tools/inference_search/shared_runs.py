@@ -7,6 +7,7 @@ them needs no launch.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,15 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.core import ClusterSpec, Failure, FailureKind
 from autoconf_launch.launcher.backends import Backend, Job, JobEnd, load_backend
-from autoconf_launch.launcher.launch import how_it_died, plan_launch, printed_error, read_log_tail
+from autoconf_launch.launcher.launch import (
+    STDERR_LOG,
+    STDOUT_LOG,
+    file_tail,
+    how_it_died,
+    plan_launch,
+    printed_error,
+    read_log_tail,
+)
 from autoconf_launch.launcher.machine import is_cpu, split_cores
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.spelling import Rendered
@@ -71,6 +80,18 @@ def _cores_of_slots(cluster: ClusterSpec) -> tuple[tuple[int, ...], ...]:
         return ()
     usable, slots = tuple(sorted(os.sched_getaffinity(0))), len(cluster.devices)
     return split_cores(usable, slots) if len(usable) >= slots else (usable,) * slots
+
+
+_LOGGED_ERROR = re.compile(r".*\bERROR\b.*\] (\w+(?:Error|Exception): .+)")
+_MOST_LINES = 1000
+
+
+def _first_error(folder: Path) -> str:
+    """What a process of the engine logged first as it failed, or else the last traceback."""
+    logs = (folder / STDOUT_LOG, folder / STDERR_LOG)
+    lines = (line for path in logs for line in file_tail(path, lines=_MOST_LINES))
+    found = filter(None, map(_LOGGED_ERROR.fullmatch, lines))
+    return next((match[1] for match in found), "") or printed_error(folder)
 
 
 class SharedTrials:
@@ -184,7 +205,7 @@ class SharedBackend:
         folder = Path(plan.folder or "")
         why = self._cancelled.get(plan.name)
         if why is None and code:
-            said = how_it_died(code if code <= 128 else 128 - code, printed_error(folder))
+            said = how_it_died(code if code <= 128 else 128 - code, _first_error(folder))
             why = Failure(kind=FailureKind.CRASHED, detail=said)
         why = why or Failure(kind=FailureKind.NO_STEPS, detail="ended without figures")
         return FailedTrial(failure=replace(why, log_tail=read_log_tail(folder)))

@@ -4,6 +4,7 @@ Only what ``batches.py`` calls; the real one is run by ``make test-vllm``.
 """
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,4 +23,6 @@ class LLM:
         self, prompts: list[Any], sampling_params: SamplingParams, use_tqdm: bool
     ) -> None:
         if len(prompts) == 4:
-            raise ValueError("no room for 4")
+            said = "(Worker pid=7) ERROR 11-25 23:39:50 [core.py:9] ValueError: no room for 4"
+            sys.stdout.write(f"{said}\n")
+            raise RuntimeError("see above for the root cause")
