@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .fit_stages import StageFits
     from .mixed import PRICE_CHANGE, ChoiceSensitivity, MixedAnswer, mixed_answer
     from .model_choice import (
+        base_config_text,
         base_document,
         custom_model,
         model_of_flags,

@@ -268,7 +268,12 @@ def write_base_config(document: RawConfig, path: Path) -> None:
     Raises:
         ConfigError: the file cannot be written.
     """
-    write_text(yaml.safe_dump(document.to_dict(), sort_keys=False, width=99), path)
+    write_text(base_config_text(document), path)
+
+
+def base_config_text(document: RawConfig) -> str:
+    """A document as YAML that a safe loader reads."""
+    return yaml.safe_dump(document.to_dict(), sort_keys=False, width=99)
 
 
 def write_text(text: str, path: Path) -> None:

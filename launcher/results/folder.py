@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,7 +23,7 @@ from autoconf_launch.core import (
 from .fingerprints import differences
 from .journal import Fingerprint, Journal, JournalContents, read_journal
 from .lease import Lease, is_held
-from .own_files import OTHERS_UMASK, holding, require_held
+from .own_files import holding, no_writing_by_others, require_held
 from .paths import PROFILE, SECOND_PROFILE, ResultsPaths
 
 _GOES_ON = (FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED)
@@ -56,7 +55,7 @@ def open_folder(
             can decide what is in it.
     """
     with ExitStack() as stack:
-        stack.enter_context(_no_writing_by_others())
+        stack.enter_context(no_writing_by_others())
         journal = _take(paths, stack)
         is_anew = fresh and paths.journal.stat().st_size > 0  # whether or not it can be read
         before = _read_if_possible(journal) if is_anew else journal.read()
@@ -86,17 +85,6 @@ def _take(paths: ResultsPaths, stack: ExitStack) -> Journal:
     paths.require_ours()
     lease = stack.enter_context(Lease(paths.lease, paths.chosen_by))
     return stack.enter_context(Journal(paths.journal, lease))
-
-
-@contextmanager
-def _no_writing_by_others() -> Iterator[None]:
-    """Under the user's umask, and without permission for others to write."""
-    before = os.umask(OTHERS_UMASK)
-    os.umask(before | OTHERS_UMASK)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 def _tidy(results: Path) -> None:

@@ -41,6 +41,17 @@ def holding(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def no_writing_by_others() -> Iterator[None]:
+    """Under the user's umask, and without permission for others to write."""
+    before = os.umask(OTHERS_UMASK)
+    os.umask(before | OTHERS_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def require_held() -> None:
     """Refuse to go on where the path of a held folder leads elsewhere by now.
 
@@ -147,6 +158,13 @@ def read_result(path: Path) -> RankResult | None:
         return decode(RankResult, json.loads(read_file(path)))
     except (OSError, ValueError, RecursionError, ResultsFolderError):
         return None
+
+
+def replace_file(new: Path, path: Path) -> None:
+    """Give a file of the same folder this name, in place of what has it."""
+    with _place(path) as (name, folder):
+        source = str(new) if folder is None else new.name
+        os.replace(source, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def remove_file(path: Path) -> None:

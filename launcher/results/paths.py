@@ -18,7 +18,16 @@ from pathlib import Path
 
 from autoconf_launch.core import OUTPUT, SAVED, ResultsFolderError
 
-from .own_files import make_folder, plain_below, require_plain, why_not_ours
+from .own_files import (
+    holding,
+    make_folder,
+    no_writing_by_others,
+    open_file,
+    plain_below,
+    replace_file,
+    require_plain,
+    why_not_ours,
+)
 
 PROFILE = "profile_model_info"
 SECOND_PROFILE = "profile_other_batch"
@@ -151,6 +160,44 @@ class ResultsPaths:
             require_plain(path)
         for path in filter(Path.exists, (self.results, self.exps, *files)):
             self._require_ours(path)
+
+    def make_below(self, folder: Path) -> None:
+        """Make a folder below ``results``, and those above it.
+
+        Raises:
+            ResultsFolderError: one of them is a link or not ours, or cannot be made.
+        """
+        try:
+            with no_writing_by_others():
+                self.results.mkdir(parents=True, exist_ok=True)
+                with holding(self.results):
+                    self._require_ours(self.results)
+                    for above in (*reversed(folder.relative_to(self.results).parents), folder):
+                        place = self.results / above
+                        make_folder(place)
+                        self._require_ours(place)
+        except OSError as error:
+            if error.errno in _NO_SPACE:
+                raise
+            raise _unwritable(folder, error, self.chosen_by) from error
+
+    def write(self, path: Path, text: str) -> None:
+        """Write a file below ``results``, whole or not at all, and the folders above it.
+
+        Raises:
+            ResultsFolderError: a folder on the way is a link or not ours, or it cannot be written.
+        """
+        self.make_below(path.parent)
+        new = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with holding(self.results):
+                with open(new, "w", encoding="utf-8", opener=open_file) as file:
+                    file.write(text)
+                replace_file(new, path)
+        except OSError as error:
+            if error.errno in _NO_SPACE:
+                raise
+            raise _unwritable(path, error, self.chosen_by) from error
 
     def make_launch_folder(self, folder: Path) -> None:
         """Make the folder of a trial or profile run, or see that what is there can be used.

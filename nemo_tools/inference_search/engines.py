@@ -23,8 +23,10 @@ from autoconf_launch.core import (
     GenerationTask,
     MemoryUse,
     RawConfig,
+    ResultsFolderError,
 )
 from autoconf_launch.launcher.extension_points import find_reference, load_reference
+from autoconf_launch.launcher.results import read_file
 
 INFERENCE_ENGINES: Mapping[str, str] = MappingProxyType(
     {
@@ -34,6 +36,7 @@ INFERENCE_ENGINES: Mapping[str, str] = MappingProxyType(
 )
 """Name -> ``module:attribute``; habits that predictions need have a table of the same names."""
 LATENCY_FILE, FIRST_TOKEN_FILE = "latency.json", "first_token.json"
+_LONGEST_S = 1e7
 WARM_UP, ITERATIONS = 2, 10
 """Batches that an engine's own program writes before it times some, and those that it times."""
 TIMED_S = 15.0
@@ -157,10 +160,10 @@ def json_object(path: Path) -> dict[str, Any]:
         ConfigError: it wrote nothing, or no JSON object.
     """
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_file(path))
     except FileNotFoundError:
         raise ConfigError(f"{path.name} was not written; see the log of the run.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError, ResultsFolderError) as error:
         raise ConfigError(f"{path.name} cannot be read: {error}.") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path.name} is not a JSON object.")
@@ -186,9 +189,16 @@ def _numbers(document: Mapping[str, Any], field: str, path: Path) -> Iterator[fl
     if not isinstance(values, list) or not values:
         raise ConfigError(f"{path.name} has no list {field!r}; its version is unknown.")
     for value in values:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise ConfigError(f"{path.name} has {value!r} in {field!r}, which is not a time.")
-        yield float(value)
+        yield _seconds(value, field, path)
+
+
+def _seconds(value: object, field: str, path: Path, *, least_s: float = 1e-9) -> float:
+    is_flag = isinstance(value, bool)
+    if isinstance(value, (int, float)) and not is_flag and least_s <= value <= _LONGEST_S:
+        return float(value)
+    raise ConfigError(
+        f"{path.name} has {repr(value)[:40]} in {field!r}, which is not a time in seconds."
+    )
 
 
 def _phases(
@@ -201,8 +211,8 @@ def _phases(
         yield PREFILL, first_s
         yield DECODE, mean_s - first_s
     elif {PREFILL, DECODE} <= found.keys():
-        yield PREFILL, float(found[PREFILL])
-        yield DECODE, float(found[DECODE])
+        for phase in (PREFILL, DECODE):
+            yield phase, _seconds(found[phase], phase, run.folder / LATENCY_FILE, least_s=0.0)
 
 
 def _memory(peak_bytes: int) -> MemoryUse:

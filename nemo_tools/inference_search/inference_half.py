@@ -15,7 +15,6 @@ from autoconf_launch.core import (
     Failure,
     FailureKind,
     NothingFeasibleError,
-    ResultsFolderError,
     plural,
 )
 from autoconf_launch.launcher.events import Listener, Note
@@ -171,7 +170,7 @@ def _write_jobs(prepared: PreparedInference, request: SearchRequest) -> Iterator
     queues = is_bcm and not request.collect and is_slurm_here()
     for search in prepared.searches:
         if not request.collect:
-            _write(_search_files(prepared, search))
+            _write(search, _search_files(prepared, search))
         ended = _queue(prepared, search, request) if queues else {}
         rows = [_row_of_job(prepared, search, point, ended) for point in search.points]
         write_tables(search, rows, prepared.settings.top_n)
@@ -260,7 +259,7 @@ def _row_of_job(
 
 def _last_line(folder: Path) -> tuple[str, ...]:
     """The last line on standard error of a run's latest job."""
-    logs = sorted(folder.glob(f"{POINT_LOG}*.error"), key=lambda path: path.stat().st_mtime)
+    logs = sorted(folder.glob(f"{POINT_LOG}*.error"), key=lambda path: path.lstat().st_mtime)
     return file_tail(logs[-1], lines=1) if logs else ()
 
 
@@ -383,18 +382,12 @@ def write_tables(search: LengthSearch, rows: Sequence[InferenceRun], top_n: int)
         "analysis_summary.log": analysis_log(rows, top_n),
         "pareto.csv": pareto_csv(rows),
     }
-    _write({search.summary / name: text for name, text in texts.items()})
+    _write(search, {search.summary / name: text for name, text in texts.items()})
 
 
-def _write(texts: Mapping[Path, str]) -> None:
+def _write(search: LengthSearch, texts: Mapping[Path, str]) -> None:
     for path, text in texts.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ResultsFolderError(
-                f"{path} cannot be written ({error.strerror}); choose another results_dir."
-            ) from error
+        search.paths.write(path, text)
 
 
 _RESULT = ("#", "tp", "pp", "bs", "ms", "samples/s/GPU", "TTFT ms", "ms/token", "GiB", "predicted")

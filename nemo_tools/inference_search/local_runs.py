@@ -115,7 +115,7 @@ class GenerationTrials:
         for name in old:
             (run.folder / name).unlink(missing_ok=True)
         for path, text in self._engine.files(run).items():
-            path.write_text(text, encoding="utf-8")
+            paths.write(path, text)
         rendered = Rendered(config=run.base, script_args=self._engine.arguments(run))
         return plan_launch(
             replace(self._search.request, processes=ranks),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from autoconf_launch.core import ConfigError, Failure, FailureKind
 from autoconf_launch.launcher.launch import file_tail
@@ -32,7 +32,8 @@ def event_files(folder: Path) -> tuple[Path, ...]:
 def read_numbers(files: Sequence[Path], tags: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
     """The numbers under each tag, by their steps; where a step was made again, the later one.
 
-    A file that ends in the middle of a record gives what stands before it.
+    A file that ends in the middle of a record gives what is before it; values that are not
+    numbers are skipped.
 
     Raises:
         ConfigError: the package tensorboard is not installed.
@@ -49,22 +50,49 @@ def read_numbers(files: Sequence[Path], tags: Sequence[str]) -> Mapping[str, tup
 
 
 def _values(path: Path) -> Iterator[tuple[Any, str, float]]:
-    loader, to_array = _library()
-    for event in loader.EventFileLoader(str(path)).Load():
+    library = _library()
+    events = iter(library.loader.EventFileLoader(str(path)).Load())
+    while True:
+        try:
+            event = next(events)
+        except (StopIteration, library.damage, OSError, ValueError):
+            return
         for value in event.summary.value:
-            kind = value.metadata.plugin_data.plugin_name
-            if value.HasField("tensor") and kind == "scalars":
-                yield event, value.tag, float(to_array(value.tensor).item())
+            number = _number(value, library)
+            if number is not None:
+                yield event, value.tag, number
 
 
-def _library() -> tuple[Any, Any]:
+def _number(value: Any, library: _Library) -> float | None:
+    """The number of a scalar; None for what is something else, whatever it says of itself."""
+    kind = value.metadata.plugin_data.plugin_name
+    if not value.HasField("tensor") or kind != "scalars":
+        return None
+    if any(dimension.size != 1 for dimension in value.tensor.tensor_shape.dim):
+        return None
+    try:
+        return float(library.to_array(value.tensor).item())
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+class _Library(NamedTuple):
+    loader: Any
+    to_array: Any
+    damage: type[Exception]
+
+
+def _library() -> _Library:
     if find_spec("tensorboard") is None:
         raise ConfigError(
             "Results of runs made elsewhere are in TensorBoard's files, and the package "
             "tensorboard is not installed; pip install 'autoconf-launch[tensorboard]'."
         )
-    loader = import_module("tensorboard.backend.event_processing.event_file_loader")
-    return loader, import_module("tensorboard.util.tensor_util").make_ndarray
+    return _Library(
+        import_module("tensorboard.backend.event_processing.event_file_loader"),
+        import_module("tensorboard.util.tensor_util").make_ndarray,
+        import_module("google.protobuf.message").DecodeError,
+    )
 
 
 STEP_TIME = "train_step_timing in s"

@@ -7,7 +7,6 @@ headings hold, spelled correctly; what only we know stands behind them.
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -15,8 +14,9 @@ from pathlib import Path
 
 import yaml
 
-from autoconf_launch.core import Failure, ResultsFolderError, plural
+from autoconf_launch.core import Failure, plural
 from autoconf_launch.launcher.report import csv_text
+from autoconf_launch.launcher.results import ResultsPaths
 
 from .outcome import (
     Figures,
@@ -291,7 +291,7 @@ def write_final_results(
     texts |= _tables(folder, outcome, (Columns.NEMO1_SUMMARY, Columns.NEMO1_FAILED))
     texts[folder / f"top_{top or 'all'}.log"] = top_text(outcome, top)
     texts |= _tables(folder / NEMO2, outcome, (Columns.NEMO2_SUMMARY, Columns.NEMO2_FAILED))
-    _write(texts, absent=() if best in texts else (best,))
+    _write(logs, texts, absent=() if best in texts else (best,))
     return tuple(texts)
 
 
@@ -302,7 +302,7 @@ def write_nemo2_tables(folder: Path, outcome: SearchOutcome) -> tuple[Path, Path
         ResultsFolderError: the folder cannot be written.
     """
     texts = _tables(folder, outcome, (Columns.NEMO2_SUMMARY, Columns.NEMO2_FAILED))
-    _write(texts)
+    _write(folder, texts)
     summary, failed = texts
     return summary, failed
 
@@ -326,22 +326,10 @@ def _optimal(path: Path, outcome: SearchOutcome) -> Iterator[tuple[Path, str]]:
         yield path, yaml.safe_dump(best.config.to_dict(), sort_keys=False, width=99)
 
 
-def _write(texts: Mapping[Path, str], absent: tuple[Path, ...] = ()) -> None:
-    for path in (*texts, *absent):
-        try:
-            if path in absent:
-                path.unlink(missing_ok=True)
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write_whole(path, texts[path])
-        except OSError as error:
-            raise ResultsFolderError(
-                f"{path} cannot be written ({error.strerror or error}); choose another folder."
-            ) from error
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Readers see the file complete or as it was before."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+def _write(root: Path, texts: Mapping[Path, str], absent: tuple[Path, ...] = ()) -> None:
+    paths = ResultsPaths(results=root, exps=root, chosen_by="base_results_dir")
+    for path in absent:
+        paths.make_below(path.parent)
+        path.unlink(missing_ok=True)
+    for path, text in texts.items():
+        paths.write(path, text)

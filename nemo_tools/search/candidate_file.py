@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.sizing import are_ends_counted
-from autoconf_launch.core import ConfigError, KeyPath, RawConfig, Recompute, ResultsFolderError
-from autoconf_launch.launcher.estimates import write_base_config
+from autoconf_launch.core import ConfigError, KeyPath, RawConfig, Recompute
+from autoconf_launch.launcher.estimates import base_config_text
 from autoconf_launch.launcher.results import ResultsPaths
 
 from ..rules import minutes_limit
@@ -62,9 +62,27 @@ class SearchFolder:
         asked = self.logs / _RANKS / "asked"
         return ResultsPaths(results=logs, exps=asked, chosen_by="base_results_dir")
 
+    @property
+    def files(self) -> ResultsPaths:
+        """The whole folder, to write files below it."""
+        return ResultsPaths(results=self.logs, exps=self.logs, chosen_by="base_results_dir")
+
+    def write_config(self, path: Path, document: RawConfig) -> None:
+        """Write a configuration below the folder.
+
+        Raises:
+            ResultsFolderError: it cannot be written.
+        """
+        self.files.write(path, base_config_text(document))
+
     def clear_candidates(self) -> None:
-        """Remove what an earlier search wrote of its candidates."""
+        """Remove what an earlier search wrote of its candidates.
+
+        Raises:
+            ResultsFolderError: a link would lead elsewhere.
+        """
         for folder in (self.candidate("").parent, self.job("").parent):
+            self.files.make_below(folder)
             for path in (*folder.glob("*.yaml"), *folder.glob("*.py"), *folder.glob("*.sh")):
                 path.unlink(missing_ok=True)
 
@@ -77,13 +95,7 @@ class SearchFolder:
         text = document.to_json() + "\n"
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         path = self.logs / _RANKS / f"{kind}_{digest}.json"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ResultsFolderError(
-                f"{path} cannot be written ({error.strerror}); choose another base_results_dir."
-            ) from error
+        self.files.write(path, text)
         return path
 
 
@@ -116,13 +128,13 @@ def write_documents(
     """The base configuration and each candidate's, in place of those of an earlier search.
 
     Raises:
-        ConfigError: a file cannot be written.
+        ResultsFolderError: a file cannot be written.
     """
-    write_base_config(question.base, folder.base(question))
+    folder.write_config(folder.base(question), question.base)
     folder.clear_candidates()
     for one in candidates:
         nodes = one.layout.world_size // question.gpus_per_node
-        write_base_config(candidate_document(question, one, nodes), folder.candidate(one.name))
+        folder.write_config(folder.candidate(one.name), candidate_document(question, one, nodes))
 
 
 def knobs_of(candidate: SearchCandidate) -> tuple[tuple[str, int | float | str | bool], ...]:

@@ -84,7 +84,7 @@ class NemoJobs:
         """
         script, run = self._folder.job(plan.name), self._folder.run(plan.name)
         if not (left := self._left.pop(plan.name, "")):
-            _make_anew(run)
+            _make_anew(self._folder, run)
         if self._prepared.settings.cluster.kind is ClusterKind.BCP:
             with (run / f"{JOB_LOG}bcprun.log").open("ab") as log:
                 command = ("bash", str(script))
@@ -177,10 +177,11 @@ def _own(job: Job) -> NemoJob:
     return job
 
 
-def _make_anew(run: Path) -> None:
+def _make_anew(folder: SearchFolder, run: Path) -> None:
     """A run's folder without what an earlier one logged, which would count as this one's."""
+    folder.files.make_below(run)  # no link leads to what is removed
     shutil.rmtree(run, ignore_errors=True)
-    run.mkdir(parents=True)
+    folder.files.make_below(run)
 
 
 def submit_run(folder: SearchFolder, name: str) -> int:
@@ -324,10 +325,10 @@ def submit_runs(prepared: Prepared, folder: SearchFolder, words: Sequence[str]) 
     numbers: list[int] = []
     try:
         for one in prepared.found.candidates:
-            _make_anew(folder.run(one.name))
+            _make_anew(folder, folder.run(one.name))
             numbers.append(submit_run(folder, one.name))
         script = folder.job("collect")
-        script.write_text(_collect_script(folder, words))
+        folder.files.write(script, _collect_script(folder, words))
         options = [f"--dependency=afterany:{':'.join(map(str, numbers))}", "--output=/dev/null"]
         options += [f"--partition={cluster.partition}"] if cluster.partition else []
         options += [f"--account={cluster.account}"] if cluster.account else []

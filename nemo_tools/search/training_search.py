@@ -15,7 +15,6 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.search import StopKind
 from autoconf_launch.core import ConfigError, NothingFeasibleError
-from autoconf_launch.launcher.estimates import write_base_config, write_text
 from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.export import export_base
 from autoconf_launch.launcher.hosts import is_slurm_here
@@ -132,23 +131,15 @@ def _write_files(prepared: Prepared, folder: SearchFolder) -> None:
     if RECIPE in question.base:
         _write_scripts(prepared, folder)
     for name, text in jobs.items():
-        write_text(text, folder.job(name))
-        _make_run_folder(folder.run(name))
-    write_text(_submit_all(prepared, folder), folder.submit_all)
+        folder.files.write(folder.job(name), text)
+        folder.files.make_below(folder.run(name))  # Slurm opens a job's log there before it runs
+    folder.files.write(folder.submit_all, _submit_all(prepared, folder))
 
 
 def _write_scripts(prepared: Prepared, folder: SearchFolder) -> None:
     for one in prepared.found.candidates:
         document = candidate_document(prepared.question, one, prepared.found.nodes)
-        write_text(export_base(document, "nemo2").text, folder.script(one.name))
-
-
-def _make_run_folder(folder: Path) -> None:
-    """Slurm opens a job's log there before anything of the job runs."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be made: {error.strerror}.") from error
+        folder.files.write(folder.script(one.name), export_base(document, "nemo2").text)
 
 
 def _submit_all(prepared: Prepared, folder: SearchFolder) -> str:
@@ -265,7 +256,7 @@ def _run_search(prepared: Prepared, request: SearchRequest) -> Iterator[str]:
     if settings.runs_training:
         _require_all(prepared)
     else:
-        write_base_config(question.base, folder.base(question))
+        folder.write_config(folder.base(question), question.base)
     runs = LocalRuns(prepared, folder, view.handle) if settings.runs_training else None
     for note in prepared.notes:  # once the folder is known to be writable
         view.handle(Note(text=note))

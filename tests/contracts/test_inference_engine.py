@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -105,13 +106,24 @@ def test_no_file_is_a_failure_with_its_name(engine: InferenceEngine, run: Engine
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"latencies": [0.1, "x"]}', '{"latencies": []}']
+    "text",
+    [
+        *("", "[]", "{}", '{"latencies": [0.1, "x"]}', '{"latencies": []}', "[" * 100_000),
+        *('{"latencies": [1e999]}', f'{{"latencies": [{10**400}]}}', '{"latencies": [NaN]}'),
+        '{"latencies": [0.1], "prefill": "x", "decode": 0}',
+    ],
 )
 def test_a_file_of_another_form_is_a_failure_and_no_crash(
     engine: InferenceEngine, run: EngineRun, text: str
 ) -> None:
     run.folder.mkdir()
     (run.folder / LATENCY_FILE).write_text(text)
+    assert isinstance(engine.read(run), FailedTrial)
+
+
+def test_a_pipe_in_place_of_a_file_is_a_failure(engine: InferenceEngine, run: EngineRun) -> None:
+    run.folder.mkdir()
+    os.mkfifo(run.folder / LATENCY_FILE)
     assert isinstance(engine.read(run), FailedTrial)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from autoconf_launch.nemo.report.event_files import (
     read_run,
 )
 
-from .logged import STEP_TIME, log_steps
+from .logged import STEP_TIME, log_damaged_record, log_steps, log_tensor
 
 _TIMES = [9.0, *[2.0, 4.0] * 6]
 
@@ -127,3 +128,23 @@ def test_an_early_word_of_memory_decides_nothing(tmp_path: Path) -> None:
     later = "".join(f"step {number}\n" for number in range(200))
     (tmp_path / "log-a").write_text(f"retried after {_OUT_OF_MEMORY}\n{later}")
     assert measure(tmp_path).steps == 12
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"dtype": 1, "float_val": [1.0, 2.0], "sizes": (2,)},
+        {"dtype": 1, "float_val": [1.0], "sizes": (2**40,)},
+        {"dtype": 1, "tensor_content": b"abc", "sizes": (1,)},
+        {"dtype": 7, "string_val": [b"abc"]},
+        {"dtype": 20},
+        {"dtype": 99},
+    ],
+)
+def test_a_value_that_is_not_a_number_is_skipped(tmp_path: Path, fields: dict[str, Any]) -> None:
+    log_steps(tmp_path, [9.0, 1.0, 1.0, 1.0])
+    log_damaged_record(tmp_path)
+    log_tensor(tmp_path, **fields)
+    found = read_run(tmp_path, "log_")
+    assert not isinstance(found, Failure)
+    assert found.steps == 3
