@@ -25,6 +25,9 @@ class Engine:
     is_queued = False
     over: Failure | None = None
 
+    def why_queued(self) -> str:
+        return ""
+
     def why_over(self) -> Failure | None:
         return self.over
 

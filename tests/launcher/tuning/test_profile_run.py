@@ -8,7 +8,7 @@ from autoconf_launch.autotuner.space.trial import FailedTrial
 from autoconf_launch.core import Failure, FailureKind, HardwareError, NothingFeasibleError
 from autoconf_launch.launcher.backends.base import Job, JobEnd
 from autoconf_launch.launcher.backends.local import LocalBackend
-from autoconf_launch.launcher.backends.replay import ReplayBackend
+from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.machine.hosts import HostSlots
 from autoconf_launch.launcher.machine.slot_pool import SlotPool
@@ -27,7 +27,7 @@ class Losing(ReplayBackend):
         super().__init__(())
         self.bad, self.hosts = bad, list[str]()
 
-    def submit(self, plan: LaunchPlan) -> Job:
+    def submit(self, plan: LaunchPlan) -> ReplayJob:
         self.hosts += plan.hosts
         return super().submit(plan)
 
