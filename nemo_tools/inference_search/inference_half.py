@@ -174,7 +174,7 @@ def _write_jobs(prepared: PreparedInference, request: SearchRequest) -> Iterator
         ended = _queue(prepared, search, request) if queues else {}
         rows = [_row_of_job(prepared, search, point, ended) for point in search.points]
         write_tables(search, rows, prepared.settings.top_n)
-        _write(_load_files(prepared, search, rows))
+        _write(search, _load_files(prepared, search, rows))
         documents.append(_result_document(prepared, search, rows))
         if ended:
             wrong += [_why_nothing(prepared, search, rows)]
