@@ -43,7 +43,7 @@ def generation_memory(
             ("cache", _cache(points, generation, engine)[None]),
             ("activations", _activations(points, generation, engine)[None]),
             ("logits", _logits(points, generation)),
-            ("communication", np.where(points.gpus_C > 1, joined, 0.0)[None]),
+            ("communication", _communication(points, generation, engine, joined)[None]),
             ("engine", np.full((1, len(points)), fixed)),
         )
     )
@@ -153,6 +153,18 @@ def _activations(points: PointColumns, generation: Generation, engine: EngineHab
         heads = model.heads / points.tensor_C
         scores = 2.0 * points.batch_C * heads * generation.input_tokens**2
     return np.asarray((tokens * (hidden + inside) + scores) * size)
+
+
+def _communication(
+    points: PointColumns, generation: Generation, engine: EngineHabits, library_bytes: float
+) -> Floats:
+    """The library's buffers; kernel by kernel, also hidden states that a stage gets and sends."""
+    whole = np.where(points.gpus_C > 1, library_bytes, 0.0)
+    if not engine.is_eager:
+        return whole
+    size = float(generation.model.hidden * generation.precision.value_bytes)
+    states = 2.0 * points.batch_C * generation.input_tokens * size
+    return np.asarray(whole + np.where(points.pipeline_C > 1, states, 0.0))
 
 
 def _logits(points: PointColumns, generation: Generation) -> Floats:

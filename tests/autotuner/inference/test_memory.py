@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost import parameters
+from autoconf_launch.autotuner.cost import NCCL_BYTES, parameters
 from autoconf_launch.autotuner.inference import (
     engine_habits,
     generation_memory,
@@ -110,3 +110,12 @@ def test_where_weights_do_not_fit_no_batch_does() -> None:
 def test_processes_of_a_cpu_have_no_context_of_a_gpu() -> None:
     one = generation_memory(columns([(2, 1, 1)]), generation(), NATIVE, on_cpu=True)
     assert float(one["engine"].max()) == float(one["communication"].max()) == 0.0
+
+
+def test_a_stage_that_runs_kernel_by_kernel_also_holds_what_it_got_and_sends() -> None:
+    asked = generation("gpt2", read=60, written=20)
+    one, two = (
+        generation_memory(columns([(1, pp, 8)]), asked, NATIVE)["communication"].item()
+        for pp in (1, 2)
+    )
+    assert two - one - NCCL_BYTES == 2 * 8 * 60 * 768 * 2
