@@ -30,7 +30,7 @@ from .flags import VerbParser, parse_request, require_use
 from .interrupts import DoesNotFitError, InterruptedBySignalError
 from .live import open_view
 from .request import LaunchRequest
-from .results import is_unwritable, saved_pid, sentence_on
+from .results import is_misnamed, is_unwritable, saved_pid, sentence_on
 from .verbs import LAUNCH_PARSER, LAUNCHING, VERBS, overview
 
 OK, NO, USAGE, INFEASIBLE, HARDWARE, RESUMABLE, CTRL_C = 0, 1, 2, 3, 4, 75, 130
@@ -185,7 +185,7 @@ def _exit_code_of(run: Callable[[], int]) -> int:
         if (sentence := sentence_on(error)) is None:
             raise
         _write_line(f"autoconf-launch: {sentence}")
-        return USAGE if is_unwritable(error) else HARDWARE
+        return USAGE if is_unwritable(error) or is_misnamed(error) else HARDWARE
 
 
 if __name__ == "__main__":

@@ -55,15 +55,17 @@ def read_layer_times(
 def _read(path: Path) -> list[_Line]:
     try:
         reader = csv.DictReader(io.StringIO(input_text(path)))
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        rows = [(reader.line_num, row) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        not_text = "it is not text" if isinstance(error, UnicodeDecodeError) else str(error)
+        why = error.strerror if isinstance(error, OSError) else not_text
         raise ConfigError(f"--layer-times {path} cannot be read: {why}.") from error
     missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
     if missing:
         raise ConfigError(
             f"--layer-times {path} lacks the column {missing[0]}; it needs {', '.join(_COLUMNS)}."
         )
-    return [_line(row, path, reader.line_num) for row in reader]
+    return [_line(row, path, number) for number, row in rows]
 
 
 def _line(row: Mapping[str, str | None], path: Path, number: int) -> _Line:

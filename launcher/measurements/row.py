@@ -426,10 +426,18 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         raise ConfigError(f"{path} cannot be read as a CSV table: {reason}.") from error
 
 
+_MOST_COLUMNS = 1000
+
+
 def _refuse_header(path: Path, header: Sequence[str] | None) -> None:
     """Names of columns that cannot be those of a table."""
     if header is None:
         raise ConfigError(f"{path} is empty; {_SEE}.")
+    if len(header) > _MOST_COLUMNS:
+        raise ConfigError(
+            f"{path}:1: it has {len(header)} columns, but must have {_MOST_COLUMNS} at most; is "
+            "it one long line?"
+        )
     if not any(name.strip() for name in header):
         raise ConfigError(f"{path}:1: it is blank, but must have the names of the columns.")
     for sign, word in _SEPARATORS.items():

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from .lease import HEARTBEAT_S, is_held
     from .own_files import open_file, open_private, read_file, read_result
     from .past_times import key_of, read_past, remember
-    from .paths import CONFIG, DS_CONFIG, ResultsPaths, is_unwritable, saved_pid, sentence_on
+    from .paths import (
+        CONFIG,
+        DS_CONFIG,
+        ResultsPaths,
+        is_misnamed,
+        is_unwritable,
+        saved_pid,
+        sentence_on,
+    )
     from .reading import FolderState, Results, read_results
     from .secrets import (
         document_without_secrets,

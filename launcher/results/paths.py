@@ -340,6 +340,11 @@ def is_unwritable(error: OSError) -> bool:
     return error.errno == _READ_ONLY or (named and error.errno in _RIGHTS)
 
 
+def is_misnamed(error: OSError) -> bool:
+    """Whether no file system takes such a path."""
+    return error.errno in (errno.ENAMETOOLONG, errno.ELOOP) and error.filename is not None
+
+
 def is_gone(error: OSError) -> bool:
     """Whether a disk or a file server fails."""
     sure = error.errno in (errno.EIO, errno.ESTALE)
@@ -356,6 +361,8 @@ def sentence_on(error: OSError) -> str | None:
             f"{_name(error)} is not accessible ({error.strerror}); check its permissions and "
             "whether its file system can be written, then run it again."
         )
+    if is_misnamed(error):
+        return f"{_name(error)[:80]} cannot be a file ({error.strerror}); give another path."
     if is_gone(error):
         return (
             f"{_name(error)} cannot be reached any more ({error.strerror}); check its "

@@ -106,13 +106,16 @@ def main() -> int:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and tunes inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     print(f"seed {flags.seed}\n{'part':8} {'what':36} {'cases':>6} {'broken':>6} {'took':>9}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before it was over"))
     misses: list[str] = []
-    for part in flags.parts or PARTS:
-        for row in PARTS[part](flags.seed, flags.share):
-            print(row, flush=True)
-            misses += row.misses
-    for miss in misses:
-        print(f"\n{miss}")
+    try:
+        for part in flags.parts or PARTS:
+            for row in PARTS[part](flags.seed, flags.share):
+                print(row, flush=True)
+                misses += row.misses
+    finally:
+        for miss in misses:
+            print(f"\n{miss}", flush=True)
     return bool(misses)
 
 

@@ -161,3 +161,21 @@ def test_a_folder_of_data_whose_name_no_file_system_takes(tmp_path: Path) -> Non
     argv = ("search", "--dry-run", "search_config=gpt3/5b", "cluster_type=bcm")
     said = refusal(tmp_path, (*argv, f"data_dir={'d' * 5000}"), "data_dir")
     assert "data_dir: it cannot be read: File name too long" in said
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("replay", "x" * 5000, "--seeds=1", "--trials=2"),
+        ("fit", "--inference", f"--model=./{'x' * 5000}", *FIT[:1]),
+    ],
+)
+def test_a_path_that_no_file_system_takes(tmp_path: Path, argv: tuple[str, ...]) -> None:
+    lengths = ("--input-len=128", "--output-len=128") if argv[0] == "fit" else ()
+    assert "File name too long" in refusal(tmp_path, (*argv, *lengths), "xxxx")
+
+
+def test_a_table_that_is_one_long_line(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("1, " * 300_000)
+    said = refusal(tmp_path, ("validate", "table.csv"), "table.csv")
+    assert "table.csv:1: it has 300001 columns, but must have 1000 at most" in said

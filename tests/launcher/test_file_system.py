@@ -26,6 +26,10 @@ def of(number: int, name: str | bytes | None = "/results/journal.jsonl") -> OSEr
             "/results/journal.jsonl cannot be reached any more (Stale file handle); check its "
             "disk or file server, then run it again.",
         ),
+        (
+            errno.ENAMETOOLONG,
+            "/results/journal.jsonl cannot be a file (File name too long); give another path.",
+        ),
     ],
 )
 def test_a_file_system_that_fails_is_said_with_the_file_and_what_to_do(
