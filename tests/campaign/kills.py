@@ -45,7 +45,7 @@ ARGV = (
     *("--allow-global-batch-change", "--soak-steps=8", "script.py", "--config=config.json"),
 )
 GONE_S, LONGEST_S, MOST_STARTS = 5.0, 4.5, 12
-LIMIT_S = 120.0
+LIMIT_S = 600.0
 CODES = {
     "KILL": (-signal.SIGKILL,),
     "TERM": (75, 0),
