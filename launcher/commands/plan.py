@@ -28,6 +28,7 @@ from ..estimates import (
     CsvForm,
     MixedAnswer,
     PlanRequest,
+    Verifying,
     choose_price,
     mixed_answer,
     parse_plan,
@@ -46,6 +47,8 @@ from ..export import (
     JobNode,
     NodeJob,
     Optimum,
+    export_obstacle,
+    export_optimum,
     export_row,
     fasop_rows,
     first_exportable,
@@ -199,6 +202,8 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     answer = plan_answer(request)
     best = answer.plan.best
     written = _export(request, [(one.layout, one.recompute_layers) for one in best])
+    if answer.verifying is not None and request.output is not None:
+        written = _export_runs(request, answer.verifying, written, request.output)
     if request.csv is not None:
         save_csv(request.csv, lambda file: plan_csv(answer, file))
     if request.html is not None:
@@ -254,11 +259,15 @@ def _mixed_table(answer: MixedAnswer, file: TextIO) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """A row of the table, the files that it was written to, and why it is not the first."""
+    """A row of the table, the files that it was written to, and why it is not the first.
+
+    ``runs``: a sentence on each verifying run and framework.
+    """
 
     row: int = 1
     paths: tuple[Path, ...] = ()
     skipped: str = ""
+    runs: tuple[str, ...] = ()
 
 
 def _export(request: PlanRequest, rows: Sequence[tuple[Layout, int]]) -> _Written:
@@ -268,6 +277,22 @@ def _export(request: PlanRequest, rows: Sequence[tuple[Layout, int]]) -> _Writte
         return _Written()
     row = request.row or (first_runnable(optima) if NATIVE in request.export else 1)
     return _write_row(request, optima, row)
+
+
+def _export_runs(
+    request: PlanRequest, verifying: Verifying, written: _Written, folder: Path
+) -> _Written:
+    """Write the layout of each verifying run, for each framework that can express it."""
+    said: list[str] = []
+    for number, one in enumerate(verifying.named, start=1):
+        for name in request.export:
+            path = folder / f"run{number}.{name}{SUFFIXES[name]}"
+            why = export_obstacle(one.optimum, (name,))
+            if why is None:
+                write_text(export_optimum(one.optimum, name).text, path)
+            written_text = f"is written to {path}" if why is None else f"is not for {name}: {why}"
+            said.append(f"Run {number} {written_text}.")
+    return replace(written, runs=tuple(said))
 
 
 def _export_mixed(answer: MixedAnswer) -> _Written:
@@ -333,6 +358,7 @@ def _sentences(request: PlanRequest, written: _Written) -> Iterator[str]:
         rows = "Row 1" if written.row == 2 else f"Rows 1 to {written.row - 1}"
         yield f"{rows} cannot be exported; of row 1: {written.skipped}."
     yield from (f"Row {written.row} is written to {path}." for path in written.paths)
+    yield from written.runs
     if request.html:
         yield f"Written: {request.html}"
 

@@ -45,9 +45,13 @@ _CPU_START_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedRun:
-    """A run with its command (None where no framework that we know runs it) and its row."""
+    """A run with its layout for exports, and its row to fill.
+
+    ``command`` is None where neither our runtime nor Megatron-LM runs it as predicted.
+    """
 
     verifying: VerifyingRun
+    optimum: Optimum
     command: RunCommand | None
     row: dict[str, str]
 
@@ -208,6 +212,7 @@ def name_run(training: Training, verifying: VerifyingRun) -> NamedRun:
         command = replace(command, text=f"{THREADS}={threads} {command.text}")
     return NamedRun(
         verifying=verifying,
+        optimum=optimum,
         command=command,
         row=row_to_fill(workload, machine.accelerator.name, layout),
     )

@@ -44,12 +44,13 @@ def first_exportable(rows: Sequence[Optimum], frameworks: Sequence[str]) -> tupl
     Returns:
         Its number, from 1 (1 where no row can be), and why the first row is skipped, if it is.
     """
-    reasons = [_why_not(row, frameworks) for row in rows]
+    reasons = [export_obstacle(row, frameworks) for row in rows]
     number = reasons.index(None) + 1 if None in reasons else 1
     return number, (reasons[0] or "") if number > 1 else ""
 
 
-def _why_not(row: Optimum, frameworks: Sequence[str]) -> str | None:
+def export_obstacle(row: Optimum, frameworks: Sequence[str]) -> str | None:
+    """Why one of the frameworks cannot express a layout; None where all can."""
     obstacles = (_obstacles(row, export_optimum(row, name), name) for name in frameworks)
     return next((why for found in obstacles for why in found), None)
 

@@ -121,12 +121,13 @@ def pretraining_base(model: Architecture, sequence: int) -> dict[str, Any] | Non
 
 
 def _is_megatrons(workload: Workload) -> bool:
-    """Whether Megatron-LM's arguments describe the model."""
+    """Whether Megatron-LM's arguments describe the model, and its habits are those predicted."""
     model = workload.architecture
     experts = model.experts
     has_plain_experts = experts is None or not (experts.shared or experts.first_dense)
     is_known = not (model.latent or model.state or model.window or model.predictions)
-    return is_known and has_plain_experts and workload.lora_rank is None
+    has_habits = workload.software.framework in (Framework.AUTO, Framework.MEGATRON)
+    return is_known and has_plain_experts and has_habits and workload.lora_rank is None
 
 
 def _megatron(optimum: Optimum, workload: Workload, arguments: str, steps: int) -> Iterator[str]:

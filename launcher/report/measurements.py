@@ -423,7 +423,10 @@ def _commands(found: Verifying) -> Iterator[str]:
         yield f"common=({' '.join(shared)})"
     for number, one in enumerate(found.named, start=1):
         if one.command is None:
-            yield f"run {number}: no command, as neither framework trains this model so."
+            yield (
+                f"run {number}: neither our runtime nor Megatron-LM runs it as predicted; plan "
+                "--export FRAMEWORK -o DIR writes its layout."
+            )
             continue
         text = one.command.text
         if shared and one.command.framework != NATIVE:

@@ -72,6 +72,16 @@ def test_our_runtime_gets_a_command_that_the_shell_reads(plan: Run) -> None:
     assert words[4] == "autoconf_launch.runtime.pretraining"
 
 
+def test_the_runs_of_other_frameworks_are_written_beside_the_row(
+    plan: Run, tmp_path: Path
+) -> None:
+    export = ("--export", "torchtitan,deepspeed", "-o", str(tmp_path), "--trainer", "deepspeed")
+    out = plan(*PLAN, "--verify", "1", *export).out
+    assert "run 1: neither our runtime nor Megatron-LM runs it as predicted" in out
+    assert f"Run 1 is written to {tmp_path / 'run1.torchtitan.toml'}." in out
+    assert "train_batch_size" in (tmp_path / "run1.deepspeed.json").read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
