@@ -3,6 +3,7 @@
 import csv
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,14 +23,14 @@ RECOMMEND = (
 )
 
 
-def fill(path: Path, runs: list[dict[str, object]], factor: float) -> str:
+def fill(path: Path, runs: list[dict[str, Any]], factor: float) -> str:
     """The rows that a document says, with times so much longer than predicted."""
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, runs[0]["row"].keys())  # type: ignore[attr-defined]
+        writer = csv.DictWriter(file, runs[0]["row"].keys())
         writer.writeheader()
         for run in runs:
-            seconds = factor * float(str(run["step_s"]))
-            writer.writerow({**run["row"], "step_time_s": seconds})  # type: ignore[dict-item]
+            seconds = factor * run["step_s"]
+            writer.writerow({**run["row"], "step_time_s": seconds})
     return str(path)
 
 
@@ -122,13 +123,20 @@ def test_a_budget_below_the_cheapest_run_says_what_that_costs(plan: Run) -> None
 
 
 def test_python_asks_the_same() -> None:
-    training = {"model": "gpt3-5b", "seq": 2048, "global_batch": 256}
-    answer = python_plan(cluster="4x8xA100-SXM-80GB", verify=1, **training)  # type: ignore[arg-type]
+    cluster = "4x8xA100-SXM-80GB"
+    answer = python_plan(cluster=cluster, model="gpt3-5b", seq=2048, global_batch=256, verify=1)
     assert answer.verifying is not None
     assert len(answer.verifying.named) == 1
     with pytest.raises(ConfigError, match="verify is 0; it must be a whole number"):
         python_recommend(
-            tokens_b=300.0, family="gpt3", cluster="8xA100", model_size_b=5.0, verify=0
+            tokens_b=300.0, family="gpt3", cluster=cluster, model_size_b=5.0, verify=0
         )
     with pytest.raises(ConfigError, match="verify and verify_budget_usd cannot be given together"):
-        python_plan(cluster="8xA100", verify=1, verify_budget_usd=5.0, **training)  # type: ignore[arg-type]
+        python_recommend(
+            tokens_b=300.0,
+            family="gpt3",
+            cluster=cluster,
+            model_size_b=5.0,
+            verify=1,
+            verify_budget_usd=5.0,
+        )
