@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,10 +31,11 @@ from ..hosts import (
     read_pod_template,
     without_values,
 )
+from ..machine import MOST_HOST_LOSSES
 from ..plan import LaunchPlan, RankPlan
 from ..request import LaunchRequest, RemoteAccess
 from ..results import is_secret
-from .base import Job
+from .base import Job, JobEnd
 from .hosts import HostsBackend, HostsJob, hosts_job, make_job, passed_variables, secret_variables
 
 _SPARE_S = 600.0
@@ -53,6 +55,7 @@ class KubernetesBackend(HostsBackend):
         self._template = read_pod_template(self._access.arguments)
         self._api = KubernetesApi()
         self._starters: dict[str, PodsStarter] = {}
+        self._losses: Counter[str] = Counter()
 
     def submit(self, plan: LaunchPlan) -> HostsJob:
         """Write the orders, then make a Job that starts an agent in each of its pods.
@@ -76,6 +79,9 @@ class KubernetesBackend(HostsBackend):
             command=pod_command(self._access, own),
             secrets=secrets,
             deadline_s=job.deadline_s + _SPARE_S,
+            avoided_nodes=tuple(
+                n for n, count in self._losses.items() if count >= MOST_HOST_LOSSES
+            ),
         )
         manifests = make_manifests(self._template, _size(plan, len(hosts)), order)
         if len(hosts) > 1:
@@ -89,11 +95,19 @@ class KubernetesBackend(HostsBackend):
         self._starters[job.queued_as] = starter
         return job
 
+    def _look(self, job: HostsJob) -> JobEnd | None:
+        had_ended = job.end is not None
+        end = super()._look(job)
+        if end is not None and not had_ended:
+            self._losses.update(end.lost_hosts)
+            self._starters.pop(job.handle, None)
+        return end
+
     def cancel(self, job: Job, reason: Failure) -> None:
         """Have agents end their ranks; a Job that still waits has none."""
         super().cancel(job, reason)
         own = hosts_job(job)
-        if not any(agent.here for agent in own.agents):
+        if own.handle in self._starters and not any(agent.here for agent in own.agents):
             self._starters[own.handle].cancel()
 
     def end_orphan(self, handle: str, host: str) -> None:

@@ -24,7 +24,7 @@ from ..doctor import (
 from ..events import Event, Note
 from ..flags import request_of_hosts
 from ..launch import STDERR_LOG, STDOUT_LOG, plan_launch
-from ..machine import find_cluster
+from ..machine import find_cluster, pod_text
 from ..plan import LaunchPlan
 from ..report import save_text
 from ..request import LaunchRequest
@@ -46,7 +46,8 @@ def doctor(arguments: Sequence[str]) -> Iterator[str]:
     request = request_of_hosts(flags, _CHECKS)
     notes: list[Event] = []
     cluster = find_cluster(request, notes.append)
-    yield from (f"autoconf-launch: {note.text}" for note in notes if isinstance(note, Note))
+    texts = [note.text for note in notes if isinstance(note, Note)]
+    yield from (f"autoconf-launch: {text}" for text in (pod_text(), *texts) if text)
     checks = measure_hosts(request, cluster)
     if flags.save:
         text = yaml.safe_dump(cluster_document(cluster, checks), sort_keys=False)

@@ -98,7 +98,7 @@ def require_use(request: LaunchRequest) -> None:
     own, _ = _split(parser, list(request.argv))
     unused = tuning_flags(parser)
     for name in (word.partition("=")[0] for word in own):
-        prints = name in ("--dry_run", "--dry-run") and request.remote.engine == KUBERNETES
+        prints = name == "--dry_run" and request.remote.engine == KUBERNETES
         if name in unused and not prints:
             raise ConfigError(
                 f"{name} is for a tune, but this launches the script as it is; write "

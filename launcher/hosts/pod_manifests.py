@@ -72,12 +72,14 @@ class PodsOrder:
         command: argv of an agent.
         secrets: variables that are in the Secret alone.
         deadline_s: after which the cluster ends a pod that has begun; infinite: never.
+        avoided_nodes: names of nodes that get no pod.
     """
 
     title: str
     command: tuple[str, ...]
     secrets: Mapping[str, str]
     deadline_s: float = math.inf
+    avoided_nodes: tuple[str, ...] = ()
 
 
 def read_pod_template(arguments: Sequence[str]) -> PodTemplate:
@@ -235,7 +237,22 @@ def _pod_spec(name: str, template: PodTemplate, size: PodsSize, order: PodsOrder
     if resources := _resources(container, template, size):
         container["resources"] = resources
     _share_memory(spec, container)
+    if order.avoided_nodes:
+        _avoid(spec, order.avoided_nodes)
     return spec
+
+
+def _avoid(spec: Manifest, nodes: Sequence[str]) -> None:
+    """Add to each of the user's terms, any of which is enough, that it is none of these nodes."""
+    choice = spec
+    for key in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
+        choice[key] = choice.get(key) or {}
+        choice = choice[key]
+    rules = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    choice["nodeSelectorTerms"] = [
+        {**term, "matchFields": [*term.get("matchFields", ()), *rules]}
+        for term in choice.get("nodeSelectorTerms") or [{}]
+    ]
 
 
 def _resources(container: Manifest, template: PodTemplate, size: PodsSize) -> Manifest:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .conditions import Weather
     from .cores import cores_of_ranks, free_port, parse_core_list, split_cores, usable_cores
     from .discover import VISIBLE, find_cluster, started_hosts
-    from .hosts import DEFAULT_HOSTFILE, names_hosts, require_one_start
+    from .hosts import DEFAULT_HOSTFILE, names_hosts, pod_text, require_one_start
     from .interpreters import (
         OUR_COMMAND,
         other_python,
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         read_environment_files,
     )
     from .pools import find_pool, pool_text
-    from .slot_pool import Placement, Size, SlotPool
+    from .slot_pool import MOST_HOST_LOSSES, Placement, Size, SlotPool
     from .slots import ALONE, THREADS, WHOLE, Share, why_not_in_turn
     from .this_machine import cpu_machine, is_cpu, local_cluster
 else:

@@ -257,6 +257,19 @@ def require_one_start(choice: HostChoice) -> None:
         )
 
 
+def pod_text() -> str | None:
+    """A sentence on the pod of Kubernetes that this is, with its number in an Indexed Job."""
+    if "KUBERNETES_SERVICE_HOST" not in os.environ:
+        return None
+    index = os.environ.get("JOB_COMPLETION_INDEX", "")
+    if not index.isdecimal():
+        return "This is a pod of Kubernetes; --launcher kubernetes starts ranks in others."
+    return (
+        f"This is pod {index} of an Indexed Job of Kubernetes, whose other pods are not reached; "
+        f"start each with --no_ssh --node_rank {index}, or use --launcher kubernetes."
+    )
+
+
 def own_index(request: LaunchRequest, hosts: tuple[HostSlots, ...]) -> int | None:
     """Which of the hosts is this machine; None where ranks are started on others, too.
 

@@ -14,7 +14,7 @@ from .slots import Share
 Placement: TypeAlias = tuple[HostSlots, ...]
 """Slots of each host of a trial, in the order of its nodes."""
 
-_LOSSES = 2
+MOST_HOST_LOSSES = 2
 """Losses after which a host is set aside."""
 
 
@@ -159,7 +159,7 @@ class SlotPool:
     @property
     def set_aside(self) -> tuple[str, ...]:
         """Hosts that were lost too often, which get no trial."""
-        return tuple(host for host, count in self._losses.items() if count >= _LOSSES)
+        return tuple(host for host, count in self._losses.items() if count >= MOST_HOST_LOSSES)
 
     def _usable(self) -> list[str]:
         aside = self.set_aside

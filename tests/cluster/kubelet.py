@@ -116,6 +116,11 @@ class Kubelet:
         pod.reason = "OOMKilled"
         self._kill(pod)
 
+    def read_log(self, name: str) -> str:
+        """What a pod has printed."""
+        pods = (pod for pod in self._pods.values() if pod.name == name)
+        return "".join(pod.log.read_text(errors="replace") for pod in pods)
+
     @property
     def living(self) -> list[str]:
         """Names of pods whose processes live."""
@@ -299,8 +304,7 @@ class Kubelet:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 parts = self.path.partition("?")[0].split("/")
-                pods = (p for p in kubelet._pods.values() if p.name == parts[3])
-                data = b"".join(pod.log.read_bytes() for pod in pods)
+                data = kubelet.read_log(parts[3]).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()

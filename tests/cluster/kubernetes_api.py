@@ -18,6 +18,7 @@ import threading
 import time
 import urllib.parse
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -67,6 +68,8 @@ class StandIn:
     made: list[Object] = field(default_factory=list)
     """Every object that a client made, as it was sent."""
     namespaces: tuple[str, ...] = ("default", "lab")
+    read_log: Callable[[str], str] = lambda pod: ""
+    """What a pod printed, by its name."""
     makes_no_pods: bool = False
     """Whether an admission rule forbids them."""
     url: str = ""
@@ -133,6 +136,8 @@ class StandIn:
                 raise ApiError(404, "NotFound", f'{key.kind}{group} "{key.name}" not found')
             if method == "DELETE":
                 return self._delete(key, found, words)
+            if match["sub"] == "log":
+                return self.read_log(key.name)
             if method == "PATCH":
                 _merge(found, body)
             return copy.deepcopy(found)

@@ -105,6 +105,7 @@ def start(folder: Path, *, real: bool, nodes: int = 3, gpus: int = 0) -> Cluster
         stand_in.start()
         rest = Rest(url=stand_in.url)
         kubelet = Kubelet(rest=rest, folder=folder, nodes=nodes, gpus=gpus)
+        stand_in.read_log = kubelet.read_log
         cluster = Cluster(folder=folder, rest=rest, kubelet=kubelet, stand_in=stand_in)
         write_config(folder, rest.url, rest.token)
     cluster.kubelet.start()

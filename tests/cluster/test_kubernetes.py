@@ -297,11 +297,11 @@ def test_a_killed_controllers_job_is_deleted_and_its_trials_are_measured_once(
 
 def test_trials_of_a_deleted_job_run_again(cluster: Cluster, tmp_path: Path) -> None:
     place = Place(folder=tmp_path, flags=flags(cluster, 1, 1), variables=cluster.variables)
-    process = place.start("deleted", 6.0, trials=2)
-    assert wait_until(lambda: len(cluster.pods()) == 1, 120)
+    process = place.start("deleted", 40.0, trials=1)  # longer than a pod is given to end
+    assert wait_until(lambda: "autoconf-z0" in str(cluster.pods()), 120)
     time.sleep(3)
     cluster.delete("jobs")
-    out, error = process.communicate(timeout=180)
+    out, error = process.communicate(timeout=300)
     assert (process.returncode, json.loads(out)["failed"]) == (0, []), error
     assert "is launched again: " in error
 

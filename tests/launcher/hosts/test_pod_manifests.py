@@ -81,6 +81,27 @@ def test_more_gpus_than_the_users_pod_has_are_refused(tmp_path: Path) -> None:
         manifests(tmp_path, PodsSize(pods=1, gpus=9))
 
 
+AFFINITY = """
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}, {}]
+"""
+
+
+@pytest.mark.parametrize(("own", "terms"), [("", 1), (AFFINITY, 2)])
+def test_a_node_that_was_lost_too_often_gets_no_pod(tmp_path: Path, own: str, terms: int) -> None:
+    order = PodsOrder(title="x", command=("a",), secrets={}, avoided_nodes=("n7", "n8"))
+    job = make_manifests(template(tmp_path, POD + own), PodsSize(pods=1), order)[0]
+    affinity = job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    found = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert len(found) == terms
+    for term in found:
+        assert [rule["values"] for rule in term["matchFields"]] == [["n7"], ["n8"]]
+        assert {rule["operator"] for rule in term["matchFields"]} == {"NotIn"}
+    assert "matchExpressions" in found[0] or terms == 1
+
+
 def test_no_word_of_the_command_is_expanded(tmp_path: Path) -> None:
     job = manifests(tmp_path, PodsSize(pods=1))[0]
     command = job["spec"]["template"]["spec"]["containers"][0]["command"]
