@@ -108,7 +108,9 @@ class HostsJob:
     @property
     def is_queued(self) -> bool:
         """Whether it waits for hosts, which does not count as time of the trial."""
-        return any(agent.line.is_queued for agent in self.agents if not agent.has_ended)
+        lines = [agent.line for agent in self.agents if not agent.has_ended]
+        gathers = not self._was_sent and any(map(_awaits_all, lines))
+        return gathers or any(line.is_queued for line in lines)
 
     @property
     def waited_s(self) -> float:
@@ -212,7 +214,7 @@ class HostsJob:
                     "address": address if is_ours and agent.node == 0 else own_address,
                     "orphans": [f"{JOB_VARIABLE}={token}" for token in self.orphans],
                     "folder": self.plan.folder,
-                    "marker": "" if agent.here is None else self._marker and self._marker.name,
+                    "marker": "" if _sees_folder(agent) else self._marker and self._marker.name,
                     "files": _files_to_send(self.plan.folder),
                     "ranks": [self._rank(rank, address, port) for rank in agent.ranks],
                 }
@@ -299,7 +301,17 @@ class HostsJob:
 
 def _can_be_told(agent: JobAgent) -> bool:
     """Whether it has said what it is, or reads its order from a file whenever it begins."""
-    return agent.here is not None or isinstance(agent.line, FolderLine)
+    is_file = isinstance(agent.line, FolderLine) and not _awaits_all(agent.line)
+    return agent.here is not None or is_file
+
+
+def _awaits_all(line: AgentLine) -> bool:
+    return isinstance(line, FolderLine) and line.awaits_all
+
+
+def _sees_folder(agent: JobAgent) -> bool:
+    """Whether it shares our folder, where its line is files there."""
+    return isinstance(agent.line, FolderLine)
 
 
 class HostsBackend:

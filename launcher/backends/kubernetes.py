@@ -58,7 +58,7 @@ class KubernetesBackend(HostsBackend):
         self._losses: Counter[str] = Counter()
 
     def submit(self, plan: LaunchPlan) -> HostsJob:
-        """Write the orders, then make a Job that starts an agent in each of its pods.
+        """Make a Job that starts an agent in each of its pods; they get orders once all are there.
 
         Raises:
             ConfigError: the cluster refuses it.
@@ -89,7 +89,6 @@ class KubernetesBackend(HostsBackend):
             first = host_name_of_first(manifests[0]["metadata"]["name"], namespace)
             for agent in job.agents:
                 agent.ranks = tuple(_meeting_at(first, rank) for rank in agent.ranks)
-        job.look(self._linger_s, self._grace_s)
         starter.submit(manifests)
         job.queued_as = starter.handle
         self._starters[job.queued_as] = starter

@@ -60,6 +60,8 @@ class FolderLine:
 
     look_every_s = _LOOK_EVERY_S
     is_unreachable = False
+    awaits_all = False
+    """Whether its agent gets its order only once all have answered, as they begin one by one."""
 
     def __init__(self, host: str, folder: Path, node: int, starter: Starter) -> None:
         self.host = host

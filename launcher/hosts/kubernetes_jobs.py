@@ -246,6 +246,7 @@ class PodsStarter:
         self._over: dict[int, Failure] = {}
         self._created_s = time.monotonic()
         self._begun_s: dict[int, float] = {}
+        self._stuck_s: dict[int, float] = {}
         self._look_s, self._pause_s = 0.0, _FIRST_LOOK_S
         self._heart = Heartbeat(folder)
 
@@ -259,6 +260,8 @@ class PodsStarter:
         self._lines = tuple(
             FolderLine(host, self._folder, k, _PodHost(self, k)) for k, host in enumerate(hosts)
         )
+        for line in self._lines:
+            line.awaits_all = True
         return self._lines
 
     def submit(self, manifests: Sequence[Manifest]) -> None:
@@ -336,7 +339,6 @@ class PodsStarter:
 
     def _note_pods(self) -> None:
         """Why hosts are lost; the cluster deletes the other pods of a Job once one fails."""
-        is_late = time.monotonic() > self._created_s + _FITS_WITHIN_S
         has_failed = any(map(has_pod_failed, self._pods.values()))
         for number, line in enumerate(self._lines):
             pod = self._pods.get(number)
@@ -346,19 +348,29 @@ class PodsStarter:
                     self._begun_s.setdefault(number, time.monotonic())
             if number in self._over or (has_failed and is_deleted(pod)):
                 continue
-            why = self._why_lost(pod, is_late) if pod else self._why_missing(number, is_late)
+            why = self._why_lost(number, pod) if pod else self._why_missing(number)
             if why:
                 self._over[number] = why
 
-    def _why_lost(self, pod: Answer, is_late: bool) -> Failure | None:
+    def _why_lost(self, number: int, pod: Answer) -> Failure | None:
         if ended := why_ended(pod):
             return self._with_log(ended, pod)
-        stuck = why_stuck(pod) if is_late else None
-        if stuck is None or is_scaling_up(self._api.events(self._namespace, pod)):
+        stuck = self._after_a_while(number, why_stuck(pod))
+        if stuck and is_scaling_up(self._api.events(self._namespace, pod)):
             return None
-        return Failure(kind=FailureKind.BAD_CONFIG, detail=stuck)
+        return stuck
 
-    def _why_missing(self, number: int, is_late: bool) -> Failure | None:
+    def _after_a_while(self, number: int, why: str | None) -> Failure | None:
+        """Why a pod does not begin, once that has lasted."""
+        if why is None:
+            self._stuck_s.pop(number, None)
+            return None
+        since_s = self._stuck_s.setdefault(number, time.monotonic())
+        if time.monotonic() < since_s + _FITS_WITHIN_S:
+            return None
+        return Failure(kind=FailureKind.BAD_CONFIG, detail=why)
+
+    def _why_missing(self, number: int) -> Failure | None:
         """Why a host has no pod: none was made so far, or it was deleted, maybe with its Job."""
         job = self._api.find_job(self._namespace, self._name)
         if job is None:
@@ -367,8 +379,8 @@ class PodsStarter:
         if number in self._begun_s or has_job_failed(job):
             detail = f"a pod of Job {self._name} was deleted from outside"
             return Failure(kind=FailureKind.PREEMPTED, detail=detail)
-        stuck = why_without_pods(self._api.events(self._namespace, self._job)) if is_late else None
-        return Failure(kind=FailureKind.BAD_CONFIG, detail=stuck) if stuck else None
+        events = self._api.events(self._namespace, self._job)
+        return self._after_a_while(number, why_without_pods(events))
 
     def _with_log(self, ended: Failure, pod: Answer) -> Failure:
         """What an agent that could not begin said in its pod's log."""

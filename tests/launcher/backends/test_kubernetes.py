@@ -1,10 +1,19 @@
+import json
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher import cli
+from autoconf_launch.launcher.backends.kubernetes import KubernetesBackend
 from autoconf_launch.launcher.machine import pod_text
+from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
+from autoconf_launch.launcher.request import RemoteAccess
+
+from ...cluster.kubernetes_api import StandIn
+from ...cluster.kubernetes_cluster import HAS_CLIENT, write_config
 
 POD = "kind: Pod\nspec: {containers: [{image: x, resources: {limits: {nvidia.com/gpu: 8}}}]}\n"
 
@@ -60,3 +69,42 @@ def test_a_pod_is_found_by_its_variables(
     found = pod_text()
     assert (found is None) == (text is None)
     assert not text or (found or "").startswith(text)
+
+
+@pytest.mark.skipif(not HAS_CLIENT, reason="needs the package kubernetes")
+def test_orders_wait_until_all_pods_have_begun_and_name_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = StandIn()
+    server.start()
+    monkeypatch.setenv("KUBECONFIG", str(write_config(tmp_path, server.url)))
+    monkeypatch.chdir(tmp_path)
+    Path("pod.yaml").write_text(POD)
+    place = (("MASTER_ADDR", ""), ("MASTER_PORT", ""))
+    ranks = tuple(
+        RankPlan(rank=n, local_rank=0, node=n, argv=("true",), environment=place) for n in (0, 1)
+    )
+    plan = LaunchPlan(name="x", ranks=ranks, hosts=("a", "b"), working_directory=str(tmp_path))
+    backend = KubernetesBackend(RemoteAccess(engine="kubernetes", arguments=("pod.yaml",)))
+    job = backend.submit(plan)
+    folder = next(tmp_path.glob(".agents-*"))
+    for number in (0, 1):
+        assert job.is_queued
+        assert not (folder / "0.down").exists()
+        here = {"address": "10.0.0.7", "launcher_address": None, "port": 123 + number}
+        line = json.dumps({"here": here | {"unix_s": time.time()}})
+        (folder / f"{number}.up").write_text(f"{line}\n")
+        assert backend.poll([job]) == (None,)
+    order = json.loads((folder / "1.down").read_text().splitlines()[0])
+    name = job.handle.removeprefix("default/")
+    meets = {"MASTER_ADDR": f"{name}-0.{name}.default.svc", "MASTER_PORT": "123"}
+    assert dict(order["ranks"][0]["environment"]) == meets
+    backend.cancel(job, Failure(kind=FailureKind.STALLED, detail="x"))
+    for number in (0, 1):
+        report = {"report": {"codes": [0], "exit_unix_s": [0], "terminated_unix_s": None}}
+        with (folder / f"{number}.up").open("a") as file:
+            file.write(f"{json.dumps(report)}\n")
+    assert backend.poll([job])[0]
+    assert not server.of_kind("jobs")
+    assert not list(tmp_path.glob(".agents-*"))
+    server.stop()
