@@ -41,7 +41,9 @@ def runs_of(asked: Question, *layouts: Layout) -> tuple[SmallerRun, ...]:
     return smaller_runs(asked.training, layouts, MEMORY, START_S)
 
 
-def chosen(asked: Question, found: Plan, bounds: Bounds, usd: float | None = 2.0) -> Verification:
+def verification_of(
+    asked: Question, found: Plan, bounds: Bounds, usd: float | None = 2.0
+) -> Verification:
     costs = RunCosts(start_s=START_S, usd_per_gpu_hour=usd, memory_bytes=MEMORY)
     training = asked.training
     own = replace(training, runs=training.runs or OwnRuns.none(training.workload, 1.0))
@@ -88,7 +90,7 @@ def test_an_encoder_keeps_its_layers_and_stages(ask: Ask) -> None:
 def test_measured_as_foretold_runs_leave_the_band_that_was_promised(ask: Ask) -> None:
     asked = ask(world=16, global_batch=32)
     found = plan(asked)
-    promised = chosen(asked, found, Bounds(runs=2))
+    promised = verification_of(asked, found, Bounds(runs=2))
     assert promised.runs[-1].narrowing < 0.7 < promised.narrowing
     layouts = LayoutColumns.from_layouts([one.run.layout for one in promised.runs])
     seconds = np.array([one.run.step_s for one in promised.runs])
@@ -97,7 +99,7 @@ def test_measured_as_foretold_runs_leave_the_band_that_was_promised(ask: Ask) ->
     after = plan(replace(asked, training=replace(asked.training, runs=own)))
     assert after.best[0].layout == found.best[0].layout
     assert after.best[0].narrowing == pytest.approx(promised.runs[-1].narrowing)
-    again = chosen(
+    again = verification_of(
         replace(asked, training=replace(asked.training, runs=own)), after, Bounds(runs=1)
     )
     assert again.narrowing == after.best[0].narrowing
@@ -106,12 +108,12 @@ def test_measured_as_foretold_runs_leave_the_band_that_was_promised(ask: Ask) ->
 def test_money_bounds_the_runs_and_without_a_price_there_is_none(ask: Ask) -> None:
     asked = ask(world=16, global_batch=32)
     found = plan(asked)
-    few = chosen(asked, found, Bounds(usd=5.0))
+    few = verification_of(asked, found, Bounds(usd=5.0))
     assert few.runs
     assert sum(one.usd or 0.0 for one in few.runs) <= 5.0
-    poor = chosen(asked, found, Bounds(usd=0.5))
+    poor = verification_of(asked, found, Bounds(usd=0.5))
     assert not poor.runs
     assert poor.cheapest_usd is not None
     assert poor.cheapest_usd > 0.5
-    free = chosen(asked, found, Bounds(runs=1), usd=None)
+    free = verification_of(asked, found, Bounds(runs=1), usd=None)
     assert [one.usd for one in free.runs] == [None]
