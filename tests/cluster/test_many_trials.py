@@ -115,27 +115,26 @@ class Place:
 
 @pytest.fixture(scope="module")
 def allocation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Four nodes of four GPUs that are clones of /dev/null; nvidia-smi names them."""
-    folder = tmp_path_factory.mktemp("slurm")
-    cluster = slurm.start(folder)
-    driver = folder / "bin" / "nvidia-smi"
-    driver.parent.mkdir()
-    driver.write_text("#!/bin/sh\nfor n in 0 1 2 3; do echo $n, GPU-$n, Fake, 8000; done\n")
-    driver.chmod(0o755)
+    cluster = slurm.start(tmp_path_factory.mktemp("slurm"))
     try:
-        yield _allocate(cluster, driver.parent)
+        yield allocate(cluster)
     finally:
         slurm.stop(cluster)
 
 
-def _allocate(cluster: Slurm, programs: Path) -> Place:
+def allocate(cluster: Slurm) -> Place:
+    """Four nodes of four GPUs that are clones of /dev/null; nvidia-smi names them."""
+    driver = cluster.folder / "bin" / "nvidia-smi"
+    driver.parent.mkdir()
+    driver.write_text("#!/bin/sh\nfor n in 0 1 2 3; do echo $n, GPU-$n, Fake, 8000; done\n")
+    driver.chmod(0o755)
     cluster.run("salloc", "-Q", "--no-shell", "-N4", "-n16", "--gres=gpu:4")
     (number,) = (line.split()[0] for line in cluster.jobs())
     told = {
         "SLURM_JOB_ID": number,
         "SLURM_JOB_NODELIST": "n[1-4]",
         "SLURM_JOB_CPUS_PER_NODE": "4(x4)",
-        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PATH": f"{driver.parent}:{os.environ['PATH']}",
     }
     flags = ("--launcher", "slurm")
     return Place(folder=cluster.folder, flags=flags, variables=cluster.variables | told)
