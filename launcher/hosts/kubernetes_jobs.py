@@ -97,8 +97,7 @@ class KubernetesApi:
                 makers[kind], namespace, manifest, field_validation="Strict"
             )
         except ValueError as error:  # of the client's own check
-            said = "; ".join(str(error).splitlines()[1:3])
-            raise ConfigError(f"The Pod's manifest is not valid: {said}.") from None
+            raise ConfigError(f"The Pod's manifest is not valid: {_field_text(error)}.") from None
         except self._client.ApiException as error:
             raise ConfigError(
                 f"Kubernetes refuses the {kind} in namespace {namespace}: {_status_text(error)}."
@@ -191,6 +190,12 @@ def _load(configs: Any, configuration: Any) -> str:
     )
     _, context = configs.list_kube_config_contexts(os.environ.get("KUBECONFIG") or None)
     return str(context["context"].get("namespace") or "default")
+
+
+def _field_text(error: Any) -> str:
+    """Which field of an object the client's models refuse, and why."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}"
 
 
 def _status_text(error: Any) -> str:

@@ -123,7 +123,9 @@ def test_what_the_cluster_refuses_is_one_sentence_and_leaves_nothing(server: Sta
 
 @needs_client
 def test_a_field_that_a_pod_does_not_have_is_named(server: StandIn) -> None:
-    with pytest.raises(ConfigError, match=r"spec.template.spec.nodeSelektor"):
+    with pytest.raises(
+        ConfigError, match=r"not valid: spec.template.spec.nodeSelektor: Extra inputs"
+    ):
         open_lines(POD.replace("{containers", "{nodeSelektor: {a: b}, containers"), hosts=1)
     assert not server.objects
 
