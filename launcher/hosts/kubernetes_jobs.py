@@ -75,6 +75,9 @@ class KubernetesApi:
                 "KUBECONFIG, or run inside a pod with a service account."
             ) from None
         configuration.retries = 1
+        if not configuration.verify_ssl:  # as the user's configuration says; else each call warns
+            warnings = importlib.import_module("urllib3.exceptions").InsecureRequestWarning
+            importlib.import_module("urllib3").disable_warnings(warnings)
         self.server = str(configuration.host)
         api = self._client.ApiClient(configuration)
         self._core, self._batch = self._client.CoreV1Api(api), self._client.BatchV1Api(api)

@@ -84,6 +84,7 @@ class Kubelet:
     _pods: dict[str, _Running] = field(default_factory=dict)
     _stops: threading.Event = field(default_factory=threading.Event)
     _port: int = 0
+    _numbers: dict[str, int] = field(default_factory=dict)
 
     def start(self) -> None:
         """Register the nodes, and run what is bound to them."""
@@ -280,7 +281,7 @@ class Kubelet:
         is_ready = phase == "Running"
         status = {
             "phase": phase,
-            "podIP": "127.0.0.1",
+            "podIP": f"10.99.0.{2 + self._number(pod) % 250}",  # no Service takes a loopback one
             "hostIP": "127.0.0.1",
             "startTime": _now(),
             "containerStatuses": [
@@ -296,6 +297,10 @@ class Kubelet:
         }
         path = f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}/status"
         self.rest.patch(path, {"status": status})
+
+    def _number(self, pod: dict[str, Any]) -> int:
+        """Of a pod among those that were here."""
+        return self._numbers.setdefault(pod["metadata"]["uid"], len(self._numbers))
 
     def _serve_logs(self) -> None:
         """``/containerLogs/NAMESPACE/POD/CONTAINER``, by which API servers read logs."""
