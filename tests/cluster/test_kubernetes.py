@@ -66,15 +66,15 @@ def script(tmp_path: Path) -> Path:
     return folder / "meet.py"
 
 
-def flags(cluster: Cluster, pods: int, ranks: int, **pod: int) -> tuple[str, ...]:
-    words = ("--launcher", "kubernetes", "--launcher_args", str(cluster.pod_file(**pod)))
+def flags(cluster: Cluster, pods: int, ranks: int, gpus: int = 0) -> tuple[str, ...]:
+    words = ("--launcher", "kubernetes", "--launcher_args", str(cluster.pod_file(gpus=gpus)))
     return (*words, "--num_nodes", str(pods), "--num_gpus", str(ranks))
 
 
 def launch(
     cluster: Cluster, script: Path, *words: str, pods: int = 3, ranks: int = 2, gpus: int = 0
 ) -> subprocess.Popen[str]:
-    own = flags(cluster, pods, ranks, gpus=gpus)
+    own = flags(cluster, pods, ranks, gpus)
     return subprocess.Popen(
         (*COMMAND, *own, "--no_local_rank", str(script), *words),
         stdout=subprocess.PIPE,
