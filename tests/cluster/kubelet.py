@@ -182,8 +182,8 @@ class Kubelet:
         try:
             variables = self._variables(pod, container)
         except urllib.error.HTTPError:
-            refused = {"reason": "CreateContainerConfigError", "message": "secret not found"}
-            self._say(pod, "Pending", {"waiting": refused})
+            waits = {"reason": "CreateContainerConfigError", "message": "secret not found"}
+            self._say(pod, "Pending", {"waiting": waits})
             return
         words = [_expand(word, variables) for word in container.get("command", ())]
         if not shutil.which(words[0]):

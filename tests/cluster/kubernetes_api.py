@@ -30,7 +30,7 @@ from .kubelet import GPU
 Object = dict[str, Any]
 _PATH = re.compile(
     r"/(?:api/v1|apis/batch/v1)(?:/namespaces/(?P<namespace>[^/]+))?"
-    r"/(?P<kind>[a-z]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>status|log))?"
+    r"/(?P<kind>[a-z]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>status|log|eviction))?"
 )
 _MODELS = {"jobs": "V1Job", "services": "V1Service", "secrets": "V1Secret"}
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -126,14 +126,13 @@ class StandIn:
         words = dict(urllib.parse.parse_qsl(query))
         key = Key(match["kind"], match["namespace"] or "", match["name"] or "")
         with self._lock:
+            if match["sub"] == "eviction":
+                return self._evict(key)
             if method == "POST":
                 return self._create(key, body)
-            if method == "GET" and not key.name:
+            if not key.name:
                 return self._list(key, words)
-            found = self.objects.get(key)
-            if found is None:
-                group = ".batch" if key.kind == "jobs" else ""
-                raise ApiError(404, "NotFound", f'{key.kind}{group} "{key.name}" not found')
+            found = self._find(key)
             if method == "DELETE":
                 return self._delete(key, found, words)
             if match["sub"] == "log":
@@ -141,6 +140,18 @@ class StandIn:
             if method == "PATCH":
                 _merge(found, body)
             return copy.deepcopy(found)
+
+    def _find(self, key: Key) -> Object:
+        if key in self.objects:
+            return self.objects[key]
+        group = ".batch" if key.kind == "jobs" else ""
+        raise ApiError(404, "NotFound", f'{key.kind}{group} "{key.name}" not found')
+
+    def _evict(self, key: Key) -> Object:
+        found = self.objects[key]
+        why = _condition("DisruptionTarget", "EvictionByEvictionAPI", "Eviction API: evicting")
+        found["status"].setdefault("conditions", []).append(why)
+        return self._delete(key, found, {})
 
     def _create(self, key: Key, body: Object) -> Object:
         if key.namespace and key.namespace not in self.namespaces:

@@ -91,6 +91,12 @@ class Cluster:
         path = f"{group}/namespaces/default/{kind}/{name}"
         self.rest.ask("DELETE", path, {"propagationPolicy": "Background"})
 
+    def evict(self, pod: dict[str, Any]) -> None:
+        """As ``kubectl drain`` does with each pod of a node."""
+        name = pod["metadata"]["name"]
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        self.rest.ask("POST", f"/api/v1/namespaces/default/pods/{name}/eviction", body)
+
     def is_empty_within(self, timeout_s: float) -> bool:
         """Whether nothing of ours is left, in the cluster or running."""
         return wait_until(lambda: not self.objects() and not self.kubelet.living, timeout_s)

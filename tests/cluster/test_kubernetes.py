@@ -224,6 +224,7 @@ def running_pod(cluster: Cluster, count: int = 1) -> dict[str, dict[str, str]]:
     [
         ("memory", FailureKind.OUT_OF_MEMORY, "exceeded its memory limit (OOMKilled)"),
         ("pods", FailureKind.PREEMPTED, "was deleted from outside"),
+        ("drain", FailureKind.PREEMPTED, "was taken away (EvictionByEvictionAPI"),
         ("jobs", FailureKind.PREEMPTED, "was deleted from outside"),
         ("node", FailureKind.NODE_LOST, "has not answered for 10 s"),
     ],
@@ -235,6 +236,8 @@ def test_what_became_of_a_pod_is_the_trials_failure(
     pod = running_pod(cluster, 2)
     if how == "memory":
         cluster.kubelet.kill_out_of_memory(pod["metadata"]["name"])
+    elif how == "drain":
+        cluster.evict(pod)
     elif how == "node":
         cluster.kubelet.kill_node(pod["spec"]["nodeName"])
     else:
