@@ -33,12 +33,11 @@ def slowness() -> float:
     return max(1.0, (time.monotonic() - start_s) / IMPORTS_S)
 
 
-def tune_flags() -> tuple[str, ...]:
-    """Of every tune; a shared machine has longer limits."""
-    timeout_s, stall_s = (slowness() * s for s in (LEAST_TIMEOUT_S, LEAST_STALL_S))
+def tune_flags(*more: str) -> tuple[str, ...]:
+    """Of every tune, and ``more`` of one."""
     return (
         *("--autotuning=tune", "--num_gpus=2", "--allow-global-batch-change", "--good-enough=0%"),
-        *(f"--trial-timeout={timeout_s:.0f}", f"--stall-timeout={stall_s:.0f}", "--soak-steps=0"),
+        *(f"--stall-timeout={slowness() * LEAST_STALL_S:.0f}", "--soak-steps=0", *more),
         *("--max-parallel-trials=1", "--no-history", str(SCRIPT), "--config=config.json"),
     )
 
@@ -108,7 +107,9 @@ def in_candidates() -> Iterator[Fault]:
     """One tune of which every candidate but three has a fault of its own."""
     with _new_place() as place:
         place.write_config(_config(len(FAULTS) + 3))
-        process = place.start(*tune_flags(), fault="\n".join(FAULTS), stdin=subprocess.DEVNULL)
+        limit = f"--trial-timeout={slowness() * LEAST_TIMEOUT_S:.0f}"
+        faults = "\n".join(FAULTS)
+        process = place.start(*tune_flags(limit), fault=faults, stdin=subprocess.DEVNULL)
         output, _ = process.communicate(timeout=600 * slowness())
         gone = _see_gone(place)
         records = _records(place)
@@ -191,7 +192,7 @@ Ended = tuple[str, str, list[str]]
 
 
 def _end(place: Place, codes: tuple[int, ...], says: str, *flags: str, fault: str = "") -> Ended:
-    process = place.start(*flags, *tune_flags(), fault=fault, stdin=subprocess.DEVNULL)
+    process = place.start(*tune_flags(*flags), fault=fault, stdin=subprocess.DEVNULL)
     return _end_of(process, codes, says)
 
 
@@ -219,8 +220,7 @@ def _stop(what: bytes) -> Callable[[Place], Ended]:
     """Stop a process of the tune by SIGSTOP once a trial runs."""
 
     def run(place: Place) -> Ended:
-        patient = [flag for flag in tune_flags() if not flag.startswith("--trial-timeout")]
-        process = place.start(*patient, stdin=subprocess.DEVNULL)
+        process = place.start(*tune_flags(), stdin=subprocess.DEVNULL)
         deadline_s = time.monotonic() + 30
         found: list[int] = []
         while not found and time.monotonic() < deadline_s:
@@ -270,7 +270,7 @@ def _fill(place: Place, disk: Path, lines: int) -> Ended:
     flag = f"--results-dir={where}"
     if lines == 0:
         _fill_up(filler)
-    process = place.start(flag, *tune_flags(), stdin=subprocess.DEVNULL)
+    process = place.start(*tune_flags(flag), stdin=subprocess.DEVNULL)
     deadline_s = time.monotonic() + 40
     while lines and process.poll() is None and time.monotonic() < deadline_s:
         if journal.exists() and journal.read_bytes().count(b"\n") >= lines:
