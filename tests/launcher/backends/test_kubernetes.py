@@ -91,8 +91,9 @@ def test_orders_wait_until_all_pods_have_begun_and_name_the_first(
     for number in (0, 1):
         assert job.is_queued
         assert not (folder / "0.down").exists()
-        here = {"address": "10.0.0.7", "launcher_address": None, "port": 123 + number}
-        here |= {"cores": 8, "memory_bytes": 1 << 30, "gpus": "", "versions": {}}
+        here: dict[str, object] = {"address": "10.0.0.7", "launcher_address": None}
+        here |= {"port": 123 + number, "cores": 8, "memory_bytes": 1 << 30}
+        here |= {"gpus": "", "versions": {}}
         line = json.dumps({"here": here | {"unix_s": time.time()}})
         (folder / f"{number}.up").write_text(f"{line}\n")
         assert backend.poll([job]) == (None,)
