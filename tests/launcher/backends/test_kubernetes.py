@@ -16,6 +16,15 @@ from ...cluster.kubernetes_api import StandIn
 from ...cluster.kubernetes_cluster import HAS_CLIENT, write_config
 
 POD = "kind: Pod\nspec: {containers: [{image: x, resources: {limits: {nvidia.com/gpu: 8}}}]}\n"
+HERE = {
+    "address": "10.0.0.7",
+    "launcher_address": None,
+    "cores": 8,
+    "memory_bytes": 1 << 30,
+    "gpus": "",
+    "versions": {},
+}
+"""What an agent says of its pod, but for its port and its clock."""
 
 
 def test_a_dry_run_prints_what_would_be_made_and_asks_no_cluster(
@@ -91,10 +100,7 @@ def test_orders_wait_until_all_pods_have_begun_and_name_the_first(
     for number in (0, 1):
         assert job.is_queued
         assert not (folder / "0.down").exists()
-        here: dict[str, object] = {"address": "10.0.0.7", "launcher_address": None}
-        here |= {"port": 123 + number, "cores": 8, "memory_bytes": 1 << 30}
-        here |= {"gpus": "", "versions": {}}
-        line = json.dumps({"here": here | {"unix_s": time.time()}})
+        line = json.dumps({"here": {**HERE, "port": 123 + number, "unix_s": time.time()}})
         (folder / f"{number}.up").write_text(f"{line}\n")
         assert backend.poll([job]) == (None,)
     order = json.loads((folder / "1.down").read_text().splitlines()[0])
