@@ -39,6 +39,10 @@ class HostChoice:
     force_multi: bool = False
 
 
+KUBERNETES = "kubernetes"
+"""Value of ``--launcher`` for pods."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteAccess:
     """How ranks are started on other hosts.

@@ -13,9 +13,9 @@ from typing import Any
 from autoconf_launch.autotuner.space import AutotuningSettings
 from autoconf_launch.core import ConfigError
 
-from ..hosts import KUBERNETES
 from ..machine import our_python, parse_core_list
 from ..request import (
+    KUBERNETES,
     CoreBinding,
     HostChoice,
     LaunchRequest,

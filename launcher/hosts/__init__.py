@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from .folder_line import FolderLine, Starter, make_line_folder
     from .kubernetes_jobs import (
         JOB_HANDLE,
-        KUBERNETES,
         KubernetesApi,
         PodsStarter,
         open_pods,

@@ -15,7 +15,7 @@ from typing import Any
 
 from autoconf_launch.core import ConfigError, Failure, FailureKind, HardwareError, visible
 
-from ..request import RemoteAccess
+from ..request import KUBERNETES, RemoteAccess
 from .folder_line import AGENT_COMPLAINT, FolderLine, Heartbeat, last_line, make_line_folder
 from .line import agent_command
 from .pod_manifests import (
@@ -42,8 +42,6 @@ from .pod_states import (
 )
 from .reach import without_shell
 
-KUBERNETES = "kubernetes"
-"""Value of ``--launcher`` for it."""
 JOB_HANDLE = re.compile(r"[a-z0-9][a-z0-9.\-]*/[a-z0-9][a-z0-9.\-]*")
 """Namespace and name of a Job."""
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

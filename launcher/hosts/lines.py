@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from ..request import RemoteAccess
+from ..request import KUBERNETES, RemoteAccess
 from .folder_line import FolderLine, make_line_folder, open_all
-from .kubernetes_jobs import KUBERNETES, open_pods
+from .kubernetes_jobs import open_pods
 from .line import HostLine, open_line
 from .ray_agents import RAY, open_ray
 from .reach import GROUP_ENGINES
