@@ -16,7 +16,7 @@ from ...cluster.kubernetes_api import StandIn
 from ...cluster.kubernetes_cluster import HAS_CLIENT, write_config
 
 POD = "kind: Pod\nspec: {containers: [{image: x, resources: {limits: {nvidia.com/gpu: 8}}}]}\n"
-HERE = {
+HERE: dict[str, object] = {
     "address": "10.0.0.7",
     "launcher_address": None,
     "cores": 8,
