@@ -44,7 +44,7 @@ ARGV = (
     *("--autotuning=tune", "--num_gpus=2", "--max-parallel-trials=1", "--good-enough=0%"),
     *("--allow-global-batch-change", "--soak-steps=8", "script.py", "--config=config.json"),
 )
-GONE_S, LONGEST_S, MOST_STARTS = 5.0, 4.5, 12
+GONE_S, LONGEST_S, APPEARS_S, MOST_STARTS = 5.0, 4.5, 30.0, 12
 LIMIT_S = 600.0
 CODES = {
     "KILL": (-signal.SIGKILL,),
@@ -105,7 +105,7 @@ def _start_and_kill(story: Story) -> None:
     if who == "controller":
         _stop(story, process, how)
         return
-    deadline_s = time.monotonic() + LONGEST_S
+    deadline_s = time.monotonic() + APPEARS_S
     found: list[int] = []
     while not found and process.poll() is None and time.monotonic() < deadline_s:
         found = _processes(process.pid, story.place).get(who, [])
