@@ -251,7 +251,8 @@ def _why_no_value(value: object) -> str | None:
 def _defect(error: Exception) -> str:
     """The error in one line; a parser's own bug has its kind before it."""
     known = isinstance(error, ValueError | yaml.YAMLError)
-    if isinstance(error, RecursionError):
+    is_yamls_limit = "nesting depth" in str(getattr(error, "problem", None))  # PyYAML 6.0.4's
+    if isinstance(error, RecursionError) or is_yamls_limit:
         return f"it is nested more than {_MOST_DEPTH} deep."
     text = " ".join(str(error).split())
     return text if known else f"it is malformed ({type(error).__name__}: {text})."

@@ -331,6 +331,7 @@ def make_plan_parser(*, of_script: bool = False) -> VerbParser:
     parser.add_argument(_PRESET, metavar="NAME", help=preset_help)
     add_training(parser, of_script=of_script, several=True)
     _add_ranking(parser.add_argument_group("ranking"))
+    add_own_runs(parser.add_argument_group("real runs"))
     output = add_output(parser)
     _add_files(output)
     template_help = "print a cluster file with all its keys, and nothing else"
@@ -418,7 +419,6 @@ def _add_ranking(group: argparse._ArgumentGroup) -> None:
     pareto_help = "rank the front of time and money over all parts of the cluster"
     add("--pareto", action="store_true", help=pareto_help)
     add("--usd-per-gpu-hour", type=read_price, metavar="USD", help=price_help)
-    add_own_runs(group)
 
 
 def read_share(text: str) -> float:
