@@ -49,7 +49,7 @@ def test_threads_that_start_later_take_little_of_the_limit(allocated: Any) -> No
 
 def test_a_watched_peak_is_of_live_blocks_and_what_is_kept_later_is_apart(allocated: Any) -> None:
     sizes = allocated(0, 0, 60, "live")
-    assert 58 * MEGABYTE < sizes["watched"] < 64 * MEGABYTE
+    assert 55 * MEGABYTE < sizes["watched"] < 66 * MEGABYTE
     assert sizes["peak"] == sizes["watched"]
     assert sizes["reserved"] > 110 * MEGABYTE
 
