@@ -1,7 +1,8 @@
 """The command of a short run that measures a layout, without any file.
 
 Ours is ``runtime/pretraining``, with its two documents as arguments; the other one is Megatron-LM
-(``megatron/training/arguments.py`` of 0.6.0 and later: ``--mock-data``, ``NullTokenizer``).
+(``megatron/training/arguments.py`` of 0.6.0 and later: ``--mock-data``, ``NullTokenizer``,
+``--eval-iters``; only ``GPTDataset`` has mock data).
 """
 
 from __future__ import annotations
@@ -121,13 +122,15 @@ def pretraining_base(model: Architecture, sequence: int) -> dict[str, Any] | Non
 
 
 def _is_megatrons(workload: Workload) -> bool:
-    """Whether Megatron-LM's arguments describe the model, and its habits are those predicted."""
+    """Whether Megatron-LM's habits are those predicted, and it trains the model without data."""
     model = workload.architecture
     experts = model.experts
     has_plain_experts = experts is None or not (experts.shared or experts.first_dense)
+    is_decoder = model.causal and not model.encoder_layers
     is_known = not (model.latent or model.state or model.window or model.predictions)
     has_habits = workload.software.framework in (Framework.AUTO, Framework.MEGATRON)
-    return is_known and has_plain_experts and has_habits and workload.lora_rank is None
+    is_plain = is_decoder and is_known and has_plain_experts
+    return is_plain and has_habits and workload.lora_rank is None
 
 
 def _megatron(optimum: Optimum, workload: Workload, arguments: str, steps: int) -> Iterator[str]:
@@ -135,9 +138,9 @@ def _megatron(optimum: Optimum, workload: Workload, arguments: str, steps: int) 
     yield f"torchrun --nnodes {optimum.nodes} --nproc-per-node {optimum.ranks_per_node}"
     if optimum.nodes > 1:
         yield '--rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR:29500"'
-    kind = "t5" if model.encoder_layers else "gpt" if model.causal else "bert"
-    yield f"pretrain_{kind}.py"
+    yield "pretrain_gpt.py"
     yield from model_arguments(workload)
     yield from (line for line in arguments.splitlines() if not line.startswith("#"))
-    yield f"--mock-data --tokenizer-type NullTokenizer --vocab-size {model.vocabulary}"
-    yield f"--lr {_RATE} --train-iters {steps} --log-interval 1"
+    words = model.vocabulary - 1  # NullTokenizer adds the token that ends a text
+    yield f"--mock-data --tokenizer-type NullTokenizer --vocab-size {words}"
+    yield f"--lr {_RATE} --train-iters {steps} --eval-iters 0 --log-interval 1"
