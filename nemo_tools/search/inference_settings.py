@@ -21,7 +21,8 @@ _PRECISIONS = {
     "bfloat16": Precision.BF16,
     "float32": Precision.FP32,
 }
-_USUAL_READ, _USUAL_WRITTEN = 60, 20
+_USUAL_READ, _USUAL_WRITTEN = (60,), (20,)
+"""Of NVIDIA's files."""
 _NAME = re.compile(r"[\w.+-]+")
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)|(\d+):(\d\d)")
 
@@ -94,9 +95,9 @@ def read_inference(document: RawConfig) -> InferenceSettings:
         tensor=own.sizes("tensor_parallel_sizes") or run.sizes("tensor_parallel_sizes"),
         pipeline=own.sizes("pipeline_parallel_sizes") or run.sizes("pipeline_parallel_sizes"),
         batches=own.sizes("max_batch_sizes") or benchmark.sizes("batch_sizes"),
-        input_lens=own.sizes("input_seq_len") or benchmark.sizes("input_len") or (_USUAL_READ,),
+        input_lens=own.lengths("input_seq_len") or benchmark.lengths("input_len") or _USUAL_READ,
         output_lens=(
-            own.sizes("output_seq_len") or benchmark.sizes("output_len") or (_USUAL_WRITTEN,)
+            own.lengths("output_seq_len") or benchmark.lengths("output_len") or _USUAL_WRITTEN
         ),
         beam_width=benchmark.whole("beam_width", 1),
         max_latency_s=None if latency_ms is None else latency_ms / 1e3,

@@ -87,18 +87,30 @@ class Reader:
         return None if value is None else number(self._name(key), value)
 
     def sizes(self, key: str, *, least: int = 1) -> tuple[int, ...] | None:
-        """A list of whole numbers, each once; a single one is a list of it.
+        """A list of whole numbers, each once; a single one is a list of it; None where it is auto.
 
         Raises:
             ConfigError: it is none, or empty.
         """
         value = self._value(key)
-        if value is None:
-            return None
+        must_be = f"auto, or a list of numbers of at least {least}"
+        return None if value is None else self._numbers(key, value, least, must_be)
+
+    def lengths(self, key: str) -> tuple[int, ...] | None:
+        """The same where nothing can choose a value; None where it is not given.
+
+        Raises:
+            ConfigError: it is none, or empty.
+        """
+        value = self._document.get((*self._section, key))
+        must_be = "a number of at least 1, or a list of them"
+        return None if value is None else self._numbers(key, value, 1, must_be)
+
+    def _numbers(self, key: str, value: Any, least: int, must_be: str) -> tuple[int, ...]:
         values = value if isinstance(value, list) else [value]
         good = [one for one in values if is_whole(one, least) and one <= MOST_OF_A_SEARCH]
         if not values or len(good) < len(values):
-            raise self._wrong(key, value, f"auto, or a list of numbers of at least {least}")
+            raise self._wrong(key, value, must_be)
         return tuple(dict.fromkeys(good))
 
     def flag(self, key: str, default: bool) -> bool:

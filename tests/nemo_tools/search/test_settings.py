@@ -10,6 +10,8 @@ from autoconf_launch.nemo.search.settings import SearchSettings, read_settings
 
 from .asked import train
 
+LENGTHS = "search_config.inference_settings.benchmark"
+
 
 def settings(*overrides: str) -> SearchSettings:
     return read_settings(compose(overrides))
@@ -62,6 +64,8 @@ def test_nodes_of_a_search_can_be_given() -> None:
         (("grid=best",), "must be one of planner, nemo"),
         (("run_training_hp_search=maybe",), "must be True or False"),
         (train(num_tokens_in_b="null"), "num_tokens_in_b is not given"),
+        ((f"{LENGTHS}.input_len=auto",), "input_len is 'auto', but must be a number of at"),
+        ((f"{LENGTHS}.output_len=[20,0]",), "output_len is [20, 0], but must be a number of at"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_it_must_be(words: tuple[str, ...], said: str) -> None:
