@@ -25,7 +25,13 @@ def search(arguments: Sequence[str]) -> Iterator[str]:
         NothingFeasibleError: nothing could be measured, or no point is within the bound; results
             of both halves are written by then.
     """
-    request, words = parse_search(arguments), tuple(arguments)
+    request = parse_search(arguments)
+    yield from _search(request, tuple(arguments))
+    if request.dry_run and not request.json:
+        yield "Nothing was launched or written (--dry-run)."
+
+
+def _search(request: SearchRequest, words: tuple[str, ...]) -> Iterator[str]:
     prepared = prepare_training(request)
     settings = prepared.settings
     if not settings.runs_inference:

@@ -85,7 +85,17 @@ def _length(prepared: PreparedInference, request: SearchRequest) -> int:
     return prepared.settings.top_n if request.top is None else request.top
 
 
-_HEADERS = ("#", "tp", "pp", "bs", "ms", "samples/s/GPU", "TTFT ms", "GiB", "name or reason")
+_HEADERS = (
+    "#",
+    "tp",
+    "pp",
+    "bs",
+    "latency ms",
+    "samples/s/GPU",
+    "TTFT ms",
+    "GiB",
+    "name or reason",
+)
 
 
 def _dry_text(prepared: PreparedInference, top: int) -> Iterator[str]:
@@ -98,8 +108,7 @@ def _dry_text(prepared: PreparedInference, top: int) -> Iterator[str]:
             text = inference_job(prepared, search, first)
             yield f"\nThe job of {first.name}, in {_SUBMIT} with the others:\n{text}"
             if test := load_script(prepared, search, first):
-                yield f"Under load, if {first.name} is recommended:\n{test}"
-    yield "Nothing was launched or written (--dry-run)."
+                yield f"Its load test, submitted only if it is recommended:\n{test}"
 
 
 def _title(prepared: PreparedInference) -> str:
@@ -390,7 +399,10 @@ def _write(search: LengthSearch, texts: Mapping[Path, str]) -> None:
         search.paths.write(path, text)
 
 
-_RESULT = ("#", "tp", "pp", "bs", "ms", "samples/s/GPU", "TTFT ms", "ms/token", "GiB", "predicted")
+_RESULT = (
+    *("#", "tp", "pp", "bs", "latency ms", "samples/s/GPU", "TTFT ms", "ms/token", "GiB"),
+    "predicted",
+)
 
 
 def _result_text(search: LengthSearch, rows: Sequence[InferenceRun], top: int) -> Iterator[str]:

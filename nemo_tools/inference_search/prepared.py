@@ -128,7 +128,7 @@ def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInf
         cluster=cluster,
         gpus_per_node=len(cluster.nodes[0].devices),
         searches=searches,
-        notes=(*notes, *_notes(question)),
+        notes=(*notes, *_notes(question, name)),
     )
 
 
@@ -213,11 +213,18 @@ def _with_vocabulary(base: RawConfig, vocabulary: int) -> RawConfig:
     return base.with_values((path, vocabulary) for path in present)
 
 
-def _notes(question: SearchQuestion) -> Iterator[str]:
+def _notes(question: SearchQuestion, engine: str) -> Iterator[str]:
     given = {key.rpartition(".")[2] for key in question.settings.given if "inference" in key}
     unused = [key for key in _WITHOUT_EFFECT if key in given]
     if unused:
         yield (
             f"{', '.join(unused)} change no time: every answer has exactly output_len tokens, "
             "chosen greedily."
+        )
+    container = question.settings.paths.container
+    is_bcm = question.settings.cluster.kind is ClusterKind.BCM
+    if is_bcm and container and not question.settings.inference.container:
+        yield (
+            f"Jobs look for engine {engine} in the container of the training ({container}); "
+            "inference_container names another."
         )

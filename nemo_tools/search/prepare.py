@@ -122,7 +122,6 @@ def _require(key: str, path: str) -> None:
 
 SEARCH_SCHEMA_VERSION = 1
 _GIB = 2**30
-_END = "Nothing was launched or written (--dry-run)."
 _HEADERS = ("#", "tp", "pp", "cp", "ep", "mbs", "vp", "gas", "recompute", "s/step", "GiB", "name")
 
 
@@ -138,13 +137,11 @@ def dry_run_text(prepared: Prepared, top: int) -> Iterator[str]:
     yield from (f"Note: {note}" for note in prepared.notes)
     if not prepared.settings.runs_training:
         yield "run_training_hp_search is False: only the base configuration would be written."
-        yield _END
         return
     yield f"\n{candidate_table(found, top)}"
     if prepared.machines is not None:
         text = job_text(question, found.candidates[0], found.nodes)
         yield f"\nThe job of #1, in submit_all.sh with {len(found.candidates) - 1} more:\n{text}"
-    yield _END
 
 
 def candidate_table(found: CandidateList, top: int) -> str:

@@ -133,12 +133,17 @@ def test_a_search_of_both_kinds_shows_candidates_and_points(search: Run) -> None
     out = dry(search).out
     assert "Inference of gpt3_5b with engine vllm (planner grid)" in out
     assert "42 of 42 points, 60 tokens in and 20 out" in out
+    assert out.count("Nothing was launched or written (--dry-run).") == 1
     assert "Inference" not in dry(search, "run_inference_hp_search=False").out
 
 
 def test_an_inference_search_alone_shows_points_and_the_first_job(search: Run) -> None:
-    out = dry(search, "run_training_hp_search=False", "engine=vllm").out
+    words = ("run_training_hp_search=False", "engine=vllm")
+    out = dry(search, *words).out
     assert "candidates" not in out
+    note = "Jobs look for engine vllm in the container of the training"
+    assert note in out
+    assert note not in dry(search, *words, "inference_container=vllm/vllm-openai").out
     for command in ("bench latency", "bench throughput", "bench sweep serve", "bench serve"):
         assert f"vllm {command}" in out
     assert "'vllm serve " in out
