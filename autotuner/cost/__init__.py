@@ -11,16 +11,16 @@ if TYPE_CHECKING:
         NOISE,
         SPREADS,
         SURPRISE,
+        Corrections,
         ErrorBelief,
         Likeness,
         TimeAccuracy,
         calibration_factors,
-        correction_factors,
+        corrections,
         effect_scale,
         likeness,
         mape,
         spearman,
-        spreads_left,
         time_accuracy,
     )
     from .fitting import NodeLimits, Proposal, Remedy, Verdict, fits, remedies, verdict

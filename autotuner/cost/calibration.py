@@ -74,17 +74,31 @@ def calibration_factors(
 ) -> Floats:
     """What ``estimate`` takes as calibration, given the seconds of some rows; 1 without any."""
     missing = error_logs(predicted_s_R[measured_rows], measured_s_M)
-    return correction_factors(likeness, measured_rows, missing)
+    return corrections(likeness, measured_rows, missing).factor_R
 
 
-def correction_factors(
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Corrections:
+    """What measured rows say of all rows.
+
+    Attributes:
+        factor_R: by how much predicted seconds are to be multiplied; 1 without measured rows.
+        before_R, left_R: spread of the logarithm of the error, without and with them.
+    """
+
+    factor_R: Floats
+    before_R: Floats
+    left_R: Floats
+
+
+def corrections(
     likeness: Likeness,
     measured_rows: Ints,
     logs_M: Floats,
     scale: float = 1.0,
     noise: float = NOISE,
-) -> Floats:
-    """By how much all rows' seconds are to be multiplied; 1 without measured rows.
+) -> Corrections:
+    """As :class:`ErrorBelief`, without the covariance of rows that were not measured.
 
     Args:
         likeness: of all rows.
@@ -93,22 +107,17 @@ def correction_factors(
         scale: by how much all effects' variances are larger than in the published tables.
         noise: as :class:`ErrorBelief` has it.
     """
-    alike = _covariance(likeness, measured_rows, scale)
-    among = alike[measured_rows] + noise**2 * np.eye(len(measured_rows))
-    return np.asarray(np.exp(alike @ np.linalg.solve(among, logs_M)), np.float64)
-
-
-def spreads_left(
-    likeness: Likeness, measured_rows: Ints, scale: float = 1.0, noise: float = NOISE
-) -> Floats:
-    """Spread of each row's error once some are measured, over the one before; as ErrorBelief."""
     alike_RM = _covariance(likeness, measured_rows, scale)
     among_MM = alike_RM[measured_rows] + noise**2 * np.eye(len(measured_rows))
-    told_R = (alike_RM * np.linalg.solve(among_MM, alike_RM.T).T).sum(axis=1)
+    gain_RM = np.linalg.solve(among_MM, alike_RM.T).T
     squares = np.square(SPREADS)
     nodes_R = np.where(likeness.are_over_nodes_R, squares[_SEVERAL_NODES], 0.0)
     before_R = scale * (squares.sum() - squares[_SEVERAL_NODES] + nodes_R) + noise**2
-    return np.asarray(np.sqrt(1.0 - told_R / before_R))
+    return Corrections(
+        factor_R=np.exp(gain_RM @ logs_M),
+        before_R=np.sqrt(before_R),
+        left_R=np.sqrt(before_R - (alike_RM * gain_RM).sum(axis=1)),
+    )
 
 
 def _covariance(likeness: Likeness, rows_M: Ints, scale: float) -> Floats:

@@ -18,14 +18,14 @@ from ..cost import (
     LARGEST_ERROR,
     NOISE,
     SURPRISE,
+    Corrections,
     ErrorBelief,
     LayoutColumns,
     Likeness,
     Machine,
-    correction_factors,
+    corrections,
     estimate,
     likeness,
-    spreads_left,
 )
 from ..space import Bools, Floats, Ints
 
@@ -112,22 +112,27 @@ class OwnRuns:
             widening=float(np.clip(off / SURPRISE, 1.0, _WIDEST)),
         )
 
+    def corrections(
+        self, layouts: LayoutColumns, workload: Workload, machine: Machine
+    ) -> Corrections:
+        """What the runs say of layouts; more is left where one contradicted the others; (C,)."""
+        alike = self.likeness(layouts, workload, machine)
+        rows, count = self._rows(alike), len(layouts)
+        found = corrections(alike, rows, self._likely_logs(), self.scale, self.noise)
+        return Corrections(
+            factor_R=found.factor_R[:count],
+            before_R=found.before_R[:count],
+            left_R=found.left_R[:count] * self.widening,
+        )
+
     def factors(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
         """By how much predicted seconds of layouts are to be multiplied; (C,)."""
-        alike = self.likeness(layouts, workload, machine)
-        rows = self._rows(alike)
-        found = correction_factors(alike, rows, self._likely_logs(), self.scale, self.noise)
-        return found[: len(layouts)]
+        return self.corrections(layouts, workload, machine).factor_R
 
     def narrowing(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
-        """Spread of the errors that are left, over the one before the runs; (C,).
-
-        It is larger where a run contradicted the others.
-        """
-        alike = self.likeness(layouts, workload, machine)
-        rows = self._rows(alike)
-        left_R = spreads_left(alike, rows, self.scale, self.noise)
-        return left_R[: len(layouts)] * self.widening
+        """Spread of the errors that are left, over the one before the runs; (C,)."""
+        found = self.corrections(layouts, workload, machine)
+        return np.asarray(found.left_R / found.before_R)
 
     def belief(self, layouts: LayoutColumns, workload: Workload, machine: Machine) -> ErrorBelief:
         """What is known of layouts, and of the runs after them, once these were measured; (R,)."""
@@ -196,19 +201,25 @@ def predicted_steps_s(
 
 def cell_factors(
     grid: LayoutGrid, kept_C: Bools, runs: OwnRuns | None, workload: Workload, machine: Machine
-) -> Floats | float:
+) -> tuple[Floats | float, Floats | float]:
     """Factors of a grid's cells in a shape that broadcasts to it; 1 without runs.
 
     Sequence parallelism and offload, the first two axes, share all of their errors.
+
+    Returns:
+        What the runs multiply seconds by, and what a ranking multiplies these by: up to the end
+        of one spread, so that a layout of which the runs say little does not get before a measured
+        one because nothing corrected it.
     """
     if runs is None:
-        return 1.0
+        return 1.0, 1.0
     columns = grid.columns.map_columns(lambda column: column[:1, :1])
     shape = columns.shape
     kept = np.broadcast_to(kept_C, grid.shape).any(axis=(0, 1), keepdims=True)
     cells = np.nonzero(np.broadcast_to(kept, shape))
-    factors_C = np.ones(shape)
+    factors_C, caution_C = np.ones(shape), np.ones(shape)
     if len(cells[0]):
         flat = columns.map_columns(lambda column: np.broadcast_to(column, shape)[cells])
-        factors_C[cells] = runs.factors(flat, workload, machine)
-    return factors_C
+        found = runs.corrections(flat, workload, machine)
+        factors_C[cells], caution_C[cells] = found.factor_R, np.exp(found.left_R)
+    return factors_C, caution_C

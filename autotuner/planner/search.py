@@ -201,7 +201,8 @@ class Plan:
         fit: those of them that are not surely too large for memory.
         safe: those of them that leave the headroom free; 0 where none was asked for.
         rejected: rule and layouts that broke it first, ``memory`` and limits of time last.
-        best: the fastest ones in order; where a headroom was asked for, the first one is
+        best: the fastest ones in order, where runs correct them by the end of one spread
+            (:func:`.cell_factors`); where a headroom was asked for, the first one is
             predicted to fit.
         tightest: with a headroom, the fastest that is predicted to fit, whatever it leaves free.
         surely: the fastest one that fits even at the upper end of the memory's error band.
@@ -260,10 +261,14 @@ def _look(
     limits, training = question.limits, question.training
     workload, machine = training.workload, training.machine
     costs = estimate(grid.columns, workload, machine)
-    factors_C = cell_factors(grid, kept_C, training.runs, workload, machine)
-    peak_C, step_s_C = (
+    factors_C, caution_C = cell_factors(grid, kept_C, training.runs, workload, machine)
+    peak_C, step_s_C, order_C = (
         np.broadcast_to(cost, grid.shape)
-        for cost in (costs.peak_bytes_C, costs.step_s_C * factors_C)
+        for cost in (
+            costs.peak_bytes_C,
+            costs.step_s_C * factors_C,
+            costs.step_s_C * factors_C * caution_C,
+        )
     )
     kept_C = has_host_memory(costs, np.broadcast_to(kept_C, grid.shape), training, tally.dropped)
     fits_C = kept_C & fits(peak_C, limits.memory_bytes)
@@ -275,23 +280,23 @@ def _look(
         tally.smallest.add(grid, kept_C, peak_C)
     if not tally.fit:
         return
-    tally.surely.add(grid, fits_C & (peak_C * (1 + MEMORY_BAND) <= limits.memory_bytes), step_s_C)
+    tally.surely.add(grid, fits_C & (peak_C * (1 + MEMORY_BAND) <= limits.memory_bytes), order_C)
     wanted_C = fits_C
     for name, longest_s in ((DEADLINE, limits.deadline_step_s), (MAX_COST, limits.cost_step_s)):
         if np.isfinite(longest_s):
             within_C = wanted_C & (step_s_C <= longest_s)
             late = int(np.count_nonzero(wanted_C)) - int(np.count_nonzero(within_C))
             limited[name] = limited.get(name, 0) + late
-            tally.fastest.add(grid, below_C, step_s_C)
+            tally.fastest.add(grid, below_C, order_C)
             wanted_C = within_C
     if limits.headroom is None:
-        tally.best.add(grid, wanted_C, step_s_C)
+        tally.best.add(grid, wanted_C, order_C)
         return
     safe_C = peak_C <= limits.safe_bytes
     tally.safe += int(np.count_nonzero(fits_C & safe_C))
-    tally.tightest.add(grid, wanted_C & below_C, step_s_C)
+    tally.tightest.add(grid, wanted_C & below_C, order_C)
     tier_C = np.where(safe_C, 0, np.where(below_C, 1, 2))
-    tally.best.add(grid, wanted_C, np.ldexp(step_s_C, _TIER_BITS * tier_C))
+    tally.best.add(grid, wanted_C, np.ldexp(order_C, _TIER_BITS * tier_C))
 
 
 def has_host_memory(
@@ -337,13 +342,13 @@ def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
     rows, training = ranking.best(), question.training
     factors_C = narrowing_C = np.ones(len(rows))
     if training.runs is not None:
-        factors_C = training.runs.factors(rows, training.workload, training.machine)
-        narrowing_C = training.runs.narrowing(rows, training.workload, training.machine)
+        found = training.runs.corrections(rows, training.workload, training.machine)
+        factors_C, narrowing_C = found.factor_R, found.left_R / found.before_R
     costs = estimate(rows, training.workload, training.machine, factors_C)
     names = [name for name, _ in costs.parts]
     parts = zip(*(seconds.tolist() for _, seconds in costs.parts), strict=True)
     hosts_C = np.zeros(len(rows)) if costs.host_bytes_C is None else costs.host_bytes_C
-    found = zip(
+    columns = zip(
         rows.layouts(),
         rows.recompute_layers_C.tolist(),
         costs.peak_bytes_C.tolist(),
@@ -366,5 +371,5 @@ def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
             correction=factor,
             narrowing=narrowing,
         )
-        for layout, layers, peak, step_s, host, factor, narrowing, seconds in found
+        for layout, layers, peak, step_s, host, factor, narrowing, seconds in columns
     )

@@ -66,7 +66,17 @@ def test_the_ranking_is_by_corrected_steps(ask: Ask) -> None:
     found = runs(asked, np.array([1.3, 1.3]), best, replace(best, data_parallel=2))
     rows = plan(with_runs(asked, found)).best
     assert rows[0].layout != best
-    assert [one.step_s for one in rows] == sorted(one.step_s for one in rows)
+
+
+def test_a_measured_layout_stays_before_those_that_only_nothing_corrected(ask: Ask) -> None:
+    asked = ask()
+    before = plan(asked).best
+    best = before[0].layout
+    found = runs(asked, np.array([1.05, 1.05]), best, replace(best, data_parallel=2))
+    after = plan(with_runs(asked, found)).best
+    assert after[0].layout == best
+    assert after[0].step_s > before[1].step_s
+    assert after[0].narrowing == min(one.narrowing for one in after)
 
 
 def test_the_band_of_a_layout_that_ran_is_narrower_but_no_narrower_than_the_noise(

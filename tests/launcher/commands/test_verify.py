@@ -34,14 +34,14 @@ def fill(path: Path, runs: list[dict[str, Any]], factor: float) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("verb", ["plan", "recommend"])
+@pytest.mark.parametrize(("verb", "factor"), [("plan", 1.0), ("plan", 1.05), ("recommend", 1.1)])
 def test_runs_that_were_named_are_taken_back_and_leave_the_band_that_was_said(
-    request: pytest.FixtureRequest, tmp_path: Path, verb: str
+    request: pytest.FixtureRequest, tmp_path: Path, verb: str, factor: float
 ) -> None:
     run: Run = request.getfixturevalue(verb)
     words = PLAN if verb == "plan" else RECOMMEND
     asked = run(*words, "--verify", "2", "--json").document["verifying"]
-    file = fill(tmp_path / "runs.csv", asked["runs"], 1.0)
+    file = fill(tmp_path / "runs.csv", asked["runs"], factor)
     after = run(*words, "--measured", file, "--verify", "1", "--json").document
     assert not after["measured"]["skipped"]
     predicted = [one["predicted_s"] for one in after["measured"]["runs"]]
