@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TextIO
 
 from autoconf_launch.autotuner.planner import RUN_STEPS
@@ -406,7 +407,23 @@ def _total(found: Verifying) -> str:
     return "" if None in usd else f"; {number_text(sum(x or 0.0 for x in usd), 3)} USD in all"
 
 
+_SAME_BAND = 0.99
+"""Share of a band above which it counts as the same."""
+
+
 def _further(found: Verifying) -> Iterator[str]:
+    """What the table does not say of its runs, and why there are no more."""
+    ends = [found.found.narrowing, *(one.verifying.narrowing for one in found.named)]
+    steady = [
+        str(number)
+        for number, (before, after) in enumerate(pairwise(ends), start=1)
+        if after > _SAME_BAND * before
+    ]
+    if steady:
+        yield (
+            f"{'Runs' if len(steady) > 1 else 'Run'} {', '.join(steady)}: for the choice, not for "
+            "the band; another layout may be faster than the chosen one."
+        )
     if found.bounds.runs is not None and len(found.named) < found.bounds.runs:
         yield "Further runs would narrow it by less than 1 % each."
 
@@ -424,15 +441,17 @@ def _commands(found: Verifying) -> Iterator[str]:
     for number, one in enumerate(found.named, start=1):
         if one.command is None:
             yield (
-                f"run {number}: neither our runtime nor Megatron-LM runs it as predicted; plan "
-                "--export FRAMEWORK -o DIR writes its layout."
+                f"run {number}: neither our runtime nor Megatron-LM with mock data runs it as "
+                "predicted; plan --export FRAMEWORK -o DIR writes its layout."
             )
             continue
         text = one.command.text
         if shared and one.command.framework != NATIVE:
             rest = [word for word in _flags(text) if word not in shared]
             text = " ".join((*rest, '"${common[@]}"'))
-        yield f"run {number}, {_FRAMEWORKS[one.command.framework]}: {text}"
+        nodes, framework = one.verifying.run.nodes, one.command.framework
+        where = f" on each of {nodes} nodes" if nodes > 1 and framework != NATIVE else ""
+        yield f"run {number}, {_FRAMEWORKS[framework]}{where}: {text}"
 
 
 def _shared_words(texts: Sequence[str]) -> tuple[str, ...]:
