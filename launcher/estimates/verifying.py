@@ -209,7 +209,7 @@ def name_run(training: Training, verifying: VerifyingRun) -> NamedRun:
     if command is not None and _is_cpu(machine):
         # as many as a rank of the whole training has
         threads = max(1, usable_cores() // machine.gpus_per_node)
-        command = replace(command, text=f"{THREADS}={threads} {command.text}")
+        command = replace(command, start=f"{THREADS}={threads} {command.start}")
     return NamedRun(
         verifying=verifying,
         optimum=optimum,

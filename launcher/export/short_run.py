@@ -31,10 +31,21 @@ _INIT_STD = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCommand:
-    """A command, and the framework that it starts: native, or megatron."""
+    """A command, and the framework that it starts: native, or megatron.
+
+    Attributes:
+        start: of Megatron-LM up to its script, of ours all of it.
+        flags: of the script, with their values.
+    """
 
     framework: str
-    text: str
+    start: str
+    flags: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The whole command."""
+        return " ".join((self.start, *self.flags))
 
 
 def run_command(optimum: Optimum, workload: Workload, steps: int) -> RunCommand | None:
@@ -48,7 +59,7 @@ def run_command(optimum: Optimum, workload: Workload, steps: int) -> RunCommand 
     base = pretraining_base(workload.architecture, workload.sequence_length)
     is_ours = optimum.plan_only is None and workload.software.framework in _OURS
     if base is not None and is_ours and not workload.software.compiled:
-        return RunCommand(framework=NATIVE, text=_native(optimum, base, steps))
+        return RunCommand(framework=NATIVE, start=_native(optimum, base, steps))
     if not _is_megatrons(workload):
         return None
     try:
@@ -56,7 +67,9 @@ def run_command(optimum: Optimum, workload: Workload, steps: int) -> RunCommand 
     except ConfigError:
         return None
     return RunCommand(
-        framework=_MEGATRON, text=" ".join(_megatron(optimum, workload, arguments, steps))
+        framework=_MEGATRON,
+        start=" ".join(_megatron_start(optimum)),
+        flags=tuple(_megatron_flags(workload, arguments, steps)),
     )
 
 
@@ -133,14 +146,16 @@ def _is_megatrons(workload: Workload) -> bool:
     return is_plain and has_habits and workload.lora_rank is None
 
 
-def _megatron(optimum: Optimum, workload: Workload, arguments: str, steps: int) -> Iterator[str]:
-    model = workload.architecture
+def _megatron_start(optimum: Optimum) -> Iterator[str]:
     yield f"torchrun --nnodes {optimum.nodes} --nproc-per-node {optimum.ranks_per_node}"
     if optimum.nodes > 1:
         yield '--rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR:29500"'
     yield "pretrain_gpt.py"
+
+
+def _megatron_flags(workload: Workload, arguments: str, steps: int) -> Iterator[str]:
     yield from model_arguments(workload)
     yield from (line for line in arguments.splitlines() if not line.startswith("#"))
-    words = model.vocabulary - 1  # NullTokenizer adds the token that ends a text
+    words = workload.architecture.vocabulary - 1  # NullTokenizer adds the token that ends a text
     yield f"--mock-data --tokenizer-type NullTokenizer --vocab-size {words}"
     yield f"--lr {_RATE} --train-iters {steps} --eval-iters 0 --log-interval 1"

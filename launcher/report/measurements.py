@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -430,12 +429,7 @@ def _further(found: Verifying) -> Iterator[str]:
 
 def _commands(found: Verifying) -> Iterator[str]:
     """Each run's command; arguments that several of Megatron-LM's share are said once."""
-    texts = [
-        one.command.text
-        for one in found.named
-        if one.command is not None and one.command.framework != NATIVE
-    ]
-    shared = _shared_words(texts) if len(texts) > 1 else ()
+    shared = _shared_flags([one.command.flags for one in found.named if one.command is not None])
     if shared:
         yield f"common=({' '.join(shared)})"
     for number, one in enumerate(found.named, start=1):
@@ -446,24 +440,18 @@ def _commands(found: Verifying) -> Iterator[str]:
             )
             continue
         text = one.command.text
-        if shared and one.command.framework != NATIVE:
-            rest = [word for word in _flags(text) if word not in shared]
-            text = " ".join((*rest, '"${common[@]}"'))
+        if shared and one.command.flags:
+            rest = (flag for flag in one.command.flags if flag not in shared)
+            text = " ".join((one.command.start, *rest, '"${common[@]}"'))
         nodes, framework = one.verifying.run.nodes, one.command.framework
         where = f" on each of {nodes} nodes" if nodes > 1 and framework != NATIVE else ""
         yield f"run {number}, {_FRAMEWORKS[framework]}{where}: {text}"
 
 
-def _shared_words(texts: Sequence[str]) -> tuple[str, ...]:
-    """Flags with their values that stand in every command behind its script."""
-    first, *others = map(_flags, texts)
-    return tuple(flag for flag in first[1:] if all(flag in other[1:] for other in others))
-
-
-def _flags(text: str) -> list[str]:
-    """The command up to its script, then each flag with its values."""
-    start, script, rest = re.split(r"( \S+\.py)(?= )", text, maxsplit=1)
-    return [f"{start}{script}", *(f"--{one}" for one in rest.strip()[2:].split(" --"))]
+def _shared_flags(each: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Those of all commands that have flags, if these are several."""
+    first, *others = [flags for flags in each if flags] or [()]
+    return tuple(flag for flag in first if others and all(flag in other for other in others))
 
 
 def _no_run(found: Verifying) -> str:
