@@ -40,7 +40,8 @@ def _search(request: SearchRequest, words: tuple[str, ...]) -> Iterator[str]:
     try:
         inference = prepare_inference(prepared.question, dry_run=request.dry_run)
     except ConfigError as error:
-        if not settings.runs_training:
+        is_asked = any("inference" in key or key == "engine" for key in settings.given)
+        if is_asked or not settings.runs_training:
             raise
         notes = (*prepared.notes, f"No inference search: {error}")
         yield from search_training(replace(prepared, notes=notes), request, words)

@@ -185,7 +185,7 @@ def _write_jobs(prepared: PreparedInference, request: SearchRequest) -> Iterator
         write_tables(search, rows, prepared.settings.top_n)
         _write(search, _load_files(prepared, search, rows))
         documents.append(_result_document(prepared, search, rows))
-        if ended:
+        if ended or not _ready(prepared, search):
             wrong += [_why_nothing(prepared, search, rows)]
         if not request.json:
             yield from _cluster_text(prepared, search, rows, _length(prepared, request))
@@ -303,10 +303,11 @@ def _cluster_text(
             yield from load_lines(prepared, search, best.point)
         return
     yield _point_table([row.point for row in rows], top)
-    yield (
-        f"Submit all: bash {shlex.quote(str(search.folder / _SUBMIT))}; the same search then "
-        f"reads what they measured into {search.summary}"
-    )
+    if _ready(prepared, search):
+        yield (
+            f"Submit all: bash {shlex.quote(str(search.folder / _SUBMIT))}; the same search then "
+            f"reads what they measured into {search.summary}"
+        )
 
 
 def _run_here(prepared: PreparedInference, request: SearchRequest) -> Iterator[str]:
@@ -474,7 +475,7 @@ def _why_nothing(
     if nearest is None:
         first = rows[0]
         why = f"{first.point.name}: {first.reason}".rstrip(".")
-        return f"No point could be measured, such as {why}. See {search.summary}."
+        return f"No point could be measured. {why}; see {search.summary}."
     return (
         f"No point is within max_latency_ms = {1e3 * prepared.bound_s:g}; the nearest is "
         f"{nearest.point.name} with {1e3 * (nearest.latency_s or 0.0):.4g} ms. See "

@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.inference import (
     why_not_degrees,
 )
 from autoconf_launch.core import Candidate, ConfigError, GenerationTask, Layout, Precision
-from autoconf_launch.launcher.report import size_text
+from autoconf_launch.launcher.report import memory_size
 
 from ..search import GridKind, SearchQuestion
 
@@ -191,8 +191,8 @@ def _why_no_room(asked: LengthQuestion, predicted: InferencePoint | None) -> str
     if predicted.peak_bytes <= limit * (1.0 + MEMORY_BAND):
         return ""
     return (
-        f"needs {size_text(predicted.peak_bytes)} on a rank by prediction, but "
-        f"{size_text(limit)} are there; give more ranks or a smaller batch."
+        f"needs {memory_size(predicted.peak_bytes)} on a rank by prediction, but "
+        f"{memory_size(limit)} are there; give more ranks or a smaller batch."
     )
 
 

@@ -24,6 +24,8 @@ _PRECISIONS = {
 _USUAL_READ, _USUAL_WRITTEN = (60,), (20,)
 """Of NVIDIA's files."""
 _NAME = re.compile(r"[\w.+-]+")
+_LEAST_SEXAGESIMAL_S = 60
+"""YAML reads 1:30:00 as 5400 and 1:00 as 60; what is less was typed without a unit."""
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)|(\d+):(\d\d)")
 
 
@@ -126,7 +128,7 @@ def _precision(given: str) -> Precision:
 
 
 def _time_limit(given: str) -> str:
-    if given.isdecimal():  # YAML reads 1:30:00 as a number of seconds
+    if given.isdecimal() and int(given) >= _LEAST_SEXAGESIMAL_S:
         minutes, seconds = divmod(int(given), 60)
         given = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
     if not _TIME.fullmatch(given):

@@ -24,7 +24,7 @@ SEEDS_BCP = (
     "data_dir=/mount/data/the_pile_gpt3 base_results_dir=/mount/results/auto_configurator "
     "search_config.train_settings.num_nodes={nodes} cluster_type=bcp"
 )
-TRAIN = "search_config.train_settings"
+TRAIN, INFERENCE = "search_config.train_settings", "search_config.inference_settings"
 
 
 def dry(search: Run, *words: str) -> Ran:
@@ -180,6 +180,26 @@ def test_an_inference_search_on_a_cluster_writes_a_job_for_each_point(
     assert "load.csv" in search(*words).out
     table = (folder / "final_summary" / "load.csv").read_text()
     assert table.splitlines()[1].startswith("throughput,,3.0,240.0,,240.0,")
+
+
+def test_jobs_of_no_point_are_no_success(search: Run, tmp_path: Path) -> None:
+    sizes = f"{INFERENCE}.run.tensor_parallel_sizes=[5]"
+    words = ("run_training_hp_search=False", "engine=vllm", f"base_results_dir={tmp_path}")
+    done = search(*words, sizes, f"{INFERENCE}.benchmark.batch_sizes=[1]")
+    assert done.code == 3
+    assert "No point could be measured. gpt3_5b_tp5_pp1_bs1: " in done.err
+    assert "Submit all" not in done.out
+    (table,) = tmp_path.rglob("final_output.csv")
+    assert "tp=5 must divide the 32 attention heads" in table.read_text()
+
+
+@pytest.mark.parametrize("name", ["bert/0.11b", "t5/0.22b"])
+def test_a_training_goes_on_alone_where_nobody_asked_for_inference(name: str, search: Run) -> None:
+    done = dry(search, f"search_config={name}")
+    assert "Note: No inference search: " in done.out
+    assert "The job of #1" in done.out
+    asked = search("--dry-run", f"search_config={name}", f"{INFERENCE}.max_latency_ms=9")
+    assert (asked.code, asked.is_one_line, asked.out) == (2, True, "")
 
 
 def test_without_a_training_search_only_the_base_configuration_is_told(search: Run) -> None:

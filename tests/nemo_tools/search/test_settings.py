@@ -64,6 +64,7 @@ def test_nodes_of_a_search_can_be_given() -> None:
         (("grid=best",), "must be one of planner, nemo"),
         (("run_training_hp_search=maybe",), "must be True or False"),
         (train(num_tokens_in_b="null"), "num_tokens_in_b is not given"),
+        (("search_config.inference_settings.run.time_limit=30",), "'30', but must be a time"),
         ((f"{LENGTHS}.input_len=auto",), "input_len is 'auto', but must be a number of at"),
         ((f"{LENGTHS}.output_len=[20,0]",), "output_len is [20, 0], but must be a number of at"),
     ],
