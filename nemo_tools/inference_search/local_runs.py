@@ -6,10 +6,8 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeAlias
 
-from autoconf_launch.autotuner.inference import InferencePoint
 from autoconf_launch.autotuner.search import ListedStudy, StopReason
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
@@ -96,14 +94,50 @@ Runners: TypeAlias = tuple[TrialIO, Backend]
 """What plans the points, and what runs the plans."""
 
 
-class GenerationTrials:
-    """The files and plans of the points: a ``TrialIO``."""
+class PointTrials:
+    """What is predicted and written of points, whatever runs them: part of a ``TrialIO``."""
 
     def __init__(self, search: LocalSearch) -> None:
         self._search = search
         names = (point.name for point in search.points)
         self._runs = dict(zip(names, search.runs, strict=True))
         self._predicted = {point.name: point.predicted for point in search.points}
+
+    def predict(self, trial: Trial) -> Prediction | None:
+        """What was predicted of the point; a step is one generation."""
+        found = self._predicted[trial.name]
+        if found is None:
+            return None
+        return Prediction(
+            peak_bytes=int(found.peak_bytes),
+            step_s=found.latency_s,
+            band=None,
+            how="formulas of inference",
+        )
+
+    def complete(self, outcome: Outcome) -> Outcome:
+        """What ran knows it all."""
+        return outcome
+
+    def finish(self, record: Record) -> None:
+        """Write the point's figures, or why there are none."""
+        folder = self._runs[record.trial.name].folder
+        if measured := record.measurement:
+            figures = {
+                "latencies": list(measured.step_s),
+                **dict(measured.phases),
+                "peak_bytes": measured.memory.peak_bytes if measured.memory else None,
+            }
+            write_json(folder / _METRICS, figures)
+        elif record.failure:
+            write_json(folder / _FAILURE, encode(record.failure))
+
+
+class GenerationTrials(PointTrials):
+    """The files and plans of the points: a ``TrialIO``."""
+
+    def __init__(self, search: LocalSearch) -> None:
+        super().__init__(search)
         self._engine = NativeEngine()
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
@@ -131,19 +165,6 @@ class GenerationTrials:
         task = self._task(self._runs[trial.name], attempt)
         return adopt(task, world_size=ranks, expected=trial.candidate)
 
-    def predict(self, trial: Trial) -> Prediction | None:
-        """What was predicted of the point."""
-        found = self._predicted[trial.name]
-        return None if found is None else prediction_of(found)
-
-    def complete(self, outcome: Outcome) -> Outcome:
-        """The ranks know it all."""
-        return outcome
-
-    def finish(self, record: Record) -> None:
-        """Write the point's figures, or why there are none."""
-        write_figures(self._runs[record.trial.name].folder, record)
-
     def _task(self, run: EngineRun, attempt: str) -> RankTask:
         return RankTask(
             mode=Mode.MEASURE,
@@ -160,29 +181,6 @@ def part_of(cluster: ClusterSpec, ranks: int) -> ClusterSpec:
     """The first slots of this machine."""
     node = cluster.nodes[0]
     return replace(cluster, nodes=(replace(node, devices=node.devices[:ranks]),))
-
-
-def write_figures(folder: Path, record: Record) -> None:
-    """Write a point's figures into its folder, or why there are none."""
-    if measured := record.measurement:
-        figures = {
-            "latencies": list(measured.step_s),
-            **dict(measured.phases),
-            "peak_bytes": measured.memory.peak_bytes if measured.memory else None,
-        }
-        write_json(folder / _METRICS, figures)
-    elif record.failure:
-        write_json(folder / _FAILURE, encode(record.failure))
-
-
-def prediction_of(point: InferencePoint) -> Prediction:
-    """A point's prediction as journals keep it; a step is one generation."""
-    return Prediction(
-        peak_bytes=int(point.peak_bytes),
-        step_s=point.latency_s,
-        band=None,
-        how="formulas of inference",
-    )
 
 
 def local_search(

@@ -16,8 +16,6 @@ from autoconf_launch.autotuner.space import (
     FailedTrial,
     Measurement,
     Outcome,
-    Prediction,
-    Record,
     Trial,
 )
 from autoconf_launch.core import ClusterSpec, Failure, FailureKind
@@ -38,11 +36,10 @@ from autoconf_launch.launcher.spelling import Rendered
 from .engines import FIRST_TOKEN_FILE, LATENCY_FILE, EngineRun, SharingEngine
 from .local_runs import (
     LocalSearch,
+    PointTrials,
     Runners,
     model_words,
     part_of,
-    prediction_of,
-    write_figures,
 )
 
 
@@ -94,15 +91,12 @@ def _first_error(folder: Path) -> str:
     return next((match[1] for match in found), "") or printed_error(folder)
 
 
-class SharedTrials:
+class SharedTrials(PointTrials):
     """The files and plans of the points: a ``TrialIO``."""
 
     def __init__(self, search: LocalSearch, engine: SharingEngine) -> None:
-        self._search, self._engine = search, engine
-        self._cores = _cores_of_slots(search.cluster)
-        names = (point.name for point in search.points)
-        self._runs = dict(zip(names, search.runs, strict=True))
-        self._predicted = {point.name: point.predicted for point in search.points}
+        super().__init__(search)
+        self._engine, self._cores = engine, _cores_of_slots(search.cluster)
         self._asked: set[str] = set()
         """Points that a process of this session was asked for."""
 
@@ -138,19 +132,6 @@ class SharedTrials:
     def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
         """None: an interrupted process starts again with what is not measured."""
         return None
-
-    def predict(self, trial: Trial) -> Prediction | None:
-        """What was predicted of the point."""
-        found = self._predicted[trial.name]
-        return None if found is None else prediction_of(found)
-
-    def complete(self, outcome: Outcome) -> Outcome:
-        """The process knows it all."""
-        return outcome
-
-    def finish(self, record: Record) -> None:
-        """Write the point's figures, or why there are none."""
-        write_figures(self._runs[record.trial.name].folder, record)
 
     def _has_layout(self, name: str, trial: Trial) -> bool:
         return _degrees(self._runs[name]) == _degrees(self._runs[trial.name])

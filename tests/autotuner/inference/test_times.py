@@ -15,12 +15,11 @@ from autoconf_launch.autotuner.cost import (
 )
 from autoconf_launch.autotuner.inference import (
     ENGINE_HABITS,
-    Generation,
     engine_habits,
     estimate_generation,
 )
 from autoconf_launch.autotuner.space import CandidateTable
-from autoconf_launch.core import Architecture, Candidate, ConfigError, Layout, Precision
+from autoconf_launch.core import Candidate, ConfigError, Layout, Precision
 from autoconf_launch.tuning_spaces import machine, named_model
 
 from .conftest import columns, estimates, generation
@@ -91,18 +90,7 @@ def test_a_core_takes_what_transformers_took_on_one(
     batch: int, ttft_ms: float, token_ms: float
 ) -> None:
     """GPT 0.126B, 60 tokens in and 20 out, at real-time priority on a busy machine."""
-    gpt = Architecture(
-        name="gpt3/0.126b",
-        layers=12,
-        hidden=768,
-        heads=12,
-        kv_heads=12,
-        head=64,
-        ffn=3072,
-        vocabulary=51200,
-        positions=2048,
-    )
-    asked = Generation(model=gpt, input_tokens=60, output_tokens=20, precision=Precision.FP32)
+    asked = replace(generation("gpt3-125m", read=60, written=20), precision=Precision.FP32)
     table = estimate_generation(columns([(1, 1, batch)]), asked, CORE, engine_habits("native"))
     assert 1e3 * table.ttft_s_C[0] == pytest.approx(ttft_ms, rel=0.31)
     assert 1e3 * table.token_s_C[0] == pytest.approx(token_ms, rel=0.15)
