@@ -21,7 +21,7 @@ from autoconf_launch.autotuner.space import (
     candidate_name,
     extra_order,
 )
-from autoconf_launch.core import Candidate, ConfigError, MemoryUse, Workload, visible
+from autoconf_launch.core import INPUT_LEN, Candidate, ConfigError, MemoryUse, Workload, visible
 
 if TYPE_CHECKING:  # with numpy, which --help does not wait for
     from autoconf_launch.autotuner.playoff import TimeRange
@@ -252,10 +252,12 @@ def label(candidate: Candidate) -> str:
         for knob, value in knobs
         if knob.naming is Naming.UNLESS_DEFAULT and value != knob.default
     ]
-    extras = (
+    extras = [
         _knob_text(name, value)
         for name, value in sorted(candidate.extras, key=lambda extra: extra_order(extra[0]))
-    )
+    ]
+    if INPUT_LEN in dict(candidate.extras):  # it writes text, and trains nothing
+        return " · ".join((*unusual, f"batch {layout.micro_batch}", *extras))
     split = (f"micro {layout.micro_batch}", f"accum {layout.accumulation}")
     return " · ".join((f"ZeRO {layout.zero_stage}", *unusual, *extras, *split))
 

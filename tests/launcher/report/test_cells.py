@@ -7,7 +7,15 @@ import pytest
 
 from autoconf_launch.autotuner.playoff.duration import TimeRange
 from autoconf_launch.autotuner.space.knobs import candidate_name
-from autoconf_launch.core import Candidate, Layout, MemoryUse, Offload, Recompute
+from autoconf_launch.core import (
+    Candidate,
+    GenerationTask,
+    Layout,
+    MemoryUse,
+    Offload,
+    Precision,
+    Recompute,
+)
 from autoconf_launch.launcher.report.cells import (
     csv_text,
     finished_row,
@@ -90,6 +98,12 @@ def test_a_label_has_what_is_not_as_usual() -> None:
     assert label(Candidate(layout=layout, extras=extras)) == (
         "ZeRO 3 · recompute selective · bucket_cap_mb 25 · raf off · micro 16 · accum 1"
     )
+
+
+def test_what_writes_text_is_labelled_without_words_of_a_training() -> None:
+    layout = Layout(tensor_parallel=2, micro_batch=8)
+    task = GenerationTask(layout=layout, input_len=60, output_len=20, precision=Precision.FP32)
+    assert label(task.candidate) == "tensor 2 · batch 8 · input_len 60 · output_len 20"
 
 
 def test_configurations_with_different_names_have_different_labels() -> None:
