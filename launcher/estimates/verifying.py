@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from autoconf_launch.autotuner.cost import NINE_OF_TEN, Machine, effect_scale
+from autoconf_launch.autotuner.cost import NINE_OF_TEN, effect_scale
 from autoconf_launch.autotuner.planner import (
     RUN_STEPS,
     Bounds,
@@ -125,7 +125,7 @@ def verifying(question: VerifyQuestion) -> Verifying:
         scale = effect_scale(question.band / NINE_OF_TEN, over_nodes=question.nodes > 1)
         training = replace(training, runs=OwnRuns.none(training.workload, scale))
     costs = RunCosts(
-        start_s=_CPU_START_S if _is_cpu(training.machine) else question.start_s,
+        start_s=_CPU_START_S if training.machine.accelerator.is_cpu else question.start_s,
         usd_per_gpu_hour=question.usd_per_gpu_hour,
         memory_bytes=question.memory_bytes,
     )
@@ -206,7 +206,7 @@ def name_run(training: Training, verifying: VerifyingRun) -> NamedRun:
         plan_only=plan_only_rule(layout, ALL_LAYERS, workload),
     )
     command = run_command(optimum, workload, RUN_STEPS)
-    if command is not None and _is_cpu(machine):
+    if command is not None and machine.accelerator.is_cpu:
         # as many as a rank of the whole training has
         threads = max(1, usable_cores() // machine.gpus_per_node)
         command = replace(command, start=f"{THREADS}={threads} {command.start}")
@@ -216,7 +216,3 @@ def name_run(training: Training, verifying: VerifyingRun) -> NamedRun:
         command=command,
         row=row_to_fill(workload, machine.accelerator.name, layout),
     )
-
-
-def _is_cpu(machine: Machine) -> bool:
-    return machine.accelerator.name.startswith("cpu")

@@ -64,16 +64,15 @@ def command_job(
 ) -> str:
     """A job that runs commands of the engine with the point's ranks; its logs are in a folder."""
     run = prepared.run_of(point, prepared.searches[0])
-    starts_ranks = prepared.engine.tasks_per_run(run) > 1 or point.gpus == 1
+    ranks, nodes = prepared.engine.tasks_per_run(run), nodes_of(prepared, point)
     commands = tuple(map(shlex.join, words))
-    nodes = nodes_of(prepared, point)
-    tasks = -(-prepared.engine.tasks_per_run(run) // nodes)
+    tasks = -(-ranks // nodes)
     settings = prepared.question.settings
     if settings.cluster.kind is ClusterKind.BCP:
         prefix = f"bcprun --nnodes {nodes} --npernode {tasks} --cmd"
         lines = "\n".join(f"{prefix} {shlex.quote(command)}" for command in commands)
         return f"{SHEBANG}\n{lines}\n"
-    if starts_ranks and prepared.engine_name == "native":
+    if ranks > 1:
         commands = tuple(f"{_RANK_VARIABLES}{command}" for command in commands)
     container = settings.inference.container or settings.paths.container or _UNGIVEN
     return sbatch_text(
