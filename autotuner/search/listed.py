@@ -31,16 +31,25 @@ _ATTEMPTS = 2
 class ListedStudy:
     """Ask it for trials, tell it what came back, until none is left; a ``Decider``."""
 
-    def __init__(self, trials: Sequence[Trial], *, most_steps: int, most_s: float) -> None:
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        *,
+        most_steps: int,
+        most_s: float,
+        objective: Objective = OBJECTIVES["throughput"],
+    ) -> None:
         """Start without any record.
 
         Args:
             trials: in order, each with a name of its own.
             most_steps: that a trial makes.
             most_s: seconds of steps, after which a trial makes no more.
+            objective: by which one is the best; samples of a second unless said.
         """
         self._waiting = list(trials)
         self._most_steps, self._most_s = most_steps, most_s
+        self._objective = objective
         self._pending: dict[str, Trial] = {}
         self._told: dict[tuple[str, int], Record] = {}
         self._ruled_out: dict[str, Record] = {}
@@ -48,8 +57,8 @@ class ListedStudy:
 
     @property
     def objective(self) -> Objective:
-        """What is optimised: samples of a second."""
-        return OBJECTIVES["throughput"]
+        """What is optimised."""
+        return self._objective
 
     @property
     def best(self) -> Record | None:

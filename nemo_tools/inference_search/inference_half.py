@@ -24,7 +24,6 @@ from autoconf_launch.launcher.trackers import check_tracking
 
 from ..search import SEARCH_SCHEMA_VERSION, SHEBANG, ClusterKind, SearchRequest, stderr_view
 from ..search import check_paths as require_paths
-from ..search import local_request as slots_request
 from .cluster_runs import await_jobs, queue_jobs
 from .engines import FIRST_TOKEN_FILE, LATENCY_FILE, SharingEngine
 from .jobs import POINT_LOG, inference_job, why_no_job
@@ -35,8 +34,8 @@ from .local_runs import (
     Runners,
     busy_note,
     fork_ranks,
-    local_search,
     needs_more,
+    ranks_request,
     run_points,
 )
 from .points import SearchPoint, model_name
@@ -364,13 +363,15 @@ def _run_points(
     listener: Listener,
 ) -> DoneGenerations:
     """All points, each in ranks of its own or in a process with others, as the engine has it."""
-    planned = local_search(
-        points,
-        tuple(prepared.run_of(point, search) for point in points),
+    runs = tuple(prepared.run_of(point, search) for point in points)
+    planned = LocalSearch(
+        points=points,
+        runs=runs,
         paths=search.paths,
         cluster=prepared.cluster,
-        request=slots_request(len(prepared.cluster.devices)),
+        request=ranks_request(prepared.cluster, runs[0]),
         time_limit_s=prepared.settings.time_limit_s,
+        bound_s=prepared.bound_s,
     )
     runners: Callable[[LocalSearch], Runners] = fork_ranks
     if isinstance(engine := prepared.engine, SharingEngine):

@@ -11,6 +11,8 @@ from typing import TypeAlias
 from autoconf_launch.autotuner.search import ListedStudy, StopReason
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
+    Measurement,
+    Objective,
     Outcome,
     Prediction,
     Record,
@@ -51,6 +53,7 @@ from autoconf_launch.launcher.tuning import (
     write_json,
 )
 
+from ..search import local_request as slots_request
 from .engines import TIMED_S, EngineRun
 from .native import MODULE, NativeEngine
 from .points import SearchPoint
@@ -71,6 +74,7 @@ class LocalSearch:
         cluster: one slot for each rank that a point may have.
         request: of the ranks; its words are those that no point changes.
         time_limit_s: of one point, or of one process with all of its points.
+        bound_s: latency above which a point is not the best; infinite without a bound.
     """
 
     points: tuple[SearchPoint, ...]
@@ -79,6 +83,7 @@ class LocalSearch:
     request: LaunchRequest
     paths: ResultsPaths
     time_limit_s: float
+    bound_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,33 +188,19 @@ def part_of(cluster: ClusterSpec, ranks: int) -> ClusterSpec:
     return replace(cluster, nodes=(replace(node, devices=node.devices[:ranks]),))
 
 
-def local_search(
-    points: tuple[SearchPoint, ...],
-    runs: tuple[EngineRun, ...],
-    *,
-    paths: ResultsPaths,
-    cluster: ClusterSpec,
-    request: LaunchRequest,
-    time_limit_s: float,
-) -> LocalSearch:
-    """The search of these points; each slot has its share of the cores, however many run."""
+def ranks_request(cluster: ClusterSpec, run: EngineRun) -> LaunchRequest:
+    """The launch of ranks; each slot has its share of the cores, however many of them run."""
+    request = slots_request(len(cluster.devices))
     threads = max(1, usable_cores() // len(cluster.devices))
     given = {_THREADS} & {*os.environ, *dict(request.variables)}
     variables = request.variables if given else (*request.variables, (_THREADS, str(threads)))
-    return LocalSearch(
-        points=points,
-        runs=runs,
-        cluster=cluster,
-        request=replace(
-            request,
-            script=MODULE,
-            kind="module",
-            script_args=model_words(runs[0]),
-            local_rank_argument=False,
-            variables=variables,
-        ),
-        paths=paths,
-        time_limit_s=time_limit_s,
+    return replace(
+        request,
+        script=MODULE,
+        kind="module",
+        script_args=model_words(run),
+        local_rank_argument=False,
+        variables=variables,
     )
 
 
@@ -254,7 +245,12 @@ def _run(
         Trial(number=number, name=one.name, candidate=one.candidate, space="inference")
         for number, one in enumerate(search.points)
     ]
-    study = ListedStudy(trials, most_steps=MOST_GENERATIONS, most_s=TIMED_S)
+    study = ListedStudy(
+        trials,
+        most_steps=MOST_GENERATIONS,
+        most_s=TIMED_S,
+        objective=per_gpu_objective(search.bound_s),
+    )
     controller = Controller(
         study,
         backend,
@@ -274,6 +270,22 @@ def _run(
     with closing_backend(backend):
         stop = controller.run(WHOLE)
     return DoneGenerations(records=study.records, ruled_out=study.ruled_out, stop=stop)
+
+
+def per_gpu_objective(bound_s: float) -> Objective:
+    """Samples of a second and GPU; none of a batch that takes longer than the bound."""
+
+    def value(measured: Measurement) -> float | None:
+        is_late = measured.mean_step_s > bound_s
+        return None if is_late else measured.throughput_per_s / measured.world_size
+
+    return Objective(
+        name="throughput",
+        unit="samples/s/GPU",
+        value=value,
+        higher_is_better=True,
+        per_sample=True,
+    )
 
 
 def needs_more(record: Record) -> Failure:

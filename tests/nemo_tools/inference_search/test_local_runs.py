@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from autoconf_launch.autotuner.space import Conditions, FailedTrial, Record, Trial
+from autoconf_launch.autotuner.space import Conditions, FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
-from autoconf_launch.nemo.inference_search.local_runs import busy_note
+from autoconf_launch.nemo.inference_search.local_runs import busy_note, per_gpu_objective
 
 
 def record(load: float | None) -> Record:
@@ -18,6 +20,17 @@ def record(load: float | None) -> Record:
         wall_s=1.0,
         conditions=Conditions(load_before=load),
     )
+
+
+def test_the_best_so_far_is_that_of_the_recommendation() -> None:
+    one, two = (
+        Measurement(step_s=(s,), samples_per_step=8, world_size=ranks, memory=None)
+        for s, ranks in ((4.0, 1), (2.5, 2))
+    )
+    free, bounded = per_gpu_objective(math.inf), per_gpu_objective(3.0)
+    assert free.value(one) == 2.0 > (free.value(two) or 0.0)
+    assert bounded.value(one) is None
+    assert bounded.value(two) == pytest.approx(1.6)
 
 
 def test_other_work_on_the_cores_is_named_with_what_to_do(
