@@ -414,6 +414,8 @@ def _result_text(search: LengthSearch, rows: Sequence[InferenceRun], top: int) -
     table = [_result_row(number, run) for number, run in enumerate(shown, 1)]
     if table:
         yield tabulate(table, headers=_RESULT, floatfmt=".4g")
+    if more := len(measured) - len(shown):
+        yield f"… and {more} more; --top 0 lists all."
     best = recommend_runs(rows, 1)
     if best:
         yield (
