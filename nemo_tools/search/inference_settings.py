@@ -22,7 +22,7 @@ _PRECISIONS = {
     "float32": Precision.FP32,
 }
 _USUAL_READ, _USUAL_WRITTEN = (60,), (20,)
-"""Of NVIDIA's files."""
+"""Lengths in NVIDIA's files."""
 _NAME = re.compile(r"[\w.+-]+")
 _LEAST_SEXAGESIMAL_S = 60
 """YAML reads 1:30:00 as 5400 and 1:00 as 60; what is less was typed without a unit."""
