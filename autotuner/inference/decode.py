@@ -23,7 +23,7 @@ from ..space import Floats
 from .generation import PointColumns
 from .kernels import Rank, layouts_of
 
-STATE_BYTES = 4.0
+FP32_STATE_BYTES = 4.0
 """A recurrent state is kept in fp32."""
 
 
@@ -74,7 +74,7 @@ def _read_s(model: Architecture, points: PointColumns, rank: Rank, context: floa
     """What one layer reads of its own cache, or of its state."""
     if (state := model.state) is not None:
         heads = state.value_heads / points.tensor_C
-        size = heads * state.key_head * state.value_head * STATE_BYTES
+        size = heads * state.key_head * state.value_head * FP32_STATE_BYTES
         return np.asarray(2.0 * points.batch_C * size / rank.kernels.bytes_per_s)
     return _keys_s(model, points, rank, min(context, float(model.window or context)))
 

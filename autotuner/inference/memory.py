@@ -18,7 +18,7 @@ from ..cost import (
     model_weights,
 )
 from ..space import Floats, Ints
-from .decode import STATE_BYTES, cache_width
+from .decode import FP32_STATE_BYTES, cache_width
 from .engines import EngineHabits
 from .generation import Generation, PointColumns
 
@@ -118,7 +118,7 @@ def _cache(points: PointColumns, generation: Generation, engine: EngineHabits) -
     for share, kind in attention_kinds(model):
         if (state := kind.state) is not None:
             heads = state.value_heads / points.tensor_C
-            each = each + share * heads * state.key_head * state.value_head * STATE_BYTES
+            each = each + share * heads * state.key_head * state.value_head * FP32_STATE_BYTES
         else:
             kept = min(own, kind.window or own)
             each = each + share * kept * cache_width(kind, points) * size

@@ -296,6 +296,12 @@ def _problems(file: MeasurementFile) -> list[dict[str, object]]:
     ]
 
 
+_ORDER = (
+    "Layouts are in the order of the step plus one spread of what the runs leave unknown, so one "
+    "unlike those that ran is first only where it is clearly faster."
+)
+
+
 def training_runs_text(found: TrainingRuns) -> str:
     """Runs that corrected an answer, beside what was predicted of them."""
     rows = [
@@ -313,7 +319,7 @@ def training_runs_text(found: TrainingRuns) -> str:
     headers = ["line", "GPUs", "layers", "layout", "measured", "predicted", "slower"]
     align = ["right", "right", "right", "left", "right", "right", "right"]
     lines = [f"Corrected by {plural(len(rows), 'run')} of {found.file}:"]
-    lines += [dense_table(rows, headers, align), *_doubtful_runs(found)]
+    lines += [dense_table(rows, headers, align), _ORDER, *_doubtful_runs(found)]
     return "\n".join(lines)
 
 

@@ -349,11 +349,6 @@ def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
         f"90 % error bands from {runs} runs: step time ±{errors} %, memory "
         f"±{percent(MEMORY_BAND)}."
     )
-    if runs == "measured":
-        yield (
-            "Rows are in the order of the step plus one spread of what the runs leave unknown, so "
-            "a layout unlike those that ran is first only where it is clearly faster."
-        )
     if unchecked := list(dict.fromkeys(what for one in bands for what in one.unchecked)):
         yield (f"Never checked on {' or '.join(unchecked)}, so the band of the step is wider.")
     if any(answer.workload.architecture.experts for answer, _ in rows):
