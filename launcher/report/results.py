@@ -88,7 +88,8 @@ def headlines(results: Results, summary: Summary) -> list[str]:
     repeats = len(results.contents.repeats)
     again = f", {repeats} re-measured" if repeats else ""
     first = f"{results.folder}: {_AFTER[results.state]}, {trials}{again}."
-    is_below = "\nBest: " in f"\n{results.summary_text or ''}"
+    below = f"\n{results.summary_text or ''}"
+    is_below = "\nBest: " in below or "\nRecommended: " in below
     return (
         [first, _best(results, summary)] if summary.decision.winner and not is_below else [first]
     )

@@ -15,6 +15,6 @@ if TYPE_CHECKING:
     from .profile_run import ProfileFailedError, read_model_info, run_profile
     from .running import TrialLimits
     from .trial_io import TrialFiles, emulated_limit_bytes, write_json
-    from .winner import render_winner, write_results
+    from .winner import render_winner, write_answer, write_results
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from ..flags import launch_flags
 from ..launch import in_training
 from ..report import (
     CSV_COLUMNS,
+    SCHEMA_VERSION,
     csv_row,
     csv_text,
     details_text,
@@ -28,6 +30,7 @@ from ..results import (
     DS_CONFIG,
     ResultsPaths,
     document_without_secrets,
+    read_journal,
     shell_command,
     write_guarded,
     write_plain,
@@ -70,6 +73,20 @@ def write_results(
         write_plain(paths.optimal_command, command + "\n")
         _write_script(paths.optimal_script, command)
     return result
+
+
+def write_answer(paths: ResultsPaths, text: str) -> None:
+    """Leave what a search has found where ``show`` looks for the end of its runs, if it ran some.
+
+    Raises:
+        ResultsFolderError: a file cannot be written.
+    """
+    if not paths.journal.is_file():
+        return
+    experiments = len(read_journal(paths.journal).records)
+    ended = {"schema_version": SCHEMA_VERSION, "spaces": [{"num_experiments": experiments}]}
+    paths.write(paths.summary_text, visible(text) + "\n")
+    paths.write(paths.summary_json, json.dumps(ended) + "\n")
 
 
 def render_winner(

@@ -21,6 +21,7 @@ from autoconf_launch.launcher.events import Listener, Note
 from autoconf_launch.launcher.hosts import is_slurm_here
 from autoconf_launch.launcher.launch import file_tail
 from autoconf_launch.launcher.trackers import check_tracking
+from autoconf_launch.launcher.tuning import write_answer
 
 from ..search import SEARCH_SCHEMA_VERSION, SHEBANG, ClusterKind, SearchRequest, stderr_view
 from ..search import check_paths as require_paths
@@ -321,8 +322,10 @@ def _run_here(prepared: PreparedInference, request: SearchRequest) -> Iterator[s
         rows = _run_search(prepared, search, request, view.handle)
         write_tables(search, rows, prepared.settings.top_n)
         documents.append(_result_document(prepared, search, rows))
+        lines = tuple(_result_text(search, rows, _length(prepared, request)))
+        write_answer(search.paths, "\n".join(lines))
         if not request.json:
-            yield from _result_text(search, rows, _length(prepared, request))
+            yield from lines
         wrong += [_why_nothing(prepared, search, rows)]
     if request.json:
         yield _whole_document(prepared, documents)

@@ -20,6 +20,7 @@ from autoconf_launch.launcher.export import export_base
 from autoconf_launch.launcher.hosts import is_slurm_here
 from autoconf_launch.launcher.report import stop_sentence
 from autoconf_launch.launcher.trackers import check_tracking
+from autoconf_launch.launcher.tuning import write_answer
 
 from ..report import (
     FINAL_RESULTS,
@@ -281,13 +282,15 @@ def _report(
     written = write_final_results(folder.logs, outcome, top=prepared.settings.train.top_n)
     if not any(run.step_s for run in outcome.runs):
         sentence = _nothing_measured(done, outcome, written[0].parent)
+        write_answer(folder.runs, sentence)
         raise NothingFeasibleError(sentence, done.stop.log_tail)
-    if request.json:
-        yield result_document(question.name, outcome)
-        return
-    yield top_text(outcome, _list_length(prepared, request)).rstrip("\n")
-    yield from summary_lines(outcome, {one.name for one in prepared.found.candidates})
-    yield f"Results: {written[0].parent}"
+    lines = (
+        top_text(outcome, _list_length(prepared, request)).rstrip("\n"),
+        *summary_lines(outcome, {one.name for one in prepared.found.candidates}),
+        f"Results: {written[0].parent}",
+    )
+    write_answer(folder.runs, "\n".join(lines))
+    yield from (result_document(question.name, outcome),) if request.json else lines
 
 
 def _base_alone(question: SearchQuestion, folder: SearchFolder, *, json: bool) -> str:

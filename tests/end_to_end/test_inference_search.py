@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.launcher.results import FolderState, read_results
+
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 pytest.importorskip("transformers", reason="its models write the text")
 
@@ -71,6 +73,9 @@ def test_a_search_measures_what_it_can_and_says_why_of_the_rest(tmp_path: Path) 
     ]
     names = {"inference_sweep_configs.csv", "analysis_summary.log", "pareto.csv"}
     assert names < {path.name for path in (folder / "final_summary").iterdir()}
+    shown = read_results(folder)
+    assert shown.state is FolderState.FINISHED
+    assert shown.summary_text == done.stdout
     before = (folder / "journal.jsonl").read_text()
     again = search(tmp_path, *sizes, f"{INFERENCE}.max_latency_ms=0.001", "--json")
     assert again.returncode == 3

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from autoconf_launch.launcher.results import FolderState, read_results
+
 pytest.importorskip("hydra", reason="searches are composed by hydra")
 pytest.importorskip("transformers", reason="its models are what is trained")
 
@@ -87,6 +89,9 @@ def test_a_search_ends_in_final_results(family: str, tmp_path: Path) -> None:
         "not started" in row["Error Message"] for row in rows(final / "failed_jobs_1nodes.csv")
     )
     assert "Optimal config:" in done.stdout
+    shown = read_results(logs / "training_logs")
+    assert shown.state is FolderState.FINISHED
+    assert shown.summary_text == done.stdout
     assert re.search(r"candidates?: \d+ measured, \d+ failed, \d+ not run\.\nBest: ", done.stdout)
 
 
