@@ -141,6 +141,8 @@ class LaunchRequest:
         started: ranks that it was seen to start; None: one for each device.
         binding: None: ranks share all cores.
         rank_log_folder: one log file per rank goes here; None: the output is ours.
+        cluster: whose network predictions take for that of the hosts, as ``plan --cluster`` has
+            it; None: it is not known.
         tuning_space: path of a file whose lists are searched instead of the shipped ones.
         words: on the script's framework and settings.
         variables: what the ranks get beyond our environment, as a wrapped launcher gives it.
@@ -175,6 +177,7 @@ class LaunchRequest:
     dry_run: bool = False
     history: bool = True
     words: UserWords = UserWords()
+    cluster: str | None = None
     tuning_space: str | None = None
     variables: tuple[tuple[str, str], ...] = ()
     memory_limit_bytes: int | None = None

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         parse_cluster,
         price,
         usable_bytes,
+        with_network_of,
     )
     from .hints import hint
     from .hugging_face import from_hugging_face, is_hugging_face, is_known_type, nearest_type

@@ -174,6 +174,29 @@ def cluster_of_document(document: RawConfig) -> ClusterSpec:
     return ClusterSpec(nodes=_number_hosts(nodes))
 
 
+def with_network_of(known: ClusterSpec, found: ClusterSpec) -> ClusterSpec:
+    """Hosts whose GPUs have the share of network of such GPUs in a cluster that is known better.
+
+    Raises:
+        ConfigError: it has no such GPU.
+    """
+    nodes = {node.devices[0].name: node for node in reversed(known.nodes)}
+    return ClusterSpec(nodes=tuple(_with_network_of(nodes, host) for host in found.nodes))
+
+
+def _with_network_of(known: Mapping[str, Node], host: Node) -> Node:
+    name = host.devices[0].name
+    node = known.get(known_accelerator(name) or name)
+    if node is None:
+        raise ConfigError(
+            f"--cluster has {', '.join(sorted(known))}, but {host.host} has {name}; write it "
+            "anew with autoconf-launch doctor --save FILE."
+        )
+    cards = node.network_bytes_per_s
+    share = cards and cards * len(host.devices) / node.rented_slots
+    return replace(host, network_bytes_per_s=share)
+
+
 def _group(group: object, where: str) -> NodeGroup:
     if not isinstance(group, dict):
         raise ConfigError(f"{where} is {group!r}, but must be a section.")

@@ -15,10 +15,12 @@ from autoconf_launch.core import ClusterSpec, HardwareError, RawConfig
 from ..backends import backend_for
 from ..doctor import (
     HostChecks,
+    blocked_text,
     cluster_document,
     doctor_document,
     doctor_lines,
     problems,
+    read_blocked,
     read_checks,
 )
 from ..events import Event, Note
@@ -64,18 +66,23 @@ def measure_hosts(request: LaunchRequest, cluster: ClusterSpec) -> HostChecks:
     """Launch the checks on every slot and read what they print.
 
     Raises:
-        HardwareError: a rank failed; its last line says why.
+        HardwareError: a host does not reach a port of another one, or a rank failed; its last
+            line says why.
     """
     with (
         tempfile.TemporaryDirectory(prefix=".autoconf-launch-", dir=Path.cwd()) as folder,
         tempfile.NamedTemporaryFile(prefix=".autoconf-launch-doctor-", dir=Path.cwd()) as sign,
     ):
-        rendered = Rendered(config=RawConfig({}), script_args=(sign.name,))
+        arguments = (sign.name, str(len(cluster.nodes)))
+        rendered = Rendered(config=RawConfig({}), script_args=arguments)
         plan = _safely(replace(plan_launch(request, cluster, rendered), folder=folder))
         code = run_to_end(plan, backend_for(request, cluster))
         if code:
             raise HardwareError(f"A check failed with exit code {code}: {_last_line(folder)}")
-        return read_checks(Path(folder, STDOUT_LOG).read_text(errors="replace"), cluster)
+        printed = Path(folder, STDOUT_LOG).read_text(errors="replace")
+    if blocked := read_blocked(printed, cluster):
+        raise HardwareError(blocked_text(blocked))
+    return read_checks(printed, cluster)
 
 
 def _safely(plan: LaunchPlan) -> LaunchPlan:

@@ -79,8 +79,9 @@ def doctor_parser() -> VerbParser:
     parser = VerbParser(
         prog="autoconf-launch doctor",
         usage="autoconf-launch doctor [flags]",
-        description="Measure what the hosts of a launch can do: a matrix product in each slot, an "
-        "all-reduce between each pair of hosts, clocks, the shared folder. Takes half a minute.",
+        description="Measure what the hosts of a launch can do: ports between them, a matrix "
+        "product in each slot, an all-reduce between each pair of hosts, clocks, the shared "
+        "folder. Takes half a minute.",
         examples=(
             "autoconf-launch doctor",
             "autoconf-launch doctor --hostfile hosts.txt --save cluster.yaml",

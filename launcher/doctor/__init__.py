@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .checks import HostChecks, LinkCheck, SlotCheck, read_checks
-    from .text import cluster_document, doctor_document, doctor_lines, problems
+    from .checks import BlockedPort, HostChecks, LinkCheck, SlotCheck, read_blocked, read_checks
+    from .text import blocked_text, cluster_document, doctor_document, doctor_lines, problems
 else:
     __getattr__ = lazy_names(__name__, __file__)

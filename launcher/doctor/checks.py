@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from autoconf_launch.core import DOCTOR_MARK, ClusterSpec
 
@@ -33,6 +34,15 @@ class LinkCheck:
     hosts: tuple[str, str]
     latency_s: float
     bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedPort:
+    """A port of a host that another one, ``seen_from``, does not reach."""
+
+    host: str
+    port: int
+    seen_from: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +74,7 @@ def read_checks(printed: str, cluster: ClusterSpec) -> HostChecks:
     """
     slots, links = list[SlotCheck](), list[LinkCheck]()
     names = [node.host for node in cluster.nodes]
-    for line in printed.splitlines():
-        if not line.startswith(DOCTOR_MARK):
-            continue
-        found = json.loads(line.removeprefix(DOCTOR_MARK))
+    for found in _documents(printed):
         host = names[found["node"]]
         slots.append(
             SlotCheck(
@@ -90,6 +97,22 @@ def read_checks(printed: str, cluster: ClusterSpec) -> HostChecks:
     return HostChecks(
         slots=tuple(sorted(slots, key=lambda slot: order[slot.host])),
         links=tuple(sorted(links, key=lambda link: (order[link.hosts[0]], order[link.hosts[1]]))),
+    )
+
+
+def _documents(printed: str) -> Iterator[dict[str, Any]]:
+    lines = printed.splitlines()
+    marked = (line.removeprefix(DOCTOR_MARK) for line in lines if line.startswith(DOCTOR_MARK))
+    return map(json.loads, marked)
+
+
+def read_blocked(printed: str, cluster: ClusterSpec) -> tuple[BlockedPort, ...]:
+    """Ports that a host did not reach, as the ranks printed them; then nothing was measured."""
+    names = [node.host for node in cluster.nodes]
+    return tuple(
+        BlockedPort(host=names[other], port=port, seen_from=names[found["node"]])
+        for found in _documents(printed)
+        for other, port in found.get("blocked", ())
     )
 
 

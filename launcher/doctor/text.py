@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from autoconf_launch.core import ClusterSpec, ConfigError, Node
 
 from ..report import duration_text, memory_size, table_of
 from .checks import (
+    BlockedPort,
     HostChecks,
     find_slow_hosts,
     find_slow_links,
@@ -81,6 +82,22 @@ def problems(checks: HostChecks) -> Iterator[str]:
             f"The working directory is not there on {', '.join(blind)}; mount it: the script is "
             "read from it, and pdsh, mpirun and sbatch bring results back through it."
         )
+
+
+def blocked_text(ports: Sequence[BlockedPort]) -> str:
+    """One sentence for each host whose port was not reached."""
+    seen: dict[tuple[str, int], list[str]] = {}
+    for each in dict.fromkeys(ports):
+        seen.setdefault((each.host, each.port), []).append(each.seen_from)
+    found = (
+        f"Port {port} of host {host} is not reached from {', '.join(names)}."
+        for (host, port), names in seen.items()
+    )
+    return (
+        f"{' '.join(found)} Ranks use any port above 1023: let the hosts' firewall pass TCP "
+        "between them, or name the interface of a network where it passes in GLOO_SOCKET_IFNAME "
+        "(NCCL_SOCKET_IFNAME for GPUs)."
+    )
 
 
 def doctor_document(cluster: ClusterSpec, checks: HostChecks) -> dict[str, Any]:

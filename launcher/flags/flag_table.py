@@ -84,6 +84,8 @@ def _add_tuning(group: _Group) -> None:
         "several separated by commas"
     )
     add("--budget", type=parse_search_budget, metavar="LIMIT", help=budget_help)
+    cluster_help = "whose network joins the hosts, for predictions: a file of doctor --save"
+    add("--cluster", metavar="CLUSTER", help=cluster_help)
     enough_help = "stop when nothing left could gain more (2%% at normal effort); 0: never"
     add("--good_enough", type=parse_gain, metavar="SHARE", help=enough_help)
     _add_settings(group, "effort", "metric")

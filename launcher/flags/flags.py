@@ -68,6 +68,7 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
             allow_global_batch_change=flags.allow_global_batch_change,
             keep_global_batch=flags.keep_global_batch,
         ),
+        cluster=flags.cluster,
         tuning_space=flags.tuning_space,
         memory_limit_bytes=flags.memory_limit,
         max_parallel_trials=flags.max_parallel_trials,

@@ -12,9 +12,10 @@ from autoconf_launch.autotuner.search import SearchLimits
 from autoconf_launch.autotuner.space import AutotuningSettings, SearchBudget, build_space
 from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.core import ClusterSpec, ConfigError
+from autoconf_launch.tuning_spaces import with_network_of
 
 from ..dialects import choose_dialect
-from ..estimates import choose_price
+from ..estimates import choose_cluster, choose_price
 from ..events import Listener, Note
 from ..launch import (
     as_script_starts,
@@ -73,6 +74,8 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
     dialect = choice.dialect
     request = as_script_starts(request, dialect, source)
     cluster = find_cluster(request, listener)
+    if request.cluster:
+        cluster = with_network_of(choose_cluster(request.cluster), cluster)
     with _naming_file(source):
         user = dialect.read(source, world_size=_ranks(request, cluster))
         load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs

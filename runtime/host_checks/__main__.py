@@ -1,6 +1,7 @@
 """One rank of ``autoconf-launch doctor``: measures its slot, and with others the links.
 
-It prints one line, ``DOCTOR_MARK`` and a JSON document. The argument is a file of the launcher.
+It prints one line, ``DOCTOR_MARK`` and a JSON document. Arguments are a file of the launcher and
+the number of hosts.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 from autoconf_launch.core import DOCTOR_MARK
-from autoconf_launch.runtime.rank import Ranks, join
+from autoconf_launch.runtime.rank import Ranks, join, open_store
+
+from .ports import MEET_S, Port, find_blocked, is_blocked
 
 _ROWS_CPU, _ROWS_GPU = 1024, 8192
 _BYTES_CPU, _BYTES_GPU = 8 << 20, 64 << 20
@@ -30,18 +34,47 @@ _MOST_PAIRED = 8
 
 def main() -> None:
     """Check, and print what was found."""
-    ranks = join()
-    node = int(os.environ["GROUP_RANK"])
-    nodes = ranks.world_size // int(os.environ["LOCAL_WORLD_SIZE"])
+    node, nodes = int(os.environ["GROUP_RANK"]), int(sys.argv[2])
+    store, blocked = _open_ports(node, nodes) if nodes > 1 else (None, None)
+    if blocked is not None:
+        _print({"node": node, "blocked": blocked})
+        return
+    ranks = join(store=store)
     dist.barrier()
     found: dict[str, Any] = {"node": node}
     found["flops_per_s"] = _product_flops_per_s(ranks.device)
     dist.barrier()
     found["clock_s"] = _clock_s(ranks)
     found["sees_folder"] = Path(sys.argv[1]).exists()
-    pairs = [_pair(ranks, pair) for pair in _pairs(nodes)]
+    firsts = _first_ranks(ranks, node)
+    pairs = [_pair(ranks, firsts, pair) for pair in _pairs(nodes)]
     found["pairs"] = [pair for pair in pairs if pair is not None]
+    _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
     os.write(1, f"{DOCTOR_MARK}{json.dumps(found)}\n".encode())
+
+
+def _open_ports(node: int, nodes: int) -> tuple[Store | None, list[Port] | None]:
+    """The ranks' store, and which ports this host does not reach; None where all reach all."""
+    try:
+        store = open_store(MEET_S)
+    except RuntimeError:
+        return None, [(0, int(os.environ["MASTER_PORT"]))]
+    if os.environ["LOCAL_RANK"] != "0":
+        return store, [] if is_blocked(store) else None
+    partners = {other for pair in _pairs(nodes) if node in pair for other in pair} - {node}
+    return store, find_blocked(store, node, sorted(partners), nodes)
+
+
+def _first_ranks(ranks: Ranks, node: int) -> list[int]:
+    """The first rank of each node; nodes may have different numbers of ranks."""
+    own = torch.full((1,), node, device=ranks.device)
+    all_nodes = [torch.zeros_like(own) for _ in range(ranks.world_size)]
+    dist.all_gather(all_nodes, own)
+    nodes = [int(each) for each in all_nodes]
+    return [nodes.index(number) for number in range(max(nodes) + 1)]
 
 
 def _pairs(nodes: int) -> list[tuple[int, int]]:
@@ -94,12 +127,12 @@ def _ask_clock(ranks: Ranks, other: int) -> list[tuple[float, float]]:
     return []
 
 
-def _pair(ranks: Ranks, nodes: tuple[int, int]) -> dict[str, Any] | None:
-    """An all-reduce of the first ranks of two hosts; None in all other ranks."""
-    each = int(os.environ["LOCAL_WORLD_SIZE"])
-    group = dist.new_group([node * each for node in nodes])
+def _pair(ranks: Ranks, firsts: list[int], nodes: tuple[int, int]) -> dict[str, Any] | None:
+    """An all-reduce of the first ranks of two hosts; None but in the first of them."""
+    members = [firsts[node] for node in nodes]
+    group = dist.new_group(sorted(members))
     found = None
-    if ranks.rank in (node * each for node in nodes):
+    if ranks.rank in members:
         size = (_BYTES_GPU if ranks.device.type == "cuda" else _BYTES_CPU) // 4
         large = torch.zeros(size, device=ranks.device)
         small = torch.zeros(1, device=ranks.device)
@@ -109,7 +142,7 @@ def _pair(ranks: Ranks, nodes: tuple[int, int]) -> dict[str, Any] | None:
         )
         found = {"nodes": nodes, "latency_s": small_s, "bytes_per_s": 4 * size / large_s}
     dist.barrier()
-    return found if ranks.rank == nodes[0] * each else None
+    return found if ranks.rank == members[0] else None
 
 
 if __name__ == "__main__":

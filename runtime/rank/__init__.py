@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from .memory import CpuMeter, start_meter
     from .phase_clock import BACKWARD, FEWEST_MADE, FORWARD, PASSES, UPDATE, PhaseClock, StepCutter
-    from .ranks import Ranks, join, rank_number, world_size
+    from .ranks import Ranks, join, open_store, rank_number, world_size
     from .report import (
         Report,
         announced_end,

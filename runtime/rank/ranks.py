@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -40,8 +41,10 @@ def rank_number(environment: Mapping[str, str] = os.environ) -> int:
     return _number(environment, "RANK", 0)
 
 
-def join(environment: Mapping[str, str] = os.environ) -> Ranks:
+def join(environment: Mapping[str, str] = os.environ, store: Store | None = None) -> Ranks:
     """Meet the other ranks, unless the script has done so; NCCL on GPUs, gloo without.
+
+    ``store``: by which they have met already (:func:`open_store`).
 
     Raises:
         ConfigError: a launcher's variable is missing or no number.
@@ -51,9 +54,27 @@ def join(environment: Mapping[str, str] = os.environ) -> Ranks:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if not dist.is_initialized():
-        _initialize_process_group(environment, device)
+        _initialize_process_group(environment, device, store)
         atexit.register(_leave, os.getpid())
     return Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
+
+
+def open_store(timeout_s: float, environment: Mapping[str, str] = os.environ) -> Store:
+    """The store of a launch of several ranks, which rank 0 makes and the others reach.
+
+    Raises:
+        RuntimeError: rank 0 was not reached for so long.
+        OSError: the port is in use.
+    """
+    is_first = environment["RANK"] == "0"
+    if is_first and (store := _own_store(environment)):
+        return store
+    host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+    patience = timedelta(seconds=timeout_s)
+    ranks = world_size(environment)
+    made = TCPStore(host, port, ranks, is_first, timeout=patience, wait_for_workers=False)
+    made.set_timeout(default_pg_timeout)
+    return PrefixStore(_GROUP, made)
 
 
 def _device(local_rank: int) -> torch.device:
@@ -70,7 +91,9 @@ def _device(local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def _initialize_process_group(environment: Mapping[str, str], device: torch.device) -> None:
+def _initialize_process_group(
+    environment: Mapping[str, str], device: torch.device, store: Store | None
+) -> None:
     backend = "nccl" if device.type == "cuda" else "gloo"
     device_id = device if device.type == "cuda" else None
     if world_size(environment) == 1:
@@ -83,12 +106,13 @@ def _initialize_process_group(environment: Mapping[str, str], device: torch.devi
             f"WORLD_SIZE is {world_size(environment)}, but {', '.join(sorted(missing))} is not in "
             "the environment; start the script with autoconf-launch or torchrun."
         )
-    store = _own_store(environment) if environment["RANK"] == "0" else None
+    rank = int(environment["RANK"])
+    store = store or (_own_store(environment) if rank == 0 else None)
     if store is None:
         dist.init_process_group(backend, device_id=device_id)
         return
     size = world_size(environment)
-    dist.init_process_group(backend, store=store, rank=0, world_size=size, device_id=device_id)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, device_id=device_id)
 
 
 def _own_store(environment: Mapping[str, str]) -> Store | None:

@@ -93,6 +93,12 @@ class Hosts:
             "ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *limit
         )
 
+    def block_ports(self, name: str, other: str) -> None:
+        """Let nothing that this host sends reach the other's ports above 1023, as a firewall."""
+        address = f"{self.network}.{1 + self.names.index(other)}"
+        where = ("to", address, "ipproto", "tcp", "dport", "1024-65534")
+        run("ip", "-n", name, "rule", "add", *where, "blackhole")
+
     def are_idle_within(self, timeout_s: float, names: Sequence[str] = ()) -> bool:
         """Whether nothing but sshd runs on them before so many seconds are over."""
         until_s = time.monotonic() + timeout_s

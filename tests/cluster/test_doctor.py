@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,3 +62,36 @@ def test_a_host_that_is_down_is_named(hosts: Hosts) -> None:
     assert done.returncode == 4
     assert done.stderr.startswith(f"autoconf-launch: Host {hosts.names[1]} ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_host_that_does_not_reach_the_first_ones_port_is_named(hosts: Hosts) -> None:
+    hosts.block_ports(hosts.names[0], hosts.names[2])
+    said = _blocked(hosts)
+    first, _, last = hosts.names
+    assert re.match(
+        rf"autoconf-launch: Port \d+ of host {first} is not reached from {last}\. ", said
+    )
+
+
+def test_two_hosts_that_reach_the_first_one_alone_are_named(hosts: Hosts) -> None:
+    hosts.block_ports(hosts.names[1], hosts.names[2])
+    said = _blocked(hosts)
+    for here, there in (hosts.names[1:], hosts.names[:0:-1]):
+        assert re.search(rf"Port \d+ of host {here} is not reached from {there}\.", said)
+    assert f"of host {hosts.names[0]}" not in said
+
+
+def _blocked(hosts: Hosts) -> str:
+    done = doctor(hosts)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "let the hosts' firewall pass TCP between them" in done.stderr
+    assert hosts.are_idle_within(15)
+    return done.stderr
+
+
+def test_hosts_may_have_different_numbers_of_slots(hosts: Hosts) -> None:
+    lines = [f"{name} slots={1 + number % 2}\n" for number, name in enumerate(hosts.names)]
+    Path(hosts.hostfile).write_text("".join(lines))
+    done = doctor(hosts, "--json")
+    links = json.loads(done.stdout)["links"]
+    assert len(links) == 3, done.stderr

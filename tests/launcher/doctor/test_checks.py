@@ -11,9 +11,11 @@ from autoconf_launch.launcher.doctor import (
     HostChecks,
     LinkCheck,
     SlotCheck,
+    blocked_text,
     cluster_document,
     doctor_lines,
     problems,
+    read_blocked,
     read_checks,
 )
 from autoconf_launch.tuning_spaces.clusters import cluster_of_document
@@ -78,6 +80,15 @@ def test_what_ranks_print_is_read_among_other_lines() -> None:
     checks = read_checks("\n".join(lines), cluster_of())
     assert checks.hosts == ("a", "c")
     assert checks.links[0].hosts == ("a", "c")
+
+
+def test_a_port_that_hosts_do_not_reach_is_said_once() -> None:
+    printed = [{"node": 1, "blocked": [[0, 29]]}, {"node": 2, "blocked": [[0, 29], [1, 31]]}]
+    lines = [f"{DOCTOR_MARK}{json.dumps(each)}" for each in (*printed, {"node": 0, "blocked": []})]
+    said = blocked_text(read_blocked("\n".join(lines), cluster_of()))
+    assert said.startswith(
+        "Port 29 of host a is not reached from b, c. Port 31 of host b is not reached from c. "
+    )
 
 
 def test_a_saved_cluster_is_one_that_plan_reads() -> None:

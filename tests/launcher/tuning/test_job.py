@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.tuning.job import read_job
+
+from ..conftest import Driver
 
 NATIVE = "from autoconf_launch.runtime import initialize\n"
 DEEPSPEEDS = "import deepspeed\ndeepspeed.initialize()\n"
@@ -43,3 +46,22 @@ def test_deepspeeds_own_file_leaves_more(folder: Path) -> None:
 
 def test_it_leaves_one_where_the_flag_keeps_the_batch(folder: Path) -> None:
     assert first_line(folder, DEEPSPEEDS, "--keep-global-batch") == OPENS
+
+
+def test_predictions_have_the_network_that_doctor_saved(folder: Path, driver: Driver) -> None:
+    driver(81_559, 81_559, names=["NVIDIA H100 80GB HBM3"] * 2)
+    (folder / "cluster.yaml").write_text(
+        "nodes: [{gpu: NVIDIA H100 80GB HBM3, gpus: 8, network_gb_per_s: 20}]"
+    )
+    (folder / "train.py").write_text(NATIVE)
+    words = ("--cluster", "cluster.yaml", "train.py", "--deepspeed_config", "ds.json")
+    (node,) = read_job(parse_request(words), lambda event: None).cluster.nodes
+    assert (node.network_bytes_per_s, len(node.devices)) == (40e9, 2)
+
+
+def test_a_cluster_without_the_hosts_gpus_is_refused(folder: Path, driver: Driver) -> None:
+    driver(16_000, names=["Tesla T4"])
+    (folder / "train.py").write_text(NATIVE)
+    words = ("--cluster", "2x8xH100", "train.py", "--deepspeed_config", "ds.json")
+    with pytest.raises(ConfigError, match=r"--cluster has H100-SXM-80GB, but .+ has Tesla T4"):
+        read_job(parse_request(words), lambda event: None)
