@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         cancel_jobs,
         find_job_states,
         is_slurm_here,
+        pending_text,
         submit_job,
     )
     from .this_host import LOCAL, is_this_machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from ..request import KUBERNETES, RemoteAccess
 from .folder_line import FolderLine, make_line_folder, open_all
@@ -27,9 +27,20 @@ UNSAID_WAIT_S = 10.0
 """Seconds for which hosts are awaited without a word: any queue takes a few."""
 
 
-def wait_text(lines: Iterable[AgentLine]) -> str:
+class Queued(Protocol):
+    """What may wait for a host in a queue."""
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it waits."""
+
+    def why_queued(self) -> str:
+        """Why it waits, as a phrase; empty where nobody knows."""
+
+
+def wait_text(queued: Iterable[Queued]) -> str:
     """A sentence on why a launch has no hosts yet."""
-    why = next((line.why_queued() for line in lines if line.is_queued), "") or "they are busy"
+    why = next((each.why_queued() for each in queued if each.is_queued), "") or "they are busy"
     return f"Waiting for hosts: {why}."
 
 

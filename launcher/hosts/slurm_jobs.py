@@ -35,6 +35,8 @@ _KINDS = {
     "OUT_OF_MEMORY": FailureKind.OUT_OF_MEMORY,
 }
 """States of a job that ended without our exit files; any other is a crash."""
+_NEVER_STARTS = re.compile(r"Partition\w+Limit|\w+PerJob\w*|JobHeld\w+|BadConstraints|Invalid\w+")
+"""Reasons for which a job waits until somebody changes it (squeue(1), job reason codes)."""
 _FIRST_LOOK_S, _LAST_LOOK_S = 1.0, 15.0
 _START_S = 60.0
 """How long the agents of a job that runs may take until they are heard."""
@@ -86,10 +88,13 @@ def _find_old_state(job: int) -> str | None:
     return rows[0] if rows and rows[0].isupper() else None
 
 
-def find_wait_reason(job: int) -> str:
-    """Why a job waits, in Slurm's word, such as ``Resources``; empty where there is none yet."""
+def pending_text(job: int) -> str:
+    """That a job waits, with Slurm's word for the reason where it has one, as a phrase."""
     said = _run("squeue", "--noheader", f"--jobs={job}", "--format=%r").stdout.strip()
-    return "" if said == "None" else visible(said)
+    reason = "" if said in ("", "None") else f" ({visible(said)})"
+    never = _NEVER_STARTS.fullmatch(said) is not None
+    hint = f" and will not start; scancel {job}, and ask for what Slurm allows" if never else ""
+    return f"job {job} of Slurm is pending{reason}{hint}"
 
 
 class SlurmQueue:
@@ -185,8 +190,7 @@ class SlurmStarter:
 
     def why_queued(self) -> str:
         """The job, and what Slurm says of it."""
-        reason = find_wait_reason(self.pid)
-        return f"job {self.pid} of Slurm is pending{f' ({reason})' if reason else ''}"
+        return pending_text(self.pid)
 
     def patience_s(self) -> float:
         """As long as the job waits, and a while after it runs."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from autoconf_launch.launcher.events import Listener, Note
-from autoconf_launch.launcher.hosts import SlurmQueue, cancel_jobs, submit_job
+from autoconf_launch.launcher.hosts import (
+    UNSAID_WAIT_S,
+    SlurmQueue,
+    cancel_jobs,
+    pending_text,
+    submit_job,
+)
 from autoconf_launch.launcher.interrupts import stopping_on_signals
 
 _LOOK_S = 0.5
@@ -37,6 +44,7 @@ def await_jobs(numbers: Mapping[str, int], listener: Listener) -> dict[str, str]
     for number in numbers.values():
         queue.add(number)
     waiting = dict(numbers)
+    said_s = time.monotonic() + UNSAID_WAIT_S
     try:
         with stopping_on_signals():
             while waiting:
@@ -46,6 +54,10 @@ def await_jobs(numbers: Mapping[str, int], listener: Listener) -> dict[str, str]
                         del waiting[name]
                         ended[name] = over.detail
                         listener(Note(text=f"{name}: {over.detail}"))
+                queued = [number for number in waiting.values() if queue.is_waiting(number)]
+                if queued and time.monotonic() > said_s:
+                    said_s = math.inf
+                    listener(Note(text=f"Waiting for hosts: {pending_text(queued[0])}."))
     finally:
         if waiting:
             cancel_jobs(*waiting.values())

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,9 +25,17 @@ from autoconf_launch.autotuner.space import (
     Trial,
 )
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, MemoryUse
-from autoconf_launch.launcher.backends import Backend, Job, JobEnd
+from autoconf_launch.launcher.backends import Backend, Job, JobEnd, warn_listener
 from autoconf_launch.launcher.events import Listener, Note
-from autoconf_launch.launcher.hosts import JOB_ID, SlurmQueue, cancel_jobs, submit_job
+from autoconf_launch.launcher.hosts import (
+    JOB_ID,
+    UNSAID_WAIT_S,
+    SlurmQueue,
+    cancel_jobs,
+    pending_text,
+    submit_job,
+    wait_text,
+)
 from autoconf_launch.launcher.interrupts import stopping_on_signals
 from autoconf_launch.launcher.machine import OUR_COMMAND, WHOLE
 from autoconf_launch.launcher.plan import LaunchPlan
@@ -64,6 +72,10 @@ class NemoJob:
         """The job's number, which a later controller goes on to wait for."""
         return "" if self.process else str(self.number)
 
+    def why_queued(self) -> str:
+        """What Slurm says of it."""
+        return pending_text(self.number)
+
 
 class NemoJobs:
     """A backend: ``submit`` starts the script of a plan's name, ``poll`` reads its folder.
@@ -75,6 +87,9 @@ class NemoJobs:
     def __init__(self, prepared: Prepared, folder: SearchFolder, left: dict[str, str]) -> None:
         self._prepared, self._folder, self._left = prepared, folder, left
         self._queue = SlurmQueue()
+        self.inform: Callable[[str], object] = lambda text: None
+        """Hears once that runs wait."""
+        self._has_informed = False
 
     def submit(self, plan: LaunchPlan) -> NemoJob:
         """Start a run.
@@ -98,7 +113,14 @@ class NemoJobs:
 
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
         """The end of each run that has ended."""
-        return tuple(map(self._look, map(_own, jobs)))
+        runs = tuple(map(_own, jobs))
+        ends = tuple(map(self._look, runs))
+        now_s = time.monotonic()
+        late = [run for run in runs if run.is_queued and now_s > run.started_s + UNSAID_WAIT_S]
+        if late and not self._has_informed:
+            self._has_informed = True
+            self.inform(wait_text(late))
+        return ends
 
     def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
         """Return after a moment: runs say nothing while they last."""
@@ -260,7 +282,7 @@ def run_on_cluster(
             one for one in earlier.records if known.get(one.trial.name) == one.trial.candidate
         )
         left = {orphan.name: orphan.handle or "" for orphan in earlier.orphans}
-        jobs: Backend = NemoJobs(prepared, folder, left)
+        jobs: Backend = warn_listener(NemoJobs(prepared, folder, left), listener)
         files = _NemoFiles(NemoJobs(prepared, folder, {}))
         controller = Controller(
             study, jobs, files, journal=opened.journal, listener=listener, limits=limits

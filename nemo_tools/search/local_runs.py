@@ -33,7 +33,12 @@ from autoconf_launch.core import (
     visible,
 )
 from autoconf_launch.core import config_keys as keys
-from autoconf_launch.launcher.backends import Backend, backend_for, closing_backend
+from autoconf_launch.launcher.backends import (
+    Backend,
+    backend_for,
+    closing_backend,
+    warn_listener,
+)
 from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
 from autoconf_launch.launcher.interrupts import stopping_on_signals
@@ -156,15 +161,19 @@ _SCRIPT = "autoconf_launch.runtime.pretraining"
 _LEAST_PROFILE_S = 600.0
 
 
-def request_of(prepared: Prepared, folder: SearchFolder) -> LaunchRequest:
+def request_of(
+    prepared: Prepared, folder: SearchFolder, listener: Listener | None = None
+) -> LaunchRequest:
     """The pretraining of the base configuration; writes the two files that ranks read.
+
+    ``listener`` hears that a queue is awaited.
 
     Raises:
         ResultsFolderError: they cannot be written.
     """
     question, settings = prepared.question, prepared.settings
     base = folder.write_for_ranks("base", question.base)
-    document = _runtime_document(question.base, find_cluster(launch_request(prepared)))
+    document = _runtime_document(question.base, find_cluster(launch_request(prepared), listener))
     config = folder.write_for_ranks("runtime", document)
     words = (
         *("--base-config", str(base), "--config", str(config)),
@@ -248,7 +257,8 @@ class LocalRuns:
         self._prepared = prepared
         self._folder = folder
         self._listener = listener
-        self._request = request_of(prepared, folder)
+        is_local = prepared.settings.cluster.kind is ClusterKind.LOCAL
+        self._request = request_of(prepared, folder, None if is_local else listener)
         self._source = find_script_source(self._request)
         self._cluster = find_cluster(self._request)
         self._settings = AutotuningSettings(enabled=True)
@@ -272,10 +282,11 @@ class LocalRuns:
                 self._listener(Note(text=text))
             write_environment(paths, request, self._cluster, self._settings)
             question = self._prepared.question
+            made = backend_for(request, self._cluster, forks=True)
             feed = Feed(question.family.name, f"{question.size_b:.10g}b")
             with (
                 track_events(request.tracking, feed, paths.tracking, self._listener) as heard,
-                closing_backend(backend_for(request, self._cluster, forks=True)) as backend,
+                closing_backend(warn_listener(made, heard)) as backend,
             ):
                 session = _Session(
                     opened=opened, backend=backend, heard=heard, files=self._files()

@@ -205,6 +205,61 @@ def test_a_killed_search_goes_on_with_the_jobs_that_it_left(
     assert len((tmp_path / "said").read_text().splitlines()) == 2
 
 
+@needs_slurm
+@pytest.mark.parametrize("words", [("cluster.train_with=ours",), ("training_container=image",)])
+def test_runs_that_wait_are_said_once_with_the_reason(
+    cluster: Slurm, tmp_path: Path, nemo: dict[str, str], words: tuple[str, ...]
+) -> None:
+    late = "cluster.sbatch_args=['--begin=now+1hour']"
+    command = command_of(tmp_path, *nemo_words(tmp_path)[:-1], late, *words)
+    with subprocess.Popen(command, env=nemo, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        lines = (line for line in process.stderr if "Waiting" in line)
+        said = next(lines)
+        job = cluster.jobs()[0].split()[0]
+        assert said.strip().endswith(
+            f"Waiting for hosts: job {job} of Slurm is pending (BeginTime)."
+        )
+        time.sleep(2)
+        process.terminate()
+        assert list(lines) == []
+    cluster.run("scancel", "--user", "root")
+
+
+@needs_slurm
+@pytest.mark.parametrize("how", ["NODE_FAIL", "CANCELLED"])
+def test_a_run_that_loses_its_nodes_is_made_again_and_counts_as_run(
+    cluster: Slurm, tmp_path: Path, nemo: dict[str, str], how: str
+) -> None:
+    first = tmp_path / "first"
+    hangs = f"import os, time\nif not os.path.exists({str(first)!r}):\n"
+    hangs += f"    open({str(first)!r}, 'x').close(); time.sleep(300)\n"
+    tools = place(tmp_path / "data", python3=NEMO.replace("import os", hangs + "import os", 1))
+    variables = nemo | {"PATH": f"{tools}{os.pathsep}{nemo['PATH']}"}
+    once = (*nemo_words(tmp_path), "cluster.sbatch_args=['--no-requeue']")
+    with subprocess.Popen(
+        command_of(tmp_path, *once), env=variables, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not first.exists():
+            assert process.poll() is None
+            time.sleep(0.2)
+        job = min(line.split()[0] for line in cluster.jobs())
+        node = cluster.run("squeue", "-h", "-j", job, "--format=%B").strip()
+        if how == "NODE_FAIL":
+            cluster.kill_node(node)
+        else:
+            cluster.run("scancel", job)
+        try:
+            _, said = process.communicate(timeout=200)
+        finally:
+            if how == "NODE_FAIL":
+                conf = str(cluster.folder / "slurm.conf")
+                cluster.run("slurmd", "-f", conf, "-N", node)
+    assert process.returncode == 0, said
+    assert len(table(tmp_path, 2)) == 2
+    assert f"job {job} of Slurm ended as {how}" in said
+
+
 @pytest.fixture
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     found = namespaces.start(tmp_path_factory.mktemp("hosts"), count=2, slots=2)

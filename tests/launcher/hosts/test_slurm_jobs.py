@@ -11,7 +11,7 @@ from autoconf_launch.launcher.hosts.slurm_jobs import (
     SlurmStarter,
     cancel_jobs,
     find_job_states,
-    find_wait_reason,
+    pending_text,
     submit_job,
 )
 from autoconf_launch.launcher.request import RemoteAccess
@@ -73,13 +73,22 @@ def test_states_come_from_squeue_then_scontrol_then_sacct(answers: Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"), [("echo Resources", "Resources"), ("echo None", ""), ("exit 1", "")]
+    ("line", "said"),
+    [
+        ("echo Resources", " (Resources)"),
+        ("echo None", ""),
+        ("exit 1", ""),
+        (
+            "echo PartitionTimeLimit",
+            " (PartitionTimeLimit) and will not start; scancel 1, and ask for what Slurm allows",
+        ),
+    ],
 )
 def test_why_a_job_waits_is_slurms_word(
-    answers: Callable[..., Path], line: str, reason: str
+    answers: Callable[..., Path], line: str, said: str
 ) -> None:
     answers(squeue=line)
-    assert find_wait_reason(1) == reason
+    assert pending_text(1) == f"job 1 of Slurm is pending{said}"
 
 
 def test_a_slurm_that_does_not_answer_leaves_states_as_they_were(
