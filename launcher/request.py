@@ -14,6 +14,10 @@ Processes: TypeAlias = int | Literal["gpu", "cpu", "auto"]
 """Ranks on each host; ``gpu``: one per GPU, ``cpu``: one per core, ``auto``: the first of them."""
 
 
+DEFAULT_HOSTFILE = "/job/hostfile"
+"""DeepSpeed's; one that does not exist means this machine alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostChoice:
     """Which hosts and slots; the empty choice is all that this machine shows.
@@ -39,8 +43,14 @@ class HostChoice:
     force_multi: bool = False
 
 
-KUBERNETES = "kubernetes"
-"""Value of ``--launcher`` for pods."""
+KUBERNETES, RAY = "kubernetes", "ray"
+"""Values of ``--launcher`` for pods, and for nodes of a Ray cluster."""
+BATCH = "sbatch"
+"""That which queues a job of Slurm for each launch."""
+QUEUES = (BATCH, KUBERNETES)
+"""Those that queue a job for each launch, and find its hosts."""
+UNNAMED = (*QUEUES, "bcprun")
+"""Those whose hosts have no names that could be said before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

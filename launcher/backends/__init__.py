@@ -11,9 +11,8 @@ from autoconf_launch.core import ClusterSpec, lazy_names
 
 from ..events import Listener, Note
 from ..extension_points import find_reference, load_reference
-from ..hosts import BATCH, QUEUES, RAY
 from ..machine import started_hosts
-from ..request import KUBERNETES, LaunchRequest
+from ..request import BATCH, KUBERNETES, QUEUES, RAY, LaunchRequest
 from .base import Backend, Job, JobEnd
 
 if TYPE_CHECKING:

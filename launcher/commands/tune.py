@@ -21,7 +21,6 @@ from autoconf_launch.core import ModelSpec, NothingFeasibleError, take_in_all
 from ..backends import Backend, backend_for, closing_backend, load_hosts_backend, warn_listener
 from ..estimates import choose_price
 from ..events import Finished, Listener, Note, TuneBegun
-from ..hosts import QUEUES
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch
 from ..machine import (
@@ -33,7 +32,7 @@ from ..machine import (
     why_not_in_turn,
 )
 from ..report import planned_tune_text, refused_text, stop_sentence
-from ..request import LaunchRequest, TrackingChoice
+from ..request import QUEUES, LaunchRequest, TrackingChoice
 from ..results import (
     OpenFolder,
     fingerprint,

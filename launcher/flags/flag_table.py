@@ -7,7 +7,7 @@ from typing import TypeAlias, get_args
 
 from autoconf_launch.autotuner.space import AutotuningSettings
 
-from ..machine import DEFAULT_HOSTFILE
+from ..request import BATCH, DEFAULT_HOSTFILE, KUBERNETES, RAY
 from .values import (
     parse_bytes,
     parse_count,
@@ -28,7 +28,7 @@ from .values import (
 from .verb_parser import VerbParser
 
 LAUNCHERS = (
-    *("ssh", "slurm", "sbatch", "kubernetes", "ray"),
+    *("ssh", "slurm", BATCH, KUBERNETES, RAY),
     *("pdsh", "openmpi", "mvapich", "mpich", "impi", "bcprun"),
 )
 _SETTINGS = AutotuningSettings.model_fields

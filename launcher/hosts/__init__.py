@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     )
     from .line import HostLine, agent_command
     from .lines import (
-        BATCH,
-        QUEUES,
-        UNNAMED,
         UNSAID_WAIT_S,
         AgentLine,
         open_lines,
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
         read_pod_template,
         without_values,
     )
-    from .ray_agents import ANY_NODE, RAY, RayNode, RaySize, find_ray_nodes, open_ray
+    from .ray_agents import ANY_NODE, RayNode, RaySize, find_ray_nodes, open_ray
     from .reach import require_program
     from .slurm_jobs import (
         JOB_ID,

@@ -6,20 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from ..request import KUBERNETES, RemoteAccess
+from ..request import BATCH, KUBERNETES, RAY, RemoteAccess
 from .folder_line import FolderLine, make_line_folder, open_all
 from .kubernetes_jobs import open_pods
 from .line import HostLine, open_line
-from .ray_agents import RAY, open_ray
+from .ray_agents import open_ray
 from .reach import GROUP_ENGINES
 from .slurm_jobs import SlurmQueue, SlurmStarter
-
-BATCH = "sbatch"
-"""The engine that queues a job of Slurm for each launch."""
-QUEUES = (BATCH, KUBERNETES)
-"""Engines that queue a job for each launch, and find its hosts."""
-UNNAMED = (*QUEUES, "bcprun")
-"""Engines whose hosts have no names that could be said before."""
 
 AgentLine: TypeAlias = HostLine | FolderLine
 

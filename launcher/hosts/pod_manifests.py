@@ -26,8 +26,8 @@ OURS = {"app.kubernetes.io/managed-by": "autoconf-launch"}
 """Label of everything that we make."""
 _GPU = re.compile(r"[a-z0-9.\-]+/(gpu|mig-[a-z0-9.]+)")
 _COUNT = re.compile("[1-9][0-9]{0,3}")
-_KEPT_S = 600
-"""How long a Job that nobody deleted is kept after its end."""
+_KEPT_S = 120
+"""How long a Job that has ended is kept where its launcher was killed, which deletes it else."""
 _SHARED_MEMORY = "/dev/shm"
 _WHAT_IT_IS = (
     "a Pod as kubectl takes it, with the image, its GPUs as a limit, and a volume mounted where "

@@ -24,8 +24,6 @@ from .folder_line import AGENT_COMPLAINT, FolderLine, StartingProcess, last_line
 from .line import agent_command
 from .reach import without_shell
 
-RAY = "ray"
-"""Value of ``--launcher`` for it."""
 ANY_NODE = ""
 """A host that Ray chooses."""
 _DRIVER = Path(__file__).with_name("ray_driver.py")

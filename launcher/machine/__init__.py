@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .conditions import Weather
     from .cores import cores_of_ranks, free_port, parse_core_list, split_cores, usable_cores
     from .discover import VISIBLE, find_cluster, started_hosts
-    from .hosts import DEFAULT_HOSTFILE, names_hosts, pod_text, require_one_start
+    from .hosts import names_hosts, pod_text, require_one_start
     from .interpreters import (
         OUR_COMMAND,
         other_python,

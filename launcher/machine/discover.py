@@ -19,8 +19,8 @@ from autoconf_launch.core import ClusterSpec, ConfigError, Device, HardwareError
 from autoconf_launch.tuning_spaces import with_links
 
 from ..events import Listener, Note
-from ..hosts import RAY, UNNAMED, HostDescription, describe_hosts, is_this_machine
-from ..request import LaunchRequest
+from ..hosts import HostDescription, describe_hosts, is_this_machine
+from ..request import RAY, UNNAMED, LaunchRequest
 from .hosts import HostSlots, choose_hosts, own_index, unused_allocation
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

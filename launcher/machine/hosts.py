@@ -12,13 +12,17 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError, HardwareError, nearest_known
 
-from ..hosts import LOCAL, RAY, UNNAMED, describe_hosts, find_ray_nodes, is_this_machine
+from ..hosts import LOCAL, describe_hosts, find_ray_nodes, is_this_machine
 from ..input_file import input_text
-from ..request import HostChoice, LaunchRequest, RemoteAccess
+from ..request import (
+    DEFAULT_HOSTFILE,
+    RAY,
+    UNNAMED,
+    HostChoice,
+    LaunchRequest,
+    RemoteAccess,
+)
 from .cores import usable_cores
-
-DEFAULT_HOSTFILE = "/job/hostfile"
-"""DeepSpeed's; one that does not exist means this machine alone."""
 
 _LINE = re.compile(r"(\S+)\s+slots=([0-9]+)(?=\s|#|$)")
 _MOST_SLOTS = 4096

@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from autoconf_launch.core import ClusterSpec, Device, Node, plural
 
-from ..hosts import BATCH, QUEUES
 from ..plan import LaunchPlan, StepSize
-from ..request import LaunchRequest
+from ..request import BATCH, QUEUES, LaunchRequest
 from .cores import usable_cores
 from .discover import find_cluster, started_hosts
 from .hosts import HostSlots, names_hosts

@@ -21,9 +21,9 @@ from autoconf_launch.core import (
     RankTask,
 )
 
-from ..hosts import UNNAMED, is_this_machine
+from ..hosts import is_this_machine
 from ..plan import LaunchPlan, RankPlan, StepSize
-from ..request import HostChoice, LaunchRequest
+from ..request import UNNAMED, HostChoice, LaunchRequest
 from ..results import read_result
 from ..script import ScriptSource, facts_of
 from .cores import split_cores

@@ -19,10 +19,10 @@ from autoconf_launch.core import Candidate, Layout, Mode, RankTask
 from autoconf_launch.launcher.backends import backend_for, load_hosts_backend
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.hosts import QUEUES
 from autoconf_launch.launcher.launch import adopt, plan_launch
 from autoconf_launch.launcher.machine import find_cluster, find_pool
 from autoconf_launch.launcher.plan import LaunchPlan
+from autoconf_launch.launcher.request import QUEUES
 from autoconf_launch.launcher.results import ResultsPaths, open_folder
 from autoconf_launch.launcher.results.journal import Fingerprint
 from autoconf_launch.launcher.spelling import Rendered
