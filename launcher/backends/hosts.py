@@ -341,10 +341,7 @@ class HostsBackend:
             ConfigError: a host cannot be reached with this engine.
             OSError: the plan's folder cannot be written, or no process can be started.
         """
-        variables = passed_variables()
-        if plan.folder is not None:
-            Path(plan.folder).mkdir(parents=True, exist_ok=True)
-        secrets = secret_variables(plan, variables)
+        variables, secrets = prepare_start(plan)
         hosts = plan.hosts or (LOCAL,)
         access = replace(self._access, step=plan.step)
         lines = open_lines(hosts, access, folder=plan.folder, secrets=secrets)
@@ -440,10 +437,18 @@ def make_job(
     return HostsJob(plan, agents, variables, secrets if is_written else ())
 
 
-def secret_variables(plan: LaunchPlan, variables: Mapping[str, str]) -> dict[str, str]:
-    """What of a launch's variables is written to no file."""
+def prepare_start(plan: LaunchPlan) -> tuple[dict[str, str], dict[str, str]]:
+    """Make a plan's folder; what ranks get of our variables, and what of all is in no file.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    if plan.folder is not None:
+        Path(plan.folder).mkdir(parents=True, exist_ok=True)
+    variables = passed_variables()
     ranks = (pair for rank in plan.ranks for pair in rank.environment)
-    return {name: value for name, value in (*variables.items(), *ranks) if is_secret(name, value)}
+    secrets = {n: text for n, text in (*variables.items(), *ranks) if is_secret(n, text)}
+    return variables, secrets
 
 
 def passed_variables() -> dict[str, str]:

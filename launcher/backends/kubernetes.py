@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
-from autoconf_launch.core import Failure
-
 from ..hosts import (
     JOB_HANDLE,
-    LOCAL,
     KubernetesApi,
     PodsOrder,
     PodsSize,
     PodsStarter,
     host_name_of_first,
-    make_line_folder,
     make_manifests,
     pod_command,
     read_pod_template,
@@ -35,23 +30,25 @@ from ..machine import MOST_HOST_LOSSES
 from ..plan import LaunchPlan, RankPlan
 from ..request import LaunchRequest, RemoteAccess
 from ..results import is_secret
-from .base import Job, JobEnd
-from .hosts import HostsBackend, HostsJob, hosts_job, make_job, passed_variables, secret_variables
+from .base import JobEnd
+from .hosts import HostsJob, passed_variables
+from .queued import QueuedBackend
 
 _SPARE_S = 600.0
 """What the cluster's limit allows beyond our own deadline, to pull images, to start and to end."""
-_ENDS_WITHIN_S = 60.0
 _ADDRESS = "MASTER_ADDR"
 
 
-class KubernetesBackend(HostsBackend):
+class KubernetesBackend(QueuedBackend):
     """``access.arguments`` name the Pod's manifest, ``deadline_s`` is what a trial may take."""
+
+    handles = JOB_HANDLE
+    ends_within_s = 60.0
 
     def __init__(
         self, access: RemoteAccess | None = None, *, deadline_s: float = math.inf
     ) -> None:
-        super().__init__(access)
-        self._deadline_s = deadline_s
+        super().__init__(access, deadline_s=deadline_s)
         self._template = read_pod_template(self._access.arguments)
         self._api = KubernetesApi()
         self._starters: dict[str, PodsStarter] = {}
@@ -65,26 +62,21 @@ class KubernetesBackend(HostsBackend):
             HardwareError: the cluster does not answer.
             OSError: the plan's folder cannot be written.
         """
-        if plan.folder is not None:
-            Path(plan.folder).mkdir(parents=True, exist_ok=True)
-        variables = passed_variables()
-        secrets = secret_variables(plan, variables)
-        hosts = plan.hosts or (LOCAL,)
-        own = make_line_folder(plan.folder or str(Path.cwd()))
-        starter = PodsStarter(self._api, own, len(hosts))
-        job = make_job(plan, starter.lines(hosts), variables, secrets)
-        job.deadline_s = self._deadline_s if plan.task else math.inf
+        job, starter, folder, secrets = self._make_job(
+            plan, lambda folder, pods: PodsStarter(self._api, folder, pods)
+        )
+        pods = len(job.agents)
         order = PodsOrder(
             title=plan.name,
-            command=pod_command(self._access, own),
+            command=pod_command(self._access, folder),
             secrets=secrets,
             deadline_s=job.deadline_s + _SPARE_S,
             avoided_nodes=tuple(
                 n for n, count in self._losses.items() if count >= MOST_HOST_LOSSES
             ),
         )
-        manifests = make_manifests(self._template, _size(plan, len(hosts)), order)
-        if len(hosts) > 1:
+        manifests = make_manifests(self._template, _size(plan, pods), order)
+        if pods > 1:
             namespace = self._template.namespace or self._api.namespace
             first = host_name_of_first(manifests[0]["metadata"]["name"], namespace)
             for agent in job.agents:
@@ -102,22 +94,17 @@ class KubernetesBackend(HostsBackend):
             self._starters.pop(job.handle, None)
         return end
 
-    def cancel(self, job: Job, reason: Failure) -> None:
-        """Have agents end their ranks; a Job that still waits has none."""
-        super().cancel(job, reason)
-        own = hosts_job(job)
-        if own.handle in self._starters and not any(agent.here for agent in own.agents):
-            self._starters[own.handle].cancel()
+    def _cancel_waiting(self, handle: str) -> None:
+        if handle in self._starters:
+            self._starters[handle].cancel()
 
-    def end_orphan(self, handle: str, host: str) -> None:
-        """Delete the Job of a dead controller, and wait until its pods have gone."""
-        if not JOB_HANDLE.fullmatch(handle):
-            return
+    def _delete(self, handle: str) -> None:
         namespace, _, name = handle.partition("/")
         self._api.delete_job(namespace, name)
-        until_s = time.monotonic() + _ENDS_WITHIN_S
-        while time.monotonic() < until_s and self._api.pods(namespace, name):
-            time.sleep(0.5)
+
+    def _is_alive(self, handle: str) -> bool:
+        namespace, _, name = handle.partition("/")
+        return bool(self._api.pods(namespace, name))
 
 
 def manifests_text(request: LaunchRequest) -> str:

@@ -6,12 +6,11 @@ Ray gives a launch as many GPUs as its plan names, and says which; it waits whil
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from ..hosts import ANY_NODE, RaySize, open_ray
 from ..machine import VISIBLE
 from ..plan import LaunchPlan, RankPlan
-from .hosts import HostsBackend, HostsJob, make_job, passed_variables, secret_variables
+from .hosts import HostsBackend, HostsJob, make_job, prepare_start
 
 
 class RayBackend(HostsBackend):
@@ -24,10 +23,7 @@ class RayBackend(HostsBackend):
             ConfigError: ray is not installed.
             OSError: the plan's folder cannot be written, or no process can be started.
         """
-        if plan.folder is not None:
-            Path(plan.folder).mkdir(parents=True, exist_ok=True)
-        variables = passed_variables()
-        secrets = secret_variables(plan, variables)
+        variables, secrets = prepare_start(plan)
         hosts = plan.hosts or (ANY_NODE,)
         sizes = [_size(plan, node) for node in range(len(hosts))]
         lines = open_ray(hosts, self._access, sizes=sizes, folder=plan.folder, secrets=secrets)

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from autoconf_launch.core import ConfigError
 
+from ..config_file import parse_yaml
 from ..input_file import input_text
 
 Manifest: TypeAlias = dict[str, Any]
@@ -93,8 +94,6 @@ def read_pod_template(arguments: Sequence[str]) -> PodTemplate:
             f"--launcher kubernetes needs --launcher_args FILE, but it is {has}; write "
             f"{_WHAT_IT_IS}."
         )
-    from ..config_file import parse_yaml  # the flags start without it
-
     name = f"The Pod's manifest {arguments[0]}"
     try:
         document = parse_yaml(input_text(Path(arguments[0])), name)

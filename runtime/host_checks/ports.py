@@ -19,7 +19,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 MEET_S = 60.0
 """How long ranks may take to reach rank 0; they import torch first, some from a slow disk."""
-CONNECT_S = 5.0
+_CONNECT_S = 5.0
 """How long a host of the same network may take to accept a connection."""
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _ANSWER_S = 5.0
@@ -42,7 +42,7 @@ def find_blocked(
             return []
         blocked = [port for other in partners for port in _try(store, other)]
         store.set(f"reached/{node}", "no" if blocked else "yes")
-        is_free = _have_all(store, "reached", node, nodes, CONNECT_S * len(partners))
+        is_free = _have_all(store, "reached", node, nodes, _CONNECT_S * len(partners))
     return None if is_free else blocked
 
 
@@ -76,7 +76,7 @@ def _wait(store: Store, keys: list[str], patience_s: float) -> bool:
 def _try(store: Store, node: int) -> list[Port]:
     address, port = json.loads(store.get(f"port/{node}"))
     try:
-        socket.create_connection((address, port), CONNECT_S).close()
+        socket.create_connection((address, port), _CONNECT_S).close()
     except OSError:
         return [(node, port)]
     return []
