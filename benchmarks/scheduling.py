@@ -306,7 +306,7 @@ PREAMBLE = f"""# Many trials at once
 
 Made by `python benchmarks/scheduling.py --write`; that file says what is counted. To reach: idle
 time under 5 %, no wait at the head beyond twice the longest trial, each mix in under 30 s; eight
-trials at a time need at most {MOST_RATIO} times the trials of one (a ratio above it is marked: missed).
+trials at a time need at most {MOST_RATIO} times the trials of one (above it stands: missed).
 
 {TRIALS} trials on {HOSTS} hosts:
 """
