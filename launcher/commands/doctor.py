@@ -26,7 +26,7 @@ from ..doctor import (
 from ..events import Event, Note
 from ..flags import request_of_hosts
 from ..launch import STDERR_LOG, STDOUT_LOG, plan_launch
-from ..machine import find_cluster, pod_text
+from ..machine import find_cluster, pod_text, require_one_start
 from ..plan import LaunchPlan
 from ..report import save_text
 from ..request import LaunchRequest
@@ -46,6 +46,7 @@ def doctor(arguments: Sequence[str]) -> Iterator[str]:
     """
     flags = doctor_parser().parse_args(arguments)
     request = request_of_hosts(flags, _CHECKS)
+    require_one_start(request.hosts)
     notes: list[Event] = []
     cluster = find_cluster(request, notes.append)
     texts = [note.text for note in notes if isinstance(note, Note)]

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -237,11 +237,13 @@ def unused_allocation(choice: HostChoice, access: RemoteAccess) -> str | None:
     )
 
 
+_BY_HOSTFILE = "with --hostfile FILE for several hosts, or once on each with --no_ssh --node_rank"
 _STARTERS = (
-    ("OMPI_COMM_WORLD_SIZE", "mpirun"),
-    ("PMI_SIZE", "mpirun"),
-    ("TORCHELASTIC_RUN_ID", "torchrun"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun", f"{_BY_HOSTFILE} K"),
+    ("PMI_SIZE", "PMI_RANK", "mpirun", f"{_BY_HOSTFILE} K"),
+    ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun", "with --launcher slurm for several nodes"),
 )
+"""Variables of how many processes there are and which one this is, who set them, what to do."""
 
 
 def require_one_start(choice: HostChoice) -> None:
@@ -252,13 +254,20 @@ def require_one_start(choice: HostChoice) -> None:
     """
     if choice.node_rank is not None or choice.standalone:
         return
-    variable, starter = next((row for row in _STARTERS if row[0] in os.environ), ("", ""))
-    size = os.environ.get("WORLD_SIZE" if starter == "torchrun" else variable, "")
-    if size.isdecimal() and int(size) > 1:
-        raise ConfigError(
-            f"{starter} has started autoconf-launch {int(size)} times, but it starts the ranks "
-            "itself; start it once, with --hostfile FILE for several hosts."
-        )
+    rows = (*_torchrun(), *_STARTERS)
+    for size, number, starter, remedy in rows:
+        count, which = os.environ.get(size, ""), os.environ.get(number, "?")
+        if count.isdecimal() and int(count) > 1:
+            raise ConfigError(
+                f"{starter} has started autoconf-launch {count} times (this is number {which}), "
+                f"but it starts the ranks itself; start it once, {remedy}."
+            )
+
+
+def _torchrun() -> Iterator[tuple[str, str, str, str]]:
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        node = os.environ.get("GROUP_RANK", "K")
+        yield "WORLD_SIZE", "RANK", "torchrun", f"{_BY_HOSTFILE} {node}"
 
 
 def pod_text() -> str | None:

@@ -101,11 +101,18 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"OMPI_COMM_WORLD_SIZE": "4"}, "mpirun has started autoconf-launch 4 times"),
+        (
+            {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3"},
+            r"mpirun has started autoconf-launch 4 times \(this is number 3\)",
+        ),
         ({"PMI_SIZE": "2"}, "mpirun has started autoconf-launch 2 times"),
         (
-            {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "8"},
-            "torchrun has started autoconf-launch 8 times",
+            {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0"},
+            r"srun has started .* 2 times \(this is number 0\).* once, with --launcher slurm",
+        ),
+        (
+            {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "8", "RANK": "5", "GROUP_RANK": "1"},
+            r"torchrun has started .* 8 times \(this is number 5\).* --no_ssh --node_rank 1\.",
         ),
     ],
 )
