@@ -33,7 +33,6 @@ from ..hosts import (
     LOCAL,
     UNSAID_WAIT_S,
     AgentLine,
-    FolderLine,
     Introduction,
     open_lines,
     wait_text,
@@ -109,7 +108,7 @@ class HostsJob:
     def is_queued(self) -> bool:
         """Whether it waits for hosts, which does not count as time of the trial."""
         lines = [agent.line for agent in self.agents if not agent.has_ended]
-        gathers = not self._was_sent and any(map(_awaits_all, lines))
+        gathers = not self._was_sent and any(line.awaits_all for line in lines)
         return gathers or any(line.is_queued for line in lines)
 
     @property
@@ -214,7 +213,7 @@ class HostsJob:
                     "address": address if is_ours and agent.node == 0 else own_address,
                     "orphans": [f"{JOB_VARIABLE}={token}" for token in self.orphans],
                     "folder": self.plan.folder,
-                    "marker": "" if _sees_folder(agent) else self._marker and self._marker.name,
+                    "marker": "" if agent.line.is_shared else self._marker and self._marker.name,
                     "files": _files_to_send(self.plan.folder),
                     "ranks": [self._rank(rank, address, port) for rank in agent.ranks],
                 }
@@ -301,17 +300,7 @@ class HostsJob:
 
 def _can_be_told(agent: JobAgent) -> bool:
     """Whether it has said what it is, or reads its order from a file whenever it begins."""
-    is_file = isinstance(agent.line, FolderLine) and not _awaits_all(agent.line)
-    return agent.here is not None or is_file
-
-
-def _awaits_all(line: AgentLine) -> bool:
-    return isinstance(line, FolderLine) and line.awaits_all
-
-
-def _sees_folder(agent: JobAgent) -> bool:
-    """Whether it shares our folder, where its line is files there."""
-    return isinstance(agent.line, FolderLine)
+    return agent.here is not None or (agent.line.is_shared and not agent.line.awaits_all)
 
 
 class HostsBackend:
@@ -433,8 +422,8 @@ def make_job(
         JobAgent(node, line, tuple(rank for rank in plan.ranks if rank.node == node))
         for node, line in enumerate(lines)
     )
-    is_written = any(isinstance(line, FolderLine) for line in lines)
-    return HostsJob(plan, agents, variables, secrets if is_written else ())
+    is_shared = any(line.is_shared for line in lines)
+    return HostsJob(plan, agents, variables, secrets if is_shared else ())
 
 
 def prepare_start(plan: LaunchPlan) -> tuple[dict[str, str], dict[str, str]]:

@@ -22,6 +22,7 @@ from ..doctor import (
     problems,
     read_blocked,
     read_checks,
+    require_gpus,
 )
 from ..events import Event, Note
 from ..flags import request_of_hosts
@@ -51,6 +52,8 @@ def doctor(arguments: Sequence[str]) -> Iterator[str]:
     cluster = find_cluster(request, notes.append)
     texts = [note.text for note in notes if isinstance(note, Note)]
     yield from (f"autoconf-launch: {text}" for text in (pod_text(), *texts) if text)
+    if flags.save:
+        require_gpus(cluster)
     checks = measure_hosts(request, cluster)
     if flags.save:
         text = yaml.safe_dump(cluster_document(cluster, checks), sort_keys=False)

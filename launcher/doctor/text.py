@@ -126,20 +126,25 @@ def doctor_document(cluster: ClusterSpec, checks: HostChecks) -> dict[str, Any]:
 
 
 def cluster_document(cluster: ClusterSpec, checks: HostChecks) -> dict[str, Any]:
-    """What ``plan --cluster FILE`` reads, with the measured rate between hosts.
-
-    Raises:
-        ConfigError: a host has no GPUs, which alone are planned for.
-    """
+    """What ``plan --cluster FILE`` reads, with the measured rate between hosts."""
     rate = min((link.bytes_per_s for link in checks.links), default=None)
     return {"nodes": [_node_document(node, rate) for node in cluster.nodes]}
 
 
+def require_gpus(cluster: ClusterSpec) -> None:
+    """Check that a cluster can be saved for ``plan``.
+
+    Raises:
+        ConfigError: a host has no GPUs, which alone are planned for.
+    """
+    for node in cluster.nodes:
+        if node.devices[0].emulated:
+            raise ConfigError(
+                f"--save writes GPUs for plan, but host {node.host} has {node.devices[0].name}; "
+                "omit it."
+            )
+
+
 def _node_document(node: Node, bytes_per_s: float | None) -> dict[str, Any]:
-    if node.devices[0].emulated:
-        raise ConfigError(
-            f"--save writes GPUs for plan, but host {node.host} has {node.devices[0].name}; "
-            "omit it."
-        )
     measured = {} if bytes_per_s is None else {"network_gb_per_s": round(bytes_per_s / _GIGA, 2)}
     return {"gpu": node.devices[0].name, "gpus": len(node.devices), **measured}

@@ -60,6 +60,8 @@ class FolderLine:
 
     look_every_s = _LOOK_EVERY_S
     is_unreachable = False
+    is_shared = True
+    """Whether it is files, in a folder that its agent shares with us."""
     awaits_all = False
     """Whether its agent gets its order only once all have answered, as they begin one by one."""
 

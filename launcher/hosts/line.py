@@ -63,6 +63,8 @@ class HostLine:
 
     look_every_s = math.inf
     is_queued = False
+    is_shared = awaits_all = False
+    """As a folder's lines have them."""
 
     def __init__(self, host: str, argv: Sequence[str], probe_argv: Sequence[str] = ()) -> None:
         """Start the process; ``probe_argv`` succeeds where the host can be reached anew."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -154,10 +156,33 @@ def _by_pdsh(
 _PDSH_SSH = "PDSH_SSH_ARGS_APPEND"
 
 
+def _require_mpi(engine: str, *, is_open: bool) -> None:
+    """Refuse an ``mpirun`` of the other kind, which knows none of these options."""
+    said = ""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        command = ("mpirun", "--version")
+        said = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        ).stdout
+    name = next((name for sign, name in _MPIS.items() if sign in said), None)
+    if name is not None and (name == "Open MPI") != is_open:
+        fitting = "mpich" if is_open else "openmpi"
+        raise ConfigError(
+            f"--launcher {engine} cannot start ranks by the mpirun of {name} that is found here; "
+            f"use --launcher {fitting}, or put the other one first in PATH."
+        )
+
+
+_MPIS = {"Open MPI": "Open MPI", "HYDRA": "MPICH", "Intel(R) MPI": "Intel MPI"}
+"""What ``mpirun --version`` prints -> whose it is."""
+_PATIENCE_S = 20.0
+
+
 def _by_openmpi(
     hosts: _Words, access: RemoteAccess, command: _Words, exported: _Words
 ) -> tuple[_Words, dict[str, str]]:
     """One process on each host, in their order, bound to no core."""
+    _require_mpi(access.engine, is_open=True)
     places = ",".join(f"{host}:1" for host in hosts)
     words = ("mpirun", "-np", str(len(hosts)), "--host", places, "--map-by", "ppr:1:node")
     names = tuple(word for name in exported for word in ("-x", name))
@@ -169,6 +194,7 @@ def _by_hydra(
     hosts: _Words, access: RemoteAccess, command: _Words, exported: _Words
 ) -> tuple[_Words, dict[str, str]]:
     """The process manager of MPICH, which Intel MPI and MVAPICH2 have as well."""
+    _require_mpi(access.engine, is_open=False)
     words = ("mpirun", "-n", str(len(hosts)), "-ppn", "1", "-hosts", ",".join(hosts))
     names = ("-genvlist", ",".join(exported)) if exported else ()
     there = without_shell(access, (*command, "PMI_RANK"))

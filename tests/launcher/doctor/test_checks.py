@@ -17,6 +17,7 @@ from autoconf_launch.launcher.doctor import (
     problems,
     read_blocked,
     read_checks,
+    require_gpus,
 )
 from autoconf_launch.tuning_spaces.clusters import cluster_of_document
 
@@ -101,4 +102,4 @@ def test_a_saved_cluster_is_one_that_plan_reads() -> None:
 
 def test_processes_of_a_cpu_are_no_cluster_of_plan() -> None:
     with pytest.raises(ConfigError, match="--save writes GPUs for plan, but host a has cpu"):
-        cluster_document(cluster_of(), HostChecks(slots=SLOTS, links=LINKS))
+        require_gpus(cluster_of())

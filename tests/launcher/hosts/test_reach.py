@@ -1,5 +1,6 @@
 import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,9 @@ SSH, SLURM = RemoteAccess(), RemoteAccess(engine="slurm")
 
 
 @pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda program: f"/bin/{program}")
+    monkeypatch.setenv("PATH", str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -94,6 +96,22 @@ def test_hydra_starts_one_agent_on_each_host_in_their_order(engine: str) -> None
     words = words_of(engine, "-iface", "eth0", exported=("HF_TOKEN", "MY_KEY"))
     start = ("mpirun", "-n", "2", "-ppn", "1", "-hosts", "a,b", "-genvlist", "HF_TOKEN,MY_KEY")
     assert words == (*start, "-iface", "eth0", *AGENT, "PMI_RANK")
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "said"),
+    [
+        ("mpich", "mpirun (Open MPI) 4.1.4", "mpirun of Open MPI .*; use --launcher openmpi"),
+        ("openmpi", "HYDRA build details:", "mpirun of MPICH .*; use --launcher mpich"),
+    ],
+)
+def test_the_mpirun_of_another_mpi_is_named(
+    tmp_path: Path, engine: str, version: str, said: str
+) -> None:
+    (tmp_path / "mpirun").write_text(f"#!/bin/sh\necho '{version}'\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    with pytest.raises(ConfigError, match=said):
+        words_of(engine)
 
 
 @pytest.mark.parametrize("engine", MPI)
