@@ -46,11 +46,11 @@ class HostChoice:
 KUBERNETES, RAY = "kubernetes", "ray"
 """Values of ``--launcher`` for pods, and for nodes of a Ray cluster."""
 BATCH = "sbatch"
-"""That which queues a job of Slurm for each launch."""
+"""Value of ``--launcher`` for a job of Slurm for each launch."""
 QUEUES = (BATCH, KUBERNETES)
-"""Those that queue a job for each launch, and find its hosts."""
+"""Launchers that queue a job for each launch, and find its hosts."""
 UNNAMED = (*QUEUES, "bcprun")
-"""Those whose hosts have no names that could be said before."""
+"""Launchers whose hosts have no names that could be said before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

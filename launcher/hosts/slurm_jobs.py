@@ -89,7 +89,7 @@ def _find_old_state(job: int) -> str | None:
 
 
 def pending_text(job: int) -> str:
-    """That a job waits, with Slurm's word for the reason where it has one, as a phrase."""
+    """A phrase on a job that waits, with Slurm's word for the reason where it has one."""
     said = _run("squeue", "--noheader", f"--jobs={job}", "--format=%r").stdout.strip()
     reason = "" if said in ("", "None") else f" ({visible(said)})"
     never = _NEVER_STARTS.fullmatch(said) is not None

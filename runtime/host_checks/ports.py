@@ -83,7 +83,7 @@ def _try(store: Store, node: int) -> list[Port]:
 
 
 def _own_address() -> str:
-    """That of the interface which gloo was told to use, else of the one towards rank 0."""
+    """Address of the interface that gloo was told to use, else of the one towards rank 0."""
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     family, *_, towards = socket.getaddrinfo(*place, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as any_socket:

@@ -66,7 +66,7 @@ def test_a_host_that_is_down_is_named(hosts: Hosts) -> None:
 
 def test_a_host_that_does_not_reach_the_first_ones_port_is_named(hosts: Hosts) -> None:
     hosts.block_ports(hosts.names[0], hosts.names[2])
-    said = _blocked(hosts)
+    said = _say_blocked(hosts)
     first, _, last = hosts.names
     assert re.match(
         rf"autoconf-launch: Port \d+ of host {first} is not reached from {last}\. ", said
@@ -75,13 +75,13 @@ def test_a_host_that_does_not_reach_the_first_ones_port_is_named(hosts: Hosts) -
 
 def test_two_hosts_that_reach_the_first_one_alone_are_named(hosts: Hosts) -> None:
     hosts.block_ports(hosts.names[1], hosts.names[2])
-    said = _blocked(hosts)
+    said = _say_blocked(hosts)
     for here, there in (hosts.names[1:], hosts.names[:0:-1]):
         assert re.search(rf"Port \d+ of host {here} is not reached from {there}\.", said)
     assert f"of host {hosts.names[0]}" not in said
 
 
-def _blocked(hosts: Hosts) -> str:
+def _say_blocked(hosts: Hosts) -> str:
     done = doctor(hosts)
     assert (done.returncode, done.stdout) == (4, "")
     assert "let the hosts' firewall pass TCP between them" in done.stderr
