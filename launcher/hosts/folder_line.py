@@ -230,7 +230,7 @@ class StartingProcess:
             return Failure(kind=FailureKind.BAD_CONFIG, detail=f"Host {visible(marked[0])}")
         if self._process.poll() is None:
             return None
-        words = f" ({last})" if (last := last_line("\n".join(said))) else ""
+        words = f" ({why})" if (why := engine_reason("\n".join(said))) else ""
         return Failure(kind=FailureKind.NODE_LOST, detail=f"closed the connection{words}")
 
     def _output(self) -> str:
@@ -279,6 +279,22 @@ def open_all(
         shutil.rmtree(own)
         raise
     return StartingProcess(words, own, {**variables, **(secrets or {})}).lines(hosts)
+
+
+def engine_reason(text: str) -> str:
+    """The line of an engine's output that says what was wrong.
+
+    Open MPI frames pages of advice by rules: what ssh said before them counts, else their first
+    line.
+    """
+    before, rule, framed = text.partition(_RULE)
+    if not rule or before.strip():
+        return last_line(before)
+    first = next((line for line in framed.splitlines() if line.strip(" -")), "")
+    return visible(first.strip().rstrip("."))
+
+
+_RULE = "-" * 40
 
 
 def last_line(text: str) -> str:

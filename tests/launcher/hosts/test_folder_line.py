@@ -12,7 +12,11 @@ import pytest
 from autoconf_launch.core import Failure, FailureKind, HardwareError
 from autoconf_launch.launcher.hosts import agent_command
 from autoconf_launch.launcher.hosts.description import describe_hosts
-from autoconf_launch.launcher.hosts.folder_line import FolderLine, StartingProcess
+from autoconf_launch.launcher.hosts.folder_line import (
+    FolderLine,
+    StartingProcess,
+    engine_reason,
+)
 from autoconf_launch.launcher.request import RemoteAccess
 
 OVER = Failure(kind=FailureKind.NODE_LOST, detail="is over")
@@ -87,6 +91,24 @@ def test_an_engines_end_is_believed_once_late_files_would_be_here(
     now_s = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now_s + 3)
     assert line.loss == OVER
+
+
+RULE = "-" * 74
+ROOT = "mpirun has detected an attempt to run as root"
+TIMED_OUT = "Connection to 10.0.0.9 port 22 timed out"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"{RULE}\n{ROOT}.\n\nWe reiterate our advice.\n{RULE}\n", ROOT),
+        (f"{TIMED_OUT}\n{RULE}\nORTE was unable to start.\n\n* advice\n{RULE}\n", TIMED_OUT),
+        ("one\ntwo\n", "two"),
+        ("", ""),
+    ],
+)
+def test_what_open_mpi_advises_at_length_is_not_quoted(text: str, why: str) -> None:
+    assert engine_reason(text) == why
 
 
 def test_what_an_engine_printed_last_is_why_it_ended(tmp_path: Path) -> None:
