@@ -23,7 +23,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from autoconf_launch.core import DOCTOR_MARK
 from autoconf_launch.runtime.rank import Ranks, join, open_store
 
-from .ports import MEET_S, Port, find_blocked, is_blocked
+from .ports import MEET_S, Port, find_blocked, is_blocked, is_reached
 
 _ROWS_CPU, _ROWS_GPU = 1024, 8192
 _BYTES_CPU, _BYTES_GPU = 8 << 20, 64 << 20
@@ -58,10 +58,10 @@ def _print(found: dict[str, Any]) -> None:
 
 def _open_ports(node: int, nodes: int) -> tuple[Store | None, list[Port] | None]:
     """The ranks' store, and which ports this host does not reach; None where all reach all."""
-    try:
-        store = open_store(MEET_S)
-    except RuntimeError:
-        return None, [(0, int(os.environ["MASTER_PORT"]))]
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if os.environ["RANK"] != "0" and not is_reached(place, MEET_S):
+        return None, [(0, place[1])]
+    store = open_store()
     if os.environ["LOCAL_RANK"] != "0":
         return store, [] if is_blocked(store) else None
     partners = {other for pair in _pairs(nodes) if node in pair for other in pair} - {node}

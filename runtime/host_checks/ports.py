@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -23,9 +24,21 @@ _CONNECT_S = 5.0
 """How long a host of the same network may take to accept a connection."""
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _ANSWER_S = 5.0
+_RETRY_S = 0.2
 
 Port: TypeAlias = tuple[int, int]
 """Number of a node, and of a port there."""
+
+
+def is_reached(place: tuple[str, int], patience_s: float) -> bool:
+    """Whether an address accepts a connection within so many seconds; it may refuse some first."""
+    until_s = time.monotonic() + patience_s
+    while (left_s := until_s - time.monotonic()) > 0:
+        with suppress(OSError):
+            socket.create_connection(place, min(left_s, _CONNECT_S)).close()
+            return True
+        time.sleep(min(left_s, _RETRY_S))
+    return False
 
 
 def find_blocked(
@@ -75,11 +88,7 @@ def _wait(store: Store, keys: list[str], patience_s: float) -> bool:
 
 def _try(store: Store, node: int) -> list[Port]:
     address, port = json.loads(store.get(f"port/{node}"))
-    try:
-        socket.create_connection((address, port), _CONNECT_S).close()
-    except OSError:
-        return [(node, port)]
-    return []
+    return [] if is_reached((address, port), _CONNECT_S) else [(node, port)]
 
 
 def _own_address() -> str:

@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -59,21 +58,20 @@ def join(environment: Mapping[str, str] = os.environ, store: Store | None = None
     return Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
 
 
-def open_store(timeout_s: float, environment: Mapping[str, str] = os.environ) -> Store:
+def open_store(environment: Mapping[str, str] = os.environ) -> Store:
     """The store of a launch of several ranks, which rank 0 makes and the others reach.
 
     Raises:
-        RuntimeError: rank 0 was not reached for so long.
         OSError: the port is in use.
     """
     is_first = environment["RANK"] == "0"
     if is_first and (store := _own_store(environment)):
         return store
     host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
-    patience = timedelta(seconds=timeout_s)
     ranks = world_size(environment)
-    made = TCPStore(host, port, ranks, is_first, timeout=patience, wait_for_workers=False)
-    made.set_timeout(default_pg_timeout)
+    made = TCPStore(
+        host, port, ranks, is_first, timeout=default_pg_timeout, wait_for_workers=False
+    )
     return PrefixStore(_GROUP, made)
 
 
