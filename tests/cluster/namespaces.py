@@ -117,7 +117,8 @@ def _command(pid: str) -> bytes:
 
 def start(folder: Path, count: int, slots: int, hidden: Path | None = None) -> Hosts:
     """Bring hosts up; ``stop`` takes them down. The last one has its own, empty ``hidden``."""
-    prefix = f"al{os.getpid() % 10_000}{chr(ord('a') + next(_numbers))}"
+    letters = (chr(ord("a") + digit) for digit in divmod(next(_numbers), 26))
+    prefix = f"al{os.getpid() % 10_000}{''.join(letters)}"
     bridge, names = f"{prefix}br", tuple(f"{prefix}{number}" for number in range(1, count + 1))
     Path("/run/sshd").mkdir(exist_ok=True)
     hosts = Hosts(folder=folder, names=names, network=_find_network())

@@ -85,8 +85,12 @@ def launch(
     )
 
 
+_WRITE_ADDRESS = "os.write(1, (os.environ['MASTER_ADDR'] + '\\n').encode())"
+"""At once, as the lines of two ranks that print run into each other."""
+
+
 def test_ranks_of_all_pods_meet_at_the_first_ones_name(cluster: Cluster, script: Path) -> None:
-    script.write_text(MEET.replace("dist.barrier()", "print(os.environ['MASTER_ADDR'])"))
+    script.write_text(MEET.replace("dist.barrier()", _WRITE_ADDRESS))
     with launch(cluster, script) as process:
         printed, said = process.communicate(timeout=180)
     lines = printed.splitlines()

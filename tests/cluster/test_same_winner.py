@@ -36,9 +36,10 @@ def tune(hosts: Hosts, engine: str, folder: Path) -> tuple[str, set[str]]:
     config = json.loads((EXAMPLE / "config.json").read_text())
     config["train_micro_batch_size_per_gpu"] = [1, 8]
     (folder / "config.json").write_text(json.dumps(config))
-    words = ("--tuner_num_trials", "3", "--soak-steps", "0", "train.py", "--config", "config.json")
+    words = ("--tuner_num_trials", "3", "--effort", "quick", "--soak-steps", "0")
+    script = ("train.py", "--config", "config.json")
     done = subprocess.run(
-        (*COMMAND, *hosts.flags_of(engine), "--autotuning=tune", *words),
+        (*COMMAND, *hosts.flags_of(engine), "--autotuning=tune", *words, *script),
         env=hosts.variables,
         capture_output=True,
         text=True,
