@@ -46,8 +46,8 @@ def main() -> None:
     dist.barrier()
     found["clock_s"] = _clock_s(ranks)
     found["sees_folder"] = Path(sys.argv[1]).exists()
-    firsts = _first_ranks(ranks, node)
-    pairs = [_pair(ranks, firsts, pair) for pair in _pairs(nodes)]
+    hosts = _ranks_of_hosts(ranks, node)
+    pairs = [_pair(ranks, hosts, pair) for pair in _pairs(nodes)]
     found["pairs"] = [pair for pair in pairs if pair is not None]
     _print(found)
 
@@ -68,13 +68,15 @@ def _open_ports(node: int, nodes: int) -> tuple[Store | None, list[Port] | None]
     return store, find_blocked(store, node, sorted(partners), nodes)
 
 
-def _first_ranks(ranks: Ranks, node: int) -> list[int]:
-    """The first rank of each node; nodes may have different numbers of ranks."""
+def _ranks_of_hosts(ranks: Ranks, node: int) -> list[list[int]]:
+    """The ranks of each host; hosts may have different numbers of them."""
     own = torch.full((1,), node, device=ranks.device)
     all_nodes = [torch.zeros_like(own) for _ in range(ranks.world_size)]
     dist.all_gather(all_nodes, own)
-    nodes = [int(each) for each in all_nodes]
-    return [nodes.index(number) for number in range(max(nodes) + 1)]
+    hosts: list[list[int]] = [[] for _ in range(1 + max(int(each) for each in all_nodes))]
+    for rank, each in enumerate(all_nodes):
+        hosts[int(each)].append(rank)
+    return hosts
 
 
 def _pairs(nodes: int) -> list[tuple[int, int]]:
@@ -91,9 +93,12 @@ def _product_flops_per_s(device: torch.device) -> float:
     return 2.0 * rows**3 / _best_s(lambda: torch.mm(a, a), device)
 
 
-def _best_s(run: Callable[[], object], device: torch.device) -> float:
+def _best_s(
+    run: Callable[[], object], device: torch.device, begin: Callable[[], object] = lambda: None
+) -> float:
     times_s = []
     for _ in range(_REPEATS + 1):
+        begin()
         started_s = time.perf_counter()
         run()
         if device.type == "cuda":
@@ -127,22 +132,28 @@ def _ask_clock(ranks: Ranks, other: int) -> list[tuple[float, float]]:
     return []
 
 
-def _pair(ranks: Ranks, firsts: list[int], nodes: tuple[int, int]) -> dict[str, Any] | None:
-    """An all-reduce of the first ranks of two hosts; None but in the first of them."""
-    members = [firsts[node] for node in nodes]
-    group = dist.new_group(sorted(members))
-    found = None
-    if ranks.rank in members:
-        size = (_BYTES_GPU if ranks.device.type == "cuda" else _BYTES_CPU) // 4
-        large = torch.zeros(size, device=ranks.device)
-        small = torch.zeros(1, device=ranks.device)
-        large_s = _best_s(lambda: dist.all_reduce(large, group=group), ranks.device)
-        small_s = median(
-            _best_s(lambda: dist.all_reduce(small, group=group), ranks.device) for _ in range(3)
-        )
-        found = {"nodes": nodes, "latency_s": small_s, "bytes_per_s": 4 * size / large_s}
+def _pair(ranks: Ranks, hosts: list[list[int]], nodes: tuple[int, int]) -> dict[str, Any] | None:
+    """All-reduces of two hosts, each slot with its like at the same time, as they share cards.
+
+    None but in the first rank of the first of them.
+    """
+    pairs = list(zip(*(hosts[node] for node in nodes), strict=False))
+    groups = [dist.new_group(sorted(pair)) for pair in pairs]  # made by all ranks
+    mine = next((one for one, pair in zip(groups, pairs, strict=True) if ranks.rank in pair), None)
+
+    def reduce(values: torch.Tensor) -> None:
+        if mine is not None:
+            dist.all_reduce(values, group=mine)
+
+    size = (_BYTES_GPU if ranks.device.type == "cuda" else _BYTES_CPU) // 4
+    large = torch.zeros(size, device=ranks.device)
+    small = torch.zeros(1, device=ranks.device)
+    large_s = _best_s(lambda: reduce(large), ranks.device, dist.barrier)
+    small_s = median(_best_s(lambda: reduce(small), ranks.device) for _ in range(3))
     dist.barrier()
-    return found if ranks.rank == members[0] else None
+    if ranks.rank != pairs[0][0]:
+        return None
+    return {"nodes": nodes, "latency_s": small_s, "bytes_per_s": 4 * size / large_s}
 
 
 if __name__ == "__main__":
