@@ -199,7 +199,7 @@ class StartingProcess:
     is_queued = False
 
     def __init__(self, words: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
-        self._folder, self._log = folder, folder / "engine.log"
+        self._name, self._folder, self._log = Path(words[0]).name, folder, folder / "engine.log"
         self._open_lines = 0
         with os.fdopen(os.open(self._log, _FLAGS, 0o600), "ab") as log:
             self._process = subprocess.Popen(
@@ -231,7 +231,8 @@ class StartingProcess:
         if self._process.poll() is None:
             return None
         words = f" ({why})" if (why := engine_reason("\n".join(said))) else ""
-        return Failure(kind=FailureKind.NODE_LOST, detail=f"closed the connection{words}")
+        detail = f"is not connected: {self._name} has ended{words}"  # maybe for another host
+        return Failure(kind=FailureKind.NODE_LOST, detail=detail)
 
     def _output(self) -> str:
         with contextlib.suppress(OSError):

@@ -117,7 +117,7 @@ def test_what_an_engine_printed_last_is_why_it_ended(tmp_path: Path) -> None:
     while (over := engine.why_over()) is None and time.monotonic() < until_s:
         time.sleep(0.02)
     assert over is not None
-    assert over.detail == "closed the connection (no such host)"
+    assert over.detail == "is not connected: sh has ended (no such host)"
     engine.close()
     assert not tmp_path.exists()
 
