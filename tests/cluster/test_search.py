@@ -232,18 +232,25 @@ def test_a_run_that_loses_its_nodes_is_made_again_and_counts_as_run(
     cluster: Slurm, tmp_path: Path, nemo: dict[str, str], how: str
 ) -> None:
     first = tmp_path / "first"
-    hangs = f"import os, time\nif not os.path.exists({str(first)!r}):\n"
-    hangs += f"    open({str(first)!r}, 'x').close(); time.sleep(300)\n"
+    hangs = f"""
+import os, time
+if os.environ["SLURM_PROCID"] == "0":
+    try:
+        with open({str(first)!r}, "x") as file:
+            file.write(os.environ["SLURM_JOB_ID"])
+        time.sleep(300)
+    except FileExistsError:
+        pass
+"""
     tools = place(tmp_path / "data", python3=NEMO.replace("import os", hangs + "import os", 1))
     variables = nemo | {"PATH": f"{tools}{os.pathsep}{nemo['PATH']}"}
     once = (*nemo_words(tmp_path), "cluster.sbatch_args=['--no-requeue']")
     with subprocess.Popen(
         command_of(tmp_path, *once), env=variables, stderr=subprocess.PIPE, text=True
     ) as process:
-        while not first.exists():
+        while not first.exists() or not (job := first.read_text()):
             assert process.poll() is None
             time.sleep(0.2)
-        job = min(line.split()[0] for line in cluster.jobs())
         node = cluster.run("squeue", "-h", "-j", job, "--format=%B").strip()
         if how == "NODE_FAIL":
             cluster.kill_node(node)
