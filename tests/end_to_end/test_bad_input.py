@@ -185,6 +185,7 @@ def test_a_second_tune_in_the_same_folder_is_refused(place: Place) -> None:
     assert "continues from here" in last
 
 
+@pytest.mark.slow
 def test_a_torn_journal_line_costs_one_trial_and_no_more(place: Place) -> None:
     assert place.tune(*FEW)[0] == 0
     journal = place.results / "journal.jsonl"

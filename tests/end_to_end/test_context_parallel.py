@@ -37,6 +37,7 @@ def test_listed_context_degrees_are_measured_and_the_best_is_a_configuration(pla
     assert best["parallelism"]["context"] in (1, 2)
 
 
+@pytest.mark.slow
 def test_the_same_script_trains_to_the_same_loss_on_context_ranks(place: Place) -> None:
     losses = []
     for context in (1, 2):
@@ -46,6 +47,7 @@ def test_the_same_script_trains_to_the_same_loss_on_context_ranks(place: Place) 
     assert float(losses[0]) == pytest.approx(float(losses[1]), abs=2e-4)
 
 
+@pytest.mark.slow
 def test_samples_that_cannot_be_shared_out_are_refused_in_one_line(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

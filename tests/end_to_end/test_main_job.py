@@ -52,6 +52,7 @@ def test_a_tune_leaves_everything_that_the_results_folder_promises(sound_tune: F
     assert json.loads((place.results / "summary.json").read_text())["soak"] is None
 
 
+@pytest.mark.slow
 def test_a_dry_run_profiles_and_tries_nothing_and_a_tune_goes_on_from_it(place: Place) -> None:
     place.write_config(SEARCHED)
     code, output = place.run("tune", "--dry-run", str(SCRIPT), "--config", "config.json")

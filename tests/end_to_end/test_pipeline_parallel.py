@@ -25,6 +25,7 @@ def configure(place: Place, accumulation: int = 2, **parallelism: Any) -> tuple[
     return "--num_gpus=2", SCRIPT, "--config", str(place.write_config(document))
 
 
+@pytest.mark.slow
 def test_listed_schedules_are_measured_and_a_soak_has_the_phases_of_a_pipeline(
     place: Place,
 ) -> None:
@@ -62,7 +63,11 @@ def test_what_is_wrong_with_a_pipeline_is_refused_before_a_launch(
     ("parallelism", "says"),
     [
         ({"pipeline": 2, "virtual_pipeline": 2}, "4 stages, but the model has 2 repeated blocks"),
-        ({"pipeline": 2, "pipeline_split": [2, 1]}, "whose sum is 3, but the model has 2"),
+        pytest.param(
+            {"pipeline": 2, "pipeline_split": [2, 1]},
+            "whose sum is 3, but the model has 2",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_stages_beyond_the_blocks_are_refused_in_one_line(

@@ -52,7 +52,9 @@ ON_FOUR: list[list[dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("ranks", "cases"), [(2, CASES), (4, ON_FOUR)])
+@pytest.mark.parametrize(
+    ("ranks", "cases"), [(2, CASES), pytest.param(4, ON_FOUR, marks=pytest.mark.slow)]
+)
 def test_the_losses_go_on_under_another_layout(
     ranks: int, cases: list[list[dict[str, Any]]], launch: Callable[..., Any], tmp_path: Path
 ) -> None:

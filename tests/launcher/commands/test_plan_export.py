@@ -51,6 +51,7 @@ def test_the_first_row_is_exported_where_none_is_named(plan: Run, tmp_path: Path
     assert titan.get(("parallelism", "data_parallel_shard_degree")) == best["data_parallel"]
 
 
+@pytest.mark.slow
 def test_our_own_configuration_is_of_the_first_row_that_runs_here(
     plan: Run, tmp_path: Path
 ) -> None:
