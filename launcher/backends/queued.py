@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
@@ -27,7 +28,7 @@ class _JobStarter(Protocol):
 _Starter = TypeVar("_Starter", bound=_JobStarter)
 
 
-class QueuedBackend(HostsBackend):
+class QueuedBackend(HostsBackend, ABC):
     """``access.arguments`` are for the queue, ``deadline_s`` is what a trial may take."""
 
     handles: ClassVar[re.Pattern[str]]
@@ -72,8 +73,10 @@ class QueuedBackend(HostsBackend):
     def _cancel_waiting(self, handle: str) -> None:
         self._delete(handle)
 
+    @abstractmethod
     def _delete(self, handle: str) -> None:
-        raise NotImplementedError
+        """Take a job out of the queue, or end it."""
 
+    @abstractmethod
     def _is_alive(self, handle: str) -> bool:
-        raise NotImplementedError
+        """Whether processes of a job that was deleted may still run."""
