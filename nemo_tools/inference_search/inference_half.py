@@ -174,7 +174,7 @@ def _dry_document(prepared: PreparedInference) -> dict[str, object]:
 def _write_jobs(prepared: PreparedInference, request: SearchRequest) -> Iterator[str]:
     """Write jobs; where Slurm answers, queue them; then the tables of what was measured."""
     require_paths(prepared.question.settings, needs_data=False)
-    documents, wrong = [], []
+    documents, wrong = [], list(prepared.refused)
     is_bcm = prepared.question.settings.cluster.kind is ClusterKind.BCM
     queues = is_bcm and not request.collect and is_slurm_here()
     for search in prepared.searches:
@@ -314,7 +314,7 @@ def _run_here(prepared: PreparedInference, request: SearchRequest) -> Iterator[s
     """Run every point of every pair of lengths, and report each pair."""
     check_tracking(prepared.question.settings.tracking)
     view = stderr_view(quiet=request.quiet)
-    documents, wrong = [], []
+    documents, wrong = [], list(prepared.refused)
     runs_any = any(search.runnable for search in prepared.searches)
     for note in prepared.notes if runs_any else ():
         view.handle(Note(text=note))

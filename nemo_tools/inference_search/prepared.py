@@ -61,6 +61,7 @@ class PreparedInference:
         base: the model's configuration with the vocabulary that runs have.
         cluster: of this machine, or of the nodes that jobs ask for.
         gpus_per_node: of a job's node.
+        refused: why pairs of lengths beside those of ``searches`` are not searched.
     """
 
     question: SearchQuestion
@@ -70,6 +71,7 @@ class PreparedInference:
     cluster: ClusterSpec
     gpus_per_node: int
     searches: tuple[LengthSearch, ...]
+    refused: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
@@ -116,10 +118,15 @@ def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInf
     vocabulary = padded_vocabulary(settings.vocabulary or whole.train.vocabulary)
     base = _with_vocabulary(question.base, vocabulary)
     folder = (settings.results or whole.train.logs).absolute() / "inference"
-    searches = tuple(
-        _length_search(question, name, engine, _Lengths(lengths, base, precision, cluster, folder))
-        for lengths in settings.lengths
-    )
+    searches, refused = list[LengthSearch](), list[str]()
+    for lengths in settings.lengths:
+        one = _Lengths(lengths, base, precision, cluster, folder)
+        try:
+            searches.append(_length_search(question, name, engine, one))
+        except ConfigError as error:
+            refused.append(str(error))
+    if not searches:
+        raise ConfigError(refused[0])
     return PreparedInference(
         question=question,
         engine_name=name,
@@ -127,8 +134,9 @@ def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInf
         base=base,
         cluster=cluster,
         gpus_per_node=len(cluster.nodes[0].devices),
-        searches=searches,
-        notes=(*notes, *_notes(question, name)),
+        searches=tuple(searches),
+        refused=tuple(refused),
+        notes=(*notes, *refused, *_notes(question, name)),
     )
 
 

@@ -86,6 +86,15 @@ def test_a_search_measures_what_it_can_and_says_why_of_the_rest(tmp_path: Path) 
     assert (folder / "journal.jsonl").read_text() == before, "measured twice"
 
 
+def test_lengths_beyond_the_positions_leave_the_others_searched(tmp_path: Path) -> None:
+    done = search(
+        tmp_path, *lists("[1]", "[1]", "[2]"), f"{INFERENCE}.benchmark.input_len=[8,100]"
+    )
+    assert done.returncode == 3
+    assert "tiny has 64 positions, but 100 tokens are read" in done.stderr.splitlines()[-1]
+    assert "Recommended: tiny_tp1_pp1_bs2" in done.stdout
+
+
 @pytest.mark.slow
 def test_a_training_and_an_inference_search_end_in_both_recommendations(tmp_path: Path) -> None:
     words = (
