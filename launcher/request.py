@@ -138,6 +138,10 @@ class UserWords:
     keep_global_batch: bool = False
 
 
+LOCAL_RANK_FLAG = "--local_rank"
+"""The word that DeepSpeed's launcher and torch.distributed.launch give each rank."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRequest:
     """What the user asked for. Times are in seconds; None leaves a choice to us.
@@ -149,6 +153,8 @@ class LaunchRequest:
         alone: one process without the variables of a distributed launch, as ``python train.py``
             starts it; the script starts further ranks by itself, or none.
         started: ranks that it was seen to start; None: one for each device.
+        local_rank_flag: the script's argument for a rank's number on its host, such as
+            ``--local_rank``; empty: none; None: the one that the script declares, if any.
         binding: None: ranks share all cores.
         rank_log_folder: one log file per rank goes here; None: the output is ours.
         cluster: whose network predictions take for that of the hosts, as ``plan --cluster`` has
@@ -178,7 +184,7 @@ class LaunchRequest:
     remote: RemoteAccess = RemoteAccess()
     rendezvous: Rendezvous = Rendezvous()
     binding: CoreBinding | None = None
-    local_rank_argument: bool = True
+    local_rank_flag: str | None = None
     rank_log_folder: str | None = None
     save_pid: bool = False
     autotuning: Literal["tune", "run"] | None = None

@@ -24,10 +24,8 @@ from ..plan import LaunchPlan
 from ..request import LaunchRequest
 from ..script import ScriptSource
 from ..spelling import Rendered, is_open
-from ..tuning import ON_LOCAL_RANK
 
 _LONG_S = 3600.0
-_USAGE_ERROR = 2
 
 
 def launch(request: LaunchRequest, listener: Listener) -> int:
@@ -47,10 +45,7 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     backend = warn_listener(backend_for(request, cluster), listener)
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
         rendered = _resolve(source, cluster, Path(folder), listener)
-        code = run_to_end(plan_launch(request, cluster, rendered), backend)
-    if code == _USAGE_ERROR and request.local_rank_argument and source.flags is None:
-        listener(Note(text=ON_LOCAL_RANK, warning=True))
-    return code
+        return run_to_end(plan_launch(request, cluster, rendered), backend)
 
 
 def run_to_end(plan: LaunchPlan, backend: Backend) -> int:

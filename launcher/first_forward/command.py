@@ -114,8 +114,8 @@ def _one_rank(program: str, words: Sequence[str]) -> ScriptCommand:
 
 def _local_rank(words: Sequence[str], request: LaunchRequest) -> tuple[str, ...]:
     """DeepSpeed gives its scripts this argument, unless it is told not to."""
-    given = Path(words[0]).name == "deepspeed" and request.local_rank_argument
-    return ("--local_rank=0",) if given else ()
+    given = Path(words[0]).name == "deepspeed" and request.local_rank_flag
+    return (f"{given}=0",) if given else ()
 
 
 def _python_beside(program: str) -> str:

@@ -171,7 +171,9 @@ def _add_script(group: _Group) -> None:
     add = group.add_argument
     add("-m", "--module", action="store_true", help="the script is a module's name")
     add("--no_python", action="store_true", help="the script is a program, not Python")
-    add("--no_local_rank", action="store_true", help="add no --local_rank=N to its arguments")
+    local_rank = ("--no_local_rank", "--use_env")
+    local_rank_help = "no --local_rank=N, which a script gets only if it declares it"
+    add(*local_rank, action="store_true", help=local_rank_help)
     add("--dialect", metavar="NAME", help="the script's framework; default: the one that fits")
     arg_help = "the script's FLAG sets KEY"
     add("--arg", action="append", type=parse_name, metavar="KEY=FLAG", help=arg_help)

@@ -51,7 +51,7 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
         remote=_remote(flags),
         rendezvous=_rendezvous(flags),
         binding=_binding(flags),
-        local_rank_argument=not flags.no_local_rank,
+        local_rank_flag="" if flags.no_local_rank else None,
         # "None" is DeepSpeed's way to write that there is no folder
         rank_log_folder=None if flags.rank_log_folder == "None" else flags.rank_log_folder,
         save_pid=flags.save_pid,
@@ -183,7 +183,7 @@ def request_of_hosts(flags: argparse.Namespace, module: str) -> LaunchRequest:
         processes=flags.num_gpus,
         hosts=_hosts(flags),
         remote=_remote(flags),
-        local_rank_argument=False,
+        local_rank_flag="",
     )
 
 
@@ -263,7 +263,7 @@ def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
         *_rendezvous_flags(request.rendezvous),
         *_switch("--module", request.kind == "module" and not named),
         *_switch("--no_python", request.kind == "program" or (named and not request.alone)),
-        *_switch("--no_local_rank", not request.local_rank_argument and not request.alone),
+        *_switch("--no_local_rank", request.local_rank_flag == "" and not request.alone),
         *_switch("--bind_cores_to_rank", binding is not None),
         *_flag_with_value("--bind_core_list", cores),
         *_flag_with_value("--enable_each_rank_log", request.rank_log_folder),

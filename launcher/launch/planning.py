@@ -41,16 +41,15 @@ from ..machine import (
     usable_cores,
 )
 from ..plan import LaunchPlan, RankPlan
-from ..request import LaunchRequest
+from ..request import LOCAL_RANK_FLAG, LaunchRequest
 from ..results import read_file
 from ..script import ScriptSource
-from ..spelling import Dialect, Rendered, TrialNeeds, declared_as
+from ..spelling import Dialect, Rendered, TrialNeeds, bare, declared_as
 
 INJECTED = Path(__file__).resolve().parents[2] / "runtime" / "injected"
 DEFAULT_PORT = 29500
 """DeepSpeed's and torch's; hosts that are started by hand cannot agree on a free one."""
 _LOCAL_ADDRESS = "127.0.0.1"
-_LOCAL_RANK, _OURS = "--local_rank", "autoconf_launch"
 _SEARCH_PATH = "PYTHONPATH"
 _DEAF = {"I": "-I", "E": "-E", "S": "-S"}
 """Flags of Python with which PYTHONPATH or sitecustomize is not looked at."""
@@ -61,14 +60,10 @@ def as_script_starts(
 ) -> LaunchRequest:
     """The request as this script wants its ranks to be started.
 
-    An external one gets ``--local_rank`` only where it declares it, or is DeepSpeed's; it is
-    started once if it starts its ranks itself.
+    An external one is started once if it starts its ranks itself.
     """
     request = with_declared_local_rank(request, source)
     facts = source.facts
-    declares = source.flags is not None or declared_as(facts, _LOCAL_RANK) is not None
-    if not (dialect.reads_document or declares):
-        request = replace(request, local_rank_argument=False)
     if not dialect.is_external or request.kind == "program":
         return request
     if facts.starts_ranks:
@@ -79,16 +74,17 @@ def as_script_starts(
 
 
 def with_declared_local_rank(request: LaunchRequest, source: ScriptSource) -> LaunchRequest:
-    """No ``--local_rank`` where the script's parser would refuse it.
+    """``--local_rank=N`` if the script declares it; LOCAL_RANK is in its environment anyway.
 
-    Where its flags are not known, a script of our runtime that never speaks of it gets none.
+    A launcher in our place that always adds the word does so unless the parser would refuse it.
     """
-    texts = (source.text, *source.modules)
-    if source.flags is not None:
-        refused = _LOCAL_RANK not in source.flags
-    else:
-        refused = source.facts.imports(_OURS) and not any("local_rank" in t for t in texts)
-    return replace(request, local_rank_argument=False) if refused else request
+    declared = declared_as(source.declared, LOCAL_RANK_FLAG)
+    flag = request.local_rank_flag
+    if declared and flag != "":
+        flag = next(name for name in declared.names if bare(name) == bare(LOCAL_RANK_FLAG))
+    elif flag and source.flags is not None:
+        flag = None
+    return replace(request, local_rank_flag=flag)
 
 
 def rank_log_paths(folder: str, ranks: Iterable[int]) -> tuple[str, ...]:
@@ -186,8 +182,8 @@ def _refuse_deaf(argv: Sequence[str]) -> None:
 
 
 def _argv(request: LaunchRequest, script_args: tuple[str, ...], rank: int) -> tuple[str, ...]:
-    told = request.local_rank_argument and not request.alone
-    local_rank = (f"--local_rank={rank}",) if told else ()
+    flag = request.local_rank_flag if not request.alone else None
+    local_rank = (f"{flag}={rank}",) if flag else ()
     python = () if request.kind == "program" else (request.python or sys.executable, "-u")
     module = ("-m",) if request.kind == "module" else ()
     return (*python, *module, request.script, *local_rank, *script_args)

@@ -19,7 +19,7 @@ from ..config_file import read_config
 from ..dialects import accelerate as names
 from ..flags import parse_request
 from ..machine import other_python, python_beside
-from ..request import HostChoice, LaunchRequest
+from ..request import LOCAL_RANK_FLAG, HostChoice, LaunchRequest
 from ..script import facts_of, plain_text, script_path
 
 _LIKE_OURS = ("torchrun", "deepspeed")
@@ -51,8 +51,9 @@ def unwrap_launcher(request: LaunchRequest) -> LaunchRequest:
     if program in _LIKE_OURS:
         inner = parse_request(rest)
         usual = 1 if program == "torchrun" else None  # as many as it starts if nobody says
-        told = inner.local_rank_argument and (usual is None or request.script == _TELLS_RANKS)
-        inner = replace(inner, processes=inner.processes or usual, local_rank_argument=told)
+        tells = usual is None or request.script == _TELLS_RANKS
+        told = LOCAL_RANK_FLAG if tells and inner.local_rank_flag is None else ""
+        inner = replace(inner, processes=inner.processes or usual, local_rank_flag=told)
         return _merge(_beside(request), inner)
     if program in _OTHERS and request.kind == "script" and not Path(request.script).is_file():
         raise ConfigError(
@@ -119,7 +120,7 @@ def _accelerate(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
         script=rest[0],
         script_args=tuple(rest[1:]),
         kind="module" if module else "program" if "--no_python" in flags else "script",
-        local_rank_argument=False,
+        local_rank_flag="",
         processes=request.processes or (int(processes) if processes.isdigit() else None),
         variables=(*request.variables, *sorted(variables.items())),
     )
@@ -169,7 +170,7 @@ def _merge(request: LaunchRequest, inner: LaunchRequest) -> LaunchRequest:
         script=inner.script,
         script_args=inner.script_args,
         kind=inner.kind,
-        local_rank_argument=request.local_rank_argument and inner.local_rank_argument,
+        local_rank_flag=inner.local_rank_flag if request.local_rank_flag is None else "",
         processes=request.processes or inner.processes,
         hosts=inner.hosts if request.hosts == HostChoice() else request.hosts,
     )

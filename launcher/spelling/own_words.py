@@ -9,7 +9,7 @@ told nothing, or a word like ``epoch``, goes on as it does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.space import LAYOUT_KNOBS
@@ -89,9 +89,9 @@ def bare(name: str) -> str:
     return name.lstrip("-").replace("-", "_")
 
 
-def declared_as(facts: ScriptFacts, flag: str) -> Declared | None:
+def declared_as(declared: Iterable[Declared], flag: str) -> Declared | None:
     """The script's own declaration of an argument, by any of its names."""
-    for argument in facts.declared:
+    for argument in declared:
         if bare(flag) in {bare(name) for name in argument.names}:
             return argument
     return None
@@ -146,13 +146,13 @@ def _mapped_row(key: str, flag: str, source: ScriptSource, facts: ScriptFacts) -
 def _is_unknown(flag: str, facts: ScriptFacts) -> bool:
     """Whether neither the script declares it nor a library that makes arguments of classes."""
     made = facts.imports(*FROM_CLASSES, *FROM_FUNCTIONS, *LIGHTNING_PACKAGES)
-    return not made and declared_as(facts, flag) is None
+    return not made and declared_as(facts.declared, flag) is None
 
 
 def _place(name: str, facts: ScriptFacts) -> Place:
     if name.isupper():
         return Variable(name)
-    declared = declared_as(facts, name)
+    declared = declared_as(facts.declared, name)
     names: tuple[str, ...] = (name,)
     if declared:  # a parser tells - from _, so its own spelling is written
         own = name if name in declared.names else declared.names[-1]
@@ -162,7 +162,7 @@ def _place(name: str, facts: ScriptFacts) -> Place:
 
 
 def _default(facts: ScriptFacts, name: str) -> KnobValue:
-    declared = declared_as(facts, name)
+    declared = declared_as(facts.declared, name)
     if declared is not None:
         return declared.default
     return dict(facts.constants).get(bare(name))

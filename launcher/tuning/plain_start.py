@@ -38,11 +38,6 @@ _WITHOUT_RANKS = ("torch", "torchvision", "torchaudio", "torchtext", "numpy", "P
 """Packages that do not ask for it by themselves."""
 _USAGE_ERROR = 2
 _FILE = "start.json"
-_LOCAL_RANK = "local_rank"
-ON_LOCAL_RANK = (
-    "The launcher adds --local_rank=N to the script's arguments; if the script does not accept "
-    "it, give --no_local_rank."
-)
 
 
 class OtherStartError(Exception):
@@ -74,19 +69,12 @@ def profile_failed(
     settled = settled or not _may_read_variables(request, source.text)
     usage = error.failure.detail.startswith(f"rank 0 ended with exit code {_USAGE_ERROR} ")
     if settled or ranks != 1 or error.failure.kind is not FailureKind.CRASHED or usage:
-        return _naming_local_rank(request, error)
+        return error
     why = (
         "The script failed; it is tried once more without the variables of a distributed launch "
         "(RANK, WORLD_SIZE, …), as python starts it."
     )
     return OtherStartError(replace(request, alone=True), why, first=error)
-
-
-def _naming_local_rank(request: LaunchRequest, error: ProfileFailedError) -> ProfileFailedError:
-    """The error; where the script speaks of the argument that we add, how to omit it."""
-    if not request.local_rank_argument or not any(_LOCAL_RANK in line for line in error.log_tail):
-        return error
-    return ProfileFailedError(f"{error} {ON_LOCAL_RANK}", error.failure)
 
 
 def _may_read_variables(request: LaunchRequest, text: str) -> bool:

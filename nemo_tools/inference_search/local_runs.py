@@ -199,7 +199,7 @@ def ranks_request(cluster: ClusterSpec, run: EngineRun) -> LaunchRequest:
         script=MODULE,
         kind="module",
         script_args=model_words(run),
-        local_rank_argument=False,
+        local_rank_flag="",
         variables=variables,
     )
 

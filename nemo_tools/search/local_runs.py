@@ -184,7 +184,7 @@ def request_of(
         script=_SCRIPT,
         kind="module",
         script_args=words,
-        local_rank_argument=False,
+        local_rank_flag="",
         autotuning="tune",
         trial_timeout_s=max(_LEAST_PROFILE_S, 60.0 * settings.train.max_minutes),
         tracking=settings.tracking,

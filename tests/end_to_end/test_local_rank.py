@@ -1,4 +1,4 @@
-"""Scripts that do not take ``--local_rank``: they run, or the error says how they do."""
+"""Which scripts get ``--local_rank``."""
 
 from __future__ import annotations
 
@@ -65,17 +65,22 @@ def test_the_guides_own_snippet_is_tuned(place: Place) -> None:
     code, output = place.run(*TUNE, *WORDS)
     assert code == 0, output
     command = (place.results / "cmd_optimal.txt").read_text()
-    assert command.startswith("autoconf-launch --num_gpus 1 --no_local_rank mine.py --config ")
+    assert command.startswith("autoconf-launch --num_gpus 1 mine.py --config ")
 
 
-@pytest.mark.slow
-def test_where_a_parser_cannot_be_read_the_error_says_how_to_leave_it_out(place: Place) -> None:
-    unread = BEGINNING.replace("argparse.ArgumentParser()", "vars(argparse)['ArgumentParser']()")
-    write_script(place, f"{unread}\nlocal_rank = os.environ['LOCAL_RANK']\n")
-    for flags, expected in ((TUNE, 3), (("--num_gpus=1",), 2)):
-        code, output = place.run(*flags, *WORDS)
-        assert code == expected, output
-        assert "unrecognized arguments: --local_rank=0" in output
-        assert "give --no_local_rank" in output
-    code, output = place.run("--num_gpus=1", "--no_local_rank", *WORDS)
-    assert (code, "ran to its end" in output) == (0, True), output
+def test_a_script_that_reads_its_words_by_itself_gets_those_that_were_typed(place: Place) -> None:
+    (place.folder / "mine.py").write_text("import sys\nprint('words', sys.argv[1:])\n")
+    assert place.run("--num_gpus=1", "mine.py", "3", "8") == (0, "words ['3', '8']\n")
+
+
+@pytest.mark.parametrize("flag", ["--local_rank", "--local-rank"])
+def test_a_script_that_declares_the_argument_gets_it_as_it_is_spelled(
+    place: Place, flag: str
+) -> None:
+    declares = f"import argparse\np = argparse.ArgumentParser()\np.add_argument('{flag}')\n"
+    (place.folder / "arguments.py").write_text(declares)
+    script = "import arguments\nprint(arguments.p.parse_known_args())\n"
+    (place.folder / "mine.py").write_text(script)
+    code, output = place.run("--num_gpus=1", "mine.py", "7")
+    assert code == 0, output
+    assert "local_rank='0'" in output

@@ -254,7 +254,7 @@ def launch_requests(draw: st.DrawFn) -> LaunchRequest:
                 run_id=st.none() | words,
             ),
             binding=st.none() | st.builds(CoreBinding, cores=cores),
-            local_rank_argument=st.booleans(),
+            local_rank_flag=st.sampled_from((None, "")),
             rank_log_folder=st.none() | names,
             save_pid=st.booleans(),
         )

@@ -153,12 +153,14 @@ def test_python_is_known_with_its_version_too() -> None:
         (("accelerate", "launch", "t.py"), False),
         (("-m", "torch.distributed.run", "t.py"), False),
         (("-m", "torch.distributed.launch", "t.py"), True),
+        (("-m", "torch.distributed.launch", "--use_env", "t.py"), False),
+        (("-m", "torch.distributed.launch", "--use-env", "t.py"), False),
     ],
 )
 def test_ranks_are_told_their_number_where_their_launcher_tells_it(
     words: tuple[str, ...], told: bool
 ) -> None:
-    assert launch(*words).local_rank_argument is told
+    assert bool(launch(*words).local_rank_flag) is told
 
 
 @pytest.fixture
