@@ -150,6 +150,8 @@ class LaunchRequest:
         processes: ranks on each host: GPUs, or processes on a machine without any.
         script: path, module name or program, as ``kind`` says.
         python: path of the interpreter that was named for it; None: ours.
+        python_flags: its flags before the script, one word each, such as ``-Wignore``.
+        prefix: words before each rank's command that place it, such as ``numactl -N 0``.
         alone: one process without the variables of a distributed launch, as ``python train.py``
             starts it; the script starts further ranks by itself, or none.
         started: ranks that it was seen to start; None: one for each device.
@@ -177,6 +179,8 @@ class LaunchRequest:
     script_args: tuple[str, ...] = ()
     kind: Literal["script", "module", "program"] = "script"
     python: str | None = None
+    python_flags: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
     processes: Processes | None = None
     alone: bool = False
     started: int | None = None

@@ -12,8 +12,8 @@ from pathlib import Path
 from autoconf_launch.core import ConfigError
 
 from ..flags import parse_request
-from ..launch import deaf_flag, unwrap_launcher
-from ..machine import free_port
+from ..launch import unwrap_launcher
+from ..machine import deaf_flag, free_port
 from ..request import LaunchRequest
 
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?")

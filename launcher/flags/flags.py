@@ -254,7 +254,8 @@ def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
     """Flags that start the same ranks without tuning; ``python`` itself means one rank."""
     binding = request.binding
     other = request.python if request.kind != "program" else None
-    named = request.alone or other is not None
+    placed = bool(request.prefix or request.python_flags) and request.kind != "program"
+    named = request.alone or other is not None or placed
     cores = ",".join(map(str, binding.cores)) if binding and binding.cores else None
     return (
         *_flag_with_value("--num_gpus", request.processes),
@@ -269,7 +270,8 @@ def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
         *_flag_with_value("--enable_each_rank_log", request.rank_log_folder),
         *_switch("--save_pid", request.save_pid),
         *_switch("--", request.alone),
-        *((other or our_python(),) if named else ()),
+        *request.prefix,
+        *((other or our_python(), *request.python_flags) if named else ()),
         *_switch("-m", named and request.kind == "module"),
     )
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     )
     from .planning import (
         as_script_starts,
-        deaf_flag,
         in_training,
         in_trial,
         plan_launch,

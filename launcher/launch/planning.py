@@ -8,7 +8,6 @@ is compared with what was asked.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import time
@@ -34,7 +33,9 @@ from ..dialects import DATALOADER_BATCH_VARIABLE
 from ..hosts import LOCAL
 from ..machine import (
     VISIBLE,
+    audible,
     cores_of_ranks,
+    deaf_flag,
     free_port,
     read_environment_files,
     started_hosts,
@@ -51,8 +52,6 @@ DEFAULT_PORT = 29500
 """DeepSpeed's and torch's; hosts that are started by hand cannot agree on a free one."""
 _LOCAL_ADDRESS = "127.0.0.1"
 _SEARCH_PATH = "PYTHONPATH"
-_DEAF = {"I": "-I", "E": "-E", "S": "-S"}
-"""Flags of Python with which PYTHONPATH or sitecustomize is not looked at."""
 
 
 def as_script_starts(
@@ -121,13 +120,17 @@ def plan_launch(
         ConfigError: the ranks cannot be bound to cores, or their Python would ignore the probe.
         ResultsFolderError: the folder for the ranks' logs cannot be made.
     """
+    if rendered.checked is not None:
+        flags, variables = audible(request.python_flags)
+        request = replace(request, python_flags=flags)
+        rendered = replace(rendered, environment=(*rendered.environment, *variables))
     hosts = started_hosts(request, cluster)
     nodes = range(len(hosts)) if hosts else (request.hosts.node_rank or 0,)
     ranks = tuple(
         rank for node in nodes for rank in _ranks_of(node, request, cluster, rendered, task)
     )
     if rendered.checked is not None:
-        _refuse_deaf(ranks[0].argv)
+        _refuse_deaf(ranks[0].argv[len(request.prefix) :])
     return LaunchPlan(
         name=Path(task.folder).name if task else Path(request.script).name,
         ranks=ranks,
@@ -184,9 +187,10 @@ def _refuse_deaf(argv: Sequence[str]) -> None:
 def _argv(request: LaunchRequest, script_args: tuple[str, ...], rank: int) -> tuple[str, ...]:
     flag = request.local_rank_flag if not request.alone else None
     local_rank = (f"{flag}={rank}",) if flag else ()
-    python = () if request.kind == "program" else (request.python or sys.executable, "-u")
     module = ("-m",) if request.kind == "module" else ()
-    return (*python, *module, request.script, *local_rank, *script_args)
+    python = (request.python or sys.executable, "-u", *request.python_flags, *module)
+    start = request.prefix if request.kind == "program" else (*request.prefix, *python)
+    return (*start, request.script, *local_rank, *script_args)
 
 
 def _shared_variables(
@@ -303,29 +307,6 @@ def search_path() -> tuple[str, str]:
     before = set_by_user.split(os.pathsep) if set_by_user else []  # an empty one: where we are
     path = os.pathsep.join((str(INJECTED), *(e for e in before if e != str(INJECTED))))
     return _SEARCH_PATH, path
-
-
-def deaf_flag(argv: Sequence[str]) -> str | None:
-    """The flag in a command by which its Python ignores the probe: ``-I``, ``-E`` or ``-S``.
-
-    Only what stands between the interpreter and the script is its flags.
-    """
-    if not argv or not Path(argv[0]).name.startswith(("python", "pypy")):
-        return None
-    words = iter(argv[1:])
-    for word in words:
-        if not re.fullmatch("-[A-Za-z].*", word):
-            return None
-        letters = re.match("-([A-Zabd-ln-z]*?)([cmWX].*)?$", word)
-        alone, valued = (letters[1], letters[2]) if letters else ("", None)
-        for letter in alone:
-            if letter in _DEAF:
-                return _DEAF[letter]
-        if valued and valued[0] in "cm":
-            return None
-        if valued and len(valued) == 1:
-            next(words, None)
-    return None
 
 
 def why_silent(task: RankTask) -> str:

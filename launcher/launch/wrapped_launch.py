@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import dropwhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,13 +20,21 @@ from autoconf_launch.core import ConfigError
 from ..config_file import read_config
 from ..dialects import accelerate as names
 from ..flags import parse_request
-from ..machine import other_python, python_beside
+from ..machine import other_python, python_beside, python_of, split_python_flags
 from ..request import LOCAL_RANK_FLAG, HostChoice, LaunchRequest
 from ..script import facts_of, plain_text, script_path
 
 _LIKE_OURS = ("torchrun", "deepspeed")
 """Launchers whose flags are ours."""
-_OTHERS = ("mpirun", "mpiexec", "srun", "horovodrun", "bash", "sh", "uv", "poetry", "conda")
+_OTHERS = (
+    *("mpirun", "mpiexec", "srun", "horovodrun", "bash", "sh", "uv", "poetry", "conda"),
+    *("fabric", "composer", "colossalai"),
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_PLACING = ("nice", "ionice", "numactl", "taskset", "chrt", "stdbuf", "nohup")
+"""Programs that place the one behind their flags and do nothing else."""
+_RUNNERS = dict.fromkeys(("uv", "poetry", "pdm", "pipenv", "hatch", "conda", "mamba"), "run")
+"""Programs that start another in their environment, with the word that says so."""
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _TELLS_RANKS = "torch.distributed.launch"
 _MODULES = {
@@ -41,6 +51,8 @@ def unwrap_launcher(request: LaunchRequest) -> LaunchRequest:
         ConfigError: its flags cannot be read, or name several machines.
     """
     words = (request.script, *request.script_args)
+    if request.kind != "module" and (inner := _without_wrapper(request)) is not None:
+        return inner
     if request.kind == "module":
         words = (*_MODULES.get(request.script, (request.script,)), *request.script_args)
     elif Path(request.script).suffix and not _PYTHON.fullmatch(Path(request.script).name):
@@ -55,14 +67,53 @@ def unwrap_launcher(request: LaunchRequest) -> LaunchRequest:
         told = LOCAL_RANK_FLAG if tells and inner.local_rank_flag is None else ""
         inner = replace(inner, processes=inner.processes or usual, local_rank_flag=told)
         return _merge(_beside(request), inner)
-    if program in _OTHERS and request.kind == "script" and not Path(request.script).is_file():
+    if _PYTHON.fullmatch(program) and request.kind != "module":
+        return _python(request, rest)
+    is_program = program in _OTHERS or shutil.which(program) is not None
+    if is_program and request.kind == "script" and not Path(request.script).is_file():
         raise ConfigError(
             f"{program} is not a launcher known here; give the script itself, and the number "
             "of its ranks by --num_gpus N."
         )
-    if _PYTHON.fullmatch(program) and request.kind != "module":
-        return _python(request, rest)
     return request
+
+
+def _without_wrapper(request: LaunchRequest) -> LaunchRequest | None:
+    """The launch behind a word that changes only environment or placement; None: no such word.
+
+    Raises:
+        ConfigError: no command follows it.
+    """
+    words = (request.script, *request.script_args)
+    variables = [*takewhile(_ASSIGNMENT.fullmatch, words[words[0] == "env" :])]
+    start = len(variables) + (words[0] == "env")
+    if not start:
+        is_wrapper = words[0] in _PLACING or _RUNNERS.get(words[0]) in words[1:2]
+        if not is_wrapper or Path(words[0]).is_file():
+            return None
+        if shutil.which(words[0]) is None:
+            raise ConfigError(f"{words[0]} is not on PATH; install it, or omit it.")
+        own = 2 if words[0] in _RUNNERS else 1
+        start = own + len([*takewhile(lambda word: not _is_command(word), words[own:])])
+    wrapper, inside = words[:start], words[start:]
+    if not inside or inside[0].startswith("-"):
+        raise ConfigError(
+            f"{shlex.join(words)} starts no program that can be read here; give the script itself."
+        )
+    inner = replace(request, script=inside[0], script_args=inside[1:])
+    if words[0] in _PLACING:
+        placed = unwrap_launcher(inner)
+        return replace(placed, prefix=(*wrapper, *placed.prefix))
+    if words[0] in _RUNNERS:
+        return replace(unwrap_launcher(inner), python=python_of(wrapper))
+    set_here = tuple((name, value) for name, _, value in (v.partition("=") for v in variables))
+    return unwrap_launcher(replace(inner, variables=(*request.variables, *set_here)))
+
+
+def _is_command(word: str) -> bool:
+    if word in (*_LIKE_OURS, "accelerate") or _PYTHON.fullmatch(Path(word).name):
+        return True
+    return not word.startswith("-") and (Path(word).is_file() or shutil.which(word) is not None)
 
 
 def accelerate_variables(config: dict[str, Any]) -> dict[str, str]:
@@ -177,7 +228,7 @@ def _merge(request: LaunchRequest, inner: LaunchRequest) -> LaunchRequest:
 
 
 def _python(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
-    words = [*dropwhile("-u".__eq__, words)]
+    flags, words = split_python_flags(words)
     module = words[:1] == ["-m"]
     words = words[1:] if module else words
     if not words or words[0].startswith("-"):
@@ -186,7 +237,9 @@ def _python(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
         )
     inner = replace(request, script=words[0], script_args=tuple(words[1:]))
     kind: Literal["module", "script"] = "module" if module else "script"
-    inner = replace(inner, kind=kind, python=other_python(request.script))
+    kept = tuple(flag for flag in flags if flag != "-u")
+    python = other_python(request.script)
+    inner = replace(inner, kind=kind, python=python, python_flags=kept)
     found = unwrap_launcher(inner) if module else inner
     if found is not inner or request.kind == "program":
         return found

@@ -11,10 +11,14 @@ if TYPE_CHECKING:
     from .hosts import names_hosts, pod_text, require_one_start
     from .interpreters import (
         OUR_COMMAND,
+        audible,
+        deaf_flag,
         other_python,
         our_python,
         python_beside,
+        python_of,
         read_environment_files,
+        split_python_flags,
     )
     from .pools import find_pool, pool_text
     from .slot_pool import MOST_HOST_LOSSES, Placement, Size, SlotPool

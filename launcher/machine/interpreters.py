@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from autoconf_launch.core import ConfigError
@@ -42,6 +45,67 @@ def our_python() -> str:
     """``python`` where a shell would run ours, else its path."""
     found = shutil.which("python")
     return "python" if found and _is_ours(Path(found)) else sys.executable
+
+
+_PYTHON_FLAG = re.compile(r"-([A-Zabd-ln-z]*?)([cmWX].*)?")
+_DEAF = frozenset({"-I", "-E", "-S"})
+"""Flags of Python with which PYTHONPATH or sitecustomize is not read."""
+
+
+def split_python_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Python's flags before the script, ``-m`` or ``-c``, one word each, and the other words."""
+    flags, rest = list[str](), list(words)
+    while rest and rest[0] != "-" and (match := _PYTHON_FLAG.fullmatch(rest[0])):
+        letters, valued = match[1], match[2] or ""
+        del rest[0]
+        flags += [f"-{letter}" for letter in letters]
+        if valued[:1] in ("c", "m"):
+            return flags, [f"-{valued[0]}", *filter(None, [valued[1:]]), *rest]
+        if valued:
+            value = valued[1:] or (rest.pop(0) if rest else "")
+            flags.append(f"-{valued[0]}{value}")
+    return flags, rest
+
+
+def deaf_flag(argv: Sequence[str]) -> str | None:
+    """The flag in a command by which its Python ignores the probe: ``-I``, ``-E`` or ``-S``."""
+    if not argv or not Path(argv[0]).name.startswith(("python", "pypy")):
+        return None
+    flags, _ = split_python_flags(argv[1:])
+    return next((flag for flag in flags if flag in _DEAF), None)
+
+
+def audible(flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Flags and variables of a measured Python; with ``-I`` or ``-E`` it would not find the probe.
+
+    The other effects of ``-I`` stay: neither the user's packages nor the script's folder count.
+    """
+    kept = ("-s" if flag == "-I" else flag for flag in flags if flag != "-E")
+    variables = (("PYTHONSAFEPATH", "1"),) if "-I" in flags else ()
+    return tuple(dict.fromkeys(kept)), variables
+
+
+_SAY_PATH = "import sys; sys.stdout.write(sys.executable)"
+_PATIENCE_S = 60.0
+
+
+def python_of(runner: Sequence[str]) -> str:
+    """Path of the Python that ``uv run`` and the like start.
+
+    Raises:
+        ConfigError: the runner fails, or starts none.
+    """
+    command = (*runner, "python", "-c", _SAY_PATH)
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        words = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        raise ConfigError(
+            f"{shlex.join(runner)} starts no Python: {words[-1] if words else 'it failed'}"
+        ) from error
+    return answer.stdout.strip()
 
 
 def _is_ours(python: Path) -> bool:

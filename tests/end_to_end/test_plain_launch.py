@@ -37,10 +37,7 @@ def test_each_rank_gets_its_variables_and_the_words_that_were_typed(place: Place
     )
     assert code == 0, output
     ranks = [json.loads((place.folder / f"rank{r}").read_text()) for r in range(2)]
-    assert ranks == [
-        [str(r), str(r), "2", "127.0.0.1", "--lr", "it's 1\" wide"]
-        for r in range(2)
-    ]
+    assert ranks == [[str(r), str(r), "2", "127.0.0.1", "--lr", "it's 1\" wide"] for r in range(2)]
 
 
 def test_a_list_to_search_is_its_first_value_in_a_launch_where_nothing_varies(

@@ -11,10 +11,10 @@ from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.core.rank import PROBE_VARIABLE, Sign, sign_path
 from autoconf_launch.launcher.launch.planning import (
     INJECTED,
-    deaf_flag,
     probe_environment,
     why_silent,
 )
+from autoconf_launch.launcher.machine import deaf_flag
 
 
 @pytest.fixture

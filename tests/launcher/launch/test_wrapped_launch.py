@@ -137,6 +137,98 @@ def test_only_the_u_before_the_script_is_pythons() -> None:
     assert (found.script, found.script_args) == ("t.py", ("-u", "5"))
 
 
+@pytest.mark.parametrize(
+    ("words", "flags"),
+    [
+        (("-W", "ignore"), ("-Wignore",)),
+        (("-Wignore", "-O"), ("-Wignore", "-O")),
+        (("-uBI", "-X", "faulthandler"), ("-B", "-I", "-Xfaulthandler")),
+        (("-s",), ("-s",)),
+    ],
+)
+def test_flags_of_python_are_kept_in_the_launch_and_in_the_command_to_train_with(
+    words: tuple[str, ...], flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    found = launch("--", "python", *words, "t.py", "-O")
+    assert (found.script, found.script_args, found.python_flags) == ("t.py", ("-O",), flags)
+    command = (*launch_flags(found), found.script, *found.script_args)
+    assert command == ("--", our_python(), *flags, "t.py", "-O")
+    assert parse_request(command).script == our_python()
+
+
+def test_flags_of_python_before_a_module_are_kept() -> None:
+    found = launch("--", "python", "-Om", "pkg.train", "-W", "1")
+    assert (found.kind, found.script, found.python_flags) == ("module", "pkg.train", ("-O",))
+    assert found.script_args == ("-W", "1")
+
+
+@pytest.mark.parametrize("words", [("env", "A=1", "B=c=d"), ("A=1", "B=c=d")])
+def test_variables_before_the_command_go_to_the_ranks(words: tuple[str, ...]) -> None:
+    found = launch("--", *words, "python", "t.py")
+    assert (found.script, found.alone) == ("t.py", True)
+    assert found.variables == (("A", "1"), ("B", "c=d"))
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on PATH with programs that are not installed everywhere."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("numactl", "fabric", "composer"):
+        (folder / name).write_text("#!/bin/sh\nexit 1\n")
+        (folder / name).chmod(0o755)
+    (folder / "uv").write_text("#!/bin/sh\necho /envs/own/bin/python\n")
+    (folder / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "prefix", [("nice", "-n", "5"), ("numactl", "-N", "0"), ("nice", "taskset", "-c", "0-1")]
+)
+@pytest.mark.usefixtures("programs")
+def test_a_program_that_only_places_the_ranks_stays_before_each_of_them(
+    prefix: tuple[str, ...],
+) -> None:
+    found = launch("--", *prefix, "python", "t.py", "--lr", "1")
+    assert (found.prefix, found.script, found.script_args) == (prefix, "t.py", ("--lr", "1"))
+    assert launch_flags(found)[-len(prefix) - 1 : -1] == prefix
+    again = launch(*launch_flags(found), found.script, *found.script_args)
+    assert (again.prefix, again.script, again.alone) == (prefix, "t.py", True)
+
+
+@pytest.mark.usefixtures("programs")
+def test_uv_run_says_which_python_runs_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "t.py"
+    script.write_text("")
+    for words in (("python", "t.py"), (str(script),), ("torchrun", "t.py")):
+        found = launch("--", "uv", "run", "--frozen", *words)
+        assert found.python == "/envs/own/bin/python"
+        assert Path(found.script).name == "t.py"
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize("name", ["fabric", "composer"])
+def test_a_program_that_starts_ranks_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is not a launcher known here"):
+        launch("--", name, "run", "--devices=2", "t.py")
+
+
+@pytest.mark.parametrize("words", [("numactl", "-N", "0"), ("uv", "run")])
+def test_a_wrapper_that_is_not_installed_is_named(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=f"{words[0]} is not on PATH"):
+        launch("--", *words, "python", "t.py")
+
+
+def test_a_wrapper_without_a_command_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"nice -n 5 starts no program"):
+        launch("--", "nice", "-n", "5")
+
+
 def test_python_is_known_with_its_version_too() -> None:
     name = f"python3.{sys.version_info.minor}"
     found = launch(name, "t.py", "--lr")
