@@ -341,7 +341,7 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
         results = with_unfinished(plan.task, results)
     else:
         results = with_ended(plan.task, results, end.told_to_end)
-    causes = _reported_causes(results, plan.expected, plan.checked)
+    causes = _reported_causes(plan.task, results, plan.expected, plan.checked)
     if not causes:
         strict = any(rank.code for rank in end.exits) and not plan.task.soak
         measured = measure(plan.task, results, strict=strict)  # a script may end in its soak
@@ -379,7 +379,7 @@ def adopt(
     results = read_rank_results(task, world_size or started_ranks(task))
     if any(result is None for result in results):
         return None
-    cause = _first(_reported_causes(results, expected, checked))
+    cause = _first(_reported_causes(task, results, expected, checked))
     if cause is None:
         return measure(task, results, strict=True)
     if cause.failure.kind not in _DECISIVE:
@@ -393,10 +393,10 @@ def adopt(
 
 
 def _reported_causes(
-    results: RankResults, expected: Candidate | None, checked: Checked | None
+    task: RankTask, results: RankResults, expected: Candidate | None, checked: Checked | None
 ) -> list[_Cause]:
     """What the ranks themselves say went wrong."""
-    causes = []
+    causes = _other_ranks(results) if task.mode is Mode.MEASURE else []
     for result in results:
         if result is None:
             continue
@@ -405,6 +405,21 @@ def _reported_causes(
             said = replace(failure, detail=_with_rank(result.rank, len(results), failure.detail))
             causes.append(_Cause(failure=said, unix_s=result.ended_unix_s, memory=result.memory))
     return causes
+
+
+def _other_ranks(results: RankResults) -> list[_Cause]:
+    """Ranks that belong to another number of ranks than was started."""
+    return [
+        _Cause(
+            failure=Failure(
+                kind=FailureKind.NOT_APPLIED,
+                detail=f"the script ran with {result.world_size} ranks instead of {len(results)}",
+            ),
+            unix_s=result.ended_unix_s,
+        )
+        for result in results
+        if result is not None and not result.failure and result.world_size != len(results)
+    ]
 
 
 def _nan(result: RankResult) -> Failure | None:

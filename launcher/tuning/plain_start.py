@@ -96,18 +96,18 @@ def _own_names(folder: Path) -> set[str]:
 
 
 def check_ranks(request: LaunchRequest, cluster: ClusterSpec, task: RankTask | None) -> None:
-    """See that a script that starts its ranks itself has as many as are counted on.
+    """Compare the ranks that reported with those that were started.
 
     Raises:
-        OtherStartError: it has others; without GPUs there are as many slots then.
+        OtherStartError: the script starts others by itself; without GPUs it gets as many slots.
     """
-    if not request.alone or task is None:
+    if task is None or len(cluster.nodes) > 1:
         return
     found, counted = started_ranks(task), request.started or len(cluster.devices)
-    if found != counted:
+    if found > counted or (request.alone and found != counted):
         slots = request.processes if cluster.devices[0].visible_as else found
         why = f"The script starts {found} ranks by itself; tuning for these instead of {counted}."
-        raise OtherStartError(replace(request, processes=slots, started=found), why)
+        raise OtherStartError(replace(request, alone=True, processes=slots, started=found), why)
 
 
 def first_that_starts(

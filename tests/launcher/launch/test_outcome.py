@@ -204,8 +204,15 @@ def test_a_result_that_cannot_be_read_counts_as_none(tmp_path: Path, content: st
     assert failure.detail == "rank 0 ended without reporting an optimizer step"
 
 
+def test_ranks_of_another_world_than_was_started_are_no_measurement(tmp_path: Path) -> None:
+    report(tmp_path, result_of(0), result_of(1))
+    failure = failure_of(read_outcome(plan_of(tmp_path, ranks=1), ends_of(0)))
+    assert failure.kind is FailureKind.NOT_APPLIED
+    assert failure.detail == "the script ran with 2 ranks instead of 1"
+
+
 def test_too_few_steps_are_said_with_both_numbers(tmp_path: Path) -> None:
-    report(tmp_path, result_of(0, steps=steps_of(0, 9, 9)))
+    report(tmp_path, result_of(0, steps=steps_of(0, 9, 9), world_size=1))
     failure = failure_of(read_outcome(plan_of(tmp_path, ranks=1), ends_of(0)))
     assert failure.detail == (
         "the script ended after 2 optimizer steps, before start_profile_step 3; "

@@ -169,10 +169,16 @@ def test_one_rank_may_have_several_gpus(tmp_path: Path) -> None:
     assert (found.value.request.processes, found.value.request.started) == (None, 1)
 
 
-@pytest.mark.parametrize(("request_", "ranks"), [(ALONE, 1), (REQUEST, 2)])
-def test_what_is_as_counted_or_started_by_us_passes(
-    tmp_path: Path, request_: LaunchRequest, ranks: int
-) -> None:
+def test_ranks_that_a_started_script_starts_in_turn_are_found_out(tmp_path: Path) -> None:
+    with pytest.raises(
+        OtherStartError, match=r"starts 2 ranks by itself; .* instead of 1"
+    ) as found:
+        check_ranks(REQUEST, cluster(1), reporting(tmp_path, 2))
+    assert found.value.request == replace(REQUEST, alone=True, processes=2, started=2)
+
+
+@pytest.mark.parametrize(("request_", "ranks"), [(ALONE, 1), (REQUEST, 1)])
+def test_ranks_as_counted_pass(tmp_path: Path, request_: LaunchRequest, ranks: int) -> None:
     check_ranks(request_, cluster(1), reporting(tmp_path, ranks))
 
 
