@@ -12,6 +12,7 @@ from functools import partial
 from importlib.metadata import version
 from io import TextIOWrapper
 from itertools import takewhile
+from pathlib import Path
 from typing import TextIO, TypeAlias
 
 from autoconf_launch.core import (
@@ -58,6 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: list[str]) -> int:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        _write_line("autoconf-launch: The working directory was deleted; change to another one.")
+        return USAGE
     if text := _asked_of_all(arguments or ["--help"]):
         _print(lambda: (text,))
         return OK if arguments else USAGE

@@ -30,4 +30,5 @@ def input_text(path: Path, encoding: str = "utf-8") -> str:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {MOST_BYTES >> 20} MiB", str(path))
-    return data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+    text = data.decode(encoding).removeprefix("\ufeff")  # a byte-order mark
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -267,6 +267,9 @@ REFUSED = {
     "--run_path": "each rank is a process of its own; give the script without it",
     "--numa_binding": "use --bind_cores_to_rank or --bind_core_list",
     "--signals_to_handle": "SIGINT, SIGTERM, SIGHUP and SIGUSR1 are passed on to every rank",
+    "--type": "FASOP's trainings are presets; write autoconf-launch plan --preset fasop/bert",
+    "--heterogeneous": "FASOP's mixed clusters are presets with -heterogeneous at their end",
+    "--pareto": "FASOP's sweep is autoconf-launch plan --preset fasop/gpt2XL-pareto",
     "--virtual_local_rank": "LOCAL_RANK counts the devices of CUDA_VISIBLE_DEVICES",
 }
 """Why a flag is not offered, and what to do."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.space import AutotuningSettings
@@ -226,22 +227,44 @@ def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str],
     """Our flags, normalised, and the script with everything after it."""
     actions: dict[str, Any] = parser._option_string_actions
     own: list[str] = []
+    problems: list[str] = []
     index = 0
     while index < len(argv) and argv[index].startswith("-") and argv[index] != "--":
         name, equals, value = argv[index].partition("=")
         flag = _normalise(name)
-        if flag in REFUSED:
-            raise ConfigError(f"{name} is not offered: {REFUSED[flag]}.")
-        if flag not in actions:
-            raise unknown_flag(name, actions, "autoconf-launch tune --help")
         following = next(iter(argv[index + 1 : index + 2]), None)
+        if flag in REFUSED or flag not in actions:
+            unknown = unknown_flag(name, actions, "autoconf-launch tune --help")
+            refused = f"{name} is not offered: {REFUSED.get(flag)}."
+            problems.append(refused if flag in REFUSED else str(unknown))
+            index += 1 + (not equals and _is_value(following))
+            continue
         spaced = not equals and _takes_value(actions[flag], following)
         given = value if equals else following if spaced else ""
         if given is None or given == "--":  # argparse would drop this value
             raise ConfigError(f"{name} needs a value.")
+        if flag == "--autotuning" and given not in (modes := actions[flag].choices):
+            problems.append(
+                f"{name} is {given!r}, but must be {' or '.join(modes)}; write autoconf-launch "
+                f"{shlex.join((modes[0], *argv[:index], *argv[index + 1 :]))}."
+            )
+            break
         own.append(f"{flag}={given}" if equals or spaced else flag)
         index += 1 + spaced
+    if problems:
+        try:
+            parser.parse_args(own)
+        except ConfigError as error:
+            problems.append(str(error))
+        raise ConfigError(" ".join(problems))
     return own, argv[index + (index < len(argv) and argv[index] == "--") :]
+
+
+def _is_value(word: str | None) -> bool:
+    """Whether the word after an unknown flag is its value, and not the script."""
+    if word is None or word.startswith("-"):
+        return False
+    return not (word.endswith(".py") or Path(word).is_file())
 
 
 def _takes_value(action: argparse.Action, following: str | None) -> bool:

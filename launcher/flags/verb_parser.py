@@ -93,9 +93,13 @@ def _plain_error(message: str) -> str:
     return f"{flag} {what}" if what.startswith(("'", '"')) else f"{flag}: {what}"
 
 
+_NEAR = 0.8
+"""Least similarity of names of which one may be a slip for the other."""
+
+
 def unknown_flag(name: str, known: Iterable[str], where: str) -> ConfigError:
     """What to raise for a flag that nobody knows: the nearest one, or where all are."""
     dashed = {flag.replace("_", "-"): flag for flag in known if flag.startswith("--")}
-    close = difflib.get_close_matches(name.replace("_", "-"), dashed, n=1)
+    close = difflib.get_close_matches(name.replace("_", "-"), dashed, n=1, cutoff=_NEAR)
     hint = f"did you mean '{dashed[close[0]]}'?" if close else f"see {where}."
     return ConfigError(f"Unknown flag {name}; {hint}")

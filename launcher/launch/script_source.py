@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ from ..script import (
     script_path,
 )
 from ..spelling import is_of_batch
-from ..verbs import nearest_verb
+from ..verbs import LAUNCHING, VERBS, nearest_verb
 from .wrapped_launch import unwrap_launcher
 
 _CONFIG_FLAGS = ("--config", "--deepspeed", "--deepspeed_config")
@@ -170,8 +171,10 @@ def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
         ConfigError: the script does not exist, a configuration that is named cannot be read, or
             a flag of ours stands after the script, where its parser would refuse it.
     """
+    if request.kind == "script" and not _is_file(Path(request.script)):
+        _refuse_misplaced(request)
     request = unwrap_launcher(request)
-    if request.kind == "script" and not Path(request.script).is_file():
+    if request.kind == "script" and not _is_file(Path(request.script)):
         verb = nearest_verb(request.script)
         hint = f"did you mean '{verb}'?" if verb else "give its path after the launcher's flags."
         raise ConfigError(f"Script {request.script} does not exist in {Path.cwd()}; {hint}")
@@ -184,6 +187,21 @@ def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
                 f"{source.script}."
             )
     return request, source
+
+
+def _refuse_misplaced(request: LaunchRequest) -> None:
+    """Refuse a verb after flags, and the words of NVIDIA's search, with the line that works."""
+    words = (request.script, *request.script_args)
+    flags = request.argv[: len(request.argv) - len(words)]
+    if request.script in {*LAUNCHING, *VERBS}:
+        given = [flag for flag in flags if not flag.startswith("--autotuning")]
+        line = shlex.join((request.script, *given, *request.script_args))
+        raise ConfigError(f"The verb comes before the flags; write autoconf-launch {line}.")
+    if any(word.startswith("search_config=") for word in words):
+        line = shlex.join(word for word in words if "=" in word)
+        raise ConfigError(
+            f"{request.script} is not a script; write autoconf-launch search {line}."
+        )
 
 
 def _encoded_document(arguments: tuple[str, ...]) -> _Named:

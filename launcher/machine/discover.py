@@ -21,6 +21,7 @@ from autoconf_launch.tuning_spaces import with_links
 from ..events import Listener, Note
 from ..hosts import HostDescription, describe_hosts, is_this_machine
 from ..request import RAY, UNNAMED, LaunchRequest
+from .cores import usable_cores
 from .hosts import HostSlots, choose_hosts, own_index, unused_allocation
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -103,7 +104,7 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
         HardwareError: more GPUs are asked for than are visible.
     """
     gpus = () if request.processes == "cpu" else visible_gpus()
-    if listener and gpus:
+    if listener:
         _say_what_is_visible(request, gpus, listener)
     if listener and (unused := unused_allocation(request.hosts, request.remote)):
         listener(Note(text=unused, warning=True))
@@ -175,7 +176,11 @@ def _node(request: LaunchRequest, host: HostSlots, found: HostDescription) -> No
 def _say_what_is_visible(
     request: LaunchRequest, gpus: tuple[Device, ...], listener: Listener
 ) -> None:
-    if VISIBLE in os.environ and (request.hosts.include or request.hosts.exclude):
+    asked, cores = request.processes, usable_cores()
+    if not gpus and isinstance(asked, int) and asked > cores:
+        text = f"--num_gpus {asked} starts {asked} processes, which share {cores} cores."
+        listener(Note(text=text, warning=True))
+    if gpus and VISIBLE in os.environ and (request.hosts.include or request.hosts.exclude):
         numbers = ", ".join(str(gpu.slot) for gpu in gpus)
         listener(
             Note(

@@ -97,6 +97,12 @@ def _parse_line(words: str, where: str) -> HostSlots:
     match = _LINE.match(words)
     if not match:
         raise ConfigError(f"{where} is {words!r}, but must be: HOST slots=N")
+    user, at, host = match[1].rpartition("@")
+    if at and _HOST.fullmatch(host):
+        raise ConfigError(
+            f"{where} names {match[1]}, but a line has only the host; write {host}, and give the "
+            f"user {user} to ssh in ~/.ssh/config."
+        )
     if not _HOST.fullmatch(match[1]):
         raise ConfigError(
             f"{where} names host {match[1]!r}, but a host's name has letters, digits, dots, "

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 import pytest
@@ -164,3 +165,15 @@ def test_tune_and_run_say_what_the_flag_says(monkeypatch: pytest.MonkeyPatch) ->
         cli.main([f"--autotuning={mode}", "--num_gpus", "2", "train.py", "--help"])
     assert [request.autotuning for request in asked] == ["tune", "tune", "run", "run"]
     assert asked[::2] == asked[1::2]
+
+
+def test_a_deleted_working_directory_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert cli.main(["tune", "../t.py"]) == 2
+    expected = "autoconf-launch: The working directory was deleted; change to another one.\n"
+    assert capsys.readouterr().err == expected

@@ -248,3 +248,26 @@ def test_a_wrong_value_is_told_by_the_flags_name(argv: list[str], sentence: str)
     with pytest.raises(ConfigError) as error:
         parse_request([*argv, "train.py"])
     assert str(error.value).startswith(sentence)
+
+
+def test_all_flags_that_are_not_taken_are_named_at_once() -> None:
+    words = "--tee 3 --role x --local-addr=y --nnodes=1:4 --use-foo t.py"
+    with pytest.raises(ConfigError) as found:
+        parse_request(words.split())
+    for flag in ("--tee is not", "--role is not", "--local-addr is not", "'1:4' is a range"):
+        assert flag in str(found.value)
+    assert "Unknown flag --use-foo; see autoconf-launch tune --help." in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("flag", "near"), [("--num_gpu", "--num_gpus"), ("--use_foo", None), ("--speed", None)]
+)
+def test_only_a_near_flag_is_suggested(flag: str, near: str | None) -> None:
+    with pytest.raises(ConfigError) as found:
+        parse_request([flag, "1", "t.py"])
+    assert (f"did you mean '{near}'?" in str(found.value)) is (near is not None)
+
+
+def test_a_mode_that_is_a_script_gets_the_line_that_works() -> None:
+    with pytest.raises(ConfigError, match=r"autoconf-launch tune --num_gpus 1 t\.py --lr 1\.$"):
+        parse_request(["--num_gpus", "1", "--autotuning", "t.py", "--lr", "1"])

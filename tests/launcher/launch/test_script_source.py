@@ -9,7 +9,7 @@ import pytest
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.launcher.dialects.deepspeed import encode_document
 from autoconf_launch.launcher.flags.flags import parse_request
-from autoconf_launch.launcher.launch.script_source import find_script_source
+from autoconf_launch.launcher.launch.script_source import find_script_source, read_script
 from autoconf_launch.launcher.request import OwnKnob
 
 
@@ -110,3 +110,27 @@ def test_variables_of_frameworks_are_seen(monkeypatch: pytest.MonkeyPatch) -> No
     assert {("FSDP_VERSION", "2"), ("MY_KNOB", "3")} <= set(
         find_script_source(request).environment
     )
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("--num_gpus 2 tune t.py --lr 1", "tune --num_gpus 2 t.py --lr 1"),
+        ("--autotuning=tune --quiet run t.py", "run --quiet t.py"),
+        ("--num_gpus 2 doctor", "doctor --num_gpus 2"),
+        ("main.py search_config=gpt3/5b", "search search_config=gpt3/5b"),
+        ("search_config=gpt3/5b", "search search_config=gpt3/5b"),
+    ],
+)
+def test_words_in_another_order_get_the_line_that_works(
+    typed: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=f"write autoconf-launch {line}\\.$"):
+        read_script(parse_request(typed.split()))
+
+
+def test_a_byte_order_mark_is_not_part_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_bytes(b"\xef\xbb\xbfimport deepspeed\n")
+    source = find_script_source(parse_request([str(tmp_path / "t.py")]))
+    assert source.facts.imports("deepspeed")

@@ -8,6 +8,7 @@ import pytest
 from autoconf_launch.core import ClusterSpec, ConfigError, HardwareError
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.machine.cores import usable_cores
 from autoconf_launch.launcher.machine.discover import (
     find_cluster,
 )
@@ -47,6 +48,13 @@ class TestWithoutGpus:
 
     def test_processes_are_slots(self) -> None:
         assert slots("--num_gpus=3") == [0, 1, 2]
+
+    def test_more_processes_than_cores_are_said_to_share_them(self) -> None:
+        heard: list[Event] = []
+        count = usable_cores() + 1
+        find_cluster(parse_request([f"--num_gpus={count}", "train.py"]), heard.append)
+        (note,) = [event for event in heard if isinstance(event, Note)]
+        assert f"{count} processes, which share {count - 1} cores" in note.text
 
     def test_included_slots_are_used_as_given(self) -> None:
         assert slots("--include", "localhost:1,3") == [1, 3]

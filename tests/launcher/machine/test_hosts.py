@@ -59,6 +59,7 @@ def test_further_words_on_a_line_mean_nothing(tail: str) -> None:
         ("a slots=2x", "must be"),
         ("-oProxyCommand=x slots=1", "does not begin with a hyphen"),
         ("a`id` slots=1", "names host 'a`id`'"),
+        ("u1@10.0.0.1 slots=2", r"write 10\.0\.0\.1, and give the user u1 to ssh"),
     ],
 )
 def test_a_bad_hostfile_is_refused_with_its_line(text: str, where: str) -> None:
