@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -122,13 +123,49 @@ def stage_choice(config: RawConfig) -> KnobChoice:
     return KnobChoice("zero_stage", stages, kind)
 
 
-def micro_batch_choice(config: RawConfig, micro: int) -> KnobChoice:
-    """The listed micro-batches, or from ``micro`` up."""
+def with_zero_section(source: ScriptSource) -> ScriptSource:
+    """The source with the old form of its section: true is stage 1, false is stage 0.
+
+    Source:
+        DeepSpeed 0.19, runtime/zero/config.py, read_zero_config_deprecated.
+    """
+    given = source.config.get(keys.ZERO)
+    if not isinstance(given, bool):
+        return source
+    return replace(source, config=source.config.with_value(keys.ZERO, {"stage": int(given)}))
+
+
+MODEL_RANKS: tuple[tuple[str, KeyPath], ...] = (
+    ("tensor_parallel", ("tensor_parallel", "autotp_size")),
+    ("context_parallel", ("sequence_parallel_size",)),
+)
+"""Degrees of a file that leave fewer data-parallel ranks (DeepSpeed 0.19, __init__.py,
+initialize; runtime/config.py, DeepSpeedConfig)."""
+
+
+def model_ranks(document: RawConfig, mp_size: int) -> dict[str, int]:
+    """Degrees of the layout by the document's own keys; ``mp_size`` if these have no tensor ranks.
+
+    Raises:
+        ConfigError: a degree is not a whole number, or both say different numbers.
+    """
+    found = {knob: integer_value(document, path, 1) for knob, path in MODEL_RANKS}
+    tensor, path = found["tensor_parallel"], dotted_name(MODEL_RANKS[0][1])
+    if 1 < mp_size != tensor > 1:
+        raise ConfigError(
+            f"{path} is {tensor}, but autotuning.mp_size is {mp_size}; remove mp_size."
+        )
+    return {**found, "tensor_parallel": max(tensor, mp_size)}
+
+
+def micro_batch_choice(config: RawConfig, micro: int | None) -> KnobChoice:
+    """The listed micro-batches, or from ``micro`` up; None: from 1."""
     given = config.get(keys.MICRO_BATCH)
     if isinstance(given, list):
         sizes = tuple(_micro_batch(value) for value in given)
         return KnobChoice("micro_batch", sizes, ChoiceKind.LISTED)
-    return KnobChoice("micro_batch", (micro,), ChoiceKind.MINIMUM)
+    least = () if micro is None else (micro,)
+    return KnobChoice("micro_batch", least, ChoiceKind.MINIMUM)
 
 
 def _micro_batch(value: Any) -> Any:
@@ -276,25 +313,28 @@ class DeepSpeedDialect:
                 "The script's arguments name no DeepSpeed configuration; give one with "
                 "--deepspeed_config FILE among them."
             )
+        source = with_zero_section(source)
         listed, settings, document, _ = open_document(source, fills_auto=False)
         _refuse_unfilled(listed, document)
-        data = external_data_parallel_degree(world_size, settings.mp_size)
+        ranks = model_ranks(document, settings.mp_size)
+        data = external_data_parallel_degree(world_size, math.prod(ranks.values()))
         micro, accumulation = batch_split(document, data_parallel=data)
         stages = stage_choice(listed.config)
         further = further_choices(listed, settings, stages)
         layout = Layout(
             data_parallel=data,
-            tensor_parallel=settings.mp_size,
+            **ranks,
             zero_stage=zero_stage(document),
             micro_batch=micro,
             accumulation=accumulation,
         )
         today = layout.global_batch
+        least = micro if keys.MICRO_BATCH in document else None
         rule = batch_rule(listed, settings, today)
         fixed = fixed_accumulation(listed.config, document.get(keys.ACCUMULATION), rule)
         return UserSettings(
             baseline=Candidate(layout=layout, extras=usual_values(further, layout.zero_stage)),
-            choices=(stages, micro_batch_choice(listed.config, micro), *fixed, *further),
+            choices=(stages, micro_batch_choice(listed.config, least), *fixed, *further),
             batch_rule=rule,
             workload=document_workload(document),
             settings=settings,
@@ -307,6 +347,7 @@ class DeepSpeedDialect:
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """See :class:`Dialect`."""
+        source = with_zero_section(source)
         listed, settings, document, _ = open_document(source, fills_auto=False)
         layout = candidate.layout
         wants_section = source.facts.imports(*_WANT_ZERO)

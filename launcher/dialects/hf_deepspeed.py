@@ -25,6 +25,7 @@ from autoconf_launch.core import (
     RawConfig,
     Workload,
     dotted_name,
+    integer_value,
 )
 from autoconf_launch.core import config_keys as keys
 
@@ -51,6 +52,7 @@ from ..spelling import (
     with_listed,
 )
 from .deepspeed import (
+    MODEL_RANKS,
     batch_rule,
     document_workload,
     further_choices,
@@ -59,6 +61,7 @@ from .deepspeed import (
     stage_choice,
     usual_values,
     with_further,
+    with_zero_section,
 )
 
 _KNOWN = Known(package="transformers", oldest=(4, 30), newest=(5, 23))
@@ -163,6 +166,32 @@ class SharedNumber:
         return self.argument.write(inputs, value)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDegree:
+    """A degree of model parallelism that only the file says, and that is not searched."""
+
+    knob: str
+    path: KeyPath
+    free: tuple[LayoutValue, ...] = ()
+
+    def names(self) -> tuple[str, ...]:
+        """See Spelled."""
+        return (dotted_name(self.path),)
+
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
+        """See Spelled."""
+        degree: LayoutValue = integer_value(inputs.document, self.path, None)
+        return degree
+
+    def value_of(self, word: Any) -> LayoutValue:
+        """See Spelled."""
+        return self.read(LaunchInputs(document=RawConfig({}).with_value(self.path, word)))
+
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        """See Spelled."""
+        return inputs
+
+
 def has_deepspeed_file(source: ScriptSource) -> bool:
     """Whether the document is a DeepSpeed configuration, not a file of all arguments."""
     position = source.config_argument
@@ -176,6 +205,7 @@ def with_document_lists(source: ScriptSource) -> ScriptSource:
     """The source with each ``--knob`` that is a key of its file as a list in it."""
     if not has_deepspeed_file(source):
         return source
+    source = with_zero_section(source)
     own = [knob for knob in source.words.knobs if _is_argument(knob.name)]
     others = tuple(knob for knob in source.words.knobs if knob not in own)
     listed = with_listed(replace(source, words=UserWords(knobs=others)))
@@ -223,6 +253,7 @@ def trainer_batch_rows(
     return (
         SharedNumber(knob="micro_batch", path=keys.MICRO_BATCH, argument=size),
         SharedNumber(knob="accumulation", path=keys.ACCUMULATION, argument=steps),
+        *(FileDegree(knob=knob, path=path) for knob, path in MODEL_RANKS),
     )
 
 

@@ -183,3 +183,44 @@ def test_all_that_nobody_fills_is_told_at_once() -> None:
 )
 def test_what_the_script_may_fill_is_left_to_it(text: str) -> None:
     DIALECT.read(dataclasses.replace(source(LEFT), text=text), world_size=2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "data", "tensor", "context"),
+    [
+        ({"tensor_parallel": {"autotp_size": 2}}, 4, 2, 1),
+        ({"sequence_parallel_size": 4}, 2, 1, 4),
+        ({"sequence_parallel_size": 2, "data_parallel_size": 4}, 4, 1, 2),
+        ({"tensor_parallel": {"autotp_size": 2}, "autotuning": {"mp_size": 2}}, 4, 2, 1),
+    ],
+)
+def test_degrees_in_the_file_leave_fewer_data_parallel_ranks(
+    keys: dict[str, Any], data: int, tensor: int, context: int
+) -> None:
+    document = {"train_batch_size": 16 * data, "train_micro_batch_size_per_gpu": 16, **keys}
+    found = DIALECT.read(source(document), world_size=8).baseline.layout
+    assert (found.data_parallel, found.tensor_parallel) == (data, tensor)
+    assert (found.context_parallel, found.global_batch) == (context, 16 * data)
+
+
+def test_tensor_ranks_that_are_said_twice_must_be_one_number() -> None:
+    document = {"tensor_parallel": {"autotp_size": 2}, "autotuning": {"mp_size": 4}}
+    with pytest.raises(ConfigError, match=r"autotp_size is 2, but autotuning\.mp_size is 4"):
+        DIALECT.read(source(document), world_size=8)
+
+
+def test_a_global_batch_alone_leaves_every_micro_batch_that_divides_it() -> None:
+    user = DIALECT.read(source({"train_batch_size": 400}), world_size=2)
+    assert user.baseline.layout.global_batch == 400
+    (micro,) = [choice for choice in user.choices if choice.knob == "micro_batch"]
+    assert (micro.values, micro.how) == ((), ChoiceKind.MINIMUM)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_section_that_is_a_truth_value_is_stage_1_or_0(on: bool) -> None:
+    given = source({"train_batch_size": 8, "zero_optimization": on})
+    user = DIALECT.read(given, world_size=2)
+    (stages,) = [choice for choice in user.choices if choice.knob == "zero_stage"]
+    assert (user.baseline.layout.zero_stage, stages.values) == (int(on), (int(on),))
+    made = DIALECT.render(user.baseline, given, "t.json").config
+    assert made.get(("zero_optimization",)) == {"stage": int(on)}

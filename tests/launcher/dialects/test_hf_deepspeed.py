@@ -254,3 +254,17 @@ def test_a_key_of_the_file_can_be_listed_by_a_flag(tmp_path: Path) -> None:
 def test_a_list_of_what_is_not_searched_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"train_batch_size is \[8, 16\], but is never searched"):
         read(tmp_path, {"train_batch_size": [8, 16]}, *TRAINING)
+
+
+def test_tensor_ranks_of_the_file_leave_fewer_data_parallel_ranks(tmp_path: Path) -> None:
+    block = {"train_batch_size": 64, "tensor_parallel": {"autotp_size": 2}}
+    found = DIALECT.read(
+        source(tmp_path, block, "--per_device_train_batch_size", "16"), world_size=8
+    ).baseline.layout
+    assert (found.data_parallel, found.tensor_parallel, found.global_batch) == (4, 2, 64)
+
+
+def test_a_section_that_is_true_is_stage_1(tmp_path: Path) -> None:
+    found = source(tmp_path, {"zero_optimization": True})
+    assert choice(DIALECT.read(found, world_size=2), "zero_stage").values == (1,)
+    assert render(found).config.get(("zero_optimization", "stage")) == 1
