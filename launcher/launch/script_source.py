@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,10 +26,9 @@ from ..script import (
     SpaceFile,
     facts_of,
     hydra_values,
-    own_modules,
+    own_sources,
     plain_text,
     refused_flags,
-    script_path,
 )
 from ..spelling import is_of_batch
 from ..verbs import LAUNCHING, VERBS, nearest_verb
@@ -134,9 +134,8 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
     named = _named_document(request.script_args)
     if named.position is None:
         named = _encoded_document(request.script_args)
-    script = script_path(request)
-    is_python = request.kind != "program" and script.suffix == ".py"
-    text = plain_text(script) if is_python else ""
+    own_source = own_sources(request)
+    script, text = own_source.script, own_source.text
     own = {knob.name for knob in request.words.knobs}
     own |= {name for name, _ in facts_of(text).variables if is_of_batch(name)}
     variables = {
@@ -155,7 +154,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         warnings=named.warnings,
         script=request.script,
         text=text,
-        modules=own_modules(script, text),
+        modules=own_source.modules,
         composed=hydra_values(script, text),
         files=tuple(_named_files(request.script_args)),
         environment=tuple(sorted(variables.items())),
@@ -193,7 +192,7 @@ def _refuse_misplaced(request: LaunchRequest) -> None:
     """Refuse a verb after flags, and the words of NVIDIA's search, with the line that works."""
     words = (request.script, *request.script_args)
     flags = request.argv[: len(request.argv) - len(words)]
-    if request.script in {*LAUNCHING, *VERBS}:
+    if request.script in {*LAUNCHING, *VERBS} and shutil.which(request.script) is None:
         given = [flag for flag in flags if not flag.startswith("--autotuning")]
         line = shlex.join((request.script, *given, *request.script_args))
         raise ConfigError(f"The verb comes before the flags; write autoconf-launch {line}.")

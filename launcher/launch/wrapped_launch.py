@@ -22,7 +22,7 @@ from ..dialects import accelerate as names
 from ..flags import parse_request
 from ..machine import other_python, python_beside, python_of, split_python_flags
 from ..request import LOCAL_RANK_FLAG, HostChoice, LaunchRequest
-from ..script import facts_of, plain_text, script_path
+from ..script import facts_of, is_python, own_sources, plain_text
 
 _LIKE_OURS = ("torchrun", "deepspeed")
 """Launchers whose flags are ours."""
@@ -69,8 +69,21 @@ def unwrap_launcher(request: LaunchRequest) -> LaunchRequest:
         return _merge(_beside(request), inner)
     if _PYTHON.fullmatch(program) and request.kind != "module":
         return _python(request, rest)
-    is_program = program in _OTHERS or shutil.which(program) is not None
-    if is_program and request.kind == "script" and not Path(request.script).is_file():
+    return _installed_command(request) if request.kind == "script" else request
+
+
+def _installed_command(request: LaunchRequest) -> LaunchRequest:
+    """The launch of a Python program that is found on PATH; the same request if it is a file.
+
+    Raises:
+        ConfigError: it is another program.
+    """
+    if Path(request.script).is_file():
+        return request
+    program, found = Path(request.script).name, shutil.which(request.script)
+    if found and program not in _OTHERS and is_python(plain_text(Path(found))):
+        return _started_once(replace(_beside(request), script=found))
+    if found or program in _OTHERS:
         raise ConfigError(
             f"{program} is not a launcher known here; give the script itself, and the number "
             "of its ranks by --num_gpus N."
@@ -243,9 +256,14 @@ def _python(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
     found = unwrap_launcher(inner) if module else inner
     if found is not inner or request.kind == "program":
         return found
-    facts = facts_of(plain_text(script_path(inner)))
+    return _started_once(inner)
+
+
+def _started_once(request: LaunchRequest) -> LaunchRequest:
+    """The launch of one process, unless several ranks of it are asked for."""
+    facts = facts_of(own_sources(request).text)
     alone = request.processes in (None, 1) or facts.starts_ranks or facts.spreads
-    return replace(inner, alone=alone)
+    return replace(request, alone=alone)
 
 
 def _text(value: object) -> str:

@@ -14,15 +14,13 @@ if TYPE_CHECKING:
         declared_in,
         facts_of,
     )
+    from .modules import OwnSources, is_python, own_modules, own_sources, plain_text, script_path
     from .source import (
         NamedFile,
         ScriptSource,
         SpaceFile,
         hydra_values,
-        own_modules,
-        plain_text,
         refused_flags,
-        script_path,
     )
 else:
     __getattr__ = lazy_names(__name__, __file__)

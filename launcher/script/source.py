@@ -13,9 +13,9 @@ from typing import Any
 from autoconf_launch.core import AppliedStrategy, ConfigError, KnobValue, RawConfig, dotted_name
 
 from ..config_file import read_config
-from ..input_file import input_text
-from ..request import LaunchRequest, UserWords
+from ..request import UserWords
 from .facts import EITHER, Declared, ScriptFacts, declared_in, facts_of, last_name, literal
+from .modules import plain_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,35 +223,7 @@ def _names(call: ast.Call) -> Iterator[str]:
                 yield f"--no-{name.lstrip('-')}"
 
 
-def plain_text(path: Path) -> str:
-    """Text of a file; empty where it is missing, too large or not text."""
-    try:
-        return input_text(path)
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
 _GLOBAL = "@package _global_"
-_MOST_MODULES = 50
-
-
-def script_path(request: LaunchRequest) -> Path:
-    """Where the source of a script or a module stands."""
-    if request.kind != "module":
-        return Path(request.script)
-    place = Path(*request.script.split("."))
-    return place / "__main__.py" if place.is_dir() else place.with_suffix(".py")
-
-
-def own_modules(script: Path, text: str) -> tuple[str, ...]:
-    """Sources of modules that the script imports and that stand beside it."""
-    paths: dict[Path, None] = {}
-    for name in sorted(facts_of(text).imported):
-        place = script.parent.joinpath(*name.lstrip(".").split("."))
-        for path in (place.with_suffix(".py"), place / "__init__.py"):
-            if path.is_file() and path != script:
-                paths[path] = None
-    return tuple(filter(None, map(plain_text, list(paths)[:_MOST_MODULES])))
 
 
 def hydra_values(script: Path, text: str) -> tuple[tuple[str, KnobValue], ...]:

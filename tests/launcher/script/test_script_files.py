@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.script.source import hydra_values, own_modules, script_path
+from autoconf_launch.launcher.script.modules import own_modules, own_sources, script_path
+from autoconf_launch.launcher.script.source import hydra_values
 
 HYDRA = """
 import hydra
@@ -60,3 +62,62 @@ def test_a_package_is_started_by_its_main_file(
     (tmp_path / "pkg").mkdir()
     paths = [script_path(LaunchRequest(script=name, kind="module")) for name in ("pkg", "pkg.a")]
     assert paths == [Path("pkg/__main__.py"), Path("pkg/a.py")]
+
+
+PACKAGE = {
+    "__init__.py": "",
+    "__main__.py": "from .cli import main\nmain()\n",
+    "cli.py": "import argparse, os\nfrom .loop import train\ndef main():\n    pass\n",
+    "loop.py": "import torch\nfrom toy import models\nfrom .deep.er import x\n",
+    "models/__init__.py": "from ..loss import bce\n",
+    "loss.py": "LOSS = 1\n",
+    "deep/er.py": "DEEP = 1\n",
+    "unused.py": "UNUSED = 1\n",
+}
+
+
+def write_package(folder: Path) -> None:
+    for name, text in PACKAGE.items():
+        path = folder / "toy" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_a_package_is_read_from_the_module_that_its_entry_file_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_package(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found = own_sources(LaunchRequest(script="toy", kind="module"))
+    assert found.text == PACKAGE["cli.py"]
+    names = {"loop.py", "models/__init__.py", "loss.py", "deep/er.py"}
+    assert set(found.modules) == {PACKAGE[name] for name in names}
+
+
+def test_an_installed_command_is_read_from_the_module_that_it_calls(tmp_path: Path) -> None:
+    write_package(tmp_path / "site")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    command = tmp_path / "toytrain"
+    command.write_text(
+        f"#!{python}\nimport re\nimport sys\nfrom toy.cli import main\n"
+        "if __name__ == '__main__':\n    sys.exit(main())\n"
+    )
+    found = own_sources(LaunchRequest(script=str(command), python=str(python)))
+    assert found.script == tmp_path / "site" / "toy" / "cli.py"
+    assert PACKAGE["loss.py"] in found.modules
+
+
+def test_a_script_that_does_something_itself_is_read_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "b.py").write_text("def main(): pass\n")
+    script = tmp_path / "a.py"
+    script.write_text("from b import main\ndef train():\n    main()\ntrain()\n")
+    found = own_sources(LaunchRequest(script=str(script)))
+    assert (found.script, found.modules) == (script, ("def main(): pass\n",))
+
+
+def test_modules_that_import_each_other_are_read_once(tmp_path: Path) -> None:
+    (tmp_path / "b.py").write_text("import c, b\n")
+    (tmp_path / "c.py").write_text("import b\n")
+    assert own_modules(tmp_path / "a.py", "import b") == ("import c, b\n", "import b\n")

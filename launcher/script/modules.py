@@ -1,0 +1,181 @@
+"""Sources of a script's own program: its entry file and the modules that it imports.
+
+The entry file of ``-m package`` and of an installed command often only calls a function of
+another module; that module is read as the script then.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ..input_file import input_text
+from ..request import LaunchRequest
+
+_MOST_MODULES = 50
+_MOST_STATEMENTS = 12
+"""A file with more of them does something itself."""
+_MOST_HOPS = 3
+_PATIENCE_S = 30.0
+_SAY_PLACE = """
+import importlib.util, sys
+spec = importlib.util.find_spec(sys.argv[1])
+places = list(spec.submodule_search_locations or ()) if spec else []
+sys.stdout.write(places[0] if places else spec.origin if spec and spec.origin else "")
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSources:
+    """Path and text of the file that is read as the script, and texts of its own modules."""
+
+    script: Path
+    text: str = ""
+    modules: tuple[str, ...] = ()
+
+
+def plain_text(path: Path) -> str:
+    """Text of a file; empty if it is missing, too large or not text."""
+    try:
+        return input_text(path)
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def script_path(request: LaunchRequest) -> Path:
+    """Path of the entry file of a script or a module."""
+    if request.kind != "module":
+        return Path(request.script)
+    first, *others = request.script.split(".")
+    place = Path(first, *others)
+    if not place.with_suffix(".py").is_file() and not place.is_dir():
+        place = _installed(first, request.python).joinpath(*others)
+    if place.is_dir():
+        return place / "__main__.py"
+    return place if place.suffix == ".py" else place.with_suffix(".py")
+
+
+def own_sources(request: LaunchRequest) -> OwnSources:
+    """What can be read of a request's program; nothing if it is not Python."""
+    path = script_path(request)
+    text = plain_text(path) if request.kind != "program" else ""
+    if path.suffix != ".py" and not is_python(text):
+        return OwnSources(script=path)
+    for _ in range(_MOST_HOPS):
+        called = _called_module(path, text, request.python)
+        if called is None:
+            break
+        path, text = called, plain_text(called)
+    return OwnSources(script=path, text=text, modules=own_modules(path, text))
+
+
+def is_python(text: str) -> bool:
+    """Whether the first line of a program names Python."""
+    first = text.partition("\n")[0]
+    return first.startswith("#!") and "python" in first
+
+
+def own_modules(script: Path, text: str) -> tuple[str, ...]:
+    """Texts of the modules of the same program that a source and its own modules import."""
+    found: dict[Path, str] = {script: text}
+    waiting = [script]
+    while waiting and len(found) <= _MOST_MODULES:
+        path = waiting.pop(0)
+        for other in sorted(_imported_files(path, found[path])):
+            if other not in found and len(found) <= _MOST_MODULES:
+                found[other] = plain_text(other)
+                waiting.append(other)
+    return tuple(filter(None, list(found.values())[1:]))
+
+
+def _imported_files(path: Path, text: str) -> set[Path]:
+    root, package = _root(path)
+    found = set[Path]()
+    for level, name in _imports(text):
+        first = name.partition(".")[0]
+        if not level and package is not None and first != package:
+            continue
+        base = path.parent.joinpath(*[".."] * (level - 1)) if level else root
+        place = base.joinpath(*name.split(".")).resolve() if name else base.resolve()
+        candidates = (place.with_suffix(".py") if name else place / "__init__.py",)
+        candidates += (place / "__init__.py",)
+        found |= {file for file in candidates if file.is_file() and file != path.resolve()}
+    return found
+
+
+def _root(path: Path) -> tuple[Path, str | None]:
+    """The folder in which a file's absolute imports are found, and the package that it is in."""
+    folder, package = path.parent, None
+    while (folder / "__init__.py").is_file() and folder != folder.parent:
+        folder, package = folder.parent, folder.name
+    return folder, package
+
+
+def _imports(text: str) -> Iterator[tuple[int, str]]:
+    """Level and dotted name of each module, and of each name that may be one."""
+    try:
+        nodes = tuple(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            before = f"{node.module}." if node.module else ""
+            yield node.level, node.module or ""
+            yield from ((node.level, f"{before}{alias.name}") for alias in node.names)
+
+
+def _called_module(path: Path, text: str, python: str | None) -> Path | None:
+    """The module whose function is all that a file calls; None if the file does more."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    makes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    if len(tree.body) > _MOST_STATEMENTS or any(isinstance(n, makes) for n in ast.walk(tree)):
+        return None
+    called = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and _is_name(n.func)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        if called & {alias.asname or alias.name for alias in node.names}:
+            return _module_file(path, node, python)
+    return None
+
+
+def _is_name(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name)
+
+
+def _module_file(path: Path, node: ast.ImportFrom, python: str | None) -> Path | None:
+    names = (node.module or "").split(".") if node.module else []
+    if node.level:
+        base = path.parent.joinpath(*[".."] * (node.level - 1)).resolve()
+    else:
+        root, _ = _root(path)
+        is_beside = (root / names[0]).is_dir() or (root / f"{names[0]}.py").is_file()
+        if names[0] in sys.stdlib_module_names:
+            return None
+        base = root if is_beside else _installed(names[0], python).parent
+    place = base.joinpath(*names)
+    files = (place.with_suffix(".py"), place / "__init__.py")
+    return next((file for file in files if file.is_file()), None)
+
+
+@cache
+def _installed(name: str, python: str | None) -> Path:
+    """Folder or file of an installed package, as a Python finds it; the bare name if not."""
+    command = (python or sys.executable, "-c", _SAY_PLACE, name)
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return Path(name)
+    return Path(answer.stdout.strip() or name)
