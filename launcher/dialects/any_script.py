@@ -15,6 +15,7 @@ from ..spelling import (
     ELSEWHERE,
     MICRO_BATCH_NAMES,
     Argument,
+    LaunchInputs,
     Place,
     Reading,
     Rendered,
@@ -30,6 +31,7 @@ from ..spelling import (
     batch_in_source,
     find_argument,
     find_row,
+    is_accumulation,
     is_of_batch,
     known_names,
     move_asides,
@@ -120,11 +122,14 @@ def recognise_row(
 ) -> Spelling | None:
     """The row of the most telling of these names that the script gives or declares."""
     known = {name_key(name): place for place, name in enumerate(names)}
+    arguments = [*known_names(source)]
     found = [
         (not told.has_value(source), known[last], told)
-        for told in known_names(source)
+        for told in arguments
         if (last := _last_part(told, known)) is not None
     ]
+    if not found and knob == "accumulation":
+        found = [(False, 0, told) for told in arguments if _accumulates(told, source)]
     if not found:
         return None
     _, _, told = min(found, key=lambda item: item[:2])
@@ -135,6 +140,14 @@ def recognise_row(
     if whole is not None and whole % factor == 0:
         whole //= factor
     return Spelling(knob=knob, places=(told.place,), default=whole, factor=factor)
+
+
+def _accumulates(told: Told, source: ScriptSource) -> bool:
+    """Whether a number is given, or is the default, of an argument named after accumulation."""
+    inputs = LaunchInputs(arguments=source.script_args, environment=source.environment)
+    given = told.place.get(inputs)
+    is_number = type(told.default) is int if given is None else str(given).isdecimal()
+    return is_number and any(map(is_accumulation, map(bare, told.names)))
 
 
 def _last_part(told: Told, known: dict[str, int]) -> str | None:

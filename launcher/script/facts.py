@@ -252,6 +252,7 @@ class ScriptFacts:
         divided: names that are divided by something and kept, as total batches are by ranks.
         divisors: these names with what they are divided by.
         quotients: names that are given a quotient of other names.
+        ratios: pairs of names of which one is divided by the other, or by a product with it.
         variables: environment variables that are read, with their default.
         literals: names that are given a literal in any scope, the last one last.
         starts_ranks: it starts its ranks itself, by torch.multiprocessing.
@@ -267,6 +268,7 @@ class ScriptFacts:
     divided: frozenset[str] = frozenset()
     divisors: frozenset[tuple[str, str]] = frozenset()
     quotients: frozenset[str] = frozenset()
+    ratios: frozenset[tuple[str, str]] = frozenset()
     variables: tuple[Value, ...] = ()
     literals: tuple[Value, ...] = ()
     starts_ranks: bool = False
@@ -320,6 +322,7 @@ def facts_of(text: str) -> ScriptFacts:
         divided=frozenset(name for node in nodes for name, _ in _divisions(node)),
         divisors=frozenset(pair for node in nodes for pair in _divisions(node)),
         quotients=frozenset(name for node in nodes for name in _quotients(node)),
+        ratios=frozenset(pair for node in nodes for pair in _ratios(node)),
         variables=tuple(variables(tree)),
         literals=tuple(literals(tree)),
         starts_ranks=any(_spawns(call, imported) for call in calls),
@@ -442,6 +445,12 @@ def _quotients(node: ast.AST) -> Iterator[str]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         own = {last_name(target) for target in targets}
         yield from own - {name for name, _ in _divisions(node)}
+
+
+def _ratios(node: ast.AST) -> Iterator[tuple[str, str]]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
+        dividend = last_name(node.left)
+        yield from ((dividend, name) for n in ast.walk(node.right) if (name := last_name(n)))
 
 
 def _divides(value: ast.AST) -> bool:

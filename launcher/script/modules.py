@@ -54,7 +54,7 @@ def script_path(request: LaunchRequest) -> Path:
     first, *others = request.script.split(".")
     place = Path(first, *others)
     if not place.with_suffix(".py").is_file() and not place.is_dir():
-        place = _installed(first, request.python).joinpath(*others)
+        place = _find_installed(first, request.python).joinpath(*others)
     if place.is_dir():
         return place / "__main__.py"
     return place if place.suffix == ".py" else place.with_suffix(".py")
@@ -162,14 +162,14 @@ def _module_file(path: Path, node: ast.ImportFrom, python: str | None) -> Path |
         is_beside = (root / names[0]).is_dir() or (root / f"{names[0]}.py").is_file()
         if names[0] in sys.stdlib_module_names:
             return None
-        base = root if is_beside else _installed(names[0], python).parent
+        base = root if is_beside else _find_installed(names[0], python).parent
     place = base.joinpath(*names)
     files = (place.with_suffix(".py"), place / "__init__.py")
     return next((file for file in files if file.is_file()), None)
 
 
 @cache
-def _installed(name: str, python: str | None) -> Path:
+def _find_installed(name: str, python: str | None) -> Path:
     """Folder or file of an installed package, as a Python finds it; the bare name if not."""
     command = (python or sys.executable, "-c", _SAY_PLACE, name)
     try:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         MICRO_BATCH_NAMES,
         REPORTING_TOOLS,
         batch_in_source,
+        is_accumulation,
         is_of_batch,
         may_derive_accumulation,
         name_key,

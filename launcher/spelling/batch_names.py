@@ -11,6 +11,7 @@ from ..script import ScriptSource, facts_of
 
 MICRO_BATCH_NAMES = (
     "micro_batch_size",
+    "micro_batch",
     "train_micro_batch_size_per_gpu",
     "micro_batch_size_per_gpu",
     "per_device_train_batch_size",
@@ -121,14 +122,26 @@ def is_of_batch(
 def may_derive_accumulation(source: ScriptSource) -> bool:
     """Whether the script, or a module of its own, makes its accumulation by a division.
 
-    So it stays with a total of samples or tokens when the micro-batch changes.
+    So it stays with a total of samples or tokens when the micro-batch changes. A source that
+    cannot be read may do so.
     """
-    quotients = (
-        name for text in (source.text, *source.modules) for name in facts_of(text).quotients
+    if not source.text:
+        return True
+    facts = [facts_of(text) for text in (source.text, *source.modules)]
+    named = (*ACCUMULATION_NAMES, *DERIVED_ACCUMULATION)
+    quotients = {name for each in facts for name in each.quotients}
+    made = any(is_of_batch(name, named) or is_accumulation(name) for name in quotients)
+    return made or any(
+        "batch" in total.lower() and total != micro and is_of_batch(micro, MICRO_BATCH_NAMES)
+        for each in facts
+        for total, micro in each.ratios
     )
-    return any(
-        is_of_batch(name, (*ACCUMULATION_NAMES, *DERIVED_ACCUMULATION)) for name in quotients
-    )
+
+
+def is_accumulation(name: str) -> bool:
+    """Whether a name has a part that means accumulating, such as ``accumulate_every``."""
+    parts = name.replace("-", "_").lower().split("_")
+    return any(part.startswith("accum") for part in parts) and not {*ELSEWHERE} & {*parts}
 
 
 def batch_in_source(source: ScriptSource) -> int | None:

@@ -312,10 +312,11 @@ def _on_global_batch(
         return ()
     if reading.is_before_profile and may_derive_accumulation(reading.source):
         return ()
+    today = "" if reading.is_before_profile else f" of {layout.global_batch}"
     sentence = (
-        f"No argument of {reading.source.script or 'the script'} sets gradient accumulation, so "
-        f"another micro-batch would change the global batch of {layout.global_batch}: allow that "
-        "with --allow-global-batch-change, or name the argument with "
+        f"No gradient accumulation was found in {reading.source.script or 'the script'}, so "
+        f"another micro-batch would change the global batch{today}: allow that with "
+        "--allow-global-batch-change, or name its argument with "
         "--arg gradient_accumulation_steps=--NAME."
     )
     if not any(len(choice.values) > 1 for choice in choices if choice.knob not in _BATCH):

@@ -385,12 +385,16 @@ def test_a_variable_is_a_knob_by_its_capitals() -> None:
 
 def test_without_accumulation_another_micro_batch_needs_consent() -> None:
     with pytest.raises(ConfigError, match="--allow-global-batch-change"):
-        DIALECT.read(script("--batch_size=8"), world_size=1)
+        DIALECT.read(script("--batch_size=8", text="import torch"), world_size=1)
+
+
+def test_a_source_that_cannot_be_read_is_profiled_before_consent_is_asked_for() -> None:
+    assert DIALECT.read(script("--batch_size=8"), world_size=1).batch_rule.pinned == 8
 
 
 def test_with_other_knobs_the_need_of_consent_is_said_and_they_are_searched() -> None:
-    source = say_of(script("--batch_size=8"), knobs=(("--num_workers", (0, 2)),))
-    user = DIALECT.read(source, world_size=1)
+    plain = script("--batch_size=8", text="import torch")
+    user = DIALECT.read(say_of(plain, knobs=(("--num_workers", (0, 2)),)), world_size=1)
     assert any("--allow-global-batch-change" in text for text in user.warnings)
     assert user.batch_rule.pinned == 8
 
@@ -410,3 +414,50 @@ def test_a_batch_that_is_no_whole_number_is_refused(value: str) -> None:
 def test_no_known_name_says_how_to_name_one() -> None:
     with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--NAME"):
         DIALECT.read(script("--lr=1"), world_size=1)
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--gradient_accumulate_every",
+        "--grad-accum-every",
+        "--grad_accumulation_factor",
+        "--accumulate",
+    ],
+)
+def test_an_argument_named_after_accumulation_is_the_accumulation(flag: str) -> None:
+    text = (
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--micro_batch', type=int, default=2)\n"
+        f"p.add_argument('{flag}', type=int, default=8)\n"
+    )
+    found = DIALECT.read(script(text=text), world_size=1).baseline.layout
+    assert (found.micro_batch, found.accumulation) == (2, 8)
+
+
+@pytest.mark.parametrize(
+    "argument", ["'--accumulate_on_cpu', action='store_true'", "'--eval_accumulation', default=3"]
+)
+def test_other_arguments_with_the_word_are_not(argument: str) -> None:
+    text = (
+        "import argparse\np = argparse.ArgumentParser()\n"
+        f"p.add_argument('--batch_size', type=int, default=2)\np.add_argument({argument})\n"
+    )
+    with pytest.raises(ConfigError, match="No gradient accumulation was found"):
+        DIALECT.read(script(text=text), world_size=1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "steps = a.batch_size // a.micro_batch_size",
+        "loss = loss / (args.global_batch / (args.micro_batch * world))",
+        "accum_every = total // b",
+    ],
+)
+def test_a_division_of_batches_may_be_the_accumulation_and_is_looked_into(line: str) -> None:
+    text = (
+        "import argparse\np = argparse.ArgumentParser()\n"
+        f"p.add_argument('--micro_batch_size', type=int, default=4)\n{line}\n"
+    )
+    assert DIALECT.read(script(text=text), world_size=1)

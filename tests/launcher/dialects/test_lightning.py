@@ -55,7 +55,7 @@ def test_a_trainer_in_the_source_is_told_by_variables() -> None:
 
 def test_what_the_source_says_itself_is_left_to_it() -> None:
     text = "import lightning as L\nL.Trainer(accumulate_grad_batches=4)"
-    with pytest.raises(ConfigError, match=r"No argument of train\.py sets gradient accumulation"):
+    with pytest.raises(ConfigError, match=r"No gradient accumulation was found in train\.py"):
         DIALECT.read(script("--batch_size=2", text=text), world_size=1)
 
 

@@ -102,3 +102,18 @@ def test_a_script_that_takes_what_it_is_given_does_not_say_where_to_meet(line: s
 )
 def test_what_is_made_by_a_division_of_something_else_is_known(text: str, names: set[str]) -> None:
     assert facts_of(text).quotients == names
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("n = a.total // a.micro", {("total", "micro")}),
+        ("loss / (b * world)", {("loss", "b"), ("loss", "world")}),
+        ("n = a * b", set()),
+    ],
+)
+def test_names_that_are_divided_by_each_other_are_known(
+    text: str, pairs: set[tuple[str, str]]
+) -> None:
+    found = {pair for pair in facts_of(text).ratios if pair[1] != "a"}
+    assert found == pairs

@@ -49,6 +49,7 @@ def test_older_names_are_kept_where_the_file_has_them() -> None:
 
 def test_without_accumulation_in_that_version_consent_is_needed() -> None:
     source = say_of(titan("[training]\nbatch_size = 8\n"), knobs=(("zero_stage", (3,)),))
+    source = replace(source, text="import torchtitan")
     with pytest.raises(ConfigError, match="--allow-global-batch-change"):
         DIALECT.read(source, world_size=2)
 
