@@ -398,8 +398,10 @@ def _visible_text(gpus: tuple[Gpu, ...]) -> str:
     """``1 GPU is visible (0: NVIDIA L4), and each rank needs its own``."""
     names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in gpus)
     verb = "is" if len(gpus) == 1 else "are"
-    only = " and a process sees one MIG slice at most" if gpus[0].is_slice else ""
-    return f"{plural(len(gpus), 'GPU')} {verb} visible ({names}), each rank needs its own{only}"
+    only = ", and a process sees one MIG slice at most" if gpus[0].is_slice else ""
+    return (
+        f"{plural(len(gpus), 'GPU')} {verb} visible ({names}), and each rank needs its own{only}"
+    )
 
 
 def _local_pool(request: LaunchRequest, gpus: tuple[Gpu, ...]) -> tuple[HostSlots, ...]:
