@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+_SAME_FREE = 0.05
+"""Difference of free memory, a share of all, up to which two GPUs are alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,13 +17,36 @@ class Device:
         memory_bytes: what a rank may use; where ``emulated``, the rank must enforce it itself.
         slot: its number on its host.
         visible_as: its name in CUDA_VISIBLE_DEVICES; "" hides all GPUs, None says nothing.
+        free_bytes: memory that no process held when the launch began; None if unknown.
+        exclusive: only one process at a time can use it.
+
+    Its name and the memory that is free at the moment do not make a GPU a different one.
     """
 
     name: str
     memory_bytes: int
     emulated: bool = False
     slot: int = 0
-    visible_as: str | None = None
+    visible_as: str | None = field(default=None, compare=False)
+    free_bytes: int | None = field(default=None, compare=False)
+    exclusive: bool = False
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is a process's share of a CPU."""
+        return self.name.startswith("cpu")
+
+    @property
+    def usable_bytes(self) -> int:
+        """Memory that a rank can have: its own, without what other processes held at first."""
+        free = self.memory_bytes if self.free_bytes is None else self.free_bytes
+        return min(self.memory_bytes, free)
+
+    def is_like(self, other: Device) -> bool:
+        """Whether a trial measures the same on both: equal GPUs with as much free memory."""
+        difference = abs(self.usable_bytes - other.usable_bytes)
+        alike = (self.name, self.memory_bytes) == (other.name, other.memory_bytes)
+        return alike and difference <= _SAME_FREE * self.memory_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +114,8 @@ class ClusterSpec:
 
     @property
     def least_memory_bytes(self) -> int:
-        """Memory of the smallest slot: what every rank must fit in."""
-        return min(device.memory_bytes for device in self.devices)
+        """Usable memory of the smallest slot: what every rank must fit in."""
+        return min(device.usable_bytes for device in self.devices)
 
     @property
     def least_host_memory_bytes(self) -> float | None:

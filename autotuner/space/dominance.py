@@ -14,8 +14,10 @@ UNCALIBRATED_MEMORY_BAND = 0.2
 
 _FIRST_FSDP = 2
 _MARGIN = 1.2
-_FREE = 0.9
-"""Share of its limit that a trial must have found free for its failure to count as its own."""
+_DRIFT, _MOST_CONTEXT = 0.05, 0.15
+_CONTEXT_BYTES = 600 << 20
+"""What a trial may have found less free than its limit for its failure to count as its own: a
+share of the limit, and what the driver takes for the process itself (500 MiB on an H100)."""
 
 
 def is_out_of_memory(record: Record) -> bool:
@@ -25,11 +27,17 @@ def is_out_of_memory(record: Record) -> bool:
 
 
 def is_sure(record: Record) -> bool:
-    """Whether an out-of-memory was the candidate's own: memory was free before it ran."""
+    """Whether an out-of-memory was the candidate's own: its limit was free before it ran.
+
+    The limit is the memory that the device had free when the tune began, so that what another
+    process has held all the time takes nothing from a trial.
+    """
     outcome = record.outcome
     if not isinstance(outcome, FailedTrial) or outcome.memory is None:
         return False
-    return outcome.memory.free_before_bytes >= _FREE * outcome.memory.limit_bytes
+    limit_bytes = outcome.memory.limit_bytes
+    own_bytes = min(_CONTEXT_BYTES, _MOST_CONTEXT * limit_bytes)
+    return outcome.memory.free_before_bytes + own_bytes >= (1.0 - _DRIFT) * limit_bytes
 
 
 def surely_needs_more(

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 
 from autoconf_launch.core import JOB_VARIABLE, TASK_VARIABLE, Failure
 
+from ..hosts import HIP_VISIBLE, ORDER, VISIBLE
 from ..launch import agent, how_it_died
-from ..machine import VISIBLE
 from ..plan import LaunchPlan
 from ..spelling import REPORTING_TOOLS
 from .base import Job, JobEnd
@@ -48,7 +48,7 @@ _OF_A_RANK = frozenset(
     {
         *("RANK", "LOCAL_RANK", "GROUP_RANK", "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT"),
         *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"),
-        *(VISIBLE, "CUDA_DEVICE_ORDER", TASK_VARIABLE, JOB_VARIABLE),
+        *(VISIBLE, HIP_VISIBLE, ORDER, TASK_VARIABLE, JOB_VARIABLE),
         *(name for tracker in REPORTING_TOOLS for name, _ in tracker.folder_variables),
     }
 )

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..hosts import ANY_NODE, RaySize, open_ray
-from ..machine import VISIBLE
+from ..hosts import ANY_NODE, HIP_VISIBLE, VISIBLE, RaySize, open_ray
 from ..plan import LaunchPlan, RankPlan
 from .hosts import HostsBackend, HostsJob, make_job, prepare_start
 
@@ -42,5 +41,6 @@ def _size(plan: LaunchPlan, node: int) -> RaySize:
 
 
 def _with_gpus_of_ray(rank: RankPlan) -> RankPlan:
-    kept = (pair for pair in rank.environment if pair[0] != VISIBLE or not pair[1])
+    ours = (VISIBLE, HIP_VISIBLE)
+    kept = (pair for pair in rank.environment if pair[0] not in ours or not pair[1])
     return replace(rank, environment=tuple(kept))

@@ -7,6 +7,17 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .description import HostDescription, Introduction, describe_hosts
     from .folder_line import FolderLine, Starter, make_line_folder
+    from .gpus import (
+        BUS_ORDER,
+        HIP_VISIBLE,
+        ORDER,
+        PROHIBITED,
+        VISIBLE,
+        Gpu,
+        list_gpus,
+        names_none,
+        seen_at_once,
+    )
     from .kubernetes_jobs import (
         JOB_HANDLE,
         KubernetesApi,

@@ -15,6 +15,7 @@ from autoconf_launch.core import DecodeError, FailureKind, HardwareError, decode
 
 from ..interrupts import stopping_on_signals
 from ..request import RemoteAccess
+from .gpus import Gpu, seen_at_once
 from .line import SAME_ON_ALL
 from .lines import UNSAID_WAIT_S, AgentLine, open_lines, wait_text
 
@@ -28,7 +29,7 @@ class Introduction:
     Attributes:
         port: free there when it began.
         unix_s: what its clock showed.
-        gpus: as ``nvidia-smi`` prints them.
+        gpus: all that are there.
         versions: of Python and packages, by their names.
     """
 
@@ -38,7 +39,7 @@ class Introduction:
     unix_s: float
     cores: int
     memory_bytes: int
-    gpus: str
+    gpus: tuple[Gpu, ...]
     versions: Any
 
 
@@ -52,7 +53,7 @@ class HostDescription:
         launcher_address: ours, as it sees us; None where it cannot tell.
         cores: that processes may use there.
         memory_bytes: that new processes can have.
-        gpus: rows of ``nvidia-smi``: index, UUID, name, MiB.
+        gpus: all that CUDA would show there, in the order of ``nvidia-smi``.
     """
 
     host: str
@@ -60,7 +61,7 @@ class HostDescription:
     launcher_address: str | None
     cores: int
     memory_bytes: int
-    gpus: tuple[tuple[str, ...], ...]
+    gpus: tuple[Gpu, ...]
 
 
 def describe_hosts(
@@ -139,14 +140,13 @@ def _introduction(host: str, said: object) -> Introduction:
 
 def _description(host: str, here: Introduction) -> HostDescription:
     _check_versions(host, here)
-    rows = (tuple(cell.strip() for cell in row.split(",")) for row in here.gpus.splitlines())
     return HostDescription(
         host=host,
         address=here.address,
         launcher_address=here.launcher_address,
         cores=here.cores,
         memory_bytes=here.memory_bytes,
-        gpus=tuple(row for row in rows if len(row) == 4 and row[0].isdecimal()),
+        gpus=seen_at_once(here.gpus),
     )
 
 

@@ -51,7 +51,8 @@ FOLDERS = ("", "probe")  # below a trial's folder, whose files are read by the l
 APPEARS_WITHIN_S = 5.0  # what another host has written, where caches hide it
 COMPLAINT = "autoconf-launch: "  # begins what the launcher quotes
 SIOCGIFADDR = 0x8915  # linux/sockios.h
-QUERY = ("--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
+GPUS_SCRIPT = os.path.join(os.path.dirname(__file__), "..", "hosts", "gpus.py")
+GPUS_WITHIN_S = 180.0
 
 
 class Pipe(agent.Control):
@@ -316,7 +317,7 @@ def describe_host() -> dict[str, Any]:
         "versions": {"Python": platform.python_version()} | dict(_versions()),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": _available_bytes(),
-        "gpus": _gpu_rows(),
+        "gpus": _gpus(),
     }
 
 
@@ -335,12 +336,14 @@ def _available_bytes() -> int:
     return 0
 
 
-def _gpu_rows() -> str:
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        command = ("nvidia-smi", *QUERY)
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-        return answer.stdout
-    return ""
+def _gpus() -> list[dict[str, Any]]:
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
+        command = (sys.executable, "-I", GPUS_SCRIPT)
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=GPUS_WITHIN_S, check=True
+        )
+        return list(json.loads(answer.stdout))
+    return []
 
 
 def _free_port() -> int:

@@ -22,7 +22,6 @@ from autoconf_launch.core import (
     Candidate,
     ClusterSpec,
     ConfigError,
-    Device,
     RankTask,
     ResultsFolderError,
     Sign,
@@ -32,7 +31,6 @@ from autoconf_launch.core import (
 from ..dialects import DATALOADER_BATCH_VARIABLE
 from ..hosts import LOCAL
 from ..machine import (
-    VISIBLE,
     audible,
     cores_of_ranks,
     deaf_flag,
@@ -40,6 +38,7 @@ from ..machine import (
     read_environment_files,
     started_hosts,
     usable_cores,
+    visibility,
 )
 from ..plan import LaunchPlan, RankPlan
 from ..request import LOCAL_RANK_FLAG, LaunchRequest
@@ -208,7 +207,7 @@ def _shared_variables(
     several = len(cluster.nodes) > 1 or request.hosts.force_multi
     variables = dict(read_environment_files()) if several else {}
     variables |= dict(request.variables)
-    variables |= _device_variables(devices)
+    variables |= visibility(devices)
     if threads or "OMP_NUM_THREADS" not in {**os.environ, **variables}:
         share = max(1, usable_cores() // len(devices))
         variables["OMP_NUM_THREADS"] = str(threads or share)
@@ -250,18 +249,6 @@ def _rendezvous_variables(request: LaunchRequest, cluster: ClusterSpec) -> dict[
     variables = {"MASTER_ADDR": rendezvous.address or first, "MASTER_PORT": port}
     if rendezvous.run_id is not None:
         variables["TORCHELASTIC_RUN_ID"] = rendezvous.run_id
-    return variables
-
-
-def _device_variables(devices: tuple[Device, ...]) -> dict[str, str]:
-    """CUDA's view: exactly these devices, in this order, so that LOCAL_RANK counts them."""
-    names = [device.visible_as for device in devices if device.visible_as is not None]
-    if not names:
-        return {}
-    variables = {VISIBLE: ",".join(filter(None, names))}
-    if VISIBLE not in os.environ:
-        # Our numbers are nvidia-smi's; CUDA's own order differs where GPUs are unlike.
-        variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return variables
 
 

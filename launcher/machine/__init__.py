@@ -7,7 +7,7 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .conditions import Weather
     from .cores import cores_of_ranks, free_port, parse_core_list, split_cores, usable_cores
-    from .discover import VISIBLE, find_cluster, started_hosts
+    from .discover import find_cluster, started_hosts
     from .hosts import names_hosts, pod_text, require_one_start
     from .interpreters import (
         OUR_COMMAND,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from .pools import find_pool, pool_text
     from .slot_pool import MOST_HOST_LOSSES, Placement, Size, SlotPool
-    from .slots import ALONE, THREADS, WHOLE, Share, why_not_in_turn
+    from .slots import ALONE, THREADS, WHOLE, Share, visibility, why_not_in_turn
     from .this_machine import cpu_machine, is_cpu, local_cluster
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.core import ConfigError, HardwareError, nearest_known
+from autoconf_launch.core import ConfigError, HardwareError, nearest_known, plural
 
-from ..hosts import LOCAL, describe_hosts, find_ray_nodes, is_this_machine
+from ..hosts import LOCAL, Gpu, describe_hosts, find_ray_nodes, is_this_machine
 from ..input_file import input_text
 from ..request import (
     DEFAULT_HOSTFILE,
@@ -197,12 +197,12 @@ def _parse_host(part: str, text: str, flag: str) -> HostFilter:
 
 def choose_hosts(
     request: LaunchRequest,
-    gpus: tuple[int, ...],
+    gpus: tuple[Gpu, ...],
     tell: Callable[[str], object] = lambda text: None,
 ) -> tuple[HostSlots, ...]:
     """The hosts of a launch with the slots that get ranks, in order.
 
-    ``gpus`` are the numbers of this machine's GPUs; without any, slots here are processes and
+    ``gpus`` are those visible on this machine; without any, slots here are processes and
     there are as many as are asked for. ``tell`` hears once that a queue is awaited.
 
     Raises:
@@ -322,7 +322,7 @@ def has_hostfile(choice: HostChoice) -> bool:
     return choice.hostfile is not None or default
 
 
-def _hostfile_pool(choice: HostChoice, gpus: tuple[int, ...]) -> tuple[HostSlots, ...] | None:
+def _hostfile_pool(choice: HostChoice, gpus: tuple[Gpu, ...]) -> tuple[HostSlots, ...] | None:
     if not has_hostfile(choice):
         return None
     return tuple(
@@ -380,26 +380,40 @@ def _described_pool(
     if isinstance(request.processes, int):
         return tuple(HostSlots(host=name, slots=tuple(range(request.processes))) for name in names)
     found = describe_hosts(names, request.remote, tell)
-    slots = (tuple(int(row[0]) for row in each.gpus) or (0,) for each in found)
+    slots = (tuple(gpu.index for gpu in each.gpus) or (0,) for each in found)
     return tuple(HostSlots(host=name, slots=own) for name, own in zip(names, slots, strict=True))
 
 
-def _visible_slots(host: HostSlots, gpus: tuple[int, ...]) -> HostSlots:
+def _visible_slots(host: HostSlots, gpus: tuple[Gpu, ...]) -> HostSlots:
     """Slots of a host; of this one by the numbers of its GPUs."""
     if not gpus or not is_this_machine(host.host):
         return host
     if len(host.slots) > len(gpus):
         raise HardwareError(
-            f"The hostfile gives {host.host} {len(host.slots)} slots, but {len(gpus)} GPUs are "
-            "visible; fix the hostfile or CUDA_VISIBLE_DEVICES."
+            f"The hostfile gives {host.host} {len(host.slots)} slots, but {_visible_text(gpus)}; "
+            "fix the hostfile or CUDA_VISIBLE_DEVICES."
         )
-    return replace(host, slots=gpus[: len(host.slots)])
+    return replace(host, slots=_numbers(gpus)[: len(host.slots)])
 
 
-def _local_pool(request: LaunchRequest, gpus: tuple[int, ...]) -> tuple[HostSlots, ...]:
+def _numbers(gpus: tuple[Gpu, ...]) -> tuple[int, ...]:
+    return tuple(gpu.index for gpu in gpus)
+
+
+def _visible_text(gpus: tuple[Gpu, ...]) -> str:
+    """``1 GPU is visible (0: NVIDIA L4), and each rank needs its own``."""
+    names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in gpus)
+    verb = "is" if len(gpus) == 1 else "are"
+    only = ", and a process sees one MIG slice at most" if gpus[0].is_slice else ""
+    return (
+        f"{plural(len(gpus), 'GPU')} {verb} visible ({names}), and each rank needs its own{only}"
+    )
+
+
+def _local_pool(request: LaunchRequest, gpus: tuple[Gpu, ...]) -> tuple[HostSlots, ...]:
     choice = request.hosts
     nodes = choice.nodes or 1
-    slots = gpus or _processes(request)
+    slots = _numbers(gpus) or _processes(request)
     if nodes == 1:
         return (HostSlots(host=_name_in_filter(choice), slots=slots),)
     address = request.rendezvous.address
@@ -431,7 +445,7 @@ def _name_in_filter(choice: HostChoice) -> str:
 
 
 def _limit_hosts(
-    hosts: tuple[HostSlots, ...], request: LaunchRequest, gpus: tuple[int, ...]
+    hosts: tuple[HostSlots, ...], request: LaunchRequest, gpus: tuple[Gpu, ...]
 ) -> tuple[HostSlots, ...]:
     nodes, processes = request.hosts.nodes, request.processes
     if nodes is not None and nodes > len(hosts):
@@ -446,8 +460,8 @@ def _limit_hosts(
         return tuple(replace(host, slots=host.slots[:processes]) for host in hosts)
     if gpus and is_this_machine(small.host):
         raise HardwareError(
-            f"--num_gpus is {processes}, but {len(small.slots)} GPUs are visible; "
-            "ask for fewer, or fix CUDA_VISIBLE_DEVICES."
+            f"--num_gpus is {processes}, but {_visible_text(gpus)}; ask for fewer, or fix "
+            "CUDA_VISIBLE_DEVICES."
         )
     raise ConfigError(
         f"--num_gpus is {processes}, but host {small.host} has {len(small.slots)} slots; "

@@ -110,8 +110,7 @@ def _pool_of(request: LaunchRequest, cluster: ClusterSpec, nodes: tuple[Node, ..
 
 def _alike(node: Node, device: Device) -> tuple[tuple[Device, ...], ...]:
     """Each of its GPUs that is like the trial's, as a slot."""
-    kind = device.name, device.memory_bytes
-    return tuple((own,) for own in node.devices if (own.name, own.memory_bytes) == kind)
+    return tuple((own,) for own in node.devices if own.is_like(device))
 
 
 def _size_of(plan: LaunchPlan, slots: int) -> Size:

@@ -10,6 +10,7 @@ Each sentence goes on after "because".
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,13 +22,13 @@ from autoconf_launch.core import (
     RankTask,
 )
 
-from ..hosts import is_this_machine
+from ..hosts import BUS_ORDER, HIP_VISIBLE, ORDER, VISIBLE, is_this_machine
 from ..plan import LaunchPlan, RankPlan, StepSize
 from ..request import UNNAMED, HostChoice, LaunchRequest
 from ..results import read_result
 from ..script import ScriptSource, facts_of
 from .cores import split_cores
-from .discover import VISIBLE, find_cluster
+from .discover import find_cluster
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 
@@ -62,6 +63,8 @@ def why_not_in_turn(
     """
     if apart := why_apart(request, cluster):
         return apart
+    if any(device.exclusive for device in cluster.devices):
+        return "a GPU allows one process at a time (compute mode Exclusive_Process)"
     if request.backend not in _HERE:
         return f"backend {request.backend} decides when they run"
     texts = (source.text, *source.modules)
@@ -121,7 +124,7 @@ class Share:
         if self.threads and THREADS in variables:
             variables[THREADS] = str(self.threads)
         if self.devices:
-            variables[VISIBLE] = _visible(self.devices)
+            variables |= visibility(self.devices)
         if self.nodes:
             self._meet_on_hosts(variables, self.nodes[rank.node])
         if task is not None:
@@ -135,15 +138,27 @@ class Share:
         is_step = self.step is not None and self.step.gpus and not is_this_machine(node.host)
         if is_step:
             variables.pop(VISIBLE, None)
-        elif node.devices[0].visible_as is not None:
-            variables[VISIBLE] = _visible(node.devices)
+            variables.pop(HIP_VISIBLE, None)
+        else:
+            variables |= visibility(node.devices)
 
 
 _MEETING = ("MASTER_ADDR", "MASTER_PORT")
 
 
-def _visible(devices: tuple[Device, ...]) -> str:
-    return ",".join(device.visible_as or "" for device in devices)
+def visibility(devices: Sequence[Device]) -> dict[str, str]:
+    """Variables by which CUDA or HIP shows exactly these devices, in this order.
+
+    Numbers are those of ``nvidia-smi``; CUDA's own order differs if GPUs are unlike. AMD's HIP
+    reads CUDA's variable, too, but prefers its own one.
+    """
+    order = {} if devices[0].is_cpu else {ORDER: BUS_ORDER}
+    names = [device.visible_as for device in devices if device.visible_as is not None]
+    if not names:
+        return order
+    value = ",".join(filter(None, names))
+    hip = {HIP_VISIBLE: value} if HIP_VISIBLE in os.environ or not value else {}
+    return {VISIBLE: value, **hip, **order}
 
 
 WHOLE = (Share(),)
@@ -180,7 +195,7 @@ def _gpu_shares(request: LaunchRequest, own: tuple[Device, ...]) -> tuple[Share,
     ranks = len(own)
     devices = find_cluster(replace(request, processes=None)).devices
     groups = [devices[first : first + ranks] for first in range(0, len(devices), ranks)]
-    alike = [group for group in groups if _kinds(group) == _kinds(own)]
+    alike = [group for group in groups if _are_alike(group, own)]
     alike = alike[: request.max_parallel_trials]
     if len(alike) < 2:
         return WHOLE
@@ -188,8 +203,8 @@ def _gpu_shares(request: LaunchRequest, own: tuple[Device, ...]) -> tuple[Share,
     return tuple(Share(devices=group, threads=threads) for group in alike)
 
 
-def _kinds(devices: tuple[Device, ...]) -> list[tuple[str, int]]:
-    return [(device.name, device.memory_bytes) for device in devices]
+def _are_alike(group: tuple[Device, ...], own: tuple[Device, ...]) -> bool:
+    return len(group) == len(own) and all(map(Device.is_like, group, own))
 
 
 def _cpu_shares(request: LaunchRequest, cluster: ClusterSpec) -> tuple[Share, ...]:

@@ -56,7 +56,7 @@ def local_cluster(ranks: int | None = None) -> ClusterSpec:
 
 def is_cpu(cluster: ClusterSpec) -> bool:
     """Whether its slots are processes on a CPU."""
-    return cluster.devices[0].name.startswith("cpu")
+    return cluster.devices[0].is_cpu
 
 
 def cpu_machine(node: Node) -> Machine:

@@ -130,7 +130,14 @@ class TrialFiles:
         return estimate(table, self._workload, self._cluster).row(0)
 
     def complete(self, outcome: Outcome) -> Outcome:
-        """Add the FLOPs of a step, counted once in the profile run; errors show no secret."""
+        """Add what ranks cannot know; errors show no secret.
+
+        These are the memory that was free when the tune began, which bounds every trial's, and
+        the FLOPs of a step, counted once in the profile run.
+        """
+        if memory := outcome.memory:
+            limit_bytes = min(memory.limit_bytes, self._cluster.least_memory_bytes)
+            outcome = replace(outcome, memory=replace(memory, limit_bytes=limit_bytes))
         if isinstance(outcome, FailedTrial):
             failure = outcome.failure
             words = (*self._request.argv, *named_values(self._source.config))

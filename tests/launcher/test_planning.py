@@ -127,15 +127,29 @@ def test_ranks_see_exactly_their_devices() -> None:
     assert (seen["CUDA_VISIBLE_DEVICES"], seen["LOCAL_RANK"]) == ("1,3", "1")
 
 
-def test_our_numbers_of_devices_are_the_drivers() -> None:
-    assert variables(plan(gpus("1", "3")))["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-
-
-def test_the_users_own_names_of_devices_keep_their_meaning(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("given", [None, "3,1"])
+def test_numbers_of_devices_are_the_drivers_whoever_gave_them(
+    monkeypatch: pytest.MonkeyPatch, given: str | None
 ) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
-    assert "CUDA_DEVICE_ORDER" not in variables(plan(gpus("3", "1")))
+    if given:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+        monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    assert variables(plan(gpus("3", "1")))["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_devices_that_a_scheduler_names_have_the_drivers_order() -> None:
+    devices = (Device(name="NVIDIA L4", memory_bytes=1),)
+    seen = variables(plan(ClusterSpec(nodes=(Node(host="localhost", devices=devices),))))
+    assert seen["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert "CUDA_VISIBLE_DEVICES" not in seen
+
+
+def test_amds_own_variable_is_set_if_it_would_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0,1,2,3")
+    seen = variables(plan(gpus("1", "3")))
+    assert (seen["HIP_VISIBLE_DEVICES"], seen["CUDA_VISIBLE_DEVICES"]) == ("1,3", "1,3")
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES")
+    assert "HIP_VISIBLE_DEVICES" not in variables(plan(gpus("1", "3")))
 
 
 def test_devices_can_be_hidden() -> None:

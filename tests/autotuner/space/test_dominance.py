@@ -59,7 +59,7 @@ def test_predictions_decide_where_the_rule_is_not_sure(peak_bytes: float, expect
     assert found.tolist() == [expected]
 
 
-def seen_free(free_bytes: int) -> FailedTrial:
+def seen_free(free_bytes: int, limit_bytes: int = LIMIT_BYTES) -> FailedTrial:
     outcome = out_of_memory()
     assert outcome.memory is not None
     memory = outcome.memory
@@ -68,7 +68,7 @@ def seen_free(free_bytes: int) -> FailedTrial:
         memory=type(memory)(
             free_before_bytes=free_bytes,
             peak_bytes=memory.peak_bytes,
-            limit_bytes=memory.limit_bytes,
+            limit_bytes=limit_bytes,
         ),
     )
 
@@ -76,8 +76,10 @@ def seen_free(free_bytes: int) -> FailedTrial:
 @pytest.mark.parametrize(
     ("outcome", "sure"),
     [
-        (seen_free(LIMIT_BYTES * 9 // 10), True),
-        (seen_free(LIMIT_BYTES * 9 // 10 - 1), False),
+        (seen_free(LIMIT_BYTES * 8 // 10), True),
+        (seen_free(LIMIT_BYTES * 8 // 10 - 1), False),
+        (seen_free(49 * 2**30, limit_bytes=50 * 2**30), True),
+        (seen_free(45 * 2**30, limit_bytes=50 * 2**30), False),
         (FailedTrial(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="")), False),
         (failure_of(FailureKind.OUT_OF_MEMORY), False),
         (steps_of(BASELINE, 1.0), False),

@@ -57,6 +57,11 @@ def test_ranks_that_the_script_starts_meet_where_it_says(tmp_path: Path) -> None
     assert why(replace(asked, processes=1), tmp_path) == ""
 
 
+def test_a_gpu_for_one_process_cannot_have_two(driver: Driver, tmp_path: Path) -> None:
+    driver("81559, 81000, Exclusive_Process, [N/A]")
+    assert "one process at a time" in why(request("--num_gpus=1"), tmp_path)
+
+
 def test_several_hosts_are_taken_by_one_launch(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text(HOSTS)
     asked = request(f"--hostfile={tmp_path / 'hosts'}", "--no_ssh", "--node_rank=0")

@@ -1,6 +1,7 @@
 import os
 import shutil
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,10 @@ def cluster(*flags: str) -> ClusterSpec:
 
 def slots(*flags: str) -> list[int]:
     return [device.slot for device in cluster(*flags).devices]
+
+
+def texts(heard: list[Event]) -> list[str]:
+    return [event.text for event in heard if isinstance(event, Note)]
 
 
 @pytest.fixture
@@ -93,9 +98,13 @@ class TestWithGpus:
         driver(1, 2, 3, 4)
         devices = cluster("--include", "localhost:1,3").devices
         assert [(d.slot, d.visible_as, d.memory_bytes >> 20) for d in devices] == [
-            (1, "1", 2),
-            (3, "3", 4),
+            (1, "GPU-1abc-1", 2),
+            (3, "GPU-3abc-3", 4),
         ]
+
+    def test_alike_ones_have_numbers_which_scripts_can_read(self, driver: Driver) -> None:
+        driver(1, 1, names=["NVIDIA L4"] * 2)
+        assert [device.visible_as for device in cluster().devices] == ["0", "1"]
 
     def test_excluded_ones_are_left_out(self, driver: Driver) -> None:
         driver(1, 2, 3)
@@ -116,7 +125,7 @@ class TestWithGpus:
     def test_a_device_may_be_named_by_the_beginning_of_its_uuid(
         self, driver: Driver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        driver(1, 2, 3)
+        driver(1, 1, 1, names=["NVIDIA L4"] * 3)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-2a, 0")
         devices = cluster().devices
         assert [(d.slot, d.visible_as) for d in devices] == [(2, "GPU-2a"), (0, "0")]
@@ -129,9 +138,9 @@ class TestWithGpus:
         heard: list[Event] = []
         found = find_cluster(parse_request(["-i", "localhost:2", "t.py"]), heard.append)
         assert [device.slot for device in found.devices] == [2]
-        (note,) = heard
-        assert isinstance(note, Note)
-        assert note.text.startswith("CUDA_VISIBLE_DEVICES=1,2 holds: ")
+        holds, order = texts(heard)
+        assert holds.startswith("CUDA_VISIBLE_DEVICES=1,2 holds: ")
+        assert order.startswith("CUDA_VISIBLE_DEVICES=1,2 means GPU 1 (NVIDIA X1), 2 (NVIDIA X2)")
 
     def test_a_filter_cannot_name_a_hidden_one(
         self, driver: Driver, monkeypatch: pytest.MonkeyPatch
@@ -140,6 +149,15 @@ class TestWithGpus:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
         with pytest.raises(ConfigError, match="slot 0 of localhost, which has: 1, 2"):
             cluster("--include", "localhost:0")
+
+    @pytest.mark.parametrize("value", ["0,0", "0,GPU-0abc"])
+    def test_one_gpu_is_not_two(
+        self, driver: Driver, monkeypatch: pytest.MonkeyPatch, value: str
+    ) -> None:
+        driver(1, 2)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+        with pytest.raises(HardwareError, match=r"names GPU 0 twice, .* name each GPU once"):
+            cluster()
 
     @pytest.mark.parametrize("value", ["7", "GPU-x", "MIG-x"])
     def test_visible_devices_that_are_not_here_are_no_reason_to_use_the_cpu(
@@ -170,7 +188,7 @@ class TestWithGpus:
         self, driver: Driver, hostfile: str
     ) -> None:
         driver(1)
-        with pytest.raises(HardwareError, match="localhost 2 slots, but 1 GPUs are visible"):
+        with pytest.raises(HardwareError, match="localhost 2 slots, but 1 GPU is visible"):
             cluster("--hostfile", hostfile, "--include", "localhost")
 
     def test_a_hostfile_s_slots_are_the_first_visible_ones(
@@ -179,6 +197,97 @@ class TestWithGpus:
         driver(1, 2, 3, 4)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
         assert slots("--hostfile", hostfile, "--include", "localhost") == [2, 3]
+
+
+USED = ("81559, 50000, Default, Disabled",)
+H100 = ("NVIDIA H100 80GB HBM3",)
+
+
+class TestWithGpusInUse:
+    def test_a_launch_has_what_is_free_and_says_so_once(self, driver: Driver) -> None:
+        driver(*USED, names=H100)
+        heard: list[Event] = []
+        found = find_cluster(parse_request(["t.py"]), heard.append)
+        assert found.least_memory_bytes == 50000 << 20
+        assert found.devices[0].memory_bytes == 81559 << 20
+        assert texts(heard) == [
+            "GPU 0: 30.8 of 79.6 GiB are used by processes that the driver does not name; "
+            "48.8 GiB are left for this launch."
+        ]
+
+    def test_a_limit_counts_if_it_is_less_than_what_is_free(self, driver: Driver) -> None:
+        driver(*USED, names=H100)
+        limits = ("--memory_limit=40GiB", "--memory_limit=60GiB")
+        assert [cluster(limit).least_memory_bytes >> 20 for limit in limits] == [40960, 50000]
+
+    def test_gpus_with_more_or_less_in_use_are_of_one_kind(self, driver: Driver) -> None:
+        driver(*USED, "81559, 81000, Default, Disabled", names=H100 * 2)
+        first, second = cluster().devices
+        assert replace(first, slot=1) == second
+        assert not first.is_like(second)
+
+    def test_a_gpu_for_one_process_that_has_one_is_named(
+        self, driver: Driver, tmp_path: Path
+    ) -> None:
+        driver("81559, 80000, Exclusive_Process, Disabled", names=H100)
+        program = Path(shutil.which("nvidia-smi") or "")
+        rows = program.read_text()
+        program.write_text(
+            "#!/bin/sh\ncase $1 in *apps*) echo 'GPU-0abc-0, 12, 900, python'; exit;; esac\n"
+            + rows
+        )
+        heard: list[Event] = []
+        found = find_cluster(parse_request(["t.py"]), heard.append)
+        assert found.devices[0].exclusive
+        (text,) = texts(heard)
+        assert (
+            "GPU 0 allows one process at a time (compute mode Exclusive_Process), and it has"
+            in text
+        )
+        assert "pid 12 (python)" in text
+
+    def test_a_prohibited_gpu_gets_no_rank(self, driver: Driver) -> None:
+        prohibited, usable = "1, 1, Prohibited, [N/A]", "1, 1, Default, [N/A]"
+        driver(prohibited, usable, names=H100 * 2)
+        assert slots() == [1]
+        driver(prohibited, names=H100)
+        with pytest.raises(HardwareError, match="GPU 0 is in compute mode Prohibited"):
+            cluster()
+
+
+class TestWithSlices:
+    @pytest.fixture(autouse=True)
+    def sliced(self, driver: Driver) -> None:
+        """One card with two slices, and one without MIG."""
+        driver("81559, [N/A], Default, Enabled", "81559, 81000, Default, Disabled", names=H100 * 2)
+        program = Path(shutil.which("nvidia-smi") or "")
+        listing = (
+            "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0abc-0)\n"
+            "  MIG 1g.10gb     Device  0: (UUID: MIG-a)\n"
+            "  MIG 1g.10gb     Device  1: (UUID: MIG-b)\n"
+            "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-1abc-1)\n"
+        )
+        rows = program.read_text().removeprefix("#!/bin/sh\n")
+        program.write_text(
+            f"#!/bin/sh\ncase $1 in -L) cat <<END\n{listing}END\nexit;; -q) exit 3;; esac\n{rows}"
+        )
+
+    def test_a_slice_has_its_own_memory_and_name(self) -> None:
+        (device,) = cluster().devices
+        assert (device.name, device.visible_as) == ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "MIG-a")
+        assert 9 * 2**30 < device.memory_bytes < 10 * 2**30
+
+    @pytest.mark.parametrize(
+        ("value", "name"), [("MIG-b", "MIG-b"), ("0", "MIG-a"), ("1", "GPU-1abc-1")]
+    )
+    def test_it_can_be_named(self, monkeypatch: pytest.MonkeyPatch, value: str, name: str) -> None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+        assert [device.visible_as for device in cluster().devices] == [name]
+
+    def test_two_ranks_cannot_have_two_slices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
+        with pytest.raises(HardwareError, match="a process sees one MIG slice at most"):
+            cluster("--num_gpus=2")
 
 
 class TestWithAHostfile:
@@ -266,5 +375,4 @@ def test_an_allocation_that_is_not_used_is_named_with_how_to_use_it(
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", nodes)
     heard: list[Event] = []
     find_cluster(parse_request([*flags, "train.py"]), heard.append)
-    said = [event.text for event in heard if isinstance(event, Note)]
-    assert any("add --launcher slurm to use all" in text for text in said) is is_said
+    assert any("add --launcher slurm to use all" in text for text in texts(heard)) is is_said

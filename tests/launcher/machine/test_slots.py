@@ -126,7 +126,7 @@ class TestOnCpu:
 class TestOnGpus:
     def test_each_trial_has_gpus_of_its_own(self) -> None:
         found = [[d.visible_as for d in share.devices] for share in shares_of("--num_gpus=2")]
-        assert found == [["0", "1"], ["2", "3"]]
+        assert found == [["GPU-0", "GPU-1"], ["GPU-2", "GPU-3"]]
 
     def test_a_gpu_of_another_kind_gets_no_trial(self) -> None:
         assert len(shares_of("--num_gpus=1")) == 4
@@ -134,14 +134,14 @@ class TestOnGpus:
     def test_gpus_that_are_hidden_get_no_trial(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
         found = [share.devices[0].visible_as for share in shares_of("--num_gpus=1")]
-        assert found == ["1", "3"]
+        assert found == ["GPU-1", "GPU-3"]
 
     def test_all_gpus_are_one_trial_without_a_number(self) -> None:
         assert shares_of() == WHOLE
 
     def test_a_plan_sees_the_gpus_of_its_share(self) -> None:
         placed = shares_of("--num_gpus=2")[1].place(plan())
-        assert variable(placed, "CUDA_VISIBLE_DEVICES") == "2,3"
+        assert variable(placed, "CUDA_VISIBLE_DEVICES") == "GPU-2,GPU-3"
 
 
 @given(cores=st.integers(1, 64), ranks=st.integers(1, 16), most=st.integers(1, 16))

@@ -8,9 +8,19 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.measurement.stop_rule import FEWEST_TIMED
+from autoconf_launch.autotuner.space.dominance import is_sure
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import Trial, Turn
-from autoconf_launch.core import Candidate, ClusterSpec, Device, FailureKind, Layout, Node
+from autoconf_launch.autotuner.space.trial import FailedTrial, Record, Trial, Turn
+from autoconf_launch.core import (
+    Candidate,
+    ClusterSpec,
+    Device,
+    Failure,
+    FailureKind,
+    Layout,
+    MemoryUse,
+    Node,
+)
 from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.launch.script_source import find_script_source
@@ -71,3 +81,19 @@ def test_a_second_attempt_leaves_no_failure_of_the_first(
     files.finish(record(again, steps_of(0.1)))
     assert (tmp_path / trial.name / "metrics.json").exists()
     assert not (tmp_path / trial.name / "failure.json").exists()
+
+
+def test_a_trials_limit_is_the_memory_that_was_free_when_the_tune_began(
+    files: TrialFiles,
+) -> None:
+    card = Device(name="NVIDIA L4", memory_bytes=24_000, free_bytes=14_000, visible_as="0")
+    files._cluster = ClusterSpec(nodes=(Node(host="a", devices=(card,)),))
+    use = MemoryUse(free_before_bytes=13_900, peak_bytes=15_000, limit_bytes=23_000)
+    failed = FailedTrial(
+        failure=Failure(kind=FailureKind.OUT_OF_MEMORY, detail="full"), memory=use
+    )
+    seen = files.complete(failed)
+    assert seen.memory == replace(use, limit_bytes=14_000)
+    assert is_sure(Record(trial=FINAL, outcome=seen, wall_s=1.0))
+    less = replace(failed, memory=replace(use, free_before_bytes=9_000))
+    assert not is_sure(Record(trial=FINAL, outcome=files.complete(less), wall_s=1.0))
