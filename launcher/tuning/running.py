@@ -126,9 +126,9 @@ class Running:
             self._longest_s = max(self._longest_s, step.wall_s)
             self.progress_s = self._clock()
             self._slowest.take(step)
-            if self._steps == 1:
-                self._weather.look()
             yield step
+        if self._steps:
+            self._weather.look()
 
     def end_at(self, step: int) -> None:
         """Have the ranks end there, unless that is what they were told last."""
@@ -198,7 +198,8 @@ class Running:
 
 def timed_out_text(timeout_s: float, timeout_by: str, compiled_s: float) -> str:
     """Detail of a launch that took too long."""
-    compiling = f", {compiled_s:.0f} s of compiling not counted" if compiled_s >= 1.0 else ""
+    not_counted_s = min(compiled_s, timeout_s)
+    compiling = f", {not_counted_s:.0f} s of compiling not counted" if compiled_s >= 1.0 else ""
     return f"did not end within {timeout_s:g} s ({timeout_by}){compiling}"
 
 
