@@ -86,7 +86,7 @@ def _fsdp_format(module: Any) -> torch.dtype | None:
 def _accelerate_format() -> torch.dtype | None:
     """Format of the autocast that accelerate puts inside of the model's forward pass."""
     state: Any = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
-    name = getattr(state, "_shared_state", {}).get("_mixed_precision")
+    name = str(getattr(state, "_shared_state", {}).get("_mixed_precision"))
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(name)
 
 

@@ -105,7 +105,7 @@ class Arriving:
     @property
     def has_arrived(self) -> bool:
         """Whether reading it takes no time."""
-        return bool(self._copied.query())
+        return bool(self._copied.query())  # type: ignore[no-untyped-call]
 
     def take(self, free_cells: list[Tensor]) -> float:
         """The number; its cell is free again."""

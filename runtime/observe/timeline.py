@@ -98,6 +98,7 @@ class Timeline(PauseRule):
     def begin(self) -> None:
         """The next step's time counts from here."""
         self._since = self._clock.mark()
+        self._began_s = None
         self.forget_pause()
 
     def end(self, made: Made, loss: Tensor | None) -> int:
