@@ -78,6 +78,7 @@ from .rank import (
     RankTask,
     Sign,
     StepRecord,
+    compile_sign,
     result_file,
     sign_path,
     turn_file,

@@ -250,6 +250,11 @@ def unfinished_sign(rank: int) -> str:
     return f"unfinished_rank{rank}"
 
 
+def compile_sign(process: int | str) -> str:
+    """Name of the file with the seconds that a process has compiled, and since when it does."""
+    return f"compiles_{process}"
+
+
 def sign_path(task: RankTask, name: str) -> Path:
     """The file of a sign, or of any other ``name`` that belongs to this attempt."""
     return Path(task.folder, SIGNS_FOLDER, f"{name}.{task.attempt}")

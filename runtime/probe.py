@@ -34,7 +34,7 @@ from .probe_report import (
     claim_stepless_rank,
     mark_children,
 )
-from .rank import is_allocation_failure, leave
+from .rank import CompileTime, autocast_format, is_allocation_failure, leave
 from .redirect import Surroundings, safely
 from .soak import TrainingData
 
@@ -57,6 +57,7 @@ class Probe:
     _optimizers: WeakKeyDictionary[Optimizer, int]
     _reporter: RankReporter | None
     _loss: Tensor | None
+    _autocast: torch.dtype | None
     _reasons: Reasons
     _manual_updates: ManualUpdates
     _trains: bool
@@ -71,6 +72,7 @@ class Probe:
         self._helper = Helper()
         mark_children()
         self._surroundings = Surroundings(own=task.folder)
+        self._compile_time = CompileTime(task)
         self._begin()
 
     def install(self) -> None:
@@ -100,6 +102,7 @@ class Probe:
     def call_begins(self, module: nn.Module) -> None:
         """See CallListener."""
         self._memory.begin(module, self._task.memory_limit_bytes)
+        self._autocast = self._autocast or autocast_format()
 
     def on_call(self, samples: int) -> None:
         """See CallListener."""
@@ -109,6 +112,7 @@ class Probe:
     def compiles(self) -> None:
         """The script compiles something."""
         self._hooks.compiles()
+        self._compile_time.watch()
 
     @safely
     def on_evaluation(self) -> None:
@@ -259,6 +263,7 @@ class Probe:
                 modules=self._locator.candidates,
                 optimizers=tuple(self._optimizers),
                 in_backward=lambda: self._hooks.in_backward,
+                autocast=self._autocast or self._compile_time.autocast,
             )
             reporter.between(number, self._locator.root, live)
             reporter.timeline.begin()
@@ -272,7 +277,7 @@ class Probe:
         self._optimizers = WeakKeyDictionary()
         self._memory = MemoryWatch()
         self._reporter = None
-        self._loss = None
+        self._loss = self._autocast = None
         self._trains = False
         self._manual_updates = ManualUpdates()
         self._lost = False

@@ -131,6 +131,8 @@ def counts_instead(repeat: Record, records: Sequence[Record]) -> bool:
         return False
     if agree(before, after, estimate_noise(known)):
         return False
+    if trial.is_throttled:
+        return after.mean_step_s < before.mean_step_s
     return (after.mean_step_s - before.mean_step_s) * _unusual(trial, known) < 0.0
 
 

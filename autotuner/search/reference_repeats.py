@@ -3,7 +3,8 @@
 Two things are measured again. References: the user's own configuration and the best so far, the
 one that was not launched for longer; as many as take a fixed share of the trials' time, so that
 short searches have none. And outliers: a trial that is not what all other trials and
-predictions let expect, and would change the choice, is launched once more before it is believed.
+predictions let expect, and would change the choice, is launched once more before it counts; so is
+a trial whose GPU was throttled.
 Each trial is looked at when it comes back, and the one that is furthest off its prediction at
 every later one, as it may be known only then. What may be expected is as in the bound
 (:mod:`.optimality_bound`). When a search ends, the baseline is launched once
@@ -123,6 +124,8 @@ class ReferenceRepeats:
 
     def _is_outlier(self, record: Record, trials: Sequence[Record]) -> bool:
         others = [other for other in trials if other is not record]
+        if record.is_throttled and record.measurement:
+            return record.trial.name not in self._counts
         return is_outlier(record, others, self._objective)
 
     def _room_s(self) -> float:

@@ -145,6 +145,15 @@ class Prediction:
     memory_parts: tuple[tuple[str, int], ...] = ()
 
 
+_HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
+THROTTLED = _HW_SLOWDOWN | _SW_THERMAL | _HW_THERMAL | _POWER_BRAKE
+"""Bits of NVML's clocks event reasons that slow a GPU down by heat or a failing supply.
+
+The others do not: 0x1 is an idle GPU, 0x2 and 0x100 clocks that somebody has set, 0x4 the power
+limit, which every large training reaches, and 0x10 the clock of a group of GPUs.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
     """One GPU while a trial ran. ``throttle_reasons`` is the driver's bit mask, 0 for none."""
@@ -154,6 +163,11 @@ class GpuState:
     temperature_c: int | None = None
     throttle_reasons: int | None = None
 
+    @property
+    def is_throttled(self) -> bool:
+        """Whether heat or a failing supply slowed it down."""
+        return bool((self.throttle_reasons or 0) & THROTTLED)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
@@ -162,6 +176,11 @@ class Conditions:
     load_before: float | None = None
     load_after: float | None = None
     gpus: tuple[GpuState, ...] = ()
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether any of its GPUs was slowed down by heat or a failing supply."""
+        return any(gpu.is_throttled for gpu in self.gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +197,11 @@ class Record:
     def measurement(self) -> Measurement | None:
         """The measurement, unless the trial failed."""
         return self.outcome if isinstance(self.outcome, Measurement) else None
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether a GPU of it was slowed down by heat or a failing supply."""
+        return self.conditions is not None and self.conditions.is_throttled
 
     @property
     def failure(self) -> Failure | None:

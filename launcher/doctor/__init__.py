@@ -6,6 +6,7 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .checks import BlockedPort, HostChecks, LinkCheck, SlotCheck, read_blocked, read_checks
+    from .gpus import GpuCheck
     from .text import (
         blocked_text,
         cluster_document,

@@ -10,6 +10,8 @@ from typing import Any
 
 from autoconf_launch.core import DOCTOR_MARK, ClusterSpec
 
+from .gpus import GpuCheck, read_gpu
+
 SLOW = 0.8
 """Share of the others' pace below which a host counts as slow."""
 SLOW_LINK = 0.5
@@ -19,12 +21,16 @@ CLOCK_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotCheck:
-    """One slot: the pace of a matrix product, and what its host's clock shows more than ours."""
+    """One slot: the pace of a matrix product, and what its host's clock shows more than ours.
+
+    ``gpu`` is None for a process of a CPU.
+    """
 
     host: str
     flops_per_s: float
     clock_s: float
     sees_folder: bool
+    gpu: GpuCheck | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +88,7 @@ def read_checks(printed: str, cluster: ClusterSpec) -> HostChecks:
                 flops_per_s=found["flops_per_s"],
                 clock_s=found["clock_s"],
                 sees_folder=found["sees_folder"],
+                gpu=read_gpu(found.get("gpu")),
             )
         )
         for pair in found["pairs"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from autoconf_launch.core import ClusterSpec, ConfigError, Node
+from autoconf_launch.core import ClusterSpec, ConfigError, Node, encode
 
 from ..report import duration_text, memory_size, table_of
 from .checks import (
@@ -16,6 +16,7 @@ from .checks import (
     find_wrong_clocks,
     hosts_without_folder,
 )
+from .gpus import gpu_notes, gpu_problems
 
 _GIGA, _TERA = 1e9, 1e12
 DOCTOR_SCHEMA_VERSION = 1
@@ -31,11 +32,12 @@ def doctor_lines(cluster: ClusterSpec, checks: HostChecks) -> Iterator[str]:
                 f"{len(slots[host])} x {slots[host][0].name}",
                 memory_size(slots[host][0].memory_bytes),
                 _pace_text(checks.flops_per_s(host)),
+                _share_text(checks, host),
             )
             for host in checks.hosts
         ],
-        ("host", "slots", "memory of each", "slowest slot's product"),
-        ("left", "left", "right", "right"),
+        ("host", "slots", "memory of each", "slowest slot's product", "of what it reaches"),
+        ("left", "left", "right", "right", "right"),
     )
     if checks.links:
         yield "\n" + table_of(
@@ -50,6 +52,9 @@ def doctor_lines(cluster: ClusterSpec, checks: HostChecks) -> Iterator[str]:
             ("link", "all-reduce", "of one number"),
             ("left", "right", "right"),
         )
+    notes = [note for slot in checks.slots if slot.gpu for note in gpu_notes(slot.host, slot.gpu)]
+    if notes:
+        yield "\n" + "\n".join(notes)
     found = list(problems(checks))
     yield "\n" + "\n".join(found or ["Nothing is wrong."])
 
@@ -60,8 +65,21 @@ def _pace_text(flops_per_s: float) -> str:
     return f"{flops_per_s / _TERA:.0f} TFLOP/s"
 
 
+def _share_text(checks: HostChecks, host: str) -> str:
+    """Pace of the slowest GPU over the pace that our tables have of such GPUs."""
+    shares = [
+        slot.flops_per_s / usual
+        for slot in checks.slots
+        if slot.host == host and slot.gpu and (usual := slot.gpu.usual_flops_per_s)
+    ]
+    return f"{100 * min(shares):.0f} %" if shares else "-"
+
+
 def problems(checks: HostChecks) -> Iterator[str]:
     """One sentence for each thing that a launch on these hosts would suffer from."""
+    for slot in checks.slots:
+        if slot.gpu is not None:
+            yield from gpu_problems(slot.host, slot.gpu, slot.flops_per_s)
     for host, share in find_slow_hosts(checks):
         yield (
             f"Host {host} computes at {100 * share:.0f} % of the others' pace; see what else runs "
@@ -110,6 +128,7 @@ def doctor_document(cluster: ClusterSpec, checks: HostChecks) -> dict[str, Any]:
                 "flops_per_s": slot.flops_per_s,
                 "clock_off_s": slot.clock_s,
                 "sees_folder": slot.sees_folder,
+                "gpu": None if slot.gpu is None else encode(slot.gpu),
             }
             for slot in checks.slots
         ],

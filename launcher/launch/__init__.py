@@ -26,10 +26,11 @@ if TYPE_CHECKING:
         in_trial,
         plan_launch,
         probe_environment,
+        variables_of_user,
         why_silent,
         with_declared_local_rank,
     )
-    from .rank_results import is_beside_steps, started_ranks
+    from .rank_results import Compiled, compile_time, is_beside_steps, started_ranks
     from .script_source import find_script_source, find_source, read_script
     from .wrapped_launch import unwrap_launcher
 else:

@@ -204,10 +204,7 @@ def _shared_variables(
     ``threads`` of each rank; None: those that the user has set, or else a fair share.
     """
     devices = cluster.nodes[node].devices
-    several = len(cluster.nodes) > 1 or request.hosts.force_multi
-    variables = dict(read_environment_files()) if several else {}
-    variables |= dict(request.variables)
-    variables |= visibility(devices)
+    variables = variables_of_user(request, cluster) | visibility(devices)
     if threads or "OMP_NUM_THREADS" not in {**os.environ, **variables}:
         share = max(1, usable_cores() // len(devices))
         variables["OMP_NUM_THREADS"] = str(threads or share)
@@ -217,6 +214,13 @@ def _shared_variables(
     if task:
         variables[TASK_VARIABLE] = task.to_variable()
     return tuple(variables.items())
+
+
+def variables_of_user(request: LaunchRequest, cluster: ClusterSpec) -> dict[str, str]:
+    """Variables that the user sets for ranks, beyond those of our own environment."""
+    several = len(cluster.nodes) > 1 or request.hosts.force_multi
+    from_files = dict(read_environment_files()) if several else {}
+    return from_files | dict(request.variables)
 
 
 def _sizes(cluster: ClusterSpec, node: int) -> dict[str, str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,14 +19,16 @@ from autoconf_launch.core import (
     Mode,
     RankResult,
     RankTask,
+    ResultsFolderError,
     StepRecord,
+    compile_sign,
     of_all_ranks,
     result_file,
     sign_path,
     unfinished_sign,
 )
 
-from ..results import read_result
+from ..results import read_file, read_result
 
 RankResults: TypeAlias = tuple[RankResult | None, ...]
 """Results of the ranks in order; None for one that reported nothing in this attempt."""
@@ -74,6 +79,35 @@ def asides_seen(task: RankTask, results: RankResults) -> Asides | None:
         return None
     found = (result or _read_unfinished(task, n) for n, result in enumerate(results))
     return of_all_ranks([result.asides for result in found if result and result.asides])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """What ranks have compiled: seconds of the slowest one, and the age of the last of it.
+
+    ``age_s`` is 0 while one compiles.
+    """
+
+    seconds: float = 0.0
+    age_s: float = math.inf
+
+
+def compile_time(task: RankTask | None) -> Compiled:
+    """What the ranks of this attempt have compiled so far, as they say it."""
+    now_s, seen = time.time(), Compiled()
+    if task is None:
+        return seen
+    pattern = sign_path(task, compile_sign("*"))
+    for path in pattern.parent.glob(pattern.name):
+        with suppress(OSError, ValueError, ResultsFolderError):
+            spent_s, _, since_s = read_file(path).decode().partition(" ")
+            running_s = max(0.0, now_s - float(since_s)) if since_s else 0.0
+            age_s = 0.0 if since_s else max(0.0, now_s - path.stat().st_mtime)
+            seen = Compiled(
+                seconds=max(seen.seconds, float(spent_s) + running_s),
+                age_s=min(seen.age_s, age_s),
+            )
+    return seen
 
 
 def started_ranks(task: RankTask) -> int:

@@ -104,7 +104,7 @@ def _conditions(conditions: Conditions) -> str:
         known = (
             "" if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz} MHz",
             "" if gpu.temperature_c is None else f"{gpu.temperature_c} °C",
-            "throttled" if gpu.throttle_reasons else "",
+            "throttled" if gpu.is_throttled else "",
         )
         lines.append(f"GPU {gpu.slot}: {', '.join(filter(None, known)) or 'no reading'}")
     return "\n".join(lines)

@@ -9,7 +9,7 @@ from functools import singledispatchmethod
 
 from autoconf_launch.autotuner.measurement import MAX_USEFUL_LOG_HALF_WIDTH
 from autoconf_launch.autotuner.space import Prediction, Record
-from autoconf_launch.core import Failure, FailureKind, MemoryUse, ModelSpec
+from autoconf_launch.core import Failure, FailureKind, Grade, MemoryUse, ModelSpec
 
 from ..events import (
     Event,
@@ -109,10 +109,14 @@ def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:
     when = "read from an earlier run" if wall_s is None else f"{wall_s:.1f} s"
     if spec is None:
         return f"profile ({when}): the model is unknown, so nothing is predicted"
-    return (
+    weights = (
         f"profile ({when}): {count_text(spec.parameters)} parameters "
         f"({count_text(spec.trainable_parameters)} trainable), "
-        f"{size_text(spec.activation_bytes_per_sample)} of activations and "
+    )
+    if spec.grade is Grade.OPAQUE:
+        return f"{weights}activations and FLOPs unknown"
+    return (
+        f"{weights}{size_text(spec.activation_bytes_per_sample)} of activations and "
         f"{amount(spec.forward_flops_per_sample)}FLOP forward per sample [{spec.grade.value}]"
     )
 

@@ -31,11 +31,12 @@ from autoconf_launch.core import (
 
 from ..backends import Backend, Job, JobEnd
 from ..events import Listener, ModelProfiled, Note
+from ..launch import compile_time
 from ..machine import SlotPool
 from ..plan import LaunchPlan
 from ..results import HEARTBEAT_S, Journal, read_file, read_result
 from ..spelling import TrialNeeds
-from .running import MOST_LOSSES, launch_loss, lost_too_often
+from .running import MOST_LOSSES, launch_loss, lost_too_often, timed_out_text
 
 _SLOW_S = 20.0
 """After these a profile run says where its output is: DeepSpeed's first compiles for minutes."""
@@ -173,6 +174,8 @@ def _wait(
             if getattr(job, "is_queued", False):  # its time begins when it has hosts
                 began_s = time.monotonic()
             left_s = began_s + timeout_s - time.monotonic()
+            compiled_s = compile_time(job.plan.task).seconds if left_s <= 0 else 0.0
+            left_s += min(compiled_s, timeout_s)
             backend.wait([job], min(max(left_s, 0.0), HEARTBEAT_S))
             journal.heartbeat()
             end = backend.poll([job])[0]
@@ -182,7 +185,7 @@ def _wait(
                 say_slow()
                 slow_s = float("inf")
             if left_s <= 0:
-                detail = f"did not end within {timeout_s:g} s (--trial-timeout)"
+                detail = timed_out_text(timeout_s, "--trial-timeout", compiled_s)
                 backend.cancel(job, Failure(kind=FailureKind.TIMED_OUT, detail=detail))
                 began_s = float("inf")
     except BaseException:

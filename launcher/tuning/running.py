@@ -13,7 +13,7 @@ from autoconf_launch.core import STEPS_FILE, Failure, FailureKind, StepRecord
 
 from ..backends import Job, JobEnd
 from ..events import Note
-from ..launch import is_beside_steps, started_ranks
+from ..launch import Compiled, compile_time, is_beside_steps, started_ranks
 from ..machine import Placement, Share, Weather
 from ..report import label
 from ..results import SlowestRanks, StepsTail, tell_end
@@ -126,9 +126,9 @@ class Running:
             self._longest_s = max(self._longest_s, step.wall_s)
             self.progress_s = self._clock()
             self._slowest.take(step)
-            if self._steps == 1:
-                self._weather.look()
             yield step
+        if self._steps:
+            self._weather.look()
 
     def end_at(self, step: int) -> None:
         """Have the ranks end there, unless that is what they were told last."""
@@ -156,15 +156,22 @@ class Running:
             return float("inf")
         if getattr(self.job, "is_queued", False):  # its time begins when it has hosts
             self.started_s = self.progress_s = self._clock()
-        deadline_s = self.started_s + limits.timeout_s
+        due_s = self._due_s(limits, Compiled())
+        is_late = self._clock() >= due_s
+        return self._due_s(limits, compile_time(self._planned)) if is_late else due_s
+
+    def _due_s(self, limits: TrialLimits, compiled: Compiled) -> float:
+        """The same by what its ranks have compiled, which is not a hang."""
+        deadline_s = self.started_s + limits.timeout_s + min(compiled.seconds, limits.timeout_s)
         if not self._steps:
             return deadline_s
+        progress_s = max(self.progress_s, self._clock() - compiled.age_s)
         silence_s = max(limits.stall_s, limits.stall_steps * self._longest_s)
-        if self._clock() < self.progress_s + limits.pause_s < self.progress_s + silence_s:
+        if self._clock() < progress_s + limits.pause_s < progress_s + silence_s:
             silence_s = limits.pause_s  # to look then whether it is in a pause
         elif self._is_beside_steps():
             silence_s = min(silence_s, limits.pause_s)
-        return min(deadline_s, self.progress_s + silence_s)
+        return min(deadline_s, progress_s + silence_s)
 
     def _is_beside_steps(self) -> bool:
         """Whether it is a soak whose ranks evaluate, save or have made their steps."""
@@ -176,16 +183,24 @@ class Running:
 
     def overdue(self, limits: TrialLimits) -> Failure:
         """Which limit it has overrun."""
-        if self._clock() - self.started_s >= limits.timeout_s:
+        compiled_s = compile_time(self._planned).seconds
+        if self._clock() - self.started_s >= limits.timeout_s + min(compiled_s, limits.timeout_s):
             return Failure(
                 kind=FailureKind.TIMED_OUT,
-                detail=f"did not end within {limits.timeout_s:g} s ({limits.timeout_by})",
+                detail=timed_out_text(limits.timeout_s, limits.timeout_by, compiled_s),
             )
         silent_s = self._clock() - self.progress_s
         return Failure(
             kind=FailureKind.STALLED,
             detail=f"made {self.made} steps, then none for {silent_s:.0f} s (--stall-timeout)",
         )
+
+
+def timed_out_text(timeout_s: float, timeout_by: str, compiled_s: float) -> str:
+    """Detail of a launch that took too long."""
+    not_counted_s = min(compiled_s, timeout_s)
+    compiling = f", {not_counted_s:.0f} s of compiling not counted" if compiled_s >= 1.0 else ""
+    return f"did not end within {timeout_s:g} s ({timeout_by}){compiling}"
 
 
 def launch_loss(end: JobEnd) -> Failure | None:

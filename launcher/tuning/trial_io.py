@@ -32,7 +32,7 @@ from autoconf_launch.core import (
     take_in,
 )
 
-from ..launch import adopt, in_trial, plan_launch
+from ..launch import adopt, in_trial, plan_launch, variables_of_user
 from ..plan import LaunchPlan
 from ..request import LaunchRequest
 from ..results import (
@@ -46,6 +46,7 @@ from ..results import (
 )
 from ..script import ScriptSource
 from ..spelling import Dialect, Rendered
+from .compile_caches import CompileCaches
 from .profile_run import clear_saved, needs_of, soak_task
 
 BACKWARD_AND_FORWARD = 3.0
@@ -74,6 +75,7 @@ class TrialFiles:
         self._source = source
         self._dialect = dialect
         self._settings = settings
+        self._caches = CompileCaches(variables_of_user(request, cluster))
         self._workload: Workload | None = None
         self._most_steps: int | None = None
         self._cut_s: float | None = None
@@ -171,6 +173,8 @@ class TrialFiles:
         rendered = self.render(trial, config_path)
         needs = needs_of(task, trial, self._spec)
         rendered = in_trial(self._dialect, rendered, self._source, task=task, needs=needs)
+        caches = self._caches.variables(folder.name)
+        rendered = replace(rendered, environment=(*rendered.environment, *caches))
         write_private(config_path, rendered.config.to_json() + "\n")
         for file in rendered.files:
             write_private(folder / file.name, file.text)

@@ -30,12 +30,10 @@ from ..soak import Beside, Longest, TrainingData
 class BetweenSteps:
     """Hears of it from the first step on; one for each engine that is measured."""
 
-    def __init__(
-        self, report: Report, ranks: Ranks, module: nn.Module, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, report: Report, ranks: Ranks, module: nn.Module, pauses: PauseRule) -> None:
         self._report = report
         self._ranks = ranks
-        self._pauses = PauseRule(now)
+        self._pauses = pauses
         self._in_step = False
         self._longest = Longest() if report.task.soak else None
         self._surroundings = Surroundings(own=report.task.folder)
@@ -69,16 +67,13 @@ class BetweenSteps:
         if self._report.steps:
             self._on_evaluation()
 
-    def start_s(self, since_s: float, number: int) -> float:
-        """When the step that ends now began: at ``since_s``, or after a pause."""
-        paused = self._pauses.pause is not None
-        start_s: float = self._pauses.start(since_s, number)
+    def on_step(self, number: int, *, paused: bool) -> None:
+        """A step has ended, before which there was a pause or not."""
         self.beside.on_step(paused=paused)
         if number == 1:
             self._surroundings.tell(self.beside)
         if number >= self._report.task.start_step:
             self.beside.note()
-        return start_s
 
     def batch(self, batch: Any, *, is_last: bool) -> Any:
         """The batch to train on: in the last step of a soak the longest one so far."""
@@ -115,6 +110,7 @@ class BetweenSteps:
         return bool(votes[0] > 0 and votes[1] == self._ranks.world_size)
 
     def _so_far(self) -> RankResult:
+        self._report.settle()
         if not self.beside.went_on:
             return self._report.result()
         result = self._report.result(end_step=len(self._report.steps))

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import time
 from functools import partial
-from pathlib import Path
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from autoconf_launch.core import (
-    STEPS_FILE,
-    AppliedStrategy,
-    StepRecord,
-    encode,
-)
+from autoconf_launch.core import AppliedStrategy
 
 from ..model import Batch
+from ..observe import Arriving, LossReader, Made, Timeline, clock_of, first_not_finite
 from ..rank import (
     FEWEST_MADE,
     NonFiniteLossError,
@@ -44,6 +36,9 @@ class Measured:
     counts from the end of ``initialize``. After the last step asked for the process ends; where
     the launcher may move that step, rank 0 looks for its word and all ranks end together.
     ``clock`` is the trainer's, where its steps are taken apart.
+
+    No step waits for a GPU: as in a training, the next one's kernels are queued meanwhile. So
+    losses are seen, and several ranks agree on their end, a step late there.
     """
 
     def __init__(
@@ -53,12 +48,18 @@ class Measured:
         self._report = report
         self._ranks = ranks
         self._clock = report.clock = clock
-        path = Path(report.task.folder) / STEPS_FILE
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self._between = BetweenSteps(report, ranks, trainer.module, self._now)
+        self._device_clock = device_clock = clock_of(ranks.device)
+        device_clock.settle()
+        self._start_s = time.perf_counter()
+        self._timeline = Timeline(report.task, ranks.rank, device_clock, began_s=self._start_s)
+        self._lag = int(device_clock.lags and ranks.world_size > 1)
+        self._asked: Tensor | Arriving | None = None
+        """Whether a rank asked in the step before to end after this one, on a GPU."""
+        self._flags = LossReader()
+        report.steps, report.settle = self._timeline.records, self._timeline.settle
+        self._between = BetweenSteps(report, ranks, trainer.module, self._timeline)
         self._turns = Turns(report.task, ranks.rank) if report.task.next_folder else None
         report.turns = self._turns
-        self._since = self._start_s = self._now()
         self._cutter = self._step_cutter()
 
     @property
@@ -81,22 +82,23 @@ class Measured:
         with self._report.guard(), self._between.step():
             if self._between.is_over:
                 return self._left_over(batch)
-            number = len(self._report.steps) + 1
+            number = self._timeline.steps + 1
             if self._turns is not None and number == 1:
                 self._turns.begin()
-                self._since = self._now()
+                self._timeline.begin()
             loss, is_last = self._step(batch, number)
             self._report.applied = self._trainer.applied
             if self._cutter is not None and self._cutter.is_cut:
                 self._finish_cut(float(loss))
             self._cutter = None
-            self._record(float(loss), self._trainer.counted_samples)
+            self._record(loss)
             if is_last and not self._between.goes_on():
                 self._finish()
             if self._turns is not None and self._turns.ends_with(number):
+                self._settle()
                 self._turns.pass_turn()
                 self._turns.wait()
-                self._since = self._now()
+                self._timeline.begin()
         return loss
 
     def evaluate(self, batch: Batch) -> Tensor:
@@ -111,8 +113,14 @@ class Measured:
             is_last = number >= task.end_step
             batch = self._between.batch(batch, is_last=is_last)
             return self._apart(batch, number), is_last
-        is_asked = partial(self._ends, number) if self._ranks.rank == 0 else bool
-        return self._trainer.step_and_agree(batch, is_asked, self._cutter)
+        if self._ranks.world_size == 1:
+            loss, _ = self._trainer.step_and_agree(batch, bool, self._cutter)
+            return loss, self._ends(number)
+        is_asked = partial(self._ends, number + self._lag) if self._ranks.rank == 0 else bool
+        loss, asked = self._trainer.step_and_agree(batch, is_asked, self._cutter)
+        before, self._asked = self._asked, self._flags.send(asked) if self._lag else asked
+        said = self._flags.read(before if self._lag else asked)
+        return loss, bool(said) or number >= task.most_steps
 
     def _left_over(self, batch: Batch) -> Tensor:
         """A step after the last one: of batches drawn before, or the next epoch's first."""
@@ -123,15 +131,19 @@ class Measured:
     def _ends(self, number: int) -> bool:
         task = self._report.task
         last = min(announced_end(task), task.most_steps or task.end_step)
-        return number >= last or self._is_late(number)
+        return number >= last or self._is_late(number - self._lag)
 
-    def _is_late(self, number: int) -> bool:
-        """Whether one more step would overrun the time given."""
+    def _is_late(self, made: int) -> bool:
+        """Whether a step after the earliest possible end would overrun the time given.
+
+        Only then steps wait for the device: they are long, and few.
+        """
         limit_s = self._report.task.cut_s
         if limit_s is None:
             return False
-        spent_s = self._now() - self._start_s
-        return spent_s + spent_s / number > limit_s
+        self._device_clock.settle()
+        spent_s = time.perf_counter() - self._start_s
+        return spent_s * (1.0 + (1 + self._lag) / made) > limit_s
 
     def _step_cutter(self) -> StepCutter | None:
         """A cutter of the first step, where the time is limited and there is something to cut."""
@@ -150,23 +162,28 @@ class Measured:
             self._clock.end_step()
         return loss
 
-    def _record(self, loss: float, samples: int) -> None:
-        now, number = self._now(), len(self._report.steps) + 1
-        record = StepRecord(
-            rank=self._ranks.rank,
-            step=number,
-            wall_s=now - self._between.start_s(self._since, number),
-            samples=samples,
-            loss=loss,
-        )
-        self._since = now
-        os.write(self._file, f"{json.dumps(encode(record))}\n".encode())
-        if not math.isfinite(loss):
+    def _record(self, loss: Tensor) -> None:
+        paused = self._timeline.pause is not None
+        made = Made(micro_batch=self._trainer.counted_samples, accumulation=1)
+        number = self._timeline.end(made, loss)
+        self._between.on_step(number, paused=paused)
+        self._timeline.write_passed()
+        self._require_finite()
+
+    def _require_finite(self) -> None:
+        """Raise for a step whose loss is not a number; it does not count."""
+        bad = first_not_finite(self._timeline.records[-2:])
+        if bad is not None:
+            del self._timeline.records[bad.step - 1 :]
             raise NonFiniteLossError(
-                f"The loss of optimizer step {record.step} is {loss}; lower the learning rate or "
+                f"The loss of optimizer step {bad.step} is {bad.loss}; lower the learning rate or "
                 "look at the data."
             )
-        self._report.steps.append(record)
+
+    def _settle(self) -> None:
+        """Wait for the device, so that every step so far is known."""
+        self._timeline.settle()
+        self._require_finite()
 
     def _finish_cut(self, loss: float) -> None:
         """Report what the micro-batches took; there is no time for a step."""
@@ -177,13 +194,9 @@ class Measured:
         self._finish()
 
     def _finish(self) -> None:
+        self._settle()
         dist.barrier()
-        self._report.write(end_step=len(self._report.steps))
+        self._report.write(end_step=self._timeline.steps)
         if self._turns is not None:
             self._turns.end()
         leave(0)
-
-    def _now(self) -> float:
-        if self._ranks.device.type == "cuda":
-            torch.cuda.synchronize(self._ranks.device)
-        return time.perf_counter()

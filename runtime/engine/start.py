@@ -23,6 +23,7 @@ from ..model import (
 )
 from ..profile import Profiler
 from ..rank import (
+    CompileTime,
     PhaseClock,
     Ranks,
     Report,
@@ -69,6 +70,7 @@ def initialize(
     with report.guard():
         recipe, ranks = _prepare(model, config, loss_fn, optimizer)
         report.install()
+        CompileTime(task).watch()
         stepper = _STEPPERS[task.mode](recipe, ranks, report)
         return Engine(stepper, ranks, recipe.config.layout)
 

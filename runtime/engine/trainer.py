@@ -101,8 +101,8 @@ class Trainer:
 
     def step_and_agree(
         self, batch: Batch, asks: Callable[[], bool], cutter: StepCutter | None = None
-    ) -> tuple[Tensor, bool]:
-        """Mean loss after the update, and whether any rank asks, in one all-reduce.
+    ) -> tuple[Tensor, Tensor]:
+        """Mean loss after the update, and above 0 if any rank asks, in one all-reduce.
 
         Args:
             batch: of the whole step.
@@ -111,7 +111,7 @@ class Trainer:
         """
         loss = self._step(batch, cutter)
         both = self._mean_over_ranks(torch.stack((loss, torch.full_like(loss, float(asks())))))
-        return both[0], bool(both[1] > 0)
+        return both[0], both[1]
 
     def evaluate(self, batch: Batch) -> Tensor:
         """Mean loss over a global batch; see :meth:`.engine.Engine.evaluate`."""

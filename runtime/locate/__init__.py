@@ -10,6 +10,6 @@ if TYPE_CHECKING:
     from .loader_batch import set_batch_size
     from .manual_updates import ManualUpdates, leave_after
     from .root_module import ModuleLocator, watch_outer_calls
-    from .strategy import find_strategy
+    from .strategy import find_strategy, stated_precision
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from autoconf_launch.core import AppliedStrategy, KnobValue, Precision, Recompute
 
-from ..model import base_learning_rate
+from ..model import base_learning_rate, precision_of
 from ..observe import Made, unwrapped_model
 
 _FSDP1_STAGES = {
@@ -52,6 +53,41 @@ def find_strategy(
         learning_rate=base_learning_rate(optimizers),
         optimizer=next(iter(names), None),
     )
+
+
+def stated_precision(root: nn.Module, autocast: torch.dtype | None) -> Precision:
+    """The format that layers compute in, for a training that nobody can look into.
+
+    Autocast around the model decides, then what its wrappers state, then its weights.
+
+    Args:
+        root: the model.
+        autocast: format of autocast where a forward pass began; None: it was off.
+    """
+    weights = Counter[torch.dtype]()
+    for weight in root.parameters():
+        weights[weight.dtype] += weight.numel() if weight.is_floating_point() else 0
+    stated = (autocast, *map(_fsdp_format, root.modules()), _accelerate_format())
+    own = max(weights, key=lambda dtype: weights[dtype], default=torch.float32)
+    found = next((dtype for dtype in stated if dtype is not None), own)
+    return precision_of(found)
+
+
+def _fsdp_format(module: Any) -> torch.dtype | None:
+    """Format that FSDP gathers weights in, if its mixed precision states one."""
+    if _is(module, "FullyShardedDataParallel"):
+        return getattr(getattr(module, "mixed_precision", None), "param_dtype", None)
+    if _is_fsdp2(module):
+        state = module._get_fsdp_state()
+        return getattr(getattr(state, "_mp_policy", None), "param_dtype", None)
+    return None
+
+
+def _accelerate_format() -> torch.dtype | None:
+    """Format of the autocast that accelerate puts inside of the model's forward pass."""
+    state: Any = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
+    name = str(getattr(state, "_shared_state", {}).get("_mixed_precision"))
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(name)
 
 
 def _layout(root: nn.Module, optimizers: tuple[str, ...]) -> tuple[int, int, str]:

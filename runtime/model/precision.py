@@ -14,9 +14,15 @@ DTYPES = {
     Precision.BF16: torch.bfloat16,
     Precision.FP16: torch.float16,
 }
+_PRECISIONS = {dtype: precision for precision, dtype in DTYPES.items()}
 _FIRST_SCALE = 2.0**16
 _GROWTH_INTERVAL = 1000
 """Good steps after which the scale doubles; both are DeepSpeed's defaults for fp16."""
+
+
+def precision_of(dtype: torch.dtype) -> Precision:
+    """The precision that computes in a format; fp32 for any other format."""
+    return _PRECISIONS.get(dtype, Precision.FP32)
 
 
 def compute_in(precision: Precision, device: torch.device) -> AbstractContextManager[object]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .clock import clock_of, loss_of, sum_of
+    from .clock import Arriving, LossReader, clock_of, loss_of, sum_of
     from .gradient_sync import Exchange, apart
     from .memory_use import MemoryWatch, use_of_weights
     from .operations import Storages, held_by

@@ -1,6 +1,7 @@
 """Points in time on the device that trains.
 
 On CUDA they are events in the stream, so that nothing waits for the device while steps run.
+Losses reach the host in the same way: copied when they are known, read once they have arrived.
 """
 
 from __future__ import annotations
@@ -90,6 +91,65 @@ class CudaClock:
 def clock_of(device: torch.device) -> Clock:
     """The clock that fits a device."""
     return CudaClock(device) if device.type == "cuda" else HostClock()
+
+
+class Arriving:
+    """A number on its way from a GPU to the host."""
+
+    __slots__ = ("_cell", "_copied")
+
+    def __init__(self, cell: Tensor, copied: torch.cuda.Event) -> None:
+        self._cell = cell
+        self._copied = copied
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether reading it takes no time."""
+        return bool(self._copied.query())  # type: ignore[no-untyped-call]
+
+    def take(self, free_cells: list[Tensor]) -> float:
+        """The number; its cell is free again."""
+        self._copied.synchronize()
+        value = float(self._cell)
+        free_cells.append(self._cell)
+        return value
+
+
+_CELLS = 256
+"""Numbers that share one block of pinned memory, which takes long to allocate."""
+
+
+class LossReader:
+    """Reads losses without waiting for the device.
+
+    ``float(loss)`` waits for everything that is queued on a GPU, the next step's kernels too, so
+    that no work of the host could overlap them.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[Tensor] = []
+
+    def send(self, loss: Tensor | None) -> Tensor | Arriving | None:
+        """Copy a loss of a GPU to pinned memory, in the order of the work queued so far."""
+        if loss is None or not loss.is_cuda:
+            return loss
+        if not self._free:
+            self._free += torch.empty(_CELLS, dtype=torch.float64, pin_memory=True).unbind()
+        cell = self._free.pop()
+        cell.copy_(loss.reshape(()), non_blocking=True)
+        copied: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record(torch.cuda.current_stream(loss.device))
+        return Arriving(cell, copied)
+
+    def has_arrived(self, sent: Tensor | Arriving | None) -> bool:
+        """Whether :meth:`read` returns at once."""
+        return not isinstance(sent, Arriving) or sent.has_arrived
+
+    def read(self, sent: Tensor | Arriving | None) -> float | None:
+        """The number that was sent; to be called once."""
+        if isinstance(sent, Arriving):
+            return sent.take(self._free)
+        return None if sent is None else float(sent)
 
 
 def loss_of(tensors: Any) -> Tensor | None:

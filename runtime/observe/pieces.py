@@ -47,6 +47,10 @@ def unwrapped_model(root: nn.Module) -> nn.Module:
     return root
 
 
+_LOOKED_INTO = "From one micro-batch of the script's own, spread over its samples."
+_NOT_LOOKED_INTO = "No forward pass was looked into: FLOPs and activations are unknown."
+
+
 class Pieces:
     """Told of the modules that run in one forward pass, in order."""
 
@@ -122,7 +126,7 @@ class Pieces:
             self._model = None
 
     def spec(self, micro_batch: int) -> ModelSpec:
-        """The model for one sample."""
+        """The model for one sample; its weights only, if no forward pass was looked into."""
         self.let_go()
         ordered = [self._pieces.pop(name, None) for name in (HEAD, REST)]
         pieces = [*self._pieces.values(), *(piece for piece in ordered if piece)]
@@ -130,14 +134,14 @@ class Pieces:
         swapped = shape is not None and shape[0] != micro_batch and shape[1] == micro_batch
         groups = groupby(pieces, lambda piece: piece.kind)
         return ModelSpec(
-            grade=Grade.MEASURED,
+            grade=Grade.MEASURED if self._places else Grade.OPAQUE,
             blocks=tuple(_block(list(group), micro_batch) for _, group in groups),
             parameter_bytes_each=self._bytes_each,
             hidden_size=shape[2] if shape else None,
             sequence_length=shape[0 if swapped else 1] if shape else None,
             layers=self.repeated or None,
             vocabulary_size=self._vocabulary_size,
-            notes=("From one micro-batch of the script's own, spread over its samples.",),
+            notes=(_LOOKED_INTO if self._places else _NOT_LOOKED_INTO,),
         )
 
     def _here(self) -> Piece:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from autoconf_launch.core import STEPS_FILE, RankTask, StepRecord
 
-from .clock import Clock
+from .clock import Arriving, Clock, LossReader
 from .steps import Made
 
 
@@ -71,8 +71,8 @@ _WRITE_EVERY_S = 0.2
 """Short steps are written down several at a time."""
 
 
-_Pending: TypeAlias = tuple[Any, Any, "float | None", Made, "Tensor | None"]
-"""Marks of its start and end, seconds where they are known, what was made, loss."""
+_Pending: TypeAlias = tuple[Any, Any, "float | None", Made, "Tensor | Arriving | None"]
+"""Marks of its start and end, seconds if they are known, what was made, loss as it was sent."""
 
 
 class Timeline(PauseRule):
@@ -87,6 +87,7 @@ class Timeline(PauseRule):
         """How many have ended."""
         self._rank = rank
         self._clock = clock
+        self._losses = LossReader()
         self._waiting: list[_Pending] = []
         self._written_s = 0.0
         path = Path(task.folder) / STEPS_FILE
@@ -97,20 +98,23 @@ class Timeline(PauseRule):
     def begin(self) -> None:
         """The next step's time counts from here."""
         self._since = self._clock.mark()
+        self._began_s = None
         self.forget_pause()
 
     def end(self, made: Made, loss: Tensor | None) -> int:
         """A step ends here; its number. The device is at most one step behind from here on.
 
-        So no rank can be further ahead of another than an announced end is.
+        So no rank can be further ahead of another than an announced end is. The wait is for the
+        step before, when this one's kernels are queued: the device never runs dry for it.
         """
+        sent = self._losses.send(loss)
+        before, now = self._since, self._clock.mark()
         if self._clock.lags:
-            self._clock.wait(self._since)
-        now = self._clock.mark()
-        start = self.start(self._since, self.steps + 1)
+            self._clock.wait(before)
+        start = self.start(before, self.steps + 1)
         self._since = now
         wall_s = None if self._began_s is None else self._first_wall_s(self._began_s)
-        self._waiting.append((start, now, wall_s, made, loss))
+        self._waiting.append((start, now, wall_s, made, sent))
         self.steps += 1
         if time.perf_counter() - self._written_s > _WRITE_EVERY_S:
             self.write_passed()
@@ -135,8 +139,7 @@ class Timeline(PauseRule):
         self._written_s = time.perf_counter()
         count = len(self._waiting)
         if self._clock.lags:
-            ends = enumerate(step[1] for step in self._waiting)
-            count = next((n for n, end in ends if not self._clock.has_passed(end)), count)
+            count = next((n for n, step in enumerate(self._waiting) if self._runs(step)), count)
         if not count:
             return
         passed = [self._record(n, step) for n, step in enumerate(self._waiting[:count], 1)]
@@ -150,14 +153,18 @@ class Timeline(PauseRule):
         self._clock.settle()
         return time.perf_counter() - began_s
 
+    def _runs(self, step: _Pending) -> bool:
+        """Whether the device is still busy with a step, or its loss is on the way."""
+        return not (self._clock.has_passed(step[1]) and self._losses.has_arrived(step[-1]))
+
     def _record(self, number: int, step: _Pending) -> StepRecord:
-        start, end, wall_s, made, loss = step
+        start, end, wall_s, made, sent = step
         return StepRecord(
             rank=self._rank,
             step=len(self.records) + number,
             wall_s=wall_s or self._clock.between_s(start, end),
             samples=made.samples,
-            loss=float(loss) if loss is not None else None,
+            loss=self._losses.read(sent),
         )
 
 

@@ -22,14 +22,13 @@ from autoconf_launch.core import (
     Failure,
     FailureKind,
     MemoryUse,
-    Precision,
     RankResult,
     RankTask,
     encode,
     result_file,
 )
 
-from ..locate import find_strategy, leave_after
+from ..locate import find_strategy, leave_after, stated_precision
 from ..observe import (
     Exchange,
     Made,
@@ -66,6 +65,8 @@ class Live:
     modules: tuple[nn.Module, ...]
     optimizers: tuple[Optimizer, ...]
     in_backward: Callable[[], bool]
+    autocast: torch.dtype | None
+    """Format of autocast where a forward pass began; None: it was off."""
 
 
 class InTurn:
@@ -298,7 +299,7 @@ class RankReporter:
             root,
             live.optimizers,
             made=self._largest,
-            precision=watch.precision if watch else Precision.FP32,
+            precision=watch.precision if watch else stated_precision(root, live.autocast),
             recompute=watch.recompute if watch else None,
         )
         self._pieces = self._pieces or Pieces(root)

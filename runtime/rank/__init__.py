@@ -6,6 +6,7 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .child import ChildError, in_child
+    from .compile_time import CompileTime, autocast_format
     from .failures import (
         NonFiniteLossError,
         asked_bytes,

@@ -78,6 +78,8 @@ class Report:
         self.put_away: Callable[[], tuple[str, ...]] = tuple
         """Clears away what the script saved; what else it has made in the working directory."""
         self.turns: Turns | None = None
+        self.settle: Callable[[], None] = _nothing
+        """Waits until ``steps`` has all that were made."""
         self._rank = rank
         self._world_size = world_size
         self._written = False
@@ -117,6 +119,8 @@ class Report:
         """Write the failure that an exception means; in a forked helper nothing."""
         if os.getpid() != self._process:
             return
+        with suppress(Exception):  # a device that failed shows no more steps
+            self.settle()
         if self.meter is not None:
             self.meter.lift()
         failure: Failure | None = classify(
@@ -176,6 +180,7 @@ class Report:
     def _script_ended(self) -> None:
         if os.getpid() != self._process:
             return
+        self.settle()
         needed = self.task.start_step if self.task.mode is Mode.MEASURE else 1
         if self.task.mode is Mode.MEASURE and len(self.steps) >= needed:
             if self.beside is not None:
@@ -191,6 +196,10 @@ class Report:
                 f"{needed} are needed; give it more data or more steps.",
             )
         )
+
+
+def _nothing() -> None:
+    """Nothing is under way."""
 
 
 def write_whole(path: Path, text: str) -> None:

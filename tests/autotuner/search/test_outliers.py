@@ -4,9 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.search.reference_repeats import is_outlier, most_off
+from autoconf_launch.autotuner.measurement import counts_instead
+from autoconf_launch.autotuner.search.reference_repeats import (
+    ReferenceRepeats,
+    is_outlier,
+    most_off,
+)
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
+from autoconf_launch.autotuner.space.trial import (
+    Conditions,
+    GpuState,
+    Measurement,
+    Prediction,
+    Record,
+    Trial,
+)
 from autoconf_launch.core import Candidate, Layout
 
 THROUGHPUT = OBJECTIVES["throughput"]
@@ -82,3 +94,41 @@ def test_one_that_was_looked_into_is_not_found_again() -> None:
 def test_without_predictions_none_is_most_off() -> None:
     records = [replace(one, prediction=None) for one in (*OTHERS, trial(5, 0.9, 2.0))]
     assert most_off(records, THROUGHPUT, ()) is None
+
+
+IDLE, POWER_CAP, HOT, POWER_BRAKE = 0x1, 0x4, 0x20, 0x80
+
+
+def under(record: Record, reasons: int) -> Record:
+    """A trial whose second GPU had these reasons for its clocks."""
+    gpus = (GpuState(slot=0, throttle_reasons=0), GpuState(slot=1, throttle_reasons=reasons))
+    return replace(record, conditions=Conditions(gpus=gpus))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "again"), [(IDLE, False), (POWER_CAP, False), (HOT, True), (POWER_BRAKE, True)]
+)
+def test_a_trial_whose_gpu_was_throttled_is_measured_again_once(reasons: int, again: bool) -> None:
+    repeats = ReferenceRepeats(THROUGHPUT)
+    record = under(trial(5, 0.9, 0.9), reasons)
+    known = [*OTHERS, record]
+    repeats.tell(record, OTHERS)
+    assert repeats.is_in_doubt == again
+    if again:
+        due = repeats.due(known, OTHERS[-1], beside=False)
+        assert due
+        assert (due.name, due.doubted) == ("t5_again", True)
+        repeats.tell_again(under(replace(record, trial=due), reasons))
+        repeats.tell(trial(6, 0.9, 0.9), known)
+        assert not repeats.is_in_doubt
+
+
+@pytest.mark.parametrize(("then_s", "counts"), [(0.45, True), (0.9, False), (1.8, False)])
+def test_the_repeat_of_a_throttled_trial_counts_if_it_is_faster(
+    then_s: float, counts: bool
+) -> None:
+    hot = under(trial(5, 0.45, 0.9), HOT)
+    known = [*OTHERS, hot]
+    launch = replace(hot.trial, name="t5_again", again=len(known), doubted=True)
+    cool = replace(trial(5, 0.45, then_s), trial=launch)
+    assert counts_instead(cool, known) == counts

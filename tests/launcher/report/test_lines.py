@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import FailureKind
+from autoconf_launch.core import BlockSpec, FailureKind, Grade, ModelSpec
 from autoconf_launch.launcher.events import (
     Event,
     Finished,
@@ -19,6 +19,7 @@ from autoconf_launch.launcher.events import (
 from autoconf_launch.launcher.report.lines import (
     LinesView,
     failure_lines,
+    profile_line,
     round_line,
     trial_line,
     wrap_sentences,
@@ -135,3 +136,9 @@ def test_an_interval_that_says_nothing_is_not_shown(width: float) -> None:
 
 def test_a_wide_interval_is_shown_of_what_is_far_behind() -> None:
     assert "times as long (6.05 to 66.7)" in stood(3.0, 1.2)
+
+
+def test_a_model_that_was_not_looked_into_is_not_said_to_need_nothing() -> None:
+    block = BlockSpec(name="model", count=1, parameters=2_000_000)
+    said = profile_line(ModelSpec(grade=Grade.OPAQUE, blocks=(block,)), 3.0)
+    assert said.endswith("(2 M trainable), activations and FLOPs unknown")

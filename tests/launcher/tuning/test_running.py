@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.space.trial import Trial
-from autoconf_launch.core import Candidate, FailureKind, Layout, Mode, RankTask
+from autoconf_launch.core import (
+    Candidate,
+    FailureKind,
+    Layout,
+    Mode,
+    RankTask,
+    compile_sign,
+    sign_path,
+)
 from autoconf_launch.core.rank import END_FILE, STEPS_FILE
 from autoconf_launch.launcher.backends.replay import ReplayJob
 from autoconf_launch.launcher.machine.slots import Share
@@ -97,3 +105,37 @@ def test_a_trial_that_hangs_has_made_the_steps_of_its_ranks_and_not_their_sum(
     failure = trial.overdue(LIMITS)
     assert failure.kind is FailureKind.STALLED
     assert failure.detail.startswith("made 2 steps, then none for")
+
+
+def write_compile_time(folder: Path, spent_s: float, since_s: float | None) -> None:
+    task = RankTask(mode=Mode.MEASURE, folder=str(folder), attempt="now")
+    path = sign_path(task, compile_sign(1))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"{spent_s} {since_s or ''}")
+
+
+def test_the_time_that_a_rank_compiles_is_not_counted_up_to_the_trials_own(
+    tmp_path: Path,
+) -> None:
+    trial = running(tmp_path)
+    trial.started_s -= LIMITS.timeout_s + 1.0
+    assert trial.due_s(LIMITS) < time.monotonic()
+    write_compile_time(tmp_path, 20.0, None)
+    assert trial.due_s(LIMITS) == pytest.approx(trial.started_s + LIMITS.timeout_s + 20.0)
+    write_compile_time(tmp_path, 20.0, time.time() - 1000.0)
+    assert trial.due_s(LIMITS) == pytest.approx(trial.started_s + 2 * LIMITS.timeout_s)
+    trial.started_s -= LIMITS.timeout_s
+    assert trial.due_s(LIMITS) < time.monotonic()
+    failure = trial.overdue(LIMITS)
+    assert failure.kind is FailureKind.TIMED_OUT
+    assert "of compiling not counted" in failure.detail
+
+
+def test_a_rank_that_compiles_between_two_steps_has_not_stalled(tmp_path: Path) -> None:
+    trial = running(tmp_path)
+    write_steps(tmp_path, (0, 1, 0.1), (1, 1, 0.1))
+    list(trial.new_steps())
+    trial.progress_s -= LIMITS.stall_s + 1.0
+    assert trial.due_s(LIMITS) < time.monotonic()
+    write_compile_time(tmp_path, 0.0, time.time() - 2.0)
+    assert trial.due_s(LIMITS) > time.monotonic() + LIMITS.stall_s - 1.0

@@ -97,3 +97,37 @@ def test_a_trials_limit_is_the_memory_that_was_free_when_the_tune_began(
     assert is_sure(Record(trial=FINAL, outcome=seen, wall_s=1.0))
     less = replace(failed, memory=replace(use, free_before_bytes=9_000))
     assert not is_sure(Record(trial=FINAL, outcome=files.complete(less), wall_s=1.0))
+
+
+def cache_of(files: TrialFiles, trial: Trial) -> str | None:
+    """Where the ranks of a launch keep what they compile."""
+    (rank,) = files.plan(trial, "one").ranks
+    return dict(rank.environment).get("TORCHINDUCTOR_CACHE_DIR")
+
+
+def test_each_configuration_has_a_compile_cache_that_its_repeats_share(
+    files: TrialFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    first, other = (replace(FINAL, name=f"t{n}", final=False) for n in (1, 2))
+    caches = [cache_of(files, trial) for trial in (first, other, FINAL)]
+    assert None not in caches
+    assert caches[0] == caches[2] != caches[1]
+    (profile,) = files.plan_profile(first, "one").ranks
+    assert dict(profile.environment)["TORCHINDUCTOR_CACHE_DIR"] not in caches
+
+
+def test_a_compile_cache_that_the_user_has_set_stays(
+    files: TrialFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine")
+    source = find_script_source(request := parse_request(["train.py", "--config", "config.json"]))
+    made = TrialFiles(
+        request,
+        ClusterSpec(nodes=(Node(host="a", devices=(Device(name="cpu", memory_bytes=1),)),)),
+        ResultsPaths(results=tmp_path, exps=tmp_path / "exps"),
+        source=source,
+        dialect=choose_dialect(source).dialect,
+        settings=AutotuningSettings(),
+    )
+    assert cache_of(made, FINAL) is None

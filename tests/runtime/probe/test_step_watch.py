@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from autoconf_launch.core import Precision, compile_sign, sign_path
+from autoconf_launch.launcher.launch import compile_time
+
 STEPS = 5
 
 
@@ -47,3 +50,28 @@ def test_a_compiled_optimizer_step_is_compiled_once_and_counts(probed: Any) -> N
 def test_nothing_is_compiled_in_timed_steps(probed: Any) -> None:
     first, *timed = show(probed("instruments.py", "calls_its_model_compiled_and_not"))
     assert (first, len(set(timed))) == ("1", 1)
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["compiles_under_autocast", "compiles_a_model_in_bf16", "counts_flops_under_autocast"],
+)
+def test_the_precision_of_a_training_that_is_not_looked_into_is_known(
+    probed: Any, how: str
+) -> None:
+    result = probed("instruments.py", how).result()
+    assert result.applied
+    assert result.applied.precision is Precision.BF16
+    assert result.flops_per_step is None
+
+
+def test_a_model_that_was_not_looked_into_is_described_by_its_weights_only(probed: Any) -> None:
+    described = probed("instruments.py", "compiles_under_autocast").model_info()
+    assert (described["grade"], described["num_params"]) == ("opaque", 20)
+
+
+def test_a_rank_says_how_long_it_has_compiled(probed: Any) -> None:
+    task = probed("instruments.py", "compiles_slowly").task
+    pattern = sign_path(task, compile_sign("*"))
+    assert list(pattern.parent.glob(pattern.name))
+    assert 1.0 <= compile_time(task).seconds < 30.0

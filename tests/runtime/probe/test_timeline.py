@@ -26,8 +26,12 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.marks: list[float] = []
+        self.waits: list[tuple[float, float]] = []
+        """Each mark that was waited for, with the last one that was taken before."""
 
     def mark(self) -> float:
+        self.marks.append(self.now)
         return self.now
 
     def has_passed(self, mark: float) -> bool:
@@ -37,7 +41,7 @@ class FakeClock:
         return end - start
 
     def wait(self, mark: float) -> None:
-        pass
+        self.waits.append((mark, self.marks[-1]))
 
     def settle(self) -> None:
         pass
@@ -65,6 +69,14 @@ def test_a_step_lasts_from_the_end_of_the_one_before(timeline: Timeline, clock: 
     ends(timeline, clock, 2.0)
     timeline.settle()
     assert (timeline.records[1].wall_s, timeline.records[1].samples) == (2.0, 8)
+
+
+def test_the_end_of_a_step_is_marked_before_the_step_before_it_is_waited_for(
+    timeline: Timeline, clock: FakeClock
+) -> None:
+    ends(timeline, clock, 2.0)
+    ends(timeline, clock, 2.0)
+    assert clock.waits[1:] == [(0.0, 2.0), (2.0, 4.0)]
 
 
 def test_an_evaluation_before_a_step_is_left_out(timeline: Timeline, clock: FakeClock) -> None:

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 import weakref
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -108,6 +110,50 @@ def calls_its_model_compiled_and_not() -> Iterator[object]:
         compiled().backward()
         optimizer.step()
         yield graphs()
+
+
+def compiles_under_autocast() -> Iterator[object]:
+    """The model's weights are fp32."""
+    compiled = torch.compile(lambda: model(INPUTS).pow(2).mean(), backend="eager")
+    model(INPUTS)
+    while True:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = compiled()
+        loss.backward()
+        optimizer.step()
+        yield graphs()
+
+
+def compiles_a_model_in_bf16() -> Iterator[object]:
+    compiled = torch.compile(model.to(torch.bfloat16), backend="eager")
+    while True:
+        compiled(INPUTS.to(torch.bfloat16)).pow(2).mean().backward()
+        optimizer.step()
+        yield graphs()
+
+
+def counts_flops_under_autocast() -> Iterator[object]:
+    while True:
+        with FlopCounterMode(display=False), torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(INPUTS).pow(2).mean()
+        loss.backward()
+        with FlopCounterMode(display=False):
+            optimizer.step()
+            yield 0
+
+
+def compiles_slowly() -> Iterator[object]:
+    """By a backend that takes a second."""
+
+    def slow(graph: Any, inputs: object) -> Any:
+        time.sleep(1.0)
+        return graph.forward
+
+    compiled = torch.compile(model, backend=slow)
+    while True:
+        compiled(INPUTS).pow(2).mean().backward()
+        optimizer.step()
+        yield 0
 
 
 if __name__ == "__main__":
