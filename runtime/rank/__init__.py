@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         asked_bytes,
         classify,
         is_allocation_failure,
+        is_device_lost,
         is_of_weights,
         last_words,
     )

@@ -170,8 +170,10 @@ class Report:
     def _memory(self, asked: int) -> MemoryUse | None:
         if self.meter is None:
             return None
-        use = self.meter.use()
-        return replace(use, peak_bytes=use.peak_bytes + asked)
+        with suppress(RuntimeError):  # a lost device says nothing more
+            use = self.meter.use()
+            return replace(use, peak_bytes=use.peak_bytes + asked)
+        return None
 
     def _script_ended(self) -> None:
         if os.getpid() != self._process:
