@@ -34,7 +34,7 @@ from autoconf_launch.core import (
 )
 
 from .failures import asked_bytes, classify, last_words
-from .memory import Meter
+from .memory import CudaMeter, Meter
 from .turns import Turns
 
 
@@ -119,9 +119,9 @@ class Report:
             return
         if self.meter is not None:
             self.meter.lift()
-        failure: Failure | None = classify(
-            error, is_limited=self.task.memory_limit_bytes is not None
-        )
+        is_limited = self.task.memory_limit_bytes is not None
+        is_limited = is_limited and not isinstance(self.meter, CudaMeter)
+        failure: Failure | None = classify(error, is_limited=is_limited)
         if failure and self.beside is not None:
             failure = self.beside.judge(failure, len(self.steps))
         if failure and failure.kind is FailureKind.CRASHED:
