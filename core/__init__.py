@@ -54,6 +54,7 @@ from .model_spec import (
 from .parallelism import PIPELINE_SCHEDULES, pipeline_schedule, stages_obstacle
 from .precision import BUILTIN_PRECISIONS, Precision
 from .rank import (
+    CONTEXT_BYTES,
     DECODE,
     DOCTOR_MARK,
     END_FILE,

@@ -75,7 +75,7 @@ class RankTask:
         ends_epoch: where no evaluation or no checkpoint was seen by the last step, the script's
             data ends after it, so that the script goes on to what it does after an epoch.
         memory_limit_bytes: device memory that the rank holds itself to; on CPU over its use after
-            imports. None where the device's own size is the limit.
+            imports, on a GPU with its context. None if the device's own size is the limit.
     """
 
     mode: Mode
@@ -167,19 +167,32 @@ class AppliedStrategy:
     optimizer: str | None = None
 
 
+CONTEXT_BYTES = 3 << 28
+"""Device memory of one process outside of torch's allocator: CUDA context, kernels and library
+workspaces. An H100 shows about 0.5 GiB for an idle context (recalled)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
     """Device memory of one rank; on CPU the process's memory over its use after imports.
 
-    ``peak_bytes`` includes an allocation that was refused. ``reserved_bytes`` is the most that
-    an allocator kept beside what was in use, where that is measured apart.
-    ``weights_alone``: nothing but the model's weights was in memory when it did not suffice.
+    On a GPU ``peak_bytes`` is what the driver counts, since that is what runs out: the most that
+    torch's allocator reserved, and the context. It includes an allocation that was refused.
+
+    Attributes:
+        free_before_bytes: free at the start; on a GPU with the rank's own context.
+        peak_bytes: most that was used.
+        limit_bytes: size of the device, or the memory limit if that is smaller.
+        reserved_bytes: most that an allocator kept, if it is measured separately.
+        allocated_bytes: most that tensors on a GPU held.
+        weights_alone: nothing but the model's weights was in memory when it did not suffice.
     """
 
     free_before_bytes: int
     peak_bytes: int
     limit_bytes: int
     reserved_bytes: int | None = None
+    allocated_bytes: int | None = None
     weights_alone: bool = False
 
 

@@ -237,6 +237,7 @@ class Probe:
         reporter.turns.wait()
 
     def _finish(self, reporter: RankReporter) -> None:
+        reporter.timeline.settle()  # raises in the script if its last step broke the GPU
         self._written = True
         self._memory.lift()
         word = self._reasons.word_of_success()

@@ -74,7 +74,6 @@ if TYPE_CHECKING:
     )
     from .layout_rules import RULES, Keep, LayoutRule, Stages, broken_rule, rows_obeying
     from .memory import (
-        CONTEXT_BYTES,
         MEMORY_BAND,
         NCCL_BYTES,
         MemoryParts,

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from autoconf_launch.core import (
+    CONTEXT_BYTES,
     Framework,
     Grade,
     ModelSpec,
@@ -144,10 +145,10 @@ def _of_fullest_stage(parts: list[tuple[str, Floats]]) -> MemoryParts:
 
 
 def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str, Floats], ...]:
-    """Name and bytes of each part on a GPU, for a model that was traced but not run.
+    """Name and bytes of each part on a GPU, as the driver counts them.
 
-    Beside those of ``memory_parts`` there is what a profile run finds by itself: buffers of
-    collectives, the device's context, and what the allocator cannot use.
+    Besides the parts of ``memory_parts``: buffers of collectives, the device's context, and
+    memory that the allocator cannot use.
     """
     memory = memory_parts(table, workload, foreach=True)
     alone = _alone(memory, table, workload)
@@ -155,7 +156,7 @@ def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str,
     return (
         *((name, alone if name == "activations" else sizes) for name, sizes in memory.named),
         ("communication", np.where(table["data_parallel"] > 1, NCCL_BYTES, 0.0)),
-        ("context", np.full(len(table), CONTEXT_BYTES)),
+        ("context", np.full(len(table), float(CONTEXT_BYTES))),
         ("fragmentation", np.asarray(FRAGMENTATION * coming)),
     )
 
@@ -269,8 +270,6 @@ def _logit_line(spec: ModelSpec) -> Line:
     return Line(0.0, (spec.vocabulary_size or 0) * (spec.sequence_length or 0) * _LOGIT_BYTES)
 
 
-CONTEXT_BYTES = 0.75 * 2**30
-"""CUDA context, kernels and library workspaces of one process."""
 NCCL_BYTES = 1.0 * 2**30
 """NCCL's own buffers: a few communicators with two buffers of 4 MiB for each of 24 to 32 channels
 (NCCL_BUFFSIZE); taken as one figure, since how many there are depends on the framework."""

@@ -35,7 +35,14 @@ from ..space import (
 from .hardware import Machine, Network
 from .kernel_times import least_profiled_step_s, least_step_s, measured_timings, profiled_model
 from .layout_columns import LayoutColumns
-from .memory import host_bytes, memory_bytes, memory_parts, peak_bytes
+from .memory import (
+    MemoryParts,
+    host_bytes,
+    memory_bytes,
+    memory_parts,
+    peak_bytes,
+    traced_memory,
+)
 from .step import profiled_step_parts, step_parts, step_seconds
 from .weights import covered_rows
 
@@ -153,7 +160,9 @@ def _by_profile(
     step = profiled_step_parts(table, workload, network)
     on_gpu = not all(device.name.startswith("cpu") for device in cluster.devices)
     known = np.where(covered_rows(table, spec), 0.0, np.nan)
-    memory = memory_parts(table, workload, foreach=on_gpu)
+    memory = memory_parts(table, workload)
+    if on_gpu:
+        memory = MemoryParts(named=traced_memory(table, workload))
     return PredictionTable(
         peak_bytes_C=memory.peak_C,
         step_s_C=step.step_s_C,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from autoconf_launch.core import CONTEXT_BYTES
+
 from ..cost import (
-    CONTEXT_BYTES,
     NCCL_BYTES,
     LayoutColumns,
     MemoryParts,

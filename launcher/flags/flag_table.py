@@ -123,7 +123,7 @@ def _add_space(group: _Group) -> None:
 
 def _add_trials(group: _Group) -> None:
     add = group.add_argument
-    limit_help = "of each rank, such as 2GB; emulated on CPU"
+    limit_help = "of each rank, such as 20GB; on a GPU with the CUDA context, emulated on CPU"
     add("--memory_limit", type=parse_bytes, metavar="SIZE", help=limit_help)
     add("--max_parallel_trials", type=parse_count, metavar="N", help=_PARALLEL)
     timeout_help = "longest duration of a trial (default: 600 s)"

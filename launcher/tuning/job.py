@@ -11,7 +11,7 @@ from autoconf_launch.autotuner.measurement import NORMAL, Effort
 from autoconf_launch.autotuner.search import SearchLimits
 from autoconf_launch.autotuner.space import AutotuningSettings, SearchBudget, build_space
 from autoconf_launch.autotuner.strategies import load_strategy
-from autoconf_launch.core import ClusterSpec, ConfigError
+from autoconf_launch.core import CONTEXT_BYTES, ClusterSpec, ConfigError
 from autoconf_launch.tuning_spaces import with_network_of
 
 from ..dialects import choose_dialect
@@ -21,7 +21,7 @@ from ..launch import (
     as_script_starts,
     read_script,
 )
-from ..machine import find_cluster
+from ..machine import find_cluster, is_cpu
 from ..request import LaunchRequest
 from ..results import CONFIG, DS_CONFIG, ResultsPaths
 from ..script import ScriptSource
@@ -80,6 +80,7 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
         user = dialect.read(source, world_size=_ranks(request, cluster))
         load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
         space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
+    _check_memory_limit(request, cluster)
     search_limits(request, cluster)  # and money where there is no price
     check_tracking(request.tracking)
     said = () if user.awaits_profile else space.notes
@@ -99,6 +100,16 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
         ),
         listener=listener,
         said=said,
+    )
+
+
+def _check_memory_limit(request: LaunchRequest, cluster: ClusterSpec) -> None:
+    limit_bytes = request.memory_limit_bytes
+    if limit_bytes is None or is_cpu(cluster) or limit_bytes > CONTEXT_BYTES:
+        return
+    raise ConfigError(
+        f"--memory_limit is {limit_bytes / 2**30:.2f} GiB, but the CUDA context of a process "
+        f"takes up to {CONTEXT_BYTES / 2**30:.2f} GiB of a GPU; allow more than that."
     )
 
 

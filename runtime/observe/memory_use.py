@@ -1,6 +1,6 @@
-"""Peak memory of an external rank. Not: an emulated limit by itself (``rank/memory``).
+"""Peak memory of an external rank. Not: a memory limit by itself (``rank/memory``).
 
-On CUDA it is the allocator's own count. On CPU it is the storages that lived at once in the one
+On a GPU it is what its meter counts. On CPU it is the storages that lived at once in the one
 step that is looked into, with what evaluations and checkpoints of a soak added to the process.
 Before that, and where another step needs more, it is the process's growth since its first
 forward pass.
@@ -17,7 +17,7 @@ from torch import nn
 from autoconf_launch.core import MemoryUse
 
 from ..model import held_bytes
-from ..rank import CpuMeter
+from ..rank import CpuMeter, CudaMeter
 
 _NOTICEABLE_BYTES = 32 << 20
 _NOTICEABLE_SHARE = 1 / 8
@@ -30,32 +30,36 @@ class MemoryWatch:
 
     def __init__(self) -> None:
         self.began_s = time.perf_counter()
+        self._began = False
         self._meter: CpuMeter | None = None
-        self._device: torch.device | None = None
+        self._cuda: CudaMeter | None = None
         self._storages_peak_bytes: int | None = None
         self._elsewhere_bytes = self._looked_bytes = 0
         self._high_bytes: int | None = None
         self._grown_bytes = 0
 
     def begin(self, module: nn.Module, limit_bytes: int | None) -> None:
-        """Measure from here on, once; on CPU the limit holds from here on.
+        """Measure from here on, once; the limit holds from here on.
 
         Raises:
             torch.OutOfMemoryError: the weights alone exceed the limit.
         """
-        if self._device is not None:
+        if self._began:
             return
-        self.began_s = time.perf_counter()
+        self._began, self.began_s = True, time.perf_counter()
         weight = next(module.parameters(), None)
-        self._device = weight.device if weight is not None else torch.device("cpu")
-        if self._device.type == "cpu":
+        device = weight.device if weight is not None else torch.device("cpu")
+        if device.type == "cpu":
             self._meter = CpuMeter(limit_bytes, held_bytes(module))
             self._meter.enforce()
+        elif device.type == "cuda":
+            self._cuda = CudaMeter(device, limit_bytes)
+            self._cuda.enforce()
 
     def lift(self) -> None:
         """End the limit."""
-        if self._meter:
-            self._meter.lift()
+        if meter := self._meter or self._cuda:
+            meter.lift()
 
     def follow(self, *, paused: bool) -> None:
         """A step has ended; on CPU what a pause before it added to the process counts as peak."""
@@ -91,27 +95,17 @@ class MemoryWatch:
                 is_most = more < max(_NOTICEABLE_BYTES, seen * _NOTICEABLE_SHARE) and not larger
                 peak = seen + self._grown_bytes if is_most else max(peak, seen)
             return replace(use, peak_bytes=peak + asked_bytes)
-        device = self._device
-        if device is None or device.type != "cuda":
+        if self._cuda is None:
             return None
-        return _cuda_use(device, asked_bytes)
+        use = self._cuda.use()
+        return replace(use, peak_bytes=use.peak_bytes + asked_bytes)
 
 
 def use_of_weights(asked_bytes: int) -> MemoryUse:
     """Memory use of a process whose weights were refused before its first forward pass."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        use = _cuda_use(torch.device("cuda", torch.cuda.current_device()), asked_bytes)
+        use = CudaMeter(torch.device("cuda", torch.cuda.current_device())).use()
+        use = replace(use, peak_bytes=use.peak_bytes + asked_bytes)
     else:
-        use = CpuMeter(None, 0).use()
-        use = replace(use, peak_bytes=asked_bytes)
+        use = replace(CpuMeter(None, 0).use(), peak_bytes=asked_bytes)
     return replace(use, weights_alone=use.peak_bytes > use.free_before_bytes)
-
-
-def _cuda_use(device: torch.device, asked_bytes: int) -> MemoryUse:
-    free, total = torch.cuda.mem_get_info(device)
-    return MemoryUse(
-        free_before_bytes=free + torch.cuda.memory_reserved(device),
-        peak_bytes=torch.cuda.max_memory_allocated(device) + asked_bytes,
-        limit_bytes=total,
-        reserved_bytes=torch.cuda.max_memory_reserved(device),
-    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,7 +43,7 @@ from ..observe import (
     has_compiled_part,
     use_of_weights,
 )
-from ..rank import Turns, last_words, leave, write_whole
+from ..rank import Turns, classify, is_device_lost, last_words, leave, write_whole
 from ..soak import Beside
 from .agreement import AfterEpoch, Agreement, StepSchedule
 from .claim import Claim, RankPlace, place
@@ -197,7 +198,7 @@ class RankReporter:
             self.watch.stop()
         if self.beside.went_on:
             self._memory.follow(paused=True)
-        self.timeline.settle()
+        word = self._settle(word)
         records = self.timeline.records
         if word.ended_early:
             if len(records) == self._schedule.heavy:
@@ -212,6 +213,17 @@ class RankReporter:
         self._agreement.on_end()
         if word.ended_early:
             self.turns.end()
+
+    def _settle(self, word: LastWord) -> LastWord:
+        """Wait for the device; if it is lost, its error is the reason unless there is another."""
+        try:
+            self.timeline.settle()
+        except RuntimeError as error:
+            if not is_device_lost():
+                raise
+            if word.failure is None:
+                return replace(word, failure=classify(error), error=error, ended_early=False)
+        return word
 
     def _so_far(self) -> RankResult | None:
         if not self._claim.holds():
@@ -257,8 +269,10 @@ class RankReporter:
 
     def _memory_use(self, word: LastWord) -> MemoryUse | None:
         larger = self._largest.micro_batch > self._looked_into.micro_batch
-        use = self._memory.use(word.asked_bytes, larger=larger)
-        return use_of_weights(word.asked_bytes) if use is None and word.of_weights else use
+        with suppress(RuntimeError):  # a lost device says nothing more
+            use = self._memory.use(word.asked_bytes, larger=larger)
+            return use_of_weights(word.asked_bytes) if use is None and word.of_weights else use
+        return None
 
     def _are_apart(self) -> bool:
         """Whether there are other ranks, of which this one's training takes no notice."""

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
         asked_bytes,
         classify,
         is_allocation_failure,
+        is_device_lost,
         is_of_weights,
         last_words,
     )
-    from .memory import CpuMeter, start_meter
+    from .memory import CpuMeter, CudaMeter, start_meter
     from .phase_clock import BACKWARD, FEWEST_MADE, FORWARD, PASSES, UPDATE, PhaseClock, StepCutter
     from .ranks import Ranks, join, open_store, rank_number, world_size
     from .report import (

@@ -1,9 +1,12 @@
-"""Memory that this rank uses, and an emulated limit on CPU.
+"""Memory that this rank uses, and the limit that it holds itself to.
 
-On CPU the limit is RLIMIT_DATA: it counts what the process may write to (heap, anonymous maps,
-stacks), so reserved memory counts before it is touched. The peak is the kernel's high-water
-mark of resident memory, reset at the start, less the pages of files (libraries) now resident;
-it needs no samples and stays a little below what the limit counts.
+On a GPU it is what torch's allocator reserves, and the process's context. The allocator is held
+to the limit less the context.
+
+On CPU the limit is emulated by RLIMIT_DATA: it counts what the process may write to (heap,
+anonymous maps, stacks), so reserved memory counts before it is touched. The peak is the kernel's
+high-water mark of resident memory, reset at the start, less the pages of files (libraries) now
+resident; it needs no samples and stays a little below what the limit counts.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Protocol
 
 import torch
 
-from autoconf_launch.core import MemoryUse
+from autoconf_launch.core import CONTEXT_BYTES, MemoryUse
 
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
@@ -41,14 +44,14 @@ class Meter(Protocol):
         """Let the peak begin at the present use."""
 
     def enforce(self) -> None:
-        """Begin an emulated limit.
+        """Begin the memory limit.
 
         Raises:
             torch.OutOfMemoryError: the model alone exceeds it.
         """
 
     def lift(self) -> None:
-        """End an emulated limit, so that a failure can be reported."""
+        """End the memory limit, so that a failure can be reported."""
 
     def watch_live(self) -> AbstractContextManager[None]:
         """Measure the peak of what is in use inside; what an allocator keeps is apart from it."""
@@ -57,26 +60,43 @@ class Meter(Protocol):
 def start_meter(device: torch.device, limit_bytes: int | None, held_bytes: int) -> Meter:
     """Measure from here, after imports; ``held_bytes`` of model exist already and count."""
     if device.type == "cuda":
-        return CudaMeter(device)
+        meter = CudaMeter(device, limit_bytes)
+        meter.restart()
+        return meter
     return CpuMeter(limit_bytes, held_bytes)
 
 
-class CudaMeter:
-    """Peak of torch's allocator on one GPU; other processes on it show in what was free."""
+_MOST_OUTSIDE_BYTES = 2 << 30
+"""More than this outside of torch's allocator belongs to other processes: a context, and NCCL's
+buffers of a few communicators, take less."""
 
-    def __init__(self, device: torch.device) -> None:
+
+class CudaMeter:
+    """What torch's allocator has reserved on one GPU since the process began, and the context."""
+
+    def __init__(self, device: torch.device, limit_bytes: int | None = None) -> None:
         self._device = device
-        free, self._total = torch.cuda.mem_get_info(device)
-        self._free_before = free + torch.cuda.memory_reserved(device)
-        torch.cuda.reset_peak_memory_stats(device)
+        free, total = torch.cuda.mem_get_info(device)
+        self._total = total
+        self._limit = min(limit_bytes or total, total)
+        self._is_limited = self._weights_exceed = False
+        held = torch.cuda.memory_reserved(device) + self._context_bytes()
+        self._free_before = min(free + held, self._limit)
 
     def use(self) -> MemoryUse:
-        """Peak of live tensors; ``reserved_bytes`` adds what the allocator kept."""
+        """Peak since the start.
+
+        Raises:
+            RuntimeError: the device is lost.
+        """
+        reserved = torch.cuda.max_memory_reserved(self._device)
         return MemoryUse(
             free_before_bytes=self._free_before,
-            peak_bytes=torch.cuda.max_memory_allocated(self._device),
-            limit_bytes=self._total,
-            reserved_bytes=torch.cuda.max_memory_reserved(self._device),
+            peak_bytes=reserved + self._context_bytes(),
+            limit_bytes=self._limit,
+            reserved_bytes=reserved,
+            allocated_bytes=torch.cuda.max_memory_allocated(self._device),
+            weights_alone=self._weights_exceed,
         )
 
     def restart(self) -> None:
@@ -84,16 +104,45 @@ class CudaMeter:
         torch.cuda.reset_peak_memory_stats(self._device)
 
     def enforce(self) -> None:
-        """No limit is emulated on a GPU."""
+        """Let the allocator reserve the limit less the context.
+
+        The context grows as kernels and libraries are loaded, so that its usual size is taken at
+        least.
+        """
+        if self._limit >= self._total:
+            return
+        torch.cuda.empty_cache()
+        held = torch.cuda.memory_reserved(self._device)
+        allowed = max(self._limit - max(self._context_bytes(), CONTEXT_BYTES), 0)
+        self._weights_exceed = held > allowed
+        if self._weights_exceed:
+            raise torch.OutOfMemoryError(
+                f"the model's weights take {held} bytes on the GPU, but the memory limit of "
+                f"{self._limit} bytes leaves {allowed} beside the CUDA context."
+            )
+        self._is_limited = True
+        torch.cuda.set_per_process_memory_fraction(allowed / self._total, self._device)
 
     def lift(self) -> None:
-        """No limit is emulated on a GPU."""
+        """Let the allocator reserve all of the device."""
+        if self._is_limited:
+            with suppress(RuntimeError):  # a lost device refuses, and allocates no more either
+                torch.cuda.set_per_process_memory_fraction(1.0, self._device)
 
     @contextmanager
     def watch_live(self) -> Iterator[None]:
-        """The peak always is of what is in use; it begins here."""
+        """Begin the peak here."""
         self.restart()
         yield
+
+    def _context_bytes(self) -> int:
+        """What this process has on the device outside of torch's allocator.
+
+        The driver only tells what all processes use: their memory is ours unless it is too much.
+        """
+        free, total = torch.cuda.mem_get_info(self._device)
+        outside: int = total - free - torch.cuda.memory_reserved(self._device)
+        return outside if 0 < outside <= _MOST_OUTSIDE_BYTES else CONTEXT_BYTES
 
 
 class CpuMeter:

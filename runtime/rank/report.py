@@ -34,7 +34,7 @@ from autoconf_launch.core import (
 )
 
 from .failures import asked_bytes, classify, last_words
-from .memory import Meter
+from .memory import CudaMeter, Meter
 from .turns import Turns
 
 
@@ -123,9 +123,9 @@ class Report:
             self.settle()
         if self.meter is not None:
             self.meter.lift()
-        failure: Failure | None = classify(
-            error, is_limited=self.task.memory_limit_bytes is not None
-        )
+        is_limited = self.task.memory_limit_bytes is not None
+        is_limited = is_limited and not isinstance(self.meter, CudaMeter)
+        failure: Failure | None = classify(error, is_limited=is_limited)
         if failure and self.beside is not None:
             failure = self.beside.judge(failure, len(self.steps))
         if failure and failure.kind is FailureKind.CRASHED:
@@ -174,8 +174,10 @@ class Report:
     def _memory(self, asked: int) -> MemoryUse | None:
         if self.meter is None:
             return None
-        use = self.meter.use()
-        return replace(use, peak_bytes=use.peak_bytes + asked)
+        with suppress(RuntimeError):  # a lost device says nothing more
+            use = self.meter.use()
+            return replace(use, peak_bytes=use.peak_bytes + asked)
+        return None
 
     def _script_ended(self) -> None:
         if os.getpid() != self._process:

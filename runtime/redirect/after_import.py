@@ -13,6 +13,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, ca
 
 import torch
 
+from ..rank import is_device_lost
+
 _Change: TypeAlias = Callable[[ModuleType], None]
 
 
@@ -93,8 +95,10 @@ def safely(method: Callable[Concatenate[W, P], None]) -> Callable[Concatenate[W,
             try:
                 method(self, *arguments, **named)
             except torch.OutOfMemoryError:
-                raise  # the emulated limit, meant for the script
+                raise  # the memory limit, meant for the script
             except Exception as error:
+                if is_device_lost():  # by the script: its own next call would raise the same
+                    raise error.with_traceback(None) from error.__cause__
                 self.give_up(error)
 
     return cast("Callable[Concatenate[W, P], None]", update_wrapper(run_guarded, method))

@@ -13,6 +13,7 @@ from autoconf_launch.autotuner.cost.predictions import (
 from autoconf_launch.autotuner.space.space import SearchSpace
 from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.core import (
+    CONTEXT_BYTES,
     BlockSpec,
     ClusterSpec,
     Device,
@@ -87,7 +88,16 @@ def test_gpus_need_room_to_update_all_weights_at_once() -> None:
         for name in ("cpu (x86_64)", "NVIDIA H200")
     )
     # 40 bytes in all, of which backward has freed those of the activations.
-    assert (on_gpu.peak_bytes_C - on_cpu.peak_bytes_C).tolist() == [39, 38, 36]
+    parts = dict(on_gpu.memory_parts)
+    outside = parts["context"] + parts["fragmentation"] + parts["communication"]
+    more = on_gpu.peak_bytes_C - outside - on_cpu.peak_bytes_C
+    assert more.tolist() == pytest.approx([39, 38, 36])
+
+
+def test_a_peak_on_a_gpu_is_what_the_driver_counts() -> None:
+    parts = dict(estimate(TABLE, WORKLOAD, cluster(1, "NVIDIA H200")).memory_parts)
+    assert set(parts["context"]) == {CONTEXT_BYTES}
+    assert (parts["fragmentation"] > 0).all()
 
 
 def test_without_a_model_everything_is_unknown() -> None:

@@ -65,3 +65,16 @@ def test_a_cluster_without_the_hosts_gpus_is_refused(folder: Path, driver: Drive
     words = ("--cluster", "2x8xH100", "train.py", "--deepspeed_config", "ds.json")
     with pytest.raises(ConfigError, match=r"--cluster has H100-SXM-80GB, but .+ has Tesla T4"):
         read_job(parse_request(words), lambda event: None)
+
+
+def test_a_memory_limit_below_the_context_of_a_gpu_is_refused(
+    folder: Path, driver: Driver
+) -> None:
+    driver(16_000, names=["Tesla T4"])
+    (folder / "train.py").write_text(NATIVE)
+    words = ("--memory_limit", "90MB", "train.py", "--deepspeed_config", "ds.json")
+    with pytest.raises(ConfigError, match=r"--memory_limit is 0\.08 GiB, but the CUDA context"):
+        read_job(parse_request(words), lambda event: None)
+    words = ("--memory_limit", "2GB", "train.py", "--deepspeed_config", "ds.json")
+    job = read_job(parse_request(words), lambda event: None)
+    assert job.cluster.least_memory_bytes == 2 * 10**9
