@@ -84,7 +84,16 @@ def find_model(
             ) from error
         check_ranks(job.request, job.cluster, plans[-1].task)
     job.listener(event)
+    for note in _doubts(event.spec, is_external=job.dialect.is_external):
+        job.listener(note)
     return event.spec
+
+
+def _doubts(spec: ModelSpec | None, *, is_external: bool) -> tuple[Note, ...]:
+    """Why a profile of our own runtime lacks its measurement or its trace."""
+    if spec is None or is_external:
+        return ()
+    return tuple(Note(text=note, warning=not spec.traced_peaks) for note in spec.notes)
 
 
 def find_past_times(
