@@ -18,6 +18,7 @@ from autoconf_launch.autotuner.measurement import EFFORTS
 from autoconf_launch.autotuner.search import Study, baseline_trial
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
+    FailedTrial,
     Record,
     SearchSpace,
     build_space,
@@ -40,14 +41,24 @@ from ..plan import LaunchPlan
 from ..results import JournalContents, OpenFolder, SpaceLine, key_of, read_past, remember
 from .job import TuningJob, search_limits
 from .plain_start import check_ranks, profile_failed
-from .profile_run import ProfileFailedError, read_model_info, refused_weights, run_profile
+from .profile_run import (
+    ProfileFailedError,
+    read_model_info,
+    refused_baseline,
+    refused_weights,
+    run_profile,
+)
+from .refused_profile import read_traced, trace_refused, with_traced
 from .trial_io import TrialFiles
 
 
 def find_model(
     job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, pool: SlotPool
-) -> ModelSpec | None:
-    """The model as the user's settings, an earlier session or a profile run tells it.
+) -> tuple[TuningJob, ModelSpec | None]:
+    """The model from the user's settings, an earlier session or a profile run.
+
+    If the baseline runs out of memory in its profile run, the model comes from a trace of the
+    script without computing, and with it the optimizer and the precision of the job.
 
     Raises:
         ProfileFailedError: the script does not run as it is.
@@ -58,8 +69,10 @@ def find_model(
     if given is not None:
         text = "The model is described by autotuning.model_info; the profile run is skipped."
         job.listener(Note(text=text))
-        return given
-    event = ModelProfiled(spec=read_model_info(job.paths.profile / MODEL_INFO_FILE), wall_s=None)
+        return job, given
+    profile = job.paths.profile
+    event = ModelProfiled(spec=read_model_info(profile / MODEL_INFO_FILE), wall_s=None)
+    script = read_traced(job) if event.spec is None else None
     if not folder.contents.profiled:
         plans = list[LaunchPlan]()
 
@@ -83,10 +96,14 @@ def find_model(
                 job.request, job.dialect, job.source, ranks=ranks, error=error
             ) from error
         check_ranks(job.request, job.cluster, plans[-1].task)
+        if event.spec is None and not pool.is_on_hosts:
+            script = trace_refused(job, plans[-1])
+    if script is not None:
+        job, event = with_traced(job, script), replace(event, spec=script.spec)
     job.listener(event)
     for note in _doubts(event.spec, is_external=job.dialect.is_external):
         job.listener(note)
-    return event.spec
+    return job, event.spec
 
 
 def _doubts(spec: ModelSpec | None, *, is_external: bool) -> tuple[Note, ...]:
@@ -114,6 +131,17 @@ def find_past_times(
         )
         job.listener(Note(text=text))
     return past
+
+
+def known_refusal(job: TuningJob, contents: JournalContents) -> FailedTrial | None:
+    """The baseline's out-of-memory in its profile run, if it is not recorded yet.
+
+    The profile run of an external script is the baseline itself, so a launch would only repeat it.
+    """
+    name = baseline_trial(job.user.baseline).name
+    if not job.dialect.is_external or any(r.trial.name == name for r in contents.history):
+        return None
+    return refused_baseline(job.paths.profile)
 
 
 def remember_times(job: TuningJob, spec: ModelSpec | None, records: Sequence[Record]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from autoconf_launch.core import (
     Mode,
     ModelSpec,
     NothingFeasibleError,
+    RankResult,
     RankTask,
     ResultsFolderError,
     decode,
@@ -156,11 +157,21 @@ def read_model_info(path: Path) -> ModelSpec | None:
 
 def refused_weights(folder: Path) -> MemoryUse | None:
     """Memory of a rank whose weights alone were too large in the profile run."""
-    for path in sorted(folder.glob("result*.json")):
-        result = read_result(path)
-        if result and result.failure and result.memory and result.memory.weights_alone:
-            return result.memory
+    refused = (result.memory for result in _refused(folder))
+    return next((memory for memory in refused if memory and memory.weights_alone), None)
+
+
+def refused_baseline(folder: Path) -> FailedTrial | None:
+    """The outcome of a profile run that ran out of memory with the baseline itself."""
+    for result in _refused(folder):
+        if result.failure and result.failure.kind is FailureKind.OUT_OF_MEMORY:
+            return FailedTrial(failure=result.failure, memory=result.memory)
     return None
+
+
+def _refused(folder: Path) -> Iterator[RankResult]:
+    results = map(read_result, sorted(folder.glob("result*.json")))
+    return (result for result in results if result and result.failure)
 
 
 def _wait(

@@ -20,6 +20,7 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.core import (
     END_FILE,
+    FIRST_FORWARD_FILE,
     MODEL_INFO_FILE,
     STEPS_FILE,
     ClusterSpec,
@@ -51,7 +52,10 @@ from .profile_run import clear_saved, needs_of, soak_task
 BACKWARD_AND_FORWARD = 3.0
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
 _METRICS, _FAILURE = "metrics.json", "failure.json"
-_OF_AN_ATTEMPT = (STEPS_FILE, MODEL_INFO_FILE, END_FILE, _METRICS, _FAILURE)
+_OF_AN_ATTEMPT = (
+    *(STEPS_FILE, MODEL_INFO_FILE, FIRST_FORWARD_FILE, END_FILE),
+    *(_METRICS, _FAILURE),
+)
 """Beside results of ranks, what would be taken for the next attempt's."""
 
 

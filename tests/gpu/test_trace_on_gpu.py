@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from autoconf_launch.core import Grade, Mode, ModelSpec, RankTask, decode
 from autoconf_launch.core.rank import MODEL_INFO_FILE, TASK_VARIABLE
+from autoconf_launch.launcher.first_forward.command import script_command
+from autoconf_launch.launcher.first_forward.script import trace_script
 from autoconf_launch.runtime.profile.trace import trace_model
 
 pytestmark = [
@@ -98,3 +100,24 @@ def test_a_profile_run_is_traced_after_a_backward_pass_on_cuda(
     document: dict[str, Any] = json.loads((tmp_path / MODEL_INFO_FILE).read_text())
     spec = decode(ModelSpec, document)
     assert (spec.grade, len(spec.traced_peaks)) == (grade, 6), spec.notes
+
+
+CHOOSES_GPU = """
+import os
+os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+import torch
+os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+device = "cuda:0" if torch.cuda.is_available() else "cpu"
+print("device", device, flush=True)
+model = torch.nn.Linear(4, 4).to("cuda")
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.ones(2, 4, device="cuda")).sum().backward()
+optimizer.step()
+"""
+
+
+def test_a_script_that_makes_a_gpu_visible_itself_is_traced_on_the_cpu(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(CHOOSES_GPU)
+    found = trace_script(script_command([str(script)]), DEADLINE_S).found
+    assert (found.fake, found.notes, len(found.peaks)) == (True, (), 6)
