@@ -52,6 +52,7 @@ from ..tuning import (
     TrialFiles,
     TrialLimits,
     TuningJob,
+    datasheet_times,
     find_model,
     find_past_times,
     first_that_starts,
@@ -166,8 +167,9 @@ def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
         job.listener(Note(text=pool_text(pool)))
     job = read_measured(job, files, backend, folder, pool)
     files.read_again(job.source)
-    files.describe_model(replace(job.user.workload, model=spec))
-    study = make_study(job, spec, find_past_times(job, spec, folder))
+    untimed = datasheet_times(job, spec)
+    files.describe_model(replace(job.user.workload, model=spec), untimed)
+    study = make_study(job, spec, find_past_times(job, spec, folder), untimed)
     return _Prepared(
         job=job,
         files=files,

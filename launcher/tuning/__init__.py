@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .measured_baseline import read_measured
     from .plain_start import ON_LOCAL_RANK, first_that_starts, recall_start
     from .prepared import (
+        datasheet_times,
         find_model,
         find_past_times,
         known_refusal,

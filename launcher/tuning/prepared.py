@@ -8,10 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autoconf_launch.autotuner.cost import (
+    KernelTimes,
+    TracedOperations,
+    block_operations,
     estimate,
     knob_rules,
+    measured_timings,
     memory_rule,
     state_beyond_memory,
+    untimed_band,
     weights_beyond_memory,
 )
 from autoconf_launch.autotuner.measurement import EFFORTS
@@ -33,10 +38,12 @@ from autoconf_launch.core import (
     NothingFeasibleError,
     stages_obstacle,
 )
+from autoconf_launch.tuning_spaces import known_accelerator
 
 from ..backends import Backend
+from ..estimates import machine_of
 from ..events import Listener, ModelProfiled, Note, SpaceBuilt
-from ..machine import SlotPool
+from ..machine import SlotPool, is_cpu
 from ..plan import LaunchPlan
 from ..results import JournalContents, OpenFolder, SpaceLine, key_of, read_past, remember
 from .job import TuningJob, search_limits
@@ -47,6 +54,7 @@ from .profile_run import (
     refused_baseline,
     refused_weights,
     run_profile,
+    used_gpu,
 )
 from .refused_profile import read_traced, trace_refused, with_traced
 from .trial_io import TrialFiles
@@ -150,8 +158,41 @@ def remember_times(job: TuningJob, spec: ModelSpec | None, records: Sequence[Rec
         remember(key_of(spec, job.cluster, job.dialect.name), times_of(records))
 
 
-def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...] = ()) -> Study:
+def datasheet_times(job: TuningJob, spec: ModelSpec | None) -> KernelTimes | None:
+    """Seconds of a model's micro-batches by its FLOPs and the GPU's datasheet.
+
+    None if the profile run timed some or used no GPU, no FLOPs are known, or our tables lack the
+    GPU.
+    """
+    if spec is None or measured_timings(spec) or not spec.forward_flops_per_sample:
+        return None
+    gpus = {device.name for device in job.cluster.devices}
+    is_unknown = len(gpus) > 1 or not all(map(known_accelerator, gpus))
+    if is_cpu(job.cluster) or is_unknown or not used_gpu(job.paths.profile):
+        return None
+    applied = job.source.applied
+    precision = applied.precision if applied else job.user.workload.precision
+    return TracedOperations(
+        workload=replace(job.user.workload, model=spec, precision=precision),
+        machine=machine_of(job.cluster),
+        operations=block_operations(spec),
+        micro_batch=1,
+    )
+
+
+def make_study(
+    job: TuningJob,
+    spec: ModelSpec | None,
+    past: tuple[PastTime, ...] = (),
+    untimed: KernelTimes | None = None,
+) -> Study:
     """The candidates with what is predicted of them; says what was skipped and why.
+
+    Args:
+        job: what is searched.
+        spec: the model; None if it is unknown.
+        past: step times of earlier tunes.
+        untimed: seconds of micro-batches if the profile run timed none.
 
     Raises:
         ConfigError: the user's own tensor degree cannot split the model.
@@ -170,7 +211,10 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
         too_large = state_beyond_memory(space, workload, job.cluster)
     if too_large:
         raise NothingFeasibleError(too_large)
-    predictions = estimate(space.table, workload, job.cluster)
+    predictions = estimate(space.table, workload, job.cluster, untimed=untimed)
+    if untimed is not None:
+        band = f"±{100 * untimed_band(spec):.0f} %" if spec else ""
+        job.listener(Note(text=_FROM_DATASHEET.format(band=band)))
     rules = [memory_rule(predictions, job.cluster), *knob_rules(spec)]
     strategy = load_strategy(user.settings.tuner_type, OBJECTIVES[user.settings.metric])
     study = Study(
@@ -187,6 +231,12 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
         SpaceBuilt(considered=considered, left=considered - rejected, rejected=study.rejected)
     )
     return study
+
+
+_FROM_DATASHEET = (
+    "Step times are predicted from the model's FLOPs and the GPU's datasheet ({band}, a guess); "
+    "trials correct them."
+)
 
 
 def _require_split(layout: Layout, spec: ModelSpec | None) -> None:

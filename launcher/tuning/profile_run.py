@@ -27,6 +27,7 @@ from autoconf_launch.core import (
     RankTask,
     ResultsFolderError,
     decode,
+    result_file,
     take_in,
 )
 
@@ -167,6 +168,13 @@ def refused_baseline(folder: Path) -> FailedTrial | None:
         if result.failure and result.failure.kind is FailureKind.OUT_OF_MEMORY:
             return FailedTrial(failure=result.failure, memory=result.memory)
     return None
+
+
+def used_gpu(folder: Path) -> bool:
+    """Whether rank 0 of the profile run measured a GPU's memory; True if it measured none."""
+    result = read_result(folder / result_file(0))
+    memory = result.memory if result else None
+    return memory is None or memory.reserved_bytes is not None
 
 
 def _refused(folder: Path) -> Iterator[RankResult]:

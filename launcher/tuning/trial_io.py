@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.cost import estimate
+from autoconf_launch.autotuner.cost import KernelTimes, estimate
 from autoconf_launch.autotuner.measurement import EFFORTS, FEWEST_TIMED
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
@@ -79,6 +79,7 @@ class TrialFiles:
         self._dialect = dialect
         self._settings = settings
         self._workload: Workload | None = None
+        self._untimed: KernelTimes | None = None
         self._most_steps: int | None = None
         self._cut_s: float | None = None
 
@@ -91,9 +92,14 @@ class TrialFiles:
         """
         self._most_steps, self._cut_s = most, cut_s
 
-    def describe_model(self, workload: Workload) -> None:
-        """Give what predictions and FLOP counts need, once the profile run is over."""
-        self._workload = workload
+    def describe_model(self, workload: Workload, untimed: KernelTimes | None = None) -> None:
+        """Give what predictions and FLOP counts need, once the profile run is over.
+
+        Args:
+            workload: what is trained.
+            untimed: seconds of micro-batches if the profile run timed none.
+        """
+        self._workload, self._untimed = workload, untimed
 
     @property
     def _spec(self) -> ModelSpec | None:
@@ -131,7 +137,8 @@ class TrialFiles:
         if self._workload is None:
             return None
         table = CandidateTable.from_candidates((trial.candidate,))
-        return estimate(table, self._workload, self._cluster).row(0)
+        found = estimate(table, self._workload, self._cluster, untimed=self._untimed)
+        return found.row(0)
 
     def complete(self, outcome: Outcome) -> Outcome:
         """Add the FLOPs of a step, counted once in the profile run; errors show no secret."""
