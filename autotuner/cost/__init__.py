@@ -50,6 +50,8 @@ if TYPE_CHECKING:
         KernelTimes,
         Roofline,
         TracedOperations,
+        block_operations,
+        measured_timings,
         optimizer_traffic_bytes,
         rank_weights,
     )
@@ -90,6 +92,7 @@ if TYPE_CHECKING:
         memory_rule,
         scaled_bytes,
         state_beyond_memory,
+        untimed_band,
         weights_beyond_memory,
     )
     from .software import (

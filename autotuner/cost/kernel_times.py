@@ -268,6 +268,38 @@ class TracedOperations:
         )
 
 
+_PRODUCTS_OF_LAYER = 15
+_TRAFFIC_OF_ACTIVATIONS = 8.0
+"""Products of a layer's forward and backward pass, and bytes that its other operations move over
+those that it keeps: as traced of a GPT in bf16 by autocast (14 and 8.4)."""
+_BACKWARD_AND_FORWARD = 3.0
+
+
+def block_operations(spec: ModelSpec) -> tuple[OperationCost, ...]:
+    """Operations of one sample's forward and backward pass, as the FLOPs of blocks imply them.
+
+    Every block counts as a transformer's layer does, with products of equal size.
+    """
+    others = _OPERATIONS_OF_LAYER - _PRODUCTS_OF_LAYER
+    flops = _BACKWARD_AND_FORWARD / _PRODUCTS_OF_LAYER
+    traffic = _TRAFFIC_OF_ACTIVATIONS / others
+    return tuple(
+        cost
+        for block in spec.blocks
+        if block.flops or block.activation_bytes
+        for cost in (
+            OperationCost(
+                flops=flops * block.flops, moved_bytes=0, count=_PRODUCTS_OF_LAYER * block.count
+            ),
+            OperationCost(
+                flops=0.0,
+                moved_bytes=int(traffic * block.activation_bytes),
+                count=others * block.count,
+            ),
+        )
+    )
+
+
 def whole_model_times(inner: InnerLayouts, samples_s_U: Floats, launch_s_U: Floats) -> InnerTimes:
     """Times of a model that is one layer, where nothing is joined within it."""
     zero_U = np.zeros(len(inner.micro_U))

@@ -33,7 +33,13 @@ from ..space import (
     tokens_for_sequence,
 )
 from .hardware import Machine, Network
-from .kernel_times import least_profiled_step_s, least_step_s, measured_timings, profiled_model
+from .kernel_times import (
+    KernelTimes,
+    least_profiled_step_s,
+    least_step_s,
+    measured_timings,
+    profiled_model,
+)
 from .layout_columns import LayoutColumns
 from .memory import (
     MemoryParts,
@@ -60,6 +66,8 @@ PROFILED_BAND = 0.3
 """Relative error to expect of a step's seconds; a guess until predictions are calibrated."""
 EAGER_BAND = 0.5
 """The same of a script that was traced, not run; a guess: no table has such models."""
+_UNREPEATED_BAND = 1.0
+"""The same if only FLOPs are known and no repeated blocks tell how many kernels there are."""
 
 Cluster: TypeAlias = ClusterSpec | Machine
 
@@ -69,6 +77,8 @@ def estimate(
     workload: Workload,
     cluster: Cluster,
     calibration: Floats | None = None,
+    *,
+    untimed: KernelTimes | None = None,
 ) -> PredictionTable:
     """What the cost models say of each candidate; NaN where they cannot.
 
@@ -80,6 +90,7 @@ def estimate(
         cluster: on what. A model known by its shapes has seconds on a ``Machine`` alone; on a
             ``ClusterSpec``, whose nodes may differ, memory stage by stage.
         calibration: by how much the seconds of each row are to be multiplied.
+        untimed: seconds of a profiled model's micro-batches if none was timed.
 
     Raises:
         TypeError: candidates or cluster are not of the kind that this model needs.
@@ -97,7 +108,7 @@ def estimate(
         return PredictionTable(
             peak_bytes_C=unknown, step_s_C=unknown, band=None, how="the model is not known"
         )
-    return _by_profile(candidates, workload, cluster)
+    return _by_profile(candidates, workload, cluster, untimed)
 
 
 def _by_formula(
@@ -154,10 +165,11 @@ def _memory_by_formula(
 
 
 def _by_profile(
-    table: CandidateTable, workload: Workload, cluster: ClusterSpec
+    table: CandidateTable, workload: Workload, cluster: ClusterSpec, untimed: KernelTimes | None
 ) -> PredictionTable:
     spec, network = profiled_model(workload), Network.of(cluster)
-    step = profiled_step_parts(table, workload, network)
+    kernels = None if measured_timings(spec) else untimed
+    step = profiled_step_parts(table, workload, network, kernels)
     on_gpu = not all(device.name.startswith("cpu") for device in cluster.devices)
     known = np.where(covered_rows(table, spec), 0.0, np.nan)
     memory = memory_parts(table, workload)
@@ -170,13 +182,20 @@ def _by_profile(
         parts=step.profiled_parts(),
         memory_parts=memory.full(),
         limit_bytes=cluster.least_memory_bytes,
-        band=PROFILED_BAND,
-        how=_how(spec, network),
+        band=untimed_band(spec) if kernels else PROFILED_BAND,
+        how=_how(spec, network, is_untimed=kernels is not None),
     )
 
 
-def _how(spec: ModelSpec, network: Network | None) -> str:
+def untimed_band(spec: ModelSpec) -> float:
+    """Relative error to expect of seconds that only the FLOPs of blocks tell."""
+    return EAGER_BAND if any(block.count > 1 for block in spec.blocks) else _UNREPEATED_BAND
+
+
+def _how(spec: ModelSpec, network: Network | None, *, is_untimed: bool) -> str:
     memory = "traced memory" if spec.traced_peaks else "memory by formula"
+    if is_untimed:
+        return f"{memory}, time from FLOPs and the GPU's datasheet"
     count = len(measured_timings(spec))
     if not count:
         return f"{memory} only"

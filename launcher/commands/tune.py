@@ -52,9 +52,11 @@ from ..tuning import (
     TrialFiles,
     TrialLimits,
     TuningJob,
+    datasheet_times,
     find_model,
     find_past_times,
     first_that_starts,
+    known_refusal,
     make_study,
     open_space,
     play,
@@ -159,14 +161,15 @@ def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
     pool = find_pool(job.request, job.cluster)
     at_once = pool.room(pool.usual)
     began_s, is_known = time.monotonic(), folder.contents.profiled
-    spec = find_model(job, files, backend, folder, pool)
+    job, spec = find_model(job, files, backend, folder, pool)
     profile_s = None if is_known else time.monotonic() - began_s
     if at_once > 1:  # said only here: the profile run may ask for another start
         job.listener(Note(text=pool_text(pool)))
     job = read_measured(job, files, backend, folder, pool)
     files.read_again(job.source)
-    files.describe_model(replace(job.user.workload, model=spec))
-    study = make_study(job, spec, find_past_times(job, spec, folder))
+    untimed = datasheet_times(job, spec)
+    files.describe_model(replace(job.user.workload, model=spec), untimed)
+    study = make_study(job, spec, find_past_times(job, spec, folder), untimed)
     return _Prepared(
         job=job,
         files=files,
@@ -234,6 +237,8 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
     controller = control(study, with_outlook(study, job.listener), in_time)
     contents = open_space(folder, study.space, job.listener)
     controller.resume(contents.search)
+    if (refusal := known_refusal(job, contents)) is not None:
+        controller.take_known(baseline_trial(study.space.baseline), refusal)
     stop = controller.run(pool)
     end = Endgame(elapsed_s=controller.elapsed_s)
     if not stop.is_error:

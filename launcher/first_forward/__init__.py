@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         why_no_pieces,
     )
     from .asking import ask_fit, ask_plan
-    from .command import split_command
-    from .script import TracedScript
+    from .command import command_of_plan, split_command
+    from .script import TracedScript, describe_script, trace_script
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -1,4 +1,4 @@
-"""The words after ``--`` to one process that runs the script. Not: its start (script)."""
+"""The words after ``--``, or a launch, to one process that runs the script. Not: its start."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import TASK_VARIABLE, ConfigError
 
 from ..flags import parse_request
 from ..launch import unwrap_launcher
 from ..machine import deaf_flag, free_port
+from ..plan import LaunchPlan
 from ..request import LaunchRequest
 
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?")
@@ -98,18 +99,32 @@ def _one_rank(program: str, words: Sequence[str]) -> ScriptCommand:
     start = () if request.kind == "program" else (python, *module)
     if request.kind == "script":
         _check_script((python, request.script))
-    numbers = {
-        **dict(request.variables),
+    return ScriptCommand(
+        name=_name((request.script,)),
+        argv=(*start, request.script, *_local_rank(words, request), *request.script_args),
+        environment=tuple({**dict(request.variables), **_variables_of_one_rank()}.items()),
+    )
+
+
+def command_of_plan(plan: LaunchPlan) -> ScriptCommand:
+    """The first rank of a launch, alone in its world and without its task."""
+    rank = plan.ranks[0]
+    variables = dict(rank.environment)
+    if "RANK" in variables:
+        variables |= _variables_of_one_rank()
+    variables.pop(TASK_VARIABLE, None)
+    return ScriptCommand(
+        name=_name(rank.argv), argv=rank.argv, environment=tuple(variables.items())
+    )
+
+
+def _variables_of_one_rank() -> dict[str, str]:
+    return {
         **dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK"), "0"),
         **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1"),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
     }
-    return ScriptCommand(
-        name=_name((request.script,)),
-        argv=(*start, request.script, *_local_rank(words, request), *request.script_args),
-        environment=tuple(numbers.items()),
-    )
 
 
 def _local_rank(words: Sequence[str], request: LaunchRequest) -> tuple[str, ...]:

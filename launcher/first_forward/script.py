@@ -133,9 +133,13 @@ def trace_script(command: ScriptCommand, time_limit_s: float) -> TracedScript:
     Raises:
         NothingFeasibleError: it does not reach one.
     """
-    found = first_forward(command, time_limit_s)
-    architecture, why = _architecture(found, command.name)
-    return TracedScript(name=command.name, found=found, architecture=architecture, why_pieces=why)
+    return describe_script(command.name, first_forward(command, time_limit_s))
+
+
+def describe_script(name: str, found: FirstForward) -> TracedScript:
+    """A script by its first forward pass, as an architecture where that is known."""
+    architecture, why = _architecture(found, name)
+    return TracedScript(name=name, found=found, architecture=architecture, why_pieces=why)
 
 
 def _architecture(found: FirstForward, name: str) -> tuple[Architecture | None, str]:
@@ -220,9 +224,9 @@ def _attempt(command: ScriptCommand, time_limit_s: float, *, hollow: bool) -> Fi
 
 def _plan(command: ScriptCommand, task: RankTask, folder: Path) -> LaunchPlan:
     environment = (
-        *_NO_GPU,
         *silent_variables(str(folder)),
         *command.environment,
+        *_NO_GPU,
         *probe_environment(task, folder),
     )
     rank = RankPlan(rank=0, local_rank=0, argv=command.argv, environment=environment)

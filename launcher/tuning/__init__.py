@@ -11,7 +11,15 @@ if TYPE_CHECKING:
     from .job import TuningJob, read_as_started, read_job, search_limits
     from .measured_baseline import read_measured
     from .plain_start import first_that_starts, recall_start
-    from .prepared import find_model, find_past_times, make_study, open_space, remember_times
+    from .prepared import (
+        datasheet_times,
+        find_model,
+        find_past_times,
+        known_refusal,
+        make_study,
+        open_space,
+        remember_times,
+    )
     from .profile_run import ProfileFailedError, read_model_info, run_profile
     from .running import TrialLimits
     from .trial_io import TrialFiles, emulated_limit_bytes, write_json

@@ -112,6 +112,10 @@ class Controller:
             self._study.tell(record)
             self._announce(record, resumed=True)
 
+    def take_known(self, trial: Trial, outcome: Outcome) -> None:
+        """Record the outcome of a launch that was made before the study, such as a profile run."""
+        self._finish(trial, self._trial_io.predict(trial), outcome, wall_s=0.0)
+
     def run(self, pool: SlotPool | Sequence[Share] = WHOLE) -> StopReason:
         """Launch trials until the study stops; whatever ends it, no job is left running.
 

@@ -8,16 +8,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autoconf_launch.autotuner.cost import (
+    KernelTimes,
+    TracedOperations,
+    block_operations,
     estimate,
     knob_rules,
+    measured_timings,
     memory_rule,
     state_beyond_memory,
+    untimed_band,
     weights_beyond_memory,
 )
 from autoconf_launch.autotuner.measurement import EFFORTS
 from autoconf_launch.autotuner.search import Study, baseline_trial
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
+    FailedTrial,
     Record,
     SearchSpace,
     build_space,
@@ -32,22 +38,35 @@ from autoconf_launch.core import (
     NothingFeasibleError,
     stages_obstacle,
 )
+from autoconf_launch.tuning_spaces import known_accelerator
 
 from ..backends import Backend
+from ..estimates import machine_of
 from ..events import Listener, ModelProfiled, Note, SpaceBuilt
-from ..machine import SlotPool
+from ..machine import SlotPool, is_cpu
 from ..plan import LaunchPlan
 from ..results import JournalContents, OpenFolder, SpaceLine, key_of, read_past, remember
 from .job import TuningJob, search_limits
 from .plain_start import check_ranks, profile_failed
-from .profile_run import ProfileFailedError, read_model_info, refused_weights, run_profile
+from .profile_run import (
+    ProfileFailedError,
+    read_model_info,
+    refused_baseline,
+    refused_weights,
+    run_profile,
+    used_gpu,
+)
+from .refused_profile import read_traced, trace_refused, with_traced
 from .trial_io import TrialFiles
 
 
 def find_model(
     job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, pool: SlotPool
-) -> ModelSpec | None:
-    """The model as the user's settings, an earlier session or a profile run tells it.
+) -> tuple[TuningJob, ModelSpec | None]:
+    """The model from the user's settings, an earlier session or a profile run.
+
+    If the baseline runs out of memory in its profile run, the model comes from a trace of the
+    script without computing, and with it the optimizer and the precision of the job.
 
     Raises:
         ProfileFailedError: the script does not run as it is.
@@ -58,8 +77,10 @@ def find_model(
     if given is not None:
         text = "The model is described by autotuning.model_info; the profile run is skipped."
         job.listener(Note(text=text))
-        return given
-    event = ModelProfiled(spec=read_model_info(job.paths.profile / MODEL_INFO_FILE), wall_s=None)
+        return job, given
+    profile = job.paths.profile
+    event = ModelProfiled(spec=read_model_info(profile / MODEL_INFO_FILE), wall_s=None)
+    script = read_traced(job) if event.spec is None else None
     if not folder.contents.profiled:
         plans = list[LaunchPlan]()
 
@@ -83,8 +104,21 @@ def find_model(
                 job.request, job.dialect, job.source, ranks=ranks, error=error
             ) from error
         check_ranks(job.request, job.cluster, plans[-1].task)
+        if event.spec is None and not pool.is_on_hosts:
+            script = trace_refused(job, plans[-1])
+    if script is not None:
+        job, event = with_traced(job, script), replace(event, spec=script.spec)
     job.listener(event)
-    return event.spec
+    for note in _doubts(event.spec, is_external=job.dialect.is_external):
+        job.listener(note)
+    return job, event.spec
+
+
+def _doubts(spec: ModelSpec | None, *, is_external: bool) -> tuple[Note, ...]:
+    """Why a profile of our own runtime lacks its measurement or its trace."""
+    if spec is None or is_external:
+        return ()
+    return tuple(Note(text=note, warning=not spec.traced_peaks) for note in spec.notes)
 
 
 def find_past_times(
@@ -107,14 +141,58 @@ def find_past_times(
     return past
 
 
+def known_refusal(job: TuningJob, contents: JournalContents) -> FailedTrial | None:
+    """The baseline's out-of-memory in its profile run, if it is not recorded yet.
+
+    The profile run of an external script is the baseline itself, so a launch would only repeat it.
+    """
+    name = baseline_trial(job.user.baseline).name
+    if not job.dialect.is_external or any(r.trial.name == name for r in contents.history):
+        return None
+    return refused_baseline(job.paths.profile)
+
+
 def remember_times(job: TuningJob, spec: ModelSpec | None, records: Sequence[Record]) -> None:
     """Keep for later tunes what this one measured."""
     if job.request.history and spec is not None:
         remember(key_of(spec, job.cluster, job.dialect.name), times_of(records))
 
 
-def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...] = ()) -> Study:
+def datasheet_times(job: TuningJob, spec: ModelSpec | None) -> KernelTimes | None:
+    """Seconds of a model's micro-batches by its FLOPs and the GPU's datasheet.
+
+    None if the profile run timed some or used no GPU, no FLOPs are known, or our tables lack the
+    GPU.
+    """
+    if spec is None or measured_timings(spec) or not spec.forward_flops_per_sample:
+        return None
+    gpus = {device.name for device in job.cluster.devices}
+    is_unknown = len(gpus) > 1 or not all(map(known_accelerator, gpus))
+    if is_cpu(job.cluster) or is_unknown or not used_gpu(job.paths.profile):
+        return None
+    applied = job.source.applied
+    precision = applied.precision if applied else job.user.workload.precision
+    return TracedOperations(
+        workload=replace(job.user.workload, model=spec, precision=precision),
+        machine=machine_of(job.cluster),
+        operations=block_operations(spec),
+        micro_batch=1,
+    )
+
+
+def make_study(
+    job: TuningJob,
+    spec: ModelSpec | None,
+    past: tuple[PastTime, ...] = (),
+    untimed: KernelTimes | None = None,
+) -> Study:
     """The candidates with what is predicted of them; says what was skipped and why.
+
+    Args:
+        job: what is searched.
+        spec: the model; None if it is unknown.
+        past: step times of earlier tunes.
+        untimed: seconds of micro-batches if the profile run timed none.
 
     Raises:
         ConfigError: the user's own tensor degree cannot split the model.
@@ -133,7 +211,10 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
         too_large = state_beyond_memory(space, workload, job.cluster)
     if too_large:
         raise NothingFeasibleError(too_large)
-    predictions = estimate(space.table, workload, job.cluster)
+    predictions = estimate(space.table, workload, job.cluster, untimed=untimed)
+    if untimed is not None:
+        band = f"±{100 * untimed_band(spec):.0f} %" if spec else ""
+        job.listener(Note(text=_FROM_DATASHEET.format(band=band)))
     rules = [memory_rule(predictions, job.cluster), *knob_rules(spec)]
     strategy = load_strategy(user.settings.tuner_type, OBJECTIVES[user.settings.metric])
     study = Study(
@@ -150,6 +231,12 @@ def make_study(job: TuningJob, spec: ModelSpec | None, past: tuple[PastTime, ...
         SpaceBuilt(considered=considered, left=considered - rejected, rejected=study.rejected)
     )
     return study
+
+
+_FROM_DATASHEET = (
+    "Step times are predicted from the model's FLOPs and the GPU's datasheet ({band}, a guess); "
+    "trials correct them."
+)
 
 
 def _require_split(layout: Layout, spec: ModelSpec | None) -> None:

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.cost import estimate
+from autoconf_launch.autotuner.cost import KernelTimes, estimate
 from autoconf_launch.autotuner.measurement import EFFORTS, FEWEST_TIMED
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
@@ -20,6 +20,7 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.core import (
     END_FILE,
+    FIRST_FORWARD_FILE,
     MODEL_INFO_FILE,
     STEPS_FILE,
     ClusterSpec,
@@ -52,7 +53,10 @@ from .profile_run import clear_saved, needs_of, soak_task
 BACKWARD_AND_FORWARD = 3.0
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
 _METRICS, _FAILURE = "metrics.json", "failure.json"
-_OF_AN_ATTEMPT = (STEPS_FILE, MODEL_INFO_FILE, END_FILE, _METRICS, _FAILURE)
+_OF_AN_ATTEMPT = (
+    *(STEPS_FILE, MODEL_INFO_FILE, FIRST_FORWARD_FILE, END_FILE),
+    *(_METRICS, _FAILURE),
+)
 """Beside results of ranks, what would be taken for the next attempt's."""
 
 
@@ -77,6 +81,7 @@ class TrialFiles:
         self._settings = settings
         self._caches = CompileCaches(variables_of_user(request, cluster))
         self._workload: Workload | None = None
+        self._untimed: KernelTimes | None = None
         self._most_steps: int | None = None
         self._cut_s: float | None = None
 
@@ -89,9 +94,14 @@ class TrialFiles:
         """
         self._most_steps, self._cut_s = most, cut_s
 
-    def describe_model(self, workload: Workload) -> None:
-        """Give what predictions and FLOP counts need, once the profile run is over."""
-        self._workload = workload
+    def describe_model(self, workload: Workload, untimed: KernelTimes | None = None) -> None:
+        """Give what predictions and FLOP counts need, once the profile run is over.
+
+        Args:
+            workload: what is trained.
+            untimed: seconds of micro-batches if the profile run timed none.
+        """
+        self._workload, self._untimed = workload, untimed
 
     @property
     def _spec(self) -> ModelSpec | None:
@@ -129,7 +139,8 @@ class TrialFiles:
         if self._workload is None:
             return None
         table = CandidateTable.from_candidates((trial.candidate,))
-        return estimate(table, self._workload, self._cluster).row(0)
+        found = estimate(table, self._workload, self._cluster, untimed=self._untimed)
+        return found.row(0)
 
     def complete(self, outcome: Outcome) -> Outcome:
         """Add what ranks cannot know; errors show no secret.

@@ -32,12 +32,12 @@ from autoconf_launch.core import (
 )
 
 from ..locate import Hooks, watch_outer_calls
+from ..model import run_on_cpu
 from ..probe_report import Endings, environment_rank, exit_now
 from ..rank import is_allocation_failure, leave, write_whole
 from ..redirect import Surroundings
 from .fakes import Answers, Fakes, make_hollow
 from .forward_backward_trace import ForwardBackwardTrace
-from .on_cpu import run_on_cpu
 
 _FAKE_TIMEOUT_S = 120.0
 _POLL_S = 0.01

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .loss import LossFunction, model_loss
     from .model_source import ModelSource, TrainingParts, build_model, held_bytes
     from .modes import evaluation_mode
+    from .on_cpu import cuda_as_cpu, run_on_cpu
     from .optimizers import MakeOptimizer, base_learning_rate, optimizer_maker
     from .precision import DTYPES, LossScale, compute_in, precision_of
 else:

@@ -1,15 +1,18 @@
 """The profile run: rank 0 describes the bare model from the script's first batch and ends.
 
-What is measured on the real model goes together with a trace on fake tensors; where the model
-does not fit, the trace stands alone. The other ranks end at once.
+The real model is measured, then traced on fake tensors; if it does not fit, the trace is the whole
+description. Both happen in this process, as a fork cannot use CUDA once CUDA has started. The
+other ranks end at once.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +27,6 @@ from autoconf_launch.core import (
     Grade,
     MicroBatchTiming,
     ModelSpec,
-    decode,
     encode,
 )
 
@@ -39,10 +41,8 @@ from ..model import (
 )
 from ..parallel import context_split
 from ..rank import (
-    ChildError,
     Ranks,
     Report,
-    in_child,
     is_allocation_failure,
     leave,
     start_meter,
@@ -57,6 +57,8 @@ _ENOUGH_S = 1.0
 """No further repeat of a measurement starts after so much time."""
 _LONG_S = 5.0
 """What takes so long is measured once: beside it a warm-up is short."""
+_STACK_BYTES = 64 << 20
+"""The trace recurses deeply, and an emulated memory limit makes the default stack small."""
 _META = torch.device("meta")
 
 
@@ -109,26 +111,24 @@ class Profiler:
             return source()
 
     def _profile(self, batch: Batch) -> ModelSpec:
-        traced, problem = self._trace(batch)
+        """The measurement comes first: a trace can leave fake tensors in caches of the model."""
+        measured, refusal = None, None
         try:
             measured = self._measure(batch)
         except Exception as error:
-            if not is_allocation_failure(error) or traced is None:
+            if not is_allocation_failure(error):
                 raise
-            self._meter.lift()
-            return replace(traced, notes=(f"A real run of two samples does not fit: {error}",))
-        if traced is None:
-            return replace(measured, notes=(f"Not traced on fake tensors: {problem}.",))
-        return replace(measured, traced_peaks=traced.traced_peaks)
-
-    def _trace(self, batch: Batch) -> tuple[ModelSpec | None, str]:
+            refusal = error
+        self._meter.lift()
         try:
-            answer = in_child(
-                partial(_trace_in_child, self._recipe, batch), timeout_s=_TRACE_TIMEOUT_S
-            )
-        except (ChildError, OSError) as error:
-            return None, str(error)
-        return decode(ModelSpec, json.loads(answer)), ""
+            traced = _in_thread(partial(_trace, self._recipe, batch), timeout_s=_TRACE_TIMEOUT_S)
+        except Exception as error:
+            if measured is None:
+                raise refusal or error from None
+            return replace(measured, notes=(f"{_UNTRACED}: {_first_line(error)}",))
+        if measured is None:
+            return replace(traced, notes=(f"{_TOO_LARGE}: {_first_line(refusal)}",))
+        return replace(measured, traced_peaks=traced.traced_peaks)
 
     def _measure(self, batch: Batch) -> ModelSpec:
         self._meter.enforce()
@@ -200,17 +200,53 @@ class Profiler:
         write_whole(path, json.dumps(document, indent=2))
 
 
-def _trace_in_child(recipe: TrainingParts, batch: Batch) -> str:
+_UNTRACED = (
+    "The model could not be traced on fake tensors, so memory is predicted from two measured "
+    "micro-batches only"
+)
+_TOO_LARGE = "A real run of two samples does not fit, so step times are not predicted"
+
+
+def _trace(recipe: TrainingParts, batch: Batch) -> ModelSpec:
     from .trace import trace_model
 
-    spec = trace_model(
+    return trace_model(
         recipe.model,
         batch,
         loss=recipe.loss,
         make_optimizer=recipe.make_optimizer,
         precision=recipe.config.precision,
     )
-    return json.dumps(encode(spec))
+
+
+def _in_thread(work: Callable[[], ModelSpec], *, timeout_s: float) -> ModelSpec:
+    """Run ``work`` in a thread, where no default device and no autocast of the script is active.
+
+    Raises:
+        TimeoutError: the time is up; the thread goes on until the process ends.
+        Exception: whatever ``work`` raises.
+    """
+    outcome = Future[ModelSpec]()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    usual_bytes = threading.stack_size(_STACK_BYTES)
+    threading.Thread(target=run, daemon=True).start()
+    threading.stack_size(usual_bytes)
+    try:
+        return outcome.result(timeout_s)
+    except TimeoutError:
+        if outcome.done():
+            raise
+        raise TimeoutError(f"it took longer than {timeout_s:g} s") from None
+
+
+def _first_line(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 def _deepspeed_names(spec: ModelSpec) -> dict[str, int]:

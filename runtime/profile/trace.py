@@ -1,7 +1,8 @@
 """A training step on fake tensors: blocks and peaks of memory of a model that need not fit.
 
-torch's MemTracker under FakeTensorMode on device "cpu", one rank, no ZeRO. The longest list of
-equal blocks is cut to one and to three; every phase grows linearly with the blocks.
+torch's MemTracker under FakeTensorMode on device "cpu", one rank, no ZeRO; what the model sends to
+CUDA goes to the CPU too. The longest list of equal blocks is cut to one and to three; every phase
+grows linearly with the blocks.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
+from torch.utils._pytree import tree_leaves
 
 from autoconf_launch.core import Grade, ModelSpec, Precision, TracedPeak
 
@@ -25,6 +27,7 @@ from ..model import (
     MakeOptimizer,
     ModelSource,
     compute_in,
+    cuda_as_cpu,
     find_block_lists,
     map_tensors,
     model_loss,
@@ -67,7 +70,8 @@ def trace_model(
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fake = _fake_model(model, mode)
     tracer = _Tracer(fake, batch, mode, loss, make_optimizer, precision)
-    return tracer.spec()
+    with cuda_as_cpu():
+        return tracer.spec()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +137,27 @@ class _Tracer:
 
 
 def _fake_model(source: ModelSource, mode: FakeTensorMode) -> nn.Module:
-    with mode:
-        if not isinstance(source, nn.Module):
+    if not isinstance(source, nn.Module):
+        with mode, cuda_as_cpu():
             return source()
+    with mode:
         fakes: dict[int, Any] = {}
         for tensor in (*source.parameters(), *source.buffers()):
             fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=_CPU)
             is_weight = isinstance(tensor, nn.Parameter)
             fakes[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if is_weight else fake
+        for tensor in _attributes_to_replace(source):
+            fakes[id(tensor)] = torch.empty(tensor.shape, dtype=tensor.dtype, device=_CPU)
         return copy.deepcopy(source, fakes)
+
+
+def _attributes_to_replace(model: nn.Module) -> Iterator[Tensor]:
+    """Plain tensors on CUDA, and results of an earlier pass, which cannot be copied."""
+    for module in model.modules():
+        for value in tree_leaves(vars(module)):
+            is_result = isinstance(value, Tensor) and not value.is_leaf
+            if is_result or (type(value) is Tensor and value.is_cuda):
+                yield value
 
 
 def _fake_samples(batch: Batch, count: int) -> Batch:

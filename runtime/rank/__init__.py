@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .child import ChildError, in_child
     from .compile_time import CompileTime, autocast_format
     from .failures import (
         NonFiniteLossError,

@@ -90,4 +90,4 @@ def test_a_model_that_cannot_be_traced_is_still_measured(ended: dict[str, Any]) 
 
 
 def test_why_it_could_not_be_traced_is_a_note(ended: dict[str, Any]) -> None:
-    assert "Not traced on fake tensors" in spec(ended["untraceable"]).notes[0]
+    assert "could not be traced on fake tensors" in spec(ended["untraceable"]).notes[0]

@@ -109,3 +109,33 @@ def test_fake_blocks_are_as_the_real_ones(tiny: Any, layers: int) -> None:
     real = describe(model, forward, Grade.TRACED).spec
     fake = trace_model(lambda: tiny.Tiny(layers=layers), batch)
     assert (fake.blocks, fake.layers) == (real.blocks, real.layers)
+
+
+class Named(nn.Module):
+    """Names CUDA, as scripts for GPUs do, and keeps a result of its forward pass."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.device = device
+        self.kept: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(self.device, dtype=torch.bfloat16):
+            y: Tensor = self.layer(x.to(self.device)) * torch.ones(8, device=self.device)
+        self.kept = y
+        return y.float().square().mean()
+
+
+def test_a_model_that_names_cuda_is_traced_as_on_the_cpu() -> None:
+    on_gpu, on_cpu = (
+        trace_model(Named(device), torch.ones(2, 8), loss=lambda model, x: model(x))
+        for device in ("cuda", "cpu")
+    )
+    assert on_gpu == on_cpu
+
+
+def test_a_model_that_keeps_a_result_of_an_earlier_pass_is_traced() -> None:
+    model, batch = Named("cpu"), torch.ones(2, 8)
+    model(batch).backward()
+    assert trace_model(model, batch, loss=lambda model, x: model(x)).traced_peaks

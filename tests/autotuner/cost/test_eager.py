@@ -1,14 +1,35 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
-from autoconf_launch.autotuner.cost.kernel_times import forward_backward_s, optimizer_traffic_bytes
+from autoconf_launch.autotuner.cost.kernel_times import (
+    TracedOperations,
+    block_operations,
+    forward_backward_s,
+    optimizer_traffic_bytes,
+)
 from autoconf_launch.autotuner.cost.layer import Kernels
-from autoconf_launch.core import Optimizer
+from autoconf_launch.autotuner.cost.predictions import EAGER_BAND, estimate
+from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.core import (
+    BlockSpec,
+    Candidate,
+    ClusterSpec,
+    Device,
+    Grade,
+    Layout,
+    MicroBatchTiming,
+    ModelSpec,
+    Node,
+    Optimizer,
+    Precision,
+    Workload,
+)
 from autoconf_launch.core.rank import OperationCost
 from autoconf_launch.tuning_spaces.machines import machine
 
@@ -48,3 +69,54 @@ def test_an_optimizer_with_more_state_takes_longer() -> None:
         for name in ("adam", "sgd")
     )
     assert adam > sgd > 0
+
+
+FLOPS = 8e9
+BLOCKS = BlockSpec(name="blocks", count=12, parameters=7 * 10**6, flops=FLOPS)
+SPEC = ModelSpec(
+    grade=Grade.MEASURED, blocks=(replace(BLOCKS, activation_bytes=14 * 10**6),), layers=12
+)
+TIMED = replace(
+    SPEC,
+    timings=(MicroBatchTiming(micro_batch=1, forward_backward_s=0.5, activation_bytes=10**8),),
+)
+
+
+def predicted_step_s(spec: ModelSpec, micro_batch: int) -> tuple[float | None, float | None]:
+    workload = Workload(model=spec, precision=Precision.BF16)
+    gpu = Device(name="A100-SXM-80GB", memory_bytes=80 * 10**9)
+    untimed = TracedOperations(
+        workload=workload,
+        machine=machine("A100-SXM-80GB"),
+        operations=block_operations(spec),
+        micro_batch=1,
+    )
+    table = CandidateTable.from_candidates([Candidate(layout=Layout(micro_batch=micro_batch))])
+    cluster = ClusterSpec(nodes=(Node(host="localhost", devices=(gpu,)),))
+    row = estimate(table, workload, cluster, untimed=untimed).row(0)
+    return row.step_s, row.band
+
+
+def test_blocks_have_three_times_the_flops_of_their_forward_pass() -> None:
+    total = sum(one.flops * one.count for one in block_operations(SPEC))
+    assert math.isclose(total, 3 * 12 * FLOPS)
+
+
+def test_a_model_of_which_only_flops_are_known_is_predicted_with_a_wide_band() -> None:
+    step_s, band = predicted_step_s(SPEC, 64)
+    assert step_s
+    assert 1 < step_s / (64 * 3 * 12 * FLOPS / 312e12) < 6
+    assert band == EAGER_BAND
+
+
+def test_without_repeated_blocks_the_band_is_wider() -> None:
+    _, band = predicted_step_s(replace(SPEC, blocks=(replace(SPEC.blocks[0], count=1),)), 64)
+    assert band
+    assert band > EAGER_BAND
+
+
+def test_timed_micro_batches_win_over_flops() -> None:
+    step_s, band = predicted_step_s(TIMED, 1)
+    assert step_s
+    assert step_s >= 0.5
+    assert band != EAGER_BAND

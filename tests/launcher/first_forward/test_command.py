@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.first_forward.command import script_command, split_command
+from autoconf_launch.core.rank import TASK_VARIABLE
+from autoconf_launch.launcher.first_forward.command import (
+    command_of_plan,
+    script_command,
+    split_command,
+)
+from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +92,21 @@ def test_modules_are_run_as_modules(launchers: Path) -> None:
 def test_what_cannot_be_run_is_said(words: list[str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         script_command(words)
+
+
+def test_a_rank_of_a_launch_is_alone_in_its_world_and_has_no_task() -> None:
+    variables = {"RANK": "0", "WORLD_SIZE": "8", "LR": "1", TASK_VARIABLE: "{}"}
+    ranks = tuple(
+        RankPlan(
+            rank=rank,
+            local_rank=rank,
+            argv=("python", "train.py", "--batch_size", "4"),
+            environment=tuple({**variables, "RANK": str(rank)}.items()),
+        )
+        for rank in range(8)
+    )
+    command = command_of_plan(LaunchPlan(name="profile", ranks=ranks, working_directory="."))
+    assert (command.name, command.argv) == ("train.py", ranks[0].argv)
+    environment = dict(command.environment)
+    assert (environment["RANK"], environment["WORLD_SIZE"], environment["LR"]) == ("0", "1", "1")
+    assert TASK_VARIABLE not in environment

@@ -1,13 +1,15 @@
-"""Lets a script that asks for CUDA by name run on the CPU up to its first pass.
+"""Lets code that asks for CUDA by name run on the CPU: a script's first pass, or a trace.
 
-No GPU is shown to such a process. What asks whether there is one hears the truth; what goes to
-"cuda" without asking goes to the CPU, autocast and NCCL as well.
+What goes to "cuda" goes to the CPU, autocast and NCCL as well. A whole process (``run_on_cpu``)
+sees no GPU either.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _CPU = torch.device("cpu")
@@ -23,20 +26,34 @@ _WITHOUT_EFFECT = ("set_device", "synchronize", "empty_cache", "reset_peak_memor
 
 
 def run_on_cpu() -> None:
-    """Do so from here on, in this thread, if there is no GPU."""
-    if torch.cuda.is_available():
-        return
+    """Run this process on the CPU from here on, also if the script makes a GPU visible."""
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        os.environ[name] = ""
     OnCpu().__enter__()  # type: ignore[no-untyped-call]
     cuda: Any = torch.cuda
     for name in _WITHOUT_EFFECT:
         setattr(cuda, name, lambda *_, **__: None)
-    cuda.current_device = lambda: 0
+    cuda.current_device = cuda.device_count = lambda: 0
+    cuda.is_available = lambda: False
     autocast: Any = torch.amp.autocast_mode.autocast
     autocast.__init__ = _cast_on_cpu(autocast.__init__)
     if dist.is_available():
         dist.init_process_group = _with_gloo(dist.init_process_group)
         replicas: Any = torch.nn.parallel.DistributedDataParallel
         replicas.__init__ = _without_devices(replicas.__init__)
+
+
+@contextmanager
+def cuda_as_cpu() -> Iterator[None]:
+    """While active, this thread runs on the CPU whatever it sends to CUDA."""
+    autocast: Any = torch.amp.autocast_mode.autocast
+    original = autocast.__init__
+    autocast.__init__ = _cast_on_cpu(original)
+    try:
+        with OnCpu():  # type: ignore[no-untyped-call]
+            yield
+    finally:
+        autocast.__init__ = original
 
 
 class OnCpu(TorchFunctionMode):
@@ -46,13 +63,19 @@ class OnCpu(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call with other devices, or give back what is there already."""
+        places, named = tree_map(_on_cpu, (args, kwargs or {}))
         if func in _SAME:
-            return args[0]
-        named = {name: _device(value) for name, value in (kwargs or {}).items()}
-        return func(*(_device(value) for value in args), **named)
+            return places[0]
+        return func(*places, **named)
 
 
-def _device(value: Any) -> Any:
+def _on_cpu(value: Any) -> Any:
+    """A device's stand-in; an uninitialized one for a tensor on CUDA, fake in a fake mode."""
+    if isinstance(value, Tensor) and value.is_cuda:
+        shape, stride = value.shape, value.stride()
+        return torch.empty_strided(
+            shape, stride, dtype=value.dtype, device=_CPU, requires_grad=value.requires_grad
+        )
     if isinstance(value, torch.device):
         return _CPU if value.type == "cuda" else value
     return "cpu" if isinstance(value, str) and _CUDA.fullmatch(value) else value
