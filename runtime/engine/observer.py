@@ -12,11 +12,10 @@ from torch.optim import Optimizer
 from autoconf_launch.core import (
     AppliedStrategy,
     Layout,
-    Precision,
     even_pipeline_split,
 )
 
-from ..model import DTYPES, base_learning_rate, repeated_blocks
+from ..model import base_learning_rate, precision_of, repeated_blocks
 from ..parallel import (
     REPLICATE,
     SHARD,
@@ -32,8 +31,6 @@ from ..parallel import (
     recompute_of_blocks,
     tensor_degree,
 )
-
-_PRECISIONS = {dtype: precision for precision, dtype in DTYPES.items()}
 
 
 class Observer:
@@ -84,7 +81,7 @@ class Observer:
             micro_batch=layout.micro_batch,
             micro_batch_split=layout.micro_batch_split,
             accumulation=layout.accumulation,
-            precision=_PRECISIONS.get(self._compute, Precision.FP32),
+            precision=precision_of(self._compute),
             recompute=recompute,
             description=self._describe(module, optimizer),
             extras=(*schedule, *layers, *extras),

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import wraps
+from types import ModuleType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+
+from ..redirect import change_after_import
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _CPU = torch.device("cpu")
@@ -27,6 +30,7 @@ def run_on_cpu() -> None:
     if torch.cuda.is_available():
         return
     OnCpu().__enter__()  # type: ignore[no-untyped-call]
+    change_after_import({"transformers.training_args": _grant_formats})
     cuda: Any = torch.cuda
     for name in _WITHOUT_EFFECT:
         setattr(cuda, name, lambda *_, **__: None)
@@ -50,6 +54,13 @@ class OnCpu(TorchFunctionMode):
             return args[0]
         named = {name: _device(value) for name, value in (kwargs or {}).items()}
         return func(*(_device(value) for value in args), **named)
+
+
+def _grant_formats(arguments: ModuleType) -> None:
+    """Let ``--tf32`` and ``--bf16`` pass, which are refused without a GPU: it trains on one."""
+    for name in ("is_torch_tf32_available", "is_torch_bf16_gpu_available"):
+        if hasattr(arguments, name):
+            setattr(arguments, name, lambda: True)
 
 
 def _device(value: Any) -> Any:

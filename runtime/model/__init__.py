@@ -36,6 +36,6 @@ if TYPE_CHECKING:
     from .model_source import ModelSource, TrainingParts, build_model, held_bytes
     from .modes import evaluation_mode
     from .optimizers import MakeOptimizer, base_learning_rate, optimizer_maker
-    from .precision import DTYPES, LossScale, compute_in
+    from .precision import DTYPES, LossScale, compute_in, precision_of
 else:
     __getattr__ = lazy_names(__name__, __file__)

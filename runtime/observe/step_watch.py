@@ -17,13 +17,12 @@ from torch.optim import Optimizer
 
 from autoconf_launch.core import Precision, Recompute
 
-from ..model import DTYPES, SharedByCopies
+from ..model import SharedByCopies, precision_of
 from .operations import OperationWatch, Storages, held_by
 from .pieces import Pieces
 
 _SELECTIVE_BELOW = 0.35
 """Share of the forward pass's FLOPs: full recomputation repeats nearly all matrix products."""
-_PRECISIONS = {dtype: precision for precision, dtype in DTYPES.items()}
 
 
 class StepWatch(SharedByCopies):
@@ -73,7 +72,7 @@ class StepWatch(SharedByCopies):
     def precision(self) -> Precision:
         """The format of most weights' layers, by what they give out."""
         most = self._formats.most_common(1)
-        return _PRECISIONS.get(most[0][0], Precision.FP32) if most else Precision.FP32
+        return precision_of(most[0][0] if most else torch.float32)
 
     @property
     def recompute(self) -> Recompute:
