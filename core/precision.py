@@ -9,6 +9,8 @@ class Precision(str, Enum):
     """Format of the matrix products in forward and backward."""
 
     FP32 = "fp32"
+    TF32 = "tf32"
+    """fp32 numbers, whose products tensor cores round to 10 bits; fp32 where a GPU lacks them."""
     BF16 = "bf16"
     FP16 = "fp16"
     FP8 = "fp8"
@@ -25,6 +27,11 @@ class Precision(str, Enum):
     """4 bits, one scale per 16 numbers."""
 
     @property
+    def configured(self) -> Precision:
+        """The format as configurations name it: TF32 is a switch of torch beside fp32."""
+        return Precision.FP32 if self is Precision.TF32 else self
+
+    @property
     def is_fp8(self) -> bool:
         """Whether matrix products take 8-bit floating-point numbers, whatever their scales."""
         return "fp8" in self.value
@@ -37,12 +44,14 @@ class Precision(str, Enum):
     @property
     def product_bytes(self) -> float:
         """Size of a number that a matrix product takes; 4 bits have a byte of scale for 16."""
-        return 0.5625 if self is Precision.NVFP4 else 1.0 if self.is_fp8 else 2.0
+        if self is Precision.NVFP4:
+            return 0.5625
+        return 1.0 if self.is_fp8 else float(self.value_bytes)
 
     @property
     def value_bytes(self) -> int:
         """Size of a weight in forward and backward, and of an activation outside the products."""
-        return 4 if self is Precision.FP32 else 2
+        return 4 if self in (Precision.FP32, Precision.TF32) else 2
 
 
 BUILTIN_PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16)

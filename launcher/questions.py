@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from autoconf_launch.autotuner.cost import ALL_LAYERS
+from autoconf_launch.autotuner.cost import ALL_LAYERS, trainer
 from autoconf_launch.autotuner.space import parse_budget
 from autoconf_launch.core import (
     ConfigError,
@@ -341,14 +341,17 @@ def _own_runs(given: Mapping[str, Any]) -> dict[str, Any]:
 def _training(given: Mapping[str, Any]) -> TrainingRequest:
     cluster = choose_cluster(given["cluster"])
     further = {own: given[name] for name, own in _OF_WORKLOAD.items() if name in given}
+    asked = further.pop("precision", Precision.BF16)
+    precision = trainer(given.get("trainer", "auto")).precision_for(asked)
     workload = Workload(
         model=model_of_flags(given.get("model"), given.get("shapes", {})),
         sequence_length=given["seq"],
         global_batch=given["global_batch"],
+        precision=precision,
         optimizer=Optimizer.from_name(given.get("optimizer", "adamw")),
         software=choose_software(
             given.get("trainer", "auto"),
-            further.get("precision", Precision.BF16),
+            precision,
             compiled=given.get("compile", False),
             flash_attention=given.get("flash_attention"),
         ),

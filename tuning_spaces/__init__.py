@@ -26,7 +26,14 @@ if TYPE_CHECKING:
         parse_families,
         parse_space,
     )
-    from .machines import accelerator_names, known_accelerator, machine, unknown_gpu, with_links
+    from .machines import (
+        accelerator_names,
+        known_accelerator,
+        machine,
+        unknown_gpu,
+        unrated_machine,
+        with_links,
+    )
     from .merge import (
         EXTERNAL_RULES,
         BuiltinRules,

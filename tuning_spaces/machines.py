@@ -6,6 +6,7 @@ GPUs have the links that nodes of theirs have usually; processes of a CPU speak 
 from __future__ import annotations
 
 import csv
+import math
 from collections import defaultdict
 from dataclasses import replace
 from functools import cache
@@ -24,17 +25,32 @@ def accelerator_names() -> tuple[str, ...]:
     return tuple(_rows())
 
 
-def known_accelerator(name: str) -> str | None:
-    """The name in our tables of a GPU, an alias or a driver's name; None where it is unknown.
+def known_accelerator(name: str, memory_bytes: float | None = None) -> str | None:
+    """The name in our tables of a GPU, an alias or a driver's name; None if it is unknown.
 
-    Case, blanks, hyphens and underscores are all one.
+    Case, blanks, hyphens and underscores make no difference.
+
+    Args:
+        name: of the GPU.
+        memory_bytes: as the driver reports it, which tells cards of one name apart. A device with
+            much less than any of them is a slice of a card, whose rates are not the card's.
     """
-    return _names().get(_plain(name))
+    names = _names().get(_plain(name), ())
+    if memory_bytes is None:
+        return next(iter(names), None)
+    held = {one: float(_rows()[one]["memory_gb"]) * 2**30 for one in names}
+    held = {one: size for one, size in held.items() if memory_bytes >= _LEAST_SHARE * size}
+    return min(held, key=lambda one: abs(held[one] - memory_bytes), default=None)
+
+
+_LEAST_SHARE = 0.6
+"""Least part of a card's memory that its driver reports; error correction takes 8 % of it."""
 
 
 def unknown_gpu(name: str) -> ConfigError:
     """What to raise for a name that is not a GPU's."""
-    return ConfigError(f"GPU {name!r} is unknown; {hint(name, accelerator_names(), _names())}")
+    also = {other: names[0] for other, names in _names().items()}
+    return ConfigError(f"GPU {name!r} is unknown; {hint(name, accelerator_names(), also)}")
 
 
 def machine(
@@ -67,13 +83,39 @@ def machine(
     )
 
 
+def unrated_machine(gpu: str, gpus_per_node: int) -> Machine:
+    """Nodes of a GPU that our tables lack: all that takes time there takes NaN seconds."""
+    unknown = math.nan
+    rate = CollectiveRate(ranks=2, latency_s=unknown, link_fraction=unknown)
+    return Machine(
+        accelerator=Accelerator(
+            name=gpu,
+            half_flops_per_s=unknown,
+            fp32_flops_per_s=unknown,
+            tf32_flops_per_s=unknown,
+            fp8_flops_per_s=unknown,
+            fp4_flops_per_s=unknown,
+            reached=unknown,
+            multiprocessors=1,
+            memory_bytes=unknown,
+            memory_bytes_per_s=unknown,
+        ),
+        gpus_per_node=gpus_per_node,
+        link=Link(bytes_per_s=unknown, rates=((rate,),)),
+        node_network_bytes_per_s=unknown,
+    )
+
+
 def _accelerator(row: dict[str, str]) -> Accelerator:
     return Accelerator(
         name=row["name"],
         half_flops_per_s=float(row["half_tflops"]) * 1e12,
-        fp8_flops_per_s=float(row["fp8_tflops"]) * 1e12 if row["fp8_tflops"] else None,
-        fp4_flops_per_s=float(row["fp4_tflops"]) * 1e12 if row["fp4_tflops"] else None,
+        fp32_flops_per_s=float(row["fp32_tflops"]) * 1e12,
+        tf32_flops_per_s=_rate(row, "tf32_tflops"),
+        fp8_flops_per_s=_rate(row, "fp8_tflops"),
+        fp4_flops_per_s=_rate(row, "fp4_tflops"),
         reached=float(row["reached"]),
+        fp32_reached=_part(row, "fp32_reached") or _FP32_REACHED,
         multiprocessors=int(row["multiprocessors"]),
         memory_bytes=float(row["memory_gb"]) * 2**30,
         memory_bytes_per_s=float(row["memory_gb_per_s"]) * 1e9,
@@ -84,6 +126,14 @@ def _accelerator(row: dict[str, str]) -> Accelerator:
         attention=_part(row, "attention"),
         attention_backward=_part(row, "attention_backward"),
     )
+
+
+_FP32_REACHED = 0.85
+"""Part of the fp32 peak that cuBLAS reaches on GPUs whose row has none: 0.75 to 0.9 (recalled)."""
+
+
+def _rate(row: dict[str, str], name: str) -> float | None:
+    return float(row[name]) * 1e12 if row[name] else None
 
 
 def _part(row: dict[str, str], name: str) -> float | None:
@@ -97,12 +147,14 @@ def _rows() -> dict[str, dict[str, str]]:
 
 
 @cache
-def _names() -> dict[str, str]:
-    known = {_plain(name): name for name in _rows()}
+def _names() -> dict[str, tuple[str, ...]]:
+    """Rows by each of their names; only a driver gives cards of different memory one name."""
+    known: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
     for name, row in _rows().items():
-        others = (*row["aliases"].split(), *filter(None, row["driver"].split("|")))
-        known |= {_plain(other): name for other in others}
-    return known
+        every = (name, *row["aliases"].split(), *filter(None, row["driver"].split("|")))
+        for plain in dict.fromkeys(map(_plain, every)):
+            known[plain] += (name,)
+    return dict(known)
 
 
 def _plain(name: str) -> str:

@@ -58,13 +58,11 @@ if TYPE_CHECKING:
     from .layer import (
         Kernels,
         Product,
-        Stack,
         attention_products,
         attention_times,
         expert_products,
         layer_times,
         mlp_products,
-        stacks,
     )
     from .layout_columns import (
         ALL_LAYERS,
@@ -72,7 +70,9 @@ if TYPE_CHECKING:
         RECOMPUTE_CODES,
         InnerLayouts,
         LayoutColumns,
+        Stack,
         distinct,
+        stacks,
     )
     from .layout_rules import RULES, Keep, LayoutRule, Stages, broken_rule, rows_obeying
     from .memory import (
@@ -87,8 +87,11 @@ if TYPE_CHECKING:
         EAGER_BAND,
         EXPERTS_BAND,
         STEP_TIME_BAND,
+        FormatGain,
         estimate,
+        format_gains,
         knob_rules,
+        measured_format_gains,
         memory_rule,
         scaled_bytes,
         state_beyond_memory,

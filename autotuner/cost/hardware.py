@@ -57,7 +57,10 @@ class Accelerator:
     """A GPU. ``half_flops_per_s`` is dense and 16-bit, by the datasheet.
 
     Attributes:
+        fp32_flops_per_s: of products in fp32 outside the tensor cores, by the datasheet.
         reached: the largest matrix product that was measured over ``half_flops_per_s``.
+        fp32_reached: part of ``fp32_flops_per_s`` that long products hold.
+        tf32_flops_per_s: dense, by the datasheet; None where the GPU has no such unit.
         fp8_flops_per_s, fp4_flops_per_s: dense, by the datasheet; None where the GPU has no such
             unit.
         multiprocessors: units that take one tile of a product each.
@@ -73,10 +76,13 @@ class Accelerator:
 
     name: str
     half_flops_per_s: float
+    fp32_flops_per_s: float
     reached: float
     multiprocessors: int
     memory_bytes: float
     memory_bytes_per_s: float
+    fp32_reached: float = 1.0
+    tf32_flops_per_s: float | None = None
     fp8_flops_per_s: float | None = None
     fp4_flops_per_s: float | None = None
     bf16: bool = True
@@ -93,7 +99,10 @@ class Accelerator:
 
 
 def computes_in(accelerator: Accelerator, precision: Precision) -> bool:
-    """Whether a GPU has units for a format; scales of small blocks came with those for 4 bits."""
+    """Whether a GPU has units for a format; scales of small blocks came with those for 4 bits.
+
+    TF32 is fp32 on a GPU without it, as torch has it.
+    """
     if precision in (Precision.NVFP4, Precision.MXFP8):
         return accelerator.fp4_flops_per_s is not None
     if precision.is_fp8:
@@ -101,16 +110,31 @@ def computes_in(accelerator: Accelerator, precision: Precision) -> bool:
     return accelerator.bf16 or precision is not Precision.BF16
 
 
-def peak_flops_per_s(accelerator: Accelerator, precision: Precision) -> float:
-    """Datasheet rate; fewer bits fall back to the next format that the GPU has a unit for.
+def is_plain_fp32(accelerator: Accelerator, precision: Precision) -> bool:
+    """Whether products run in fp32 outside the tensor cores, as PyTorch's do by default."""
+    has_tf32 = accelerator.tf32_flops_per_s is not None
+    return precision is Precision.FP32 or (precision is Precision.TF32 and not has_tf32)
 
-    fp32 is TF32, half the 16-bit rate, as torch trains with it.
-    """
+
+def peak_flops_per_s(accelerator: Accelerator, precision: Precision) -> float:
+    """Datasheet rate; fewer bits fall back to the next format that the GPU has a unit for."""
+    if precision.value_bytes == 4:
+        plain = is_plain_fp32(accelerator, precision)
+        fp32 = accelerator.fp32_flops_per_s
+        return fp32 if plain else accelerator.tf32_flops_per_s or fp32
     half = accelerator.half_flops_per_s
     if precision.is_quantized:
         eight = accelerator.fp8_flops_per_s or half
         return (accelerator.fp4_flops_per_s or eight) if not precision.is_fp8 else eight
-    return half / 2 if precision is Precision.FP32 else half
+    return half
+
+
+def reached_flops_per_s(accelerator: Accelerator, precision: Precision, physics: Physics) -> float:
+    """Rate that long products hold; those outside the tensor cores need no slower clock."""
+    peak = peak_flops_per_s(accelerator, precision)
+    if is_plain_fp32(accelerator, precision):
+        return peak * accelerator.fp32_reached
+    return peak * accelerator.reached * physics.sustained
 
 
 _PACKED_ROWS = 8.0

@@ -28,15 +28,16 @@ from .hardware import (
     ring_s,
     ring_share,
 )
-from .layer import (
-    Kernels,
-    LayerTimes,
+from .layer import Kernels, LayerTimes, attention_times, layer_times
+from .layout_columns import (
+    FULL,
+    SELECTIVE,
+    InnerLayouts,
+    LayoutColumns,
     Stack,
-    attention_times,
-    layer_times,
+    distinct_kernels,
     stacks,
 )
-from .layout_columns import FULL, SELECTIVE, InnerLayouts, LayoutColumns, distinct_kernels
 from .model_state import LocalWeights, stage_weights, trained_share
 from .software import (
     has_flat_gathers,
@@ -338,24 +339,24 @@ softmax, dropout, values and the sum with the residual, about twice as many as t
 def _ends(
     workload: Workload, inner: InnerLayouts, machine: Machine, kernels: Kernels
 ) -> tuple[Floats, Floats, Floats]:
-    """Embedding on the first stage; logits and loss, in 16 bits, on the last one.
+    """Embedding on the first stage; logits and loss on the last one.
 
     Of an encoder-decoder logits are of what the decoder writes.
     """
     model, seq = workload.architecture, workload.sequence_length
-    half = Kernels(accelerator=kernels.accelerator, physics=kernels.physics)
+    core, wide = kernels.core, kernels.widening
     every = np.asarray(inner.micro_U * seq / inner.context_U, np.float64)
     tokens = every * (workload.logit_tokens / seq)
     words = model.vocabulary / inner.tensor_U
     logits = (
-        half.product_s(tokens, words, model.hidden)
-        + half.product_s(tokens, model.hidden, words)
-        + half.product_s(words, model.hidden, tokens)
+        core.product_s(tokens, words, model.hidden)
+        + core.product_s(tokens, model.hidden, words)
+        + core.product_s(words, model.hidden, tokens)
     )
-    loss = half.traffic_s(tokens * words * (12.0 if is_compiled(workload.software) else 24.0), 8)
-    embedding = half.traffic_s(every * model.hidden * 16.0, 6)
+    loss = core.traffic_s(tokens * words * (12.0 if is_compiled(workload.software) else 24.0), 8)
+    embedding = core.traffic_s(every * model.hidden * 16.0 * wide, 6)
     flops = 6.0 * tokens * model.hidden * words
-    return embedding, logits + loss, flops / machine.accelerator.half_flops_per_s
+    return embedding, logits + loss, flops / core.peak_flops_per_s
 
 
 def rank_share(spec: ModelSpec, inner: InnerLayouts) -> Floats:

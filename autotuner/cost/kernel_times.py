@@ -26,8 +26,8 @@ from autoconf_launch.core import (
 from ..space import ABSENT, RECOMPUTE_LAYERS, CandidateTable, Floats, Ints
 from .hardware import Machine, Network, Physics, peak_flops_per_s, ring_share
 from .inner import InnerTimes, inner_times, joining_s, rank_share, weight_share
-from .layer import Kernels, stacks
-from .layout_columns import FULL, RECOMPUTE_CODES, InnerLayouts, LayoutColumns
+from .layer import Kernels
+from .layout_columns import FULL, RECOMPUTE_CODES, InnerLayouts, LayoutColumns, stacks
 from .model_state import trained_share
 from .software import is_compiled
 from .weights import (

@@ -19,8 +19,15 @@ import numpy as np
 from autoconf_launch.core import Architecture, Experts, Precision, StateMixer, Workload
 
 from ..space import Floats, Ints
-from .hardware import Accelerator, Physics, core_product_s, peak_flops_per_s
-from .layout_columns import InnerLayouts
+from .hardware import (
+    Accelerator,
+    Physics,
+    core_product_s,
+    is_plain_fp32,
+    peak_flops_per_s,
+    reached_flops_per_s,
+)
+from .layout_columns import InnerLayouts, Stack
 from .model_state import trained_share
 from .software import is_compiled, repeated_products, repeats_modules
 from .weights import dense_layer_weights, expert_weights, shared_weights
@@ -51,6 +58,25 @@ class Kernels:
         return peak_flops_per_s(self.accelerator, self.precision)
 
     @property
+    def reached_flops_per_s(self) -> float:
+        """Rate of long products."""
+        return reached_flops_per_s(self.accelerator, self.precision, self.physics)
+
+    @property
+    def core(self) -> Kernels:
+        """The kernels of attention's core, logits and loss: in 16 bits unless all is in fp32.
+
+        On a CPU they count as 16 bits, as its rates were fitted so.
+        """
+        is_wide = self.precision.value_bytes == 4 and not self.accelerator.is_cpu
+        return replace(self, precision=self.precision if is_wide else Precision.BF16)
+
+    @property
+    def widening(self) -> float:
+        """Size of a value that small operations move over the 16 bits they are counted in."""
+        return self.core.precision.value_bytes / Precision.BF16.value_bytes
+
+    @property
     def bytes_per_s(self) -> float:
         """Memory bandwidth that simple kernels reach."""
         return self.accelerator.memory_bytes_per_s * self.physics.memory_efficiency
@@ -60,9 +86,13 @@ class Kernels:
         """Length k at which a tile spends half its time on filling and draining.
 
         These wait for memory: it is longer where more operations are done in the time of a byte.
-        Operands of 8 bits are half as many bytes at twice the rate.
+        Operands of 8 bits are half as many bytes at twice the rate. Products in plain fp32 are so
+        slow that they hardly wait.
         """
         gpu = self.accelerator
+        if is_plain_fp32(gpu, self.precision):
+            balance = gpu.fp32_flops_per_s * gpu.fp32_reached / gpu.memory_bytes_per_s
+            return self.physics.depth_half * balance / _FILL_BALANCE
         balance = gpu.half_flops_per_s * gpu.reached / gpu.memory_bytes_per_s
         return self.physics.depth_half * max(1.0, balance / _FILL_BALANCE)
 
@@ -73,7 +103,7 @@ class Kernels:
             each_s = core_product_s(self.accelerator, self.precision, (m, n, k))
             return np.asarray(np.multiply(count, each_s))
         physics = self.physics
-        rate = self.peak_flops_per_s * self.accelerator.reached * physics.sustained
+        rate = self.reached_flops_per_s
         units = self.accelerator.multiprocessors
         depth = 2.0 * (k + self.depth_half) * units / rate
         best: Floats | None = None
@@ -84,11 +114,13 @@ class Kernels:
             taken = np.minimum(np.ceil(waves), cut) * (rows * columns / speed) * depth
             best = taken if best is None else np.minimum(best, taken)
         assert best is not None
-        if self.accelerator.power_limited is not None:
+        is_plain = is_plain_fp32(self.accelerator, self.precision)
+        if self.accelerator.power_limited is not None and not is_plain:
             held = self.peak_flops_per_s * self.accelerator.power_limited
             best = np.maximum(best, 2.0 * m * n * k * count / held)
         size = self.precision.product_bytes
-        moved = (size * (m * k + k * n) + 2 * m * n) * count / self.bytes_per_s
+        given = self.precision.value_bytes
+        moved = (size * (m * k + k * n) + given * m * n) * count / self.bytes_per_s
         cast: Floats | float = 0.0
         if self.precision.is_quantized:
             cast = self._cast_bytes * (m * k + k * n) * count / self.bytes_per_s
@@ -132,41 +164,6 @@ class LayerTimes:
 
 Product: TypeAlias = tuple[Numbers, Numbers, Numbers, Numbers]
 """``m``, ``n`` and ``k`` of a product (m x k) by (k x n), and how many there are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
-    """Equal layers that see tokens of one length.
-
-    ``cross_tokens`` are those of an encoder that each layer attends to beside its own.
-    """
-
-    share: float
-    workload: Workload
-    cross_tokens: int = 0
-
-    @property
-    def attentions(self) -> int:
-        """Attentions of a layer: to its own tokens, and to an encoder's."""
-        return 2 if self.cross_tokens else 1
-
-
-def stacks(workload: Workload) -> tuple[Stack, ...]:
-    """An encoder and a decoder, each with its share of the layers; other models are one stack."""
-    model = workload.architecture
-    if not model.encoder_layers:
-        return (Stack(share=1.0, workload=workload),)
-    decoded = workload.decoder_sequence_length or workload.sequence_length
-    share = model.encoder_layers / (model.encoder_layers + model.layers)
-    one = replace(workload, decoder_sequence_length=None)
-    return (
-        Stack(share=share, workload=replace(one, model=replace(model, causal=False))),
-        Stack(
-            share=1.0 - share,
-            workload=replace(one, sequence_length=decoded),
-            cross_tokens=workload.sequence_length,
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -222,13 +219,14 @@ def layer_times(
     small = _small_bytes(workload, inner, tokens, experts)
     is_fused = is_compiled(workload.software)
     share = kernels.physics.small_passes * (kernels.physics.compiled_traffic if is_fused else 1.0)
-    small_s = kernels.traffic_s(small * share, 6 if is_fused else 14)
+    small_s = kernels.traffic_s(small * share * kernels.widening, 6 if is_fused else 14)
     unpacked_s = _unpacking_s(workload, inner, kernels, experts)
     forward = products_s + unpacked_s
     backward = attention.backward_s + backward + unpacked_s
     again = attention.again_s
     if experts is not None:
-        there, back, activation = _routed_bytes(model, inner, tokens, experts)
+        moved = _routed_bytes(model, inner, tokens, experts)
+        there, back, activation = (each * kernels.widening for each in moved)
         forward = forward + kernels.traffic_s(there, _SORTS + 1)
         backward = backward + kernels.traffic_s(back, _SORTS + 1)
         if repeats_modules(workload.software):
@@ -404,7 +402,6 @@ def _attention_core(
     tokens = _tokens(workload, inner)
     full = 2.0 * tokens * keys * heads * (width + value)
     masked = 0.5 if model.causal and keys == workload.sequence_length else 1.0
-    half = kernels.accelerator.half_flops_per_s * kernels.accelerator.reached * physics.sustained
     unaligned = width % _LEAST_ALIGNED != 0
     if _runs_flash(workload, kernels):
         narrow = min(1.0, 0.6 + 0.4 * width / 128)
@@ -412,11 +409,12 @@ def _attention_core(
         forward, backward = full * masked / rate, 2.5 * full * masked / back
         extra = kernels.physics.kernel_s
         return forward + extra, backward + 3 * extra, full * masked, np.zeros(len(tokens))
-    rate = half * (physics.misaligned_attention if unaligned else physics.unfused_attention)
+    rate = kernels.core.reached_flops_per_s
+    rate *= physics.misaligned_attention if unaligned else physics.unfused_attention
     batches = inner.micro_U * heads
     unfused = (batches % 4 != 0).astype(np.float64)
     passes = physics.score_passes * np.where(unfused > 0, _UNFUSED_SOFTMAX, 1.0)
-    scores = 2.0 * tokens * keys * heads * passes / kernels.bytes_per_s
+    scores = 2.0 * tokens * keys * heads * passes * kernels.widening / kernels.bytes_per_s
     return full / rate + scores, 2.0 * full / rate + 1.6 * scores, full * masked, unfused
 
 
@@ -426,10 +424,10 @@ def _flash_rates(workload: Workload, kernels: Kernels) -> tuple[float, float]:
     Where a GPU's own attention was measured every code is taken to call it: torch, Megatron-Core
     and Transformer Engine do so on Hopper's successors.
     """
-    gpu, physics = kernels.accelerator, kernels.physics
-    if gpu.attention is not None and gpu.attention_backward is not None:
+    gpu, physics, is_half = kernels.accelerator, kernels.physics, kernels.widening == 1.0
+    if is_half and gpu.attention is not None and gpu.attention_backward is not None:
         return gpu.half_flops_per_s * gpu.attention, gpu.half_flops_per_s * gpu.attention_backward
-    rate = gpu.half_flops_per_s * gpu.reached * physics.sustained * gpu.flash
+    rate = kernels.core.reached_flops_per_s * gpu.flash
     rate *= physics.engine_attention if workload.software.transformer_engine else 1.0
     return rate, rate * physics.flash_backward
 
@@ -448,14 +446,14 @@ def _state_core(
     Its products run at unfused attention's rate. Source of the operations: Yang et al. 2024
     (arXiv:2406.06484), section 3.2.
     """
-    tokens, accelerator = _tokens(workload, inner), kernels.accelerator
+    tokens = _tokens(workload, inner)
     heads = state.value_heads / inner.tensor_U
     inside = 2.0 * _CHUNK * (2.0 * state.key_head + state.value_head)
     flops = tokens * heads * (inside + 6.0 * state.key_head * state.value_head)
-    reached = accelerator.reached * kernels.physics.sustained * kernels.physics.unfused_attention
+    rate = kernels.core.reached_flops_per_s * kernels.physics.unfused_attention
     wide = 2.0 * (2 * state.keys + 2 * state.values) / inner.tensor_U
-    moved = kernels.traffic_s(_STATE_PASSES * tokens * wide, 6)
-    forward = flops / (accelerator.half_flops_per_s * reached) + moved
+    moved = kernels.traffic_s(_STATE_PASSES * tokens * wide * kernels.widening, 6)
+    forward = flops / rate + moved
     return forward, 2.0 * forward, flops, np.zeros(len(tokens))
 
 

@@ -1,4 +1,4 @@
-"""Layouts as plain columns, and the distinct parts of them. Not: the registry of knobs (space).
+"""Layouts as plain columns, their distinct parts, stacks of equal layers. Not: knobs (space).
 
 Shapes: C = candidates, U = distinct inner layouts (what one layer on one rank depends on). C may
 be several axes, the same number in each column, that broadcast against each other: a planner that
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autoconf_launch.core import ALL_LAYERS, Candidate, Layout, Offload, Recompute
+from autoconf_launch.core import ALL_LAYERS, Candidate, Layout, Offload, Recompute, Workload
 
 from ..space import ABSENT, RECOMPUTE_LAYERS, Bools, CandidateTable, Floats, Ints
 
@@ -312,3 +312,38 @@ def _rank_values(values: Ints, bound: int | None = None) -> tuple[Ints, int]:
     seen = np.zeros(size, np.bool_)
     seen[values] = True
     return (np.cumsum(seen) - 1)[values], int(seen.sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """Equal layers that see tokens of one length.
+
+    ``cross_tokens`` are those of an encoder that each layer attends to beside its own.
+    """
+
+    share: float
+    workload: Workload
+    cross_tokens: int = 0
+
+    @property
+    def attentions(self) -> int:
+        """Attentions of a layer: to its own tokens, and to an encoder's."""
+        return 2 if self.cross_tokens else 1
+
+
+def stacks(workload: Workload) -> tuple[Stack, ...]:
+    """An encoder and a decoder, each with its share of the layers; other models are one stack."""
+    model = workload.architecture
+    if not model.encoder_layers:
+        return (Stack(share=1.0, workload=workload),)
+    decoded = workload.decoder_sequence_length or workload.sequence_length
+    share = model.encoder_layers / (model.encoder_layers + model.layers)
+    one = replace(workload, decoder_sequence_length=None)
+    return (
+        Stack(share=share, workload=replace(one, model=replace(model, causal=False))),
+        Stack(
+            share=1.0 - share,
+            workload=replace(one, sequence_length=decoded),
+            cross_tokens=workload.sequence_length,
+        ),
+    )

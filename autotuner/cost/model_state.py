@@ -335,7 +335,7 @@ def _rule(part: str, stage: int, workload: Workload) -> _Rule:
 
 def _megatron(workload: Workload) -> _Bytes:
     states = 4.0 * workload.optimizer.states
-    if workload.precision is Precision.FP32:
+    if workload.precision.value_bytes == 4:
         return _Bytes(4.0, 4.0, states, 0.0)
     if workload.precision is Precision.FP16:  # fp32 gradients are made for the update
         return _Bytes(2.0, 2.0, _MASTER + states, 4.0)
@@ -346,7 +346,7 @@ def _megatron(workload: Workload) -> _Bytes:
 
 def _deepspeed(workload: Workload) -> _Bytes:
     states = 4.0 * workload.optimizer.states
-    if workload.precision is Precision.FP32:
+    if workload.precision.value_bytes == 4:
         return _Bytes(4.0, 4.0, states, 0.0)
     if (
         workload.precision is Precision.FP16

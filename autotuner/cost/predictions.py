@@ -6,6 +6,8 @@ run or a trace (``ModelSpec``), on whatever machines there are.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -16,6 +18,7 @@ from autoconf_launch.core import (
     Grade,
     MemoryUse,
     ModelSpec,
+    Precision,
     Workload,
 )
 
@@ -32,7 +35,7 @@ from ..space import (
     degree_rule,
     tokens_for_sequence,
 )
-from .hardware import Machine, Network
+from .hardware import Accelerator, Machine, Network, is_plain_fp32, reached_flops_per_s
 from .kernel_times import (
     KernelTimes,
     least_profiled_step_s,
@@ -289,3 +292,61 @@ def scaled_bytes(count_bytes: float) -> str:
     """``134 MB``, ``2.56 TB``: a size in an error, with three digits."""
     size, name = next((one for one in _SIZES if count_bytes >= 0.9995 * one[0]), (1.0, "B"))
     return f"{count_bytes / size:.3g} {name}"
+
+
+_LEAST_SPEED_UP = 1.1
+"""Smaller gains are within the error of a step's prediction."""
+_BACKWARD_AND_FORWARD = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatGain:
+    """A format, and how many times as fast a step would be with it."""
+
+    precision: Precision
+    speed_up: float
+
+
+def format_gains(
+    now: Precision, accelerator: Accelerator, step_s: Callable[[Precision], float | None]
+) -> tuple[FormatGain, ...]:
+    """Formats that would make a step of fp32 numbers faster, slower ones first.
+
+    Args:
+        now: format of the products.
+        accelerator: the GPU; on a CPU nothing is gained.
+        step_s: seconds of a step in a format; None where no time model covers it.
+    """
+    formats = tuple(_faster(now, accelerator))
+    today_s = step_s(now) if formats else None
+    if today_s is None:
+        return ()
+    steps = ((one, step_s(one)) for one in formats)
+    gains = (FormatGain(precision=one, speed_up=today_s / s) for one, s in steps if s)
+    return tuple(one for one in gains if one.speed_up >= _LEAST_SPEED_UP)
+
+
+def measured_format_gains(
+    now: Precision, machine: Machine, spec: ModelSpec
+) -> tuple[FormatGain, ...]:
+    """The same for a model whose micro-batches were timed: only its products would be faster."""
+    flops = _BACKWARD_AND_FORWARD * spec.forward_flops_per_sample
+    timing = max(measured_timings(spec), key=lambda one: one.micro_batch, default=None)
+    if timing is None or not flops:
+        return ()
+    micro_batch, whole_s = timing.micro_batch, timing.forward_backward_s or 0.0
+
+    def products_s(precision: Precision) -> float:
+        rate = reached_flops_per_s(machine.accelerator, precision, machine.physics)
+        return flops * micro_batch / rate
+
+    other_s = max(0.0, whole_s - products_s(now))
+    return format_gains(now, machine.accelerator, lambda one: other_s + products_s(one))
+
+
+def _faster(now: Precision, accelerator: Accelerator) -> Iterator[Precision]:
+    if now.value_bytes != 4 or accelerator.is_cpu:
+        return
+    if accelerator.tf32_flops_per_s is not None and is_plain_fp32(accelerator, now):
+        yield Precision.TF32
+    yield Precision.BF16 if accelerator.bf16 else Precision.FP16

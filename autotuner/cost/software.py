@@ -21,15 +21,24 @@ from autoconf_launch.core import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerHabits:
-    """Habits of a code; ``sequence_parallel`` where a table leaves it open and tp > 1."""
+    """Habits of a code; ``sequence_parallel`` where a table leaves it open and tp > 1.
+
+    ``tf32``: products of fp32 are TF32's.
+    """
 
     software: Software
     sequence_parallel: bool = False
+    tf32: bool = False
 
     def apply_to(self, workload: Workload) -> Workload:
         """``workload`` with these habits; whether it is compiled is the user's to say."""
-        compiled = workload.software.compiled
-        return replace(workload, software=replace(self.software, compiled=compiled))
+        software = replace(self.software, compiled=workload.software.compiled)
+        precision = self.precision_for(workload.precision)
+        return replace(workload, software=software, precision=precision)
+
+    def precision_for(self, asked: Precision) -> Precision:
+        """The format of its products where ``asked`` is the configuration's."""
+        return Precision.TF32 if self.tf32 and asked is Precision.FP32 else asked
 
     def software_for(self, precision: Precision) -> Software:
         """What the code does; one that is not named computes in 8 bits by Transformer Engine."""
@@ -59,14 +68,17 @@ _DEEPSPEED = Software(framework=Framework.DEEPSPEED)
 TRAINERS = {
     "auto": TrainerHabits(software=Software()),
     "native": TrainerHabits(software=_FSDP),
-    "megatron": TrainerHabits(software=_MEGATRON),
+    # NVIDIA's containers, in which Megatron and NeMo run, switch TF32 on
+    "megatron": TrainerHabits(software=_MEGATRON, tf32=True),
     # before flash attention and sequence parallelism: SC21, vTrain, DLPerf
     "megatron-2021": TrainerHabits(
-        software=replace(_MEGATRON, flash_attention=False, dropout=True)
+        software=replace(_MEGATRON, flash_attention=False, dropout=True), tf32=True
     ),
     # full-iteration graphs in the recipes of experts in MXFP8, from its release 26.06 on
-    "nemo": TrainerHabits(software=replace(_NEMO, graphed=True), sequence_parallel=True),
-    "nemo-2025": TrainerHabits(software=_NEMO, sequence_parallel=True),
+    "nemo": TrainerHabits(
+        software=replace(_NEMO, graphed=True), sequence_parallel=True, tf32=True
+    ),
+    "nemo-2025": TrainerHabits(software=_NEMO, sequence_parallel=True, tf32=True),
     "deepspeed": TrainerHabits(software=_DEEPSPEED),
     "megatron-deepspeed": TrainerHabits(
         software=replace(_DEEPSPEED, flash_attention=False, dropout=True)

@@ -92,7 +92,7 @@ def _keys_s(model: Architecture, points: PointColumns, rank: Rank, keys: float) 
     if (latent := model.latent) is not None:
         width = 2.0 * latent.key_value_rank + latent.rope_head
     flops = 2.0 * points.batch_C * keys * heads * width
-    rate = gpu.half_flops_per_s * gpu.reached * kernels.physics.sustained * (gpu.flash or 1.0)
+    rate = kernels.core.reached_flops_per_s * (gpu.flash or 1.0)
     moved = read * rank.generation.precision.value_bytes
     return np.asarray(np.maximum(moved / kernels.bytes_per_s, flops / rate))
 

@@ -33,8 +33,7 @@ class Generation:
     @property
     def weight_bytes(self) -> float:
         """Size of a weight in a matrix of a layer."""
-        precision = self.precision
-        return precision.product_bytes if precision.is_quantized else precision.value_bytes
+        return self.precision.product_bytes
 
     @property
     def prompt_tokens(self) -> int:

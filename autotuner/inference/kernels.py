@@ -73,7 +73,7 @@ class Rank:
         """
         kernels = self.kernels
         gpu, physics, size = kernels.accelerator, kernels.physics, self.generation.weight_bytes
-        rate = kernels.peak_flops_per_s * gpu.reached * physics.sustained * _SMALLEST_TILE
+        rate = kernels.reached_flops_per_s * _SMALLEST_TILE
         stream = gpu.memory_bytes_per_s * (gpu.streamed or physics.memory_efficiency)
         total = np.zeros(())
         if self.is_cpu:

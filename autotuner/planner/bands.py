@@ -22,6 +22,8 @@ from .search import Planned, Training
 class Bits(str, Enum):
     """How the GEMMs of a layer compute."""
 
+    FP32 = "fp32"
+    TF32 = "tf32"
     SIXTEEN = "16 bits"
     FP8 = "fp8"
     MXFP8 = "mxfp8"
@@ -31,7 +33,7 @@ class Bits(str, Enum):
     def of(precision: Precision) -> Bits:
         """The group of a precision; recipes of fp8 with scales of large blocks are alike."""
         if not precision.is_quantized:
-            return Bits.SIXTEEN
+            return Bits(precision.value) if precision.value_bytes == 4 else Bits.SIXTEEN
         if precision is Precision.MXFP8:
             return Bits.MXFP8
         return Bits.FP8 if precision.is_fp8 else Bits.FP4
@@ -40,8 +42,8 @@ class Bits(str, Enum):
 _ARCHITECTURES = {
     "V100": "Volta",
     "T4": "Turing",
-    **dict.fromkeys(("A100", "A30"), "Ampere"),
-    **dict.fromkeys(("H100", "H200", "H800", "GH200"), "Hopper"),
+    **dict.fromkeys(("A100", "A100X", "A800", "A30"), "Ampere"),
+    **dict.fromkeys(("H100", "H200", "H800", "H20", "GH200"), "Hopper"),
     **dict.fromkeys(("B200", "B300", "GB200", "GB300"), "Blackwell"),
 }
 

@@ -37,6 +37,7 @@ from ..estimates import (
     plan_only_rule,
     price_of_gpu,
     require_equal_nodes,
+    require_rates,
     write_text,
 )
 from ..export import (
@@ -130,6 +131,7 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
             f"{script.why_pieces}; give one --cluster."
         )
     require_equal_nodes(request.training.cluster)
+    require_rates(request.training.cluster)
     _refuse_runs(request)
     found = plan_by_pieces(request, script)
     written = _export(request, [(row.layout, ALL_LAYERS) for row in found.best])

@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.search import StopReason, Study, baseline_trial
 from autoconf_launch.core import ModelSpec, NothingFeasibleError, take_in_all
 
 from ..backends import Backend, backend_for, closing_backend, load_hosts_backend, warn_listener
-from ..estimates import choose_price
+from ..estimates import choose_price, tuned_format_gains
 from ..events import Finished, Listener, Note, TuneBegun
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch
@@ -31,7 +31,13 @@ from ..machine import (
     require_one_start,
     why_not_in_turn,
 )
-from ..report import planned_tune_text, refused_text, stop_sentence
+from ..report import (
+    TF32_SWITCH,
+    format_gains_text,
+    planned_tune_text,
+    refused_text,
+    stop_sentence,
+)
 from ..request import QUEUES, LaunchRequest, TrackingChoice
 from ..results import (
     OpenFolder,
@@ -60,6 +66,7 @@ from ..tuning import (
     make_study,
     open_space,
     play,
+    read_applied,
     read_as_started,
     read_job,
     read_measured,
@@ -169,6 +176,7 @@ def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
     files.read_again(job.source)
     untimed = datasheet_times(job, spec)
     files.describe_model(replace(job.user.workload, model=spec), untimed)
+    _say_faster_formats(job, spec)
     study = make_study(job, spec, find_past_times(job, spec, folder), untimed)
     return _Prepared(
         job=job,
@@ -179,6 +187,20 @@ def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
         study=study,
         profile_s=profile_s,
     )
+
+
+def _say_faster_formats(job: TuningJob, spec: ModelSpec | None) -> None:
+    """Say what TF32 or 16 bits would gain, which no candidate changes."""
+    applied = read_applied(job.paths.profile)
+    precision = applied.precision if applied else job.user.workload.precision
+    gains = tuned_format_gains(job.cluster, spec, precision)
+    switch = _TF32_SWITCHES.get(job.dialect.name, TF32_SWITCH)
+    if text := format_gains_text(gains, switch):
+        job.listener(Note(text=text))
+
+
+_TF32_SWITCHES = {"hf_trainer": "--tf32 true"}
+"""Words of dialects whose scripts have some for it."""
 
 
 def _forecast(job: TuningJob, backend: Backend, folder: OpenFolder) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from autoconf_launch.core import ClusterSpec, ConfigError, Node, encode
+from autoconf_launch.tuning_spaces import known_accelerator
 
 from ..report import duration_text, memory_size, table_of
 from .checks import (
@@ -166,4 +167,6 @@ def require_gpus(cluster: ClusterSpec) -> None:
 
 def _node_document(node: Node, bytes_per_s: float | None) -> dict[str, Any]:
     measured = {} if bytes_per_s is None else {"network_gb_per_s": round(bytes_per_s / _GIGA, 2)}
-    return {"gpu": node.devices[0].name, "gpus": len(node.devices), **measured}
+    gpu = node.devices[0]
+    name = known_accelerator(gpu.name, gpu.memory_bytes) or gpu.name
+    return {"gpu": name, "gpus": len(node.devices), **measured}

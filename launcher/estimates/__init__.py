@@ -47,9 +47,12 @@ if TYPE_CHECKING:
         choose_cluster,
         choose_price,
         choose_software,
+        has_rates,
         limit_memory,
         machine_kinds,
         machine_of,
+        require_rates,
+        tuned_format_gains,
         usual_training,
     )
     from .training_flags import (

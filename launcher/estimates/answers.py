@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from autoconf_launch.autotuner.cost import (
+    FormatGain,
     LayoutColumns,
     MemoryParts,
     NodeLimits,
@@ -55,9 +56,12 @@ from .training_choice import (
     check_precision,
     check_weights,
     choose_price,
+    has_rates,
+    layout_format_gains,
     machine_of,
     nodes_like,
     proposal_step_s,
+    require_rates,
     whole_node,
 )
 from .verifying import Verifying, log_band, verify_plan
@@ -88,7 +92,8 @@ class FitAnswer:
     ``smallest``: where nothing like the layout fits,
     the first of ever larger clusters of such nodes on which a layout without offload does.
     ``by_stages``: where nodes differ, or the layout says what lies where, each stage on its own
-    GPUs; ``limit_bytes`` are those of the tightest one.
+    GPUs; ``limit_bytes`` are those of the tightest one. ``gains``: formats in which products that
+    run in fp32 would be faster.
     """
 
     cluster: ClusterSpec
@@ -101,6 +106,7 @@ class FitAnswer:
     host: HostMemory
     smallest: ClusterSpec | None = None
     by_stages: StageFits | None = None
+    gains: tuple[FormatGain, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +121,7 @@ class PlanAnswer:
             as many as come nearest.
         measured: runs that correct the steps, where some were given.
         verifying: runs that would narrow the first row's band, where they were asked for.
+        gains: formats in which products that run in fp32 would be faster, in the first layout.
     """
 
     request: PlanRequest
@@ -127,6 +134,7 @@ class PlanAnswer:
     needed: GpuCount | None = None
     measured: TrainingRuns | None = None
     verifying: Verifying | None = None
+    gains: tuple[FormatGain, ...] = ()
 
     @property
     def workload(self) -> Workload:
@@ -194,6 +202,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         remedies=found,
         host=host,
         smallest=_smallest(training) if answer is Verdict.NO and not found else None,
+        gains=layout_format_gains(cluster, asked),
     )
 
 
@@ -233,7 +242,8 @@ _LEAST_BYTES = 0.5
 
 def _smallest(training: TrainingRequest) -> ClusterSpec | None:
     """The first cluster on which a layout fits, by doubling the GPUs of a node, then the nodes."""
-    if not training.cluster.are_nodes_equal or is_cpu(training.cluster):
+    is_known = training.cluster.are_nodes_equal and has_rates(training.cluster)
+    if not is_known or is_cpu(training.cluster):
         return None
     cluster, weights = training.cluster, parameters(training.workload.architecture)
     for _ in range(_MOST_DOUBLINGS):
@@ -305,6 +315,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     """
     training = request.training
     require_equal_nodes(training.cluster)
+    require_rates(training.cluster)
     check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
     started = time.perf_counter()
@@ -337,7 +348,14 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         needed=needed,
         measured=runs,
         verifying=verify_plan(question, price, found, bounds) if bounds and found.best else None,
+        gains=_gains_of(cluster, training.workload, found.best[0]) if found.best else (),
     )
+
+
+def _gains_of(cluster: ClusterSpec, workload: Workload, one: Planned) -> tuple[FormatGain, ...]:
+    layers = one.recompute_layers
+    asked = Proposal(layout=one.layout, workload=workload, recompute_layers=layers)
+    return layout_format_gains(cluster, asked)
 
 
 def _read_runs(request: PlanRequest) -> TrainingRuns | None:

@@ -37,6 +37,7 @@ from .training_choice import (
     choose_price,
     machine_kinds,
     one_node,
+    require_rates,
 )
 
 PRICE_CHANGE = 0.2
@@ -124,6 +125,7 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
     training = request.training
     if request.gpus_needed:
         raise ConfigError("--gpus-needed counts nodes of one kind; give a cluster of one node.")
+    require_rates(training.cluster)
     check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
     started = time.perf_counter()

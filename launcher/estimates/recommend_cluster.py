@@ -9,7 +9,7 @@ from autoconf_launch.tuning_spaces import equal_nodes, machine
 
 from ..machine import is_cpu
 from .recommend_flags import RecommendRequest
-from .training_choice import choose_cluster, nodes_like, whole_node
+from .training_choice import choose_cluster, nodes_like, require_rates, whole_node
 
 _NODE = 8
 _SEEDS_GPU = "A100-SXM-80GB"
@@ -80,6 +80,7 @@ def _given_cluster(request: RecommendRequest, text: str) -> ChosenCluster:
             f"--cluster {text}: this machine has no GPU, and sizes are recommended for GPUs; name "
             "some, such as --cluster 8xH100."
         )
+    require_rates(spec)
     count = len(spec.devices)
     if request.gpus not in (None, count):
         raise ConfigError(

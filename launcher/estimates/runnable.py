@@ -33,7 +33,7 @@ def plan_only_rule(layout: Layout, recompute_layers: int, workload: Workload) ->
 
 def trains_here(workload: Workload) -> bool:
     """Whether our runtime has the training's precision and optimizer; it has no adapters."""
-    precise = workload.precision in BUILTIN_PRECISIONS
+    precise = workload.precision.configured in BUILTIN_PRECISIONS
     optimizer = workload.optimizer.name in {name.lower() for name in OPTIMIZERS}
     whole = workload.lora_rank is None and not workload.frozen
     return precise and optimizer and whole

@@ -13,11 +13,14 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost import (
     TRAINERS,
+    FormatGain,
     LayoutColumns,
     Machine,
     Proposal,
     computes_in,
     estimate,
+    format_gains,
+    measured_format_gains,
     trainer,
 )
 from autoconf_launch.autotuner.mixed import MachineKind
@@ -27,6 +30,8 @@ from autoconf_launch.core import (
     Architecture,
     ClusterSpec,
     ConfigError,
+    HardwareError,
+    ModelSpec,
     Node,
     NodeKind,
     Precision,
@@ -35,11 +40,13 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import (
     cluster_of_document,
+    known_accelerator,
     machine,
     parse_cluster,
     preset,
     preset_names,
     price,
+    unrated_machine,
 )
 
 from ..config_file import read_config
@@ -83,18 +90,35 @@ def check_precision(precision: Precision, cluster: ClusterSpec) -> None:
     Raises:
         ConfigError: one does not; with what all of them compute in.
     """
-    gpus = sorted({device.name for device in cluster.devices})
-    accelerators = [
-        (machine_of(cluster) if is_cpu(cluster) else machine(gpu)).accelerator for gpu in gpus
-    ]
-    known = [kind for kind in Precision if all(computes_in(one, kind) for one in accelerators)]
-    for gpu, accelerator in zip(gpus, accelerators, strict=True):
+    gpus = {kind.gpu: machine_of(one_node(kind.node)).accelerator for kind in cluster.kinds}
+    known = [kind for kind in Precision if all(computes_in(one, kind) for one in gpus.values())]
+    for gpu, accelerator in sorted(gpus.items(), key=lambda pair: pair[0]):
         if not computes_in(accelerator, precision):
             every = " for all GPUs of the cluster" if len(gpus) > 1 else ""
             raise ConfigError(
                 f"{gpu} does not compute in {precision.value}; valid{every}: "
                 f"{' '.join(kind.value for kind in known)}."
             )
+
+
+def has_rates(cluster: ClusterSpec) -> bool:
+    """Whether our tables know how fast all its GPUs are; those of this machine may be missing."""
+    names = {device.name for device in cluster.devices}
+    return is_cpu(cluster) or all(known_accelerator(name) for name in names)
+
+
+def require_rates(cluster: ClusterSpec) -> None:
+    """Check that step times can be predicted.
+
+    Raises:
+        HardwareError: our tables lack a GPU of this machine.
+    """
+    if not has_rates(cluster):
+        raise HardwareError(
+            f"This machine's GPU, {cluster.devices[0].name}, is not in our table, so its step "
+            "times are unknown; fit answers from its memory. To rank layouts, describe it as the "
+            "nearest GPU with its own memory_gib in a file (plan --cluster-template)."
+        )
 
 
 def check_weights(workload: Workload) -> None:
@@ -138,6 +162,9 @@ def machine_of(cluster: ClusterSpec) -> Machine:
     node = cluster.nodes[0]
     if is_cpu(cluster):
         return cpu_machine(node)
+    if not has_rates(cluster):
+        unrated = unrated_machine(node.devices[0].name, len(node.devices))
+        return replace(unrated, host_memory_bytes=node.host_memory_bytes)
     usual = machine(
         node.devices[0].name,
         gpus_per_node=len(node.devices),
@@ -148,6 +175,28 @@ def machine_of(cluster: ClusterSpec) -> Machine:
     if node.link_bytes_per_s is None:
         return usual
     return replace(usual, link=replace(usual.link, bytes_per_s=node.link_bytes_per_s))
+
+
+def layout_format_gains(cluster: ClusterSpec, asked: Proposal) -> tuple[FormatGain, ...]:
+    """What other formats of the products would gain in the same layout."""
+
+    def step_s(precision: Precision) -> float | None:
+        workload = replace(asked.workload, precision=precision)
+        return proposal_step_s(cluster, [replace(asked, workload=workload)])[0]
+
+    return format_gains(asked.workload.precision, machine_of(cluster).accelerator, step_s)
+
+
+def tuned_format_gains(
+    cluster: ClusterSpec, spec: ModelSpec | None, precision: Precision
+) -> tuple[FormatGain, ...]:
+    """What other formats would gain over the one that a script's profile run was measured in.
+
+    Empty where the model is unknown, nodes differ, or our tables lack the GPU.
+    """
+    if spec is None or is_cpu(cluster) or not cluster.are_nodes_equal or not has_rates(cluster):
+        return ()
+    return measured_format_gains(precision, machine_of(cluster), spec)
 
 
 _TRAINER = "megatron"
@@ -236,7 +285,8 @@ def choose_price(given: float | None, cluster: ClusterSpec) -> ChosenPrice | Non
     if node.usd_per_hour is not None:
         each = node.usd_per_hour / len(node.devices)
         return ChosenPrice(usd_per_gpu_hour=each, how="by the cluster file")
-    known = price(node.devices[0].name)
+    gpu = node.devices[0].name
+    known = price(known_accelerator(gpu) or gpu)
     if known is None:
         return None
     return ChosenPrice(

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.autotuner.cost import TRAINERS
+from autoconf_launch.autotuner.cost import TRAINERS, trainer
 from autoconf_launch.core import (
     OPTIMIZER_STATES,
     ConfigError,
@@ -55,18 +55,19 @@ def training_of(
     elif flags.time_limit is not None:
         raise ConfigError("--time-limit is for the script after --, but none is given; omit it.")
     cluster = choose_cluster(flags.cluster)
+    precision = trainer(flags.trainer).precision_for(Precision(flags.precision))
     workload = Workload(
         model=None if of_script else model_of_flags(flags.model, shapes),
         sequence_length=flags.seq,
         global_batch=flags.global_batch,
-        precision=Precision(flags.precision),
+        precision=precision,
         optimizer=Optimizer.from_name(flags.optimizer),
         lora_rank=flags.lora_rank,
         weight_format=WeightFormat(flags.weights) if flags.weights else None,
         frozen=flags.freeze,
         software=choose_software(
             flags.trainer,
-            Precision(flags.precision),
+            precision,
             compiled=flags.compile,
             flash_attention=flags.flash_attention,
         ),

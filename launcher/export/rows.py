@@ -79,7 +79,7 @@ def export_row(rows: Sequence[Optimum], number: int, framework: str) -> Exported
 
 def _obstacles(row: Optimum, exported: Exported, framework: str) -> Iterator[str]:
     precision = row.precision
-    if precision is not None and precision not in _PRECISIONS[framework]:
+    if precision is not None and precision.configured not in _PRECISIONS[framework]:
         yield f"its configuration has no name for {precision.value}"
     if framework == NATIVE and row.plan_only is not None:
         yield row.plan_only

@@ -16,10 +16,12 @@ from typing import TypeAlias
 import numpy as np
 
 from autoconf_launch.autotuner.cost import (
+    FormatGain,
     Network,
     StepParts,
     TracedOperations,
     Verdict,
+    format_gains,
     profiled_step_parts,
     traced_memory,
     verdict,
@@ -31,6 +33,7 @@ from autoconf_launch.core import (
     Layout,
     ModelSpec,
     Optimizer,
+    Precision,
     Recompute,
     Workload,
 )
@@ -147,6 +150,19 @@ def traced_rows(asked: PiecesQuestion, layouts: Sequence[Layout]) -> tuple[Trace
     return tuple(_row(asked, layout, i, named, step) for i, layout in enumerate(layouts))
 
 
+def pieces_gains(asked: PiecesQuestion, layout: Layout) -> tuple[FormatGain, ...]:
+    """What other formats of the products would gain in a layout."""
+    table, training = _table([layout]), asked.training
+
+    def step_s(precision: Precision) -> float:
+        workload = replace(training.workload, precision=precision)
+        other = replace(asked, training=replace(training, workload=workload))
+        return float(_step(other, table).step_s_C[0])
+
+    accelerator = machine_of(training.cluster).accelerator
+    return format_gains(training.workload.precision, accelerator, step_s)
+
+
 def layout_peak_bytes(asked: PiecesQuestion, layout: Layout) -> float:
     """Bytes of a rank alone, without seconds."""
     return sum(float(sizes[0]) for _, sizes in traced_memory(_table([layout]), _workload(asked)))
@@ -219,12 +235,13 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiecesFit:
-    """The answer; ``remedies`` fit, the fastest first."""
+    """The answer; ``remedies`` fit, the fastest first; ``gains`` as of a FitAnswer."""
 
     asked: PiecesQuestion
     row: TracedRow
     rooms: tuple[Room, ...]
     remedies: tuple[TracedRow, ...]
+    gains: tuple[FormatGain, ...] = ()
 
 
 def fit_by_pieces(request: FitRequest, script: TracedScript) -> PiecesFit:
@@ -251,6 +268,7 @@ def fit_by_pieces(request: FitRequest, script: TracedScript) -> PiecesFit:
             asked.training.limit_bytes,
         ),
         remedies=tuple(remedies[:_SHOWN]),
+        gains=pieces_gains(asked, layout),
     )
 
 
@@ -297,6 +315,7 @@ class PiecesPlan:
             fit where all were asked for; those that leave the headroom come first.
         headroom: share of the memory that was asked to be left free.
         smallest: the one that needs least memory.
+        gains: as of a PlanAnswer.
     """
 
     asked: PiecesQuestion
@@ -306,6 +325,7 @@ class PiecesPlan:
     headroom: float
     smallest: TracedRow | None
     seconds: float
+    gains: tuple[FormatGain, ...] = ()
 
 
 def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PiecesPlan:
@@ -326,6 +346,7 @@ def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PiecesPlan:
         headroom=request.headroom,
         smallest=min(rows, key=lambda row: row.peak_bytes, default=None),
         seconds=time.perf_counter() - started_s,
+        gains=pieces_gains(asked, best[0].layout) if best else (),
     )
 
 

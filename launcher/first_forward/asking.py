@@ -114,7 +114,7 @@ def check_pieces(
         raise ConfigError(
             "--recompute selective needs a model whose architecture is known; use none or full."
         )
-    if training.workload.precision not in BUILTIN_PRECISIONS:
+    if training.workload.precision.configured not in BUILTIN_PRECISIONS:
         known = " ".join(kind.value for kind in BUILTIN_PRECISIONS)
         raise ConfigError(
             f"--precision {training.workload.precision.value} needs a model whose architecture is "

@@ -29,6 +29,7 @@ from ..estimates import (
     choose_price,
     machine_of,
     require_equal_nodes,
+    require_rates,
 )
 from ..machine import is_cpu
 from .inference_flags import FitInferenceRequest, PlanInferenceRequest, Serving
@@ -156,6 +157,7 @@ def _question(
     max_latency_s: float = np.inf,
 ) -> InferenceQuestion:
     require_equal_nodes(serving.cluster)
+    require_rates(serving.cluster)
     check_precision(serving.precision, serving.cluster)
     generation = Generation(
         model=serving.model,

@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.cost import (
     Link,
     Machine,
 )
-from autoconf_launch.core import ClusterSpec, HardwareError, Node
+from autoconf_launch.core import ClusterSpec, Device, HardwareError, Node
 from autoconf_launch.tuning_spaces import equal_nodes, known_accelerator, with_links
 
 from ..request import HostChoice, LaunchRequest
@@ -28,8 +28,10 @@ from .discover import available_memory_bytes, find_cluster
 def local_cluster(ranks: int | None = None) -> ClusterSpec:
     """So many GPUs of this machine, or processes where it has none; None: all, or one process.
 
+    They have the memory that their driver reports, and the name of our tables if these have them.
+
     Raises:
-        HardwareError: it has fewer GPUs, different ones, or some that our tables lack.
+        HardwareError: it has fewer GPUs, or different ones.
     """
     request = LaunchRequest(script="", processes=ranks, hosts=HostChoice(standalone=True))
     found = find_cluster(request)
@@ -42,15 +44,16 @@ def local_cluster(ranks: int | None = None) -> ClusterSpec:
             f"This machine has different GPUs ({', '.join(names)}); choose those of one kind with "
             "CUDA_VISIBLE_DEVICES."
         )
-    if known_accelerator(names[0]) is None:
-        raise HardwareError(
-            f"This machine's GPU, {names[0]}, is not in our table; describe it as the nearest one "
-            "with its own memory_gib in a file (plan --cluster-template)."
-        )
-    (node,) = equal_nodes(1, len(devices), names[0]).nodes
-    memory = min(node.devices[0].memory_bytes, *(device.memory_bytes for device in devices))
-    usable = tuple(replace(device, memory_bytes=memory) for device in node.devices)
-    host_bytes = found.nodes[0].host_memory_bytes
+    memory = min(device.memory_bytes for device in devices)
+    known = known_accelerator(names[0], memory)
+    is_slice = known is None and known_accelerator(names[0]) is not None
+    name = known or (f"part of {names[0]}" if is_slice else names[0])
+    here = found.nodes[0]
+    node = here if known is None else equal_nodes(1, len(devices), known).nodes[0]
+    usable = tuple(
+        Device(name=name, memory_bytes=memory, slot=slot) for slot in range(len(devices))
+    )
+    host_bytes = here.host_memory_bytes
     return ClusterSpec(nodes=(replace(node, devices=usable, host_memory_bytes=host_bytes),))
 
 
@@ -76,7 +79,8 @@ def cpu_machine(node: Node) -> Machine:
     return Machine(
         accelerator=Accelerator(
             name=node.devices[0].name,
-            half_flops_per_s=2 * flops_per_s * cores,  # fp32 counts as half of it
+            half_flops_per_s=2 * flops_per_s * cores,
+            fp32_flops_per_s=flops_per_s * cores,
             reached=1.0,
             multiprocessors=1,
             memory_bytes=float(available_memory_bytes()) / ranks,

@@ -54,7 +54,6 @@ _PRECISIONS = {
     **{one.value.replace("_", "-"): one for one in Precision},
     **dict.fromkeys(("", "amp-bf16"), Precision.BF16),
     "amp-fp16": Precision.FP16,
-    "tf32": Precision.FP32,
     "amp-fp8": Precision.FP8,
     "fp8-tensorwise": Precision.FP8_CURRENT,
     "fp8-cs": Precision.FP8_CURRENT,

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .cells import (
         CSV_COLUMNS,
         HEADERS,
+        TF32_SWITCH,
         RowKind,
         TrialRow,
         count_text,
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         dense_table,
         duration_text,
         finished_row,
+        format_gains_text,
         label,
         launch_label,
         memory_size,

@@ -21,9 +21,18 @@ from autoconf_launch.autotuner.space import (
     candidate_name,
     extra_order,
 )
-from autoconf_launch.core import INPUT_LEN, Candidate, ConfigError, MemoryUse, Workload, visible
+from autoconf_launch.core import (
+    INPUT_LEN,
+    Candidate,
+    ConfigError,
+    MemoryUse,
+    Precision,
+    Workload,
+    visible,
+)
 
 if TYPE_CHECKING:  # with numpy, which --help does not wait for
+    from autoconf_launch.autotuner.cost import FormatGain
     from autoconf_launch.autotuner.playoff import TimeRange
 
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
@@ -178,6 +187,30 @@ def adapters_text(workload: Workload) -> str:
     form = workload.weight_format
     stored = f" on {form.value} weights" if form else ""
     return f", LoRA of rank {workload.lora_rank}{stored}"
+
+
+TF32_SWITCH = "torch.set_float32_matmul_precision('high')"
+
+
+def format_gains_text(gains: Sequence[FormatGain], tf32_switch: str = TF32_SWITCH) -> str:
+    """One line on formats in which products of fp32 numbers are faster; empty if none is.
+
+    Args:
+        gains: of a step, slower formats first.
+        tf32_switch: turns TF32 on where the training is described.
+    """
+    if not gains:
+        return ""
+    first, *others = gains
+    switch = f" ({tf32_switch})" if first.precision is Precision.TF32 else ""
+    more = "".join(f", {one.precision.value} {one.speed_up:.1f}x" for one in others)
+    name = first.precision.value.upper() if switch else first.precision.value
+    return f"{name} would make a step {first.speed_up:.1f}x faster{switch}{more}."
+
+
+def format_gains_document(gains: Sequence[FormatGain]) -> dict[str, float]:
+    """How many times as fast a step would be in each format."""
+    return {one.precision.value: round(one.speed_up, 3) for one in gains}
 
 
 def percent(share: float, sign: str = "") -> str:

@@ -16,10 +16,12 @@ from autoconf_launch.autotuner.cost import (
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, ClusterSpec, Layout, encode
 
-from ..estimates import FitAnswer, HostMemory, StageFits
+from ..estimates import FitAnswer, HostMemory, StageFits, has_rates
 from .cells import (
     adapters_text,
     count_text,
+    format_gains_document,
+    format_gains_text,
     memory_size,
     memory_unit,
     percent,
@@ -47,6 +49,13 @@ def fit_text(answer: FitAnswer) -> str:
     if answer.by_stages is not None:
         blocks.append(_stages(answer.by_stages, answer.asked.layout))
     blocks.append(_verdict(answer))
+    if gains := format_gains_text(answer.gains):
+        blocks.append(gains)
+    if not has_rates(answer.cluster):
+        blocks.append(
+            f"No step time is predicted: our table of GPUs lacks "
+            f"{answer.cluster.devices[0].name}, whose memory is as its driver reports it."
+        )
     if answer.remedies:
         blocks.append(_remedies(answer))
     elif answer.verdict is Verdict.NO:
@@ -90,6 +99,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
         "host_memory_gib": _to_gib(answer.host.needed_bytes),
         "host_limit_gib": None if host_limit is None else _to_gib(host_limit),
         "step_time_s": answer.step_s,
+        "faster_formats": format_gains_document(answer.gains),
         "stages": [
             {
                 "stage": stage,

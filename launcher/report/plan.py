@@ -30,6 +30,8 @@ from .cells import (
     count_text,
     dense_table,
     duration_text,
+    format_gains_document,
+    format_gains_text,
     memory_size,
     number_text,
     percent,
@@ -115,6 +117,7 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
         "seconds": answer.seconds,
         "best": [row_document(answer, one) for one in found.best],
         "rejected": dict(found.rejected),
+        "faster_formats": format_gains_document(answer.gains),
     }
     if answer.needed is not None:
         document["gpus_needed"] = answer.needed.gpus
@@ -340,7 +343,8 @@ _MOST_LISTED = 8
 
 
 def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
-    """How far the numbers of layouts may be off, and what was not checked."""
+    """What is faster than fp32, how far off the numbers may be, and what was not checked."""
+    yield from filter(None, [format_gains_text(rows[0][0].gains)])
     bands = list(dict.fromkeys(_step_band(answer, one) for answer, one in rows))
     ends = dict.fromkeys(f(one.error for one in bands) for f in (min, max))
     errors = " to ".join(dict.fromkeys(f"{100 * error:.0f}" for error in ends))

@@ -17,6 +17,8 @@ from ..first_forward import PiecesFit, PiecesPlan, PiecesQuestion, Room, TracedR
 from .cells import (
     amount,
     count_text,
+    format_gains_document,
+    format_gains_text,
     memory_size,
     memory_unit,
     percent,
@@ -139,6 +141,7 @@ def pieces_fit_text(answer: PiecesFit) -> str:
         _parts_table(row),
         f"{ANSWERS[row.verdict]}. A rank needs {memory_size(row.peak_bytes)} "
         f"±{percent(MEMORY_BAND)} of {memory_size(asked.training.limit_bytes)}.",
+        *filter(None, [format_gains_text(answer.gains)]),
         rooms_table(asked.script, answer.rooms),
     ]
     if answer.remedies:
@@ -161,6 +164,7 @@ def pieces_fit_document(answer: PiecesFit) -> str:
         "peak_memory_band": MEMORY_BAND,
         "limit_gib": _gib(asked.training.limit_bytes),
         "step_time_s": row.step_s,
+        "faster_formats": format_gains_document(answer.gains),
         "stages": [{"stage": 0, "memory_gib": _gib(row.peak_bytes), "parts": _parts(row)}],
         "remedies": [_remedy_document(row.layout, one) for one in answer.remedies],
         "script": script_document(asked.script, answer.rooms),
@@ -183,7 +187,8 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
         f"kernels reach: ±{percent(EAGER_BAND)}, so the order is a guide. Memory is "
         f"±{percent(MEMORY_BAND)}; a rank has {memory_size(asked.training.limit_bytes)}."
     )
-    return "\n\n".join([head, _ranking(answer), note])
+    notes = "\n".join(filter(None, [format_gains_text(answer.gains), note]))
+    return "\n\n".join([head, _ranking(answer), notes])
 
 
 def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> dict[str, Any]:
@@ -203,6 +208,7 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
             for row in answer.best
         ],
         "rejected": {"memory": answer.considered - answer.fit},
+        "faster_formats": format_gains_document(answer.gains),
         "script": script_document(answer.asked.script),
     }
 

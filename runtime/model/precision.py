@@ -21,8 +21,20 @@ _GROWTH_INTERVAL = 1000
 
 
 def precision_of(dtype: torch.dtype) -> Precision:
-    """The precision that computes in a format; fp32 for any other format."""
-    return _PRECISIONS.get(dtype, Precision.FP32)
+    """The format of matrix products that give out ``dtype``, as the script set up torch."""
+    found = _PRECISIONS.get(dtype, Precision.FP32)
+    return Precision.TF32 if found is Precision.FP32 and _allows_tf32() else found
+
+
+def _allows_tf32() -> bool:
+    """Whether CUDA may round fp32 operands to TF32.
+
+    Torch 2.9 and later have a word of its own for it, and refuse to answer in the older one after
+    a script used the new one.
+    """
+    matmul = torch.backends.cuda.matmul
+    newer = getattr(matmul, "fp32_precision", None)
+    return bool(matmul.allow_tf32) if newer is None else newer == "tf32"
 
 
 def compute_in(precision: Precision, device: torch.device) -> AbstractContextManager[object]:

@@ -72,7 +72,7 @@ class StepWatch(SharedByCopies):
     def precision(self) -> Precision:
         """The format of most weights' layers, by what they give out."""
         most = self._formats.most_common(1)
-        return precision_of(most[0][0]) if most else Precision.FP32
+        return precision_of(most[0][0] if most else torch.float32)
 
     @property
     def recompute(self) -> Recompute:

@@ -7,7 +7,7 @@ def test_every_kind_of_8_bit_scales_is_fp8() -> None:
 
 
 def test_activations_outside_of_the_products_keep_16_bits() -> None:
-    assert [kind.value for kind in Precision if kind.value_bytes == 4] == ["fp32"]
+    assert [kind.value for kind in Precision if kind.value_bytes == 4] == ["fp32", "tf32"]
     assert {kind.value_bytes for kind in Precision} == {2, 4}
 
 

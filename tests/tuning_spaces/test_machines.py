@@ -45,10 +45,79 @@ def test_blanks_hyphens_and_underscores_are_one_in_a_gpus_name(name: str) -> Non
     assert known_accelerator(name) == "RTX-4090-24GB"
 
 
-def test_no_two_gpus_share_an_alias_or_a_drivers_name() -> None:
+def _rows() -> list[dict[str, str]]:
     with (_FOLDER / "gpus.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+        return list(csv.DictReader(file))
+
+
+def test_no_two_gpus_share_an_alias() -> None:
+    rows = _rows()
     names = [row["name"] for row in rows]
     names += [alias for row in rows for alias in row["aliases"].split()]
-    names += [name for row in rows for name in row["driver"].split("|") if name]
     assert len({_plain(name) for name in names}) == len(names)
+    drivers = {_plain(name) for row in rows for name in row["driver"].split("|") if name}
+    assert not drivers & {_plain(name) for name in names} - {"quadrortx6000", "quadrortx8000"}
+
+
+def test_gpus_that_share_a_drivers_name_differ_in_memory() -> None:
+    pairs = [
+        (_plain(name), row["memory_gb"])
+        for row in _rows()
+        for name in filter(None, row["driver"].split("|"))
+    ]
+    assert len(set(pairs)) == len(pairs)
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("driver", "mib", "row"),
+    [
+        ("NVIDIA GeForce RTX 4060 Ti", 16380, "RTX-4060-Ti-16GB"),
+        ("NVIDIA GeForce RTX 4060 Ti", 8188, "RTX-4060-Ti-8GB"),
+        ("NVIDIA GeForce RTX 3060", 12288, "RTX-3060-12GB"),
+        ("NVIDIA GeForce RTX 3060", 8192, "RTX-3060-8GB"),
+        ("NVIDIA GeForce RTX 3080", 10240, "RTX-3080-10GB"),
+        ("NVIDIA GeForce RTX 3080", 12288, "RTX-3080-12GB"),
+        ("NVIDIA A100-SXM4-40GB", 40960, "A100-SXM-40GB"),
+        ("NVIDIA A100X", 81920, "A100X-80GB"),
+        ("Tesla T4", 15360, "T4-16GB"),
+        ("NVIDIA A10G", 23028, "A10G-24GB"),
+        ("NVIDIA H100 80GB HBM3", 81559, "H100-SXM-80GB"),
+        ("NVIDIA GB10", 119 * 1024, "GB10-128GB"),
+    ],
+)
+def test_a_card_is_known_by_its_drivers_name_and_memory(driver: str, mib: int, row: str) -> None:
+    assert known_accelerator(driver, mib * MIB) == row
+
+
+@pytest.mark.parametrize(
+    ("driver", "mib"),
+    [
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16376),
+        ("NVIDIA GeForce RTX 3080 Laptop GPU", 16384),
+        ("NVIDIA Graphics Device", 24576),
+        ("GRID A100X-40C", 40960),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 4864),
+        ("NVIDIA A100-SXM4-80GB", 9856),
+    ],
+)
+def test_laptops_slices_and_new_cards_have_no_row(driver: str, mib: int) -> None:
+    assert known_accelerator(driver, mib * MIB) is None
+
+
+@pytest.mark.parametrize("name", accelerator_names())
+def test_fp32_is_no_faster_than_tensor_cores_make_it(name: str) -> None:
+    gpu = machine(name).accelerator
+    assert 4e12 < gpu.fp32_flops_per_s <= gpu.half_flops_per_s
+    assert 0.7 < gpu.fp32_reached < 1
+    if gpu.tf32_flops_per_s is not None:
+        assert gpu.fp32_flops_per_s <= gpu.tf32_flops_per_s * 1.01
+        assert gpu.tf32_flops_per_s == pytest.approx(gpu.half_flops_per_s / 2, rel=0.03)
+        assert gpu.bf16
+
+
+@pytest.mark.parametrize("name", ["V100", "T4", "P40", "P100", "RTX-2080-Ti", "MI250X"])
+def test_gpus_before_ampere_have_no_tf32(name: str) -> None:
+    assert machine(name).accelerator.tf32_flops_per_s is None

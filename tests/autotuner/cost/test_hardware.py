@@ -71,9 +71,12 @@ def test_groups_of_a_rack_share_all_its_cards() -> None:
 @pytest.mark.parametrize(
     ("gpu", "has"),
     [
-        ("A100", {"fp32", "bf16", "fp16"}),
-        ("H100", {"fp32", "bf16", "fp16", "fp8", "fp8_current", "fp8_blockwise", "fp8_rowwise"}),
-        ("V100", {"fp32", "fp16"}),
+        ("A100", {"fp32", "tf32", "bf16", "fp16"}),
+        (
+            "H100",
+            {"fp32", "tf32", "bf16", "fp16", "fp8", "fp8_current", "fp8_blockwise", "fp8_rowwise"},
+        ),
+        ("V100", {"fp32", "tf32", "fp16"}),
         ("GB300", {precision.value for precision in Precision}),
     ],
 )
@@ -96,6 +99,31 @@ def test_fewer_bits_are_faster_each_at_its_own_rate() -> None:
     assert taken == sorted(taken, reverse=True)
     rates = [peak_flops_per_s(accelerator, kind) for kind in kinds]
     assert rates == [2.5e15, 5e15, 10e15]
+
+
+@pytest.mark.parametrize(("gpu", "low", "high"), [("H100", 51e12, 55e12), ("A100", 18e12, 19e12)])
+def test_fp32_products_run_outside_the_tensor_cores(gpu: str, low: float, high: float) -> None:
+    on = machine(gpu)
+    kernels = Kernels(accelerator=on.accelerator, physics=on.physics, precision=Precision.FP32)
+    reached = 2 * 8192**3 / float(kernels.product_s(8192, 8192, 8192))
+    assert low < reached < high
+
+
+def test_tf32_has_half_the_16_bit_rate_and_fp32_s_where_a_gpu_lacks_it() -> None:
+    h100, v100 = machine("H100").accelerator, machine("V100").accelerator
+    assert peak_flops_per_s(h100, Precision.TF32) == pytest.approx(989e12 / 2, rel=1e-3)
+    assert peak_flops_per_s(v100, Precision.TF32) == peak_flops_per_s(v100, Precision.FP32)
+    assert peak_flops_per_s(v100, Precision.FP32) == 15.7e12
+
+
+def test_attention_and_logits_of_a_training_in_fp32_are_fp32_too() -> None:
+    on = machine("H100")
+    in_fp32, in_bf16 = (
+        Kernels(accelerator=on.accelerator, physics=on.physics, precision=precision)
+        for precision in (Precision.FP32, Precision.BF16)
+    )
+    assert in_fp32.core.reached_flops_per_s == in_fp32.reached_flops_per_s
+    assert (in_fp32.widening, in_bf16.widening) == (2.0, 1.0)
 
 
 def test_forwarded_copies_leave_for_a_node_once() -> None:

@@ -65,6 +65,7 @@ CORE = Machine(
     accelerator=Accelerator(
         name="cpu (x86_64)",
         half_flops_per_s=2 * 155e9,
+        fp32_flops_per_s=155e9,
         reached=1.0,
         multiprocessors=1,
         memory_bytes=8e9,

@@ -3,7 +3,12 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.core import HardwareError
-from autoconf_launch.launcher.estimates.training_choice import choose_cluster, machine_of
+from autoconf_launch.launcher.estimates.training_choice import (
+    choose_cluster,
+    has_rates,
+    machine_of,
+    require_rates,
+)
 from autoconf_launch.launcher.machine.discover import (
     available_memory_bytes,
     host_memory_bytes,
@@ -13,6 +18,7 @@ from autoconf_launch.tuning_spaces.clusters import parse_cluster
 
 from ..conftest import Driver
 
+TI = "NVIDIA GeForce RTX 4060 Ti"
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB"
 
 
@@ -23,12 +29,18 @@ def test_the_gpus_that_are_found_are_those_of_the_table(driver: Driver) -> None:
     assert len(choose_cluster("1xlocal").devices) == 1
 
 
-def test_memory_is_what_the_driver_and_the_table_both_grant(driver: Driver) -> None:
-    driver(81559, names=(H100,))
-    usual = parse_cluster("H100-SXM-80GB").least_memory_bytes
-    assert local_cluster().least_memory_bytes == usual
-    driver(20000, names=(H100,))
-    assert local_cluster().least_memory_bytes == 20000 << 20
+@pytest.mark.parametrize("mib", [81559, 98304, 20000])
+def test_memory_is_what_the_driver_reports(driver: Driver, mib: int) -> None:
+    driver(mib, names=(H100,))
+    assert local_cluster().least_memory_bytes == mib << 20
+
+
+def test_cards_of_one_name_are_told_apart_by_their_memory(driver: Driver) -> None:
+    driver(16380, 16380, names=(TI, TI))
+    (name,) = {device.name for device in local_cluster().devices}
+    assert name == "RTX-4060-Ti-16GB"
+    driver(8188, names=(TI,))
+    assert local_cluster().devices[0].name == "RTX-4060-Ti-8GB"
 
 
 def test_the_host_memory_of_this_machine_is_known(driver: Driver) -> None:
@@ -54,10 +66,19 @@ def test_different_gpus_are_named(driver: Driver) -> None:
         local_cluster()
 
 
-def test_a_gpu_that_the_table_lacks_is_named(driver: Driver) -> None:
+def test_a_gpu_that_the_table_lacks_has_memory_but_no_times(driver: Driver) -> None:
     driver(8192)
+    cluster = local_cluster()
+    assert (cluster.devices[0].name, cluster.least_memory_bytes) == ("NVIDIA X0", 8192 << 20)
+    assert not has_rates(cluster)
     with pytest.raises(HardwareError, match="NVIDIA X0, is not in our table"):
-        local_cluster()
+        require_rates(cluster)
+
+
+def test_a_slice_of_a_card_has_not_the_cards_rates(driver: Driver) -> None:
+    driver(9856, names=("NVIDIA A100-SXM4-80GB",))
+    assert local_cluster().devices[0].name == "part of NVIDIA A100-SXM4-80GB"
+    assert not has_rates(local_cluster())
 
 
 def test_without_a_gpu_a_process_has_its_share_of_the_cpu(driver: Driver) -> None:

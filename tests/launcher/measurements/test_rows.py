@@ -282,7 +282,7 @@ def test_a_row_without_sequence_parallelism_has_its_code_s_habit(tmp_path: Path)
     [
         ("bf16", Precision.BF16),
         ("amp_fp16", Precision.FP16),
-        ("tf32", Precision.FP32),
+        ("tf32", Precision.TF32),
         ("fp8", Precision.FP8),
         ("fp8-rowwise", Precision.FP8_ROWWISE),
         ("FP8_MX", Precision.MXFP8),

@@ -126,6 +126,22 @@ def test_a_script_that_asks_for_cuda_by_name_needs_none(stopped: Any) -> None:
     assert one.precision is Precision.BF16
 
 
+NEWER = ["fp32_precision", "everywhere"] if hasattr(torch.backends, "fp32_precision") else []
+
+
+@pytest.mark.parametrize("how", ["matmul_precision", "allow_tf32", *NEWER])
+def test_tf32_is_seen_however_it_is_switched_on(stopped: Any, how: str) -> None:
+    assert find(stopped("asks_for_tf32", how)).precision is Precision.TF32
+
+
+@pytest.mark.parametrize(("flag", "seen"), [("tf32", Precision.TF32), ("bf16", Precision.FP32)])
+def test_formats_of_a_gpu_are_no_error_of_the_trainer_without_one(
+    stopped: Any, flag: str, seen: Precision
+) -> None:
+    pytest.importorskip("transformers")
+    assert find(stopped("asks_for_tf32", flag)).precision is seen
+
+
 def test_a_script_without_a_pass_leaves_nothing(stopped: Any) -> None:
     ended = stopped("never")
     assert not (ended.folder / FIRST_FORWARD_FILE).exists()

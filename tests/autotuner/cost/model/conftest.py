@@ -22,6 +22,8 @@ def machine() -> Machine:
     gpu = Accelerator(
         name="round",
         half_flops_per_s=100e12,
+        fp32_flops_per_s=25e12,
+        tf32_flops_per_s=50e12,
         fp8_flops_per_s=200e12,
         reached=1.0,
         multiprocessors=100,

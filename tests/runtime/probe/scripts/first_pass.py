@@ -148,6 +148,24 @@ def runs_out_of_memory() -> None:
     train(model, loss)
 
 
+def asks_for_tf32() -> None:
+    """Each way that torch or a framework has for it."""
+    if sys.argv[2] == "matmul_precision":
+        torch.set_float32_matmul_precision("high")
+    elif sys.argv[2] == "allow_tf32":
+        torch.backends.cuda.matmul.allow_tf32 = True
+    elif sys.argv[2] == "everywhere":
+        torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]
+    elif sys.argv[2] == "fp32_precision":
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+    else:
+        from transformers import TrainingArguments
+
+        asked = {sys.argv[2]: True}
+        TrainingArguments(output_dir="out", report_to="none", **asked)
+    train(Model())
+
+
 KINDS: dict[str, Callable[[], None]] = {
     "plain": lambda: train(Model()),
     "looks": lambda: train(Model(looks=True)),
@@ -161,6 +179,7 @@ KINDS: dict[str, Callable[[], None]] = {
     "on_a_gpu": on_a_gpu,
     "swallows_everything": swallows_everything,
     "runs_out_of_memory": runs_out_of_memory,
+    "asks_for_tf32": asks_for_tf32,
     "never": lambda: None,
 }
 KINDS[sys.argv[1]]()
