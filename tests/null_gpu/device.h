@@ -7,7 +7,8 @@
  * Real: the peaks of torch's caching allocator, out of memory across processes, autograd's device
  * threads, CUDA's error after a fork, and an error that poisons the context.
  * Not real: times; values (a tensor holds zeros, but copies of up to 64 KiB are made); cuDNN;
- * torch.compile; CUDA graphs; more than one GPU.
+ * torch.compile; CUDA graphs; more than one GPU. An operation that torch compiles while it runs
+ * (erfinv, in trunc_normal_) ends in a segmentation fault.
  *
  * Memory is mapped without being reserved and never touched, so 80 GB cost nothing.
  *

@@ -95,7 +95,9 @@ int nvmlDeviceGetGpuFabricInfoV() { return SUCCESS; }
 int nvmlDeviceGetNvLinkRemoteDeviceType() { return SUCCESS; }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2() { return SUCCESS; }
 
-/* --- cuDNN: switched off in at::Context, so that torch uses its own kernels instead ------------- */
+/* --- torch's own C++ functions, under the names that the linker gives them ----------------------- */
 
-int _ZNK2at7Context16userEnabledCuDNNEv(void *context) { return 0; }    /* userEnabledCuDNN() */
-int _ZNK2at7Context19userEnabledCuDNNSDPEv(void *context) { return 0; } /* userEnabledCuDNNSDP() */
+/* at::Context::userEnabledCuDNN() and userEnabledCuDNNSDP(): torch uses its own convolutions and
+ * attention instead of cuDNN's. */
+int _ZNK2at7Context16userEnabledCuDNNEv(void *context) { return 0; }
+int _ZNK2at7Context19userEnabledCuDNNSDPEv(void *context) { return 0; }
