@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import torch
+from planned import gpu_of_this_machine
 
 ROWS = 8192
 """Rows and columns of the matrices that are multiplied."""
@@ -39,6 +40,7 @@ def software() -> Iterator[tuple[str, object]]:
     yield "CPU threads", torch.get_num_threads()
     if torch.cuda.is_available():
         yield "gpu", torch.cuda.get_device_name(0)
+        yield "row of gpus.csv", gpu_of_this_machine() or "none"
         yield "compute capability", ".".join(map(str, torch.cuda.get_device_capability(0)))
     else:
         yield "gpu", "none"

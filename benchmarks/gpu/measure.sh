@@ -16,7 +16,7 @@ export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 TOKENIZERS_PARALLELISM=false
 export XDG_DATA_HOME=$WORK/history TORCHINDUCTOR_CACHE_DIR=$WORK/inductor TRITON_CACHE_DIR=$WORK/triton
 
 MODEL=${MODEL:-gpt2-large}; BATCH=${BATCH:-32}; FIRST=${FIRST:-2}; SMALL=gpt2
-PREDICTED_S=80; ONE_GPU_S=${ONE_GPU_S:-215}; HF_SIZE="--hidden_size 1024 --layers 12 --sequence 512"; HF_DEVICE=--bf16
+PREDICTED_S=70; ONE_GPU_S=${ONE_GPU_S:-190}; HF_SIZE="--hidden_size 1024 --layers 12 --sequence 512"; HF_DEVICE=--bf16
 if [ "$MODEL" = tiny ]; then
   BATCH=8; FIRST=1; SMALL=tiny; PREDICTED_S=20; HF_SIZE="--hidden_size 64 --layers 2 --sequence 64"
 fi
@@ -50,13 +50,13 @@ GPU=${GPU:-$($PY "$HERE/planned.py")}
 SCRIPT=("--arg=gradient_accumulation_steps=--accumulation" "$HERE/train.py" --precision=bf16)
 
 # The most valuable parts first.
-part env 40 bash -c "$PY $HERE/card.py 2>&1 | tee -a $OUT/env.txt"
-part predicted 100 $PY "$HERE/predicted.py" --model=$MODEL --gpu="$GPU" --global-batch=$BATCH --seconds=$PREDICTED_S --out="$OUT/predicted.csv"
+part env 30 bash -c "$PY $HERE/card.py 2>&1 | tee -a $OUT/env.txt"
+part predicted 85 $PY "$HERE/predicted.py" --model=$MODEL --gpu="$GPU" --global-batch=$BATCH --seconds=$PREDICTED_S --out="$OUT/predicted.csv"
 part one_gpu $ONE_GPU_S $PY "$HERE/one_gpu.py" --model=$MODEL --gpu="$GPU" --global-batch=$BATCH --first=$FIRST --seconds=$((ONE_GPU_S - 8)) --folder=. --out="$OUT/one_gpu.json"
-part tests 75 $PY -m pytest -q -p no:cacheprovider --noconftest --rootdir="$ROOT" -c /dev/null --import-mode=importlib -o markers=gpu -m gpu --tb=short --durations=0 "$ROOT/tests/gpu"
+part tests 75 $PY -m pytest -v -p no:cacheprovider --tb=short --durations=0 "$ROOT/tests/gpu"
 tune oom 45 --budget=4trials --soak-steps=0 "${SCRIPT[@]}" --model=$MODEL --batch_size=$((2 * BATCH)) --accumulation=1
-tune engine 55 --budget=40s "$ROOT/examples/01_pretrain_gpt/train.py" --config "$ROOT/examples/01_pretrain_gpt/config.json"
-tune hf 60 --budget=4trials --soak-steps=10 "$ROOT/examples/03_hf_trainer/train.py" --output_dir=out --per_device_train_batch_size=4 --gradient_accumulation_steps=8 $HF_DEVICE $HF_SIZE --samples=4096 --report_to=none
+tune engine 50 --budget=35s "$ROOT/examples/01_pretrain_gpt/train.py" --config "$ROOT/examples/01_pretrain_gpt/config.json"
+tune hf 55 --budget=4trials --soak-steps=10 "$ROOT/examples/03_hf_trainer/train.py" --output_dir=out --per_device_train_batch_size=4 --gradient_accumulation_steps=8 $HF_DEVICE $HF_SIZE --samples=4096 --report_to=none
 part doctor 30 $PY -m autoconf_launch doctor
 part fit 20 $PY -m autoconf_launch fit --model=gpt2-large --seq=1024 --global-batch=32 --zero=0 --precision=bf16
 part plan 20 $PY -m autoconf_launch plan --model=gpt2-large --cluster="1x$GPU" --seq=1024 --global-batch=32 --precision=bf16 --trainer=native

@@ -49,8 +49,8 @@ _MOST_ROUNDS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The comparison that is asked for.
+class Comparison:
+    """Workload, start, limit and folders of one comparison.
 
     Attributes:
         first: micro-batch that the tuner and the user who tunes by hand start from.
@@ -108,6 +108,11 @@ class Seen:
     launches: list[Launch] = field(default_factory=list)
 
     @property
+    def winner(self) -> Configuration | None:
+        """The tuner's choice; None before it has one."""
+        return self.live.winner if self.live else None
+
+    @property
     def truth(self) -> dict[Configuration, float]:
         """Step time of each configuration, the median over its plain launches, fastest first."""
         times: dict[Configuration, list[float]] = {}
@@ -132,10 +137,10 @@ def _trial_step_s(record: Record) -> float | None:
     return record.measurement.mean_step_s if record.measurement else None
 
 
-def tune_words(asked: Asked, seconds: float) -> tuple[str, ...]:
+def tune_words(comparison: Comparison, seconds: float) -> tuple[str, ...]:
     """The tune's command, as a user writes it."""
-    question = asked.question
-    start = Configuration(micro_batch=asked.first)
+    question = comparison.question
+    start = Configuration(micro_batch=comparison.first)
     arguments = script_arguments(question.model, question.global_batch, start)
     return (
         *(sys.executable, "-m", "autoconf_launch", "tune", "--num_gpus=1", "--effort=quick"),
@@ -147,15 +152,15 @@ def tune_words(asked: Asked, seconds: float) -> tuple[str, ...]:
     )
 
 
-def tune_live(asked: Asked, deadline: Deadline) -> Live:
+def tune_live(comparison: Comparison, deadline: Deadline) -> Live:
     """Run the real command in a new folder, without earlier times or compiled code."""
-    folder = asked.folder / "tune"
+    folder = comparison.folder / "tune"
     folder.mkdir(parents=True)
     caches = ("XDG_DATA_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-    extra = {name: str(asked.folder / name.lower()) for name in caches}
+    extra = {name: str(comparison.folder / name.lower()) for name in caches}
     began_s = time.monotonic()
     try:
-        words = tune_words(asked, _BUDGET_SHARE * deadline.left_s)
+        words = tune_words(comparison, _BUDGET_SHARE * deadline.left_s)
         code, text = run_until(words, deadline, folder=folder, extra=extra)
     except OutOfTimeError as error:
         code, text = None, f"{error}\nended at its deadline"
@@ -171,38 +176,37 @@ def tune_live(asked: Asked, deadline: Deadline) -> Live:
     )
 
 
-def measure(asked: Asked, seen: Seen) -> None:
+def measure(comparison: Comparison, seen: Seen) -> None:
     """Fill ``seen``, the most informative measurements first.
 
     Raises:
         OutOfTimeError: the time is over; ``seen`` has what was measured until then.
     """
-    deadline = Deadline.after(asked.seconds)
-    seen.live = tune_live(asked, Deadline.after(TUNE_SHARE * asked.seconds))
+    deadline = Deadline.after(comparison.seconds)
+    seen.live = tune_live(comparison, Deadline.after(TUNE_SHARE * comparison.seconds))
 
     def launch(configuration: Configuration) -> Launch:
-        question = asked.question
+        question = comparison.question
         done = launch_script(question.model, question.global_batch, configuration, deadline)
         print(done, flush=True)
         seen.launches.append(done)
         return done
 
-    for done in tune_by_hand(launch, asked.first, asked.question.global_batch):
+    for done in tune_by_hand(launch, comparison.first, comparison.question.global_batch):
         seen.by_hand.append(done)
     seen.is_hand_tuning_complete = True
-    for configuration in remaining(asked, seen):
+    for configuration in remaining(comparison, seen):
         launch(configuration)
     for _ in range(1, _MOST_ROUNDS):
         for configuration in contenders(seen):
             launch(configuration)
 
 
-def remaining(asked: Asked, seen: Seen) -> Iterator[Configuration]:
+def remaining(comparison: Comparison, seen: Seen) -> Iterator[Configuration]:
     """Configurations that hand tuning skipped; the tuner's winner comes first."""
     launched = {launch.configuration for launch in seen.launches}
-    winner = seen.live.winner if seen.live else None
-    ordered = [winner] if winner else []
-    ordered += [one for one in asked.configurations if one != winner]
+    ordered = [seen.winner] if seen.winner else []
+    ordered += [one for one in comparison.configurations if one != seen.winner]
     return (one for one in ordered if one not in launched)
 
 
@@ -236,14 +240,14 @@ def trials_until_close(records: Sequence[Record], truth: dict[Configuration, flo
     return None
 
 
-def rows_of(asked: Asked, seen: Seen) -> list[dict[str, Any]]:
+def rows_of(comparison: Comparison, seen: Seen) -> list[dict[str, Any]]:
     """All numbers of each configuration: launched, tried by the tuner, planned."""
     truth = seen.truth
     records = {configuration_of(r): r for r in (seen.live.records if seen.live else ())}
     rows = []
-    for one in asked.configurations:
+    for one in comparison.configurations:
         launches = [launch for launch in seen.launches if launch.configuration == one]
-        planned, record = predict(asked.question, one), records.get(one)
+        planned, record = predict(comparison.question, one), records.get(one)
         memory = record.outcome.memory if record and record.measurement else None
         prediction = record.prediction if record else None
         rows.append(
@@ -275,23 +279,23 @@ def mean_error_percent(
     return 100 * sum(errors) / len(errors) if errors else None
 
 
-def answers(asked: Asked, seen: Seen) -> dict[str, Any]:
+def answers(comparison: Comparison, seen: Seen) -> dict[str, Any]:
     """The report: answers first, then the numbers of each configuration."""
-    rows, truth = rows_of(asked, seen), seen.truth
+    rows, truth = rows_of(comparison, seen), seen.truth
     best = next(iter(truth), None)
-    untouched = truth.get(Configuration(micro_batch=asked.first))
+    untouched = truth.get(Configuration(micro_batch=comparison.first))
     settled = {one.configuration for one in seen.launches}
     return {
-        "model": asked.question.model,
-        "gpu": asked.question.gpu,
-        "global_batch": asked.question.global_batch,
-        "configurations": len(asked.configurations),
+        "model": comparison.question.model,
+        "gpu": comparison.question.gpu,
+        "global_batch": comparison.question.global_batch,
+        "configurations": len(comparison.configurations),
         "launched": len(settled),
         "best": vars(best) | {"step_s": truth[best]} if best else None,
         "tuner": _tuner_answer(seen, untouched),
         "by_hand": _hand_answer(seen, untouched),
         "gain_over_hand_percent": _gain_percent(
-            truth.get(hand_choice(seen)), truth.get(seen.live.winner if seen.live else None)
+            _step_s(truth, hand_choice(seen)), _step_s(truth, seen.winner)
         ),
         "errors_percent": {
             "plan_step": mean_error_percent(rows, "planned_step_s", "step_s"),
@@ -308,7 +312,7 @@ def _tuner_answer(seen: Seen, untouched_s: float | None) -> dict[str, Any] | Non
     if live is None:
         return None
     winner = live.winner
-    step_s = truth.get(winner) if winner else None
+    step_s = _step_s(truth, winner)
     return {
         "exit_code": live.exit_code,
         "wall_s": live.wall_s,
@@ -326,7 +330,7 @@ def _tuner_answer(seen: Seen, untouched_s: float | None) -> dict[str, Any] | Non
 
 def _hand_answer(seen: Seen, untouched_s: float | None) -> dict[str, Any]:
     choice = hand_choice(seen)
-    step_s = seen.truth.get(choice) if choice else None
+    step_s = _step_s(seen.truth, choice)
     return {
         "complete": seen.is_hand_tuning_complete,
         "wall_s": sum(launch.wall_s for launch in seen.by_hand),
@@ -339,21 +343,25 @@ def _hand_answer(seen: Seen, untouched_s: float | None) -> dict[str, Any]:
     }
 
 
+def _step_s(truth: dict[Configuration, float], choice: Configuration | None) -> float | None:
+    return truth.get(choice) if choice else None
+
+
 def _gain_percent(slower_s: float | None, faster_s: float | None) -> float | None:
     """Gain in speed from the first step time to the second one."""
     return 100 * (slower_s / faster_s - 1.0) if slower_s and faster_s else None
 
 
-def report(asked: Asked) -> dict[str, Any]:
+def report(comparison: Comparison) -> dict[str, Any]:
     """Measure until the time is over, and write the answers whatever ends it."""
     seen = Seen()
     try:
-        measure(asked, seen)
+        measure(comparison, seen)
     except OutOfTimeError:
         print("out of time: the answers are from the launches so far", flush=True)
     finally:
-        document = answers(asked, seen)
-        asked.out.write_text(json.dumps(document, indent=1) + "\n")
+        document = answers(comparison, seen)
+        comparison.out.write_text(json.dumps(document, indent=1) + "\n")
     return document
 
 
@@ -374,7 +382,7 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _stop)
     with tempfile.TemporaryDirectory(prefix="one-gpu-") as temporary:
-        asked = Asked(
+        comparison = Comparison(
             question=Question(
                 model=options.model,
                 gpu=options.gpu or gpu_of_this_machine(),
@@ -385,7 +393,7 @@ def main() -> None:
             folder=(options.folder or Path(temporary)).resolve(),
             out=options.out.resolve(),
         )
-        document = report(asked)
+        document = report(comparison)
     print(json.dumps({key: value for key, value in document.items() if key != "rows"}, indent=1))
 
 

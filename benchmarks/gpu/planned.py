@@ -17,13 +17,6 @@ from autoconf_launch.tuning_spaces import known_accelerator
 TOKENS = {"gpt2": 1024, "gpt2-large": 1024, "llama3.2-1b": 2048}
 """Sequence length of each model of ``train.py`` that ``plan`` knows."""
 
-_PRECISIONS = {
-    "bf16": {"precision": "bf16"},
-    "fp32": {"precision": "fp32"},
-    "tf32": {"precision": "fp32"},
-}
-"""How ``plan`` is asked for the precision of the matrix products."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
@@ -103,10 +96,10 @@ def _layouts(question: Question, precision: str, compiled: bool) -> tuple[Planne
             cluster=f"1x{question.gpu}",
             seq=TOKENS[question.model],
             global_batch=question.global_batch,
-            compile=compiled or None,
+            precision=precision,
+            compile=compiled,
             trainer="native",
             top=None,
-            **_PRECISIONS[precision],
         )
     except ConfigError as error:
         print(f"plan has no answer for {question} in {precision}: {error}", flush=True)

@@ -93,13 +93,17 @@ class Measured:
 
 def cases(model: str, batch: int) -> list[Case]:
     """The cases of one run: bf16 first, then fp32, TF32 and a second model."""
-    order = [
-        Configuration(micro_batch=size, checkpointing=checkpointing)
-        for size, checkpointing in product((16, 4, 8), ("none", "full"))
+    modes = ("none", "full")
+    bf16 = [
+        Configuration(micro_batch=size, checkpointing=mode)
+        for size, mode in product((16, 4, 8), modes)
     ]
-    order += [
+    common = [
+        *bf16,
         Configuration(micro_batch=8, precision="fp32"),
         Configuration(micro_batch=8, precision="tf32"),
+    ]
+    extreme = [
         Configuration(micro_batch=32, checkpointing="full"),
         Configuration(micro_batch=32),
         Configuration(micro_batch=1),
@@ -108,17 +112,21 @@ def cases(model: str, batch: int) -> list[Case]:
         Configuration(micro_batch=1, checkpointing="full"),
         Configuration(micro_batch=16, precision="tf32", checkpointing="full"),
     ]
-    found = [Case(model=model, global_batch=batch, configuration=one) for one in order]
-    if model == "gpt2-large":
-        found[8:8] = [
-            Case(model="llama3.2-1b", global_batch=8, configuration=one)
-            for one in (
-                Configuration(micro_batch=4),
-                Configuration(micro_batch=8, checkpointing="full"),
-                Configuration(micro_batch=1),
-            )
-        ]
-    return [one for one in found if one.configuration.micro_batch <= one.global_batch]
+    llama = [
+        Configuration(micro_batch=4),
+        Configuration(micro_batch=8, checkpointing="full"),
+        Configuration(micro_batch=1),
+    ]
+    listed = [
+        *((model, batch, one) for one in common),
+        *(("llama3.2-1b", 8, one) for one in llama if model == "gpt2-large"),
+        *((model, batch, one) for one in extreme),
+    ]
+    return [
+        Case(model=name, global_batch=size, configuration=one)
+        for name, size, one in listed
+        if one.micro_batch <= size
+    ]
 
 
 def compiled_cases(model: str, batch: int) -> list[Case]:
@@ -250,12 +258,12 @@ def _number(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.4f}"
 
 
-def write(asked: Sequence[Case], gpu: str | None, seconds: float, file: TextIO) -> None:
+def write(listed: Sequence[Case], gpu: str | None, seconds: float, file: TextIO) -> None:
     """Measure the cases one after the other; each row is on disk before the next case begins."""
     began_s = time.perf_counter()
     writer = csv.DictWriter(file, COLUMNS)
     writer.writeheader()
-    for case in asked:
+    for case in listed:
         if time.perf_counter() - began_s > seconds:
             print(f"out of time before {case}", flush=True)
             return

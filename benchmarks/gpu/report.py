@@ -23,7 +23,6 @@ from typing import Any
 from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import FailureKind
 from autoconf_launch.launcher.results.journal import JournalContents, read_journal
-from autoconf_launch.tuning_spaces import known_accelerator
 
 RESULTS = Path(__file__).parents[1] / "results"
 MEMORY_GOAL, TIME_GOAL = 5.0, 10.0
@@ -72,10 +71,10 @@ def page(folders: Sequence[Path]) -> str:
 
 
 def gpu_of(env: str) -> str:
-    """The GPU's name in our tables, or the driver's if it is not there."""
-    match = re.search(r"^gpu: (.*)$", env, re.MULTILINE)
-    name = match[1] if match else "unknown GPU"
-    return known_accelerator(name) or name
+    """The GPU's name in our tables, or the driver's name if it is not there."""
+    facts: dict[str, str] = dict(re.findall(r"^(gpu|row of gpus.csv): (.*)$", env, re.MULTILINE))
+    row = facts.get("row of gpus.csv", "none")
+    return facts.get("gpu", "unknown GPU") if row == "none" else row
 
 
 def _facts(env: str) -> Iterator[str]:
