@@ -1,11 +1,12 @@
-"""What is tuned on one GPU: a plain PyTorch script that knows nothing of the tuner.
+"""The script that is tuned on one GPU: plain PyTorch, without any code for the tuner.
 
-Random tokens, as only speed and memory are looked at.
+It trains on random tokens, because only speed and memory are measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +33,9 @@ class Shape:
 
 
 SHAPES = {
+    "gpt2": Shape(
+        layers=12, width=768, heads=12, kv_heads=12, ffn=3072, vocabulary=50257, tokens=1024
+    ),
     "gpt2-large": Shape(
         layers=36, width=1280, heads=20, kv_heads=20, ffn=5120, vocabulary=50257, tokens=1024
     ),
@@ -120,8 +124,29 @@ class Decoder(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), text[:, 1:].flatten())
 
 
+def train(model: nn.Module, options: argparse.Namespace, shape: Shape) -> None:
+    """Train on random tokens, and print loss and seconds of each optimizer step."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    samples = options.steps * options.accumulation * options.batch_size
+    texts = torch.randint(shape.vocabulary, (samples, shape.tokens + 1))
+    loader = DataLoader(TensorDataset(texts), batch_size=options.batch_size, drop_last=True)
+    half = torch.autocast(DEVICE.type, torch.bfloat16, enabled=options.precision == "bf16")
+    began_s = time.perf_counter()
+    for number, (text,) in enumerate(loader, start=1):
+        with half:
+            loss = model(text.to(DEVICE))
+        (loss / options.accumulation).backward()
+        if number % options.accumulation == 0:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            step, last_loss = number // options.accumulation, loss.item()
+            ended_s = time.perf_counter()
+            print(f"step {step} loss {last_loss:.4f} {ended_s - began_s:.4f} s", flush=True)
+            began_s = ended_s
+
+
 def main() -> None:
-    """Train."""
+    """Build the model that the command line asks for, and train it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=sorted(SHAPES), default="gpt2-large")
     parser.add_argument("--batch_size", type=int, default=1)
@@ -137,19 +162,7 @@ def main() -> None:
         model: nn.Module = Decoder(shape, recompute=options.checkpointing == "full")
     if options.compile:
         model.compile()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    samples = options.steps * options.accumulation * options.batch_size
-    texts = torch.randint(shape.vocabulary, (samples, shape.tokens + 1))
-    loader = DataLoader(TensorDataset(texts), batch_size=options.batch_size, drop_last=True)
-    half = torch.autocast(DEVICE.type, torch.bfloat16, enabled=options.precision == "bf16")
-    for number, (text,) in enumerate(loader, start=1):
-        with half:
-            loss = model(text.to(DEVICE))
-        (loss / options.accumulation).backward()
-        if number % options.accumulation == 0:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            print(f"step {number // options.accumulation} loss {loss.item():.4f}", flush=True)
+    train(model, options, shape)
 
 
 if __name__ == "__main__":
