@@ -122,7 +122,7 @@ def find_cluster(request: LaunchRequest, listener: Listener | None = None) -> Cl
         HardwareError: more GPUs are asked for than are visible.
     """
     gpus = () if request.processes == "cpu" else visible_gpus(request.python)
-    if listener and gpus:
+    if listener:
         _say_what_is_visible(request, gpus, listener)
     if listener and (unused := unused_allocation(request.hosts, request.remote)):
         listener(Note(text=unused, warning=True))
@@ -201,7 +201,7 @@ def _say_what_is_visible(
     request: LaunchRequest, gpus: tuple[Gpu, ...], listener: Listener
 ) -> None:
     value = os.environ.get(VISIBLE)
-    if value is None:
+    if value is None or not gpus:
         return
     if request.hosts.include or request.hosts.exclude:
         numbers = ", ".join(str(gpu.index) for gpu in gpus)
