@@ -14,10 +14,10 @@ UNCALIBRATED_MEMORY_BAND = 0.2
 
 _FIRST_FSDP = 2
 _MARGIN = 1.2
-_DRIFT, _MOST_CONTEXT = 0.05, 0.15
-_CONTEXT_BYTES = 600 << 20
+_DRIFT, _MOST_SLACK = 0.05, 0.15
+_SLACK_BYTES = 600 << 20
 """What a trial may have found less free than its limit for its failure to count as its own: a
-share of the limit, and what the driver takes for the process itself (500 MiB on an H100)."""
+share of the limit, and a CUDA context, which the driver and CUDA do not count alike."""
 
 
 def is_out_of_memory(record: Record) -> bool:
@@ -36,8 +36,8 @@ def is_sure(record: Record) -> bool:
     if not isinstance(outcome, FailedTrial) or outcome.memory is None:
         return False
     limit_bytes = outcome.memory.limit_bytes
-    own_bytes = min(_CONTEXT_BYTES, _MOST_CONTEXT * limit_bytes)
-    return outcome.memory.free_before_bytes + own_bytes >= (1.0 - _DRIFT) * limit_bytes
+    slack_bytes = min(_SLACK_BYTES, _MOST_SLACK * limit_bytes)
+    return outcome.memory.free_before_bytes + slack_bytes >= (1.0 - _DRIFT) * limit_bytes
 
 
 def surely_needs_more(

@@ -206,7 +206,7 @@ def _say_what_is_visible(
         text = f"--num_gpus {asked} starts {asked} processes, which share {cores} cores."
         listener(Note(text=text, warning=True))
     value = os.environ.get(VISIBLE)
-    if not gpus or value is None:
+    if value is None or not gpus:
         return
     if request.hosts.include or request.hosts.exclude:
         numbers = ", ".join(str(gpu.index) for gpu in gpus)

@@ -400,14 +400,15 @@ def _numbers(gpus: tuple[Gpu, ...]) -> tuple[int, ...]:
     return tuple(gpu.index for gpu in gpus)
 
 
+_OWN_GPU = "and each rank needs its own"
+
+
 def _visible_text(gpus: tuple[Gpu, ...]) -> str:
     """``1 GPU is visible (0: NVIDIA L4), and each rank needs its own``."""
     names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in gpus)
     verb = "is" if len(gpus) == 1 else "are"
-    only = ", and a process sees one MIG slice at most" if gpus[0].is_slice else ""
-    return (
-        f"{plural(len(gpus), 'GPU')} {verb} visible ({names}), and each rank needs its own{only}"
-    )
+    why = "as a process sees one MIG slice at most" if gpus[0].is_slice else _OWN_GPU
+    return f"{plural(len(gpus), 'GPU')} {verb} visible ({names}), {why}"
 
 
 def _local_pool(request: LaunchRequest, gpus: tuple[Gpu, ...]) -> tuple[HostSlots, ...]:
