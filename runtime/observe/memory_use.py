@@ -53,7 +53,7 @@ class MemoryWatch:
             self._meter = CpuMeter(limit_bytes, held_bytes(module))
             self._meter.enforce()
         elif device.type == "cuda":
-            self._cuda = CudaMeter(device, limit_bytes)
+            self._cuda = CudaMeter(device, limit_bytes, held_bytes(module))
             self._cuda.enforce()
 
     def lift(self) -> None:
@@ -101,11 +101,19 @@ class MemoryWatch:
         return replace(use, peak_bytes=use.peak_bytes + asked_bytes)
 
 
-def use_of_weights(asked_bytes: int) -> MemoryUse:
-    """Memory use of a process whose weights were refused before its first forward pass."""
+def use_before_training(
+    asked_bytes: int, limit_bytes: int | None, *, of_weights: bool
+) -> MemoryUse | None:
+    """Memory use of a process that was refused memory before its first forward pass.
+
+    ``of_weights``: to make or move a module. On CPU nothing else is known then.
+    """
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        use = CudaMeter(torch.device("cuda", torch.cuda.current_device())).use()
+        device = torch.device("cuda", torch.cuda.current_device())
+        use = CudaMeter(device, limit_bytes).use()
         use = replace(use, peak_bytes=use.peak_bytes + asked_bytes)
-    else:
+    elif of_weights:
         use = replace(CpuMeter(None, 0).use(), peak_bytes=asked_bytes)
-    return replace(use, weights_alone=use.peak_bytes > use.free_before_bytes)
+    else:
+        return None
+    return replace(use, weights_alone=of_weights and use.peak_bytes > use.free_before_bytes)

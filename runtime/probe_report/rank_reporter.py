@@ -41,7 +41,7 @@ from ..observe import (
     clock_of,
     first_not_finite,
     has_compiled_part,
-    use_of_weights,
+    use_before_training,
 )
 from ..rank import Turns, classify, is_device_lost, last_words, leave, write_whole
 from ..soak import Beside
@@ -271,7 +271,10 @@ class RankReporter:
         larger = self._largest.micro_batch > self._looked_into.micro_batch
         with suppress(RuntimeError):  # a lost device says nothing more
             use = self._memory.use(word.asked_bytes, larger=larger)
-            return use_of_weights(word.asked_bytes) if use is None and word.of_weights else use
+            if use is not None or not word.is_out_of_memory:
+                return use
+            limit = self._task.memory_limit_bytes
+            return use_before_training(word.asked_bytes, limit, of_weights=word.of_weights)
         return None
 
     def _are_apart(self) -> bool:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
+import torch.distributed as dist
 
 from autoconf_launch.core import CONTEXT_BYTES, MemoryUse
 
@@ -66,16 +67,19 @@ def start_meter(device: torch.device, limit_bytes: int | None, held_bytes: int) 
     return CpuMeter(limit_bytes, held_bytes)
 
 
-_MOST_OUTSIDE_BYTES = 2 << 30
-"""More than this outside of torch's allocator belongs to other processes: a context, and NCCL's
-buffers of a few communicators, take less."""
+_MOST_CONTEXT_BYTES, _MOST_NCCL_BYTES = 1 << 30, 1 << 30
+"""More than this outside of torch's allocator belongs to other processes."""
 
 
 class CudaMeter:
     """What torch's allocator has reserved on one GPU since the process began, and the context."""
 
-    def __init__(self, device: torch.device, limit_bytes: int | None = None) -> None:
+    def __init__(
+        self, device: torch.device, limit_bytes: int | None = None, weight_bytes: int = 0
+    ) -> None:
+        """``weight_bytes`` of weights are on the device already."""
         self._device = device
+        self._weight_bytes = weight_bytes
         free, total = torch.cuda.mem_get_info(device)
         self._total = total
         self._limit = min(limit_bytes or total, total)
@@ -114,11 +118,11 @@ class CudaMeter:
         torch.cuda.empty_cache()
         held = torch.cuda.memory_reserved(self._device)
         allowed = max(self._limit - max(self._context_bytes(), CONTEXT_BYTES), 0)
-        self._weights_exceed = held > allowed
-        if self._weights_exceed:
+        self._weights_exceed = self._weight_bytes > allowed
+        if held > allowed:
             raise torch.OutOfMemoryError(
-                f"the model's weights take {held} bytes on the GPU, but the memory limit of "
-                f"{self._limit} bytes leaves {allowed} beside the CUDA context."
+                f"the model and its first batch take {held} bytes of the GPU, but the memory "
+                f"limit of {self._limit} bytes leaves {allowed} besides the CUDA context."
             )
         self._is_limited = True
         torch.cuda.set_per_process_memory_fraction(allowed / self._total, self._device)
@@ -142,7 +146,9 @@ class CudaMeter:
         """
         free, total = torch.cuda.mem_get_info(self._device)
         outside: int = total - free - torch.cuda.memory_reserved(self._device)
-        return outside if 0 < outside <= _MOST_OUTSIDE_BYTES else CONTEXT_BYTES
+        has_peers = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        most = _MOST_CONTEXT_BYTES + _MOST_NCCL_BYTES * has_peers
+        return outside if 0 < outside <= most else CONTEXT_BYTES
 
 
 class CpuMeter:
