@@ -23,7 +23,8 @@ fi
 nvidia-smi > "$OUT/env.txt" 2>&1 || HF_DEVICE=--use_cpu
 
 pack() { # the results folders of all tunes as one archive; written whole or not at all
-  (cd "$WORK" && tar czf raw.tgz --exclude=saved --exclude='*.pt' -- */autotuning_results one_gpu/tune/autotuning_results */*.csv 2> /dev/null; mv raw.tgz "$OUT/")
+  (cd "$WORK" && find ./*/autotuning_results ./*/tune/autotuning_results ./compiled -type f -size -2M -print0 2> /dev/null |
+    tar czf raw.tgz --null -T - && mv raw.tgz "$OUT/")
 }
 
 part() { # NAME SECONDS COMMAND...: in a folder of its own, never longer than the time that is left
@@ -67,5 +68,5 @@ tune memory_limit 60 --memory-limit=24GB --budget=5trials --soak-steps=0 --knob=
 # 20 launches of one configuration: the searched argument has no effect on a step.
 tune noise 120 --tuner-type=gridsearch --tuner-early-stopping=100 --good-enough=0% --soak-steps=0 --budget=20trials --max_train_micro_batch_size_per_gpu=$((BATCH / 4)) --knob="--steps=$(seq -s, 101 120 | sed 's/.*/[&]/')" "${SCRIPT[@]}" --model=$SMALL --batch_size=$((BATCH / 4)) --accumulation=4 --steps=101
 
-nvidia-smi --query-gpu=clocks.sm,temperature.gpu,power.draw,memory.used --format=csv >> "$OUT/env.txt" 2>&1
+nvidia-smi --query-gpu=clocks.sm,temperature.gpu,power.draw,memory.used --format=csv >> "$OUT/env.txt" 2> /dev/null
 echo "== all parts ended after $SECONDS s" | tee -a "$LOG"

@@ -42,8 +42,8 @@ CONTENDERS = 1.10
 """Configurations within this factor of the best are launched again while time is left."""
 TUNE_SHARE = 0.5
 """Share of the time that the tuner may use."""
-_BUDGET_SHARE = 0.75
-"""Share of the tune's time that its search may use; the rest is for start, profile and end."""
+_BUDGET_SHARE = 0.85
+"""Share of the tune's time that its search may use; the rest is for start and end."""
 _CHECKPOINTING = ("none", "full")
 _MOST_ROUNDS = 3
 

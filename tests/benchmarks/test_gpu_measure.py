@@ -45,16 +45,13 @@ def test_each_part_has_its_exit_code_and_duration_in_the_log(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_rehearsal_without_a_gpu_writes_every_file(tmp_path: Path) -> None:
-    log = measure(tmp_path, ONLY="env|predicted|one_gpu|engine|hf", GPU="H100-SXM-80GB")
-    assert [
-        part
-        for part in ("env", "predicted", "one_gpu", "engine")
-        if f"== {part} ended with 0" not in log
-    ] == []
+    log = measure(tmp_path, ONLY="env|predicted|one_gpu", GPU="H100-SXM-80GB")
+    for part in ("env", "predicted", "one_gpu"):
+        assert f"== {part} ended with 0" in log
     document = json.loads((tmp_path / "one_gpu.json").read_text())
     assert document["launched"] > 0
     assert (tmp_path / "predicted.csv").read_text().count("\n") > 1
     with tarfile.open(tmp_path / "raw.tgz") as archive:
-        assert "one_gpu/tune/autotuning_results/journal.jsonl" in archive.getnames()
+        assert "./one_gpu/tune/autotuning_results/journal.jsonl" in archive.getnames()
     page = report.page([tmp_path])
     assert "## Tunes" in page
