@@ -54,7 +54,7 @@ def cuda_as_cpu() -> Iterator[None]:
     original = autocast.__init__
     autocast.__init__ = _cast_on_cpu(original)
     try:
-        with OnCpu():  # type: ignore[no-untyped-call]
+        with OnCpu():
             yield
     finally:
         autocast.__init__ = original
