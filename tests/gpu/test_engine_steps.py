@@ -13,8 +13,7 @@ import torch
 
 from autoconf_launch.core import Mode, RankResult, RankTask, decode, result_file
 from autoconf_launch.core.rank import TASK_VARIABLE
-
-from ..runtime.forked import free_port
+from autoconf_launch.launcher.machine import free_port
 
 pytestmark = [
     pytest.mark.gpu,
