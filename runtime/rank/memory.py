@@ -83,6 +83,8 @@ class CudaMeter:
         free, total = torch.cuda.mem_get_info(device)
         self._total = total
         self._limit = min(limit_bytes or total, total)
+        self._kept_bytes = 0
+        """What a limit keeps free for the context."""
         self._is_limited = self._weights_exceed = False
         held = torch.cuda.memory_reserved(device) + self._context_bytes()
         self._free_before = min(free + held, self._limit)
@@ -96,7 +98,7 @@ class CudaMeter:
         reserved = torch.cuda.max_memory_reserved(self._device)
         return MemoryUse(
             free_before_bytes=self._free_before,
-            peak_bytes=reserved + self._context_bytes(),
+            peak_bytes=reserved + max(self._context_bytes(), self._kept_bytes),
             limit_bytes=self._limit,
             reserved_bytes=reserved,
             allocated_bytes=torch.cuda.max_memory_allocated(self._device),
@@ -117,7 +119,8 @@ class CudaMeter:
             return
         torch.cuda.empty_cache()
         held = torch.cuda.memory_reserved(self._device)
-        allowed = max(self._limit - max(self._context_bytes(), CONTEXT_BYTES), 0)
+        self._kept_bytes = max(self._context_bytes(), CONTEXT_BYTES)
+        allowed = max(self._limit - self._kept_bytes, 0)
         self._weights_exceed = self._weight_bytes > allowed
         if held > allowed:
             raise torch.OutOfMemoryError(

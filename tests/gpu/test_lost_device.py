@@ -122,3 +122,4 @@ def test_our_engine_reports_what_was_recorded_without_memory(tmp_path: Path) -> 
     assert result["failure"]["detail"].endswith("CUDA error: device-side assert triggered")
     assert any("train.py" in line for line in result["failure"]["log_tail"])
     assert len(result["steps"]) == 2
+    assert result["memory"] is None
