@@ -3,7 +3,7 @@
 Micro-batch and checkpointing of ``train.py`` in bf16. The tuner runs first, live, with empty
 histories and caches. Then the script is launched plainly: as a careful user tunes by hand, then
 every other configuration, then the fastest ones again while time is left. Predictions of ``plan``
-and of the tuner stand beside what was measured. Partial answers are always written.
+and of the tuner are reported with the measurements. Partial answers are always written.
 """
 
 from __future__ import annotations
