@@ -50,11 +50,11 @@ from .job import TuningJob, search_limits
 from .plain_start import check_ranks, profile_failed
 from .profile_run import (
     ProfileFailedError,
+    is_on_gpu,
     read_model_info,
     refused_baseline,
     refused_weights,
     run_profile,
-    used_gpu,
 )
 from .refused_profile import read_traced, trace_refused, with_traced
 from .trial_io import TrialFiles
@@ -168,7 +168,7 @@ def datasheet_times(job: TuningJob, spec: ModelSpec | None) -> KernelTimes | Non
         return None
     gpus = {device.name for device in job.cluster.devices}
     is_unknown = len(gpus) > 1 or not all(map(known_accelerator, gpus))
-    if is_cpu(job.cluster) or is_unknown or not used_gpu(job.paths.profile):
+    if is_cpu(job.cluster) or is_unknown or not is_on_gpu(job.paths.profile):
         return None
     applied = job.source.applied
     precision = applied.precision if applied else job.user.workload.precision

@@ -159,26 +159,26 @@ def read_model_info(path: Path) -> ModelSpec | None:
 
 def refused_weights(folder: Path) -> MemoryUse | None:
     """Memory of a rank whose weights alone were too large in the profile run."""
-    refused = (result.memory for result in _refused(folder))
+    refused = (result.memory for result in _failed_ranks(folder))
     return next((memory for memory in refused if memory and memory.weights_alone), None)
 
 
 def refused_baseline(folder: Path) -> FailedTrial | None:
     """The outcome of a profile run that ran out of memory with the baseline itself."""
-    for result in _refused(folder):
+    for result in _failed_ranks(folder):
         if result.failure and result.failure.kind is FailureKind.OUT_OF_MEMORY:
             return FailedTrial(failure=result.failure, memory=result.memory)
     return None
 
 
-def used_gpu(folder: Path) -> bool:
+def is_on_gpu(folder: Path) -> bool:
     """Whether rank 0 of the profile run measured a GPU's memory; True if it measured none."""
     result = read_result(folder / result_file(0))
     memory = result.memory if result else None
     return memory is None or memory.reserved_bytes is not None
 
 
-def _refused(folder: Path) -> Iterator[RankResult]:
+def _failed_ranks(folder: Path) -> Iterator[RankResult]:
     results = map(read_result, sorted(folder.glob("result*.json")))
     return (result for result in results if result and result.failure)
 

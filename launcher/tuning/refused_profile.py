@@ -42,7 +42,9 @@ def trace_refused(job: TuningJob, plan: LaunchPlan) -> TracedScript | None:
     try:
         script = trace_script(command_of_plan(plan), limit_s)
     except NothingFeasibleError as error:
-        text = f"{why}, and its model could not be traced without a GPU: {error}"
+        last_line = error.log_tail[-1:] if str(error).endswith(":") else ()
+        text = f"{why}, and its model could not be traced without a GPU: "
+        text += " ".join((str(error), *last_line))
         job.listener(Note(text=text, warning=True))
         return None
     write_json(job.paths.profile / FIRST_FORWARD_FILE, encode(script.found))

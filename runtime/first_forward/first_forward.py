@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
@@ -35,7 +36,7 @@ from ..locate import Hooks, watch_outer_calls
 from ..model import run_on_cpu
 from ..probe_report import Endings, environment_rank, exit_now
 from ..rank import is_allocation_failure, leave, write_whole
-from ..redirect import Surroundings
+from ..redirect import Surroundings, change_on_import
 from .fakes import Answers, Fakes, make_hollow
 from .forward_backward_trace import ForwardBackwardTrace
 
@@ -69,6 +70,7 @@ class FirstForwardProbe:
             return
         _compile_nothing()
         run_on_cpu()
+        change_on_import({_CHECKS_FORMATS: _allow_formats})
         if sign_path(self._task, Sign.HOLLOW.value).exists():
             self._fakes = Fakes()
             make_hollow(self._fakes)
@@ -254,6 +256,16 @@ def _optimizers() -> list[Optimizer]:
     found = [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]
     own = [one for one in found if not isinstance(getattr(one, "optimizer", None), Optimizer)]
     return [one for one in own if getattr(one, "param_groups", None)]
+
+
+_CHECKS_FORMATS = "transformers.training_args"
+
+
+def _allow_formats(module: ModuleType) -> None:
+    """Let a Trainer take bf16 and TF32, which it refuses where it sees no GPU."""
+    for name in ("is_torch_bf16_gpu_available", "is_torch_tf32_available"):
+        if hasattr(module, name):
+            setattr(module, name, lambda: True)
 
 
 def _compile_nothing() -> None:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,8 +18,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
-
-from ..redirect import change_after_import
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _CPU = torch.device("cpu")
@@ -33,7 +30,6 @@ def run_on_cpu() -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         os.environ[name] = ""
     OnCpu().__enter__()  # type: ignore[no-untyped-call]
-    change_after_import({"transformers.training_args": _grant_formats})
     cuda: Any = torch.cuda
     for name in _WITHOUT_EFFECT:
         setattr(cuda, name, lambda *_, **__: None)
@@ -71,13 +67,6 @@ class OnCpu(TorchFunctionMode):
         if func in _SAME:
             return places[0]
         return func(*places, **named)
-
-
-def _grant_formats(arguments: ModuleType) -> None:
-    """Let ``--tf32`` and ``--bf16`` pass, which are refused without a GPU: it trains on one."""
-    for name in ("is_torch_tf32_available", "is_torch_bf16_gpu_available"):
-        if hasattr(arguments, name):
-            setattr(arguments, name, lambda: True)
 
 
 def _on_cpu(value: Any) -> Any:

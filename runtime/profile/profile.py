@@ -125,9 +125,9 @@ class Profiler:
         except Exception as error:
             if measured is None:
                 raise refusal or error from None
-            return replace(measured, notes=(f"{_UNTRACED}: {_first_line(error)}",))
+            return replace(measured, notes=(f"{_UNTRACED}: {_summary(error)}",))
         if measured is None:
-            return replace(traced, notes=(f"{_TOO_LARGE}: {_first_line(refusal)}",))
+            return replace(traced, notes=(f"{_TOO_LARGE}: {_summary(refusal)}",))
         return replace(measured, traced_peaks=traced.traced_peaks)
 
     def _measure(self, batch: Batch) -> ModelSpec:
@@ -204,7 +204,7 @@ _UNTRACED = (
     "The model could not be traced on fake tensors, so memory is predicted from two measured "
     "micro-batches only"
 )
-_TOO_LARGE = "A real run of two samples does not fit, so step times are not predicted"
+_TOO_LARGE = "A real run of two samples does not fit, so none was timed"
 
 
 def _trace(recipe: TrainingParts, batch: Batch) -> ModelSpec:
@@ -245,8 +245,10 @@ def _in_thread(work: Callable[[], ModelSpec], *, timeout_s: float) -> ModelSpec:
         raise TimeoutError(f"it took longer than {timeout_s:g} s") from None
 
 
-def _first_line(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+def _summary(error: BaseException | None) -> str:
+    """Two sentences of an error's first line: torch's out-of-memory ones are long."""
+    line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {'. '.join(line.split('. ')[:2])}"
 
 
 def _deepspeed_names(spec: ModelSpec) -> dict[str, int]:

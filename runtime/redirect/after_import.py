@@ -18,7 +18,7 @@ from ..rank import is_device_lost
 _Change: TypeAlias = Callable[[ModuleType], None]
 
 
-def change_after_import(changes: Mapping[str, _Change]) -> None:
+def change_on_import(changes: Mapping[str, _Change]) -> None:
     """Change modules of these names when their import is done; at once where it is."""
     sys.meta_path.insert(0, _Changes(changes))
     for name in changes.keys() & sys.modules.keys():

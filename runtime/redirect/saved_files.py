@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from .after_import import change_after_import
+from .after_import import change_on_import
 from .file_calls import FileCalls
 from .trial_paths import TrialPaths
 
@@ -50,7 +50,7 @@ class SavedFiles:
         """Listen from here on, in children that are forked, too."""
         torch.save = self._follow_save(torch.save)
         torch.load = self._follow_load(torch.load)
-        change_after_import(dict.fromkeys((*_WRITERS, *_READERS, *_FOLDER_WRITERS), self._change))
+        change_on_import(dict.fromkeys((*_WRITERS, *_READERS, *_FOLDER_WRITERS), self._change))
         self._calls.install()
         self.paths.live()
 

@@ -11,7 +11,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
-from .after_import import change_after_import
+from .after_import import change_on_import
 
 _FOLDERS = ("log_dir", "logdir")
 """Names of a writer's folder, its first argument."""
@@ -20,7 +20,7 @@ _FOLDERS = ("log_dir", "logdir")
 def silence(folder: str) -> None:
     """Turn them away from here on; ``folder`` is the trial's."""
     below = Path(folder) / "tensorboard"
-    change_after_import({name: partial(change, folder=below) for name, change in _CHANGES.items()})
+    change_on_import({name: partial(change, folder=below) for name, change in _CHANGES.items()})
 
 
 def _writes_elsewhere(module: Any, folder: Path) -> None:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from autoconf_launch.runtime.redirect.after_import import change_after_import
+from autoconf_launch.runtime.redirect.after_import import change_on_import
 
 NAME = "imported_late"
 
@@ -39,22 +39,22 @@ def value() -> int:
 
 
 def test_a_module_is_changed_when_it_is_imported() -> None:
-    change_after_import({NAME: doubles})
+    change_on_import({NAME: doubles})
     assert value() == 2
 
 
 def test_one_that_is_there_is_changed_at_once() -> None:
     assert value() == 1
-    change_after_import({NAME: doubles})
+    change_on_import({NAME: doubles})
     assert value() == 2
 
 
 def test_two_who_wait_for_the_same_module_both_change_it() -> None:
-    change_after_import({NAME: doubles})
-    change_after_import({NAME: doubles})
+    change_on_import({NAME: doubles})
+    change_on_import({NAME: doubles})
     assert value() == 4
 
 
 def test_a_change_that_does_not_fit_leaves_the_module_as_it_is() -> None:
-    change_after_import({NAME: fails})
+    change_on_import({NAME: fails})
     assert value() == 1

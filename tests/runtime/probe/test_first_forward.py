@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,3 +151,31 @@ def test_a_script_without_a_pass_leaves_nothing(stopped: Any) -> None:
 
 def test_memory_that_runs_out_is_a_sign_of_its_own(stopped: Any) -> None:
     assert "out_of_memory" in stopped("runs_out_of_memory").signs()
+
+
+TRAINER = """
+import torch
+from transformers import training_args
+
+assert training_args.check()
+model = torch.nn.Linear(4, 4)
+model(torch.ones(2, 4)).sum().backward()
+"""
+CHECKS = """
+def is_torch_bf16_gpu_available():
+    return False
+
+
+def check():
+    return is_torch_bf16_gpu_available()
+"""
+
+
+def test_a_trainer_takes_bf16_though_no_gpu_is_seen(probed: Probed, tmp_path: Path) -> None:
+    package = tmp_path / "transformers"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "training_args.py").write_text(CHECKS)
+    script = tmp_path / "train.py"
+    script.write_text(TRAINER)
+    assert find(probed(script, mode=Mode.FIRST_FORWARD)).model.parameters == 20
