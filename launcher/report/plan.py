@@ -31,6 +31,7 @@ from .cells import (
     dense_table,
     duration_text,
     format_gains_document,
+    format_gains_text,
     memory_size,
     number_text,
     percent,
