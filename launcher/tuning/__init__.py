@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .controller import Controller, TrialIO
     from .endgame import Endgame, Search, play, said_by_probes, standings_of, with_outlook
     from .job import TuningJob, read_as_started, read_job, search_limits
-    from .measured_baseline import read_applied, read_measured
+    from .measured_baseline import read_measured
     from .plain_start import ON_LOCAL_RANK, first_that_starts, recall_start
     from .prepared import find_model, find_past_times, make_study, open_space, remember_times
     from .profile_run import ProfileFailedError, read_model_info, run_profile
