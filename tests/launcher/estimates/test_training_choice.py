@@ -9,6 +9,7 @@ from autoconf_launch.core import (
     Precision,
     RankResult,
     RawConfig,
+    Recompute,
     StepRecord,
     Workload,
 )
@@ -45,7 +46,12 @@ def profile(precision: Precision, flops: float | None = 1e15) -> RankResult:
         ended_unix_s=0.0,
         steps=(StepRecord(rank=0, step=1, wall_s=20.0, samples=1),),
         applied=AppliedStrategy(
-            zero_stage=0, data_parallel=1, micro_batch=1, accumulation=1, precision=precision
+            zero_stage=0,
+            data_parallel=1,
+            micro_batch=1,
+            accumulation=1,
+            precision=precision,
+            recompute=Recompute.NONE,
         ),
         flops_per_step=flops,
     )
