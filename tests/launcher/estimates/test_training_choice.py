@@ -44,7 +44,7 @@ def profile(precision: Precision, flops: float | None = 1e15) -> RankResult:
         world_size=1,
         attempt="a",
         ended_unix_s=0.0,
-        steps=(StepRecord(rank=0, step=1, wall_s=20.0, samples=1),),
+        steps=(StepRecord(rank=0, step=1, wall_s=4.0, samples=1),),
         applied=AppliedStrategy(
             zero_stage=0,
             data_parallel=1,
