@@ -187,8 +187,8 @@ def with_network_of(known: ClusterSpec, found: ClusterSpec) -> ClusterSpec:
 def _with_network_of(known: Mapping[str, Node], host: Node) -> Node:
     name = host.devices[0].name
     memory_bytes = host.devices[0].memory_bytes
-    names = (known_accelerator(name, memory_bytes), known_accelerator(name), name)
-    node = next((known[one] for one in names if one in known), None)
+    exact, alike = known_accelerator(name, memory_bytes), known_accelerator(name)
+    node = next((known[one] for one in (exact, alike, name) if one and one in known), None)
     if node is None:
         raise ConfigError(
             f"--cluster has {', '.join(sorted(known))}, but {host.host} has {name}; write it "

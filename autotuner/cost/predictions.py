@@ -296,7 +296,6 @@ def scaled_bytes(count_bytes: float) -> str:
 
 _LEAST_SPEED_UP = 1.1
 """Smaller gains are within the error of a step's prediction."""
-_BACKWARD_AND_FORWARD = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,20 +326,15 @@ def format_gains(
 
 
 def measured_format_gains(
-    now: Precision, machine: Machine, spec: ModelSpec
+    now: Precision, machine: Machine, *, flops: float, step_s: float
 ) -> tuple[FormatGain, ...]:
-    """The same for a model whose micro-batches were timed: only its products would be faster."""
-    flops = _BACKWARD_AND_FORWARD * spec.forward_flops_per_sample
-    timing = max(measured_timings(spec), key=lambda one: one.micro_batch, default=None)
-    if timing is None or not flops:
-        return ()
-    micro_batch, whole_s = timing.micro_batch, timing.forward_backward_s or 0.0
+    """The same from a measured step of one rank: only its products would be faster."""
 
     def products_s(precision: Precision) -> float:
         rate = reached_flops_per_s(machine.accelerator, precision, machine.physics)
-        return flops * micro_batch / rate
+        return flops / rate
 
-    other_s = max(0.0, whole_s - products_s(now))
+    other_s = max(0.0, step_s - products_s(now))
     return format_gains(now, machine.accelerator, lambda one: other_s + products_s(one))
 
 

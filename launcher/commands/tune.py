@@ -16,10 +16,10 @@ from typing import TypeVar
 from autoconf_launch.autotuner.measurement import EFFORTS, at_last_level
 from autoconf_launch.autotuner.playoff import Decider, predicted_outlook, summarise, time_left
 from autoconf_launch.autotuner.search import StopReason, Study, baseline_trial
-from autoconf_launch.core import ModelSpec, NothingFeasibleError, take_in_all
+from autoconf_launch.core import ModelSpec, NothingFeasibleError, result_file, take_in_all
 
 from ..backends import Backend, backend_for, closing_backend, load_hosts_backend, warn_listener
-from ..estimates import choose_price, tuned_format_gains
+from ..estimates import choose_price, profiled_format_gains
 from ..events import Finished, Listener, Note, TuneBegun
 from ..interrupts import stopping_on_signals
 from ..launch import plan_launch
@@ -45,6 +45,7 @@ from ..results import (
     hiding_secrets,
     named_values,
     open_folder,
+    read_result,
     render_unsearched,
     write_environment,
 )
@@ -66,7 +67,6 @@ from ..tuning import (
     make_study,
     open_space,
     play,
-    read_applied,
     read_as_started,
     read_job,
     read_measured,
@@ -191,9 +191,9 @@ def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
 
 def _say_faster_formats(job: TuningJob, spec: ModelSpec | None) -> None:
     """Say what TF32 or 16 bits would gain, which no candidate changes."""
-    applied = read_applied(job.paths.profile)
-    precision = applied.precision if applied else job.user.workload.precision
-    gains = tuned_format_gains(job.cluster, spec, precision)
+    profile = read_result(job.paths.profile / result_file(0))
+    precision = job.user.workload.precision
+    gains = profiled_format_gains(job.cluster, precision, profile, spec)
     switch = _TF32_SWITCHES.get(job.dialect.name, TF32_SWITCH)
     if text := format_gains_text(gains, switch):
         job.listener(Note(text=text))

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
         limit_memory,
         machine_kinds,
         machine_of,
+        profiled_format_gains,
         require_rates,
-        tuned_format_gains,
         usual_training,
     )
     from .training_flags import (

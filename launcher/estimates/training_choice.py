@@ -35,6 +35,7 @@ from autoconf_launch.core import (
     Node,
     NodeKind,
     Precision,
+    RankResult,
     Software,
     Workload,
 )
@@ -187,16 +188,40 @@ def layout_format_gains(cluster: ClusterSpec, asked: Proposal) -> tuple[FormatGa
     return format_gains(asked.workload.precision, machine_of(cluster).accelerator, step_s)
 
 
-def tuned_format_gains(
-    cluster: ClusterSpec, spec: ModelSpec | None, precision: Precision
+def profiled_format_gains(
+    cluster: ClusterSpec,
+    precision: Precision,
+    profile: RankResult | None,
+    spec: ModelSpec | None,
 ) -> tuple[FormatGain, ...]:
-    """What other formats would gain over the one that a script's profile run was measured in.
+    """What other formats would gain over the one in which a profile run trained.
 
-    Empty where the model is unknown, nodes differ, or our tables lack the GPU.
+    Empty if its operations were not counted or timed, nodes differ, or our tables lack the GPU.
+
+    Args:
+        cluster: on which it ran.
+        precision: of the run if ``profile`` does not say it.
+        profile: of rank 0 of a foreign script, whose last step counts.
+        spec: the model, whose largest timed micro-batch counts otherwise.
     """
-    if spec is None or is_cpu(cluster) or not cluster.are_nodes_equal or not has_rates(cluster):
+    if is_cpu(cluster) or not cluster.are_nodes_equal or not has_rates(cluster):
         return ()
-    return measured_format_gains(precision, machine_of(cluster), spec)
+    flops, step_s = 0.0, 0.0
+    if profile is not None and profile.steps and profile.flops_per_step:
+        flops, step_s = profile.flops_per_step, profile.steps[-1].wall_s
+    elif spec is not None and spec.timings:
+        timing = max(spec.timings, key=lambda one: one.micro_batch)
+        flops = _PASSES * spec.forward_flops_per_sample * timing.micro_batch
+        step_s = timing.forward_backward_s or 0.0
+    if not (flops and step_s):
+        return ()
+    if profile is not None and profile.applied is not None:
+        precision = profile.applied.precision
+    return measured_format_gains(precision, machine_of(cluster), flops=flops, step_s=step_s)
+
+
+_PASSES = 3.0
+"""Operations of forward and backward over those of the forward pass."""
 
 
 _TRAINER = "megatron"

@@ -47,7 +47,7 @@ def read_measured(
     Raises:
         ConfigError: what ran leaves nothing to search, or was not seen.
     """
-    applied = None if job.dialect.reads_document else read_applied(job.paths.profile)
+    applied = None if job.dialect.reads_document else _read_applied(job.paths.profile)
     if applied is None:
         return job
     keeps = _other_batch(job, applied, files, backend, folder, pool)
@@ -92,7 +92,7 @@ def _other_batch(
         return None
     each = applied.micro_batch * applied.accumulation
     other = replace(layout, micro_batch=micro, accumulation=each // micro)
-    found = read_applied(job.paths.second_profile)
+    found = _read_applied(job.paths.second_profile)
     if found is None:
         trial = baseline_trial(Candidate(layout=other, extras=job.user.baseline.extras))
         try:
@@ -110,7 +110,7 @@ def _other_batch(
                 f"batch is not known: {error}"
             )
             job.listener(Note(text=text, warning=True))
-        found = read_applied(job.paths.second_profile)
+        found = _read_applied(job.paths.second_profile)
     is_kept = found is not None and (found.micro_batch, found.accumulation) == (
         other.micro_batch,
         other.accumulation,
@@ -146,7 +146,7 @@ def _differences(
         )
 
 
-def read_applied(folder: Path) -> AppliedStrategy | None:
+def _read_applied(folder: Path) -> AppliedStrategy | None:
     """What rank 0 applied; None where it did not say."""
     result = read_result(folder / result_file(0))
     return result.applied if result else None

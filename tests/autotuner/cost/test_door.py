@@ -9,7 +9,6 @@ ROOM = ROOT / "autotuner" / "cost"
 FORMULAS = {
     "memory_bytes": {"autotuner/mixed", "launcher/estimates", "launcher/export"},
     "inner_times": {"autotuner/mixed"},
-    "stacks": {"autotuner/inference", "autotuner/mixed"},
     "attention_products": {"autotuner/inference"},
     "attention_times": {"autotuner/inference"},
     "expert_products": {"autotuner/inference"},

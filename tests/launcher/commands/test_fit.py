@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ..conftest import Driver
 from .verb import Run, with_value
 
 LLAMA = ("--model", "llama3.1-8b", "--seq", "4096", "--global-batch", "64")
@@ -298,3 +299,57 @@ def test_a_cpu_has_no_host_memory_to_offload_to(fit: Run) -> None:
     ran = fit(*work, "--cluster", "local", "--precision", "fp32")
     assert ran.code == 1
     assert ran.err.endswith("CPU processes have no host memory beyond their own.\n")
+
+
+GPT2 = ("--model", "gpt2-large", "--seq", "1024", "--global-batch", "8")
+
+
+def test_fp32_is_told_what_tf32_and_16_bits_would_gain(fit: Run) -> None:
+    flags = (*GPT2, "--cluster", "A100", "--micro-batch", "8", "--precision")
+    text, gains = fit(*flags, "fp32").out, fit(*flags, "fp32", "--json").document["faster_formats"]
+    assert 3 < gains["tf32"] < gains["bf16"] < 20
+    assert (
+        f"TF32 would make a step {gains['tf32']:.1f}x faster "
+        f"(torch.set_float32_matmul_precision('high')), bf16 {gains['bf16']:.1f}x."
+    ) in text
+    assert fit(*flags, "tf32", "--json").document["faster_formats"].keys() == {"bf16"}
+    assert fit(*flags, "bf16", "--json").document["faster_formats"] == {}
+
+
+def test_gpus_without_tf32_gain_by_fp16_alone(fit: Run) -> None:
+    flags = (*GPT2, "--cluster", "V100", "--precision", "fp32", "--json")
+    assert fit(*flags).document["faster_formats"].keys() == {"fp16"}
+
+
+def test_megatron_computes_fp32_in_tf32(fit: Run) -> None:
+    flags = (*GPT2, "--cluster", "H100", "--precision")
+    tf32, megatron = (
+        fit(*flags, *more, "--json").document
+        for more in (("tf32",), ("fp32", "--trainer", "megatron"))
+    )
+    plain = fit(*flags, "fp32", "--json").document
+    assert megatron["step_time_s"] == pytest.approx(tf32["step_time_s"], rel=0.1)
+    assert plain["step_time_s"] > 2 * tf32["step_time_s"]
+    assert plain["peak_memory_gib"] == tf32["peak_memory_gib"]
+
+
+def test_a_card_with_more_memory_than_its_namesake_fits_more(fit: Run, driver: Driver) -> None:
+    driver(16380, names=("NVIDIA GeForce RTX 4060 Ti",))
+    ran = fit(*GPT2)
+    assert (ran.code, "on 1 x RTX-4060-Ti-16GB" in ran.out) == (0, True)
+    driver(8188, names=("NVIDIA GeForce RTX 4060 Ti",))
+    assert fit(*GPT2).code == 1
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA Graphics Device"])
+def test_an_unknown_gpu_is_answered_from_its_memory_without_times(
+    fit: Run, driver: Driver, name: str
+) -> None:
+    driver(24564, names=(name,))
+    ran = fit(*GPT2)
+    assert (ran.code, ran.err) == (0, "")
+    assert f"No step time is predicted: our table of GPUs lacks {name}" in ran.out
+    driver(8188, names=(name,))
+    remedies = fit(*GPT2, "--json").document["remedies"]
+    assert remedies
+    assert all(remedy["step_time_s"] is None for remedy in remedies)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ..conftest import Driver
 from .verb import Run
 
 WORK = ("--model", "llama3.1-8b", "--seq", "8k", "--global-batch", "64")
@@ -152,3 +153,16 @@ def test_a_cpu_has_no_gpus_to_count(plan: Run) -> None:
     ran = plan(*WORK, "--cluster", "2xlocal", "--gpus-needed")
     assert (ran.code, ran.is_one_line) == (2, True)
     assert "--gpus-needed counts GPUs, but --cluster local is a CPU here" in ran.err
+
+
+def test_what_other_formats_gain_is_said_once_for_the_first_cluster(plan: Run) -> None:
+    out = plan(*TWO, "--precision", "fp32").out
+    assert out.count("TF32 would make a step") == 1
+    assert "Never checked on fp32" in out
+
+
+def test_a_gpu_without_rates_cannot_be_planned_for(plan: Run, driver: Driver) -> None:
+    driver(24564, names=("NVIDIA Graphics Device",))
+    ran = plan(*WORK, "--cluster", "local")
+    assert (ran.code, ran.is_one_line) == (4, True)
+    assert "NVIDIA Graphics Device, is not in our table" in ran.err
