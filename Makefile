@@ -1,7 +1,8 @@
 # make tune: the main job, from nothing.   make test: all fast tests, from nothing.
 # make check: what CI runs, in a virtual environment of its own.   make format: fix what can be.
-.PHONY: tune test check types lint format links docs test-slow test-parallel test-frameworks test-deepspeed test-gpu test-cluster test-vllm campaign benchmark benchmark-search plots clean
+.PHONY: tune test check types lint format links docs test-slow test-parallel test-frameworks test-deepspeed test-gpu test-null-gpu test-cluster test-vllm campaign benchmark benchmark-search plots clean
 PYTHON ?= python3
+PYTHON312 ?= python3.12
 VENV ?= .venv
 BIN = $(VENV)/bin
 FOLDERS = core autotuner tuning_spaces runtime launcher
@@ -29,8 +30,12 @@ test-parallel: $(READY)
 campaign: $(READY)
 	$(BIN)/python -m tests.campaign
 
+# On a machine with a GPU: from the checkout, with the Python that has torch for it.
 test-gpu: $(READY)
-	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m pytest tests/gpu
+# Without a GPU: torch with CUDA (6 GB below build/, once) on a GPU that computes nothing.
+test-null-gpu:
+	PYTHON312=$(PYTHON312) tests/null_gpu/test.sh build/null_gpu
 test-cluster: $(READY)
 	tests/cluster/install_engines.sh
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ray

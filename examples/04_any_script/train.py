@@ -59,14 +59,16 @@ def main() -> None:
     args = parser.parse_args()
 
     torch.manual_seed(0)
-    model = network()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = network().to(device)
     loader = DataLoader(
         Stripes(args.pictures), args.batch_size, shuffle=True, num_workers=args.num_workers
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     began_s, right = time.perf_counter(), 0
     for number, (pictures, labels) in enumerate(loader, start=1):
-        guesses = model(pictures)
+        labels = labels.to(device)
+        guesses = model(pictures.to(device))
         loss = F.cross_entropy(guesses, labels) / args.grad_accum
         loss.backward()
         right += int((guesses.argmax(1) == labels).sum())

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .controller import Controller, TrialIO
     from .endgame import Endgame, Search, play, said_by_probes, standings_of, with_outlook
     from .job import TuningJob, read_as_started, read_job, search_limits
-    from .measured_baseline import read_applied, read_measured
+    from .measured_baseline import read_measured
     from .plain_start import first_that_starts, recall_start
     from .prepared import (
         datasheet_times,

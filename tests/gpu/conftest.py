@@ -23,6 +23,7 @@ TUNE_S = 180
 """Deadline of one tune; it takes seconds, unless the machine is busy."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of this folder, and skip them without a GPU."""
     skip = pytest.mark.skip(reason="torch sees no GPU")

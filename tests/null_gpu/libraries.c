@@ -6,6 +6,7 @@
 
 int cudaMalloc(void **start, size_t bytes);
 int cudaFree(void *start);
+int cudaMemcpy(void *to, const void *from, size_t bytes, int kind);
 
 /* --- cuBLAS ----------------------------------------------------------------------------------- */
 
@@ -69,12 +70,26 @@ int ncclMemFree(void *start) { return cudaFree(start); }
 
 ANSWERS_FIRST(ncclRedOpCreatePreMulSum, int, 10)
 
-DOES_NOTHING(ncclAllGather) DOES_NOTHING(ncclAllReduce) DOES_NOTHING(ncclBcast)
-DOES_NOTHING(ncclBroadcast) DOES_NOTHING(ncclCommAbort) DOES_NOTHING(ncclCommDeregister)
+/* With one rank the result of a collective is what was sent. */
+static int collect(const void *sent, void *received, size_t values, int type) {
+    static const size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1}; /* by ncclDataType_t */
+    return sent == received ? device_status() : cudaMemcpy(received, sent, values * bytes[type], 0);
+}
+
+#define COLLECTIVE(name) \
+    int name(const void *sent, void *received, size_t values, int type) { \
+        return collect(sent, received, values, type); \
+    }
+COLLECTIVE(ncclAllGather)
+COLLECTIVE(ncclAllReduce)
+COLLECTIVE(ncclBroadcast)
+COLLECTIVE(ncclReduce)
+COLLECTIVE(ncclReduceScatter)
+
+DOES_NOTHING(ncclBcast) DOES_NOTHING(ncclCommAbort) DOES_NOTHING(ncclCommDeregister)
 DOES_NOTHING(ncclCommDestroy) DOES_NOTHING(ncclCommFinalize) DOES_NOTHING(ncclCommRegister)
 DOES_NOTHING(ncclGroupEnd) DOES_NOTHING(ncclGroupStart) DOES_NOTHING(ncclRecv)
-DOES_NOTHING(ncclRedOpDestroy) DOES_NOTHING(ncclReduce) DOES_NOTHING(ncclReduceScatter)
-DOES_NOTHING(ncclSend)
+DOES_NOTHING(ncclRedOpDestroy) DOES_NOTHING(ncclSend)
 
 /* --- NVML: torch counts GPUs by it without starting CUDA; a device is any address ------------- */
 
