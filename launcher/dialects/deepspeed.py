@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -143,19 +142,19 @@ MODEL_RANKS: tuple[tuple[str, KeyPath], ...] = (
 initialize; runtime/config.py, DeepSpeedConfig)."""
 
 
-def model_ranks(document: RawConfig, mp_size: int) -> dict[str, int]:
-    """Degrees of the layout by the document's own keys; ``mp_size`` if these have no tensor ranks.
+def model_ranks(document: RawConfig, mp_size: int) -> tuple[int, int]:
+    """Tensor and context degree by the document's keys; ``mp_size`` if these have no tensor ranks.
 
     Raises:
         ConfigError: a degree is not a whole number, or both say different numbers.
     """
-    found = {knob: integer_value(document, path, 1) for knob, path in MODEL_RANKS}
-    tensor, path = found["tensor_parallel"], dotted_name(MODEL_RANKS[0][1])
+    tensor, context = (integer_value(document, path, 1) for _, path in MODEL_RANKS)
+    path = dotted_name(MODEL_RANKS[0][1])
     if 1 < mp_size != tensor > 1:
         raise ConfigError(
             f"{path} is {tensor}, but autotuning.mp_size is {mp_size}; remove mp_size."
         )
-    return {**found, "tensor_parallel": max(tensor, mp_size)}
+    return max(tensor, mp_size), context
 
 
 def micro_batch_choice(config: RawConfig, micro: int | None) -> KnobChoice:
@@ -316,14 +315,15 @@ class DeepSpeedDialect:
         source = with_zero_section(source)
         listed, settings, document, _ = open_document(source, fills_auto=False)
         _refuse_unfilled(listed, document)
-        ranks = model_ranks(document, settings.mp_size)
-        data = external_data_parallel_degree(world_size, math.prod(ranks.values()))
+        tensor, context = model_ranks(document, settings.mp_size)
+        data = external_data_parallel_degree(world_size, tensor * context)
         micro, accumulation = batch_split(document, data_parallel=data)
         stages = stage_choice(listed.config)
         further = further_choices(listed, settings, stages)
         layout = Layout(
             data_parallel=data,
-            **ranks,
+            tensor_parallel=tensor,
+            context_parallel=context,
             zero_stage=zero_stage(document),
             micro_batch=micro,
             accumulation=accumulation,

@@ -102,8 +102,7 @@ def _imported_files(path: Path, text: str) -> set[Path]:
             continue
         base = path.parent.joinpath(*[".."] * (level - 1)) if level else root
         place = base.joinpath(*name.split(".")).resolve() if name else base.resolve()
-        candidates = (place.with_suffix(".py") if name else place / "__init__.py",)
-        candidates += (place / "__init__.py",)
+        candidates = {place / "__init__.py"} | ({place.with_suffix(".py")} if name else set())
         found |= {file for file in candidates if file.is_file() and file != path.resolve()}
     return found
 
@@ -140,17 +139,14 @@ def _called_module(path: Path, text: str, python: str | None) -> Path | None:
     makes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     if len(tree.body) > _MOST_STATEMENTS or any(isinstance(n, makes) for n in ast.walk(tree)):
         return None
-    called = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and _is_name(n.func)}
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    called = {function.id for function in calls if isinstance(function, ast.Name)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom):
             continue
         if called & {alias.asname or alias.name for alias in node.names}:
             return _module_file(path, node, python)
     return None
-
-
-def _is_name(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name)
 
 
 def _module_file(path: Path, node: ast.ImportFrom, python: str | None) -> Path | None:
