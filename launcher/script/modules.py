@@ -53,7 +53,7 @@ def script_path(request: LaunchRequest) -> Path:
         return Path(request.script)
     first, *others = request.script.split(".")
     place = Path(first, *others)
-    if not place.with_suffix(".py").is_file() and not place.is_dir():
+    if not Path(first).is_dir() and not Path(f"{first}.py").is_file():
         place = _find_installed(first, request.python).joinpath(*others)
     if place.is_dir():
         return place / "__main__.py"
