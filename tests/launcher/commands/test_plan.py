@@ -12,7 +12,7 @@ LLAMA = ("--model", "llama3.1-8b", "--seq", "8192", "--global-batch", "64")
 WORK = (*LLAMA, "--cluster", "8xH100-SXM-80GB")
 KEYS = {
     *("schema_version", "considered", "valid", "fit", "safe", "headroom", "limit_gib"),
-    *("seconds", "best", "rejected"),
+    *("seconds", "best", "rejected", "faster_formats"),
 }
 ROW = {
     *(
