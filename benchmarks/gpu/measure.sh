@@ -54,17 +54,18 @@ SCRIPT=("--arg=gradient_accumulation_steps=--accumulation" "$HERE/train.py" --pr
 part env 30 bash -c "$PY $HERE/card.py 2>&1 | tee -a $OUT/env.txt"
 part predicted 85 $PY "$HERE/predicted.py" --model=$MODEL --gpu="$GPU" --global-batch=$BATCH --seconds=$PREDICTED_S --out="$OUT/predicted.csv"
 part one_gpu $ONE_GPU_S $PY "$HERE/one_gpu.py" --model=$MODEL --gpu="$GPU" --global-batch=$BATCH --first=$FIRST --seconds=$((ONE_GPU_S - 8)) --folder=. --out="$OUT/one_gpu.json"
-part tests 75 $PY -m pytest -v -p no:cacheprovider --tb=short --durations=0 "$ROOT/tests/gpu"
-tune oom 45 --budget=4trials --soak-steps=0 "${SCRIPT[@]}" --model=$MODEL --batch_size=$((2 * BATCH)) --accumulation=1
+tune oom 70 --budget=4trials --soak-steps=0 "${SCRIPT[@]}" --model=$MODEL --batch_size=$((2 * BATCH)) --accumulation=1
 tune engine 50 --budget=35s "$ROOT/examples/01_pretrain_gpt/train.py" --config "$ROOT/examples/01_pretrain_gpt/config.json"
-tune hf 55 --budget=4trials --soak-steps=10 "$ROOT/examples/03_hf_trainer/train.py" --output_dir=out --per_device_train_batch_size=4 --gradient_accumulation_steps=8 $HF_DEVICE $HF_SIZE --samples=4096 --report_to=none
+tune hf 90 --budget=4trials --soak-steps=10 "$ROOT/examples/03_hf_trainer/train.py" --output_dir=out --per_device_train_batch_size=4 --gradient_accumulation_steps=8 $HF_DEVICE $HF_SIZE --samples=4096 --report_to=none
 part doctor 30 $PY -m autoconf_launch doctor
 part fit 20 $PY -m autoconf_launch fit --model=gpt2-large --seq=1024 --global-batch=32 --zero=0 --precision=bf16
 part plan 20 $PY -m autoconf_launch plan --model=gpt2-large --cluster="1x$GPU" --seq=1024 --global-batch=32 --precision=bf16 --trainer=native
+# By itself `make test-gpu` takes about 5 minutes; what is left of this run is for its first tests.
+part tests 75 $PY -m pytest -v -p no:cacheprovider --tb=short --durations=0 "$ROOT/tests/gpu"
 # A second run has time for these: ONLY='compile|compiled|memory_limit|noise'
 tune compile 100 --budget=4trials --soak-steps=0 --knob='--compile=[0,1]' --max_train_micro_batch_size_per_gpu=$((BATCH / 4)) "${SCRIPT[@]}" --model=$SMALL --batch_size=$((BATCH / 4)) --accumulation=4
 part compiled 120 $PY "$HERE/predicted.py" --compiled --model=$MODEL --gpu="$GPU" --global-batch=$BATCH --out=compiled.csv
-tune memory_limit 60 --memory-limit=24GB --budget=5trials --soak-steps=0 --knob='--checkpointing=["none","full"]' "${SCRIPT[@]}" --model=$MODEL --batch_size=$FIRST --accumulation=$((BATCH / FIRST))
+tune memory_limit 100 --memory-limit=24GB --budget=5trials --soak-steps=0 --knob='--checkpointing=["none","full"]' "${SCRIPT[@]}" --model=$MODEL --batch_size=$FIRST --accumulation=$((BATCH / FIRST))
 # 20 launches of one configuration: the searched argument has no effect on a step.
 tune noise 120 --tuner-type=gridsearch --tuner-early-stopping=100 --good-enough=0% --soak-steps=0 --budget=20trials --max_train_micro_batch_size_per_gpu=$((BATCH / 4)) --knob="--steps=$(seq -s, 101 120 | sed 's/.*/[&]/')" "${SCRIPT[@]}" --model=$SMALL --batch_size=$((BATCH / 4)) --accumulation=4 --steps=101
 
