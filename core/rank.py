@@ -74,6 +74,7 @@ class RankTask:
         soak: the last step takes the largest batch that the rank has seen.
         ends_epoch: where no evaluation or no checkpoint was seen by the last step, the script's
             data ends after it, so that the script goes on to what it does after an epoch.
+        micro_batch: samples of each forward pass that are asked for; None if a script decides.
         memory_limit_bytes: device memory that the rank holds itself to; on CPU over its use after
             imports, on a GPU with its context. None if the device's own size is the limit.
     """
@@ -83,6 +84,7 @@ class RankTask:
     attempt: str
     start_step: int = 3
     end_step: int = 5
+    micro_batch: int | None = None
     memory_limit_bytes: int | None = None
     most_steps: int | None = None
     soak: bool = False

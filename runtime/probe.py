@@ -274,7 +274,7 @@ class Probe:
         self.silent = False
         self._hooks.reset()
         self._hooks.data = TrainingData(self._task.end_step) if self._task.soak else None
-        self._counter = StepCounter()
+        self._counter = StepCounter(self._task.micro_batch)
         self._optimizers = WeakKeyDictionary()
         self._memory = MemoryWatch()
         self._reporter = None

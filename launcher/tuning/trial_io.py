@@ -182,6 +182,8 @@ class TrialFiles:
         task = self._task(folder, trial, attempt, mode)
         config_path = self._paths.config(folder)
         rendered = self.render(trial, config_path)
+        if any(knob == "micro_batch" for knob, _ in rendered.checked or ()):
+            task = replace(task, micro_batch=trial.candidate.layout.micro_batch)
         needs = needs_of(task, trial, self._spec)
         rendered = in_trial(self._dialect, rendered, self._source, task=task, needs=needs)
         caches = self._caches.variables(folder.name)

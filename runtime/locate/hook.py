@@ -6,6 +6,7 @@ the script. Not: forward passes (``root_module``), ends of the process (``ending
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -51,6 +52,8 @@ class Hooks:
         self._after_each: RemovableHandle | None = None
         """Where steps are heard of until anything is compiled."""
         self._batch_sizes: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+        self._handed: WeakKeyDictionary[Any, deque[int]] = WeakKeyDictionary()
+        """Samples of the batches that each loader was asked for and has not given yet."""
         """Batch sizes of loaders' iterators: a script may count its samples slowly."""
         self.data: TrainingData | None = None
         """What a soak does with loaders."""
@@ -76,6 +79,7 @@ class Hooks:
             scaler.step = self._watch_scaler(scaler.step)
         loader: Any = _BaseDataLoaderIter
         loader.__next__ = self._draw(loader.__next__)
+        loader._next_index = self._hand_out(loader._next_index)
 
     def compiles(self) -> None:
         """The script compiles something, its optimizer's step perhaps: stay outside of it."""
@@ -138,12 +142,31 @@ class Hooks:
         def __next__(iterator: Any) -> Any:
             data = self.data
             batch = original(iterator) if data is None else data.draw(iterator, original)
+            if handed := self._handed.get(iterator):
+                self._listener.drew(handed.popleft())
+                return batch
             if iterator not in self._batch_sizes:
                 self._batch_sizes[iterator] = _batch_size(iterator._index_sampler)
             self._listener.drew(self._batch_sizes[iterator])
             return batch
 
         return __next__
+
+    def _hand_out(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Count the indices of each batch, whatever the class of its sampler."""
+
+        @wraps(original)
+        def _next_index(iterator: Any) -> Any:
+            indices = original(iterator)
+            if isinstance(indices, (list, tuple)):
+                self._handed.setdefault(iterator, deque(maxlen=_MOST_AHEAD)).append(len(indices))
+            return indices
+
+        return _next_index
+
+
+_MOST_AHEAD = 1024
+"""Batches that workers prepare at most before the first one is used."""
 
 
 def _batch_size(sampler: Any) -> int | None:

@@ -92,6 +92,8 @@ class SampleCounter:
 
     def __init__(self) -> None:
         self._dimension: int | None = None
+        self._place = 0
+        """Which tensor of a call has the dimension; later calls have it in the same place."""
         self._by_length = False
         self.quick = 0
         """Where not 0: the dimension, from 1, of a tensor that is the first argument."""
@@ -109,14 +111,18 @@ class SampleCounter:
         if self._by_length or (self._dimension is None and _is_list_of_samples(arguments, hints)):
             self._by_length = True
             return len(arguments[0]) if arguments and isinstance(arguments[0], list) else 0
-        if self._dimension is not None:
+        if self._dimension is not None and not self._place:
             tensor = first_tensor((arguments, named), self._dimension)
             return int(tensor.shape[self._dimension]) if tensor is not None else 0
         tensors = [tensor for tensor in tensors_in((arguments, named)) if tensor.dim()]
+        if self._dimension is not None:
+            sizes = [t.shape for t in tensors[self._place :] if t.dim() > self._dimension]
+            return int(sizes[0][self._dimension]) if sizes else 0
         if not tensors:
             return _declared_count((*arguments, *named.values()))
-        self._dimension = _dimension(tensors, hints)
-        if arguments and arguments[0] is tensors[0] and tensors[0].dim() > self._dimension:
+        self._place, self._dimension = _place_and_dimension(tensors, hints)
+        is_first = not self._place and bool(arguments) and arguments[0] is tensors[0]
+        if is_first and tensors[0].dim() > self._dimension:
             self.quick = self._dimension + 1
         return self.count(arguments, named, hints)
 
@@ -169,12 +175,18 @@ def _is_list_of_samples(arguments: tuple[Any, ...], hints: Collection[int]) -> b
     return len(first) in hints or (len(shapes) > 1 and of_a_kind)
 
 
-def _dimension(tensors: list[Tensor], hints: Collection[int]) -> int:
+def _place_and_dimension(tensors: list[Tensor], hints: Collection[int]) -> tuple[int, int]:
+    """Which tensor counts the samples, and in which of its dimensions."""
     for hint in hints:
-        if any(tensor.shape[0] == hint for tensor in tensors):
-            return 0
-        if any(tensor.dim() > 1 and tensor.shape[1] == hint for tensor in tensors):
-            return 1
+        for dimension in (0, 1):
+            wide = (n for n, t in enumerate(tensors) if t.dim() > dimension)
+            place = next((n for n in wide if tensors[n].shape[dimension] == hint), None)
+            if place is not None:
+                return place, dimension
+    return 0, _shared_dimension(tensors)
+
+
+def _shared_dimension(tensors: list[Tensor]) -> int:
     if len({tensor.shape[0] for tensor in tensors}) == 1:
         return 0
     wide = [tensor for tensor in tensors if tensor.dim() > 1]

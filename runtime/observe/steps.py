@@ -8,9 +8,11 @@ of them in a row and one call per group of weights make one step. Of optimizers 
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
+_MOST_SIZES = 4096
 _PATIENCE = 16
 """Steps of other optimizers after which one that stands still is given up."""
 
@@ -54,12 +56,16 @@ class StepCounter:
     _made: Made
     _same: tuple[object, ...]
 
-    def __init__(self) -> None:
+    def __init__(self, asked: int | None = None) -> None:
+        """``asked``: the micro-batch that the launch asks for; None if it is not known."""
+        self._asked = asked
         self._pace: weakref.ref[object] | None = None
         self._pace_size = 0
         self._others = 0
         self._backward_seen = False
         self.draw_size = None
+        self._sizes: list[int] = []
+        """Samples of each batch since the first draw of the step that made the last draw."""
         self._restart()
 
     @property
@@ -86,6 +92,10 @@ class StepCounter:
         """A loader gave a batch."""
         self._draws += 1
         self.draw_size = batch_size
+        if self._draws == 1:
+            self._sizes.clear()
+        if batch_size and len(self._sizes) < _MOST_SIZES:
+            self._sizes.append(batch_size)
 
     def on_skip(self) -> None:
         """A scaler left the update out: what was computed for it belongs to no step."""
@@ -132,7 +142,7 @@ class StepCounter:
     def _boundary(self) -> Meaning:
         self._others = 0
         seen = self.forwards_in_step, self._backwards, self._samples
-        same = (*seen, self._draws, self.draw_size)
+        same = (*seen, self._draws, self.draw_size, len(self._sizes))
         if same != self._same:
             self._same = same
             self._most_draws = max(self._most_draws, self._draws)
@@ -151,10 +161,25 @@ class StepCounter:
         pairs = self.forwards_in_step
         if self._backward_seen:
             pairs = min(pairs, self._backwards)
-        if self._most_draws and self.draw_size and self._samples:
-            drawn = round(self._most_draws * self.draw_size / self._samples)
-            pairs = min(pairs, max(1, drawn))
-        return Made(micro_batch=self._samples, accumulation=max(1, pairs))
+        passes = pairs
+        drawn = self._most_draws * (self.draw_size or 0)
+        if drawn and self._samples:
+            pairs = min(pairs, max(1, round(drawn / self._samples)))
+        if drawn == pairs * self._samples or (self._asked and self._asked == self._samples):
+            return Made(micro_batch=self._samples, accumulation=max(1, pairs))
+        return self._loaded(passes) or Made(micro_batch=self._samples, accumulation=max(1, pairs))
+
+    def _loaded(self, passes: int) -> Made | None:
+        """The batch as the loader drew it, for a model whose rows are graphs, views or frames.
+
+        None if several loaders drew different batches, or one drew single samples that may be
+        whole batches, and nobody asked for just that.
+        """
+        sizes = Counter(self._sizes)
+        size = self._asked if self._asked in sizes else next(iter(sizes), 0)
+        if not size or (size != self._asked and (len(sizes) > 1 or size == 1)):
+            return None
+        return Made(micro_batch=size, accumulation=max(1, min(sizes[size], passes)))
 
     def _set_pace(self, optimizer: object, size: int) -> None:
         self._pace = weakref.ref(optimizer)

@@ -30,3 +30,10 @@ def test_a_list_holds_the_parts_of_a_batch_or_its_samples(
     argument: Any, hints: list[int], samples: int
 ) -> None:
     assert SampleCounter().count((argument, 0), {}, hints) == samples
+
+
+def test_the_tensor_that_has_the_loaders_size_is_counted_from_then_on() -> None:
+    counter = SampleCounter()
+    for objects, images in ((16, 8), (13, 8), (5, 3)):
+        boxes, pictures = of_shapes((objects, 4), (images, 3, 9, 9))
+        assert counter.count(({"cls": boxes, "img": pictures},), {}, [8]) == images

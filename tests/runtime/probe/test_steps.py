@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.runtime.observe.steps import Meaning, StepCounter
+from autoconf_launch.runtime.observe.steps import Made, Meaning, StepCounter
 
 INSIDE, BOUNDARY, RESTART = Meaning.INSIDE, Meaning.BOUNDARY, Meaning.RESTART
 
@@ -105,3 +106,44 @@ def test_the_loaders_batches_count_where_the_model_is_not_seen() -> None:
         counter.backward()
     counter.step(optimizer, 10)
     assert (counter.last_step().micro_batch, counter.last_step().accumulation) == (6, 2)
+
+
+def made(counter: StepCounter, *, drawn: list[int], rows: int, forwards: int = 1) -> Made:
+    """What is counted of a step whose loaders drew these batches."""
+    for size in drawn:
+        counter.draw(size)
+    run(counter, forwards, rows)
+    counter.step(OPTIMIZER, 10)
+    return counter.last_step()
+
+
+OPTIMIZER = Optimizer()
+
+
+@pytest.mark.parametrize(
+    ("drawn", "rows", "forwards", "asked", "micro", "accumulation"),
+    [
+        ([8], 233, 1, None, 8, 1),  # nodes of graphs
+        ([8], 16, 1, 8, 8, 1),  # two views in one pass
+        ([8, 8, 8], 128, 3, 8, 8, 3),  # frames, with accumulation
+        ([32], 8, 4, 8, 8, 4),  # the script cuts what it drew
+        ([64], 64, 2, None, 64, 1),  # two passes over one batch
+        ([1], 32, 1, None, 32, 1),  # a data set of whole batches
+        ([1], 16, 1, 1, 1, 1),  # one video of 16 frames
+        ([16], 8, 1, 8, 8, 1),  # one process draws for two
+        ([8, 56], 120, 1, 8, 8, 1),  # labelled and unlabelled
+        ([8, 56], 120, 1, None, 120, 1),
+        ([8], 0, 1, None, 8, 1),  # no tensor
+    ],
+)
+def test_the_loader_counts_where_the_rows_of_the_model_are_not_samples(
+    drawn: list[int], rows: int, forwards: int, asked: int | None, micro: int, accumulation: int
+) -> None:
+    found = made(StepCounter(asked), drawn=drawn, rows=rows, forwards=forwards)
+    assert (found.micro_batch, found.accumulation) == (micro, accumulation)
+
+
+def test_graphs_of_another_size_in_each_step_are_counted_alike() -> None:
+    counter = StepCounter(8)
+    sizes = [made(counter, drawn=[8], rows=rows).samples for rows in (233, 210, 251)]
+    assert sizes == [8, 8, 8]
