@@ -87,9 +87,11 @@ class LightningDialect(TableDialect):
 
     def detects(self, source: ScriptSource) -> bool:
         """Whether the script imports lightning and makes a Trainer or a LightningCLI."""
-        facts = source.facts
-        makes = bool({"Trainer", "LightningCLI"} & facts.called)
-        return facts.imports(*LIGHTNING_PACKAGES) and makes
+        makes = bool({"Trainer", "LightningCLI"} & source.called)
+        packages = {target.partition(".")[0] for target in source.targets}
+        return makes and (
+            source.facts.imports(*LIGHTNING_PACKAGES) or bool(packages & {*LIGHTNING_PACKAGES})
+        )
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """See TableDialect."""
@@ -106,7 +108,9 @@ class LightningDialect(TableDialect):
             rows.append(micro)
         accumulation = _setting(source, _ACCUMULATION)
         if accumulation:
-            rows.append(replace(accumulation, knob="accumulation", default=1))
+            rows.append(
+                replace(accumulation, knob="accumulation", default=accumulation.default or 1)
+            )
         elif "accumulation" in own:
             rows.append(own["accumulation"])
         strategy = _setting(source, _STRATEGY)
@@ -143,7 +147,7 @@ class LightningDialect(TableDialect):
         shortens the other.
         """
         rendered = super().in_trial(rendered, source, needs)
-        called = source.facts.called
+        called = source.called
         settings = {"max_steps": str(needs.steps + 1), "num_sanity_val_steps": "0"}
         settings["default_root_dir"] = needs.output
         if not called & set(MONITORS):
@@ -183,7 +187,7 @@ def _where_free(
     """
     every, other, value = settings
     facts = source.facts
-    said = any(facts.keyword("Trainer", name) is not None for name in (every, other))
+    said = any(_is_set(source, name) for name in (every, other))
     if not is_cli(source) and (said or "Trainer" in facts.spread):
         return {}
     return {every: str(after * needs.accumulation), other: value}
@@ -198,9 +202,26 @@ def _setting(source: ScriptSource, name: str) -> Spelling | None:
     if is_cli(source):
         places: tuple[Place, ...] = (Argument((CLI + name,)), Key(("trainer", name)))
         return Spelling(knob=name, places=places, overrides=True)
-    if source.facts.keyword("Trainer", name) is not None:
+    if (key := _composed_key(source, name)) is not None:
+        return Spelling(knob=name, places=(Argument((key,)),), default=dict(source.composed)[key])
+    if _is_set(source, name):
         return None
     return Spelling(knob=name, places=(Variable(_VARIABLE + name.upper()),))
+
+
+def _is_set(source: ScriptSource, name: str) -> bool:
+    """Whether the script's own call of Trainer decides a setting."""
+    return source.facts.keyword("Trainer", name) is not None
+
+
+def _composed_key(source: ScriptSource, name: str) -> str | None:
+    """The key of hydra's configuration that gives Trainer a setting; None if there is none."""
+    known = dict(source.composed)
+    for key, value in source.composed:
+        if key.endswith("._target_") and str(value).endswith(".Trainer"):
+            setting = f"{key.removesuffix('_target_')}{name}"
+            return setting if setting in known else None
+    return None
 
 
 def _with_setting(rendered: Rendered, source: ScriptSource, name: str, value: str) -> Rendered:
@@ -210,7 +231,11 @@ def _with_setting(rendered: Rendered, source: ScriptSource, name: str, value: st
         word = CLI_WORDS.get(value, value)
         arguments = put_argument(rendered.script_args, given, flag, word)
         return replace(rendered, script_args=arguments)
-    if source.facts.keyword("Trainer", name) is not None:
+    if (key := _composed_key(source, name)) is not None:
+        given = find_argument(rendered.script_args, (key,))
+        word = CLI_WORDS.get(value, value)
+        return replace(rendered, script_args=put_argument(rendered.script_args, given, key, word))
+    if _is_set(source, name):
         return rendered
     pair = (_VARIABLE + name.upper(), value)
     return replace(rendered, environment=(*rendered.environment, pair))

@@ -91,6 +91,18 @@ class ScriptSource:
         object.__setattr__(self, "flags", _flags_of((self.text, *self.modules)))
 
     @property
+    def targets(self) -> frozenset[str]:
+        """Classes and functions that hydra makes or calls by the script's configuration."""
+        return frozenset(
+            str(value) for name, value in self.composed if name.split(".")[-1] == _TARGET
+        )
+
+    @property
+    def called(self) -> frozenset[str]:
+        """Last names of what the script's own file calls, or hydra for it."""
+        return self.facts.called | {target.rpartition(".")[2] for target in self.targets}
+
+    @property
     def declared(self) -> tuple[Declared, ...]:
         """Arguments that the script and its own modules declare."""
         return declared_in((self.text, *self.modules))
@@ -224,6 +236,7 @@ def _names(call: ast.Call) -> Iterator[str]:
 
 
 _GLOBAL = "@package _global_"
+_TARGET = "_target_"
 
 
 def hydra_values(script: Path, text: str) -> tuple[tuple[str, KnobValue], ...]:
@@ -250,6 +263,9 @@ def _compose(root: Path, file: Path, package: tuple[str, ...]) -> Iterator[tuple
     for path, value in document.without(("defaults",)).leaves():
         if path and isinstance(value, (bool, int, float, str)):
             yield dotted_name((*package, *path)), value
+        for number, item in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(item, dict) and isinstance(made := item.get(_TARGET), str):
+                yield dotted_name((*package, *path, str(number), _TARGET)), made
 
 
 def _defaults(document: RawConfig) -> Iterator[tuple[str, str]]:

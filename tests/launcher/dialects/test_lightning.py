@@ -9,7 +9,7 @@ from autoconf_launch.launcher.dialects.lightning import LightningDialect
 from autoconf_launch.launcher.script.source import NamedFile
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
-from .sources import render_with, say_of, script, strategy_of
+from .sources import layout, render_with, say_of, script, strategy_of
 
 DIALECT = LightningDialect()
 NEEDS = TrialNeeds(folder="trial", steps=7)
@@ -86,3 +86,31 @@ def test_an_argument_that_only_the_profile_run_knows_may_be_mapped() -> None:
     made = render_with(DIALECT, known, micro_batch=3, accumulation=2)
     accumulation = ("--trainer.accumulate_grad_batches", "2")
     assert made.script_args == ("fit", flag, "3", *accumulation)
+
+
+HYDRA = (
+    ("batch_size", 8),
+    ("trainer._target_", "lightning.pytorch.Trainer"),
+    ("trainer.max_epochs", 3),
+    ("callbacks.0._target_", "lightning.pytorch.callbacks.ModelCheckpoint"),
+)
+
+
+def test_a_trainer_that_hydra_makes_is_lightnings() -> None:
+    source = script(text="import hydra\nfrom hydra.utils import instantiate\n", composed=HYDRA)
+    assert DIALECT.detects(source)
+    user = DIALECT.read(source, world_size=1)
+    made = DIALECT.render(layout(user, micro_batch=4, accumulation=2), source, "c")
+    assert made.script_args == ("batch_size=4",)
+    assert dict(made.environment)["PL_TRAINER_ACCUMULATE_GRAD_BATCHES"] == "2"
+
+
+def test_a_setting_in_hydras_configuration_is_given_there_and_its_callbacks_count() -> None:
+    composed = (*HYDRA, ("trainer.accumulate_grad_batches", 4))
+    source = script(text="import hydra", composed=composed)
+    user = DIALECT.read(source, world_size=1)
+    assert user.baseline.layout.accumulation == 4
+    made = DIALECT.render(layout(user, micro_batch=16, accumulation=2), source, "c")
+    assert set(made.script_args) == {"batch_size=16", "trainer.accumulate_grad_batches=2"}
+    trial = DIALECT.in_trial(made, source, TrialNeeds(folder="t", steps=5))
+    assert "PL_TRAINER_ENABLE_CHECKPOINTING" not in dict(trial.environment)
