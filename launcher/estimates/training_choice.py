@@ -201,7 +201,7 @@ def profiled_format_gains(
     Args:
         cluster: on which it ran.
         precision: of the run if ``profile`` does not say it.
-        profile: of rank 0 of a foreign script, whose last step counts.
+        profile: of rank 0 of an external script, whose last step counts.
         spec: the model, whose largest timed micro-batch counts otherwise.
     """
     if is_cpu(cluster) or not cluster.are_nodes_equal or not has_rates(cluster):

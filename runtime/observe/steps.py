@@ -167,9 +167,11 @@ class StepCounter:
             pairs = min(pairs, max(1, round(drawn / self._samples)))
         if drawn == pairs * self._samples or (self._asked and self._asked == self._samples):
             return Made(micro_batch=self._samples, accumulation=max(1, pairs))
-        return self._loaded(passes) or Made(micro_batch=self._samples, accumulation=max(1, pairs))
+        return self._loader_batch(passes) or Made(
+            micro_batch=self._samples, accumulation=max(1, pairs)
+        )
 
-    def _loaded(self, passes: int) -> Made | None:
+    def _loader_batch(self, passes: int) -> Made | None:
         """The batch as the loader drew it, for a model whose rows are graphs, views or frames.
 
         None if several loaders drew different batches, or one drew single samples that may be

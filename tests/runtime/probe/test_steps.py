@@ -108,7 +108,7 @@ def test_the_loaders_batches_count_where_the_model_is_not_seen() -> None:
     assert (counter.last_step().micro_batch, counter.last_step().accumulation) == (6, 2)
 
 
-def made(counter: StepCounter, *, drawn: list[int], rows: int, forwards: int = 1) -> Made:
+def batch_of(counter: StepCounter, *, drawn: list[int], rows: int, forwards: int = 1) -> Made:
     """What is counted of a step whose loaders drew these batches."""
     for size in drawn:
         counter.draw(size)
@@ -139,11 +139,11 @@ OPTIMIZER = Optimizer()
 def test_the_loader_counts_where_the_rows_of_the_model_are_not_samples(
     drawn: list[int], rows: int, forwards: int, asked: int | None, micro: int, accumulation: int
 ) -> None:
-    found = made(StepCounter(asked), drawn=drawn, rows=rows, forwards=forwards)
+    found = batch_of(StepCounter(asked), drawn=drawn, rows=rows, forwards=forwards)
     assert (found.micro_batch, found.accumulation) == (micro, accumulation)
 
 
 def test_graphs_of_another_size_in_each_step_are_counted_alike() -> None:
     counter = StepCounter(8)
-    sizes = [made(counter, drawn=[8], rows=rows).samples for rows in (233, 210, 251)]
+    sizes = [batch_of(counter, drawn=[8], rows=rows).samples for rows in (233, 210, 251)]
     assert sizes == [8, 8, 8]
