@@ -67,7 +67,7 @@ _FSDP = Software(framework=Framework.FSDP)
 _DEEPSPEED = Software(framework=Framework.DEEPSPEED)
 TRAINERS = {
     "auto": TrainerHabits(software=Software()),
-    "native": TrainerHabits(software=_FSDP),
+    "native": TrainerHabits(software=replace(_FSDP, plain_torch=True)),
     # NVIDIA's containers, in which Megatron and NeMo run, switch TF32 on
     "megatron": TrainerHabits(software=_MEGATRON, tf32=True),
     # before flash attention and sequence parallelism: SC21, vTrain, DLPerf
@@ -130,6 +130,11 @@ def is_compiled(software: Software) -> bool:
     return software.compiled or software.transformer_engine
 
 
+def is_eager(software: Software) -> bool:
+    """Whether each operation of PyTorch is a kernel of its own."""
+    return software.plain_torch and not is_compiled(software)
+
+
 def is_tensor_async(software: Software) -> bool:
     """Whether tensor-parallel communication is cut up to run beside its products."""
     return software.async_tensor or software.transformer_engine
@@ -170,6 +175,7 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
         Precision.BF16 if precision is Precision.FP16 else precision,
         software.flash_attention,
         software.transformer_engine,
+        software.plain_torch,
         is_compiled(software),
         is_tensor_async(software),
         has_flat_gathers(software),
