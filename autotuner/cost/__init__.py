@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         block_operations,
         measured_timings,
         rank_weights,
-        update_bytes,
+        update_traffic_bytes,
     )
     from .layer import (
         Kernels,

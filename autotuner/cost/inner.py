@@ -27,8 +27,8 @@ from .hardware import (
     peak_flops_per_s,
     ring_s,
     ring_share,
+    side_by_side_s,
 )
-from .host import host_s, together
 from .layer import Kernels, LayerTimes, attention_times, layer_times
 from .layout_columns import (
     FULL,
@@ -40,13 +40,14 @@ from .layout_columns import (
     stacks,
 )
 from .model_state import LocalWeights, stage_weights, trained_share
-from .small_operations import table_bytes
 from .software import (
     has_flat_gathers,
+    host_s,
     is_compiled,
     is_eager,
     is_tensor_async,
     routes_by_domain,
+    table_bytes,
     waits_for_routing,
 )
 from .weights import (
@@ -191,9 +192,9 @@ def _one_kind(
     routed = _routing_s(workload, inner, machine, passes, busy + again, experts)
     gathered = _gather_s(workload, inner, machine, busy + again, experts)
     exposed = tensor + ring + routed + gathered
-    host = host_s(stack, inner, machine.physics, times)
+    host = host_s(stack, inner, machine.physics, times.unfused_U)
     device = busy + again + exposed
-    launch = together(host, device, _physics(workload, machine).host_sharpness) - device
+    launch = side_by_side_s(host, device, _physics(workload, machine).host_sharpness) - device
     if experts is not None and waits_for_routing(workload):
         launch = launch + (passes - 1.0) * machine.physics.routing_s
     peak = peak_flops_per_s(machine.accelerator, workload.precision)
@@ -340,7 +341,8 @@ def _ends(
         + core.product_s(tokens, model.hidden, words)
         + core.product_s(words, model.hidden, tokens)
     )
-    if is_eager(workload.software) and core.precision.value_bytes == 2:
+    is_narrow = core.precision.value_bytes == 2 and not core.accelerator.is_cpu
+    if is_eager(workload.software) and is_narrow:
         logits = logits / np.where(words % _ALIGNED, _UNALIGNED, 1.0)
     loss = core.traffic_s(tokens * words * (12.0 if is_compiled(workload.software) else 24.0), 8)
     embedding = core.traffic_s(every * model.hidden * 16.0 * wide, 6)

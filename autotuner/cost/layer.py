@@ -29,8 +29,7 @@ from .hardware import (
 )
 from .layout_columns import InnerLayouts, Stack
 from .model_state import trained_share
-from .small_operations import layer_weights, small_traffic
-from .software import repeated_products, repeats_modules
+from .software import layer_weights, repeated_products, repeats_modules, small_traffic
 
 Numbers: TypeAlias = Floats | Ints | float
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (64, 128, 0.75), (64, 64, 0.55))

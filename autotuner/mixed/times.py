@@ -39,7 +39,7 @@ from ..cost import (
     rank_weights,
     ring_share,
     trained_share,
-    update_bytes,
+    update_traffic_bytes,
     zero_exchanges,
 )
 from ..space import Floats, Ints
@@ -365,7 +365,7 @@ def _tied_s(rows: _Rows) -> Floats:
 def _update_s(rows: _Rows) -> Floats:
     """The optimizer reads and writes the state of a weight on the slowest memory of a stage."""
     physics = rows.physics
-    moved = trained_share(rows.workload) * update_bytes(rows.workload, physics)
+    moved = trained_share(rows.workload) * update_traffic_bytes(rows.workload, physics)
     of_kind = np.array(
         [
             moved / (kind.machine.accelerator.memory_bytes_per_s * physics.memory_efficiency)

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
-from autoconf_launch.autotuner.cost.kernel_times import update_bytes
+from autoconf_launch.autotuner.cost.kernel_times import update_traffic_bytes
 from autoconf_launch.autotuner.cost.layer import Kernels, attention_times, layer_times
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, distinct, stacks
-from autoconf_launch.autotuner.cost.small_operations import small_traffic
-from autoconf_launch.autotuner.cost.software import trainer
+from autoconf_launch.autotuner.cost.software import small_traffic, trainer
 from autoconf_launch.autotuner.cost.step import StepParts, step_parts
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
@@ -93,7 +92,7 @@ def test_fused_kernels_move_less_than_those_of_plain_pytorch() -> None:
 
 
 def test_adam_of_torch_moves_80_bytes_for_each_weight() -> None:
-    assert update_bytes(workload("gpt2"), DEFAULT_PHYSICS) == pytest.approx(80, rel=0.01)
+    assert update_traffic_bytes(workload("gpt2"), DEFAULT_PHYSICS) == pytest.approx(80, rel=0.01)
 
 
 def test_a_checkpoint_does_not_repeat_the_last_product() -> None:
