@@ -65,6 +65,8 @@ class Software:
         async_tensor: tensor-parallel communication is cut up to run beside its products.
         graphed: in formats with scales of small blocks a whole step is one recorded graph, in
             which no layer waits for the host to count its experts' tokens.
+        plain_torch: products under ``torch.autocast`` over fp32 weights, kernels of torch alone, a
+            vocabulary that nobody padded.
         gradient_bytes: of a gradient that waits for the update; None: as the framework does.
     """
 
@@ -76,6 +78,7 @@ class Software:
     transformer_engine: bool = False
     async_tensor: bool = False
     graphed: bool = False
+    plain_torch: bool = False
     gradient_bytes: float | None = None
 
 

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
         TracedOperations,
         block_operations,
         measured_timings,
-        optimizer_traffic_bytes,
         rank_weights,
+        update_traffic_bytes,
     )
     from .layer import (
         Kernels,

@@ -461,3 +461,9 @@ def exposed_s(
     hidden = np.minimum(exchange_s_C, physics.shard_overlap * computing_s_C)
     slowed = physics.contention if contention is None else contention
     return np.asarray(exchange_s_C - hidden + slowed * hidden)
+
+
+def side_by_side_s(host: Floats, device: Floats, sharpness: float) -> Floats:
+    """Host and device together; near equality each one waits for the other at times."""
+    larger, smaller = np.maximum(host, device), np.minimum(host, device)
+    return np.asarray(larger * (1.0 + (smaller / larger) ** sharpness) ** (1.0 / sharpness))

@@ -27,6 +27,7 @@ from .hardware import (
     peak_flops_per_s,
     ring_s,
     ring_share,
+    side_by_side_s,
 )
 from .layer import Kernels, LayerTimes, attention_times, layer_times
 from .layout_columns import (
@@ -41,9 +42,12 @@ from .layout_columns import (
 from .model_state import LocalWeights, stage_weights, trained_share
 from .software import (
     has_flat_gathers,
+    host_s,
     is_compiled,
+    is_eager,
     is_tensor_async,
     routes_by_domain,
+    table_bytes,
     waits_for_routing,
 )
 from .weights import (
@@ -95,7 +99,7 @@ def inner_times(
     """Times of the mean layer, or of that of one ``stack`` alone, and of both ends."""
     kernels = Kernels(
         accelerator=machine.accelerator,
-        physics=machine.physics,
+        physics=_physics(workload, machine),
         precision=workload.precision,
         transformer_engine=workload.software.transformer_engine,
     )
@@ -121,6 +125,13 @@ def inner_times(
         slowest_s_U=slowest if len(several) > 1 else None,
         after_s_U=after,
     )
+
+
+def _physics(workload: Workload, machine: Machine) -> Physics:
+    """Eager PyTorch often moves bytes: its products keep the clock, and its host runs ahead."""
+    if is_eager(workload.software):
+        return replace(machine.physics, sustained=1.0, host_sharpness=np.inf)
+    return machine.physics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +182,8 @@ def _one_kind(
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     workload, (times, experts) = stack.workload, layer
     kind = inner.recompute_U
-    again = np.where(kind == FULL, times.forward_s_U, 0.0)
+    skipped = times.last_s_U if workload.software.plain_torch else 0.0
+    again = np.where(kind == FULL, times.forward_s_U - skipped, 0.0)
     again = np.where(kind == SELECTIVE, times.small_s_U, again)
     busy = times.forward_s_U + times.backward_s_U
     passes = np.where(kind == FULL, 3.0, 2.0)
@@ -180,9 +192,9 @@ def _one_kind(
     routed = _routing_s(workload, inner, machine, passes, busy + again, experts)
     gathered = _gather_s(workload, inner, machine, busy + again, experts)
     exposed = tensor + ring + routed + gathered
-    host = _host_s(stack, inner, machine.physics, times)
+    host = host_s(stack, inner, machine.physics, times.unfused_U)
     device = busy + again + exposed
-    launch = _together(host, device, machine.physics.host_sharpness) - device
+    launch = side_by_side_s(host, device, _physics(workload, machine).host_sharpness) - device
     if experts is not None and waits_for_routing(workload):
         launch = launch + (passes - 1.0) * machine.physics.routing_s
     peak = peak_flops_per_s(machine.accelerator, workload.precision)
@@ -312,30 +324,6 @@ def _gather_s(
     return exposed_s(moved, compute, machine.physics)
 
 
-def _together(host: Floats, device: Floats, sharpness: float) -> Floats:
-    """Host and device run side by side; near equality each one waits for the other at times."""
-    larger, smaller = np.maximum(host, device), np.minimum(host, device)
-    return np.asarray(larger * (1.0 + (smaller / larger) ** sharpness) ** (1.0 / sharpness))
-
-
-def _host_s(stack: Stack, inner: InnerLayouts, physics: Physics, times: LayerTimes) -> Floats:
-    """What the host needs to launch a layer, whatever its size."""
-    launches = 1.0 + _ATTENTION_LAUNCHES * (stack.attentions - 1)
-    softmax = physics.unfused_softmax_s * times.unfused_U * stack.attentions
-    sums = (1.0 + stack.attentions) * physics.collective_launch_s * np.log2(inner.tensor_U)
-    forward = launches * physics.layer_forward_s + softmax + sums
-    again = np.where(inner.recompute_U == FULL, forward, 0.0)
-    backward = launches * (physics.layer_backward_s - physics.layer_forward_s)
-    whole = 2.0 * forward + backward + again
-    compiled = is_compiled(stack.workload.software)
-    return np.asarray(whole * (physics.layer_compiled if compiled else 1.0))
-
-
-_ATTENTION_LAUNCHES = 2 / 3
-"""Part of a layer's kernels that are its attention's: a norm, projections, transposes, scores,
-softmax, dropout, values and the sum with the residual, about twice as many as the MLP's."""
-
-
 def _ends(
     workload: Workload, inner: InnerLayouts, machine: Machine, kernels: Kernels
 ) -> tuple[Floats, Floats, Floats]:
@@ -353,10 +341,23 @@ def _ends(
         + core.product_s(tokens, model.hidden, words)
         + core.product_s(words, model.hidden, tokens)
     )
+    is_narrow = core.precision.value_bytes == 2 and not core.accelerator.is_cpu
+    if is_eager(workload.software) and is_narrow:
+        logits = logits / np.where(words % _ALIGNED, _UNALIGNED, 1.0)
     loss = core.traffic_s(tokens * words * (12.0 if is_compiled(workload.software) else 24.0), 8)
     embedding = core.traffic_s(every * model.hidden * 16.0 * wide, 6)
+    if workload.software.plain_torch:
+        held = words * model.hidden * (0.5 if model.tied_embeddings else 1.0)
+        tables_s = core.traffic_s(held * table_bytes(workload))
+        embedding, loss = embedding + tables_s, loss + tables_s
     flops = 6.0 * tokens * model.hidden * words
     return embedding, logits + loss, flops / core.peak_flops_per_s
+
+
+_ALIGNED = 8
+_UNALIGNED = 0.3
+"""Rate of products of 16-bit logits whose rows begin at no multiple of 16 bytes (those of 50,257
+words) over that of others."""
 
 
 def rank_share(spec: ModelSpec, inner: InnerLayouts) -> Floats:

@@ -29,7 +29,7 @@ from .inner import InnerTimes, inner_times, joining_s, rank_share, weight_share
 from .layer import Kernels
 from .layout_columns import FULL, RECOMPUTE_CODES, InnerLayouts, LayoutColumns, stacks
 from .model_state import trained_share
-from .software import is_compiled
+from .software import UPDATE_PASSES, is_compiled
 from .weights import (
     all_layers,
     attention_kinds,
@@ -105,12 +105,18 @@ class Roofline:
         machine, physics = self.machine, self.machine.physics
         weights = updated_weights(layouts, self.workload) * trained_share(self.workload)
         memory = machine.accelerator.memory_bytes_per_s * physics.memory_efficiency
-        on_device = weights * optimizer_traffic_bytes(self.workload.optimizer, physics) / memory
+        on_device = weights * update_traffic_bytes(self.workload, physics) / memory
         if not layouts.offload_C.any():
             return np.asarray(on_device)
         per_rank = physics.host_bytes_per_s / machine.gpus_per_node
         each_s = _HOST_STATE_BYTES / per_rank + 6.0 / physics.host_link_bytes_per_s
         return np.asarray(np.where(layouts.offload_C, weights * each_s, on_device))
+
+
+def update_traffic_bytes(workload: Workload, physics: Physics) -> float:
+    """Bytes that an update moves for each weight by the training's code."""
+    passes = UPDATE_PASSES if workload.software.plain_torch else 1.0
+    return passes * optimizer_traffic_bytes(workload.optimizer, physics)
 
 
 def optimizer_traffic_bytes(optimizer: Optimizer, physics: Physics) -> float:

@@ -29,8 +29,7 @@ from .hardware import (
 )
 from .layout_columns import InnerLayouts, Stack
 from .model_state import trained_share
-from .software import is_compiled, repeated_products, repeats_modules
-from .weights import dense_layer_weights, expert_weights, shared_weights
+from .software import layer_weights, repeated_products, repeats_modules, small_traffic
 
 Numbers: TypeAlias = Floats | Ints | float
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.92), (64, 128, 0.75), (64, 64, 0.55))
@@ -107,14 +106,15 @@ class Kernels:
         units = self.accelerator.multiprocessors
         depth = 2.0 * (k + self.depth_half) * units / rate
         best: Floats | None = None
-        for rows, columns, speed in _TILES:
+        is_plain = is_plain_fp32(self.accelerator, self.precision)
+        for rows, columns, fed in _TILES:
+            speed = 1.0 if is_plain else fed
             tiles = np.ceil(m / rows) * np.ceil(n / columns) * count
             waves = tiles / units
             cut = np.maximum(waves, np.minimum(1.0, waves * k / 256)) / physics.split_efficiency
             taken = np.minimum(np.ceil(waves), cut) * (rows * columns / speed) * depth
             best = taken if best is None else np.minimum(best, taken)
         assert best is not None
-        is_plain = is_plain_fp32(self.accelerator, self.precision)
         if self.accelerator.power_limited is not None and not is_plain:
             held = self.peak_flops_per_s * self.accelerator.power_limited
             best = np.maximum(best, 2.0 * m * n * k * count / held)
@@ -153,6 +153,8 @@ class LayerTimes:
     backward_s_U: Floats
     small_s_U: Floats
     products_s_U: Floats
+    last_s_U: Floats
+    """The last product; no backward pass reads its result."""
     forward_flops_U: Floats
     unfused_U: Floats
     """1 where attention runs as many small kernels."""
@@ -216,10 +218,8 @@ def layer_times(
         products = expert_products(model, inner, tokens, experts)
     each_s, backward, flops = _products_s(products, workload, kernels)
     products_s = sum(each_s, attention.products_s)
-    small = _small_bytes(workload, inner, tokens, experts)
-    is_fused = is_compiled(workload.software)
-    share = kernels.physics.small_passes * (kernels.physics.compiled_traffic if is_fused else 1.0)
-    small_s = kernels.traffic_s(small * share * kernels.widening, 6 if is_fused else 14)
+    traffic = small_traffic(workload, inner, kernels.physics, experts, kernels.widening)
+    small_s, small_back_s = (kernels.traffic_s(*each) for each in traffic)
     unpacked_s = _unpacking_s(workload, inner, kernels, experts)
     forward = products_s + unpacked_s
     backward = attention.backward_s + backward + unpacked_s
@@ -235,12 +235,13 @@ def layer_times(
     core_s = attention.forward_s - attention.products_s
     return LayerTimes(
         forward_s_U=forward + core_s + small_s,
-        backward_s_U=backward + 2.0 * small_s,
+        backward_s_U=backward + small_back_s,
         small_s_U=small_s
         + again
         + (0.0 if is_flash else 1.0) * attention.core_s
         + repeated_products(workload.software) * forward,
         products_s_U=products_s,
+        last_s_U=np.asarray(each_s[-1] if experts is None else np.zeros(len(tokens))),
         forward_flops_U=attention.flops + flops,
         unfused_U=attention.unfused_U,
     )
@@ -404,7 +405,7 @@ def _attention_core(
     masked = 0.5 if model.causal and keys == workload.sequence_length else 1.0
     unaligned = width % _LEAST_ALIGNED != 0
     if _runs_flash(workload, kernels):
-        narrow = min(1.0, 0.6 + 0.4 * width / 128)
+        narrow = min(1.0, 0.6 + 0.4 * width / 128) if kernels.widening == 1.0 else 1.0
         rate, back = (each * narrow for each in _flash_rates(workload, kernels))
         forward, backward = full * masked / rate, 2.5 * full * masked / back
         extra = kernels.physics.kernel_s
@@ -427,11 +428,17 @@ def _flash_rates(workload: Workload, kernels: Kernels) -> tuple[float, float]:
     gpu, physics, is_half = kernels.accelerator, kernels.physics, kernels.widening == 1.0
     if is_half and gpu.attention is not None and gpu.attention_backward is not None:
         return gpu.half_flops_per_s * gpu.attention, gpu.half_flops_per_s * gpu.attention_backward
+    if not is_half:
+        plain = gpu.fp32_flops_per_s * gpu.fp32_reached * _FP32_ATTENTION
+        return plain, plain
     rate = kernels.core.reached_flops_per_s * gpu.flash
     rate *= physics.engine_attention if workload.software.transformer_engine else 1.0
     return rate, rate * physics.flash_backward
 
 
+_FP32_ATTENTION = 0.37
+"""Part of the rate of long fp32 products at which attention runs where no flash kernel does: torch
+takes one that is economical with memory, in both passes, which TF32 makes no faster."""
 _CHUNK = 64
 """Tokens of a sample that a state's kernel takes at once, as flash-linear-attention does."""
 _STATE_PASSES = 4.0
@@ -463,11 +470,7 @@ def _unpacking_s(
     """Quantized weights are read and written in the precision of the run, in each pass."""
     if workload.weight_format is None:
         return np.zeros(())
-    model = workload.architecture
-    weights = dense_layer_weights(model) / inner.tensor_U
-    if experts is not None:
-        routed = expert_weights(model, experts) / inner.expert_U
-        weights = (shared_weights(model, experts) + routed) / inner.tensor_U
+    weights = layer_weights(workload, inner, experts)
     moved = workload.frozen_matrix_bytes + workload.precision.value_bytes
     return kernels.traffic_s(weights * moved, _MATRICES)
 
@@ -478,20 +481,3 @@ _MATRICES = 7
 
 def _runs_flash(workload: Workload, kernels: Kernels) -> bool:
     return workload.software.flash_attention and kernels.accelerator.flash > 0.0
-
-
-def _small_bytes(
-    workload: Workload, inner: InnerLayouts, tokens: Floats, experts: Experts | None
-) -> Floats:
-    """Bytes of norms, biases, activations, dropout and residuals in the forward pass.
-
-    What chosen experts move is not among them (``_routed_bytes``).
-    Norms and residuals see the whole width on each rank unless the sequence is parallel.
-    """
-    model = workload.architecture
-    tp = inner.tensor_U
-    outside = 24.0 * model.hidden / np.where(inner.sequence_U, tp, 1)
-    ffn = model.ffn if experts is None else experts.ffn * experts.shared
-    activation = (6.0 if model.gated else 4.0) * ffn
-    inside = (16.0 * model.heads * model.head + activation) / tp
-    return np.asarray(tokens * (outside + inside))

@@ -1,14 +1,23 @@
 """What a training does that neither its model nor its layout says.
 
 Source of each row: its defaults in the public repository at the time of its published numbers.
+
+Small operations are all but products and attention. Codes with kernels of their own read and write
+each value once (Korthikanti et al. 2022, arXiv:2205.05198, section 4). Plain PyTorch has a kernel
+for each operation, over fp32 weights, residuals, norms and losses, and ``torch.autocast`` casts
+what goes into a product. Its bytes are counted, not fitted: in the operations that torch 2.11 runs
+for a layer of a GPT-2 and of a Llama 3 (``benchmarks/gpu/train.py``), under autocast and in fp32.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from autoconf_launch.core import (
     ConfigError,
+    Experts,
     Framework,
     Optimizer,
     Precision,
@@ -17,6 +26,12 @@ from autoconf_launch.core import (
     Workload,
     nearest_known,
 )
+
+from ..space import Floats
+from .hardware import Physics
+from .layout_columns import FULL, InnerLayouts, Stack
+from .model_state import trained_share
+from .weights import dense_layer_weights, expert_weights, shared_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +82,7 @@ _FSDP = Software(framework=Framework.FSDP)
 _DEEPSPEED = Software(framework=Framework.DEEPSPEED)
 TRAINERS = {
     "auto": TrainerHabits(software=Software()),
-    "native": TrainerHabits(software=_FSDP),
+    "native": TrainerHabits(software=replace(_FSDP, plain_torch=True)),
     # NVIDIA's containers, in which Megatron and NeMo run, switch TF32 on
     "megatron": TrainerHabits(software=_MEGATRON, tf32=True),
     # before flash attention and sequence parallelism: SC21, vTrain, DLPerf
@@ -130,6 +145,11 @@ def is_compiled(software: Software) -> bool:
     return software.compiled or software.transformer_engine
 
 
+def is_eager(software: Software) -> bool:
+    """Whether each operation of PyTorch is a kernel of its own."""
+    return software.plain_torch and not is_compiled(software)
+
+
 def is_tensor_async(software: Software) -> bool:
     """Whether tensor-parallel communication is cut up to run beside its products."""
     return software.async_tensor or software.transformer_engine
@@ -170,6 +190,7 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
         Precision.BF16 if precision is Precision.FP16 else precision,
         software.flash_attention,
         software.transformer_engine,
+        software.plain_torch,
         is_compiled(software),
         is_tensor_async(software),
         has_flat_gathers(software),
@@ -177,3 +198,143 @@ def kernel_traits(workload: Workload) -> tuple[object, ...]:
         waits_for_routing(workload),
         repeated_products(software),
     )
+
+
+_FP32_BYTES = 4.0
+UPDATE_PASSES = 3.0
+"""Bytes that ``torch.optim``'s Adam moves for each weight over those of one fused kernel: 80 in
+nine kernels of its default ``foreach``."""
+_PLAIN_KERNELS = 20
+"""Kernels of a layer's forward pass beside its products; a backward pass has twice as many."""
+
+
+def small_traffic(
+    workload: Workload,
+    inner: InnerLayouts,
+    physics: Physics,
+    experts: Experts | None,
+    widening: float,
+) -> tuple[tuple[Floats, int], tuple[Floats, int]]:
+    """Bytes and kernels of a layer's small operations, forward and backward.
+
+    ``widening`` is the size of a value over the 16 bits that fused kernels are counted in.
+    """
+    tokens = np.asarray(inner.micro_U * workload.sequence_length / inner.context_U, np.float64)
+    is_fused = is_compiled(workload.software)
+    if is_eager(workload.software):
+        there, back = _plain_bytes(workload, inner, tokens, experts)
+        kernels = _PLAIN_KERNELS
+    else:
+        share = physics.small_passes * (physics.compiled_traffic if is_fused else 1.0)
+        there = _fused_bytes(workload, inner, tokens, experts) * share * widening
+        back, kernels = 2.0 * there, 6 if is_fused else 14
+    if workload.software.plain_torch:
+        weights = layer_weights(workload, inner, experts) / inner.data_U
+        cast, summed = _weight_bytes(workload)
+        there, back = there + cast * weights, back + summed * weights
+    return (there, kernels), (back, 2 * kernels)
+
+
+def layer_weights(workload: Workload, inner: InnerLayouts, experts: Experts | None) -> Floats:
+    """Weights of a layer on the ranks that share it out."""
+    model = workload.architecture
+    if experts is None:
+        return np.asarray(dense_layer_weights(model) / inner.tensor_U)
+    routed = expert_weights(model, experts) / inner.expert_U
+    return np.asarray((shared_weights(model, experts) + routed) / inner.tensor_U)
+
+
+def _fused_bytes(
+    workload: Workload, inner: InnerLayouts, tokens: Floats, experts: Experts | None
+) -> Floats:
+    """Bytes of norms, biases, activations, dropout and residuals in the forward pass.
+
+    What chosen experts move is not among them (``layer``). Norms and residuals see the whole width
+    on each rank unless the sequence is parallel.
+    """
+    model = workload.architecture
+    tp = inner.tensor_U
+    outside = 24.0 * model.hidden / np.where(inner.sequence_U, tp, 1)
+    ffn = model.ffn if experts is None else experts.ffn * experts.shared
+    activation = (6.0 if model.gated else 4.0) * ffn
+    inside = (16.0 * model.heads * model.head + activation) / tp
+    return np.asarray(tokens * (outside + inside))
+
+
+def _plain_bytes(
+    workload: Workload, inner: InnerLayouts, tokens: Floats, experts: Experts | None
+) -> tuple[Floats, Floats]:
+    """The same of plain PyTorch, in the forward and in the backward pass.
+
+    Forward: two norms read and write, three products have their input cast, and two sums add what
+    a product gave to the residual. Backward: each norm has two kernels, which read and write five
+    times, five gradients are cast and three added; biases sum theirs, and the parts of queries,
+    keys and values are put together. In both: the activation, and rotary positions in fp32.
+    """
+    model, size, cast = workload.architecture, _product_bytes(workload), _cast_bytes(workload)
+    hidden = model.hidden / np.where(inner.sequence_U, inner.tensor_U, 1)
+    ffn = (model.ffn if experts is None else experts.ffn * experts.shared) / inner.tensor_U
+    keys = model.kv_heads * model.head / inner.tensor_U
+    queries = model.heads * model.head / inner.tensor_U
+    turned = 0.0 if model.positions else _TURN_BYTES * (queries + keys)
+    biases = size * (ffn + 2.0 * hidden + queries + 2.0 * keys) if model.biases else 0.0
+    wide_forward, wide_backward = (5.0, 13.0) if model.gated else (2.0, 3.0)
+    forward = hidden * (4.0 * _FP32_BYTES + 3.0 * cast + 2.0 * (2.0 * _FP32_BYTES + size))
+    backward = hidden * (10.0 * _FP32_BYTES + 5.0 * cast + 9.0 * _FP32_BYTES)
+    forward = forward + wide_forward * size * ffn + turned
+    backward = backward + wide_backward * size * ffn + turned + biases + 8.0 * size * keys
+    return np.asarray(tokens * forward), np.asarray(tokens * backward)
+
+
+_TURN_BYTES = 48.0
+"""Bytes that rotary positions move for a value: cast, four products and two sums over halves,
+joined, cast."""
+
+
+def _weight_bytes(workload: Workload) -> tuple[float, float]:
+    """Bytes that each micro-batch moves for a weight of plain PyTorch, forward and backward.
+
+    Weight and gradient are cast, and the gradient is added to those before.
+    """
+    cast = _cast_bytes(workload)
+    if workload.lora_rank or workload.weight_format is not None:  # what rests needs no cast
+        return 0.0, 0.0
+    return cast, trained_share(workload) * (cast + 3.0 * _FP32_BYTES)
+
+
+def table_bytes(workload: Workload) -> float:
+    """Both together for a weight of embedding and head, whose gradients are tables to be added."""
+    return sum(_weight_bytes(workload)) + 4.0 * _FP32_BYTES * trained_share(workload)
+
+
+def _product_bytes(workload: Workload) -> float:
+    """Size of a value that goes into a product."""
+    return _FP32_BYTES if workload.precision.value_bytes == _FP32_BYTES else 2.0
+
+
+def _cast_bytes(workload: Workload) -> float:
+    """Bytes that a cast of one value for a product moves; autocast is off in fp32."""
+    size = _product_bytes(workload)
+    return _FP32_BYTES + size if size < _FP32_BYTES else 0.0
+
+
+def host_s(stack: Stack, inner: InnerLayouts, physics: Physics, unfused_U: Floats) -> Floats:
+    """What the host needs to launch a layer, whatever its size."""
+    launches = 1.0 + _ATTENTION_LAUNCHES * (stack.attentions - 1)
+    softmax = physics.unfused_softmax_s * unfused_U * stack.attentions
+    sums = (1.0 + stack.attentions) * physics.collective_launch_s * np.log2(inner.tensor_U)
+    forward = launches * physics.layer_forward_s + softmax + sums
+    backward = launches * (physics.layer_backward_s - physics.layer_forward_s)
+    whole = 2.0 * forward + backward
+    is_plain = stack.workload.software.plain_torch
+    again = np.where(inner.recompute_U == FULL, _REPEATED * whole if is_plain else forward, 0.0)
+    compiled = is_compiled(stack.workload.software)
+    return np.asarray((whole + again) * (physics.layer_compiled if compiled else 1.0))
+
+
+_ATTENTION_LAUNCHES = 2 / 3
+"""Part of a layer's kernels that are its attention's: a norm, projections, transposes, scores,
+softmax, dropout, values and the sum with the residual, about twice as many as the MLP's."""
+_REPEATED = 0.6
+"""Operations that ``torch.utils.checkpoint`` runs again over those of a layer without it, views
+among them: 85 of 142, counted in a GPT-2 under autocast."""

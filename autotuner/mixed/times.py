@@ -35,11 +35,11 @@ from ..cost import (
     has_flat_gathers,
     inner_times,
     link_s,
-    optimizer_traffic_bytes,
     overlaps_reduction,
     rank_weights,
     ring_share,
     trained_share,
+    update_traffic_bytes,
     zero_exchanges,
 )
 from ..space import Floats, Ints
@@ -365,9 +365,7 @@ def _tied_s(rows: _Rows) -> Floats:
 def _update_s(rows: _Rows) -> Floats:
     """The optimizer reads and writes the state of a weight on the slowest memory of a stage."""
     physics = rows.physics
-    moved = trained_share(rows.workload) * optimizer_traffic_bytes(
-        rows.workload.optimizer, physics
-    )
+    moved = trained_share(rows.workload) * update_traffic_bytes(rows.workload, physics)
     of_kind = np.array(
         [
             moved / (kind.machine.accelerator.memory_bytes_per_s * physics.memory_efficiency)

@@ -329,7 +329,7 @@ def test_megatron_computes_fp32_in_tf32(fit: Run) -> None:
     )
     plain = fit(*flags, "fp32", "--json").document
     assert megatron["step_time_s"] == pytest.approx(tf32["step_time_s"], rel=0.1)
-    assert plain["step_time_s"] > 2 * tf32["step_time_s"]
+    assert plain["step_time_s"] > 1.5 * tf32["step_time_s"]
     assert plain["peak_memory_gib"] == tf32["peak_memory_gib"]
 
 
