@@ -94,12 +94,15 @@ def _plain_error(message: str) -> str:
 
 
 _NEAR = 0.8
-"""Least similarity of names of which one may be a slip for the other."""
+"""Least similarity of names of which one may be a slip for the other, if neither begins so."""
 
 
 def unknown_flag(name: str, known: Iterable[str], where: str) -> ConfigError:
     """What to raise for a flag that nobody knows: the nearest one, or where all are."""
     dashed = {flag.replace("_", "-"): flag for flag in known if flag.startswith("--")}
-    close = difflib.get_close_matches(name.replace("_", "-"), dashed, n=1, cutoff=_NEAR)
-    hint = f"did you mean '{dashed[close[0]]}'?" if close else f"see {where}."
+    wanted = name.replace("_", "-")
+    close = difflib.get_close_matches(wanted, dashed, n=1, cutoff=_NEAR)
+    begins = [flag for flag in dashed if flag.startswith(wanted) or wanted.startswith(flag)]
+    near = next(iter(close or sorted(begins, key=len)), None)
+    hint = f"did you mean '{dashed[near]}'?" if near else f"see {where}."
     return ConfigError(f"Unknown flag {name}; {hint}")

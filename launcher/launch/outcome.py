@@ -396,30 +396,25 @@ def _reported_causes(
     task: RankTask, results: RankResults, expected: Candidate | None, checked: Checked | None
 ) -> list[_Cause]:
     """What the ranks themselves say went wrong."""
-    causes = _other_ranks(results) if task.mode is Mode.MEASURE else []
+    causes = []
     for result in results:
         if result is None:
             continue
-        failure = result.failure or mismatch(result, expected, checked) or _nan(result)
+        failure = result.failure or _other_ranks(task, result, len(results))
+        failure = failure or mismatch(result, expected, checked) or _nan(result)
         if failure is not None:
-            said = replace(failure, detail=_with_rank(result.rank, len(results), failure.detail))
+            where = f"rank {result.rank}: " if len(results) > 1 else ""
+            said = replace(failure, detail=where + failure.detail)
             causes.append(_Cause(failure=said, unix_s=result.ended_unix_s, memory=result.memory))
     return causes
 
 
-def _other_ranks(results: RankResults) -> list[_Cause]:
-    """Ranks that belong to another number of ranks than was started."""
-    return [
-        _Cause(
-            failure=Failure(
-                kind=FailureKind.NOT_APPLIED,
-                detail=f"the script ran with {result.world_size} ranks instead of {len(results)}",
-            ),
-            unix_s=result.ended_unix_s,
-        )
-        for result in results
-        if result is not None and not result.failure and result.world_size != len(results)
-    ]
+def _other_ranks(task: RankTask, result: RankResult, started: int) -> Failure | None:
+    """The failure of a measured launch that ran another number of ranks than were started."""
+    if task.mode is not Mode.MEASURE or result.world_size == started:
+        return None
+    detail = f"the script ran with {result.world_size} ranks instead of {started}"
+    return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
 
 
 def _nan(result: RankResult) -> Failure | None:
@@ -503,7 +498,3 @@ def _first(causes: Sequence[_Cause]) -> _Cause | None:
         return place, cause.failure.lost_peer, cause.unix_s
 
     return min(causes, key=order, default=None)
-
-
-def _with_rank(rank: int, world_size: int, detail: str) -> str:
-    return detail if world_size == 1 else f"rank {rank}: {detail}"

@@ -139,7 +139,7 @@ def _called_module(path: Path, text: str, python: str | None) -> Path | None:
     makes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     if len(tree.body) > _MOST_STATEMENTS or any(isinstance(n, makes) for n in ast.walk(tree)):
         return None
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    calls = (n.func for n in ast.walk(tree) if isinstance(n, ast.Call) and not n.args)
     called = {function.id for function in calls if isinstance(function, ast.Name)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom):
@@ -156,7 +156,8 @@ def _module_file(path: Path, node: ast.ImportFrom, python: str | None) -> Path |
     else:
         root, _ = _root(path)
         is_beside = (root / names[0]).is_dir() or (root / f"{names[0]}.py").is_file()
-        if names[0] in sys.stdlib_module_names:
+        is_command = path.suffix != ".py"
+        if names[0] in sys.stdlib_module_names or not (is_beside or is_command):
             return None
         base = root if is_beside else _find_installed(names[0], python).parent
     place = base.joinpath(*names)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .driver import Gpu, has_pending_rows, read_gpus, users_of
+from .driver import DriverRow, has_pending_rows, read_gpus, users_of
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -22,11 +22,13 @@ class Card:
         self._users = users_of(self._uuid) if self._uuid else []
         self._asks = ThreadPoolExecutor(1)
 
-    def look(self) -> Future[Gpu | None]:
+    def look(self) -> Future[DriverRow | None]:
         """Ask for its state, to be seen while it computes."""
         return self._asks.submit(lambda: own_gpu(read_gpus()) if self._uuid else None)
 
-    def document(self, device: torch.device, under_load: Gpu | None) -> dict[str, Any] | None:
+    def document(
+        self, device: torch.device, under_load: DriverRow | None
+    ) -> dict[str, Any] | None:
         """All that was seen; None for a rank without a GPU."""
         if self._before is None and device.type != "cuda":
             return None
@@ -44,7 +46,7 @@ class Card:
         }
 
 
-def own_gpu(gpus: list[Gpu]) -> Gpu | None:
+def own_gpu(gpus: list[DriverRow]) -> DriverRow | None:
     """The GPU that CUDA shows this rank; None for a rank of a CPU and for a slice of a GPU."""
     local, visible = int(os.environ.get("LOCAL_RANK", "0")), os.environ.get(_VISIBLE)
     names = list(map(str, range(len(gpus)))) if visible is None else visible.split(",")

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from typing import TypeAlias
 
-Gpu: TypeAlias = "dict[str, int | str | None]"
+DriverRow: TypeAlias = "dict[str, int | str | None]"
 """Values by our names; None if this driver or card does not report one."""
 
 _FIELDS = {
@@ -36,7 +36,7 @@ _FORMAT = "--format=csv,noheader,nounits"
 _PATIENCE_S = 20.0
 
 
-def read_gpus() -> list[Gpu]:
+def read_gpus() -> list[DriverRow]:
     """State of every GPU of this host; none without a driver that answers."""
     left = {name: list(fields) for name, fields in _FIELDS.items()}
     while left:

@@ -260,8 +260,8 @@ OTHER_CODES = (
     (HARDWARE, "--num_gpus gpu train.py", "no GPU is visible"),
     (
         2,
-        "tune --mp_size 3 --num_gpus 4 train.py --batch_size 8",
-        "mp_size is 3, but must divide the 4",
+        "tune --mp_size 3 --num_gpus 2 train.py --batch_size 8",
+        "mp_size is 3, but must divide the 2",
     ),
     (HARDWARE, "tune --nproc_per_node gpu train.py --config config.json", "no GPU is visible"),
 )

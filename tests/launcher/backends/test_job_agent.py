@@ -16,7 +16,7 @@ from .conftest import Lab
 
 HERE: dict[str, object] = {
     "address": "", "launcher_address": None, "port": 1, "unix_s": 0.0, "cores": 1,
-    "memory_bytes": 1, "gpus": "", "versions": {},
+    "memory_bytes": 1, "gpus": [], "versions": {},
 }  # fmt: skip
 REPORT: dict[str, object] = {"codes": [0], "exit_unix_s": [1.0], "terminated_unix_s": None}
 

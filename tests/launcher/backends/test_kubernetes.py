@@ -21,7 +21,7 @@ HERE: dict[str, object] = {
     "launcher_address": None,
     "cores": 8,
     "memory_bytes": 1 << 30,
-    "gpus": "",
+    "gpus": [],
     "versions": {},
 }
 """What an agent says of its pod, but for its port and its clock."""

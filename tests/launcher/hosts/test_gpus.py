@@ -207,6 +207,7 @@ class TestWithoutNvidiaSmi:
         (tmp_path / "torch").mkdir()
         (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit(1)")
         monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
         version = tmp_path / "torch" / "version.py"
         heads = "from typing import Optional\n__version__ = '2.11.0'\n"
         for text, built in (

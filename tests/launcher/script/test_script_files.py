@@ -117,6 +117,12 @@ def test_a_script_that_does_something_itself_is_read_as_it_is(tmp_path: Path) ->
     assert (found.script, found.modules) == (script, ("def main(): pass\n",))
 
 
+def test_a_script_that_only_calls_a_library_is_read_as_it_is(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_text("from argparse import ArgumentParser\nfrom pytest import main\nmain()\n")
+    assert own_sources(LaunchRequest(script=str(script))).script == script
+
+
 def test_modules_that_import_each_other_are_read_once(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_text("import c, b\n")
     (tmp_path / "c.py").write_text("import b\n")

@@ -55,6 +55,7 @@ def test_what_was_given_none_has_the_fewest() -> None:
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrialFiles:
     """Of a script on one CPU."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # torch sets it itself
     Path("train.py").write_text("")
     Path("config.json").write_text('{"train_micro_batch_size_per_gpu": 1}')
     Path("exps").mkdir()
@@ -108,7 +109,6 @@ def cache_of(files: TrialFiles, trial: Trial) -> str | None:
 def test_each_configuration_has_a_compile_cache_that_its_repeats_share(
     files: TrialFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     first, other = (replace(FINAL, name=f"t{n}", final=False) for n in (1, 2))
     caches = [cache_of(files, trial) for trial in (first, other, FINAL)]
     assert None not in caches
