@@ -34,6 +34,8 @@ from .software import repeats_modules
 from .weights import ModelWeights, attention_kinds
 
 _NOTHING = Line(0.0, 0.0)
+ACCUMULATION = "accumulation"
+"""The traced phase of a micro-batch whose gradients are added to those of an earlier one."""
 
 
 def activation_line(
@@ -57,13 +59,19 @@ def activation_line(
             _beyond(_phase(spec, phase), rest_bytes)
             if phase == "forward"
             else _beyond(_phase(spec, phase), rest_bytes + gradient_bytes, logits)
-            for phase in dict.fromkeys(peak.phase for peak in spec.traced_peaks)
+            for phase in _full_phases(spec)
         ]
         return Line(max(line.fixed for line in lines), max(line.each for line in lines))
     measured = [(t.micro_batch, float(t.activation_bytes)) for t in spec.timings]
     if any(seen for _, seen in measured):
         return fit_line(measured)
     return Line(0.0, spec.activation_bytes_per_sample or np.nan)
+
+
+def _full_phases(spec: ModelSpec) -> list[str]:
+    """Those that are full with all gradients: a second micro-batch where one was traced."""
+    phases = dict.fromkeys(peak.phase for peak in spec.traced_peaks)
+    return [ACCUMULATION] if ACCUMULATION in phases else [*phases]
 
 
 def _phase(spec: ModelSpec, phase: str) -> Line:

@@ -27,7 +27,7 @@ from autoconf_launch.core import (
 )
 
 from ..space import Bools, CandidateTable, Floats, Ints
-from .activations import ActivationBytes, activation_bytes, activation_line
+from .activations import ACCUMULATION, ActivationBytes, activation_bytes, activation_line
 from .kernel_times import Line, fit_line, profiled_model
 from .layout_columns import LayoutColumns
 from .layout_rules import Stages, in_flight, stages_of_peak
@@ -89,6 +89,31 @@ class MemoryParts:
         return tuple((name, np.broadcast_to(sizes, shape)) for name, sizes in self.named)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _RankMemory:
+    """The fullest stage: what is there at once, and what comes at different times.
+
+    Attributes:
+        again: what a block makes again in its backward pass.
+        loss: logits and what else the loss makes of them.
+        temporary: what the update of all weights makes.
+    """
+
+    parts: MemoryParts
+    again: Floats
+    loss: Floats
+    temporary: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """``loss`` is beyond the gradient of the logits."""
+
+    kept: Floats
+    again: Floats
+    loss: Floats
+
+
 def memory_parts(
     table: CandidateTable, workload: Workload, *, foreach: bool = False
 ) -> MemoryParts:
@@ -99,6 +124,10 @@ def memory_parts(
         workload: a profiled model, its optimizer and precision.
         foreach: the optimizer updates all weights at once, as torch does on GPUs.
     """
+    return _rank_memory(table, workload, foreach=foreach).parts
+
+
+def _rank_memory(table: CandidateTable, workload: Workload, *, foreach: bool) -> _RankMemory:
     spec = profiled_model(workload)
     rank = ProfiledRank.of(spec, table)
     each = spec.parameter_bytes_each
@@ -117,9 +146,11 @@ def memory_parts(
     line = activation_line(
         spec, rest_bytes=weights + states, gradient_bytes=trained, logits=logit_line
     )
-    activations = _activations(table, workload, line, rank)
+    held = _activations(table, workload, line, rank)
+    loss = held.loss + logits
+    activations = held.kept + np.maximum(held.again, loss) - logits
     gathered = _gathered_bytes(table, workload, rank, autocast_bytes=line.fixed)
-    temporary = part_bytes("update", rank.trained) if foreach else 0.0
+    temporary = part_bytes("update", rank.trained) if foreach else np.zeros(len(table))
     update = np.maximum(0.0, temporary - activations - gathered - logits)
     found = (
         ("weights", part_bytes("weight", rank.local)),
@@ -131,17 +162,21 @@ def memory_parts(
         ("logits", logits),
         ("update", update),
     )
-    return _of_fullest_stage([(name, known + sizes) for name, sizes in found])
+    parts = [(name, known + sizes) for name, sizes in found]
+    return _of_fullest_stage(parts, (held.again, loss, temporary))
 
 
-def _of_fullest_stage(parts: list[tuple[str, Floats]]) -> MemoryParts:
+def _of_fullest_stage(parts: list[tuple[str, Floats]], beside: tuple[Floats, ...]) -> _RankMemory:
     total = broadcast_sum(sizes for _, sizes in parts)
     fullest = np.nan_to_num(total).argmax(axis=0)[None]
-    taken = (
-        (name, np.take_along_axis(np.broadcast_to(sizes, total.shape), fullest, axis=0)[0])
-        for name, sizes in parts
-    )
-    return MemoryParts(named=tuple(taken))
+
+    def taken(sizes: Floats) -> Floats:
+        whole = np.broadcast_to(sizes, total.shape)
+        return np.asarray(np.take_along_axis(whole, fullest, axis=0)[0])
+
+    again, loss, temporary = map(taken, beside)
+    named = tuple((name, taken(sizes)) for name, sizes in parts)
+    return _RankMemory(MemoryParts(named=named), again, loss, temporary)
 
 
 def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str, Floats], ...]:
@@ -150,31 +185,50 @@ def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str,
     Besides the parts of ``memory_parts``: buffers of collectives, the device's context, and
     memory that the allocator cannot use.
     """
-    memory = memory_parts(table, workload, foreach=True)
-    alone = _alone(memory, table, workload)
-    coming = alone + memory["gathered"]
+    rank = _rank_memory(table, workload, foreach=True)
+    memory = rank.parts
+    alone = _alone(rank, table, workload)
+    changed = {**dict(memory.named), **alone}
+    coming = changed["activations"] + changed["gathered"]
+    unused = (1.0 - REUSED) * np.minimum(rank.again, rank.loss)
+    lost = np.maximum(FRAGMENTATION * coming, unused)
+    freed = memory["activations"] + memory["logits"] + memory["gathered"]
+    before_update = sum(changed[name] for name in ("gathered", "activations", "logits", "update"))
+    updating = rank.temporary + (1.0 - REUSED) * freed * (rank.temporary > 0)
     return (
-        *((name, alone if name == "activations" else sizes) for name, sizes in memory.named),
+        *changed.items(),
         ("communication", np.where(table["data_parallel"] > 1, NCCL_BYTES, 0.0)),
         ("context", np.full(len(table), float(CONTEXT_BYTES))),
-        ("fragmentation", np.asarray(FRAGMENTATION * coming)),
+        ("fragmentation", np.asarray(np.maximum(lost, updating - before_update))),
     )
 
 
-def _alone(memory: MemoryParts, table: CandidateTable, workload: Workload) -> Floats:
-    """Activations of ranks whose gradients are made while activations go: the trace itself."""
-    activations, peaks = memory["activations"], profiled_model(workload).traced_peaks
+def _alone(rank: _RankMemory, table: CandidateTable, workload: Workload) -> dict[str, Floats]:
+    """Parts of ranks whose gradients are made while activations go.
+
+    Without recomputation that is the trace itself; with it gradients are whole once the activations
+    are those of one block.
+    """
+    memory, peaks = rank.parts, profiled_model(workload).traced_peaks
+    activations, logits = memory["activations"], memory["logits"]
+    first = (table["data_parallel"] == 1) & (table["accumulation"] == 1)
     if not peaks:
-        return activations
+        return {}
     lines = [
         fit_line([(p.micro_batch, float(p.peak_bytes)) for p in peaks if p.phase == phase])
-        for phase in {peak.phase for peak in peaks}
+        for phase in {peak.phase for peak in peaks} - {ACCUMULATION}
     ]
     most = np.max([line.at(table["micro_batch"]) for line in lines], axis=0)
     rest = memory.total - activations - memory["update"]
-    first = (table["data_parallel"] == 1) & (table["accumulation"] == 1)
-    plain = first & table.is_value("recompute", Recompute.NONE)
-    return np.asarray(np.where(plain, np.maximum(0.0, most - rest), activations), np.float64)
+    traced = np.maximum(0.0, most - rest)
+    late = np.maximum(activations + logits - memory["gradients"], rank.again)
+    is_plain_C = first & table.is_value("recompute", Recompute.NONE)
+    repeats_C = first & ~is_plain_C
+    logits = np.where(repeats_C, np.minimum(logits, late), logits)
+    activations = np.where(is_plain_C, traced, np.where(repeats_C, late - logits, activations))
+    freed = activations + logits + memory["gathered"]
+    update = np.where(first, np.maximum(0.0, rank.temporary - freed), memory["update"])
+    return {"activations": activations, "logits": logits, "update": update}
 
 
 def _copies(table: CandidateTable, rank: ProfiledRank, value_bytes: float) -> Floats:
@@ -194,16 +248,27 @@ def _copies(table: CandidateTable, rank: ProfiledRank, value_bytes: float) -> Fl
 
 def _activations(
     table: CandidateTable, workload: Workload, line: Line, rank: ProfiledRank
-) -> Floats:
-    """Kept bytes by what the trace of the whole model weighs over the sum of its pieces."""
+) -> _Held:
+    """What the trace of the whole model weighs, shared out as its pieces are.
+
+    What it weighs beyond the pieces is the loss's: no recomputation makes it less.
+    """
     spec, size = profiled_model(workload), workload.precision.value_bytes
     gpipe_C = _is_extra(table, "pipeline_schedule", "gpipe")
     waiting_SC = in_flight(rank.pieces.stage_SC, rank.columns)
     waiting_SC = np.where(gpipe_C, table["accumulation"], np.maximum(waiting_SC, 0.0))
-    factors = held_activations(spec, rank.pieces, rank.columns, waiting_SC, size)
+    kept, again = held_activations(spec, rank.pieces, rank.columns, waiting_SC, size)
     fixed = 0.0 if size < spec.parameter_bytes_each else line.fixed
-    grown = Line(fixed, line.each).at(rank.columns.micro_batch_C)
-    return np.asarray(grown * factors, np.float64)
+    grown_C = Line(fixed, line.each).at(rank.columns.micro_batch_C)
+    pieces_C = (spec.activation_bytes_per_sample or 0.0) * rank.columns.micro_batch_C
+    pieces_C = np.where(pieces_C > 0, np.minimum(pieces_C, grown_C), grown_C)
+    beyond = (grown_C - pieces_C) / rank.columns.context_C * rank.pieces.is_last_SC
+    repeats_C = ~table.is_value("recompute", Recompute.NONE)
+    return _Held(
+        kept=np.asarray(np.where(repeats_C, pieces_C, grown_C) * kept, np.float64),
+        again=np.asarray(pieces_C * again, np.float64),
+        loss=np.asarray(np.where(repeats_C, beyond, 0.0), np.float64),
+    )
 
 
 def _is_extra(table: CandidateTable, name: str, value: object) -> Bools:
@@ -275,6 +340,10 @@ NCCL_BYTES = 1.0 * 2**30
 (NCCL_BUFFSIZE); taken as one figure, since how many there are depends on the framework."""
 FRAGMENTATION = 0.04
 """Share of temporary memory that torch's allocator reserves over what is allocated."""
+REUSED = 0.5
+"""Share of freed memory that later tensors of other sizes find: what a block makes again, in what
+the loss left, or an update's temporaries in what activations left. The rest stays reserved beside
+them (torch's caching allocator splits segments, and joins no two of them)."""
 COMPILED_FRAGMENTATION = 0.01
 """The same where a compiler plans which buffers are used again."""
 _BUCKET_VALUES = 5e8

@@ -406,8 +406,8 @@ def stage_weights(pieces: StagePieces, columns: LayoutColumns, *, trained: bool)
     apart_C = columns.expert_C > 1
     routed_SC = pieces.total(lambda block: share(block) * block.expert_parameters) * apart_C
     tied_SC = pieces.total(lambda block: share(block) * block.tied_parameters)
-    alone_SC = pieces.total(lambda b: of_rank(b) if b.count == 1 else 0.0)
-    layers = [of_rank(block) for block in pieces.blocks if block.count > 1]
+    alone_SC = pieces.total(lambda b: 0.0 if b.name in pieces.repeated else of_rank(b))
+    layers = [of_rank(block) for block in pieces.blocks if block.name in pieces.repeated]
     return LocalWeights(
         shared_SC=pieces.total(of_rank) - routed_SC + tied_SC * (columns.pipeline_C > 1),
         experts_SC=routed_SC / columns.expert_C,

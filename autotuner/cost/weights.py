@@ -396,10 +396,11 @@ def held_activations(
     columns: LayoutColumns,
     waiting_SC: Floats,
     compute_bytes: int,
-) -> Floats:
+) -> tuple[Floats, Floats]:
     """Activations of each stage's ranks over those of the whole model without recomputation.
 
-    NaN where blocks do not say. One block at a time is whole again while its backward pass runs.
+    First what is kept, then what one block at a time makes again while its backward pass runs; NaN
+    where blocks do not say.
 
     Args:
         spec: the model.
@@ -416,10 +417,13 @@ def held_activations(
     inputs_C = inputs_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
     kept_SC, again_SC = np.zeros(layers.shape), np.zeros(layers.shape)
     for block, count_SC in zip(pieces.blocks, pieces.count_BSC, strict=True):
-        whole_C = _rank_bytes(block, columns, is_repeated=block.name in pieces.repeated)
-        kept_C = _kept_by_kind(block, compute_bytes)[columns.recompute_C]
+        repeated = block.name in pieces.repeated
+        whole_C = _rank_bytes(block, columns, is_repeated=repeated)
+        kept_C = np.full(len(columns), float(block.activation_bytes))
+        if repeated:
+            kept_C = _kept_by_kind(block, compute_bytes)[columns.recompute_C]
         kept_C = kept_C * np.where(
-            is_full_C & (block.count > 1), inputs_C, whole_C / max(1, block.activation_bytes)
+            is_full_C & repeated, inputs_C, whole_C / max(1, block.activation_bytes)
         )
         each_SC = np.where(covered_SC < 1.0, covered_SC * (kept_C - whole_C) + whole_C, kept_C)
         kept_SC = kept_SC + count_SC * each_SC
@@ -428,9 +432,9 @@ def held_activations(
     total = spec.activation_bytes_per_sample
     plain_SC = np.where((columns.recompute_C == NONE) & (columns.pipeline_C == 1), 1.0, np.nan)
     if not total:
-        return plain_SC + 0.0 * waiting_SC
+        return plain_SC + 0.0 * waiting_SC, 0.0 * again_SC
     keys_SC = layers * _gathered_keys(spec, columns, compute_bytes)
-    return np.asarray(((kept_SC + keys_SC) * waiting_SC + again_SC) / total)
+    return np.asarray((kept_SC + keys_SC) * waiting_SC / total), np.asarray(again_SC / total)
 
 
 def _rank_bytes(block: BlockSpec, columns: LayoutColumns, *, is_repeated: bool) -> Floats:
@@ -455,8 +459,8 @@ def _gathered_keys(spec: ModelSpec, columns: LayoutColumns, compute_bytes: int) 
 
 
 def _kept_bytes(block: BlockSpec, kind: Recompute, compute_bytes: int) -> float:
-    """Only repeated blocks recompute; embedding and head keep what they have."""
-    if block.count == 1 or not block.activation_bytes:
+    """Of a repeated block; embedding and head keep what they have."""
+    if not block.activation_bytes:
         return block.activation_bytes
     if kind is Recompute.FULL:
         return block.input_bytes or np.nan

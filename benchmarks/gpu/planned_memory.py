@@ -1,8 +1,8 @@
 """Memory that is planned for six models, beside what a card's driver counts in real steps.
 
 Runs on a GPU, or on the one that computes nothing (``make test-null-gpu``), where nothing but
-times and values differs. The planner knows the shapes of a Mixtral; the other models it knows from
-a trace, as ``fit -- python train.py`` does. Ends with 1 if the bound is missed.
+times and values differs. The planner knows the models from a trace, as ``fit -- python train.py``
+does. Ends with 1 if the bound is missed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
-import json
 import multiprocessing
 import subprocess
 import tempfile
@@ -25,9 +24,7 @@ import torch.distributed as dist
 import transformers
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.nn.parallel import DistributedDataParallel
 
-from autoconf_launch import fit
 from autoconf_launch.autotuner.cost import traced_memory
 from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
@@ -45,17 +42,6 @@ RESULTS = Path(__file__).parents[1] / "results" / "null_gpu_memory.md"
 MEAN_ERROR, WORST_ERROR = 0.05, 0.12
 GIB = 2**30
 STEPS = 3
-LIKELY_CAUSES = """
-Likely causes of the misses, none of them fixed yet:
-- bf16 of a trace: it runs by the rules of autocast on CPUs, which leave in 16 bits what the rules
-  of CUDA compute in fp32, such as the `pow` in GPT-2's activation. Its fp32 rows have no such gap.
-- Full recomputation of a trace: the planner counts one fp32 copy of the logits and scales the rest
-  of the loss down with the blocks, though a loss is not recomputed. A large vocabulary shows it.
-- No accumulation with full recomputation: gradients are counted beside the logits, though they
-  only exist after them.
-- Mixtral: the planner's shapes lack what the experts of transformers keep.
-"""
-CLUSTER = "1xH100-SXM-80GB"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +53,12 @@ class Shape:
         config: fields of its configuration; dropout is off.
         sequence: tokens of a sample.
         micro_batch: samples of a forward pass.
-        traced: the planner traces the model; otherwise it knows the shapes.
     """
 
     task: str
     config: Mapping[str, Any]
     sequence: int
     micro_batch: int
-    traced: bool = True
 
     def build(self, device: str) -> nn.Module:
         """The model in fp32; its weights are whatever the memory holds."""
@@ -83,7 +67,9 @@ class Shape:
         with torch.device("meta"):
             model = getattr(transformers, f"AutoModelFor{self.task}").from_config(config)
         model = model.float().train()
-        return model if device == "meta" else model.to_empty(device=device)
+        if device != "meta":
+            model.to_empty(device=device).tie_weights()
+        return model
 
     def batch(self, samples: int, device: str) -> dict[str, torch.Tensor]:
         """Arguments of a forward pass that returns a loss."""
@@ -141,7 +127,7 @@ SHAPES = {
         },
         sequence=2048,
         micro_batch=4,
-        traced=False,
+
     ),
     "T5": Shape(
         task="Seq2SeqLM",
@@ -215,11 +201,6 @@ class Case:
         )
 
 
-def uses_all_weights(model: str) -> bool:
-    """Decoders do; DDP, which ZeRO 1 is built on, refuses models that do not."""
-    return SHAPES[model].task == "CausalLM"
-
-
 def cases(model: str) -> Iterator[Case]:
     """All configurations of a model."""
     for precision, optimizer in itertools.product(("bf16", "fp32"), ("adamw", "sgd")):
@@ -227,12 +208,12 @@ def cases(model: str) -> Iterator[Case]:
             given = {"model": model, "precision": precision, "optimizer": optimizer}
             yield Case(**given, recompute=recompute)
             yield Case(**given, recompute=recompute, accumulation=1)
-            if optimizer == "adamw" and precision == "bf16" and uses_all_weights(model):
+            if optimizer == "adamw" and precision == "bf16":
                 yield Case(**given, recompute=recompute, zero=1)
 
 
 def new_optimizer(case: Case, weights: Any) -> torch.optim.Optimizer:
-    """ZeRO 1 as our runtime has it; otherwise torch's own optimizer."""
+    """ZeRO 1 as our runtime has it, without DDP on one GPU; otherwise torch's own optimizer."""
     kind = torch.optim.AdamW if case.optimizer == "adamw" else torch.optim.SGD
     if case.zero:
         return ZeroRedundancyOptimizer(weights, kind, lr=1e-4)
@@ -248,8 +229,6 @@ def measured_bytes(case: Case) -> int:
     model: Any = shape.build("cuda")
     if case.recompute == "full":
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    if case.zero:
-        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = new_optimizer(case, model.parameters())
     for _ in range(STEPS):
         for _ in range(case.accumulation):
@@ -278,36 +257,18 @@ def traced(case: Case) -> ModelSpec:
     )
 
 
-def planned_bytes(case: Case, spec: ModelSpec | None) -> float:
-    """The planner's peak: of a trace, or without one of the model's shapes."""
-    shape = SHAPES[case.model]
+def planned_bytes(case: Case, spec: ModelSpec) -> float:
+    """The planner's peak."""
     layout = Layout(
-        micro_batch=shape.micro_batch,
+        micro_batch=SHAPES[case.model].micro_batch,
         accumulation=case.accumulation,
         zero_stage=case.zero,
         recompute=Recompute(case.recompute),
     )
-    if spec is not None:
-        table = CandidateTable.from_candidates([Candidate(layout=layout)])
-        optimizer = Optimizer.from_name(case.optimizer)
-        work = Workload(model=spec, optimizer=optimizer, precision=Precision(case.precision))
-        return sum(float(sizes[0]) for _, sizes in traced_memory(table, work))
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "config.json"
-        config.write_text(json.dumps(dict(shape.config)))
-        answer = fit(
-            model=str(config),
-            cluster=CLUSTER,
-            seq=shape.sequence,
-            global_batch=shape.micro_batch * case.accumulation,
-            micro_batch=shape.micro_batch,
-            zero=case.zero,
-            recompute=case.recompute,
-            precision=case.precision,
-            optimizer=case.optimizer,
-            trainer="native",
-        )
-    return float(answer.memory.peak_C[0])
+    table = CandidateTable.from_candidates([Candidate(layout=layout)])
+    optimizer = Optimizer.from_name(case.optimizer)
+    work = Workload(model=spec, optimizer=optimizer, precision=Precision(case.precision))
+    return sum(float(sizes[0]) for _, sizes in traced_memory(table, work))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,7 +292,7 @@ class Row:
 
 
 def measured_alone(cases: list[Case]) -> list[int]:
-    """Measure in a new process: torch's DDP keeps memory after its last use."""
+    """Measure in a new process, whose context is on the GPU while its cases run."""
     with tempfile.NamedTemporaryFile() as store:
         dist.init_process_group("nccl", f"file://{store.name}", world_size=1, rank=0)
         try:
@@ -342,17 +303,16 @@ def measured_alone(cases: list[Case]) -> list[int]:
 
 def rows(model: str) -> Iterator[Row]:
     """Measure and plan all configurations of a model."""
-    plain = [case for case in cases(model) if not case.zero]
-    groups = [plain, *([case] for case in cases(model) if case.zero)]
-    specs: dict[tuple[str, str], ModelSpec | None] = {}
+    every = list(cases(model))
+    specs: dict[tuple[str, str], ModelSpec] = {}
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn, max_tasks_per_child=1) as processes:
-        for group, sizes in zip(groups, processes.map(measured_alone, groups), strict=True):
-            for case, size in zip(group, sizes, strict=True):
-                kind = (case.precision, case.optimizer)
-                if kind not in specs:
-                    specs[kind] = traced(case) if SHAPES[model].traced else None
-                yield Row(case=case, planned=planned_bytes(case, specs[kind]), measured=size)
+    with ProcessPoolExecutor(1, spawn) as processes:
+        sizes = processes.submit(measured_alone, every).result()
+    for case, size in zip(every, sizes, strict=True):
+        kind = (case.precision, case.optimizer)
+        if kind not in specs:
+            specs[kind] = traced(case)
+        yield Row(case=case, planned=planned_bytes(case, specs[kind]), measured=size)
 
 
 def summary(rows: list[Row]) -> str:
@@ -370,27 +330,24 @@ def is_within(rows: list[Row]) -> bool:
 
 def report(rows: list[Row], gpu: str) -> str:
     """The results file."""
-    usual = [row for row in rows if row.case.accumulation > 1]
-    single = [row for row in rows if row.case.accumulation == 1]
     bound = f"mean below {100 * MEAN_ERROR:.0f} %, worst below {100 * WORST_ERROR:.0f} %"
-    models = [[row for row in usual if row.case.model == name] for name in SHAPES]
+    models = [[row for row in rows if row.case.model == name] for name in SHAPES]
     lines = [
         "# Planned memory beside the driver's, on one GPU",
         f"`benchmarks/gpu/planned_memory.py` on {gpu}, torch {torch.__version__}, transformers "
         f"{transformers.__version__}. Measured is what the driver counts: reserved by torch and "
         "the process's context. GiB.",
         "",
-        f"Bound: {bound}. {'It holds.' if is_within(usual) else '**It is missed.**'}",
-        f"- With accumulation, which the bound is about: {summary(usual)}.",
-        *(f"  - {part[0].case.model}: {summary(part)}." for part in models if part),
-        f"- Without accumulation, where gradients exist only after the logits: {summary(single)}.",
+        f"Bound: {bound}. {'It holds.' if is_within(rows) else '**It is missed.**'}",
+        f"- All models: {summary(rows)}.",
+        *(f"- {part[0].case.model}: {summary(part)}." for part in models if part),
         "",
         "| model | precision | optimizer | recompute | ZeRO | accumulation | measured | planned "
         "| error |",
         "|---|---|---|---|---|---|---|---|---|",
         *(row.text for row in rows),
     ]
-    return "\n".join(lines) + "\n" + ("" if is_within(usual) else LIKELY_CAUSES)
+    return "\n".join(lines) + "\n"
 
 
 def gpu_name() -> str:
@@ -411,9 +368,8 @@ def main() -> int:
             print(row.text, flush=True)
             done.append(row)
         options.output.write_text(report(done, gpu_name()))
-    usual = [row for row in done if row.case.accumulation > 1]
-    print(summary(usual))
-    return 0 if is_within(usual) else 1
+    print(summary(done))
+    return 0 if is_within(done) else 1
 
 
 if __name__ == "__main__":

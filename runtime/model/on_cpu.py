@@ -1,7 +1,7 @@
 """Lets code that asks for CUDA by name run on the CPU: a script's first pass, or a trace.
 
-What goes to "cuda" goes to the CPU, autocast and NCCL as well. A whole process (``run_on_cpu``)
-sees no GPU either.
+What goes to "cuda" goes to the CPU, autocast (by CUDA's rules) and NCCL as well. A whole process
+(``run_on_cpu``) sees no GPU either.
 """
 
 from __future__ import annotations
@@ -16,12 +16,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
+
+from .autocast_rules import use_cuda_rules
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _CPU = torch.device("cpu")
 _SAME = (Tensor.cuda, Tensor.pin_memory)
+_KEPT: list[torch.library.Library] = []  # rules end with their library
+_GROUPED = tuple(
+    getattr(home, name)
+    for home, name in ((torch, "_grouped_mm"), (torch.nn.functional, "grouped_mm"))
+    if hasattr(home, name)
+)
 _WITHOUT_EFFECT = ("set_device", "synchronize", "empty_cache", "reset_peak_memory_stats")
 
 
@@ -37,6 +46,7 @@ def run_on_cpu() -> None:
     cuda.is_available = lambda: False
     autocast: Any = torch.amp.autocast_mode.autocast
     autocast.__init__ = _cast_on_cpu(autocast.__init__)
+    _KEPT.append(use_cuda_rules())
     if dist.is_available():
         dist.init_process_group = _with_gloo(dist.init_process_group)
         replicas: Any = torch.nn.parallel.DistributedDataParallel
@@ -49,10 +59,12 @@ def cuda_as_cpu() -> Iterator[None]:
     autocast: Any = torch.amp.autocast_mode.autocast
     original = autocast.__init__
     autocast.__init__ = _cast_on_cpu(original)
+    rules = use_cuda_rules()
     try:
         with OnCpu():
             yield
     finally:
+        rules._destroy()
         autocast.__init__ = original
 
 
@@ -66,6 +78,8 @@ class OnCpu(TorchFunctionMode):
         places, named = tree_map(_on_cpu, (args, kwargs or {}))
         if func in _SAME:
             return places[0]
+        if func in _GROUPED and isinstance(places[1], FakeTensor):
+            return _grouped(*places, **named)
         return func(*places, **named)
 
 
@@ -79,6 +93,16 @@ def _on_cpu(value: Any) -> Any:
     if isinstance(value, torch.device):
         return _CPU if value.type == "cuda" else value
     return "cpu" if isinstance(value, str) and _CUDA.fullmatch(value) else value
+
+
+def _grouped(rows: Tensor, weights: Tensor, *arguments: Any, **named: Any) -> Tensor:
+    """A product of each expert's rows by shape, as the rows of one expert.
+
+    torch's own shape rule knows 16 bits alone, though its products take others; autocast does not
+    cast them.
+    """
+    with torch.autocast("cpu", enabled=False):
+        return rows @ weights[0]
 
 
 def _cast_on_cpu(original: Callable[..., None]) -> Callable[..., None]:

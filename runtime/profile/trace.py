@@ -35,7 +35,7 @@ from ..model import (
 from .describe import describe
 
 _FEW, _MORE = 1, 3
-_MICRO_BATCHES = (1, 2)
+_MICRO_BATCHES = (8, 16)
 _CPU = torch.device("cpu")
 
 
@@ -110,9 +110,23 @@ class _Tracer:
             tracker = MemTracker()
             tracker.track_external(self.model, optimizer)
             loss: list[Tensor] = []
+
+
+            def forward() -> None:
+                loss.append(self._forward(micro_batch))
+
+            def backward() -> None:
+                torch.autograd.backward(loss.pop())
+
+            def both() -> None:
+                tracker.reset_mod_stats()
+                forward()
+                backward()
+
             phases: tuple[tuple[str, Callable[[], Any]], ...] = (
-                ("forward", lambda: loss.append(self._forward(micro_batch))),
-                ("backward", lambda: torch.autograd.backward(loss.pop())),
+                ("forward", forward),
+                ("backward", backward),
+                ("accumulation", both),
                 ("optimizer", optimizer.step),
             )
             for name, run in phases:
