@@ -34,7 +34,7 @@ from .software import repeats_modules
 from .weights import ModelWeights, attention_kinds
 
 _NOTHING = Line(0.0, 0.0)
-ACCUMULATION = "accumulation"
+SECOND_MICRO_BATCH = "accumulation"
 """The traced phase of a micro-batch whose gradients are added to those of an earlier one."""
 
 
@@ -71,7 +71,7 @@ def activation_line(
 def _full_phases(spec: ModelSpec) -> list[str]:
     """Those that are full with all gradients: a second micro-batch where one was traced."""
     phases = dict.fromkeys(peak.phase for peak in spec.traced_peaks)
-    return [ACCUMULATION] if ACCUMULATION in phases else [*phases]
+    return [SECOND_MICRO_BATCH] if SECOND_MICRO_BATCH in phases else [*phases]
 
 
 def _phase(spec: ModelSpec, phase: str) -> Line:

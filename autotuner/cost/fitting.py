@@ -16,7 +16,8 @@ from autoconf_launch.core import Layout, Offload, Recompute, Workload
 from ..space import Bools, Floats
 from .layout_columns import ALL_LAYERS, LayoutColumns
 from .layout_rules import rows_obeying
-from .memory import MEMORY_BAND, host_bytes, peak_bytes
+from .memory import MEMORY_BAND, peak_bytes
+from .model_state import host_bytes
 
 FLAGGED_ABOVE = 1.05
 """Predicted over available memory from which on a layout is said not to fit."""

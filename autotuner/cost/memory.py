@@ -27,7 +27,7 @@ from autoconf_launch.core import (
 )
 
 from ..space import Bools, CandidateTable, Floats, Ints
-from .activations import ACCUMULATION, ActivationBytes, activation_bytes, activation_line
+from .activations import SECOND_MICRO_BATCH, ActivationBytes, activation_bytes, activation_line
 from .kernel_times import Line, fit_line, profiled_model
 from .layout_columns import LayoutColumns
 from .layout_rules import Stages, in_flight, stages_of_peak
@@ -36,14 +36,19 @@ from .model_state import (
     ProfiledRank,
     RankWeights,
     framework_of,
-    host_rank_bytes,
     is_plain,
     model_state,
     rank_weights_of,
     resting_bytes,
     update_bytes,
 )
-from .weights import covered_rows, held_activations, largest_matrix, model_weights
+from .weights import (
+    covered_rows,
+    fsdp_gathered_bytes,
+    held_activations,
+    largest_matrix,
+    model_weights,
+)
 
 GRADES = frozenset({Grade.ARCHITECTURE, Grade.TRACED, Grade.MEASURED})
 """Descriptions of a model that these formulas can read."""
@@ -170,12 +175,12 @@ def _of_fullest_stage(parts: list[tuple[str, Floats]], beside: tuple[Floats, ...
     total = broadcast_sum(sizes for _, sizes in parts)
     fullest = np.nan_to_num(total).argmax(axis=0)[None]
 
-    def taken(sizes: Floats) -> Floats:
+    def at_fullest(sizes: Floats) -> Floats:
         whole = np.broadcast_to(sizes, total.shape)
         return np.asarray(np.take_along_axis(whole, fullest, axis=0)[0])
 
-    again, loss, temporary = map(taken, beside)
-    named = tuple((name, taken(sizes)) for name, sizes in parts)
+    again, loss, temporary = map(at_fullest, beside)
+    named = tuple((name, at_fullest(sizes)) for name, sizes in parts)
     return _RankMemory(MemoryParts(named=named), again, loss, temporary)
 
 
@@ -206,8 +211,8 @@ def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str,
 def _alone(rank: _RankMemory, table: CandidateTable, workload: Workload) -> dict[str, Floats]:
     """Parts of ranks whose gradients are made while activations go.
 
-    Without recomputation that is the trace itself; with it gradients are whole once the activations
-    are those of one block.
+    Without recomputation that is the trace itself; with it gradients are whole once the
+    activations are those of one block.
     """
     memory, peaks = rank.parts, profiled_model(workload).traced_peaks
     activations, logits = memory["activations"], memory["logits"]
@@ -216,7 +221,7 @@ def _alone(rank: _RankMemory, table: CandidateTable, workload: Workload) -> dict
         return {}
     lines = [
         fit_line([(p.micro_batch, float(p.peak_bytes)) for p in peaks if p.phase == phase])
-        for phase in {peak.phase for peak in peaks} - {ACCUMULATION}
+        for phase in {peak.phase for peak in peaks} - {SECOND_MICRO_BATCH}
     ]
     most = np.max([line.at(table["micro_batch"]) for line in lines], axis=0)
     rest = memory.total - activations - memory["update"]
@@ -301,34 +306,6 @@ def _gathered_bytes(
         reduced_bytes=np.maximum(unit, outside) * (size + _REDUCED_BYTES),
         value_bytes=size,
     )
-
-
-def fsdp_gathered_bytes(
-    columns: LayoutColumns,
-    *,
-    whole: Floats | float,
-    units: Floats | float,
-    casts_bytes: Floats | float,
-    reduced_bytes: Floats,
-    value_bytes: Floats | float,
-) -> Floats:
-    """Weights in use beyond those at rest, and gradients before they are scattered.
-
-    Stages 0 and 1 are DDP under autocast, which keeps 16-bit copies. Stage 2 keeps gathered
-    weights, and stage 3 does too with a pipeline (torchtitan: a gather for each micro-batch would
-    cost more); otherwise only some units are gathered at once.
-
-    Args:
-        columns: the layouts.
-        whole: weights of the rank.
-        units: those of the units that are gathered at once.
-        casts_bytes: copies of all weights where autocast makes some.
-        reduced_bytes: gradients on their way.
-        value_bytes: of a weight as it is gathered.
-    """
-    is_whole_C = (columns.zero_stage_C == 2) | (columns.pipeline_C > 1)
-    gathered = np.where(is_whole_C, whole, np.minimum(units, whole)) * value_bytes
-    return np.asarray(np.where(columns.zero_stage_C < 2, casts_bytes, gathered + reduced_bytes))
 
 
 def _logit_line(spec: ModelSpec) -> Line:
@@ -515,27 +492,6 @@ def memory_bytes(
             for part in fields(group)
         )
     )
-
-
-def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:
-    """Host memory that the fullest node needs for what is offloaded; 0 where nothing is.
-
-    A node has as many ranks as the fullest one, and no more than all ranks together.
-    """
-    weights = model_weights(workload.architecture)
-    leading = weights.encoder_layers + weights.dense_layers
-    layers = leading + weights.repeated_layers
-
-    def each(stages: Ints, layouts: LayoutColumns) -> Floats:
-        looked_at = Stages.of(stages, layouts, layers)
-        counts = rank_weights_of(weights, workload, layouts, looked_at)
-        return np.asarray(host_rank_bytes(counts, layouts, workload).max(axis=0))
-
-    fullest_C = each(stages_of_peak(columns, leading, layers), columns)
-    one_stage = replace(columns, pipeline_C=np.ones_like(columns.pipeline_C), given_C3=None)
-    ranks_C = columns.shards_C * columns.tensor_C
-    all_C = each(np.zeros_like(columns.pipeline_C)[None], one_stage) * ranks_C
-    return np.asarray(np.minimum(gpus_per_node * fullest_C, all_C))
 
 
 def peak_bytes(columns: LayoutColumns, workload: Workload) -> Floats:

@@ -31,7 +31,7 @@ from autoconf_launch.core import (
 
 from ..space import Bools, CandidateTable, Floats, Ints
 from .layout_columns import OFFLOAD_CODES, LayoutColumns
-from .layout_rules import Stages
+from .layout_rules import Stages, stages_of_peak
 from .weights import LayerWeights, ModelWeights, StagePieces, layer_matrices, model_weights
 
 
@@ -453,3 +453,24 @@ class ProfiledRank:
             trained=stage_weights(pieces, columns, trained=True),
             is_late_C=np.asarray(is_late_C, np.bool_),
         )
+
+
+def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:
+    """Host memory that the fullest node needs for what is offloaded; 0 where nothing is.
+
+    A node has as many ranks as the fullest one, and no more than all ranks together.
+    """
+    weights = model_weights(workload.architecture)
+    leading = weights.encoder_layers + weights.dense_layers
+    layers = leading + weights.repeated_layers
+
+    def each(stages: Ints, layouts: LayoutColumns) -> Floats:
+        looked_at = Stages.of(stages, layouts, layers)
+        counts = rank_weights_of(weights, workload, layouts, looked_at)
+        return np.asarray(host_rank_bytes(counts, layouts, workload).max(axis=0))
+
+    fullest_C = each(stages_of_peak(columns, leading, layers), columns)
+    one_stage = replace(columns, pipeline_C=np.ones_like(columns.pipeline_C), given_C3=None)
+    ranks_C = columns.shards_C * columns.tensor_C
+    all_C = each(np.zeros_like(columns.pipeline_C)[None], one_stage) * ranks_C
+    return np.asarray(np.minimum(gpus_per_node * fullest_C, all_C))

@@ -46,12 +46,12 @@ from .kernel_times import (
 from .layout_columns import LayoutColumns
 from .memory import (
     MemoryParts,
-    host_bytes,
     memory_bytes,
     memory_parts,
     peak_bytes,
     traced_memory,
 )
+from .model_state import host_bytes
 from .step import profiled_step_parts, step_parts, step_seconds
 from .weights import covered_rows
 

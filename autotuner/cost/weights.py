@@ -459,7 +459,7 @@ def _gathered_keys(spec: ModelSpec, columns: LayoutColumns, compute_bytes: int) 
 
 
 def _kept_bytes(block: BlockSpec, kind: Recompute, compute_bytes: int) -> float:
-    """Of a repeated block; embedding and head keep what they have."""
+    """What a repeated block keeps; embedding and head keep what they have."""
     if not block.activation_bytes:
         return block.activation_bytes
     if kind is Recompute.FULL:
@@ -468,3 +468,31 @@ def _kept_bytes(block: BlockSpec, kind: Recompute, compute_bytes: int) -> float:
         return _KEPT_BY_SELECTIVE * block.activation_bytes
     outputs = sum(shape.m * shape.n * shape.count for shape in block.gemm_shapes)
     return min(block.activation_bytes, block.input_bytes + outputs * compute_bytes)
+
+
+def fsdp_gathered_bytes(
+    columns: LayoutColumns,
+    *,
+    whole: Floats | float,
+    units: Floats | float,
+    casts_bytes: Floats | float,
+    reduced_bytes: Floats,
+    value_bytes: Floats | float,
+) -> Floats:
+    """Weights in use beyond those at rest, and gradients before they are scattered.
+
+    Stages 0 and 1 are DDP under autocast, which keeps 16-bit copies. Stage 2 keeps gathered
+    weights, and stage 3 does too with a pipeline (torchtitan: a gather for each micro-batch would
+    cost more); otherwise only some units are gathered at once.
+
+    Args:
+        columns: the layouts.
+        whole: weights of the rank.
+        units: those of the units that are gathered at once.
+        casts_bytes: copies of all weights where autocast makes some.
+        reduced_bytes: gradients on their way.
+        value_bytes: of a weight as it is gathered.
+    """
+    is_whole_C = (columns.zero_stage_C == 2) | (columns.pipeline_C > 1)
+    gathered = np.where(is_whole_C, whole, np.minimum(units, whole)) * value_bytes
+    return np.asarray(np.where(columns.zero_stage_C < 2, casts_bytes, gathered + reduced_bytes))

@@ -127,7 +127,6 @@ SHAPES = {
         },
         sequence=2048,
         micro_batch=4,
-
     ),
     "T5": Shape(
         task="Seq2SeqLM",

@@ -1,8 +1,8 @@
 """CUDA's rules of autocast on the CPU, whose own leave more in 16 bits: softmax, norms, powers.
 
 Source:
-    PyTorch, aten/src/ATen/autocast_mode.h: ``AT_FORALL_FP32`` and ``AT_FORALL_FP32_SET_OPT_DTYPE``,
-    less what ``autocast_mode.cpp`` computes in fp32 on the CPU as well.
+    PyTorch, aten/src/ATen/autocast_mode.h: ``AT_FORALL_FP32`` and
+    ``AT_FORALL_FP32_SET_OPT_DTYPE``, less losses and what is hardly used.
 """
 
 from __future__ import annotations
@@ -73,14 +73,16 @@ def _operation(name: str) -> Any:
 
 def _with_inputs(operation: Any) -> Callable[..., Any]:
     def in_fp32(*arguments: Any, **named: Any) -> Any:
-        return _below(operation, *tree_map(_widened, (arguments, named)))
+        return _below(operation, *tree_map(_in_32_bits, (arguments, named)))
 
     return in_fp32
 
 
 def _with_result(operation: Any) -> Callable[..., Any]:
     def to_fp32(*arguments: Any, **named: Any) -> Any:
-        asked = [value for value in (*arguments, *named.values()) if isinstance(value, torch.dtype)]
+        asked = [
+            value for value in (*arguments, *named.values()) if isinstance(value, torch.dtype)
+        ]
         if arguments[0].dtype in _HALVES and not asked:
             while arguments[-1] is None:  # a type that is not given, by its place
                 arguments = arguments[:-1]
@@ -96,6 +98,6 @@ def _below(operation: Any, arguments: Any, named: Any) -> Any:
         return operation(*arguments, **named)
 
 
-def _widened(value: Any) -> Any:
+def _in_32_bits(value: Any) -> Any:
     is_half = isinstance(value, Tensor) and value.dtype in _HALVES
     return value.float() if is_half else value

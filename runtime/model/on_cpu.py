@@ -79,7 +79,7 @@ class OnCpu(TorchFunctionMode):
         if func in _SAME:
             return places[0]
         if func in _GROUPED and isinstance(places[1], FakeTensor):
-            return _grouped(*places, **named)
+            return _product_of_groups(*places, **named)
         return func(*places, **named)
 
 
@@ -95,7 +95,7 @@ def _on_cpu(value: Any) -> Any:
     return "cpu" if isinstance(value, str) and _CUDA.fullmatch(value) else value
 
 
-def _grouped(rows: Tensor, weights: Tensor, *arguments: Any, **named: Any) -> Tensor:
+def _product_of_groups(rows: Tensor, weights: Tensor, *arguments: Any, **named: Any) -> Tensor:
     """A product of each expert's rows by shape, as the rows of one expert.
 
     torch's own shape rule knows 16 bits alone, though its products take others; autocast does not

@@ -35,7 +35,7 @@ from ..model import (
 from .describe import describe
 
 _FEW, _MORE = 1, 3
-_MICRO_BATCHES = (8, 16)
+_MICRO_BATCHES = (8, 16)  # of fewer samples the gradient of an embedding may be the fullest moment
 _CPU = torch.device("cpu")
 
 
@@ -62,7 +62,7 @@ def trace_model(
         precision: format of forward and backward.
 
     Returns:
-        A ModelSpec of grade ``traced`` with the peak of each phase at micro-batches 1 and 2.
+        A ModelSpec of grade ``traced`` with the peak of each phase at two micro-batches.
 
     Raises:
         Exception: whatever the model raises; data-dependent control flow cannot be traced.
@@ -110,7 +110,6 @@ class _Tracer:
             tracker = MemTracker()
             tracker.track_external(self.model, optimizer)
             loss: list[Tensor] = []
-
 
             def forward() -> None:
                 loss.append(self._forward(micro_batch))

@@ -139,3 +139,45 @@ def test_a_model_that_keeps_a_result_of_an_earlier_pass_is_traced() -> None:
     model, batch = Named("cpu"), torch.ones(2, 8)
     model(batch).backward()
     assert trace_model(model, batch, loss=lambda model, x: model(x)).traced_peaks
+
+
+class Powers(nn.Module):
+    """Blocks that keep what they take a power of, in whatever format that is."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.first(x).pow(3.0).softmax(-1)
+
+
+def test_a_trace_keeps_in_fp32_what_autocast_on_cuda_does() -> None:
+    batch = torch.zeros(1, 64)
+    found = trace_model(Powers(64), batch, loss=lambda m, x: m(x).sum(), precision=Precision.BF16)
+    # 64 values each: the input in 16 bits, what the power reads and what softmax gives in fp32.
+    assert found.activation_bytes_per_sample == 64 * (2 + 4 + 4)
+
+
+def test_autocast_on_the_cpu_is_as_before_after_a_trace() -> None:
+    trace_model(Powers(8), torch.zeros(1, 8), loss=lambda m, x: m(x).sum())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert Powers(8)(torch.zeros(1, 8)).dtype == torch.bfloat16
+
+
+class Grouped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.Parameter(torch.zeros(4, 32, 16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        ends = torch.full((4,), x.shape[0], dtype=torch.int32)
+        rows: Tensor = F.grouped_mm(x, self.experts, offs=ends)
+        return rows.sum()
+
+
+@pytest.mark.skipif(not hasattr(F, "grouped_mm"), reason="torch has no grouped_mm")
+def test_products_of_experts_in_fp32_are_traced() -> None:
+    found = trace_model(Grouped(), torch.zeros(1, 32), loss=lambda m, x: m(x))
+    assert found.traced_peaks
+    assert found.blocks[0].flops == 2 * 32 * 16

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.memory import memory_parts
+from autoconf_launch.autotuner.cost.memory import memory_parts, traced_memory
 from autoconf_launch.autotuner.cost.software import configured_workload
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
@@ -224,6 +224,40 @@ def test_traced_activations_are_what_forward_adds_to_weights_and_state() -> None
 def test_of_traced_phases_the_fullest_counts_without_its_gradients() -> None:
     peaks = trace(forward=(12_500, 13_000), backward=(16_700, 17_400), optimizer=(16_000, 16_000))
     assert parts(replace(MODEL, traced_peaks=peaks))["activations"] == 2 * 700
+
+
+def test_a_second_micro_batch_says_what_comes_beside_all_gradients() -> None:
+    # 12000 of weights and state, 4000 of gradients; the end of "backward" says nothing of samples.
+    peaks = trace(backward=(20_000, 20_000), accumulation=(16_700, 17_400))
+    assert parts(replace(MODEL, traced_peaks=peaks))["activations"] == 2 * 700
+
+
+def test_recomputation_makes_nothing_of_the_loss_less() -> None:
+    # A sample: 410 of pieces and 290 of the loss, which are more than what a block makes again.
+    peaks = trace(accumulation=(16_700, 17_400))
+    found = parts(replace(MODEL, traced_peaks=peaks), recompute=Recompute.FULL)
+    assert found["activations"] == pytest.approx(2 * (10 + 80 + 290))
+
+
+def test_the_first_of_equal_blocks_recomputes_although_its_weights_differ() -> None:
+    first, rest = replace(MODEL.blocks[1], count=1), replace(MODEL.blocks[1], count=3)
+    apart = replace(MODEL, blocks=(MODEL.blocks[0], first, rest))
+    together = parts(MODEL, recompute=Recompute.FULL)
+    assert parts(apart, recompute=Recompute.FULL)["activations"] == together["activations"]
+
+
+def test_gradients_of_a_single_micro_batch_come_after_the_loss() -> None:
+    peaks = trace(forward=(4_500, 5_000), accumulation=(12_700, 17_400))
+    spec = replace(MODEL, traced_peaks=peaks)
+    sgd = replace(ADAM, optimizer=Optimizer.from_name("SGD"))
+
+    def planned(accumulation: int) -> float:
+        layout = Layout(micro_batch=2, accumulation=accumulation, recompute=Recompute.FULL)
+        table = CandidateTable.from_candidates([Candidate(layout=layout)])
+        found = traced_memory(table, replace(sgd, model=spec))
+        return sum(float(sizes[0]) for _, sizes in found)
+
+    assert planned(2) - planned(1) == pytest.approx(1.04 * 4000, rel=0.02)
 
 
 def test_a_model_that_is_opaque_has_no_prediction() -> None:
