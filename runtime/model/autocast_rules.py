@@ -58,11 +58,12 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 def use_cuda_rules() -> torch.library.Library:
     """Apply them to autocast on the CPU until the answer's ``_destroy`` is called."""
-    rules = torch.library.Library("aten", "IMPL")
+    rules = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     for names, rule in ((_IN_FP32, _with_inputs), (_TO_FP32, _with_result)):
         for name in names:
             if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU"):
-                rules.impl(name, rule(_operation(name)), "AutocastCPU")
+                made = rule(_operation(name))
+                rules.impl(name, made, "AutocastCPU")  # type: ignore[no-untyped-call]
     return rules
 
 

@@ -64,7 +64,7 @@ def cuda_as_cpu() -> Iterator[None]:
         with OnCpu():
             yield
     finally:
-        rules._destroy()
+        rules._destroy()  # type: ignore[no-untyped-call]
         autocast.__init__ = original
 
 

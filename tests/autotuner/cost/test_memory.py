@@ -251,13 +251,13 @@ def test_gradients_of_a_single_micro_batch_come_after_the_loss() -> None:
     spec = replace(MODEL, traced_peaks=peaks)
     sgd = replace(ADAM, optimizer=Optimizer.from_name("SGD"))
 
-    def planned(accumulation: int) -> float:
+    def need(accumulation: int) -> float:
         layout = Layout(micro_batch=2, accumulation=accumulation, recompute=Recompute.FULL)
         table = CandidateTable.from_candidates([Candidate(layout=layout)])
         found = traced_memory(table, replace(sgd, model=spec))
         return sum(float(sizes[0]) for _, sizes in found)
 
-    assert planned(2) - planned(1) == pytest.approx(1.04 * 4000, rel=0.02)
+    assert need(2) - need(1) == pytest.approx(1.04 * 4000, rel=0.02)
 
 
 def test_a_model_that_is_opaque_has_no_prediction() -> None:
