@@ -77,8 +77,8 @@ def test_what_does_not_fit_beside_another_process_is_launched_once(
     if not any(gpu.is_in_use for gpu in list_gpus()):
         pytest.skip("nvidia-smi does not say how much memory is free")
     (tmp_path / "train.py").write_text(TRAIN)
-    tune = ("tune", "--num_gpus=1", "--allow-global-batch-change", "--fresh", "--soak-steps=0")
-    tune = (*tune, "--effort=quick", "--budget=2trials", "train.py", "--batch_size=4")
+    flags = ("--num_gpus=1", "--allow-global-batch-change", "--fresh", "--soak-steps=0")
+    tune = ("tune", *flags, "--effort=quick", "--budget=2trials", "train.py", "--batch_size=4")
     done = subprocess.run(
         (sys.executable, "-m", "autoconf_launch.launcher.cli", *tune),
         cwd=tmp_path,

@@ -67,9 +67,9 @@ def test_the_host_queues_a_step_while_the_device_computes_the_one_before(
         for _ in range(200):
             product = torch.mm(matrix, matrix)
         timeline.end(MADE, product[0, 0].float())
-        queued: torch.cuda.Event = torch.cuda.Event()
+        queued: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         queued.record()
-        drained.append(queued.query())
+        drained.append(queued.query())  # type: ignore[no-untyped-call]
     if _computes_nothing():
         pytest.skip("this GPU computes nothing, so no queue is ever busy")
     assert not any(drained[1:])

@@ -52,7 +52,7 @@ def test_a_model_that_has_trained_on_cuda_is_traced_as_one_that_never_ran() -> N
     batch = torch.ones(2, 64)
     fresh = trace_model(Model, batch, loss=loss)
     model = Model().cuda()
-    loss(model, batch).backward()
+    torch.autograd.backward(loss(model, batch))
     used = trace_model(model, batch.cuda(), loss=loss)
     assert len(used.traced_peaks) == 8
     assert used.traced_peaks == fresh.traced_peaks

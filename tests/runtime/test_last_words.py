@@ -36,7 +36,7 @@ def test_what_torch_adds_to_each_error_of_a_gpu_is_left_out(tmp_path: Path) -> N
 
 
 def test_a_long_traceback_keeps_the_scripts_own_lines(tmp_path: Path) -> None:
-    model = torch.nn.Linear(1, 1)
+    model: torch.nn.Module = torch.nn.Linear(1, 1)
     for _ in range(9):
         model = torch.nn.Sequential(model)
     try:

@@ -149,7 +149,8 @@ class Powers(nn.Module):
         self.first = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.first(x).pow(3.0).softmax(-1)
+        powers: Tensor = self.first(x).pow(3.0)
+        return powers.softmax(-1)
 
 
 def test_a_trace_keeps_in_fp32_what_autocast_on_cuda_does() -> None:

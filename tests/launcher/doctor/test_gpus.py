@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_slices_and_compute_modes_are_noted() -> None:
 def test_a_torch_that_cannot_use_the_gpu_is_said_with_its_cuda(
     cuda: str | None, words: tuple[str, ...]
 ) -> None:
-    found = {
+    found: dict[str, Any] = {
         **dict.fromkeys(("slot", "compute_mode", "mig_mode", "uncorrected_errors")),
         "name": H100.name,
         "driver": "470.57",

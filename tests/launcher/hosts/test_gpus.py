@@ -73,7 +73,7 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     class Answers(dict[str, str]):
         def update(self, *mappings: object, **more: str) -> None:
-            super().update(*mappings, **more)  # type: ignore[arg-type]
+            super().update(*mappings, **more)
             (tmp_path / "answers").write_text(json.dumps(self))
 
     answers = Answers()
