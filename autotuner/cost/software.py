@@ -12,8 +12,7 @@ for a layer of a GPT-2 and of a Llama 3 (``benchmarks/gpu/train.py``), under aut
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from autoconf_launch.core import (
     ConfigError,
@@ -27,11 +26,10 @@ from autoconf_launch.core import (
     nearest_known,
 )
 
-from ..space import Floats
-from .hardware import Physics
-from .layout_columns import FULL, InnerLayouts, Stack
-from .model_state import trained_share
-from .weights import dense_layer_weights, expert_weights, shared_weights
+if TYPE_CHECKING:  # flags read the trainers without numpy, which functions of columns import
+    from ..space import Floats
+    from .hardware import Physics
+    from .layout_columns import InnerLayouts, Stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +217,8 @@ def small_traffic(
 
     ``widening`` is the size of a value over the 16 bits that fused kernels are counted in.
     """
+    import numpy as np
+
     tokens = np.asarray(inner.micro_U * workload.sequence_length / inner.context_U, np.float64)
     is_fused = is_compiled(workload.software)
     if is_eager(workload.software):
@@ -237,6 +237,10 @@ def small_traffic(
 
 def layer_weights(workload: Workload, inner: InnerLayouts, experts: Experts | None) -> Floats:
     """Weights of a layer on the ranks that share it out."""
+    import numpy as np
+
+    from .weights import dense_layer_weights, expert_weights, shared_weights
+
     model = workload.architecture
     if experts is None:
         return np.asarray(dense_layer_weights(model) / inner.tensor_U)
@@ -252,6 +256,8 @@ def _fused_bytes(
     What chosen experts move is not among them (``layer``). Norms and residuals see the whole width
     on each rank unless the sequence is parallel.
     """
+    import numpy as np
+
     model = workload.architecture
     tp = inner.tensor_U
     outside = 24.0 * model.hidden / np.where(inner.sequence_U, tp, 1)
@@ -271,6 +277,8 @@ def _plain_bytes(
     times, five gradients are cast and three added; biases sum theirs, and the parts of queries,
     keys and values are put together. In both: the activation, and rotary positions in fp32.
     """
+    import numpy as np
+
     model, size, cast = workload.architecture, _product_bytes(workload), _cast_bytes(workload)
     hidden = model.hidden / np.where(inner.sequence_U, inner.tensor_U, 1)
     ffn = (model.ffn if experts is None else experts.ffn * experts.shared) / inner.tensor_U
@@ -296,6 +304,8 @@ def _weight_bytes(workload: Workload) -> tuple[float, float]:
 
     Weight and gradient are cast, and the gradient is added to those before.
     """
+    from .model_state import trained_share
+
     cast = _cast_bytes(workload)
     if workload.lora_rank or workload.weight_format is not None:  # what rests needs no cast
         return 0.0, 0.0
@@ -304,6 +314,8 @@ def _weight_bytes(workload: Workload) -> tuple[float, float]:
 
 def table_bytes(workload: Workload) -> float:
     """Both together for a weight of embedding and head, whose gradients are tables to be added."""
+    from .model_state import trained_share
+
     return sum(_weight_bytes(workload)) + 4.0 * _FP32_BYTES * trained_share(workload)
 
 
@@ -320,6 +332,10 @@ def _cast_bytes(workload: Workload) -> float:
 
 def host_s(stack: Stack, inner: InnerLayouts, physics: Physics, unfused_U: Floats) -> Floats:
     """What the host needs to launch a layer, whatever its size."""
+    import numpy as np
+
+    from .layout_columns import FULL
+
     launches = 1.0 + _ATTENTION_LAUNCHES * (stack.attentions - 1)
     softmax = physics.unfused_softmax_s * unfused_U * stack.attentions
     sums = (1.0 + stack.attentions) * physics.collective_launch_s * np.log2(inner.tensor_U)
