@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
@@ -78,6 +79,8 @@ class OnCpu(TorchFunctionMode):
         places, named = tree_map(_on_cpu, (args, kwargs or {}))
         if func in _SAME:
             return places[0]
+        if func is scaled_dot_product_attention:
+            return _attend(*places, **named)
         if func in _GROUPED and isinstance(places[1], FakeTensor):
             return _product_of_groups(*places, **named)
         return func(*places, **named)
@@ -93,6 +96,20 @@ def _on_cpu(value: Any) -> Any:
     if isinstance(value, torch.device):
         return _CPU if value.type == "cuda" else value
     return "cpu" if isinstance(value, str) and _CUDA.fullmatch(value) else value
+
+
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    *arguments: Any,
+    **named: Any,
+) -> Tensor:
+    """Attention that keeps no scores: CUDA's kernels also take dropout and a learned bias so."""
+    mask = None if attn_mask is None else attn_mask.detach()
+    return scaled_dot_product_attention(query, key, value, mask, 0.0, *arguments, **named)
 
 
 def _product_of_groups(rows: Tensor, weights: Tensor, *arguments: Any, **named: Any) -> Tensor:

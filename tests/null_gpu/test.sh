@@ -10,7 +10,7 @@ to=$(cd "$1" && pwd)
 
 if ! [ -e "$to/.ready" ]; then
     "$to/venv/bin/python" -m pip install --quiet --editable "$root" \
-        pytest transformers accelerate lightning torch==2.11.0
+        pytest transformers==5.24.0 accelerate==1.15.0 lightning==2.6.6 torch==2.11.0
     touch "$to/.ready"
 fi
 . "$to/env.sh"

@@ -182,3 +182,31 @@ def test_products_of_experts_in_fp32_are_traced() -> None:
     found = trace_model(Grouped(), torch.zeros(1, 32), loss=lambda m, x: m(x))
     assert found.traced_peaks
     assert found.blocks[0].flops == 2 * 32 * 16
+
+
+class Attends(nn.Module):
+    """Attention with dropout and a learned bias, as T5 has it."""
+
+    def __init__(self, dropout: float, *, biased: bool) -> None:
+        super().__init__()
+        self.project = nn.Linear(64, 64)
+        self.bias = nn.Parameter(torch.zeros(1, 1, 256, 256)) if biased else None
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.project(x).unflatten(-1, (4, 16)).transpose(1, 2)
+        mixed = F.scaled_dot_product_attention(heads, heads, heads, self.bias, self.dropout)
+        return mixed.square().mean()
+
+
+def test_attention_on_cuda_keeps_no_scores_with_dropout_and_a_learned_bias() -> None:
+    batch = torch.zeros(8, 256, 64)
+
+    def kept(model: nn.Module) -> int:
+        found = trace_model(model, batch, loss=lambda model, batch: model(batch))
+        return found.activation_bytes_per_sample
+
+    plain = kept(Attends(0.0, biased=False))
+    scores = 4 * 4 * 256 * 256
+    assert kept(Attends(0.1, biased=False)) == plain
+    assert kept(Attends(0.1, biased=True)) < plain + scores
