@@ -202,11 +202,11 @@ class Attends(nn.Module):
 def test_attention_on_cuda_keeps_no_scores_with_dropout_and_a_learned_bias() -> None:
     batch = torch.zeros(8, 256, 64)
 
-    def kept(model: nn.Module) -> int:
+    def activation_bytes(model: nn.Module) -> int:
         found = trace_model(model, batch, loss=lambda model, batch: model(batch))
         return found.activation_bytes_per_sample
 
-    plain = kept(Attends(0.0, biased=False))
+    plain = activation_bytes(Attends(0.0, biased=False))
     scores = 4 * 4 * 256 * 256
-    assert kept(Attends(0.1, biased=False)) == plain
-    assert kept(Attends(0.1, biased=True)) < plain + scores
+    assert activation_bytes(Attends(0.1, biased=False)) == plain
+    assert activation_bytes(Attends(0.1, biased=True)) < plain + scores
