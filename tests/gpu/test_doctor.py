@@ -6,15 +6,9 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
 import torch
 
 from autoconf_launch.launcher.machine import OUR_COMMAND
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU"),
-]
 
 
 def test_the_gpu_is_named_and_seen_under_load(tmp_path: Path) -> None:

@@ -9,16 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from autoconf_launch.core import Mode, RankResult, RankTask, decode, result_file
 from autoconf_launch.core.rank import TASK_VARIABLE
 from autoconf_launch.launcher.machine import free_port
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU"),
-]
 
 END = 6
 SCRIPT = f"""

@@ -10,14 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from autoconf_launch.core import TASK_VARIABLE, Mode, RankTask
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
 
 LOST = """
 import argparse, ctypes, torch

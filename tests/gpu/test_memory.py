@@ -7,14 +7,6 @@ import subprocess
 import sys
 from typing import Any
 
-import pytest
-import torch
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
-
 GIB = 2**30
 START = """
 import json, torch

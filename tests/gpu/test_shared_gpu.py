@@ -11,14 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from autoconf_launch.launcher.hosts.gpus import list_gpus
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU"),
-]
 
 HOLD = """
 import sys, time, torch

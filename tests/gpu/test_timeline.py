@@ -13,11 +13,6 @@ from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.runtime.observe import Made, clock_of
 from autoconf_launch.runtime.observe.timeline import Timeline
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU"),
-]
-
 MADE = Made(micro_batch=1, accumulation=1)
 CUDA = torch.device("cuda", 0)
 

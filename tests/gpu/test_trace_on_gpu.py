@@ -20,10 +20,6 @@ from autoconf_launch.launcher.first_forward.command import script_command
 from autoconf_launch.launcher.first_forward.script import trace_script
 from autoconf_launch.runtime.profile.trace import trace_model
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-]
 DEADLINE_S = 120.0
 
 

@@ -83,7 +83,7 @@ static void attach(void) {
     size_t bytes = PROCESSES * sizeof *table;
     if (self && self->pid == getpid()) return;
     if (!table) {
-        int file = open(setting("NULLGPU_TABLE", "/tmp/null_gpu.table"), O_RDWR | O_CREAT, 0666);
+        int file = open(setting("NULLGPU_TABLE", "null_gpu.table"), O_RDWR | O_CREAT, 0600);
         if (ftruncate(file, bytes) < 0) abort();
         table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         close(file);
