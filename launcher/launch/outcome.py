@@ -313,6 +313,7 @@ def _reported_causes(
             continue
         failure = result.failure or _other_ranks(task, result, len(results))
         failure = failure or mismatch(result, expected, checked) or _nan(result)
+        failure = failure or _impossible_time(result)
         if failure is not None:
             where = f"rank {result.rank}: " if len(results) > 1 else ""
             said = replace(failure, detail=where + failure.detail)
@@ -326,6 +327,22 @@ def _other_ranks(task: RankTask, result: RankResult, started: int) -> Failure | 
         return None
     detail = f"the script ran with {result.world_size} ranks instead of {started}"
     return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
+
+
+_LONGEST_S = 1e9
+"""Longest time that is taken for a step's, as the journal reads it."""
+
+
+def _impossible_time(result: RankResult) -> Failure | None:
+    """The failure of a rank whose steps took no time, or less, by its clock."""
+    times_s = [(f"step {record.step}", record.wall_s) for record in result.steps]
+    if result.cut is not None:
+        times_s += [("a micro-batch", time_s) for time_s in result.cut.micro_s]
+    for what, time_s in times_s:
+        if not 0.0 < time_s < _LONGEST_S:
+            detail = f"{what} took {time_s:g} s by the clock of its process, so no time counts"
+            return Failure(kind=FailureKind.NO_STEPS, detail=detail)
+    return None
 
 
 def _nan(result: RankResult) -> Failure | None:

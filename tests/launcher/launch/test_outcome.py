@@ -1,4 +1,5 @@
 import json
+import math
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -358,6 +359,14 @@ def test_the_error_that_a_rank_left_in_the_log_is_attached(tmp_path: Path) -> No
 def test_after_a_signal_an_error_in_the_shared_log_is_the_peers(tmp_path: Path) -> None:
     (tmp_path / "stderr.log").write_text("\n".join((*TRACE, "")))
     assert failure_of(read_outcome(plan_of(tmp_path), ends_of(-9, 0))).log_tail == ()
+
+
+@pytest.mark.parametrize("wall_s", [0.0, -0.5, math.inf])
+def test_times_that_no_clock_can_show_are_a_failure(tmp_path: Path, wall_s: float) -> None:
+    report(tmp_path, result_of(0, steps=steps_of(0, 9, 9, wall_s, 2, 3)), result_of(1))
+    failure = failure_of(read_outcome(plan_of(tmp_path), ends_of(0, 0)))
+    assert failure.kind is FailureKind.NO_STEPS
+    assert failure.detail.startswith(f"rank 0: step 3 took {wall_s:g} s by the clock")
 
 
 def test_a_broken_connection_is_not_shown_as_the_reason(tmp_path: Path) -> None:
