@@ -62,6 +62,12 @@ class StageView:
     knobs: tuple[KnobRow, ...]
 
 
+_FOUND_BY_PROFILE = (
+    "The arguments do not give both micro-batch and accumulation; the profile run of a tune finds "
+    "what the script uses, so its micro-batches may differ from these."
+)
+
+
 def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
     """Text to print.
 
@@ -80,7 +86,8 @@ def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
         user, notes = _of_script(replace(request, autotuning="tune", script_args=words))
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     stages = tuple(_stage_views(user, space))
-    notes = tuple(dict.fromkeys((*notes, *space.notes)))
+    found_later = (_FOUND_BY_PROFILE,) if user.awaits_profile else space.notes
+    notes = tuple(dict.fromkeys((*notes, *found_later)))
     yield _json(user, stages, notes) if flags.json else _text(user, stages, notes)
 
 
