@@ -39,6 +39,9 @@ _ONLY_DEEPSPEED = (
     "Read as a DeepSpeed configuration, since our own runtime does not have all of its keys; "
     "give the script too, to see what a tune of it searches."
 )
+_AWAITS_PROFILE = (
+    "A tune learns from its profile run what nothing here sets; it may search more micro-batches."
+)
 _PATHS = {spelling.knob: spelling.path for spelling in SPELLINGS}
 
 
@@ -62,12 +65,6 @@ class StageView:
     knobs: tuple[KnobRow, ...]
 
 
-_FOUND_BY_PROFILE = (
-    "The arguments do not give both micro-batch and accumulation; the profile run of a tune finds "
-    "what the script uses, so its micro-batches may differ from these."
-)
-
-
 def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
     """Text to print.
 
@@ -86,8 +83,8 @@ def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
         user, notes = _of_script(replace(request, autotuning="tune", script_args=words))
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     stages = tuple(_stage_views(user, space))
-    found_later = (_FOUND_BY_PROFILE,) if user.awaits_profile else space.notes
-    notes = tuple(dict.fromkeys((*notes, *found_later)))
+    said = (_AWAITS_PROFILE,) if user.awaits_profile else space.notes
+    notes = tuple(dict.fromkeys((*notes, *said)))
     yield _json(user, stages, notes) if flags.json else _text(user, stages, notes)
 
 

@@ -171,5 +171,5 @@ def test_a_batch_that_only_a_profile_run_finds_is_not_told_as_a_fact(
     )
     (tmp_path / "derives.py").write_text(text)
     said = show(str(tmp_path / "derives.py"), "--micro_batch_size", "4")
-    assert "the profile run of a tune finds what the script uses" in said
+    assert "A tune learns from its profile run what nothing here sets" in said
     assert "leaves only micro-batch" not in said
