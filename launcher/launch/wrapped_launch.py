@@ -98,8 +98,10 @@ def _without_wrapper(request: LaunchRequest) -> LaunchRequest | None:
         ConfigError: no command follows it.
     """
     words = (request.script, *request.script_args)
-    variables = [*takewhile(_ASSIGNMENT.fullmatch, words[words[0] == "env" :])]
-    start = len(variables) + (words[0] == "env")
+    options = _env_options(words)
+    skipped = options + (words[0] == "env")
+    variables = [*takewhile(_ASSIGNMENT.fullmatch, words[skipped:])]
+    start = len(variables) + skipped
     if not start:
         is_wrapper = words[0] in _PLACING or _RUNNERS.get(words[0]) in words[1:2]
         if not is_wrapper or Path(words[0]).is_file():
@@ -114,13 +116,31 @@ def _without_wrapper(request: LaunchRequest) -> LaunchRequest | None:
             f"{shlex.join(words)} starts no program that can be read here; give the script itself."
         )
     inner = replace(request, script=inside[0], script_args=inside[1:])
-    if words[0] in _PLACING:
+    if words[0] in _PLACING or options:
         placed = unwrap_launcher(inner)
         return replace(placed, prefix=(*wrapper, *placed.prefix))
     if words[0] in _RUNNERS:
         return replace(unwrap_launcher(inner), python=python_of(wrapper))
     set_here = tuple((name, value) for name, _, value in (v.partition("=") for v in variables))
     return unwrap_launcher(replace(inner, variables=(*request.variables, *set_here)))
+
+
+def _env_options(words: tuple[str, ...]) -> int:
+    """How many words after ``env`` unset variables.
+
+    Raises:
+        ConfigError: it has another option, such as ``-i``.
+    """
+    count = 0
+    while words[0] == "env" and words[1 + count : 2 + count] and words[1 + count][0:1] == "-":
+        option = words[1 + count]
+        if not option.startswith(("-u", "--unset")):
+            raise ConfigError(
+                f"env {option} cannot be followed, as ranks need the variables that their "
+                "launcher sets; only env -u NAME and NAME=VALUE can."
+            )
+        count += 2 if option in ("-u", "--unset") else 1
+    return count
 
 
 def _is_command(word: str) -> bool:

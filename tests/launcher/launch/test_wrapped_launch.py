@@ -215,6 +215,22 @@ def test_a_program_that_starts_ranks_is_refused_by_its_name(name: str) -> None:
         launch("--", name, "run", "--devices=2", "t.py")
 
 
+@pytest.mark.parametrize("prefix", [("env", "-u", "A", "B=1"), ("env", "--unset=A", "-uC")])
+def test_variables_that_are_unset_before_the_command_are_unset_for_each_rank(
+    prefix: tuple[str, ...],
+) -> None:
+    found = launch("--", *prefix, "python", "t.py")
+    assert (found.prefix, found.script, found.alone) == (prefix, "t.py", True)
+    again = launch(*launch_flags(found), found.script)
+    assert (again.prefix, again.script) == (prefix, "t.py")
+
+
+@pytest.mark.parametrize("option", ["-i", "-", "-C"])
+def test_an_option_of_env_that_cannot_be_followed_is_refused_by_its_name(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"^env {option} cannot be followed"):
+        launch("--", "env", option, "python", "t.py")
+
+
 @pytest.mark.parametrize("words", [("numactl", "-N", "0"), ("uv", "run")])
 def test_a_wrapper_that_is_not_installed_is_named(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
