@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autoconf_launch.core import ConfigError
+from autoconf_launch.core import config_keys as keys
 
 from ..config_file import read_config
 from ..dialects import accelerate as names
@@ -197,6 +198,8 @@ def _accelerate(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
             "autoconf-launch itself (--hostfile FILE)."
         )
     variables = {**accelerate_variables(config), **dict(_flag_variables(flags))}
+    if file := variables.get(names.DEEPSPEED_FILE):
+        variables |= _deepspeed_variables(Path(file), tunes=bool(request.autotuning))
     processes = flags[names.PROCESSES]
     module = bool({"-m", "--module"} & flags.keys())
     return replace(
@@ -208,6 +211,29 @@ def _accelerate(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
         processes=request.processes or (int(processes) if processes.isdigit() else None),
         variables=(*request.variables, *sorted(variables.items())),
     )
+
+
+def _deepspeed_variables(file: Path, *, tunes: bool) -> dict[str, str]:
+    """Numbers of a DeepSpeed file, as variables: Accelerate takes those of the file.
+
+    Source:
+        accelerate 1.x, DeepSpeedPlugin.__post_init__ and Accelerator._prepare_deepspeed.
+
+    Raises:
+        ConfigError: a tune could not change the accumulation.
+    """
+    document = read_config(file)
+    stage = document.get(keys.ZERO_STAGE)
+    found = {names.DEEPSPEED_STAGE: str(stage)} if type(stage) is int else {}
+    steps = document.get(keys.ACCUMULATION, 1)
+    if type(steps) is not int:
+        return found
+    if tunes and steps > 1:
+        raise ConfigError(
+            f'{file} sets gradient_accumulation_steps to {steps}; write "auto" there and give '
+            f"accelerate launch --gradient_accumulation_steps {steps}, so that trials can set it."
+        )
+    return {**found, names._ACCUMULATION: str(steps)}
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:

@@ -80,6 +80,38 @@ def test_flags_of_accelerate_outweigh_its_file(tmp_path: Path) -> None:
     assert found.processes == 2
 
 
+@pytest.mark.parametrize(
+    ("document", "stage", "steps"),
+    [
+        ({"zero_optimization": {"stage": 3}}, "3", "1"),
+        ({"zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 1}, "1", "1"),
+        (
+            {"zero_optimization": {"stage": "auto"}, "gradient_accumulation_steps": "auto"},
+            "2",
+            "4",
+        ),
+    ],
+)
+def test_numbers_of_accelerates_deepspeed_file_are_the_ones_that_count(
+    document: dict[str, object], stage: str, steps: str, tmp_path: Path
+) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps(document))
+    words = ("--use_deepspeed", "--deepspeed_config_file", str(tmp_path / "ds.json"))
+    given = ("--zero_stage=2", "--gradient_accumulation_steps=4")
+    variables = dict(launch("accelerate", "launch", *words, *given, "t.py").variables)
+    assert variables["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == stage
+    assert variables["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == steps
+
+
+def test_an_accumulation_that_a_tune_could_not_change_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text('{"gradient_accumulation_steps": 2}')
+    words = ("--use_deepspeed", f"--deepspeed_config_file={tmp_path / 'ds.json'}", "t.py")
+    with pytest.raises(ConfigError, match='steps to 2; write "auto" there and give accelerate'):
+        launch("accelerate", "launch", *words)
+    plain = unwrap_launcher(parse_request(["accelerate", "launch", *words]))
+    assert dict(plain.variables)["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == "2"
+
+
 def test_a_default_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "accelerate").mkdir()
     (tmp_path / "accelerate" / "default_config.yaml").write_text(CONFIG)
