@@ -161,7 +161,7 @@ class Study:
 
         Args:
             free_slots: trials that could start.
-            elapsed_s: seconds since the study began, earlier sessions included.
+            elapsed_s: seconds on the clock of the limits, such as since the command's start.
         """
         self._look_at_time(elapsed_s)
         self._beside = self._beside or free_slots > 1
@@ -223,7 +223,14 @@ class Study:
         if not isinstance(group, StopReason):
             return None
         too_long_s = self._pool.too_long_s.tolist()
-        return self._limits.no_time(self._elapsed_s, too_long_s) if too_long_s else group
+        if not too_long_s:
+            return group
+        return self._limits.no_time(self._elapsed_s, records, too_long_s)
+
+    @property
+    def open_count(self) -> int:
+        """How many candidates may still be tried."""
+        return len(self._pool.open_rows(small_too=self._exploration.small_too))
 
     @property
     def untried(self) -> tuple[tuple[Candidate, Prediction | None], ...]:
@@ -296,7 +303,7 @@ class Study:
     def _look_at_time(self, elapsed_s: float) -> None:
         """Close what may take longer than there is time for."""
         self._elapsed_s = elapsed_s
-        left_s = self._limits.left_s(elapsed_s)
+        left_s = self._left_s
         if math.isinf(left_s) or self._baseline_is_open():
             return
         observations = self._observations
@@ -306,9 +313,14 @@ class Study:
             if not self._has_time(trial):
                 self._out.forget(trial)
 
+    @property
+    def _left_s(self) -> float:
+        """Seconds that launches may still take."""
+        return self._limits.left_s(self._elapsed_s, self._observations.records)
+
     def _has_time(self, trial: Trial) -> bool:
         """Whether a launch of it surely ends in time."""
-        left_s = self._limits.left_s(self._elapsed_s)
+        left_s = self._left_s
         if math.isinf(left_s):
             return True
         return left_s > 0.0 and self._bound_alone_s(trial.candidate) <= left_s

@@ -16,6 +16,7 @@ from autoconf_launch.launcher.machine.slots import WHOLE
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.results.journal import Journal
 from autoconf_launch.launcher.tuning import profile_run
+from autoconf_launch.launcher.tuning.running import TrialLimits
 
 from .test_lost_hosts import Placed
 
@@ -56,7 +57,7 @@ def test_a_long_profile_run_says_once_where_its_output_is(
             LocalBackend(),
             pool=SlotPool.of_shares(WHOLE),
             journal=journal,
-            timeout_s=60.0,
+            limits=TrialLimits(timeout_s=60.0, stall_s=60.0),
             listener=heard.append,
         )
     text = f"The profile run has taken 0.2 s so far; its output is in {tmp_path}."
@@ -84,7 +85,7 @@ def test_a_profile_run_that_loses_its_host_runs_on_another_one(
             backend,
             pool=pool,
             journal=journal,
-            timeout_s=60.0,
+            limits=TrialLimits(timeout_s=60.0, stall_s=60.0),
             listener=heard.append,
         )
     again = backend.hosts[: len(heard)]
