@@ -108,11 +108,15 @@ class SearchLimits:
         no_room = stop.NoRoom(left_s=left_s, shortest_s=min(bounds_s), candidates=len(bounds_s))
         return stop.no_time(self._time, no_room)
 
-    def over(self, records: Sequence[Record]) -> StopReason:
-        """The stop where time is up."""
+    def over(self, records: Sequence[Record], cut: str = "") -> StopReason:
+        """The stop where time is up; ``cut``: how the last launch ended."""
         measured = any(record.measurement for record in records)
         longer = longer_budget(_ENOUGH * (self.whole_s or self.seconds or 0.0))
-        return stop.budget_spent(self._time, measured=measured, longer=longer)
+        error = (
+            f"The budget of {self._time} was spent before anything could be measured"
+            f"{f': the trial was {cut}' if cut else ''}. Allow more, such as --budget {longer}."
+        )
+        return stop.budget_spent(self._time, measured=measured, error=error)
 
     @property
     def _time(self) -> str:

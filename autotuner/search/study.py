@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autoconf_launch.core import Candidate, FailureKind
+from autoconf_launch.core import Candidate, Failure, FailureKind
 
 from ..measurement import EFFORTS, Noise, Pace, StopRule
 from ..space import (
@@ -92,8 +92,8 @@ class Study:
         )
         self._out = PendingTrials(self._pool)
         self._beside = False
-        self._is_cut = False
-        """Whether a trial was ended as the time was up."""
+        self._cut: Failure | None = None
+        """The end of a trial for which the time was up."""
         effort = EFFORTS[settings.effort]
         rule = StopRule(most_steps=effort.most_steps, precision=effort.trial_precision)
         self._pace = Pace(self._objective, rule)
@@ -165,7 +165,7 @@ class Study:
         """
         self._look_at_time(elapsed_s)
         self._beside = self._beside or free_slots > 1
-        if free_slots < 1 or self._is_cut or self.stop_reason() is not None:
+        if free_slots < 1 or self._cut or self.stop_reason() is not None:
             return ()
         trials = self._next(free_slots)
         self._out.give(trials)
@@ -179,7 +179,7 @@ class Study:
         failed = record.failure
         if self._limits.seconds and failed and failed.kind is FailureKind.PREEMPTED:
             self._out.forget(record.trial)
-            self._is_cut = True
+            self._cut = failed
             return
         if not self._out.take(record.trial):
             return
@@ -207,8 +207,8 @@ class Study:
     def _end(self) -> StopReason | None:
         """Why no further candidate is tried."""
         records = self._observations.compared
-        if self._is_cut:
-            return None if self._out.is_waiting else self._limits.over(records)
+        if self._cut:
+            return None if self._out.is_waiting else self._limits.over(records, self._cut.detail)
         if (ended := self._baseline_end()) is not None or self._baseline_is_open():
             return ended
         over = self._limits.stop_reason(self._elapsed_s, records)

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
         bound_text,
         lack_of_time_text,
         no_second_profile_text,
+        no_time_for_ranks_text,
         no_trial_text,
         planned_tune_text,
         profile_cut_text,

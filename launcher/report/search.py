@@ -426,6 +426,16 @@ def no_second_profile_text(profile_s: float, spent_s: float, budget_s: float) ->
     )
 
 
+def no_time_for_ranks_text(ranks: int, profile_s: float, budget_s: float) -> str:
+    """The budget is too short to profile a script again with the ranks that it starts."""
+    return (
+        f"The script starts {plural(ranks, 'rank')} by itself, and the budget of "
+        f"{_time(budget_s)} has no room to profile it with them: the first profile run took "
+        f"{_time(profile_s)}. The same command goes on from here; to measure more, use --budget "
+        f"{longer_budget(_ENOUGH * 2.0 * profile_s)}."
+    )
+
+
 def no_trial_text(trial_s: float, *, profile_s: float, budget_s: float, enough_s: float) -> str:
     """The budget is too short for the trial of the user's own configuration."""
     return (

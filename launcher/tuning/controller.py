@@ -294,7 +294,7 @@ class Controller:
             return
         running.cancelled = True
         if self._budget.left_s <= 0.0:
-            self._backend.cancel(running.job, out_of_time())
+            self._backend.cancel(running.job, out_of_time(running.made))
             return
         self._backend.cancel(running.job, running.overdue(self._limits))
         if running.trial.turn is not None:

@@ -37,6 +37,7 @@ from autoconf_launch.core import (
     Layout,
     ModelSpec,
     NothingFeasibleError,
+    RankTask,
     result_file,
     stages_obstacle,
 )
@@ -47,6 +48,7 @@ from ..estimates import machine_of
 from ..events import Listener, ModelProfiled, Note, SpaceBuilt
 from ..machine import SlotPool, is_cpu
 from ..plan import LaunchPlan
+from ..report import no_time_for_ranks_text
 from ..results import (
     JournalContents,
     OpenFolder,
@@ -57,7 +59,7 @@ from ..results import (
     remember,
 )
 from .job import TuningJob, search_limits, trial_limits
-from .plain_start import check_ranks, profile_failed
+from .plain_start import OtherStartError, check_ranks, profile_failed, remember_start
 from .profile_run import (
     ProfileFailedError,
     is_on_gpu,
@@ -67,6 +69,7 @@ from .profile_run import (
     run_profile,
 )
 from .refused_profile import read_traced, trace_refused, with_traced
+from .time_budget import BudgetSpentError
 from .trial_io import TrialFiles
 
 
@@ -114,7 +117,7 @@ def find_model(
             raise profile_failed(
                 job.request, job.dialect, job.source, ranks=ranks, error=error
             ) from error
-        check_ranks(job.request, job.cluster, plans[-1].task)
+        _require_ranks(job, plans[-1].task, event.wall_s or 0.0)
         if event.spec is None and not pool.is_on_hosts:
             script = trace_refused(job, plans[-1])
     if script is not None:
@@ -124,6 +127,25 @@ def find_model(
     for note in _doubts(event.spec, is_external=job.dialect.is_external):
         job.listener(note)
     return job, event.spec
+
+
+def _require_ranks(job: TuningJob, task: RankTask | None, profile_s: float) -> None:
+    """Check that the script started as many ranks as were expected.
+
+    Raises:
+        OtherStartError: it starts others by itself, with which it is profiled again.
+        BudgetSpentError: the budget has no room for that.
+    """
+    try:
+        check_ranks(job.request, job.cluster, task)
+    except OtherStartError as other:
+        if profile_s <= job.budget.left_s:
+            job.listener(Note(text=f"The first profile run took {profile_s:.1f} s."))
+            raise
+        remember_start(other.request, job.paths)
+        raise BudgetSpentError(
+            no_time_for_ranks_text(other.request.started or 1, profile_s, job.budget.whole_s)
+        ) from other
 
 
 def _doubts(spec: ModelSpec | None, *, is_external: bool) -> tuple[Note, ...]:

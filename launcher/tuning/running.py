@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.space import FailedTrial, Outcome, Trial
-from autoconf_launch.core import STEPS_FILE, Failure, FailureKind, StepRecord
+from autoconf_launch.core import STEPS_FILE, Failure, FailureKind, StepRecord, plural
 
 from ..backends import Job, JobEnd
 from ..events import Note
@@ -284,9 +284,9 @@ def _from_here_on(why: str) -> Note:
     return Note(text=text, warning=True)
 
 
-def out_of_time() -> Failure:
-    """Why a launch is ended at the deadline of the budget."""
-    return Failure(kind=FailureKind.PREEMPTED, detail="the budget was spent")
+def out_of_time(made: int = 0) -> Failure:
+    """Why a launch is ended at the deadline of the budget, after so many steps."""
+    return Failure(kind=FailureKind.PREEMPTED, detail=f"ended after {plural(made, 'step')}")
 
 
 def preempted_by(trial: Trial) -> Failure:

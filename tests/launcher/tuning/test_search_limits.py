@@ -45,7 +45,7 @@ def test_the_whole_budget_is_said() -> None:
     reason = limits(SearchBudget(seconds=600.0)).stop_reason(600.0, ())
     assert reason is not None
     assert reason.error == (
-        "The budget of 600 s was spent before anything could be measured; allow more, such as "
+        "The budget of 600 s was spent before anything could be measured. Allow more, such as "
         "--budget 30m."
     )
 
