@@ -278,3 +278,25 @@ def test_the_deadline_ends_a_running_trial_which_then_was_not_tried(tmp_path: Pa
     assert reason.kind is StopKind.BUDGET
     assert [record.trial.name for record in contents.records] == ["z0_gas1_tmbspg1"]
     assert budget.spent_s < 100.0
+
+
+def test_a_command_that_goes_on_has_its_own_budget(tmp_path: Path) -> None:
+    """What earlier sessions took is in the journal, and does not count again."""
+    long = [replace(record, wall_s=50.0) for record in answers_for_all(space())]
+    with open_journal(tmp_path) as journal:
+        for record in (long[0], *long[20:40:10]):
+            journal.write_record(record)
+        study = Study(space(), None, SETTINGS, limits=SearchLimits(seconds=100.0))
+        controller = Controller(
+            study,
+            ReplayBackend(answers_for_all(space())),
+            ReplayIO(),
+            journal=journal,
+            listener=lambda event: None,
+            limits=TrialLimits(timeout_s=60.0, stall_s=60.0, budget=TimeBudget(whole_s=100.0)),
+        )
+        controller.resume(journal.read().search)
+        before = len(study.records)
+        controller.run()
+    assert controller.elapsed_s >= 150.0
+    assert len(study.records) > before

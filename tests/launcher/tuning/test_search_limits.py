@@ -58,9 +58,3 @@ def test_trials_are_all_of_the_search() -> None:
 def test_without_a_limit_of_time_no_deadline_comes() -> None:
     request = LaunchRequest(script="train.py", budget=SearchBudget(trials=5))
     assert math.isinf(read_time_budget(request, PRICED).left_s)
-
-
-def test_a_resumed_command_has_its_own_budget() -> None:
-    """Earlier sessions' launches are in a journal; the clock begins with the command."""
-    budget = TimeBudget(whole_s=60.0, began_s=1000.0, clock=lambda: 1010.0)
-    assert (budget.spent_s, budget.left_s, budget.deadline_s) == (10.0, 50.0, 1060.0)
