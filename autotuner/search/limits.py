@@ -70,16 +70,15 @@ class SearchLimits:
     good_enough: float | None = None
 
     def left_s(self, elapsed_s: float, records: Sequence[Record]) -> float:
-        """Seconds that launches may still take, after these trials.
+        """Seconds that launches may still take, after these trials."""
+        return self._end_s(records) - elapsed_s
 
-        Until another configuration than the baseline was measured, nothing can be compared, so
-        the search has all the time that is left.
-        """
+    def _end_s(self, records: Sequence[Record]) -> float:
+        """The search's end; that of everything until two configurations can be compared."""
         if self.seconds is None:
             return math.inf
         is_comparison = any(record.measurement and record.trial.number for record in records)
-        whole_s = self.seconds if self.whole_s is None else self.whole_s
-        return (self.seconds if is_comparison else whole_s) - elapsed_s
+        return self.seconds if is_comparison or self.whole_s is None else self.whole_s
 
     def trials_in_time(
         self, trial_s: float, *, spent_s: float, most: int, at_once: int = 1
@@ -106,21 +105,22 @@ class SearchLimits:
         """The stop where what is left to try may take longer than there is time for."""
         left_s = max(0.0, self.left_s(elapsed_s, records))
         no_room = stop.NoRoom(left_s=left_s, shortest_s=min(bounds_s), candidates=len(bounds_s))
-        return stop.no_time(self._time, no_room)
+        return stop.no_time(self._time(records), no_room)
 
     def over(self, records: Sequence[Record], cut: str = "") -> StopReason:
         """The stop where time is up; ``cut``: how the last launch ended."""
         measured = any(record.measurement for record in records)
         longer = longer_budget(_ENOUGH * (self.whole_s or self.seconds or 0.0))
         error = (
-            f"The budget of {self._time} was spent before anything could be measured"
+            f"The budget of {self._time(records)} was spent before anything could be measured"
             f"{f': the trial was {cut}' if cut else ''}. Allow more, such as --budget {longer}."
         )
-        return stop.budget_spent(self._time, measured=measured, error=error)
+        return stop.budget_spent(self._time(records), measured=measured, error=error)
 
-    @property
-    def _time(self) -> str:
-        return f"{self.whole_s or self.seconds:.0f} s"
+    def _time(self, records: Sequence[Record]) -> str:
+        end_s, whole_s = self._end_s(records), self.whole_s
+        in_all = f" for trials ({whole_s:.0f} s in all)" if whole_s and end_s < whole_s else ""
+        return f"{end_s:.0f} s{in_all}"
 
     def stop_reason(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:
         """Why nothing more may be started."""

@@ -78,7 +78,7 @@ def _budget_sentence(budget: str, no_room: NoRoom | None) -> str:
     whom = f"of the {count} candidates left the shortest" if count > 1 else "the one left"
     return (
         f"The budget of {budget} has no room for another trial: {whom} may take "
-        f"{no_room.shortest_s:.0f} s, and {no_room.left_s:.0f} s remain for trials."
+        f"{no_room.shortest_s:.0f} s, and {no_room.left_s:.0f} s remain."
     )
 
 
@@ -398,6 +398,8 @@ def refusal_text(found: Refusal) -> str:
     )
 
 
+_START_SHARE = 0.9
+"""Share of a budget that the launcher's own start leaves for a trial."""
 _ENOUGH = 3.0
 """Times a time that was too short: the budget to suggest."""
 
@@ -431,17 +433,23 @@ def no_time_for_ranks_text(ranks: int, profile_s: float, budget_s: float) -> str
     return (
         f"The script starts {plural(ranks, 'rank')} by itself, and the budget of "
         f"{_time(budget_s)} has no room to profile it with them: the first profile run took "
-        f"{_time(profile_s)}. The same command goes on from here; to measure more, use --budget "
-        f"{longer_budget(_ENOUGH * 2.0 * profile_s)}."
+        f"{_time(profile_s)}. Use --budget {longer_budget(_ENOUGH * 2.0 * profile_s)}."
+        f"{_going_on(profile_s, budget_s)}"
     )
+
+
+def _going_on(trial_s: float, budget_s: float) -> str:
+    """What the same command would do, if it has room for a trial once the profile is known."""
+    is_enough = _START_SHARE * budget_s > trial_s
+    return " The same command goes on from this profile run." if is_enough else ""
 
 
 def no_trial_text(trial_s: float, *, profile_s: float, budget_s: float, enough_s: float) -> str:
     """The budget is too short for the trial of the user's own configuration."""
     return (
         f"The budget of {_time(budget_s)} has no room for a trial: the profile run took "
-        f"{_time(profile_s)}, and a trial may take {_time(trial_s)}. The same command goes on "
-        f"from this profile run; to try everything, use --budget {longer_budget(enough_s)}."
+        f"{_time(profile_s)}, and a trial may take {_time(trial_s)}. To try everything, use "
+        f"--budget {longer_budget(enough_s)}.{_going_on(trial_s, budget_s)}"
     )
 
 

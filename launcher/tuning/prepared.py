@@ -117,7 +117,7 @@ def find_model(
             raise profile_failed(
                 job.request, job.dialect, job.source, ranks=ranks, error=error
             ) from error
-        _require_ranks(job, plans[-1].task, event.wall_s or 0.0)
+        require_ranks(job, plans[-1].task, event.wall_s or 0.0)
         if event.spec is None and not pool.is_on_hosts:
             script = trace_refused(job, plans[-1])
     if script is not None:
@@ -129,7 +129,7 @@ def find_model(
     return job, event.spec
 
 
-def _require_ranks(job: TuningJob, task: RankTask | None, profile_s: float) -> None:
+def require_ranks(job: TuningJob, task: RankTask | None, profile_s: float) -> None:
     """Check that the script started as many ranks as were expected.
 
     Raises:
