@@ -293,7 +293,7 @@ class Controller:
         if self._clock() < self._due_s(running):
             return
         running.cancelled = True
-        if self._budget.left_s <= 0.0:
+        if self._clock() >= self._budget.deadline_s:
             self._backend.cancel(running.job, out_of_time(running.made))
             return
         self._backend.cancel(running.job, running.overdue(self._limits))

@@ -97,7 +97,7 @@ def play(
     """Measure the best again in turn, then verify the winner by a longer run."""
     search = _as_it_began(search, earlier)
     effort = search.effort
-    until_s = search.budget.whole_s - _soak_bound_s(search, soak_asked)
+    until_s = search.budget.end_s - _soak_bound_s(search, soak_asked)
     left_s = max(0.0, until_s - search.budget.spent_s)
     time_s = min(playoff_s(search.elapsed_s, effort), left_s)
     budget = PlayoffBudget(
@@ -132,7 +132,7 @@ def play(
     steps = soak_steps(soak_asked, step_s=step_s, time_s=time_s, most=effort.verification_steps)
     longer = _verification_limits(limits, effort, steps_s=steps * step_s, elapsed_s=elapsed_s)
     launches = (*search.records, *rounds.records)
-    soak = Soak(order, steps=steps, start_s=start_bound_s(launches), until_s=search.budget.whole_s)
+    soak = Soak(order, steps=steps, start_s=start_bound_s(launches), until_s=search.budget.end_s)
     controller = control(soak, listener, longer)
     controller.resume(earlier.soaking, before_s=elapsed_s)
     controller.run(same_hosts or ALONE)

@@ -18,12 +18,16 @@ class BudgetSpentError(NothingFeasibleError):
     """The budget ended, or has no room for what must run next, before anything was measured."""
 
 
+_ENDING_S, _ENDING_SHARE = 3.0, 0.05
+"""Time that is kept for ending launches and writing results, at most this share of a budget."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBudget:
     """Everything that the user waits for counts: profile runs, trials, playoff, verification.
 
     Attributes:
-        whole_s: seconds from the command's start to its deadline; infinite without a limit.
+        whole_s: seconds from the command's start to its end; infinite without a limit.
         began_s: the command's start on ``clock``.
         clock: monotonic seconds.
     """
@@ -38,14 +42,19 @@ class TimeBudget:
         return self.clock() - self.began_s
 
     @property
-    def left_s(self) -> float:
-        """Seconds until the deadline."""
-        return self.whole_s - self.spent_s
+    def end_s(self) -> float:
+        """Seconds since the command's start at which whatever runs is ended."""
+        return self.whole_s - min(_ENDING_S, _ENDING_SHARE * self.whole_s)
 
     @property
     def deadline_s(self) -> float:
-        """Time on ``clock`` at which whatever runs is ended."""
-        return self.began_s + self.whole_s
+        """The same on ``clock``."""
+        return self.began_s + self.end_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that launches may still take."""
+        return self.end_s - self.spent_s
 
 
 def read_time_budget(
