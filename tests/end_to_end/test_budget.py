@@ -19,11 +19,10 @@ parser.add_argument("--batch_size", type=int, default=4)
 arguments = parser.parse_args()
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for number in range(100):
+while True:
     optimizer.zero_grad()
     model(torch.randn(arguments.batch_size, 8)).sum().backward()
-    if number == 0:
-        time.sleep(1000)
+    time.sleep(1000)
     optimizer.step()
 """
 
@@ -39,13 +38,13 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_budget_ends_the_whole_command_with_its_profile_run_within_a_tenth(
     place: Place,
 ) -> None:
-    flags = ("--autotuning=tune", "--num_gpus=1", "--no-history", CONSENT, "--budget=20s")
+    flags = ("--autotuning=tune", "--num_gpus=1", "--no-history", CONSENT, "--budget=40s")
     began_s = time.monotonic()
     code, output = place.run(*flags, SCRIPT, "--batch_size=4")
     whole_s = time.monotonic() - began_s
     assert code == 0, output
-    assert whole_s <= 22.0 + 1.0, output  # 1 s: Python's own start and end
-    assert "the budget of 20 s has room for" in output
+    assert whole_s <= 44.0 + 1.0, output  # 1 s: Python's own start and end
+    assert "the budget of 40 s has room for" in output
     summary = json.loads((place.results / "summary.json").read_text())
     parts = summary["duration_parts"]
     assert sum(parts.values()) <= whole_s
@@ -64,17 +63,6 @@ def test_a_budget_ends_a_profile_run_that_never_makes_its_step(place: Place) -> 
     assert "The profile run did not end within the budget of 6 s, so nothing was" in output
     assert "--budget 30s" in output
     assert time.monotonic() - began_s < 20.0
-
-
-@pytest.mark.slow
-def test_a_step_that_never_ends_is_no_failure_of_the_users_configuration(place: Place) -> None:
-    script = place.folder / "hang.py"
-    script.write_text(HANGS.replace("number == 0", "number == 3"))
-    flags = ("--autotuning=tune", "--num_gpus=1", CONSENT, "--budget=20s")
-    code, output = place.run(*flags, str(script), "--batch_size=4")
-    assert code == 3, output
-    assert "The budget of 20 s was spent before anything could be measured: the trial " in output
-    assert "failed" not in output
 
 
 @pytest.mark.slow
