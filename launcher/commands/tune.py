@@ -70,6 +70,7 @@ from ..tuning import (
     Checkpoints,
     Controller,
     Endgame,
+    OtherStartError,
     Search,
     TrialFiles,
     TrialLimits,
@@ -140,7 +141,7 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
             heard = watching_checkpoints(heard, Checkpoints(Path.cwd(), own))
             job = replace(job, listener=heard)
             if request.dry_run:
-                _as_it_starts(job, folder, lambda started: _forecast(started, backend, folder))
+                _as_it_starts(job, folder, lambda *started: _forecast(*started, backend))
                 return 0
             job, winner = _search(job, backend, folder)
     if request.autotuning == "tune":
@@ -151,15 +152,25 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
 
 def _search(job: TuningJob, backend: Backend, folder: OpenFolder) -> tuple[TuningJob, Rendered]:
     return _as_it_starts(
-        job, folder, lambda started: (started, search_for_winner(started, backend, folder))
+        job,
+        folder,
+        lambda started, opened: (started, search_for_winner(started, opened, backend)),
     )
 
 
-def _as_it_starts(job: TuningJob, folder: OpenFolder, run: Callable[[TuningJob], _T]) -> _T:
+def _as_it_starts(
+    job: TuningJob, folder: OpenFolder, run: Callable[[TuningJob, OpenFolder], _T]
+) -> _T:
     """Run with the script as it is to be started, which a profile run may change."""
 
     def attempt(request: LaunchRequest) -> _T:
-        return run(read_as_started(job, request))
+        nonlocal folder
+        try:
+            return run(read_as_started(job, request), folder)
+        except OtherStartError as other:
+            if other.keeps_profile:
+                folder = replace(folder, contents=folder.journal.read())
+            raise
 
     known = recall_start(job.request, job.paths) if folder.contents.profiled else job.request
     return first_that_starts(known, attempt, job.paths, job.listener)
@@ -226,7 +237,7 @@ _TF32_SWITCHES = {"hf_trainer": "--tf32 true"}
 """Words of dialects whose scripts have some for it."""
 
 
-def _forecast(job: TuningJob, backend: Backend, folder: OpenFolder) -> None:
+def _forecast(job: TuningJob, folder: OpenFolder, backend: Backend) -> None:
     """Say what would be tried, for how long and for how much money."""
     ready = _prepare(job, backend, folder)
     baseline = baseline_trial(ready.study.space.baseline)
@@ -251,7 +262,7 @@ def _forecast(job: TuningJob, backend: Backend, folder: OpenFolder) -> None:
     job.listener(Finished(text=text))
 
 
-def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
+def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> Rendered:
     """Search from the profile run to the results; the winner as a launch spells it.
 
     Raises:

@@ -117,7 +117,7 @@ def find_model(
             raise profile_failed(
                 job.request, job.dialect, job.source, ranks=ranks, error=error
             ) from error
-        require_ranks(job, plans[-1].task, event.wall_s or 0.0)
+        require_ranks(job, plans[-1].task, event)
         if event.spec is None and not pool.is_on_hosts:
             script = trace_refused(job, plans[-1])
     if script is not None:
@@ -129,16 +129,21 @@ def find_model(
     return job, event.spec
 
 
-def require_ranks(job: TuningJob, task: RankTask | None, profile_s: float) -> None:
+def require_ranks(job: TuningJob, task: RankTask | None, profiled: ModelProfiled) -> None:
     """Check that the script started as many ranks as were expected.
 
     Raises:
-        OtherStartError: it starts others by itself, with which it is profiled again.
+        OtherStartError: it starts others by itself; unless it was started alone and described its
+            model, it is profiled again with these.
         BudgetSpentError: the budget has no room for that.
     """
+    profile_s = profiled.wall_s or 0.0
     try:
         check_ranks(job.request, job.cluster, task)
     except OtherStartError as other:
+        other.keeps_profile = job.request.alone and profiled.spec is not None
+        if other.keeps_profile:
+            raise
         if profile_s <= job.budget.left_s:
             job.listener(Note(text=f"The first profile run took {profile_s:.1f} s."))
             raise

@@ -23,7 +23,7 @@ from autoconf_launch.core import (
 from autoconf_launch.core.rank import result_file
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
-from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.events import Event, ModelProfiled, Note
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.launch.planning import as_script_starts
 from autoconf_launch.launcher.launch.rank_results import started_ranks
@@ -258,6 +258,10 @@ def test_a_profile_run_is_repeated_with_other_ranks_only_if_the_budget_has_room(
     job.paths.profile.mkdir(parents=True)
     budget = replace(job.budget, began_s=0.0, clock=lambda: spent_s)
     with pytest.raises(kind, match=text):
-        require_ranks(replace(job, budget=budget), reporting(tmp_path, 2), 20.0)
+        require_ranks(
+            replace(job, budget=budget),
+            reporting(tmp_path, 2),
+            ModelProfiled(spec=None, wall_s=20.0),
+        )
     started = recall_start(job.request, job.paths).started
     assert started == (2 if kind is BudgetSpentError else job.request.started)
