@@ -14,8 +14,20 @@ from pathlib import Path
 from typing import TypeVar
 
 from autoconf_launch.autotuner.measurement import EFFORTS, at_last_level
-from autoconf_launch.autotuner.playoff import Decider, predicted_outlook, summarise, time_left
-from autoconf_launch.autotuner.search import StopReason, Study, baseline_trial
+from autoconf_launch.autotuner.playoff import (
+    Decider,
+    TimeParts,
+    predicted_outlook,
+    summarise,
+    time_left,
+)
+from autoconf_launch.autotuner.search import (
+    MARGIN,
+    SearchLimits,
+    StopReason,
+    Study,
+    baseline_trial,
+)
 from autoconf_launch.core import ModelSpec, NothingFeasibleError, result_file, take_in_all
 
 from ..backends import Backend, backend_for, closing_backend, load_hosts_backend, warn_listener
@@ -34,8 +46,10 @@ from ..machine import (
 from ..report import (
     TF32_SWITCH,
     format_gains_text,
+    no_trial_text,
     planned_tune_text,
     refused_text,
+    room_text,
     stop_sentence,
 )
 from ..request import QUEUES, LaunchRequest, TrackingChoice
@@ -52,9 +66,11 @@ from ..results import (
 from ..spelling import Rendered
 from ..trackers import feed_of, track_events
 from ..tuning import (
+    BudgetSpentError,
     Checkpoints,
     Controller,
     Endgame,
+    OtherStartError,
     Search,
     TrialFiles,
     TrialLimits,
@@ -75,6 +91,8 @@ from ..tuning import (
     render_winner,
     said_by_probes,
     search_limits,
+    trial_limits,
+    trial_time,
     watching_checkpoints,
     with_outlook,
     write_results,
@@ -84,10 +102,16 @@ from .launch import run_to_end
 _T = TypeVar("_T")
 
 
-def run_tune(request: LaunchRequest, listener: Listener) -> int:
+def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None = None) -> int:
     """Find the best configuration; with ``--autotuning=run`` then train with it.
 
     With ``--dry-run`` only say what would be tried, after the profile run.
+
+    Args:
+        request: of the user.
+        listener: gets each event.
+        began_s: the command's start on ``time.monotonic``, where a budget of time begins; None:
+            now.
 
     Returns:
         0, or the training's own exit code.
@@ -98,7 +122,7 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
     require_one_start(request.hosts)
     if request.dry_run:
         request = replace(request, tracking=TrackingChoice())
-    job = read_job(request, listener)
+    job = read_job(request, listener, began_s)
     given = render_unsearched(job.dialect, job.source, job.user)
     print_ = fingerprint(job.request, job.cluster, job.source, job.user.settings, given)
     fresh = request.fresh or job.user.settings.overwrite
@@ -117,7 +141,7 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
             heard = watching_checkpoints(heard, Checkpoints(Path.cwd(), own))
             job = replace(job, listener=heard)
             if request.dry_run:
-                _as_it_starts(job, folder, lambda started: _forecast(started, backend, folder))
+                _as_it_starts(job, folder, lambda *started: _forecast(*started, backend))
                 return 0
             job, winner = _search(job, backend, folder)
     if request.autotuning == "tune":
@@ -128,15 +152,25 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
 
 def _search(job: TuningJob, backend: Backend, folder: OpenFolder) -> tuple[TuningJob, Rendered]:
     return _as_it_starts(
-        job, folder, lambda started: (started, search_for_winner(started, backend, folder))
+        job,
+        folder,
+        lambda started, opened: (started, search_for_winner(started, opened, backend)),
     )
 
 
-def _as_it_starts(job: TuningJob, folder: OpenFolder, run: Callable[[TuningJob], _T]) -> _T:
+def _as_it_starts(
+    job: TuningJob, folder: OpenFolder, run: Callable[[TuningJob, OpenFolder], _T]
+) -> _T:
     """Run with the script as it is to be started, which a profile run may change."""
 
     def attempt(request: LaunchRequest) -> _T:
-        return run(read_as_started(job, request))
+        nonlocal folder
+        try:
+            return run(read_as_started(job, request), folder)
+        except OtherStartError as other:
+            if other.keeps_profile:
+                folder = replace(folder, contents=folder.journal.read())
+            raise
 
     known = recall_start(job.request, job.paths) if folder.contents.profiled else job.request
     return first_that_starts(known, attempt, job.paths, job.listener)
@@ -203,13 +237,13 @@ _TF32_SWITCHES = {"hf_trainer": "--tf32 true"}
 """Words of dialects whose scripts have some for it."""
 
 
-def _forecast(job: TuningJob, backend: Backend, folder: OpenFolder) -> None:
+def _forecast(job: TuningJob, folder: OpenFolder, backend: Backend) -> None:
     """Say what would be tried, for how long and for how much money."""
     ready = _prepare(job, backend, folder)
     baseline = baseline_trial(ready.study.space.baseline)
     planned = ((baseline.candidate, ready.files.predict(baseline)), *ready.study.untried)
     effort = EFFORTS[job.user.settings.effort]
-    limits = search_limits(job.request, job.cluster, effort)
+    limits = search_limits(job.request, job.budget, effort)
     seen = predicted_outlook(
         [prediction for _, prediction in planned[: limits.trials]],
         effort,
@@ -228,7 +262,7 @@ def _forecast(job: TuningJob, backend: Backend, folder: OpenFolder) -> None:
     job.listener(Finished(text=text))
 
 
-def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
+def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> Rendered:
     """Search from the profile run to the results; the winner as a launch spells it.
 
     Raises:
@@ -236,11 +270,8 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
     """
     ready = _prepare(job, backend, folder)
     job, files, pool, study = ready.job, ready.files, ready.pool, ready.study
-    limits = TrialLimits(
-        timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
-    )
-    budget = search_limits(job.request, job.cluster, EFFORTS[job.user.settings.effort])
-    in_time = replace(limits, until_s=math.inf if budget.seconds is None else budget.seconds)
+    limits = trial_limits(job)
+    budget = search_limits(job.request, job.budget, EFFORTS[job.user.settings.effort])
 
     def control(decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
         return Controller(
@@ -256,19 +287,20 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
             verifies=job.request.soak_steps != 0,
         )
     )
-    controller = control(study, with_outlook(study, job.listener), in_time)
+    before_s = job.budget.spent_s
+    controller = control(study, with_outlook(study, job.listener), limits)
     contents = open_space(folder, study.space, job.listener)
     controller.resume(contents.search)
     if (refusal := known_refusal(job, contents)) is not None:
         controller.take_known(baseline_trial(study.space.baseline), refusal)
+    elif not contents.history:
+        _plan_budget(ready, budget)
     stop = controller.run(pool)
+    searched_s = job.budget.spent_s
     end = Endgame(elapsed_s=controller.elapsed_s)
     if not stop.is_error:
         end = play(
-            replace(
-                _searched_by(study, ready, elapsed_s=end.elapsed_s),
-                whole_s=budget.whole_s or math.inf,
-            ),
+            _searched_by(study, ready, elapsed_s=end.elapsed_s),
             control,
             listener=job.listener,
             limits=limits,
@@ -277,7 +309,42 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
         )
     if len(study.records) > len(contents.records):
         remember_times(job, ready.spec, at_last_level(study.records, study.repeats))
-    return _conclude(job, study, end, stop)
+    parts = TimeParts(
+        profile_s=before_s,
+        trials_s=searched_s - before_s,
+        confirmation_s=job.budget.spent_s - searched_s if end.playoff or end.soaks else 0.0,
+    )
+    return _conclude(job, study, end, stop, parts)
+
+
+def _plan_budget(ready: _Prepared, limits: SearchLimits) -> None:
+    """Say how many trials the budget has room for.
+
+    Raises:
+        BudgetSpentError: for none.
+    """
+    job, study = ready.job, ready.study
+    trial_s = trial_time(job, ready.files.predict(baseline_trial(study.space.baseline)))
+    if trial_s is None or limits.whole_s is None:
+        return
+    spent_s, trials = job.budget.spent_s, 1 + study.open_count
+    if limits.trials is not None:
+        trials = min(trials, limits.trials)
+    room = limits.trials_in_time(trial_s, spent_s=spent_s, most=trials, at_once=ready.at_once)
+    others = math.ceil((trials - 1) / ready.at_once)
+    share = EFFORTS[job.user.settings.effort].search_share
+    enough_s = (spent_s + MARGIN * trial_s * (1 + others)) / share
+    if not room:
+        raise BudgetSpentError(
+            no_trial_text(
+                trial_s,
+                profile_s=job.profile_s or 0.0,
+                budget_s=limits.whole_s,
+                enough_s=enough_s,
+            )
+        )
+    text = room_text(trial_s, room=room, trials=trials, budget_s=limits.whole_s, enough_s=enough_s)
+    job.listener(Note(text=text))
 
 
 def _searched_by(study: Study, ready: _Prepared, *, elapsed_s: float) -> Search:
@@ -288,6 +355,7 @@ def _searched_by(study: Study, ready: _Prepared, *, elapsed_s: float) -> Search:
         repeats=study.repeats,
         settings=study.settings,
         elapsed_s=elapsed_s,
+        budget=job.budget,
         apart="they run on other hosts" if pool.is_on_hosts else why_not,
         hosts=pool if pool.is_on_hosts else None,
         side_by_side=ready.at_once > 1,
@@ -306,7 +374,9 @@ def _trial_backend(job: TuningJob) -> Backend:
     return backend_for(request, job.cluster, forks=ours)
 
 
-def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> Rendered:
+def _conclude(
+    job: TuningJob, study: Study, end: Endgame, stop: StopReason, parts: TimeParts
+) -> Rendered:
     take_in_all(job.paths.results)
     said = said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)
     notes = (*end.notes, *said)
@@ -314,12 +384,12 @@ def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> R
         job.listener(Note(text=text, warning=True))
     summary = summarise(
         study,
-        duration_s=end.elapsed_s,
+        duration_s=parts.profile_s + end.elapsed_s,
         optimizer=job.user.workload.optimizer,
         playoff=end.playoff,
         soaks=end.soaks,
     )
-    summary = replace(summary, notes=notes)
+    summary = replace(summary, notes=notes, parts=parts)
     winner = render_winner(summary, job.dialect, job.source, job.paths)
     text = write_results(
         job.paths,

@@ -47,7 +47,10 @@ class OtherStartError(Exception):
         request: what is launched instead.
         why: a sentence for the user.
         first: what is told if this fails, too.
+        keeps_profile: whether that profile run was started like what follows, so that it counts.
     """
+
+    keeps_profile = False
 
     def __init__(
         self, request: LaunchRequest, why: str, first: NothingFeasibleError | None = None

@@ -399,7 +399,9 @@ class LocalRuns:
             session.backend,
             pool=SlotPool.of_shares(WHOLE),
             journal=session.opened.journal,
-            timeout_s=self._request.trial_timeout_s,
+            limits=TrialLimits(
+                timeout_s=self._request.trial_timeout_s, stall_s=self._request.stall_timeout_s
+            ),
             listener=session.heard,
         )
 

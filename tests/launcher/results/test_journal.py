@@ -22,7 +22,7 @@ RECORDS = answers_for_all(space(2))
 
 def test_a_journal_says_what_was_written(tmp_path: Path) -> None:
     with open_journal(tmp_path) as journal:
-        journal.write_profiled()
+        journal.write_profiled(7.5)
         for record in RECORDS:
             journal.write_record(record)
         contents = journal.read()
