@@ -160,7 +160,10 @@ def _names_in_source(names: tuple[str, ...]) -> set[str]:
 def recognise_row(
     source: ScriptSource, knob: str, names: tuple[str, ...], ranks: int
 ) -> Spelling | None:
-    """The row of the most telling of these names that the script gives or declares."""
+    """The row of the most telling of these names that the script gives or declares.
+
+    Once the profile run has shown the number, a setting that has it comes first.
+    """
     known = {name_key(name): place for place, name in enumerate(names)}
     settings = [*known_names(source)]
     found = [
@@ -176,7 +179,8 @@ def recognise_row(
         ]
     if not found:
         return None
-    *_, told = min(found, key=lambda item: item[:3])
+    ran = getattr(source.applied, knob, None)
+    *_, told = min(found, key=lambda item: (bool(ran) and item[3].value(source) != ran, *item[:3]))
     total = bool(_names_in_source(told.names) & source.facts.divided)
     total = total and not _is_split(told.names, source)
     whole = told.default if type(told.default) is int else None
@@ -187,7 +191,7 @@ def recognise_row(
 
 
 def _distance(told: Told, source: ScriptSource) -> tuple[int, bool, int]:
-    """Of equal names a given one comes first, then a document's, of training and near its top."""
+    """Order among equal names: given ones, documents' (of training, near the top), the rest."""
     sections = [part for name in told.names for part in name_parts(name.rpartition(".")[0])]
     tier = 0 if told.is_given(source) else 1 if told.key else 2
     return tier, not {"train", "training"} & {*sections}, len(told.key)

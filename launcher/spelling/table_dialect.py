@@ -32,9 +32,22 @@ from .base import Rendered, RenderedFile, TrialNeeds, UserSettings
 from .batch_names import may_derive_accumulation, silent_variables
 from .documents import settings_of
 from .launch_inputs import Key, LaunchInputs, Place
-from .own_documents import document_values, on_folder_of_document, with_documents
+from .own_documents import (
+    document_values,
+    file_of_key,
+    on_folder_of_document,
+    with_documents,
+)
 from .own_words import on_no_batch, values_of, with_own_words
-from .spelling import GLOBAL_BATCH, MEASURED, Spelled, applied_value, find_row, with_applied
+from .spelling import (
+    GLOBAL_BATCH,
+    MEASURED,
+    Spelled,
+    Spelling,
+    applied_value,
+    find_row,
+    with_applied,
+)
 
 _BATCH = ("micro_batch", "accumulation", GLOBAL_BATCH)
 _OWN = "--knob"
@@ -114,6 +127,7 @@ class TableDialect(ABC):
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         """See :class:`Dialect`."""
         reading = self._reading(source, world_size)
+        _require_followed(reading)
         layout = _layout(reading, world_size)
         extras = _extras(reading)
         choices = _choices(reading, layout)
@@ -180,6 +194,27 @@ class TableDialect(ABC):
                 yield row.knob, row.names()[0]
             if row.knob == "micro_batch" and reading.source.keeps_batch:
                 yield "accumulation", row.names()[0]
+
+
+def _require_followed(reading: Reading) -> None:
+    """See that the profile run had the micro-batch of the key that is taken for it.
+
+    Raises:
+        ConfigError: it had another one.
+    """
+    applied, row = reading.source.applied, find_row(reading.table, "micro_batch")
+    place = row.places[0] if isinstance(row, Spelling) else None
+    if row is None or not isinstance(place, Key) or not (applied and applied.micro_batch):
+        return
+    stated = row.read(reading.inputs)
+    if stated in (None, applied.micro_batch):
+        return
+    raise ConfigError(
+        f"{place.name} in {file_of_key(reading.source, place.path)} is {stated}, but the "
+        f"micro-batches of the profile run have {applied.micro_batch} samples. Name what sets "
+        "them, --arg train_micro_batch_size_per_gpu=NAME, or have them changed inside DataLoader: "
+        "--dialect dataloader."
+    )
 
 
 def _on_documents(reading: Reading) -> tuple[str, ...]:

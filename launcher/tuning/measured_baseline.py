@@ -134,10 +134,13 @@ def _differences(
             f"profile run shows, and no argument sets that: its global batch is "
             f"{new.global_batch}."
         )
+    origins = [{c.knob: c.origin for c in job.user.choices} for job in (before, after)]
     found = [
         f"{_WORDS.get(knob, knob)} {getattr(value, 'value', value)}"
         for knob in MEASURED
-        if (value := getattr(new, knob)) != getattr(old, knob) and knob != "accumulation"
+        if (value := getattr(new, knob)) != getattr(old, knob)
+        and knob != "accumulation"
+        and origins[0].get(knob) == origins[1].get(knob)  # else what sets it was found
     ]
     if found:
         yield (
