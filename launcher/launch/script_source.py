@@ -103,6 +103,8 @@ def _read_named(path: Path, position: int, *, may_be_its_own: bool) -> _Named | 
     if path.suffix.lower() not in _SCRIPT_CONFIG_SUFFIXES:
         return None
     if not _exists(path):
+        if may_be_its_own:  # which may look for it in another folder
+            return None
         raise ConfigError(f"{path}, named by the script's arguments, does not exist.")
     try:
         read = read_document(path)
@@ -136,7 +138,8 @@ def _exists(path: Path) -> bool:
         return False
 
 
-_SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".py")
+_DOCUMENTS = (".json", ".yaml", ".yml", ".toml")
+_SUFFIXES = (*_DOCUMENTS, ".py")
 _BASE64 = ("--deepspeed", "--deepspeed_config")
 _PREFIXES = (*PREFIXES, "PL_TRAINER_")
 _SAY_VERSIONS = """
@@ -265,7 +268,8 @@ def _default_files(
     for argument in declared:
         path, flag = argument.default, argument.names[0]
         is_default = isinstance(path, str) and find_argument(arguments, argument.names) is None
-        if is_default and (file := Path(str(path))).suffix in _SUFFIXES and _is_file(file):
+        file = Path(str(path))
+        if is_default and file.suffix.lower() in _DOCUMENTS and _is_file(file):
             yield NamedFile(position=None, flag=flag, path=str(file), text=plain_text(file))
 
 

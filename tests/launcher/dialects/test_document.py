@@ -196,6 +196,27 @@ def test_of_two_batches_that_of_training_is_taken() -> None:
     assert batch_of(document(text)) == (2, 8)
 
 
+def test_a_section_of_batches_has_one_of_training() -> None:
+    assert batch_of(document("batch_size: {eval: 4, train: 2}\naccum: 8\n")) == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "read"),
+    [
+        (8, 8),
+        (4, 4),  # of each of two ranks
+    ],
+)
+def test_the_profile_run_tells_a_total_of_the_ranks_from_a_micro_batch(
+    micro_batch: int, read: int
+) -> None:
+    ran = strategy_of(micro_batch=micro_batch, accumulation=8)
+    source = document("batch_size: 8\naccum: 8\n", applied=ran)
+    assert DIALECT.read(source, world_size=2).baseline.layout.micro_batch == read
+    made = render_with(DIALECT, source, 2, micro_batch=16, accumulation=1)
+    assert yaml.safe_load(made.files[0].text)["batch_size"] == 16 * (8 // micro_batch)
+
+
 def test_the_last_of_two_documents_decides_and_both_change() -> None:
     files = tuple(
         NamedFile(position=1 + n, flag="--config" if n == 0 else "", path=f"{n}/c.yaml", text=text)

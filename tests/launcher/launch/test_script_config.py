@@ -131,3 +131,12 @@ def test_a_scripts_own_document_may_have_tags_that_only_it_can_read(
     assert (
         choose_dialect(source).dialect.read(source, world_size=1).baseline.layout.micro_batch == 2
     )
+
+
+def test_a_file_that_a_script_may_look_for_elsewhere_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch")
+    source = find_script_source(parse_request(["train.py", "--config", "small.yaml"]))
+    assert source.config_argument is None
