@@ -230,15 +230,15 @@ class Told:
 
     def is_given(self, source: ScriptSource) -> bool:
         """Whether the command line or the environment has it."""
-        return self._held(source) is not None
+        return self._given_value(source) is not None
 
     def value(self, source: ScriptSource) -> KnobValue:
         """What it is set to, or its default."""
-        held = self._held(source)
+        held = self._given_value(source)
         value: KnobValue = self.default if held is None else scalar(held)
         return value
 
-    def _held(self, source: ScriptSource) -> object:
+    def _given_value(self, source: ScriptSource) -> object:
         inputs = LaunchInputs(arguments=source.script_args, environment=source.environment)
         return self.place.get(inputs)
 
