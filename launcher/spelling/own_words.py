@@ -1,7 +1,8 @@
 """The user's ``--arg`` and ``--knob`` as rows beside a dialect's own table.
 
-Arguments are those that it declares, also in its own modules, those that it is given, names of an
-executed module, keys of a configuration that it composes, and variables that it reads.
+Its settings are the arguments that it declares, also in its own modules, those that it is given,
+names of an executed module, keys of a configuration that it composes or of a document that its
+arguments name, and variables that it reads.
 
 Only a whole number that is known and lies beyond the soak's steps is replaced: a script that is
 told nothing, or a word like ``epoch``, goes on as it does.
