@@ -253,6 +253,7 @@ TOP_LEVEL = frozenset(
         *MAPPINGS,
     )
 )
+_UNMISTAKABLE = (MICRO_BATCH, ZERO, AUTOTUNING)
 SECTIONS = frozenset({"zero_optimization", "bf16", "fp16", "optimizer", "scheduler"}) | {
     "activation_checkpointing",
     "parallelism",
@@ -313,6 +314,11 @@ _DEEPSPEED_TOP_LEVEL = frozenset(
 def is_ours(raw: RawConfig) -> bool:
     """Whether a document has any key that this project reads at its top level."""
     return any((name,) in raw for name in TOP_LEVEL)
+
+
+def is_surely_ours(raw: RawConfig) -> bool:
+    """Whether it has a key that other tools' files do not have, or has no key at all."""
+    return raw == RawConfig({}) or any((path[0],) in raw for path in _UNMISTAKABLE)
 
 
 def check_keys(raw: RawConfig) -> tuple[str, ...]:
