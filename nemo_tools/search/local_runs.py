@@ -316,6 +316,7 @@ class LocalRuns:
             ruled_out=study.ruled_out,
             too_slow=too_slow,
             stop=stop,
+            gpu=self._cluster.devices[0].name,
         )
 
     def _candidates(self, session: _Session) -> tuple[_Some, _Some]:

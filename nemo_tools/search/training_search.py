@@ -26,6 +26,8 @@ from ..report import (
     FINAL_RESULTS,
     SearchOutcome,
     SearchRun,
+    failure_kind,
+    failure_text,
     summary_lines,
     top_text,
     write_final_results,
@@ -238,7 +240,7 @@ def _entry(run: SearchRun) -> dict[str, object]:
         "step_s": run.step_s,
         "step_spread_s": run.step_spread_s,
         "peak_bytes": run.peak_bytes,
-        "failure": None if run.failure is None else run.failure.kind.value,
+        "failure": None if run.failure is None else failure_kind(run.failure),
         "detail": None if run.failure is None else run.failure.detail,
     }
 
@@ -316,6 +318,6 @@ def _nothing_measured(done: DoneRuns, outcome: SearchOutcome, folder: Path) -> s
         started = {record.trial.name for record in done.records}
         last = [run for run in outcome.runs if run.name in started and run.failure][-1]
         assert last.failure is not None
-        kind, detail = last.failure.kind.value, last.failure.detail
-        sentence = f"No configuration could be measured; the last, {last.name}: {kind}, {detail}"
+        why = failure_text(last.failure)
+        sentence = f"No configuration could be measured; the last, {last.name}: {why}"
     return f"{sentence.rstrip('.')}. See {folder}."
