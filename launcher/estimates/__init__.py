@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .model_choice import (
         base_config_text,
         base_document,
+        completed_document,
         custom_model,
         model_of_flags,
         write_base_config,

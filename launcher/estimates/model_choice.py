@@ -342,15 +342,20 @@ def custom_model(model: ChosenModel, custom: Path) -> ChosenModel:
         ConfigError: the file cannot be read, or a number of it is none.
     """
     given = read_config(custom)
-    document = base_document(model, _ANY_PLAN, custom)
-    if is_whole_model(given):
-        document = document.with_values(list(_missing_keys(document, model)))
+    document = completed_document(base_document(model, _ANY_PLAN, custom), model)
     document = _with_sequence(document, given)
     try:
         found = _chosen_model(model, pretraining(document))
     except ConfigError as error:
         raise ConfigError(f"{custom}: {error}") from error
     return replace(found, notes=tuple(_notes(found, custom)))
+
+
+def completed_document(document: RawConfig, model: ChosenModel) -> RawConfig:
+    """A base configuration with what a whole file of NeMo 1.0 leaves to its defaults."""
+    if not is_whole_model(document):
+        return document
+    return document.with_values(list(_missing_keys(document, model)))
 
 
 def _with_sequence(document: RawConfig, given: RawConfig) -> RawConfig:
@@ -407,6 +412,16 @@ def _require_numbers(trained: TrainedModel, batch: int) -> None:
     for name, value in numbers.items():
         if value < 1:
             raise ConfigError(f"{name} is {value}, but must be at least 1.")
+    shape, groups = trained.shape, trained.form.groups
+    if shape.hidden % shape.heads and shape.kv == shape.hidden // shape.heads:
+        raise ConfigError(
+            f"hidden_size is {shape.hidden}, which num_attention_heads = {shape.heads} does not "
+            "divide; change one of them, or give kv_channels."
+        )
+    if groups and shape.heads % groups:
+        raise ConfigError(
+            f"num_query_groups is {groups}, but must divide num_attention_heads = {shape.heads}."
+        )
 
 
 def _notes(model: ChosenModel, custom: Path) -> Iterator[str]:

@@ -127,12 +127,13 @@ def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInf
     is_local = whole.cluster.kind is ClusterKind.LOCAL
     name = settings.engine or ("native" if is_local else "vllm")
     engine = load_engine(name)
-    if is_local and not dry_run and (why := engine.why_not_here()):
-        raise ConfigError(why)
+    refused_here = engine.why_not_here() if is_local else ""
+    if refused_here and not dry_run:
+        raise ConfigError(refused_here)
     cluster = _cluster(question)
     precision, notes = _precision(settings.precision, cluster)
     vocabulary = padded_vocabulary(settings.vocabulary or whole.train.vocabulary)
-    base = _with_vocabulary(question.base, vocabulary)
+    base = _with_vocabulary(question.completed_base, vocabulary)
     folder = (settings.results or whole.train.logs).absolute() / "inference"
     searches, refused = list[LengthSearch](), list[str]()
     for lengths in settings.lengths:
@@ -152,7 +153,10 @@ def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInf
         gpus_per_node=len(cluster.nodes[0].devices),
         searches=tuple(searches),
         refused=tuple(refused),
-        notes=(*notes, *refused, *_notes(question, name)),
+        notes=(
+            *(*notes, *refused, *_notes(question, name)),
+            *((f"A run would be refused here: {refused_here}",) if refused_here else ()),
+        ),
     )
 
 
