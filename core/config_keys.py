@@ -253,6 +253,7 @@ TOP_LEVEL = frozenset(
         *MAPPINGS,
     )
 )
+_UNMISTAKABLE = (MICRO_BATCH, ZERO, AUTOTUNING)
 SECTIONS = frozenset({"zero_optimization", "bf16", "fp16", "optimizer", "scheduler"}) | {
     "activation_checkpointing",
     "parallelism",
@@ -289,6 +290,13 @@ CHECKPOINTING_KEYS = frozenset(
 )
 _OPEN = ((ZERO[0], "all"), (PARALLELISM[0], "all"))
 """Sections of which a word says that all of it is searched."""
+_SPELT_OTHERWISE = {
+    "tensor_parallel": dotted_name(TENSOR),
+    "sequence_parallel_size": dotted_name(CONTEXT),
+    "data_parallel_size": dotted_name(DATA),
+    "bfloat16": BF16[0],
+}
+"""Keys of DeepSpeed whose meaning has another name here."""
 _NEAR = 0.85
 _DEEPSPEED_TOP_LEVEL = frozenset(
     {
@@ -306,6 +314,11 @@ _DEEPSPEED_TOP_LEVEL = frozenset(
 def is_ours(raw: RawConfig) -> bool:
     """Whether a document has any key that this project reads at its top level."""
     return any((name,) in raw for name in TOP_LEVEL)
+
+
+def is_surely_ours(raw: RawConfig) -> bool:
+    """Whether it has a key that other tools' files do not have, or has no key at all."""
+    return raw == RawConfig({}) or any((path[0],) in raw for path in _UNMISTAKABLE)
 
 
 def check_keys(raw: RawConfig) -> tuple[str, ...]:
@@ -332,6 +345,8 @@ def check_keys(raw: RawConfig) -> tuple[str, ...]:
 
 
 def _near_miss(key: str) -> str | None:
+    if key in _SPELT_OTHERWISE:
+        return f"{key} is read by DeepSpeed only; this runtime reads {_SPELT_OTHERWISE[key]}."
     if key in _DEEPSPEED_TOP_LEVEL:
         return None
     close = difflib.get_close_matches(key.strip(), TOP_LEVEL, n=1, cutoff=_NEAR)

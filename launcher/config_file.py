@@ -141,8 +141,26 @@ def parse_yaml(text: str, name: str) -> Any:
         raise ConfigError(f"{name} cannot be read: {_defect(error)}") from error
 
 
+def compose_yaml(text: str) -> yaml.Node | None:
+    """The nodes of a YAML or JSON text with their places; None if it is not such a text.
+
+    No tag is resolved to an object.
+    """
+    try:
+        _check_size(text, _UniqueKeys)
+        node: yaml.Node | None = yaml.compose(text, Loader=_UniqueKeys)
+    except Exception:  # as above
+        return None
+    return node
+
+
 def _load_yaml(text: str, loader: type[_UniqueKeys]) -> Any:
-    """Load a text that is neither large nor deep; the library needs a frame for each level."""
+    _check_size(text, loader)
+    return yaml.load(text, Loader=loader)
+
+
+def _check_size(text: str, loader: type[_UniqueKeys]) -> None:
+    """Refuse a text that is large or deep; the library needs a frame for each level."""
     depth = count = 0
     name, is_key = "it", False
     for event in yaml.parse(text, Loader=loader):
@@ -156,7 +174,6 @@ def _load_yaml(text: str, loader: type[_UniqueKeys]) -> Any:
             raise ValueError(f"{name} is nested more than {_MOST_DEPTH} deep.")
         if count > MOST_VALUES:
             raise ValueError(f"it holds more than {MOST_VALUES} values.")
-    return yaml.load(text, Loader=loader)
 
 
 class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

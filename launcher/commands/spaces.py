@@ -39,6 +39,9 @@ _ONLY_DEEPSPEED = (
     "Read as a DeepSpeed configuration, since our own runtime does not have all of its keys; "
     "give the script too, to see what a tune of it searches."
 )
+_AWAITS_PROFILE = (
+    "A tune learns from its profile run what nothing here sets; it may search more micro-batches."
+)
 _PATHS = {spelling.knob: spelling.path for spelling in SPELLINGS}
 
 
@@ -80,7 +83,8 @@ def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
         user, notes = _of_script(replace(request, autotuning="tune", script_args=words))
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     stages = tuple(_stage_views(user, space))
-    notes = tuple(dict.fromkeys((*notes, *space.notes)))
+    said = (_AWAITS_PROFILE,) if user.awaits_profile else space.notes
+    notes = tuple(dict.fromkeys((*notes, *said)))
     yield _json(user, stages, notes) if flags.json else _text(user, stages, notes)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import ConfigError, lazy_names
 
 from ..extension_points import find_reference, load_reference, references
-from ..script import ScriptSource
-from ..spelling import Dialect, on_source_batch
+from ..script import ScriptSource, facts_of
+from ..spelling import Dialect, on_no_batch
 from .builtin import BuiltinDialect
 from .deepspeed import on_configuration_in_source
 from .hf_trainer import on_arguments_in_source
@@ -26,7 +26,7 @@ else:
     __getattr__ = lazy_names(__name__, __file__)
 
 
-_LAST_RESORT = ("arguments", "dataloader")
+_LAST_RESORT = ("document", "arguments", "dataloader")
 """Dialects for scripts that no other dialect knows."""
 DIALECTS = MappingProxyType(
     {
@@ -37,6 +37,7 @@ DIALECTS = MappingProxyType(
         "lightning": "autoconf_launch.launcher.dialects.lightning:LightningDialect",
         "accelerate": "autoconf_launch.launcher.dialects.accelerate:AccelerateDialect",
         "deepspeed": "autoconf_launch.launcher.dialects.deepspeed:DeepSpeedDialect",
+        "document": "autoconf_launch.launcher.dialects.any_script:DocumentDialect",
         "arguments": "autoconf_launch.launcher.dialects.any_script:ArgumentsDialect",
         "dataloader": "autoconf_launch.launcher.dialects.any_script:DataLoaderDialect",
     }
@@ -70,18 +71,27 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
     special = [dialect for dialect in fits if dialect.name not in _LAST_RESORT]
     own = on_configuration_in_source(source)
     if not fits:
-        raise ConfigError(
-            own
-            or on_arguments_in_source(source)
-            or on_source_batch(source)
-            or "The script names no configuration file with keys that can be tuned; give one with "
-            "--config FILE (JSON, hjson or YAML) among the script's arguments. If the script "
-            'hands its file to initialize, add "autotuning": {} to it. If it has arguments of its '
-            "own, name that of the batch: --arg train_micro_batch_size_per_gpu=--batch_size."
-        )
+        raise ConfigError(own or on_arguments_in_source(source) or _on_unknown(source))
     first = (special or fits)[0]
     if len(special) < 2:
         return DialectChoice(dialect=first, notes=(own,) if own and not special else ())
     names = " and ".join(dialect.name for dialect in special)
     note = f"{names} both match this script; using {first.name} (change it with --dialect)."
     return DialectChoice(dialect=first, notes=(note,))
+
+
+def _on_unknown(source: ScriptSource) -> str:
+    """What to do with a script that no dialect knows."""
+    is_ours = any(
+        facts_of(text).imports("autoconf_launch") for text in (source.text, *source.modules)
+    )
+    if is_ours:
+        return (
+            "The script names no configuration file with keys that can be tuned; give one with "
+            "--config FILE (JSON, hjson or YAML) among the script's arguments, or add "
+            '"autotuning": {} to the file that it hands to initialize.'
+        )
+    may_be = (
+        "" if source.text else ' If it hands a file to initialize, add "autotuning": {} to it.'
+    )
+    return f"{on_no_batch(source)}{may_be}"

@@ -1,20 +1,22 @@
-"""The dialect ``arguments``: any script whose own arguments set the batch.
+"""The dialects ``arguments`` and ``document``: any script that is told the batch.
 
-Common names are recognised, and said; ``--arg`` names others, ``--knob`` adds knobs.
+Its own arguments say it, or a YAML, JSON or TOML file that they name, of which each trial gets an
+edited copy. Common names are recognised, and said; ``--arg`` names others, ``--knob`` adds knobs.
 
 The probe reads the variable in each rank.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from ..script import ScriptSource
 from ..spelling import (
     ACCUMULATION_NAMES,
-    ELSEWHERE,
     MICRO_BATCH_NAMES,
     Argument,
+    Key,
     LaunchInputs,
     Place,
     Reading,
@@ -29,13 +31,18 @@ from ..spelling import (
     Variable,
     bare,
     batch_in_source,
+    document_key,
+    file_of_key,
     find_argument,
     find_row,
     is_accumulation,
+    is_elsewhere,
     is_of_batch,
     known_names,
     move_asides,
     name_key,
+    name_parts,
+    script_documents,
     values_of,
 )
 
@@ -74,6 +81,20 @@ class ArgumentsDialect(TableDialect):
         return recognition_notes(reading)
 
 
+class DocumentDialect(ArgumentsDialect):
+    """Scripts that read the batch from a document."""
+
+    name = "document"
+
+    def detects(self, source: ScriptSource) -> bool:
+        """A document holds the micro-batch or the accumulation, or what the user names for one."""
+        if not script_documents(source):
+            return False
+        named = (flag for _, flag in source.words.arguments)
+        rows = batch_rows(source, 1)
+        return any(map(_is_key, rows)) or any(document_key(source, flag) for flag in named)
+
+
 def _runs_elsewhere(source: ScriptSource) -> bool:
     """Whether hydra makes a dated folder for each run, and nobody says which."""
     composed = {name for name, _ in source.composed}
@@ -99,47 +120,88 @@ def recognition_notes(
     mapped |= set((reading.settings.arg_mappings or {}).values())
     rows = [(find_row(reading.table, knob), _MEANING[knob]) for knob in knobs]
     return tuple(
-        f"Using {row.names()[0]} as {words} (change it with --arg)."
+        f"Using {_full_name(row, reading.source)} as {words} (change it with --arg)."
         for row, words in rows
-        if row is not None and row.names()[0] not in mapped and _is_argument(row)
+        if row is not None and row.names()[0] not in mapped and _is_told(row)
     )
 
 
-def _is_argument(row: Spelled) -> bool:
+def _first_place(row: Spelled) -> Place | None:
     places: tuple[Place, ...] = getattr(row, "places", ())
-    return bool(places) and isinstance(places[0], (Argument, Variable))
+    return places[0] if places else None
+
+
+def _is_key(row: Spelled) -> bool:
+    return isinstance(_first_place(row), Key)
+
+
+def _is_told(row: Spelled) -> bool:
+    return isinstance(_first_place(row), (Argument, Variable, Key))
+
+
+def _full_name(row: Spelled, source: ScriptSource) -> str:
+    place = _first_place(row)
+    file = file_of_key(source, place.path) if isinstance(place, Key) else ""
+    return f"{row.names()[0]} in {file}" if file else row.names()[0]
 
 
 def _is_split(names: tuple[str, ...], source: ScriptSource) -> bool:
     """Whether the script divides this argument by its accumulation."""
-    own = {bare(name) for name in names}
+    own = _names_in_source(names)
     divisors = source.facts.divisors
     return any(name in own and is_of_batch(by, ACCUMULATION_NAMES) for name, by in divisors)
+
+
+def _names_in_source(names: tuple[str, ...]) -> set[str]:
+    """What the script's text may call a setting: also by the last part of its name."""
+    own = {bare(name) for name in names}
+    return own | {name.rpartition(".")[2] for name in own}
 
 
 def recognise_row(
     source: ScriptSource, knob: str, names: tuple[str, ...], ranks: int
 ) -> Spelling | None:
-    """The row of the most telling of these names that the script gives or declares."""
+    """The row of the most telling of these names that the script gives or declares.
+
+    Once the profile run has shown the number, a setting that has it comes first.
+    """
     known = {name_key(name): place for place, name in enumerate(names)}
-    arguments = [*known_names(source)]
+    settings = [*known_names(source)]
     found = [
-        (not told.has_value(source), known[last], told)
-        for told in arguments
+        (not told.has_value(source), known[last], _distance(told, source), told)
+        for told in settings
         if (last := _last_part(told, known)) is not None
     ]
     if not found and knob == "accumulation":
-        found = [(False, 0, told) for told in arguments if _accumulates(told, source)]
+        found = [
+            (False, 0, _distance(told, source), told)
+            for told in settings
+            if _accumulates(told, source)
+        ]
     if not found:
         return None
-    _, _, told = min(found, key=lambda item: item[:2])
-    own = {bare(name) for name in told.names}
-    total = bool(own & source.facts.divided) and not _is_split(told.names, source)
+    ran = getattr(source.applied, knob, None)
+    shared = ran * ranks if ran and knob == "micro_batch" else ran
+    *_, told = min(
+        found,
+        key=lambda item: (bool(ran) and item[3].value(source) not in (ran, shared), *item[:3]),
+    )
+    total = bool(_names_in_source(told.names) & source.facts.divided)
+    if ran and (value := told.value(source)) in (ran, shared):
+        total = value != ran
+    total = total and not _is_split(told.names, source)
     whole = told.default if type(told.default) is int else None
     factor = ranks if total else 1
     if whole is not None and whole % factor == 0:
         whole //= factor
     return Spelling(knob=knob, places=(told.place,), default=whole, factor=factor)
+
+
+def _distance(told: Told, source: ScriptSource) -> tuple[int, bool, int]:
+    """Order among equal names: given ones, documents' (of training, near the top), the rest."""
+    sections = [part for name in told.names for part in name_parts(name.rpartition(".")[0])]
+    tier = 0 if told.is_given(source) else 1 if told.key else 2
+    return tier, not {"train", "training"} & {*sections}, len(told.key)
 
 
 def _accumulates(told: Told, source: ScriptSource) -> bool:
@@ -150,13 +212,15 @@ def _accumulates(told: Told, source: ScriptSource) -> bool:
     return is_number and any(map(is_accumulation, map(bare, told.names)))
 
 
+_OF_TRAINING = re.compile(r"\.train(ing)?$")
+"""End of ``batch_size.train``, beside ``batch_size.eval``."""
+
+
 def _last_part(told: Told, known: dict[str, int]) -> str | None:
     """The known name that any of these ends in, unless it is of another batch than training's."""
     for name in told.names:
-        *sections, last = bare(name).split(".")
-        if name_key(last) in known and not {section.lower() for section in sections} & {
-            *ELSEWHERE
-        }:
+        sections, _, last = _OF_TRAINING.sub("", bare(name)).rpartition(".")
+        if name_key(last) in known and not is_elsewhere(sections):
             return name_key(last)
     return None
 

@@ -52,6 +52,7 @@ from ..spelling import (
 )
 from . import hf_deepspeed as names
 from .deepspeed import without_monitors
+from .deepspeed_document import model_ranks
 from .hf_deepspeed import (
     has_deepspeed_file,
     trainer_batch_rows,
@@ -116,6 +117,9 @@ def _word(value: object) -> str:
 
 _PARSERS = frozenset({"HfArgumentParser", "TrlParser"})
 """What makes TrainingArguments of the command line."""
+_PARSE_FILES = frozenset({"parse_yaml_file", "parse_json_file", "parse_dict"})
+_OF_A_FILE = ("output_dir", "per_device_train_batch_size")
+"""Names that tell a file of arguments from one of data."""
 _TRAINS = ("TrainingArguments", "Trainer")
 _MADE = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig"})
 _SUFFIXES = (".json", ".yaml", ".yml")
@@ -203,6 +207,8 @@ class HfTrainerDialect(TableDialect):
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         """See :class:`Dialect`; a DeepSpeed file says more than the arguments do."""
         listed = with_document_lists(source)
+        if has_deepspeed_file(source):
+            model_ranks(listed.config, world_size=world_size)
         user = super().read(listed, world_size=world_size)
         return with_file_choices(user, listed) if has_deepspeed_file(source) else user
 
@@ -306,9 +312,13 @@ def on_arguments_in_source(source: ScriptSource) -> str | None:
 
 def arguments_file(source: ScriptSource) -> Any:
     """The file that holds all arguments, as HfArgumentParser and trl's parser take it."""
+    has_flags = any(word.startswith("-") for word in source.script_args)
+    parses = not _PARSE_FILES.isdisjoint(source.facts.called)
     for file in source.files:
-        alone = not file.flag and len(source.script_args) == 1
-        if _suffix(file.path) in _SUFFIXES and (alone or file.flag == "--config"):
+        if file.position is None or _suffix(file.path) not in _SUFFIXES:
+            continue
+        is_parsed = parses and any(name in file.text for name in _OF_A_FILE)
+        if file.flag == "--config" or is_parsed or not (file.flag or has_flags):
             return file
     return None
 
@@ -340,7 +350,9 @@ def _without_settings(rendered: Rendered, flags: tuple[str, ...]) -> Rendered:
 def _either(source: ScriptSource, *flags: str, switch: bool = False) -> tuple[Place, ...]:
     """Places of flags: the command line, or the file of all arguments, in the same words."""
     file = arguments_file(source)
-    argument = () if file and not file.flag else (Argument(flags, switch=switch),)
+    is_given = find_argument(source.script_args, flags, switch=switch) is not None
+    takes_flags = file is None or bool(file.flag) or is_given
+    argument = (Argument(flags, switch=switch),) if takes_flags else ()
     return (*argument, *(Key((flag.lstrip("-"),)) for flag in flags if file))
 
 

@@ -7,17 +7,14 @@ Checked against ``pytorch/trainer/trainer.py``, ``pytorch/strategies`` and
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from autoconf_launch.core import RawConfig
+from autoconf_launch.core import KeyPath
 
-from ..config_file import parse_yaml
-from ..script import LIGHTNING_PACKAGES, NamedFile, ScriptSource
+from ..script import LIGHTNING_PACKAGES, ScriptSource
 from ..spelling import (
     Argument,
     Key,
     Known,
-    LaunchInputs,
     Place,
     Reading,
     Rendered,
@@ -76,9 +73,6 @@ CLI_WORDS = {"False": "false", "True": "true", "None": "null"}
 """Words of variables, which are Python's, as a LightningCLI's, which are YAML's."""
 
 
-_SUFFIXES = (".yaml", ".yml", ".json")
-
-
 class LightningDialect(TableDialect):
     """Scripts that train with ``lightning.Trainer``."""
 
@@ -95,14 +89,15 @@ class LightningDialect(TableDialect):
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         """See TableDialect."""
-        own = {row.knob: row for row in batch_rows(source, ranks)}
+        told = replace(source, files=()) if is_cli(source) else source  # whose flags outweigh them
+        own = {row.knob: row for row in batch_rows(told, ranks)}
         rows: list[Spelled] = []
         micro = own.get("micro_batch")
         if is_cli(source):
             known = micro if isinstance(micro, Spelling) else None
             named = known.places if known else (Argument(("--data.batch_size",)),)
             default = known.default if known else None
-            places = (*named, *map(Key, DATA_KEYS))
+            places = (*named, *_keys(*DATA_KEYS))
             micro = Spelling(knob="micro_batch", places=places, default=default, overrides=True)
         if micro:
             rows.append(micro)
@@ -119,18 +114,6 @@ class LightningDialect(TableDialect):
             words = _STAGES
             rows.append(replace(strategy, knob="zero_stage", words=words, default=0, free=free))
         return tuple(rows)
-
-    def inputs(self, source: ScriptSource) -> LaunchInputs:
-        """See TableDialect."""
-        document: dict[str, Any] = {}
-        for file in source.files:
-            if _is_config(file) and isinstance(read := parse_yaml(file.text, file.path), dict):
-                document |= read
-        return LaunchInputs(
-            arguments=source.script_args,
-            environment=source.environment,
-            document=RawConfig(document.get("fit", document)),
-        )
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
         """See TableDialect."""
@@ -193,14 +176,15 @@ def _where_free(
     return {every: str(after * needs.accumulation), other: value}
 
 
-def _is_config(file: NamedFile) -> bool:
-    return file.flag in ("--config", "-c") and file.path.endswith(_SUFFIXES)
+def _keys(*paths: KeyPath) -> tuple[Key, ...]:
+    """Keys of a LightningCLI's file, which may have a section for its subcommand."""
+    return tuple(Key(path) for path in (*paths, *(("fit", *path) for path in paths)))
 
 
 def _setting(source: ScriptSource, name: str) -> Spelling | None:
     """Where a Trainer setting can be given; None where the script's own call decides it."""
     if is_cli(source):
-        places: tuple[Place, ...] = (Argument((CLI + name,)), Key(("trainer", name)))
+        places: tuple[Place, ...] = (Argument((CLI + name,)), *_keys(("trainer", name)))
         return Spelling(knob=name, places=places, overrides=True)
     if (key := _composed_key(source, name)) is not None:
         return Spelling(knob=name, places=(Argument((key,)),), default=dict(source.composed)[key])

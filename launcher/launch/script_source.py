@@ -16,14 +16,16 @@ from typing import NamedTuple
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.core import config_keys as keys
 
-from ..config_file import read_config, read_document
+from ..config_file import compose_yaml, read_config, read_document
 from ..dialects import PREFIXES, decode_document
 from ..flags import own_flag
 from ..request import LaunchRequest
 from ..script import (
+    Declared,
     NamedFile,
     ScriptSource,
     SpaceFile,
+    declared_in,
     facts_of,
     hydra_values,
     module_problem,
@@ -31,13 +33,19 @@ from ..script import (
     plain_text,
     refused_flags,
 )
-from ..spelling import is_of_batch
+from ..spelling import find_argument, is_of_batch
 from ..verbs import LAUNCHING, VERBS, nearest_verb
 from .wrapped_launch import unwrap_launcher
 
+_TORCHTUNES = "tune"
+"""Name of torchtune's program, which is a verb of ours, too."""
 _CONFIG_FLAGS = ("--config", "--deepspeed", "--deepspeed_config")
 _ALWAYS_OURS = _CONFIG_FLAGS[1:]
 """Flags that name a DeepSpeed configuration, whatever stands in it."""
+_READ_OURS = ("autoconf_launch", "deepspeed")
+"""Packages that read a document with our keys."""
+_OURS = ("native", "deepspeed")
+"""Dialects of such a document."""
 _SCRIPT_CONFIG_SUFFIXES = (".json", ".hjson", ".yaml", ".yml")
 
 
@@ -69,25 +77,47 @@ def _space(path: str | None) -> SpaceFile | None:
     return None if path is None else SpaceFile(name=path, document=read_config(Path(path)))
 
 
-def _named_document(arguments: tuple[str, ...]) -> _Named:
+def _named_document(arguments: tuple[str, ...], *, is_foreign: bool = False) -> _Named:
     """The last document with our keys that one of ``_CONFIG_FLAGS`` names.
 
     Where there is none: the last one that waits for them, an empty one or a DeepSpeed
     configuration. A script's own file is left alone.
+
+    Args:
+        arguments: of the script.
+        is_foreign: the script's source shows that no library of ours or DeepSpeed reads its
+            ``--config``, so that a key such as ``optimizer`` does not make it ours.
     """
     ours = waiting = None
     for flag, position, path in _named_configs(arguments):
-        if path.suffix.lower() not in _SCRIPT_CONFIG_SUFFIXES:
+        may_be_its_own = is_foreign and flag not in _ALWAYS_OURS
+        found = _read_named(path, position, may_be_its_own=may_be_its_own)
+        if found is None:
             continue
-        if not _exists(path):
-            raise ConfigError(f"{path}, named by the script's arguments, does not exist.")
-        read = read_document(path)
-        found = _Named(read.config, position, read.warnings)
-        if keys.is_ours(read.config):
+        if keys.is_ours(found.config):
             ours = found
-        elif flag in _ALWAYS_OURS or read.config == RawConfig({}):
+        elif flag in _ALWAYS_OURS or found.config == RawConfig({}):
             waiting = found
     return ours or waiting or _Named()
+
+
+def _read_named(path: Path, position: int, *, may_be_its_own: bool) -> _Named | None:
+    """The document in a file; None if it is of another kind or surely the script's own."""
+    if path.suffix.lower() not in _SCRIPT_CONFIG_SUFFIXES:
+        return None
+    if not _exists(path):
+        if may_be_its_own:  # which may look for it in another folder
+            return None
+        raise ConfigError(f"{path}, named by the script's arguments, does not exist.")
+    try:
+        read = read_document(path)
+    except ConfigError:
+        if may_be_its_own and compose_yaml(plain_text(path)) is not None:  # with tags of its own
+            return None
+        raise
+    if may_be_its_own and not keys.is_surely_ours(read.config):
+        return None
+    return _Named(read.config, position, read.warnings)
 
 
 def _named_configs(arguments: tuple[str, ...]) -> Iterator[tuple[str, int, Path]]:
@@ -111,7 +141,8 @@ def _exists(path: Path) -> bool:
         return False
 
 
-_SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".py")
+_DOCUMENTS = (".json", ".yaml", ".yml", ".toml")
+_SUFFIXES = (*_DOCUMENTS, ".py")
 _BASE64 = ("--deepspeed", "--deepspeed_config")
 _PREFIXES = (*PREFIXES, "PL_TRAINER_")
 _SAY_VERSIONS = """
@@ -132,11 +163,15 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
     Raises:
         ConfigError: a configuration that is named cannot be read.
     """
-    named = _named_document(request.script_args)
-    if named.position is None:
-        named = _encoded_document(request.script_args)
     own_source = own_sources(request)
     script, text = own_source.script, own_source.text
+    sources = (text, *own_source.modules) if text else ()
+    is_known = bool(text) or request.kind == "program"  # hardly any other program reads ours
+    is_foreign = is_known and not any(facts_of(t).imports(*_READ_OURS) for t in sources)
+    is_foreign = is_foreign and request.words.dialect not in _OURS
+    named = _named_document(request.script_args, is_foreign=is_foreign)
+    if named.position is None:
+        named = _encoded_document(request.script_args)
     own = {knob.name for knob in request.words.knobs}
     own |= {name for name, _ in facts_of(text).variables if is_of_batch(name)}
     variables = {
@@ -157,7 +192,10 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         text=text,
         modules=own_source.modules,
         composed=hydra_values(script, text),
-        files=tuple(_named_files(request.script_args)),
+        files=(
+            *_default_files(request.script_args, declared_in(sources)),
+            *_named_files(request.script_args),
+        ),
         environment=tuple(sorted(variables.items())),
         versions=_versions(request.python, tuple(sys.path)),
         words=request.words,
@@ -196,7 +234,13 @@ def _refuse_misplaced(request: LaunchRequest) -> None:
     """Refuse a verb after flags, and the words of NVIDIA's search, with the line that works."""
     words = (request.script, *request.script_args)
     flags = request.argv[: len(request.argv) - len(words)]
-    if request.script in {*LAUNCHING, *VERBS} and shutil.which(request.script) is None:
+    is_verb = request.script in {*LAUNCHING, *VERBS} and shutil.which(request.script) is None
+    if is_verb and request.autotuning and request.script in (request.autotuning, _TORCHTUNES):
+        raise ConfigError(
+            f"A verb is given once, and no program named {request.script} is on PATH; activate "
+            f"the environment that has {request.script}, or give the script itself."
+        )
+    if is_verb:
         given = [flag for flag in flags if not flag.startswith("--autotuning")]
         line = shlex.join((request.script, *given, *request.script_args))
         raise ConfigError(f"The verb comes before the flags; write autoconf-launch {line}.")
@@ -228,6 +272,18 @@ def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
         before = arguments[position - 1] if position else ""
         own = flag if equals else before if before.startswith("-") and "=" not in before else ""
         yield NamedFile(position=position, flag=own, path=str(path), text=plain_text(path))
+
+
+def _default_files(
+    arguments: tuple[str, ...], declared: tuple[Declared, ...]
+) -> Iterator[NamedFile]:
+    """Files that an argument names by its default."""
+    for argument in declared:
+        path, flag = argument.default, argument.names[0]
+        is_default = isinstance(path, str) and find_argument(arguments, argument.names) is None
+        file = Path(str(path))
+        if is_default and file.suffix.lower() in _DOCUMENTS and _is_file(file):
+            yield NamedFile(position=None, flag=flag, path=str(file), text=plain_text(file))
 
 
 def _is_file(path: Path) -> bool:

@@ -16,8 +16,8 @@ from autoconf_launch.core import Candidate, ClusterSpec, ConfigError, Layout, Ra
 from autoconf_launch.core import config_keys as keys
 
 from ..request import LaunchRequest
-from ..script import ScriptSource, script_path
-from ..spelling import Dialect, Rendered, UserSettings
+from ..script import NamedFile, ScriptSource, script_path
+from ..spelling import Dialect, Rendered, UserSettings, find_argument
 from .journal import Fingerprint
 from .paths import ResultsPaths
 from .secrets import with_digests, without_secrets, write_private
@@ -138,8 +138,8 @@ def _config_digest(
     as_they_are = [
         file.text
         for file in source.files
-        if file.position != source.config_argument
-        and arguments[file.position] == source.script_args[file.position]
+        if (file.position is None or file.position != source.config_argument)
+        and not _is_replaced(file, source.script_args, arguments)
     ]
     made = (given.rendered.files, given.rendered.environment, given.global_batch) if given else ()
     parts = (
@@ -152,6 +152,13 @@ def _config_digest(
         made,
     )
     return _digest(" ".join(map(str, parts)).encode())
+
+
+def _is_replaced(file: NamedFile, given: tuple[str, ...], rendered: tuple[str, ...]) -> bool:
+    """Whether a launch reads a copy of a file instead."""
+    if file.position is None:
+        return find_argument(rendered, (file.flag,)) is not None
+    return rendered[file.position] != given[file.position]
 
 
 def _whatever_its_order(config: RawConfig) -> str:

@@ -20,11 +20,14 @@ _LARGEST_BASE, _LARGEST_POWER = 1000, 40
 
 
 def last_name(node: ast.AST) -> str:
-    """``step`` of ``a.b.step``, and of what is called by it; empty for what has no name."""
+    """``step`` of ``a.b.step``, ``a["step"]`` and of calls of them; empty without a name."""
     if isinstance(node, ast.Call):
         return last_name(node.func)
     if isinstance(node, ast.Attribute):
         return node.attr
+    if isinstance(node, ast.Subscript):
+        key = literal(node.slice)
+        return key if isinstance(key, str) else ""
     return node.id if isinstance(node, ast.Name) else ""
 
 
@@ -258,6 +261,7 @@ class ScriptFacts:
         starts_ranks: it starts its ranks itself, by torch.multiprocessing.
         spread: last names of calls that are given keywords which the source does not name.
         says_where_to_meet: it names the port at which its ranks meet.
+        in_folders: last names of paths whose folder is taken, as by ``dirname`` or ``parent``.
     """
 
     imported: frozenset[str] = frozenset()
@@ -274,6 +278,7 @@ class ScriptFacts:
     starts_ranks: bool = False
     spread: frozenset[str] = frozenset()
     says_where_to_meet: bool = False
+    in_folders: frozenset[str] = frozenset()
 
     def imports(self, *packages: str) -> bool:
         """Whether any of these packages, or something of them, is imported."""
@@ -330,6 +335,7 @@ def facts_of(text: str) -> ScriptFacts:
             last_name(call.func) for call in calls if any(k.arg is None for k in call.keywords)
         ),
         says_where_to_meet=any(map(_says_where, nodes)),
+        in_folders=frozenset(filter(None, map(_path_in_folder, nodes))),
     )
 
 
@@ -451,6 +457,28 @@ def _ratios(node: ast.AST) -> Iterator[tuple[str, str]]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
         dividend = last_name(node.left)
         yield from ((dividend, name) for n in ast.walk(node.right) if (name := last_name(n)))
+
+
+_FOLDERS = ("parent", "parents", "with_name")
+_SAME_PATH = ("resolve", "absolute", "expanduser")
+
+
+def _path_in_folder(node: ast.AST) -> str:
+    """``config`` of ``Path(args.config).parent`` and of ``dirname(abspath(args.config))``."""
+    if isinstance(node, ast.Call) and last_name(node) == "dirname" and node.args:
+        path: ast.AST = node.args[0]
+    elif isinstance(node, ast.Attribute) and node.attr in _FOLDERS:
+        path = node.value
+    else:
+        return ""
+    while isinstance(path, ast.Call):
+        if isinstance(path.func, ast.Attribute) and path.func.attr in _SAME_PATH:
+            path = path.func.value
+        elif path.args:
+            path = path.args[0]
+        else:
+            return ""
+    return last_name(path) or (last_name(path.value) if isinstance(path, ast.Subscript) else "")
 
 
 def _divides(value: ast.AST) -> bool:

@@ -31,12 +31,12 @@ class NamedFile:
     """A configuration file that the script's arguments name.
 
     Attributes:
-        position: index of the argument with its path.
+        position: index of the argument with its path; None if it is that argument's default.
         flag: ``--config_file``; empty where the path stands alone.
         text: its content.
     """
 
-    position: int
+    position: int | None
     flag: str
     path: str
     text: str

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     )
     from .batch_names import (
         ACCUMULATION_NAMES,
-        ELSEWHERE,
         MICRO_BATCH_NAMES,
         REPORTING_TOOLS,
         batch_in_source,
         is_accumulation,
+        is_elsewhere,
         is_of_batch,
         may_derive_accumulation,
         name_key,
-        on_source_batch,
+        name_parts,
         silent_variables,
     )
     from .documents import (
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         with_zero_knobs,
     )
     from .launch_inputs import (
+        TRUE_WORDS,
         Argument,
         Key,
         LaunchInputs,
@@ -65,7 +66,16 @@ if TYPE_CHECKING:
         with_path_argument,
         without_arguments,
     )
-    from .own_words import Told, bare, declared_as, known_names, move_asides, values_of
+    from .own_documents import document_key, file_of_key, script_documents
+    from .own_words import (
+        Told,
+        bare,
+        declared_as,
+        known_names,
+        move_asides,
+        on_no_batch,
+        values_of,
+    )
     from .spelling import (
         CANONICAL,
         GLOBAL_BATCH,

@@ -5,6 +5,7 @@ Sources: each tool's documentation of its environment variables.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ..script import ScriptSource, facts_of
@@ -68,7 +69,10 @@ DERIVED_ACCUMULATION = (
     "grad_acc",
 )
 """Further names of what scripts make by a division, and rarely take as an argument."""
-ELSEWHERE = ("eval", "evaluation", "val", "valid", "validation", "test", "predict", "infer")
+ELSEWHERE = (
+    *("eval", "evaluation", "val", "valid", "validation", "dev", "test"),
+    *("predict", "infer", "inference", "generate", "generation", "sampling"),
+)
 """Parts of a dotted name that make it another batch than that of training."""
 EVALUATE_EVERY = (
     "eval_interval",
@@ -138,10 +142,23 @@ def may_derive_accumulation(source: ScriptSource) -> bool:
     )
 
 
+_PART = re.compile(r"[A-Z]*[a-z0-9]+|[A-Z]+")
+
+
+def name_parts(name: str) -> tuple[str, ...]:
+    """``val``, ``loader`` and ``batch`` of ``valLoader.batch`` and of ``val_loader-batch``."""
+    return tuple(part.lower() for part in _PART.findall(name))
+
+
+def is_elsewhere(name: str) -> bool:
+    """Whether a part of a name makes it another batch than that of training."""
+    return not {*ELSEWHERE}.isdisjoint(name_parts(name))
+
+
 def is_accumulation(name: str) -> bool:
     """Whether a name has a part that means accumulating, such as ``accumulate_every``."""
-    parts = name.replace("-", "_").lower().split("_")
-    return any(part.startswith("accum") for part in parts) and not {*ELSEWHERE} & {*parts}
+    parts = name_parts(name)
+    return any(part.startswith("accum") for part in parts) and not is_elsewhere(name)
 
 
 def batch_in_source(source: ScriptSource) -> int | None:
@@ -152,20 +169,6 @@ def batch_in_source(source: ScriptSource) -> int | None:
         return keyword.value
     named = [value for name, value in facts.literals if is_of_batch(name, MICRO_BATCH_NAMES)]
     return next((value for value in reversed(named) if type(value) is int), None)
-
-
-def on_source_batch(source: ScriptSource) -> str | None:
-    """What to do where a script's batch is in its source alone; None where it is not."""
-    if "DataLoader" not in source.facts.called:
-        return None
-    batch = batch_in_source(source)
-    listed = "" if batch else " '--knob=train_micro_batch_size_per_gpu=[TODAY, ...]'"
-    where = f"its batch of {batch}" if batch else "its batch"
-    return (
-        f"No argument of {source.script or 'the script'} is known to be the micro-batch; it sets "
-        f"{where} in its source. --dialect dataloader{listed} changes it inside DataLoader, and "
-        "--arg train_micro_batch_size_per_gpu=--NAME names an argument."
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

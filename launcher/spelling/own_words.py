@@ -1,7 +1,8 @@
 """The user's ``--arg`` and ``--knob`` as rows beside a dialect's own table.
 
-Arguments are those that it declares, also in its own modules, those that it is given, names of an
-executed module, keys of a configuration that it composes, and variables that it reads.
+Its settings are the arguments that it declares, also in its own modules, those that it is given,
+names of an executed module, keys of a configuration that it composes or of a document that its
+arguments name, and variables that it reads.
 
 Only a whole number that is known and lies beyond the soak's steps is replaced: a script that is
 told nothing, or a word like ``epoch``, goes on as it does.
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.space import LAYOUT_KNOBS
-from autoconf_launch.core import ConfigError, KnobValue, nearest_known
+from autoconf_launch.core import ConfigError, KeyPath, KnobValue, dotted_name, nearest_known
 
 from ..request import OwnKnob
 from ..script import (
@@ -26,8 +27,15 @@ from ..script import (
     facts_of,
 )
 from .base import Rendered, TrialNeeds
-from .batch_names import EVALUATE_EVERY, SAVE_EVERY_NAMES, is_of_batch
-from .launch_inputs import Argument, LaunchInputs, Place, Variable, find_argument, scalar
+from .batch_names import (
+    EVALUATE_EVERY,
+    SAVE_EVERY_NAMES,
+    batch_in_source,
+    is_accumulation,
+    is_of_batch,
+)
+from .launch_inputs import Argument, Key, LaunchInputs, Place, Variable, find_argument, scalar
+from .own_documents import document_key, document_values, script_documents, with_documents
 from .spelling import (
     CANONICAL,
     GLOBAL_BATCH,
@@ -47,6 +55,7 @@ def with_own_words(
     table: Sequence[Spelled],
     source: ScriptSource,
     mappings: Sequence[tuple[str, str]],
+    inputs: LaunchInputs,
     ranks: int,
 ) -> tuple[Spelled, ...]:
     """The table with the user's arguments in place of its own, and with their further knobs.
@@ -63,7 +72,7 @@ def with_own_words(
     for key, flag in (*mappings, *source.words.arguments):
         if _is_own(find_row(rows, _knob(key, flag)), flag):
             continue
-        row = _mapped_row(key, flag, source, facts)
+        row = _mapped_row(key, flag, source, facts, inputs)
         if row.knob == GLOBAL_BATCH and find_row(rows, GLOBAL_BATCH) is None:
             row = replace(row, knob="micro_batch", factor=ranks, default=None)
         own = find_row(rows, row.knob)
@@ -71,7 +80,7 @@ def with_own_words(
     for knob in source.words.knobs:
         if find_spelling(rows, knob.name) is None:
             _require_known(knob.name, source)
-            place = _place(knob.name, facts)
+            place = _place(knob.name, source, facts)
             default = _default(facts, knob.name)
             rows.append(Spelling(knob=bare(knob.name), places=(place,), default=default))
     return tuple(rows)
@@ -106,6 +115,8 @@ def _require_known(flag: str, source: ScriptSource) -> None:
     flags = source.flags
     if flags is None or flag.isupper() or bare(flag) in map(bare, flags):
         return
+    if document_key(source, flag):
+        return
     if not flag.startswith("-") and any(not known.startswith("-") for known in flags):
         return
     raise ConfigError(
@@ -128,17 +139,20 @@ def _is_own(row: Spelled | None, flag: str) -> bool:
     return bare(flag) in map(bare, words)
 
 
-def _mapped_row(key: str, flag: str, source: ScriptSource, facts: ScriptFacts) -> Spelling:
-    knob, place = _knob(key, flag), _place(flag, facts)
+def _mapped_row(
+    key: str, flag: str, source: ScriptSource, facts: ScriptFacts, inputs: LaunchInputs
+) -> Spelling:
+    knob, place = _knob(key, flag), _place(flag, source, facts)
     row = Spelling(knob=knob, places=(place,), default=_default(facts, flag))
     if knob == "recompute":
         row = replace(row, words=SWITCHED, default=dict(SWITCHED)[row.default is True])
-    inputs = LaunchInputs(arguments=source.script_args, environment=source.environment)
     is_told = knob in MEASURED and not _is_unknown(flag, facts)  # by the profile run
     if row.read(inputs) is None and not is_told:
+        files = " and ".join(file.path for file in script_documents(source))
         raise ConfigError(
-            f"{flag} is mapped to {key}, but is not among the script's arguments and its default "
-            f"cannot be read from {source.script or 'the script'}; add it to the arguments."
+            f"{flag} is mapped to {key}, but is not among the script's arguments"
+            f"{f' or the keys of {files}' if files else ''} and its default cannot be read from "
+            f"{source.script or 'the script'}; add it to the arguments."
         )
     return row
 
@@ -149,7 +163,9 @@ def _is_unknown(flag: str, facts: ScriptFacts) -> bool:
     return not made and declared_as(facts.declared, flag) is None
 
 
-def _place(name: str, facts: ScriptFacts) -> Place:
+def _place(name: str, source: ScriptSource, facts: ScriptFacts) -> Place:
+    if (path := document_key(source, name)) is not None:
+        return Key(path)
     if name.isupper():
         return Variable(name)
     declared = declared_as(facts.declared, name)
@@ -168,36 +184,72 @@ def _default(facts: ScriptFacts, name: str) -> KnobValue:
     return dict(facts.constants).get(bare(name))
 
 
+def on_no_batch(source: ScriptSource) -> str:
+    """What was looked at for the micro-batch, and how to name it."""
+    script = source.script or "the script"
+    keys = "".join(f" and no key of {file.path}" for file in script_documents(source))
+    batch = batch_in_source(source)
+    seen = f"; it sets its batch of {batch} in its source" if batch else ""
+    named = (name for told in known_names(source) for name in told.names)
+    consent = "" if any(map(is_accumulation, named)) else " --allow-global-batch-change"
+    example = " (or =train.batch_size for a key)" if keys else ""
+    return (
+        f"No argument of {script}{keys} is known to be the micro-batch{seen}. Name it with "
+        f"--arg train_micro_batch_size_per_gpu=--batch_size{example}, or have it "
+        f"changed inside DataLoader: --dialect dataloader{consent}."
+    )
+
+
 _SHORT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """An argument of the script, with what omitting it means; None where that is not known."""
+    """A setting of the script, with what omitting it means; None where that is not known.
+
+    It is an argument, a variable or, with ``key``, a value of a document.
+    """
 
     names: tuple[str, ...]
     default: KnobValue
     joined: bool = False
     is_variable: bool = False
+    key: KeyPath = ()
 
     @property
     def place(self) -> Place:
         """Where it stands."""
+        if self.key:
+            return Key(self.key)
         if self.is_variable:
             return Variable(self.names[0])
         return Argument(self.names, joined=self.joined)
 
     def has_value(self, source: ScriptSource) -> bool:
         """Whether it is given, or its default is known."""
+        return type(self.default) is int or self.is_given(source)
+
+    def is_given(self, source: ScriptSource) -> bool:
+        """Whether the command line or the environment has it."""
+        return self._given_value(source) is not None
+
+    def value(self, source: ScriptSource) -> KnobValue:
+        """What it is set to, or its default."""
+        held = self._given_value(source)
+        value: KnobValue = self.default if held is None else scalar(held)
+        return value
+
+    def _given_value(self, source: ScriptSource) -> object:
         inputs = LaunchInputs(arguments=source.script_args, environment=source.environment)
-        return type(self.default) is int or self.place.get(inputs) is not None
+        return self.place.get(inputs)
 
 
 def known_names(source: ScriptSource) -> Iterator[Told]:
-    """All arguments that the script knows; of two of one name the first weighs more."""
+    """All settings that the script knows; of two of one name the first weighs more."""
     executed = is_executed(source)
     known: set[str] = set()
     for told in (
+        *_document_names(source),
         *_declared_names(source),
         *_given_names(source),
         *_composed_names(source),
@@ -215,6 +267,15 @@ def is_executed(source: ScriptSource) -> bool:
     """Whether the script executes text, as those do whose arguments are ``--NAME=VALUE`` alone."""
     facts = source.facts
     return "exec" in facts.called and not facts.declared
+
+
+def _document_names(source: ScriptSource) -> Iterator[Told]:
+    """Whole numbers of the script's documents that no argument of the same name outweighs."""
+    for path, value in document_values(source).leaves():
+        name = dotted_name(path)
+        is_number = type(value) is int and value > 0
+        if is_number and find_argument(source.script_args, (name,)) is None:
+            yield Told(names=(name,), default=value, key=path)
 
 
 def _declared_names(source: ScriptSource) -> Iterator[Told]:
@@ -266,29 +327,33 @@ def _assigned_names(source: ScriptSource) -> Iterator[Told]:
 
 def move_asides(rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
     """Have the script's own evaluation and checkpoint within a trial's steps."""
+    document = document_values(source)
+    inputs = LaunchInputs(
+        arguments=rendered.script_args,
+        environment=(*source.environment, *rendered.environment),
+        document=document,
+    )
     if needs.evaluates:
-        rendered = _postpone(rendered, source, EVALUATE_EVERY, needs.evaluate_after)
+        inputs = _postpone(inputs, source, EVALUATE_EVERY, needs.evaluate_after)
     if needs.saves:
-        rendered = _postpone(rendered, source, SAVE_EVERY_NAMES, needs.save_after)
-    return rendered
+        inputs = _postpone(inputs, source, SAVE_EVERY_NAMES, needs.save_after)
+    inputs, files = with_documents(source, inputs, needs.folder, rendered.files)
+    given = set(source.environment)
+    environment = tuple(pair for pair in inputs.environment if pair not in given)
+    return replace(rendered, script_args=inputs.arguments, environment=environment, files=files)
 
 
 def _postpone(
-    rendered: Rendered, source: ScriptSource, names: tuple[str, ...], after: int
-) -> Rendered:
-    """Bring each argument or variable of these names forward to a step."""
-    inputs = LaunchInputs(
-        arguments=rendered.script_args, environment=(*source.environment, *rendered.environment)
-    )
+    inputs: LaunchInputs, source: ScriptSource, names: tuple[str, ...], after: int
+) -> LaunchInputs:
+    """Bring each argument, variable or key of these names forward to a step."""
     searched = {bare(knob.name) for knob in source.words.knobs}
-    given = set(source.environment)
     for told in known_names(source):
         own = {bare(name) for name in told.names}
         named = any(is_of_batch(name.rpartition(".")[2], names) for name in own)
         if named and not own & searched and _every(told, inputs) > after:
             inputs = told.place.put(inputs, after)
-    environment = tuple(pair for pair in inputs.environment if pair not in given)
-    return replace(rendered, script_args=inputs.arguments, environment=environment)
+    return inputs
 
 
 def _every(told: Told, inputs: LaunchInputs) -> int:

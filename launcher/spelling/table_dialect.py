@@ -29,11 +29,25 @@ from autoconf_launch.core import (
 
 from ..script import ScriptSource
 from .base import Rendered, RenderedFile, TrialNeeds, UserSettings
-from .batch_names import may_derive_accumulation, on_source_batch, silent_variables
+from .batch_names import may_derive_accumulation, silent_variables
 from .documents import settings_of
-from .launch_inputs import LaunchInputs, Place
-from .own_words import values_of, with_own_words
-from .spelling import GLOBAL_BATCH, MEASURED, Spelled, applied_value, find_row, with_applied
+from .launch_inputs import Key, LaunchInputs, Place
+from .own_documents import (
+    document_values,
+    file_of_key,
+    on_folder_of_document,
+    with_documents,
+)
+from .own_words import on_no_batch, values_of, with_own_words
+from .spelling import (
+    GLOBAL_BATCH,
+    MEASURED,
+    Spelled,
+    Spelling,
+    applied_value,
+    find_row,
+    with_applied,
+)
 
 _BATCH = ("micro_batch", "accumulation", GLOBAL_BATCH)
 _OWN = "--knob"
@@ -72,9 +86,12 @@ class TableDialect(ABC):
         """The framework's rows for this source."""
 
     def inputs(self, source: ScriptSource) -> LaunchInputs:
-        """What the launch is told today."""
+        """What the launch is told today; the document is DeepSpeed's, or the script's own ones."""
+        own = source.config_argument is None
         return LaunchInputs(
-            arguments=source.script_args, environment=source.environment, document=source.config
+            arguments=source.script_args,
+            environment=source.environment,
+            document=document_values(source) if own else source.config,
         )
 
     def workload(self, reading: Reading) -> Workload:
@@ -105,11 +122,12 @@ class TableDialect(ABC):
         self, source: ScriptSource, inputs: LaunchInputs, config_path: str
     ) -> tuple[LaunchInputs, tuple[RenderedFile, ...]]:
         """Files beside the configuration, and the arguments that name them."""
-        return inputs, ()
+        return with_documents(source, inputs, config_path.rpartition("/")[0] or ".")
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         """See :class:`Dialect`."""
         reading = self._reading(source, world_size)
+        _require_followed(reading)
         layout = _layout(reading, world_size)
         extras = _extras(reading)
         choices = _choices(reading, layout)
@@ -128,6 +146,7 @@ class TableDialect(ABC):
             warnings=(
                 *source.warnings,
                 *self.remarks(reading),
+                *_on_documents(reading),
                 *_on_global_batch(reading, choices, layout, consent),
             ),
             notes=self.detections(reading),
@@ -162,8 +181,8 @@ class TableDialect(ABC):
     def _reading(self, source: ScriptSource, world_size: int) -> Reading:
         settings = settings_of(source)
         mappings = tuple((settings.arg_mappings or {}).items())
-        table = with_own_words(self.table(source, world_size), source, mappings, world_size)
-        inputs = self.inputs(source)
+        inputs, own = self.inputs(source), self.table(source, world_size)
+        table = with_own_words(own, source, mappings, inputs, world_size)
         if source.applied is not None:
             table = with_applied(table, inputs, source.applied)
         return Reading(source=source, table=table, inputs=inputs, settings=settings)
@@ -175,6 +194,35 @@ class TableDialect(ABC):
                 yield row.knob, row.names()[0]
             if row.knob == "micro_batch" and reading.source.keeps_batch:
                 yield "accumulation", row.names()[0]
+
+
+def _require_followed(reading: Reading) -> None:
+    """Check that the profile run had the micro-batch of the key that is used as it.
+
+    Raises:
+        ConfigError: it had another one.
+    """
+    applied, row = reading.source.applied, find_row(reading.table, "micro_batch")
+    place = row.places[0] if isinstance(row, Spelling) else None
+    if row is None or not isinstance(place, Key) or not (applied and applied.micro_batch):
+        return
+    stated = row.read(reading.inputs)
+    if stated in (None, applied.micro_batch):
+        return
+    raise ConfigError(
+        f"{place.name} in {file_of_key(reading.source, place.path)} is {stated}, but the "
+        f"micro-batches of the profile run have {applied.micro_batch} samples. Name what sets "
+        "them, --arg train_micro_batch_size_per_gpu=NAME, or have them changed inside DataLoader: "
+        "--dialect dataloader."
+    )
+
+
+def _on_documents(reading: Reading) -> tuple[str, ...]:
+    """What is said of the script's documents of which trials read copies."""
+    places = (place for row in reading.table for place in getattr(row, "places", ())[:1])
+    paths = [place.path for place in places if isinstance(place, Key)]
+    notes = (on_folder_of_document(reading.source, path) for path in paths)
+    return tuple(dict.fromkeys(note for note in notes if note is not None))
 
 
 def _value(candidate: Candidate, row: Spelled) -> LayoutValue:
@@ -246,12 +294,7 @@ def _unknown_batch(reading: Reading) -> int:
         return 1
     script = reading.source.script or "the script"
     if row is None:
-        raise ConfigError(
-            on_source_batch(reading.source)
-            or f"No argument of {script} is known to be the micro-batch; name it with "
-            "--arg train_micro_batch_size_per_gpu=--NAME, or have the batch of its DataLoaders "
-            "changed: --dialect dataloader --allow-global-batch-change."
-        )
+        raise ConfigError(on_no_batch(reading.source))
     raise ConfigError(
         f"{row.names()[0]}, the micro-batch, is not among the arguments of {script}, and its "
         "default can be read neither there nor in a profile run; give it a value."

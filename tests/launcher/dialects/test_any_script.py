@@ -412,7 +412,7 @@ def test_a_batch_that_is_no_whole_number_is_refused(value: str) -> None:
 
 
 def test_no_known_name_says_how_to_name_one() -> None:
-    with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--NAME"):
+    with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--batch_size"):
         DIALECT.read(script("--lr=1"), world_size=1)
 
 

@@ -109,12 +109,17 @@ def test_a_document_of_deepspeed_belongs_to_the_framework_of_the_script(
     assert choose_dialect(source).dialect.name == name
 
 
+def test_a_batch_that_was_not_seen_in_the_source_is_not_said_to_be_there() -> None:
+    with pytest.raises(ConfigError, match="--dialect dataloader") as error:
+        choose_dialect(script(text="DataLoader(data, 2 * size)"))
+    assert "in its source" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("batch_size = 64\nDataLoader(data, batch_size=batch_size)", "its batch of 64"),
         ("config = {'batch_size': 16}\nDataLoader(data, config['batch_size'])", "batch of 16"),
-        ("DataLoader(data, 2 * size)", "'--knob=train_micro_batch_size_per_gpu=[TODAY"),
     ],
 )
 def test_a_batch_in_the_source_alone_leads_to_the_dataloader(text: str, says: str) -> None:
