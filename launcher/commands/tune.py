@@ -156,7 +156,7 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
 
 
 def _search(job: TuningJob, folder: OpenFolder, backend: Backend) -> tuple[TuningJob, Rendered]:
-    return job, search_for_winner(job, backend, folder)
+    return job, search_for_winner(job, folder, backend)
 
 
 def _as_it_starts(
