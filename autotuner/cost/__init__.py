@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         exposed_s,
         has_rails,
         link_s,
+        peak_flops_per_s,
         ring_s,
         ring_share,
         send_s,
