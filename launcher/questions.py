@@ -362,6 +362,7 @@ def _training(given: Mapping[str, Any]) -> TrainingRequest:
         cluster=cluster,
         limit_bytes=limit_memory(given.get("memory_bytes"), cluster),
         cluster_text=given["cluster"],
+        given=frozenset({"--trainer"} if "trainer" in given else ()),
     )
 
 

@@ -387,7 +387,7 @@ def border_byte_s(
     near = np.maximum(np.minimum(last, edge) - np.maximum(first, edge - stage_ranks), 0)
     far = np.maximum(last - np.maximum(edge, edge + node - stage_ranks), 0)
     stay = near + far < stage_ranks
-    return np.maximum(np.maximum(near, far) * cards_s, stay * link_s)
+    return np.asarray(np.maximum(np.maximum(near, far) * cards_s, stay * link_s), np.float64)
 
 
 def _most_in_node(first: Ints, count: int, node: int) -> Ints:

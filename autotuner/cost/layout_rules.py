@@ -351,7 +351,7 @@ class StageSends:
         """Sends of equal seconds between all stages."""
         one_s_C = np.where(stages_C > 1, send_s_C, 0.0)
         return StageSends(
-            way_s_C=(stages_C - 1) * one_s_C,
+            way_s_C=np.asarray((stages_C - 1) * one_s_C, np.float64),
             slowest_s_C=one_s_C,
             end_s_C=one_s_C,
             middle_s_C=2.0 * one_s_C,

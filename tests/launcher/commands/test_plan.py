@@ -12,7 +12,7 @@ LLAMA = ("--model", "llama3.1-8b", "--seq", "8192", "--global-batch", "64")
 WORK = (*LLAMA, "--cluster", "8xH100-SXM-80GB")
 KEYS = {
     *("schema_version", "considered", "valid", "fit", "safe", "headroom", "limit_gib"),
-    *("seconds", "best", "rejected", "faster_formats"),
+    *("seconds", "best", "faster_if_it_works", "nearest_changes", "rejected", "faster_formats"),
 }
 ROW = {
     *(
@@ -136,7 +136,8 @@ def test_where_nothing_fits_the_smallest_need_and_what_would_help_are_named(plan
     ran = plan(*flags, "--cluster", "1xT4-16GB", "--precision", "fp16")
     assert (ran.code, ran.err.count("\n")) == (3, 1)
     assert "the smallest need is" in ran.err
-    assert "nodes like these or on " in ran.err
+    assert "it would fit on 128x4xT4-16GB or on " in ran.err
+    assert "\n128x4xT4-16GB  " in ran.out
 
 
 def test_a_world_that_no_layout_can_use_names_the_rule(plan: Run) -> None:
