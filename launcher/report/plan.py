@@ -302,6 +302,8 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     yield from _rows_notes(answer)
     shown = (*answer.plan.best, *answer.plan.apart)
     yield from doubts([(answer, one) for one in shown])
+    if answer.verifying is None and step_band_of(answer, shown[0]).unchecked:
+        yield "--verify 3 names the cheapest real runs that would check #1."
     if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
         yield f"A node has {memory_size(limit)} of host memory."
     if answer.price is not None:
