@@ -354,7 +354,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
 
 def _changed_answers(answer: PlanAnswer) -> Iterator[PlanAnswer]:
     """The nearest trainings that have what is missing, if a layout to use is."""
-    for change in changes_to_use(answer.question, answer.plan, answer.cluster):
+    for change in changes_to_use(answer.question, answer.plan, answer.request.training):
         workload, gpus = change.question.training.workload, change.question.world
         request = replace(
             answer.request, training=replace(answer.request.training, workload=workload)

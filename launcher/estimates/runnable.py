@@ -36,6 +36,7 @@ from autoconf_launch.core import (
 
 from .fit_flags import Goal, PlanRequest
 from .training_choice import ChosenPrice, larger_clusters, machine_of
+from .training_request import TrainingRequest
 
 UNKNOWN_TRAINING = "runtime_training"
 """The rule on what is trained with, which holds for all layouts alike."""
@@ -88,10 +89,13 @@ def apart_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
     A training that another trainer runs, by a flag or as ours does not, is not held to our rules.
     """
     training = request.training
+    return _NEVER_CHECKED if _runs_elsewhere(training) else _rules_of(training.workload)
+
+
+def _runs_elsewhere(training: TrainingRequest) -> bool:
     framework = training.workload.software.framework
     is_theirs = framework in (Framework.MEGATRON, Framework.DEEPSPEED)
-    runs_elsewhere = "--trainer" in training.given and is_theirs
-    return _NEVER_CHECKED if runs_elsewhere else _rules_of(training.workload)
+    return "--trainer" in training.given and is_theirs
 
 
 def _rules_of(workload: Workload) -> tuple[LayoutRule, ...]:
@@ -99,10 +103,10 @@ def _rules_of(workload: Workload) -> tuple[LayoutRule, ...]:
 
 
 def changes_to_use(
-    question: Question, found: Plan, cluster: ClusterSpec
+    question: Question, found: Plan, training: TrainingRequest
 ) -> tuple[NearestChange, ...]:
     """The nearest trainings with a layout that fits, and runs if the one asked for does not."""
-    workload = question.training.workload
+    workload, cluster = question.training.workload, training.cluster
     changes: tuple[NearestChange, ...] = ()
     if found.smallest is not None or found.are_all_apart:
         lighter = [_with_workload(question, one) for one in lighter_trainings(workload)]
@@ -110,7 +114,7 @@ def changes_to_use(
         if all(one.question.world == question.world for one in changes):
             checked = replace(question, apart_rules=_NEVER_CHECKED)
             changes += nearest_changes((), _larger(checked, cluster))
-    if not trains_here(workload):
+    if not trains_here(workload) and not _runs_elsewhere(training):
         plain = replace(
             workload,
             precision=_known_precision(workload.precision),
