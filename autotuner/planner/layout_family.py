@@ -23,7 +23,7 @@ _SHORT = 8192
 """Tokens below which none of the published tables in ``benchmarks/ground_truth`` has context
 parallelism: it then trains the same tokens on the same ranks, in other pieces."""
 _LEAST_LEAD, _SHORT_LEAD = 0.01, 0.05
-"""By how much it must be faster to be shown, and at short sequences."""
+"""By how much a layout must be faster to be shown, and at short sequences one that has it."""
 
 
 def family_numbers(x: LayoutColumns) -> Ints:
@@ -45,9 +45,14 @@ def shown_families(x: LayoutColumns, seconds_C: Floats, sequence_length: int) ->
     plain_s[both[~has_context]] = seconds_C[~has_context]
     context_s[both[has_context]] = seconds_C[has_context]
     is_short = sequence_length < _SHORT
-    least = _SHORT_LEAD if is_short else _LEAST_LEAD
-    leads = (context_s * (1.0 + least) < plain_s)[both]
+    leads = (context_s * (1.0 + least_lead(sequence_length)) < plain_s)[both]
     return np.flatnonzero(np.where(has_context, leads, not is_short or ~leads))
+
+
+def least_lead(sequence_length: int, context_parallel: int = 2) -> float:
+    """By how much a layout must be faster than one without what it has, to be worth a row."""
+    is_short = context_parallel > 1 and sequence_length < _SHORT
+    return _SHORT_LEAD if is_short else _LEAST_LEAD
 
 
 def family_name(layout: Layout) -> str:

@@ -11,6 +11,7 @@ from autoconf_launch.core import Optimizer, Workload
 
 from ..cost import verdict
 from .bands import planned_band
+from .layout_family import least_lead
 from .search import Plan, Planned, Question, plan
 
 
@@ -19,28 +20,39 @@ def plan_usable_first(question: Question) -> Plan:
 
     A layout that stands apart is among the best only if it leads those that do not, whatever
     memory they leave free, by more than its error band, or where all layouts stand apart. Of the
-    others ``apart`` has those that are faster than the first row.
+    others ``apart`` has those that are faster than the first row. In a list of so many of the
+    best, at least half are to use, and ``apart`` is without leads of next to nothing.
     """
-    found = plan(question)
+    found, most = plan(question), question.most
     if not found.best:
         return replace(found, best=found.apart, apart=(), are_all_apart=bool(found.apart))
     to_beat_s = min(one.step_s for one in (found.best[0], found.tightest or found.best[0]))
-
-    def leads(one: Planned) -> bool:
-        error = planned_band(question.training, one).error if one.step_s < to_beat_s else 0.0
-        return one.step_s * (1.0 + error) < to_beat_s
-
     tier = _tier(found.best[0], question)
     roomy = [one for one in found.apart if _tier(one, question) <= tier]
-    lead = [one for one in roomy if leads(one)]
-    first_s = (*lead, *found.best)[0].step_s
-    faster = [one for one in roomy if one.step_s < first_s and not leads(one)]
-    best = [*lead, *found.best]
-    if question.most is None:
-        shown = {id(one) for one in (*lead, *faster)}
-        slower = [one for one in found.apart if id(one) not in shown]
-        best = [*lead, *merge(found.best, slower, key=lambda one: _order(one, question))]
-    return replace(found, best=tuple(best[: question.most]), apart=tuple(faster))
+    lead = [
+        one for one in roomy if one.step_s < to_beat_s and _slowest_s(one, question) < to_beat_s
+    ]
+    lead = lead[: None if most is None else max(1, most // 2)]
+    best, ranked = (*lead, *found.best), {id(one) for one in lead}
+    faster = [one for one in roomy if id(one) not in ranked and one.step_s < best[0].step_s]
+    if most is None:
+        ranked |= {id(one) for one in faster}
+        slower = [one for one in found.apart if id(one) not in ranked]
+        best = (*lead, *merge(found.best, slower, key=lambda one: _order(one, question)))
+    else:
+        faster = [one for one in faster if _least_gain_s(one, question) < best[0].step_s]
+    return replace(found, best=best[:most], apart=tuple(faster))
+
+
+def _slowest_s(one: Planned, question: Question) -> float:
+    """Step at the end of its error band."""
+    return one.step_s * (1.0 + planned_band(question.training, one).error)
+
+
+def _least_gain_s(one: Planned, question: Question) -> float:
+    """The shortest step that this one is faster than by more than next to nothing."""
+    sequence = question.training.workload.sequence_length
+    return one.step_s * (1.0 + least_lead(sequence, one.layout.context_parallel))
 
 
 def _tier(one: Planned, question: Question) -> int:
