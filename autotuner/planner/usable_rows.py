@@ -100,10 +100,10 @@ def _with_layouts(questions: Iterable[Question]) -> Iterator[NearestChange]:
     for one in questions:
         rules = (*one.rules, *one.apart_rules)
         safe = replace(one.limits, memory_bytes=one.limits.safe_bytes, headroom=0.0)
-        open_ = replace(one, rules=rules, apart_rules=(), most=1, one_each=False)
-        for planned in plan(replace(open_, limits=safe)).best:
+        changed = replace(one, rules=rules, apart_rules=(), most=1, one_each=True)
+        for planned in plan(replace(changed, limits=safe)).best:
             real = verdict(planned.peak_bytes, one.limits.memory_bytes)
-            yield NearestChange(question=open_, planned=replace(planned, verdict=real))
+            yield NearestChange(question=changed, planned=replace(planned, verdict=real))
 
 
 def lighter_trainings(workload: Workload) -> Iterator[Workload]:

@@ -136,7 +136,10 @@ def _with_workload(question: Question, workload: Workload) -> Question:
 def _larger(question: Question, cluster: ClusterSpec) -> Iterator[Question]:
     for one in larger_clusters(cluster):
         training = replace(question.training, machine=machine_of(one))
-        yield replace(question, training=training, world=len(one.devices))
+        world, limits = len(one.devices), question.limits
+        affordable_s = limits.cost_step_s * question.world / world
+        limits = replace(limits, cost_step_s=affordable_s)
+        yield replace(question, training=training, world=world, limits=limits)
 
 
 def _known_precision(precision: Precision) -> Precision:
