@@ -203,7 +203,7 @@ def choose_model(tables: Tables, asked: ModelQuestion) -> ChosenModel:
     model = counted_model(asked, shape, _batch(tables, asked))
     if asked.is_exact and _is_off(model):
         notes.append(_resized_note(model))
-        model = counted_model(asked, _resized(tables, asked, shape), model.batch)
+        model = counted_model(asked, _shape_of_size(tables, asked, shape), model.batch)
     notes += [model.batch.note, _layout_note(model.batch), _count_note(model)]
     return replace(model, notes=tuple(note for note in notes if note))
 
@@ -283,7 +283,7 @@ def _is_off(model: ChosenModel) -> bool:
     return abs(exact_b / model.asked.size_b - 1) > allowed
 
 
-def _resized(tables: Tables, asked: ModelQuestion, shape: Shape) -> Shape:
+def _shape_of_size(tables: Tables, asked: ModelQuestion, shape: Shape) -> Shape:
     """NVIDIA's widths with the MLP, or the number of layers, that gives the asked size exactly.
 
     Ours, if neither does.

@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import DECODE, PREFILL, Failure, FailureKind
 from autoconf_launch.launcher.report import csv_text
 
-from ..report import NOT_STARTED, failure_text
+from ..report import NOT_STARTED, named_failure
 from .points import SearchPoint
 from .prepared import PreparedInference
 
@@ -78,7 +78,7 @@ class InferenceRun:
     def reason(self) -> str:
         """Why there is no measurement, or why it is not recommended; empty where it can be."""
         if isinstance(self.outcome, FailedTrial):
-            return failure_text(self.outcome.failure)
+            return named_failure(self.outcome.failure)
         if not self.satisfies:
             return f"latency above max_latency_ms = {1e3 * self.bound_s:g}"
         return ""

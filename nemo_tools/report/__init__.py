@@ -11,8 +11,8 @@ if TYPE_CHECKING:
         SearchOutcome,
         SearchRun,
         failure_kind,
-        failure_text,
         is_not_started,
+        named_failure,
         without_impossible,
     )
     from .tables import (

@@ -219,7 +219,7 @@ def failure_kind(failure: Failure) -> str:
     return NOT_STARTED if is_not_started(failure) else failure.kind.value
 
 
-def failure_text(failure: Failure) -> str:
+def named_failure(failure: Failure) -> str:
     """``out_of_memory: CUDA out of memory``, on one line."""
     detail = " ".join(failure.detail.split())
     return detail if is_not_started(failure) else f"{failure.kind.value}: {detail}"

@@ -25,8 +25,8 @@ from .outcome import (
     SearchRun,
     failed_runs,
     failure_kind,
-    failure_text,
     fastest_first,
+    named_failure,
     optimum,
 )
 
@@ -64,7 +64,7 @@ def summary_csv(outcome: SearchOutcome, columns: Columns) -> str:
 def failed_csv(outcome: SearchOutcome, columns: Columns) -> str:
     """Runs that failed, each with its reason."""
     rows = (
-        {**_configuration_cells(outcome, run), _REASON: failure_text(why)}
+        {**_configuration_cells(outcome, run), _REASON: named_failure(why)}
         for run, why in failed_runs(outcome)
     )
     return _csv(columns, rows)

@@ -27,7 +27,7 @@ from ..report import (
     SearchOutcome,
     SearchRun,
     failure_kind,
-    failure_text,
+    named_failure,
     summary_lines,
     top_text,
     write_final_results,
@@ -356,6 +356,6 @@ def _nothing_measured(done: DoneRuns, outcome: SearchOutcome, folder: Path) -> s
         started = {record.trial.name for record in done.records}
         last = [run for run in outcome.runs if run.name in started and run.failure][-1]
         assert last.failure is not None
-        why = failure_text(last.failure)
+        why = named_failure(last.failure)
         sentence = f"No configuration could be measured; the last, {last.name}: {why}"
     return f"{sentence.rstrip('.')}. See {folder}."
