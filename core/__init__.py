@@ -80,6 +80,7 @@ from .rank import (
     Sign,
     StepRecord,
     compile_sign,
+    real_time,
     result_file,
     sign_path,
     turn_file,

@@ -15,6 +15,7 @@ import json
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .codec import decode, encode
 from .errors import Failure
@@ -22,6 +23,16 @@ from .layout import Candidate, KnobValue, Layout, Recompute
 from .model_spec import ModelSpec, TracedPeak
 from .precision import Precision
 from .saved_paths import Asides
+
+if TYPE_CHECKING:
+    import time as real_time
+else:
+    from importlib.util import module_from_spec
+    from time import __spec__ as _spec
+
+    real_time = module_from_spec(_spec)
+    """A separate copy of ``time``: a script may freeze or reverse the functions of the first."""
+    _spec.loader.exec_module(real_time)
 
 TASK_VARIABLE = "AUTOCONF_LAUNCH_TASK"
 JOB_VARIABLE = "AUTOCONF_LAUNCH_JOB"

@@ -100,6 +100,8 @@ class Summary:
             None where nothing can be said.
         skipped: how many were not tried, and why; None where nothing was measured.
         alone: whether nothing but the winner was measured.
+        faster: the best trial as it was measured, if a figure of the winner is behind it; no
+            sentence may then call the winner the fastest without saying why.
         notes: what those who ran the launches say of them.
     """
 
@@ -118,6 +120,7 @@ class Summary:
     expected_gain: float | None = None
     skipped: Skipped | None = None
     alone: bool = False
+    faster: Record | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -208,7 +211,28 @@ def summarise_launches(
         stop=stop,
         duration_s=duration_s,
         alone=len({record.trial.name for record in records if record.measurement}) == 1,
+        faster=_faster_trial(launches.records, records, decision, objective),
     )
+
+
+def _faster_trial(
+    measured: Sequence[Record],
+    compared: Sequence[Record],
+    decision: Decision,
+    objective: Objective,
+) -> Record | None:
+    """The best other trial, if it is ahead of what is reported of the winner anywhere."""
+    if decision.winner is None:
+        return None
+    name = decision.winner.trial.name
+    records = (*measured, *compared, *decision.compared.values())
+    own = [r for r in (*records, decision.expected) if r and r.trial.name == name]
+    values = [value for record in own if (value := objective.of(record)) is not None]
+    best = best_of([record for record in records if record.trial.name != name], objective)
+    value = objective.of(best) if best else None
+    if value is None:
+        return None
+    return best if any(objective.better(value, other) for other in values) else None
 
 
 def _space_order(name: str) -> tuple[int, str]:

@@ -113,8 +113,8 @@ def baseline_failed(record: Record) -> StopReason:
     assert failure is not None
     return StopReason(
         kind=StopKind.BASELINE_FAILED,
-        error=f"Your own configuration ({record.trial.name}) failed, so nothing was tuned: "
-        f"{failure.kind.value}, {failure.detail}",
+        error=f"The trial of your configuration ({record.trial.name}) failed: "
+        f"{failure.kind.value}, {failure.detail.rstrip('.')}.",
         log_tail=failure.log_tail,
     )
 

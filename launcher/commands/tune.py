@@ -10,12 +10,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from autoconf_launch.autotuner.measurement import EFFORTS, at_last_level
 from autoconf_launch.autotuner.playoff import Decider, predicted_outlook, summarise, time_left
-from autoconf_launch.autotuner.search import StopReason, Study, baseline_trial
+from autoconf_launch.autotuner.search import StopKind, StopReason, Study, baseline_trial
 from autoconf_launch.core import ModelSpec, NothingFeasibleError, result_file, take_in_all
 
 from ..backends import Backend, backend_for, closing_backend, load_hosts_backend, warn_listener
@@ -55,15 +56,19 @@ from ..tuning import (
     Checkpoints,
     Controller,
     Endgame,
+    OtherStartError,
     Search,
     TrialFiles,
     TrialLimits,
     TuningJob,
+    check_start,
     datasheet_times,
     find_model,
     find_past_times,
     first_that_starts,
+    job_crash,
     known_refusal,
+    late_crash,
     make_study,
     open_space,
     play,
@@ -117,26 +122,31 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
             heard = watching_checkpoints(heard, Checkpoints(Path.cwd(), own))
             job = replace(job, listener=heard)
             if request.dry_run:
-                _as_it_starts(job, folder, lambda started: _forecast(started, backend, folder))
+                _as_it_starts(job, folder, partial(_forecast, backend=backend))
                 return 0
-            job, winner = _search(job, backend, folder)
+            job, winner = _as_it_starts(job, folder, partial(_search, backend=backend))
     if request.autotuning == "tune":
         return 0
     plan = plan_launch(job.request, job.cluster, winner)
     return run_to_end(plan, warn_listener(backend_for(job.request, job.cluster), listener))
 
 
-def _search(job: TuningJob, backend: Backend, folder: OpenFolder) -> tuple[TuningJob, Rendered]:
-    return _as_it_starts(
-        job, folder, lambda started: (started, search_for_winner(started, backend, folder))
-    )
+def _search(job: TuningJob, folder: OpenFolder, backend: Backend) -> tuple[TuningJob, Rendered]:
+    return job, search_for_winner(job, backend, folder)
 
 
-def _as_it_starts(job: TuningJob, folder: OpenFolder, run: Callable[[TuningJob], _T]) -> _T:
-    """Run with the script as it is to be started, which a profile run may change."""
+def _as_it_starts(
+    job: TuningJob, folder: OpenFolder, run: Callable[[TuningJob, OpenFolder], _T]
+) -> _T:
+    """Run with the script as it must be started, which a launch of it may change."""
+    folders = [folder]
 
     def attempt(request: LaunchRequest) -> _T:
-        return run(read_as_started(job, request))
+        try:
+            return run(read_as_started(job, request), folders[-1])
+        except OtherStartError:
+            folders.append(folders[-1].restart())
+            raise
 
     known = recall_start(job.request, job.paths) if folder.contents.profiled else job.request
     return first_that_starts(known, attempt, job.paths, job.listener)
@@ -203,7 +213,7 @@ _TF32_SWITCHES = {"hf_trainer": "--tf32 true"}
 """Words of dialects whose scripts have some for it."""
 
 
-def _forecast(job: TuningJob, backend: Backend, folder: OpenFolder) -> None:
+def _forecast(job: TuningJob, folder: OpenFolder, backend: Backend) -> None:
     """Say what would be tried, for how long and for how much money."""
     ready = _prepare(job, backend, folder)
     baseline = baseline_trial(ready.study.space.baseline)
@@ -262,6 +272,9 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
     if (refusal := known_refusal(job, contents)) is not None:
         controller.take_known(baseline_trial(study.space.baseline), refusal)
     stop = controller.run(pool)
+    failed = _baseline_error(job, study, stop)
+    if isinstance(failed, OtherStartError):
+        raise failed
     end = Endgame(elapsed_s=controller.elapsed_s)
     if not stop.is_error:
         end = play(
@@ -275,9 +288,21 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
             earlier=contents,
             soak_asked=job.request.soak_steps,
         )
+    if (crash := late_crash(study, (*end.playoff, *end.soaks))) is not None:
+        left_s = (budget.whole_s or math.inf) - end.elapsed_s
+        timeout_s = min(left_s, job.request.trial_timeout_s)
+        check_start(job, crash, backend=backend, folder=folder, pool=pool, timeout_s=timeout_s)
     if len(study.records) > len(contents.records):
         remember_times(job, ready.spec, at_last_level(study.records, study.repeats))
-    return _conclude(job, study, end, stop)
+    return _conclude(job, study, end, stop, failed)
+
+
+def _baseline_error(job: TuningJob, study: Study, stop: StopReason) -> Exception | None:
+    """What follows if the baseline failed, which may be another start; None: it ran."""
+    failure = study.records[-1].failure if study.records else None
+    if stop.kind is not StopKind.BASELINE_FAILED or failure is None:
+        return None
+    return job_crash(job, NothingFeasibleError(stop_sentence(stop), stop.log_tail), failure)
 
 
 def _searched_by(study: Study, ready: _Prepared, *, elapsed_s: float) -> Search:
@@ -306,7 +331,9 @@ def _trial_backend(job: TuningJob) -> Backend:
     return backend_for(request, job.cluster, forks=ours)
 
 
-def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> Rendered:
+def _conclude(
+    job: TuningJob, study: Study, end: Endgame, stop: StopReason, failed: Exception | None
+) -> Rendered:
     take_in_all(job.paths.results)
     said = said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)
     notes = (*end.notes, *said)
@@ -332,7 +359,7 @@ def _conclude(job: TuningJob, study: Study, end: Endgame, stop: StopReason) -> R
     if winner is None:
         soak = summary.decision.soak
         reason = refused_text(soak) if soak and not soak.passed else stop_sentence(stop)
-        raise NothingFeasibleError(reason, stop.log_tail)
+        raise failed or NothingFeasibleError(reason, stop.log_tail)
     best = summary.decision.winner
     job.listener(
         Finished(

@@ -5,18 +5,20 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .outcome import (
+    from .logs import (
         STDERR_LOG,
         STDOUT_LOG,
-        Cancelled,
         LogStart,
+        file_tail,
+        printed_error,
+        read_log_tail,
+    )
+    from .outcome import (
+        Cancelled,
         RankExit,
         RanksEnd,
         adopt,
-        file_tail,
         how_it_died,
-        printed_error,
-        read_log_tail,
         read_outcome,
         signal_name,
     )

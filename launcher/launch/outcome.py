@@ -1,19 +1,13 @@
-"""Decides what came of a launch from exit codes and the ranks' own results.
-
-Nothing is decided from these lines; they are shown beside a failure.
-"""
+"""Decides what came of a launch from exit codes and the ranks' own results."""
 
 from __future__ import annotations
 
 import math
-import os
-import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from autoconf_launch.autotuner.space import FailedTrial, Outcome
@@ -27,12 +21,11 @@ from autoconf_launch.core import (
     RankResult,
     RankTask,
     Recompute,
-    ResultsFolderError,
     even_pipeline_split,
 )
 
 from ..plan import LaunchPlan
-from ..results import open_file
+from .logs import LogStart, last_said, printed_error
 from .planning import why_silent
 from .rank_results import (
     RankResults,
@@ -77,88 +70,6 @@ def who_left(ranks: Sequence[int]) -> str:
         return ""
     names = " and ".join(map(str, ranks))
     return f"rank{'s' * (len(ranks) > 1)} {names} had ended without an error before it"
-
-
-STDOUT_LOG = "stdout.log"
-STDERR_LOG = "stderr.log"
-TAIL_LINES = 15
-_TAIL_BYTES = 16384
-_LONGEST_LINE = 500
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.")
-_OF_A_RANK = re.compile(r"^\[rank(\d+)\]: ?")
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")
-_USAGE_ERROR = re.compile(r"\S+: error: ")
-_INDENT = "  "
-_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogStart:
-    """Where a launch's part of the two logs begins; earlier attempts stand before it."""
-
-    stdout_bytes: int = 0
-    stderr_bytes: int = 0
-
-
-def read_log_tail(folder: str | Path, start: LogStart | None = None) -> tuple[str, ...]:
-    """The last lines of ``stderr.log``, of ``stdout.log`` where that has none.
-
-    Blank lines, control characters and what a progress bar wrote over are skipped; only the
-    end of a file is read.
-    """
-    start = start or LogStart()
-    return file_tail(Path(folder, STDERR_LOG), start.stderr_bytes) or file_tail(
-        Path(folder, STDOUT_LOG), start.stdout_bytes
-    )
-
-
-def printed_error(
-    folder: str | Path, start: LogStart | None = None, *, ranks: int = 1, rank: int = 0
-) -> str:
-    """The last line of a traceback, or of a refusal of arguments; empty where there is none.
-
-    Of one rank the last one, as earlier ones may have been caught; where several share a log,
-    the first one, as others follow from it, that torch does not mark as another rank's.
-    """
-    log = _lines(Path(folder, STDERR_LOG), (start or LogStart()).stderr_bytes)
-    lines = [
-        _OF_A_RANK.sub("", line)
-        for line in log
-        if (mark := _OF_A_RANK.match(line)) is None or int(mark[1]) == rank
-    ]
-    errors = [
-        line
-        for before, line in zip(("", *lines), lines, strict=False)
-        if _USAGE_ERROR.match(line) or (before.startswith(_INDENT) and _EXCEPTION.match(line))
-    ]
-    return errors[-1 if ranks == 1 else 0] if errors else ""
-
-
-def file_tail(path: Path, start: int = 0, *, lines: int = TAIL_LINES) -> tuple[str, ...]:
-    """The last lines of any file, from a byte on; nothing where it cannot be read."""
-    return _lines(path, start)[-lines:]
-
-
-def _lines(path: Path, start: int) -> tuple[str, ...]:
-    try:
-        with open(path, "rb", opener=open_file) as file:
-            end = file.seek(0, os.SEEK_END)
-            begin = max(start, end - _TAIL_BYTES)
-            file.seek(begin)
-            text = file.read(_TAIL_BYTES).decode(errors="replace")
-    except (OSError, ResultsFolderError):
-        return ()
-    lines = text.split("\n")
-    if begin > start and len(lines) > 1:
-        del lines[0]  # the cut went through it
-    cleaned = [clean_line(line) for line in lines]
-    return tuple(line for line in cleaned if line)
-
-
-def clean_line(line: str) -> str:
-    """What a terminal would show of a line at its end, at most 500 characters of it."""
-    visible = _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2]
-    return _CONTROLS.sub("", visible).rstrip()[:_LONGEST_LINE]
 
 
 Checked: TypeAlias = tuple[tuple[str, str], ...]
@@ -321,6 +232,8 @@ class _Cause:
     failure: Failure
     unix_s: float
     memory: MemoryUse | None = None
+    shown: tuple[str, ...] = ()
+    """Lines of a log that show it."""
 
 
 def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = None) -> Outcome:
@@ -348,17 +261,16 @@ def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = N
         if measured is not None:
             return measured
     folder = plan.folder or plan.task.folder
-    said = partial(printed_error, folder, log_start, ranks=ranks)
-    causes = [*causes, *_deaths(results, end, said)]
+    causes = [*causes, *_deaths(results, end, partial(_reason, folder, log_start, ranks))]
     if end.cancelled is not None:
         causes = [cause for cause in causes if cause.unix_s <= end.cancelled.unix_s]
         causes.append(_Cause(failure=end.cancelled.reason, unix_s=end.cancelled.unix_s))
     cause = _first(causes) or _Cause(failure=_no_steps(plan, plan.task, results), unix_s=0.0)
-    tail = cause.failure.log_tail or read_log_tail(folder, log_start)
+    shown = () if cause.failure.lost_peer else cause.failure.log_tail or cause.shown
     left = who_left(_left_before(cause, results, end))
     detail = "; ".join(filter(None, (cause.failure.detail, left)))
     return FailedTrial(
-        failure=replace(cause.failure, detail=detail, log_tail=tail),
+        failure=replace(cause.failure, detail=detail, log_tail=shown),
         memory=cause.memory or largest_memory(results),
         asides=asides_seen(plan.task, results),
     )
@@ -384,9 +296,8 @@ def adopt(
         return measure(task, results, strict=True)
     if cause.failure.kind not in _DECISIVE:
         return None
-    tail = cause.failure.log_tail or read_log_tail(task.folder)
     return FailedTrial(
-        failure=replace(cause.failure, log_tail=tail),
+        failure=cause.failure,
         memory=cause.memory or largest_memory(results),
         asides=asides_seen(task, results),
     )
@@ -402,6 +313,7 @@ def _reported_causes(
             continue
         failure = result.failure or _other_ranks(task, result, len(results))
         failure = failure or mismatch(result, expected, checked) or _nan(result)
+        failure = failure or _impossible_time(result)
         if failure is not None:
             where = f"rank {result.rank}: " if len(results) > 1 else ""
             said = replace(failure, detail=where + failure.detail)
@@ -417,6 +329,22 @@ def _other_ranks(task: RankTask, result: RankResult, started: int) -> Failure | 
     return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
 
 
+_LONGEST_S = 1e9
+"""Longest time that is taken for a step's, as the journal reads it."""
+
+
+def _impossible_time(result: RankResult) -> Failure | None:
+    """The failure of a rank whose steps took no time, or less, by its clock."""
+    times_s = [(f"step {record.step}", record.wall_s) for record in result.steps]
+    if result.cut is not None:
+        times_s += [("a micro-batch", time_s) for time_s in result.cut.micro_s]
+    for what, time_s in times_s:
+        if not 0.0 < time_s < _LONGEST_S:
+            detail = f"{what} took {time_s:g} s by the clock of its process, so no time counts"
+            return Failure(kind=FailureKind.NO_STEPS, detail=detail)
+    return None
+
+
 def _nan(result: RankResult) -> Failure | None:
     for record in result.steps:
         if record.loss is not None and math.isnan(record.loss):
@@ -425,11 +353,26 @@ def _nan(result: RankResult) -> Failure | None:
     return None
 
 
-def _deaths(results: RankResults, end: RanksEnd, said: Callable[..., str]) -> list[_Cause]:
-    """Deaths of ranks that did not report why, and that nobody asked for.
+_Reason: TypeAlias = Callable[[int, int], tuple[str, tuple[str, ...]]]
 
-    ``said(rank=n)``: the error in their log.
+
+def _reason(
+    folder: str, start: LogStart | None, ranks: int, rank: int, exit_code: int
+) -> tuple[str, tuple[str, ...]]:
+    """The error that a rank has left in the log, and the lines that show why it ended.
+
+    After a signal an error in a shared log is another rank's.
     """
+    if exit_code < 0 and ranks > 1:
+        return "", ()
+    lines = printed_error(folder, start, ranks=ranks, rank=rank)
+    if lines or exit_code < 0:
+        return next(iter(lines[-1:]), ""), lines
+    return "", last_said(folder, start)
+
+
+def _deaths(results: RankResults, end: RanksEnd, reason: _Reason) -> list[_Cause]:
+    """Deaths of ranks that did not report why, and that nobody asked for."""
     causes = []
     asked_for = end.told_to_end
     for rank, (result, exit_) in enumerate(zip(results, end.exits, strict=False)):
@@ -440,12 +383,14 @@ def _deaths(results: RankResults, end: RanksEnd, said: Callable[..., str]) -> li
         ):
             continue
         sudden = exit_.code < 0 and -exit_.code not in _CAUSED_BY_OTHERS
-        detail = f"rank {rank} {how_it_died(exit_.code, said(rank=rank))}"
+        error, shown = reason(rank, exit_.code)
+        detail = f"rank {rank} {how_it_died(exit_.code, error)}"
         causes.append(
             _Cause(
                 failure=Failure(kind=FailureKind.CRASHED, detail=detail),
                 unix_s=exit_.unix_s - _SUDDEN_SLACK_S * sudden,
                 memory=result.memory if result is not None else None,
+                shown=shown,
             )
         )
     return causes

@@ -140,13 +140,16 @@ def measure(task: RankTask, results: RankResults, *, strict: bool) -> Measuremen
 
     Of each step the slowest rank counts. Of a trial that was ended before its steps count, the
     last one does; of one that had no time for a step, its micro-batches. In profile mode every
-    step is taken, and none at all is enough where the model was described.
+    step is taken, and none at all is enough where the model was described; ``strict`` then wants
+    every rank to have made the steps asked for.
     """
     present = [result for result in results if result is not None]
     if len(present) < len(results):
         return None
     if task.mode is Mode.PROFILE:
         if not Path(task.folder, MODEL_INFO_FILE).exists():
+            return None
+        if strict and any(result.end_step is None for result in present):
             return None
         return _measurement(present, _common_steps(present, 1, task.end_step))
     cuts = [result.cut for result in present if result.cut is not None]

@@ -115,8 +115,13 @@ def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:
     )
     if spec.grade is Grade.OPAQUE:
         return f"{weights}activations and FLOPs unknown"
+    activations = f"{size_text(spec.activation_bytes_per_sample)} of activations"
+    if not spec.forward_flops_per_sample:
+        return (
+            f"{weights}{activations} per sample [{spec.grade.value}], FLOPs could not be counted"
+        )
     return (
-        f"{weights}{size_text(spec.activation_bytes_per_sample)} of activations and "
+        f"{weights}{activations} and "
         f"{amount(spec.forward_flops_per_sample)}FLOP forward per sample [{spec.grade.value}]"
     )
 
@@ -131,7 +136,8 @@ def space_line(event: SpaceBuilt) -> str:
 def trial_line(event: TrialFinished) -> str:
     """Elapsed, trial, configuration, predicted, measured, memory, and whether it is the best."""
     record = event.record
-    best = "  best so far" if event.best and event.best.trial == record.trial else ""
+    is_best = event.best is not None and event.best.trial == record.trial
+    best = "  best so far" if is_best and not record.trial.soak_steps else ""
     again = " (resumed)" if event.resumed else ""
     return (
         f"[{minutes_text(event.elapsed_s)}] "

@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Sequence
 
-from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, SpeedUp
+from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, SpeedUp, measured_name
 from autoconf_launch.autotuner.playoff import (
     Decision,
     DecisionVerdict,
@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.playoff import (
     Summary,
     SummaryRow,
 )
-from autoconf_launch.autotuner.space import OBJECTIVES
+from autoconf_launch.autotuner.space import OBJECTIVES, Objective, is_better
 from autoconf_launch.core import Edit, dotted_name, encode, plural
 
 from .cells import duration_text, label, number_text, seconds_text, table_of
@@ -212,11 +212,31 @@ def _no_gain_lines(summary: Summary) -> list[str]:
         return []
     best = decision.winner.trial.name
     if decision.verdict is DecisionVerdict.FASTER:
-        return [_ALREADY_BEST] if _is_baseline(summary) else []
+        return [_own_is_best(summary)] if _is_baseline(summary) else []
     is_alike = baseline.trial.name in (best, *decision.ties, *decision.near)
     is_known = decision.verdict is DecisionVerdict.TIED and decision.rounds
     is_as_fast = is_known and not _some_looked_faster(decision)
     return [_NO_GAIN if is_as_fast else _NOT_SHOWN] if is_alike else []
+
+
+def _own_is_best(summary: Summary) -> str:
+    """Why the user's own configuration stays, though a trial may have been faster."""
+    faster, decision = summary.faster, summary.decision
+    if faster is None:
+        return _ALREADY_BEST
+    name = faster.trial.name
+    refused = {found.name for found in decision.soak.refused} if decision.soak else set()
+    if name in refused:
+        why = "did not pass its verification run"
+    elif name in {measured_name(record.trial.name) for record in decision.failed}:
+        why = "failed in the playoff"
+    elif decision.rounds and name in decision.compared:
+        why = "was slower than yours in the playoff, which measures both again"
+    elif summary.baseline and not is_better(faster, summary.baseline, _objective(summary)):
+        return "No gain: your configuration was the fastest in the search."
+    else:
+        return _NOT_SHOWN
+    return f"No gain: {label(faster.trial.candidate)} was faster in its trial, but {why}."
 
 
 def _some_looked_faster(decision: Decision) -> bool:
@@ -230,11 +250,14 @@ def speed_text(summary: Summary) -> str:
     expected = summary.decision.expected
     assert expected is not None
     assert expected.measurement is not None
-    objective = next(one for one in OBJECTIVES.values() if one.name == summary.metric)
-    value = f"{number_text(objective.of(expected) or math.nan)} {summary.unit}"
+    value = f"{number_text(_objective(summary).of(expected) or math.nan)} {summary.unit}"
     if summary.metric == "latency":
         return value
     return f"{value} ({seconds_text(expected.measurement.mean_step_s)} per step)"
+
+
+def _objective(summary: Summary) -> Objective:
+    return next(one for one in OBJECTIVES.values() if one.name == summary.metric)
 
 
 def _gap_lines(summary: Summary) -> list[str]:

@@ -88,11 +88,11 @@ def _not_exercised(soak: SoakReport) -> list[str]:
 def _broke(asides: Asides) -> list[str]:
     if not asides.broke:
         return []
-    if not asides.broke_in:
+    if StopIteration.__name__ in asides.broke:
         return [f"The script could not continue without its data ({asides.broke})."]
+    where = f"in or after the {asides.broke_in.value}" if asides.broke_in else "after its steps"
     return [
-        f"It failed in or after the {asides.broke_in.value} ({asides.broke}); whether because "
-        "its data ended early is not known."
+        f"It failed {where} ({asides.broke}); whether because its data ended early is not known."
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autoconf_launch.core import (
@@ -37,6 +37,12 @@ class OpenFolder:
     journal: Journal
     contents: JournalContents
     notes: tuple[str, ...] = ()
+
+    def restart(self) -> OpenFolder:
+        """The folder without what was measured in another start of the script."""
+        self.journal.write_restart()
+        kept = JournalContents(fingerprint=self.contents.fingerprint)
+        return replace(self, contents=kept)
 
 
 @contextmanager

@@ -4,8 +4,8 @@ One JSON object per line, each written with one call and synced: a header with t
 of what is measured, a ``profiled`` line, a ``past`` line with what earlier studies measured, a
 ``started`` line for each trial, a record for each outcome, ``again`` lines, records of what is
 launched again meanwhile, and ``final`` and ``soak`` lines, records of what is launched again at
-the end. A ``space`` line says that from here on another space is searched. A line that a crash
-tore is dropped when the file is read, and cut off before the next one is written.
+the end. After a ``space`` line another space is searched; a ``restart`` line voids all before it.
+A line that a crash tore is dropped when the file is read, and cut off before the next is written.
 """
 
 from __future__ import annotations
@@ -246,16 +246,6 @@ def _number_records(told: Sequence[Record], baseline: str) -> tuple[Record, ...]
     return tuple(map(renumber, told))
 
 
-__all__ = [
-    "Fingerprint",
-    "Journal",
-    "JournalContents",
-    "JournalLineError",
-    "SpaceLine",
-    "Started",
-    "read_journal",
-]
-
 FORMAT = "autoconf-launch journal"
 VERSION = 1
 _WRAPPED = ("again", "final", "soak")
@@ -310,6 +300,10 @@ class Journal:
     def write_space(self, line: SpaceLine) -> None:
         """Record the space that is searched from here on."""
         self._append({"space": encode(line)})
+
+    def write_restart(self) -> None:
+        """Void what was written before: the script is started in another way from here on."""
+        self._append({"restart": True})
 
     def write_started(
         self,
@@ -421,7 +415,7 @@ class _Reader:
         self._open: dict[str, Started] = {}
 
     def _start(self, found: JournalContents) -> None:
-        """Go on from these contents."""
+        """Continue from these contents."""
         self._found = found
         self._told = list(found.told)
         self._finals, self._soaks = list(found.finals), list(found.soaks)
@@ -456,6 +450,9 @@ class _Reader:
             space = decode(SpaceLine, line["space"])
             require_names(space.baseline, *space.left_out)
             self._start(self.result().in_space(space))
+        elif "restart" in line:
+            self._start(JournalContents(fingerprint=self._found.fingerprint))
+            self._open.clear()
         elif "started" in line:
             self._take_start(decode(Started, _with_handle(line["started"])))
         else:

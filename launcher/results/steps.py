@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 
@@ -29,7 +30,7 @@ class StepsTail:
         self._offset = 0
 
     def new(self) -> tuple[StepRecord, ...]:
-        """Steps appended since the last call; other lines are skipped."""
+        """Steps appended since the last call; other lines, and impossible times, are skipped."""
         if self._path is None:
             return ()
         try:
@@ -87,6 +88,7 @@ def tell_end(task: RankTask, step: int) -> None:
 
 def _step(line: bytes) -> StepRecord | None:
     try:
-        return decode(StepRecord, json.loads(line))
+        step = decode(StepRecord, json.loads(line))
     except (DecodeError, ValueError, RecursionError):
         return None
+    return step if 0.0 < step.wall_s < math.inf else None

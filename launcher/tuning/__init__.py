@@ -10,7 +10,14 @@ if TYPE_CHECKING:
     from .endgame import Endgame, Search, play, said_by_probes, standings_of, with_outlook
     from .job import TuningJob, read_as_started, read_job, search_limits
     from .measured_baseline import read_measured
-    from .plain_start import first_that_starts, recall_start
+    from .plain_start import (
+        OtherStartError,
+        check_start,
+        first_that_starts,
+        job_crash,
+        late_crash,
+        recall_start,
+    )
     from .prepared import (
         datasheet_times,
         find_model,

@@ -8,27 +8,36 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from autoconf_launch.autotuner.measurement import EFFORTS
+from autoconf_launch.autotuner.space import AutotuningSettings, Measurement, Record, Trial
 from autoconf_launch.core import (
     ClusterSpec,
+    Failure,
     FailureKind,
     NothingFeasibleError,
     RankTask,
     ResultsFolderError,
 )
 
+from ..backends import Backend
 from ..events import Listener, Note
+from ..flags import launch_flags
 from ..launch import started_ranks
+from ..machine import SlotPool
+from ..report import shown_name
 from ..request import LaunchRequest
-from ..results import ResultsPaths, read_file
+from ..results import OpenFolder, ResultsPaths, read_file, shell_command
 from ..script import ScriptSource, facts_of, own_modules, script_path
 from ..spelling import Dialect
-from .profile_run import ProfileFailedError
-from .trial_io import write_json
+from .job import TuningJob, read_as_started
+from .profile_run import clear_saved, wait_for_end
+from .trial_io import TrialFiles, repeated_steps, write_json
 
 _T = TypeVar("_T")
 _MOST_STARTS = 3
@@ -37,16 +46,18 @@ _OF_RANKS = ("RANK", "WORLD_SIZE", "MASTER_", "distributed", "env://", "torchrun
 _WITHOUT_RANKS = ("torch", "torchvision", "torchaudio", "torchtext", "numpy", "PIL", "tqdm")
 """Packages that do not ask for it by themselves."""
 _USAGE_ERROR = 2
+_CHECK_SUFFIX = "_as_python"
+"""Suffix of the launch that shows whether a script runs as python starts it."""
 _FILE = "start.json"
 
 
 class OtherStartError(Exception):
-    """The profile run shows that the script is to be started in another way.
+    """A launch shows that the script must be started in another way.
 
     Attributes:
         request: what is launched instead.
         why: a sentence for the user.
-        first: what is told if this fails, too.
+        first: the error to report if this fails, too.
     """
 
     def __init__(
@@ -56,25 +67,146 @@ class OtherStartError(Exception):
         self.request, self.why, self.first = request, why, first
 
 
-def profile_failed(
+def crash_error(
     request: LaunchRequest,
     dialect: Dialect,
     source: ScriptSource,
     *,
     ranks: int,
-    error: ProfileFailedError,
+    error: NothingFeasibleError,
+    failure: Failure,
 ) -> Exception:
-    """Another start where one rank crashed and may read a launch's variables; else the error."""
+    """Another start if one rank crashed and may read a launch's variables; else the error.
+
+    If several ranks were started, the error names the line that starts the script once.
+
+    Args:
+        request: the launch that failed.
+        dialect: of its script.
+        source: of its script.
+        ranks: how many were started.
+        error: what is reported of the failure.
+        failure: what came of the launch.
+    """
     settled = request.alone or not dialect.is_external or request.kind == "program"
-    settled = settled or not _may_read_variables(request, source.text)
-    usage = error.failure.detail.startswith(f"rank 0 ended with exit code {_USAGE_ERROR} ")
-    if settled or ranks != 1 or error.failure.kind is not FailureKind.CRASHED or usage:
+    usage = failure.detail.startswith(f"rank 0 ended with exit code {_USAGE_ERROR} ")
+    if settled or usage or failure.kind is not FailureKind.CRASHED:
         return error
+    if not _may_read_variables(request, source.text):
+        return error
+    line = plain_line(request)
+    if ranks != 1:
+        text = f"{error} If the script starts its ranks itself, use: {line}"
+        return NothingFeasibleError(text, error.log_tail)
     why = (
-        "The script failed; it is tried once more without the variables of a distributed launch "
-        "(RANK, WORLD_SIZE, …), as python starts it."
+        f"{error} It is tried once more without the variables of a distributed launch (RANK, "
+        f"WORLD_SIZE, …), as python starts it. To begin with that: {line}"
     )
     return OtherStartError(replace(request, alone=True), why, first=error)
+
+
+def job_crash(job: TuningJob, error: NothingFeasibleError, failure: Failure) -> Exception:
+    """:func:`crash_error` for a launch of a job."""
+    ranks = len(job.cluster.devices)
+    return crash_error(
+        job.request, job.dialect, job.source, ranks=ranks, error=error, failure=failure
+    )
+
+
+class Searched(Protocol):
+    """What is read of a search that has ended."""
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Its trials."""
+
+    @property
+    def repeats(self) -> tuple[Record, ...]:
+        """What it launched again."""
+
+
+def late_crash(study: Searched, later: Sequence[Record]) -> Record | None:
+    """A crash in a configuration whose trial ran, or of all others than the user's; else None.
+
+    Of each configuration its last launch counts: an earlier one may have failed for its
+    evaluation, which a verification run moves.
+
+    Args:
+        study: the search, which has ended.
+        later: launches after the search, in order.
+    """
+    last = {record.trial.candidate: record for record in (*study.repeats, *later)}
+    others = [record for record in study.records if record.trial.number]
+    if any(record.measurement for record in others):
+        others = []
+    return next(filter(_is_crash, (*last.values(), *others)), None)
+
+
+def _is_crash(record: Record) -> bool:
+    return record.failure is not None and record.failure.kind is FailureKind.CRASHED
+
+
+def check_start(
+    job: TuningJob,
+    crash: Record,
+    *,
+    backend: Backend,
+    folder: OpenFolder,
+    pool: SlotPool,
+    timeout_s: float,
+) -> None:
+    """Launch what crashed as python starts it, if a launch's variables may be the cause.
+
+    Args:
+        job: what is tuned.
+        crash: the launch that crashed.
+        backend: runs it.
+        folder: of the results.
+        pool: of the job's slots.
+        timeout_s: seconds that are left for this launch.
+
+    Raises:
+        OtherStartError: it runs so.
+    """
+    failure = crash.failure
+    assert failure is not None
+    text = f"{shown_name(crash.trial)} crashed: {failure.detail.rstrip('.')}."
+    first = NothingFeasibleError(text, failure.log_tail)
+    other = job_crash(job, first, failure)
+    if not isinstance(other, OtherStartError) or timeout_s <= 0.0:
+        return
+    job.listener(Note(text=other.why, warning=True))
+    once = read_as_started(job, other.request)
+    files = TrialFiles(
+        once.request,
+        once.cluster,
+        once.paths,
+        source=once.source,
+        dialect=once.dialect,
+        settings=once.user.settings,
+    )
+    plan = files.plan(_checking_trial(crash.trial, job.user.settings), uuid.uuid4().hex)
+    launched = backend.submit(pool.first_share.place(plan, alone=True))
+    end = wait_for_end(backend, launched, timeout_s, folder.journal)
+    clear_saved(Path(plan.folder or "."))
+    if isinstance(end.outcome, Measurement):
+        why = "It runs as python starts it, so that all is measured again in this way."
+        raise OtherStartError(other.request, why, first=first)
+
+
+def _checking_trial(trial: Trial, settings: AutotuningSettings) -> Trial:
+    """A launch of as many steps as the one that crashed, in its own folder."""
+    timed = settings.start_profile_step - 1 + repeated_steps(trial)
+    steps = trial.soak_steps or max(EFFORTS[settings.effort].most_steps, timed)
+    name = f"{trial.name}{_CHECK_SUFFIX}"
+    return replace(trial, name=name, attempt=2, final=False, turn=None, soak_steps=steps)
+
+
+def plain_line(request: LaunchRequest) -> str:
+    """``autoconf-launch tune -- python train.py …``: the line that starts the script once."""
+    once = replace(request, alone=True, processes=None)
+    words = ("autoconf-launch", "tune", *launch_flags(once), request.script)
+    return shell_command((*words, *request.script_args))
 
 
 def _may_read_variables(request: LaunchRequest, text: str) -> bool:
@@ -116,10 +248,10 @@ def first_that_starts(
     paths: ResultsPaths,
     listener: Listener,
 ) -> _T:
-    """What an attempt gives, made again in another start where its profile run asks for one.
+    """Result of an attempt, which is repeated in another start if a launch asks for one.
 
     Raises:
-        ProfileFailedError: the script fails; the first error where another start fails, too.
+        NothingFeasibleError: the script fails; the first error leads if another start fails, too.
     """
     first: NothingFeasibleError | None = None
     for _ in range(_MOST_STARTS):
@@ -129,11 +261,19 @@ def first_that_starts(
             first, request = first or other.first, other.request
             remember_start(request, paths)
             listener(Note(text=other.why, warning=True))
-        except ProfileFailedError:
-            if first is not None:
-                raise first from None
-            raise
+        except NothingFeasibleError as error:
+            raise _error_of_both(first, error) if first is not None else error from None
     raise NothingFeasibleError("The script starts a different number of ranks each time.")
+
+
+def _error_of_both(
+    first: NothingFeasibleError, second: NothingFeasibleError
+) -> NothingFeasibleError:
+    """The first error, and what came of the other start."""
+    how = f"As python starts it, without RANK, WORLD_SIZE, …: {second}"
+    if first.log_tail and first.log_tail[-1:] == second.log_tail[-1:]:
+        how = "It crashes alike as python starts it, without RANK, WORLD_SIZE, …; fix it first."
+    return NothingFeasibleError(f"{first} {how}", first.log_tail)
 
 
 def remember_start(request: LaunchRequest, paths: ResultsPaths) -> None:

@@ -47,7 +47,7 @@ from ..machine import SlotPool, is_cpu
 from ..plan import LaunchPlan
 from ..results import JournalContents, OpenFolder, SpaceLine, key_of, read_past, remember
 from .job import TuningJob, search_limits
-from .plain_start import check_ranks, profile_failed
+from .plain_start import check_ranks, job_crash
 from .profile_run import (
     ProfileFailedError,
     is_on_gpu,
@@ -99,10 +99,7 @@ def find_model(
                 listener=job.listener,
             )
         except ProfileFailedError as error:
-            ranks = len(job.cluster.devices)
-            raise profile_failed(
-                job.request, job.dialect, job.source, ranks=ranks, error=error
-            ) from error
+            raise job_crash(job, error, error.failure) from error
         check_ranks(job.request, job.cluster, plans[-1].task)
         if event.spec is None and not pool.is_on_hosts:
             script = trace_refused(job, plans[-1])

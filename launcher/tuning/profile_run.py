@@ -96,7 +96,7 @@ def _has_room(folder: Path, spec: ModelSpec | None) -> bool:
 
 
 class ProfileFailedError(NothingFeasibleError):
-    """The script fails without any change, for another reason than memory."""
+    """The profile run failed for another reason than memory."""
 
     def __init__(self, message: str, failure: Failure) -> None:
         super().__init__(message, failure.log_tail)
@@ -127,7 +127,7 @@ def run_profile(
         plan = pool.first_share.place(make_plan(), alone=True)
         folder = Path(plan.folder or ".")
         job = backend.submit(plan)
-        end = _wait(backend, job, timeout_s, journal, partial(listener, _slow_note(folder)))
+        end = wait_for_end(backend, job, timeout_s, journal, partial(listener, _slow_note(folder)))
         clear_saved(folder)
         if (loss := launch_loss(end)) is None:
             break
@@ -138,8 +138,7 @@ def run_profile(
             raise HardwareError(f"The profile run failed: {why}; repair or exclude the hosts.")
         listener(Note(text=f"The profile run is launched again: {loss.detail}.", warning=True))
     spec = read_model_info(folder / MODEL_INFO_FILE)
-    if spec is None:
-        _require_memory_failure(end, folder)
+    _require_end(end, folder, described=spec is not None)
     journal.write_profiled()
     return ModelProfiled(spec=spec, wall_s=end.wall_s)
 
@@ -183,9 +182,14 @@ def _failed_ranks(folder: Path) -> Iterator[RankResult]:
     return (result for result in results if result and result.failure)
 
 
-def _wait(
-    backend: Backend, job: Job, timeout_s: float, journal: Journal, say_slow: Callable[[], None]
+def wait_for_end(
+    backend: Backend,
+    job: Job,
+    timeout_s: float,
+    journal: Journal,
+    say_slow: Callable[[], None] = lambda: None,
 ) -> JobEnd:
+    """Return when a job has ended, which it does after ``timeout_s`` at the latest."""
     began_s, slow_s = time.monotonic(), _SLOW_S
     reason = Failure(kind=FailureKind.PREEMPTED, detail="the launcher was interrupted")
     try:
@@ -214,16 +218,24 @@ def _wait(
         raise
 
 
-def _require_memory_failure(end: JobEnd, folder: Path) -> None:
+_BROKE_OFF = (FailureKind.CRASHED, FailureKind.BAD_CONFIG)
+"""Failures of a script that had described its model before."""
+
+
+def _require_end(end: JobEnd, folder: Path, *, described: bool) -> None:
+    """Raise unless the run described the model and ended well, or ran out of memory."""
     failure = end.outcome.failure if isinstance(end.outcome, FailedTrial) else None
-    if failure is None:
+    if failure is None and not described:
         raise NothingFeasibleError(
             f"The script ended without describing its model; it must call "
             f"autoconf_launch.runtime.initialize and step. Its output is in {folder}."
         )
-    if failure.kind is not FailureKind.OUT_OF_MEMORY:
-        how = f"fails without any change ({failure.kind.value}: {failure.detail})"
-        if failure.kind is FailureKind.NO_STEPS:
-            how = f"ended without a measured step: {failure.detail}"
-        text = f"The script {how.rstrip('.')}; fix it first. Its output is in {folder}."
-        raise ProfileFailedError(text, failure)
+    if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
+        return
+    if described and failure.kind not in _BROKE_OFF:
+        return
+    how = f"failed in its profile run ({failure.kind.value}: {failure.detail})"
+    if failure.kind is FailureKind.NO_STEPS:
+        how = f"ended without a measured step: {failure.detail}"
+    text = f"The script {how.rstrip('.')}. Its output is in {folder}."
+    raise ProfileFailedError(text, failure)

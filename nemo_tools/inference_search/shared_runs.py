@@ -88,7 +88,7 @@ def _first_error(folder: Path) -> str:
     logs = (folder / STDOUT_LOG, folder / STDERR_LOG)
     lines = (line for path in logs for line in file_tail(path, lines=_MOST_LINES))
     found = filter(None, map(_LOGGED_ERROR.fullmatch, lines))
-    return next((match[1] for match in found), "") or printed_error(folder)
+    return next((match[1] for match in found), "") or "".join(printed_error(folder)[-1:])
 
 
 class SharedTrials(PointTrials):

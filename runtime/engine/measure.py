@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from functools import partial
 
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from autoconf_launch.core import AppliedStrategy
+from autoconf_launch.core import AppliedStrategy, real_time
 
 from ..model import Batch
 from ..observe import Arriving, LossReader, Made, Timeline, clock_of, first_not_finite
@@ -50,7 +49,7 @@ class Measured:
         self._clock = report.clock = clock
         self._device_clock = device_clock = clock_of(ranks.device)
         device_clock.settle()
-        self._start_s = time.perf_counter()
+        self._start_s = real_time.perf_counter()
         self._timeline = Timeline(report.task, ranks.rank, device_clock, began_s=self._start_s)
         self._lag = int(device_clock.lags and ranks.world_size > 1)
         self._asked: Tensor | Arriving | None = None
@@ -142,7 +141,7 @@ class Measured:
         if limit_s is None:
             return False
         self._device_clock.settle()
-        spent_s = time.perf_counter() - self._start_s
+        spent_s = real_time.perf_counter() - self._start_s
         return spent_s * (1.0 + (1 + self._lag) / made) > limit_s
 
     def _step_cutter(self) -> StepCutter | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import NoReturn
 
-from autoconf_launch.core import JOB_VARIABLE, ConfigError, Mode
+from autoconf_launch.core import JOB_VARIABLE, ConfigError, Mode, real_time
 
 from ..model import (
     LossFunction,
@@ -97,7 +96,7 @@ def _say_in_one_line() -> Iterator[None]:
 
 def _end_by(error: ConfigError) -> NoReturn:
     """The launcher ends the others with the first one, so that the sentence comes once."""
-    time.sleep(_AFTER_RANK_0_S * (rank_number() > 0))
+    real_time.sleep(_AFTER_RANK_0_S * (rank_number() > 0))
     sys.stderr.write(f"autoconf-launch: {error}\n")
     sys.stderr.flush()
     leave(_USAGE_ERROR)

@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import signal
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from autoconf_launch.core import (
     RankTask,
     Sign,
     encode,
+    real_time,
     sign_path,
 )
 
@@ -180,12 +180,12 @@ class FirstForwardProbe:
         Answers(self._give_up).__enter__()  # type: ignore[no-untyped-call]
 
     def _wait_for(self, child: int) -> bool:
-        give_up_s = time.monotonic() + _FAKE_TIMEOUT_S
-        while time.monotonic() < give_up_s:
+        give_up_s = real_time.monotonic() + _FAKE_TIMEOUT_S
+        while real_time.monotonic() < give_up_s:
             with suppress(ChildProcessError):
                 if os.waitpid(child, os.WNOHANG)[0]:
                     return True
-                time.sleep(_POLL_S)
+                real_time.sleep(_POLL_S)
                 continue
             return True  # the script waits for all children itself
         os.kill(child, signal.SIGKILL)

@@ -8,12 +8,13 @@ A launch would otherwise wait for processes whose training nobody ends.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 from torch import nn
+
+from autoconf_launch.core import real_time
 
 from ..rank import leave
 
@@ -58,5 +59,5 @@ def leave_after(result: Path) -> None:
 
 def _wait(result: Path) -> None:
     while not result.exists():
-        time.sleep(_POLL_S)
+        real_time.sleep(_POLL_S)
     leave(0)

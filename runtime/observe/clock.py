@@ -6,11 +6,12 @@ Losses reach the host in the same way: copied when they are known, read once the
 
 from __future__ import annotations
 
-import time
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from autoconf_launch.core import real_time
 
 
 class Clock(Protocol):
@@ -39,7 +40,7 @@ class HostClock:
     """A clock for devices that compute before they return."""
 
     lags = False
-    mark = staticmethod(time.perf_counter)
+    mark = staticmethod(real_time.perf_counter)
     """See Clock."""
 
     def has_passed(self, mark: Any) -> bool:

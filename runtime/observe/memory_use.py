@@ -8,13 +8,12 @@ forward pass.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import torch
 from torch import nn
 
-from autoconf_launch.core import MemoryUse
+from autoconf_launch.core import MemoryUse, real_time
 
 from ..model import held_bytes
 from ..rank import CpuMeter, CudaMeter
@@ -29,7 +28,7 @@ class MemoryWatch:
     """Begins with the first forward pass that trains, at ``began_s`` of ``time.perf_counter``."""
 
     def __init__(self) -> None:
-        self.began_s = time.perf_counter()
+        self.began_s = real_time.perf_counter()
         self._began = False
         self._meter: CpuMeter | None = None
         self._cuda: CudaMeter | None = None
@@ -46,7 +45,7 @@ class MemoryWatch:
         """
         if self._began:
             return
-        self._began, self.began_s = True, time.perf_counter()
+        self._began, self.began_s = True, real_time.perf_counter()
         weight = next(module.parameters(), None)
         device = weight.device if weight is not None else torch.device("cpu")
         if device.type == "cpu":

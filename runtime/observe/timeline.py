@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from autoconf_launch.core import STEPS_FILE, RankTask, StepRecord
+from autoconf_launch.core import STEPS_FILE, RankTask, StepRecord, real_time
 
 from .clock import Arriving, Clock, LossReader
 from .steps import Made
@@ -116,7 +115,7 @@ class Timeline(PauseRule):
         wall_s = None if self._began_s is None else self._first_wall_s(self._began_s)
         self._waiting.append((start, now, wall_s, made, sent))
         self.steps += 1
-        if time.perf_counter() - self._written_s > _WRITE_EVERY_S:
+        if real_time.perf_counter() - self._written_s > _WRITE_EVERY_S:
             self.write_passed()
         return self.steps
 
@@ -136,7 +135,7 @@ class Timeline(PauseRule):
 
     def write_passed(self) -> None:
         """Write down the steps that the device has passed."""
-        self._written_s = time.perf_counter()
+        self._written_s = real_time.perf_counter()
         count = len(self._waiting)
         if self._clock.lags:
             count = next((n for n, step in enumerate(self._waiting) if self._runs(step)), count)
@@ -151,7 +150,7 @@ class Timeline(PauseRule):
         """Wall time of the first step, which began before this timeline."""
         self._began_s = None
         self._clock.settle()
-        return time.perf_counter() - began_s
+        return real_time.perf_counter() - began_s
 
     def _runs(self, step: _Pending) -> bool:
         """Whether the device is still busy with a step, or its loss is on the way."""

@@ -10,12 +10,11 @@ be ended says so two steps before, which all of them have passed when the last o
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoconf_launch.core import Mode, RankTask, Sign, sign_path
+from autoconf_launch.core import Mode, RankTask, Sign, real_time, sign_path
 
 from ..rank import announced_end, write_sign
 
@@ -87,9 +86,9 @@ class Agreement:
         """
         if self._world_size == 1:
             return
-        give_up_s = time.monotonic() + (_PEERS_PAUSE_S if paused else _PEERS_WAIT_S)
-        while self._is_missing_rank() and time.monotonic() < give_up_s:
-            time.sleep(_POLL_S)
+        give_up_s = real_time.monotonic() + (_PEERS_PAUSE_S if paused else _PEERS_WAIT_S)
+        while self._is_missing_rank() and real_time.monotonic() < give_up_s:
+            real_time.sleep(_POLL_S)
 
     def restart(self) -> None:
         """Forget what was announced: steps count anew."""
@@ -163,11 +162,11 @@ class AfterEpoch:
         return self._hear(wanted)
 
     def _hear(self, wanted: bool) -> bool:
-        give_up_s = time.monotonic() + _WAIT_S
-        while time.monotonic() < give_up_s:
+        give_up_s = real_time.monotonic() + _WAIT_S
+        while real_time.monotonic() < give_up_s:
             with suppress(OSError):
                 return sign_path(self._task, "goes_on").read_text() == "1"
-            time.sleep(_GOING_ON_POLL_S)
+            real_time.sleep(_GOING_ON_POLL_S)
         return wanted
 
     def _endless(self) -> list[Path]:

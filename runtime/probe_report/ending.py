@@ -12,11 +12,12 @@ import multiprocessing.util
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
 from typing import Any, NoReturn, Protocol
+
+from autoconf_launch.core import real_time
 
 _LAST_GRACE_S = 2.0
 """From the report of an uncaught error to the process's end, whatever hangs."""
@@ -111,5 +112,5 @@ class Endings:
 
 
 def _end_soon() -> None:
-    time.sleep(_LAST_GRACE_S)
+    real_time.sleep(_LAST_GRACE_S)
     exit_now(1)

@@ -6,7 +6,6 @@ Not: which calls are steps (``steps``), nor what is heard (the probe).
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from autoconf_launch.core import (
     RankResult,
     RankTask,
     encode,
+    real_time,
     result_file,
 )
 
@@ -252,7 +252,7 @@ class RankReporter:
             rank=self._place.rank,
             world_size=self._place.world_size,
             attempt=self._task.attempt,
-            ended_unix_s=time.time(),
+            ended_unix_s=real_time.time(),
             steps=tuple(self.timeline.records),
             failure=failure,
             applied=self._applied_now(),

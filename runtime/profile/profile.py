@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import statistics
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -28,6 +27,7 @@ from autoconf_launch.core import (
     MicroBatchTiming,
     ModelSpec,
     encode,
+    real_time,
 )
 
 from ..model import (
@@ -192,7 +192,7 @@ class Profiler:
     def _now(self) -> float:
         if self._ranks.device.type == "cuda":
             torch.cuda.synchronize(self._ranks.device)
-        return time.perf_counter()
+        return real_time.perf_counter()
 
     def _write(self, spec: ModelSpec) -> None:
         document = {**encode(spec), **_deepspeed_names(spec)}

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from contextlib import suppress
 from typing import Any
 
 import torch
 
-from autoconf_launch.core import RankTask, compile_sign
+from autoconf_launch.core import RankTask, compile_sign, real_time
 
 from .report import write_sign
 
@@ -44,12 +43,12 @@ class CompileTime:
     def _begins(self, *_: object) -> None:
         self.autocast = self.autocast or autocast_format()
         if self._since_s is None:
-            self._since_s = time.time()
+            self._since_s = real_time.time()
             self._write(str(self._since_s))
 
     def _ends(self, *_: object) -> None:
         if self._since_s is not None:
-            self._spent_s += max(0.0, time.time() - self._since_s)
+            self._spent_s += max(0.0, real_time.time() - self._since_s)
             self._since_s = None
             self._write("")
 

@@ -234,16 +234,19 @@ _LIBRARIES = (
     Path(str(torch.__file__)).parents[1],
     Path(__file__).parents[1],
 )
-_PRINTED_LINES = 5
+_ASSERTION = re.compile(r": block: \[.*Assertion `")
+"""Begins what a kernel of CUDA prints of an index or a value, which its error does not name."""
+_PRINTED_LINES = 1
 _TRACE_LINES = 15
 _LONGEST_LINE = 500
 _TAIL_BYTES = 4096
 
 
 def last_words(folder: Path, error: BaseException) -> tuple[str, ...]:
-    """The last lines on standard error so far, then the end of the traceback.
+    """The end of the traceback, after the last assertion that a kernel has printed, if any.
 
-    A long traceback loses the frames of libraries first, but the innermost one.
+    Whatever else was printed before may be a warning, a progress bar or another rank's. A long
+    traceback loses the frames of libraries first, but the innermost one.
     """
     trace = _trace(error, whole=True)
     if len(trace) > _TRACE_LINES:
@@ -275,4 +278,4 @@ def _printed_lines(log: Path) -> list[str]:
             text = file.read().decode(errors="replace")
     except OSError:
         return []
-    return _without_hints(text)
+    return [line for line in text.splitlines() if _ASSERTION.search(line)]

@@ -8,12 +8,10 @@ that a step which is not cut pays a handful of exchanges.
 
 from __future__ import annotations
 
-import time
-
 import torch
 import torch.distributed as dist
 
-from autoconf_launch.core import CutStep
+from autoconf_launch.core import CutStep, real_time
 
 from .ranks import Ranks
 
@@ -71,7 +69,7 @@ class PhaseClock:
     def _now(self) -> float:
         if self._ranks.device.type == "cuda":
             torch.cuda.synchronize(self._ranks.device)
-        return time.perf_counter()
+        return real_time.perf_counter()
 
 
 FEWEST_MADE = 2
@@ -139,4 +137,4 @@ class StepCutter:
     def _now(self) -> float:
         if self._ranks.device.type == "cuda":
             torch.cuda.synchronize(self._ranks.device)
-        return time.perf_counter()
+        return real_time.perf_counter()

@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -29,6 +28,7 @@ from autoconf_launch.core import (
     RankTask,
     StepRecord,
     encode,
+    real_time,
     result_file,
     sign_path,
 )
@@ -159,7 +159,7 @@ class Report:
             rank=self._rank,
             world_size=self._world_size,
             attempt=self.task.attempt,
-            ended_unix_s=time.time(),
+            ended_unix_s=real_time.time(),
             steps=tuple(self.steps),
             failure=failure,
             applied=self.applied,

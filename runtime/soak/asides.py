@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +17,7 @@ from autoconf_launch.core import (
     RankTask,
     WentOn,
     encode,
+    real_time,
     unfinished_sign,
 )
 
@@ -163,14 +163,14 @@ class Unfinished:
         now: bool = False,
     ) -> None:
         """Write what ``result`` says, if it is time, something else is under way, or ``now``."""
-        if not now and under_way is self._under_way and time.monotonic() < self._due_s:
+        if not now and under_way is self._under_way and real_time.monotonic() < self._due_s:
             return
         if (said := result()) is None:
             return
         with suppress(OSError):
             write_sign(self._task, self._sign, json.dumps(encode(said)))
         self._under_way = under_way
-        self._due_s = time.monotonic() + _EVERY_S
+        self._due_s = real_time.monotonic() + _EVERY_S
 
 
 class Beside:

@@ -39,3 +39,29 @@ def test_a_script_that_takes_the_variables_of_a_launch_amiss_is_started_without(
     assert "Using BATCH_SIZE as the micro-batch" in output
     applied = json.loads((place.results / "z0_gas1_tmbspg4" / "result.json").read_text())
     assert applied["applied"]["micro_batch"] == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crash_at", [1, 3, 6])
+def test_a_script_that_breaks_as_a_rank_is_started_without_at_every_stage(
+    place: Place, crash_at: int
+) -> None:
+    """The profile run crashes, or the user's own trial, or the verification run."""
+    words = (*QUICK[:2], "--soak_steps=8", "--end_profile_step=4", *SIZES, "--num_gpus=1")
+    script = (str(SCRIPTS / "breaks_in_ddp.py"), "--crash_at", str(crash_at))
+    code, output = place.run(*words, *script)
+    assert code == 0, output
+    assert "(RANK, WORLD_SIZE, …), as python starts it" in output
+    assert f"autoconf-launch tune -- {our_python()} {' '.join(script)}" in output
+    assert f"autoconf-launch --num_gpus 1 -- {our_python()} {script[0]}" in output
+    assert "0 FLOP" not in output
+
+
+@pytest.mark.slow
+def test_a_script_that_gives_up_is_quoted_as_it_speaks(place: Place) -> None:
+    script = (str(SCRIPTS / "breaks_in_ddp.py"), "--leave_at=1")
+    code, output = place.run(*QUICK, *SIZES, "--num_gpus=1", *script)
+    assert code == 3, output
+    assert "It crashes alike as python starts it" in output
+    assert output.rstrip().endswith("\n  | no more data")
+    assert "Your own configuration" not in output

@@ -101,7 +101,7 @@ def test_a_rank_that_dies_in_a_collective_ends_the_trial_with_its_own_error(
     flags = ("--autotuning=tune", "--soak-steps=0")
     code, output = place.run(*flags, *configure(place, 2), fault=fault)
     assert code == 3, output
-    (sentence,) = (line for line in output.splitlines() if "Your own configuration" in line)
+    (sentence,) = (line for line in output.splitlines() if "of your configuration" in line)
     assert says in sentence, output
     assert "by peer" not in sentence
     (log,) = place.results.glob("z*/stderr.log")

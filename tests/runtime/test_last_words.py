@@ -12,16 +12,22 @@ def caught() -> Exception:
         return error
 
 
-def test_what_was_printed_comes_before_the_traceback(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_text("first\n\nlast printed\n")
+ASSERTION = "Loss.cu:250: nll: block: [0,0,0], thread: [3,0,0] Assertion `t < n` failed."
+
+
+def test_what_was_printed_before_is_not_taken_for_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text("UserWarning: odd\n 30%|### | 3/10\n")
     words = last_words(tmp_path, caught())
-    assert words[:2] == ("first", "last printed")
-    assert words[-1] == "RuntimeError: the cause"
+    assert (words[0], words[-1]) == (
+        "Traceback (most recent call last):",
+        "RuntimeError: the cause",
+    )
 
 
-def test_a_long_log_is_read_at_its_end_alone(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_text("x" * 10_000 + "\nlast printed\n")
-    assert "last printed" in last_words(tmp_path, caught())
+def test_an_assertion_of_a_kernel_comes_before_the_traceback(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text("x" * 10_000 + f"\n{ASSERTION}\nnoise\n")
+    words = last_words(tmp_path, caught())
+    assert words[:2] == (ASSERTION, "Traceback (most recent call last):")
 
 
 def test_without_a_log_the_traceback_is_left(tmp_path: Path) -> None:

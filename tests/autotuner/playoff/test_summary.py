@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from autoconf_launch.autotuner.playoff.summary import (
     Launches,
     Summary,
@@ -103,6 +105,20 @@ def test_another_batch_comes_with_advice_on_the_learning_rate() -> None:
     found = summarise_launches(Launches(records=records), settings(), duration_s=0.0)
     assert found.learning_rate is not None
     assert found.learning_rate.factor == 2.0
+
+
+def test_a_trial_faster_than_the_winner_is_reported() -> None:
+    own, quick = (
+        Trial(number=n, name=str(n), candidate=candidate(accumulation=4 // 2**n), space="z0")
+        for n in range(2)
+    )
+    records = record(own, steps_of(own, 1.0)), record(quick, steps_of(quick, 0.2))
+    assert summarise_launches(Launches(records=records), settings(), duration_s=0.0).faster is None
+    soak = replace(quick, name="1_soak", attempt=2, soak_steps=5)
+    soaks = (record(soak, failure_of(FailureKind.CRASHED)),)
+    launches = Launches(records=records, soaks=soaks)
+    found = summarise_launches(launches, settings(), duration_s=0.0)
+    assert (found.decision.winner, found.faster) == records
 
 
 def test_records_of_a_journal_sum_up_as_the_study_did() -> None:

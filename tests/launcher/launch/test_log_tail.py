@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.launcher.launch.outcome import (
+from autoconf_launch.launcher.launch.logs import (
     LogStart,
     clean_line,
+    last_said,
     printed_error,
     read_log_tail,
 )
@@ -64,12 +65,38 @@ def test_one_endless_line_is_shown_in_part(tmp_path: Path) -> None:
 )
 def test_the_error_at_a_traceback_s_end_is_found(tmp_path: Path, log: str, error: str) -> None:
     (tmp_path / "stderr.log").write_text(log)
-    assert printed_error(tmp_path) == error
+    assert "".join(printed_error(tmp_path)[-1:]) == error
+
+
+def test_the_lines_of_an_error_are_its_traceback_alone(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text(f"UserWarning: odd\n{TRACE}OSError: gone\n 9%|# |\n")
+    assert printed_error(tmp_path) == (*TRACE.splitlines(), "OSError: gone")
+
+
+def test_the_last_line_of_a_script_that_gives_up_is_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text("UserWarning: odd\nno data in /data\n")
+    assert last_said(tmp_path) == ("no data in /data",)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "t.py:3: UserWarning: slow",
+        '  warnings.warn("slow")',
+        " 30%|###       | 3/10 [00:01<00:02,  2.9it/s]",
+        "[W1126 10:00:00.000 socket.cpp:1] The server socket cannot be reached",
+        "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1",
+        "",
+    ],
+)
+def test_a_last_line_that_gives_no_reason_is_not_shown(tmp_path: Path, line: str) -> None:
+    (tmp_path / "stderr.log").write_text(f"epoch 1\n{line}\n" if line else "")
+    assert last_said(tmp_path) == ()
 
 
 def test_of_ranks_that_share_a_log_the_first_error_counts(tmp_path: Path) -> None:
     (tmp_path / "stderr.log").write_text(f"{TRACE}KeyError: 'a'\n{TRACE}OSError: peer\n")
-    assert printed_error(tmp_path, ranks=2) == "KeyError: 'a'"
+    assert printed_error(tmp_path, ranks=2)[-1] == "KeyError: 'a'"
 
 
 def test_an_error_that_torch_marks_as_another_rank_s_is_not_said_of_this_one(
@@ -77,8 +104,8 @@ def test_an_error_that_torch_marks_as_another_rank_s_is_not_said_of_this_one(
 ) -> None:
     marked = "".join(f"[rank0]: {line}\n" for line in f"{TRACE}OSError: peer".splitlines())
     (tmp_path / "stderr.log").write_text(marked)
-    assert printed_error(tmp_path, ranks=2, rank=1) == ""
-    assert printed_error(tmp_path, ranks=2, rank=0) == "OSError: peer"
+    assert printed_error(tmp_path, ranks=2, rank=1) == ()
+    assert printed_error(tmp_path, ranks=2, rank=0)[-1] == "OSError: peer"
 
 
 def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import math
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -346,10 +347,37 @@ def test_steps_without_any_strategy_applied_are_no_measurement(tmp_path: Path) -
     assert failure.kind is FailureKind.NOT_APPLIED
 
 
-def test_the_last_lines_of_the_log_are_attached(tmp_path: Path) -> None:
-    (tmp_path / "stderr.log").write_text("Traceback\nValueError: x\n")
+TRACE = ("Traceback (most recent call last):", "  f()", "ValueError: x")
+
+
+def test_the_error_that_a_rank_left_in_the_log_is_attached(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text("\n".join(("UserWarning: odd", *TRACE, "9%|#", "")))
     failure = failure_of(read_outcome(plan_of(tmp_path), ends_of(1, 1)))
-    assert failure.log_tail == ("Traceback", "ValueError: x")
+    assert failure.log_tail == TRACE
+
+
+def test_after_a_signal_an_error_in_the_shared_log_is_the_peers(tmp_path: Path) -> None:
+    (tmp_path / "stderr.log").write_text("\n".join((*TRACE, "")))
+    assert failure_of(read_outcome(plan_of(tmp_path), ends_of(-9, 0))).log_tail == ()
+
+
+@pytest.mark.parametrize("wall_s", [0.0, -0.5, math.inf])
+def test_times_that_no_clock_can_show_are_a_failure(tmp_path: Path, wall_s: float) -> None:
+    report(tmp_path, result_of(0, steps=steps_of(0, 9, 9, wall_s, 2, 3)), result_of(1))
+    failure = failure_of(read_outcome(plan_of(tmp_path), ends_of(0, 0)))
+    assert failure.kind is FailureKind.NO_STEPS
+    assert failure.detail.startswith(f"rank 0: step 3 took {wall_s:g} s by the clock")
+
+
+def test_a_broken_connection_is_not_shown_as_the_reason(tmp_path: Path) -> None:
+    gone = Failure(
+        kind=FailureKind.CRASHED,
+        detail="peer gone",
+        log_tail=TRACE,
+        lost_peer=True,
+    )
+    report(tmp_path, result_of(0, failure=gone))
+    assert failure_of(read_outcome(plan_of(tmp_path), ends_of(1, 0))).log_tail == ()
 
 
 TIMED_OUT = Failure(kind=FailureKind.TIMED_OUT, detail="took too long")
@@ -396,6 +424,17 @@ def test_a_profile_run_needs_no_steps(tmp_path: Path) -> None:
     report(tmp_path, result_of(0, steps=()))
     (tmp_path / "model_info.json").write_text("{}")
     assert measure(read_outcome(profile_of(tmp_path), ends_of(0))).step_s == ()
+
+
+def test_a_script_that_exits_with_an_error_before_its_profile_is_over_has_crashed(
+    tmp_path: Path,
+) -> None:
+    report(tmp_path, result_of(0))
+    (tmp_path / "model_info.json").write_text("{}")
+    failure = failure_of(read_outcome(profile_of(tmp_path), ends_of(1)))
+    assert failure.kind is FailureKind.CRASHED
+    report(tmp_path, result_of(0, end_step=3))
+    measure(read_outcome(profile_of(tmp_path), ends_of(1)))
 
 
 def test_a_profile_run_must_describe_the_model(tmp_path: Path) -> None:

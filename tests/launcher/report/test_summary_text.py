@@ -22,6 +22,7 @@ from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
 from autoconf_launch.autotuner.search.skipped import Skipped
 from autoconf_launch.autotuner.search.stop import StopKind, StopReason
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.core import Edit, FailureKind
 from autoconf_launch.core.saved_paths import Aside, Asides, WentOn
 from autoconf_launch.launcher.report.summary import (
@@ -36,7 +37,7 @@ from autoconf_launch.launcher.report.summary import (
 )
 from autoconf_launch.launcher.report.verification import verification_text
 
-from .fixed import RECORDS, failure_of, golden, record, trial
+from .fixed import RECORDS, failure_of, golden, record, steps_of, trial
 
 EDITS = (Edit(("zero_optimization", "stage"), None, 1), Edit(("train_batch_size",), "auto", 32))
 BOUND = OptimalityBound(remaining=2, possible_gain_C=np.zeros(2), expected_gain=0.0)
@@ -124,6 +125,54 @@ def test_what_cannot_be_told_is_not_called_as_fast(rounds: int, width: float) ->
     wide = Resolution(rounds=2, round_s=6.2, width=width, wanted=0.03, further=None)
     first = tell(ties=own, near=(), rounds=rounds, resolution=wide).splitlines()[0]
     assert first.startswith("No gain was shown: these measurements are too few or too noisy")
+
+
+def told_of_own(faster: Record | None, **fields: Any) -> str:
+    """The first line if the user's own configuration stays and nothing is a tie with it."""
+    alone: dict[str, Any] = {"ties": (), "near": (), "winner": RECORDS[0], "faster": faster}
+    return tell(**alone | fields).splitlines()[0]
+
+
+def test_your_own_is_called_the_fastest_only_where_no_trial_was_faster() -> None:
+    assert told_of_own(None) == "No gain: your configuration is the fastest measured."
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"failed": (replace(LOST, trial=RECORDS[3].trial),)}, "failed in the playoff"),
+        (
+            {"rounds": 1, "played": (RECORDS[0], RECORDS[3])},
+            "was slower than yours in the playoff, which measures both again",
+        ),
+        (
+            {
+                "soak": SoakReport(
+                    steps=5,
+                    memory_share=0.5,
+                    passed=True,
+                    refused=(Refusal(name=RECORDS[3].trial.name, failure=None),),
+                )
+            },
+            "did not pass its verification run",
+        ),
+    ],
+)
+def test_a_faster_trial_that_did_not_win_is_named_with_its_reason(
+    fields: dict[str, Any], why: str
+) -> None:
+    assert told_of_own(RECORDS[3], **fields) == (
+        f"No gain: ZeRO 1 · micro 8 · accum 2 was faster in its trial, but {why}."
+    )
+
+
+def test_a_faster_trial_without_a_reason_leaves_the_answer_open() -> None:
+    assert told_of_own(RECORDS[3]).startswith("No gain was shown: these measurements are too few")
+
+
+def test_a_verification_run_slower_than_other_trials_is_not_the_fastest_measured() -> None:
+    slower = record(trial(1, 0, 8), steps_of(0.33))
+    assert told_of_own(slower) == "No gain: your configuration was the fastest in the search."
 
 
 @pytest.mark.parametrize("where", ["ties", "near"])
@@ -294,8 +343,15 @@ def test_data_that_ended_after_the_steps_is_said() -> None:
 
 
 def test_a_script_that_failed_as_its_data_ended_is_said() -> None:
-    seen = beside(went_on=WentOn.EPOCH, broke="ZeroDivisionError: by zero")
-    assert seen.endswith("could not continue without its data (ZeroDivisionError: by zero).")
+    seen = beside(went_on=WentOn.EPOCH, broke="StopIteration")
+    assert seen.endswith("could not continue without its data (StopIteration).")
+
+
+def test_another_failure_after_the_data_ended_has_no_known_cause() -> None:
+    seen = beside(went_on=WentOn.EPOCH, broke="KeyError: 'a'")
+    assert seen.endswith(
+        "after its steps (KeyError: 'a'); whether because its data ended early is not known."
+    )
 
 
 def test_what_failed_in_an_evaluation_is_not_blamed_on_the_end_of_data() -> None:

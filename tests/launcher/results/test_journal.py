@@ -31,6 +31,18 @@ def test_a_journal_says_what_was_written(tmp_path: Path) -> None:
     assert contents.records == RECORDS
 
 
+def test_what_was_measured_in_another_start_does_not_count(tmp_path: Path) -> None:
+    with open_journal(tmp_path) as journal:
+        journal.write_profiled()
+        journal.write_record(RECORDS[0])
+        journal.write_started(name="z0_gas1_tmbspg9", number=1, attempt="two", handle="2")
+        journal.write_restart()
+        contents = journal.read()
+        assert contents == JournalContents(fingerprint=PRINT)
+        journal.write_record(RECORDS[1])
+        assert journal.read().records == (RECORDS[1],)
+
+
 def test_a_started_trial_without_a_record_is_an_orphan(tmp_path: Path) -> None:
     with open_journal(tmp_path) as journal:
         name = RECORDS[0].trial.name

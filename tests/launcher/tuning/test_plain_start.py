@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import (
+    Candidate,
     ClusterSpec,
     Device,
     Failure,
     FailureKind,
+    Layout,
     Mode,
     Node,
+    NothingFeasibleError,
     RankResult,
     RankTask,
     RawConfig,
@@ -26,6 +30,7 @@ from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.launch.planning import as_script_starts
 from autoconf_launch.launcher.launch.rank_results import started_ranks
+from autoconf_launch.launcher.machine.interpreters import our_python
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.script.facts import facts_of
@@ -33,8 +38,9 @@ from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.tuning.plain_start import (
     OtherStartError,
     check_ranks,
+    crash_error,
     first_that_starts,
-    profile_failed,
+    late_crash,
     recall_start,
     remember_start,
 )
@@ -52,6 +58,12 @@ RANKED = "import os, torch\nrank = int(os.environ.get('RANK', 0))"
 
 def source(text: str = "") -> ScriptSource:
     return ScriptSource(script_args=(), config=RawConfig({}), config_argument=None, text=text)
+
+
+def crash_of(
+    request: LaunchRequest, source: ScriptSource, error: ProfileFailedError, ranks: int = 1
+) -> Exception:
+    return crash_error(request, DIALECT, source, ranks=ranks, error=error, failure=error.failure)
 
 
 def cluster(devices: int, visible_as: str | None = None) -> ClusterSpec:
@@ -119,26 +131,30 @@ def test_a_plain_script_has_one_rank_and_a_data_parallel_one_all_devices() -> No
 )
 def test_a_crash_with_the_variables_of_a_launch_is_tried_without_them(text: str) -> None:
     error = ProfileFailedError("fails", CRASH)
-    found = profile_failed(REQUEST, DIALECT, source(text), ranks=1, error=error)
+    found = crash_of(REQUEST, source(text), error)
     assert isinstance(found, OtherStartError)
     assert (found.request.alone, found.first) == (True, error)
 
 
 @pytest.mark.parametrize(
-    ("request_", "ranks", "failure"),
+    ("request_", "failure"),
     [
-        (ALONE, 1, CRASH),
-        (REQUEST, 2, CRASH),
-        (REQUEST, 1, Failure(kind=FailureKind.NO_STEPS, detail="none")),
-        (REQUEST, 1, Failure(kind=FailureKind.CRASHED, detail="rank 0 ended with exit code 2 …")),
+        (ALONE, CRASH),
+        (REQUEST, Failure(kind=FailureKind.NO_STEPS, detail="none")),
+        (REQUEST, Failure(kind=FailureKind.CRASHED, detail="rank 0 ended with exit code 2 …")),
     ],
 )
-def test_other_failures_are_the_scripts_own(
-    request_: LaunchRequest, ranks: int, failure: Failure
-) -> None:
+def test_other_failures_are_the_scripts_own(request_: LaunchRequest, failure: Failure) -> None:
     error = ProfileFailedError("fails", failure)
-    found = profile_failed(request_, DIALECT, source(RANKED), ranks=ranks, error=error)
-    assert found is error
+    assert crash_of(request_, source(RANKED), error) is error
+
+
+def test_a_crash_of_several_ranks_names_the_line_that_starts_the_script_once() -> None:
+    error = ProfileFailedError("It fails.", CRASH)
+    request = replace(REQUEST, processes=2, script_args=("--lr", "1"))
+    found = str(crash_of(request, source(RANKED), error, ranks=2))
+    line = f"autoconf-launch tune -- {our_python()} train.py --lr 1"
+    assert found == f"It fails. If the script starts its ranks itself, use: {line}"
 
 
 def test_a_crash_of_a_script_that_never_asks_for_its_rank_is_not_tried_again(
@@ -148,9 +164,9 @@ def test_a_crash_of_a_script_that_never_asks_for_its_rank_is_not_tried_again(
     request = replace(REQUEST, script=str(tmp_path / "train.py"))
     plain = source("import argparse, torch\nfrom torchvision import datasets\nimport models")
     error = ProfileFailedError("fails", CRASH)
-    assert profile_failed(request, DIALECT, plain, ranks=1, error=error) is error
+    assert crash_of(request, plain, error) is error
     (tmp_path / "models.py").write_text("import os\nmain = os.environ['LOCAL_RANK'] == '0'")
-    assert profile_failed(request, DIALECT, plain, ranks=1, error=error) is not error
+    assert crash_of(request, plain, error) is not error
 
 
 def test_ranks_that_the_script_made_are_counted_by_what_they_say(tmp_path: Path) -> None:
@@ -219,5 +235,60 @@ def test_the_other_start_is_made_said_and_remembered(paths: ResultsPaths) -> Non
 
 
 def test_a_script_that_fails_in_each_start_shows_its_first_error(paths: ResultsPaths) -> None:
-    with pytest.raises(ProfileFailedError, match="first"):
+    with pytest.raises(NothingFeasibleError, match=r"^first As python starts it, .*: second$"):
         first_that_starts(REQUEST, no_start, paths, lambda event: None)
+
+
+def test_a_script_that_crashes_alike_in_each_start_has_its_own_error(paths: ResultsPaths) -> None:
+    tail = ("Traceback …", "ValueError: own")
+    crash = replace(CRASH, log_tail=tail)
+
+    def attempt(request: LaunchRequest) -> str:
+        error = ProfileFailedError("fails.", crash)
+        raise error if request.alone else OtherStartError(ALONE, "once more", first=error)
+
+    with pytest.raises(NothingFeasibleError, match=r"^fails\. It crashes alike as") as found:
+        first_that_starts(REQUEST, attempt, paths, lambda event: None)
+    assert found.value.log_tail == tail
+
+
+def trial_of(number: int, micro: int, kind: FailureKind | None = None) -> Record:
+    """A trial that was measured, or failed."""
+    layout = Layout(data_parallel=1, micro_batch=micro)
+    trial = Trial(
+        number=number, name=f"z0_{micro}", space="z0", candidate=Candidate(layout=layout)
+    )
+    if kind is None:
+        measured = Measurement(step_s=(1.0,), samples_per_step=micro, world_size=1)
+        return Record(trial=trial, outcome=measured, wall_s=1.0)
+    failed = FailedTrial(failure=Failure(kind=kind, detail="x"))
+    return Record(trial=trial, outcome=failed, wall_s=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """What is read of a study that has ended."""
+
+    records: tuple[Record, ...]
+    repeats: tuple[Record, ...] = ()
+
+
+OWN, OTHER = trial_of(0, 2), trial_of(1, 4)
+OWN_CRASH, OTHER_CRASH = trial_of(0, 2, FailureKind.CRASHED), trial_of(1, 4, FailureKind.CRASHED)
+
+
+@pytest.mark.parametrize(
+    ("records", "later", "crash"),
+    [
+        ((OWN, OTHER), (OWN_CRASH,), OWN_CRASH),
+        ((OWN, OTHER), (OTHER_CRASH, OWN), OTHER_CRASH),
+        ((OWN, OTHER), (OTHER_CRASH, OTHER), None),
+        ((OWN, OTHER_CRASH), (), OTHER_CRASH),
+        ((OWN, OTHER, OTHER_CRASH), (OWN,), None),
+        ((OWN, trial_of(1, 4, FailureKind.OUT_OF_MEMORY)), (OWN,), None),
+    ],
+)
+def test_a_crash_after_a_trial_that_ran_may_be_of_the_start(
+    records: tuple[Record, ...], later: tuple[Record, ...], crash: Record | None
+) -> None:
+    assert late_crash(Ended(records=records), later) is crash

@@ -28,6 +28,12 @@ def test_a_line_that_is_still_being_written_waits(tmp_path: Path) -> None:
     assert [step.step for step in tail.new()] == [1]
 
 
+def test_a_step_that_took_no_time_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text((LINE % 1).replace("0.5", "-0.5") + (LINE % 2).replace("0.5", "0.0"))
+    assert StepsTail(path).new() == ()
+
+
 def test_a_file_that_is_not_there_yet_has_no_steps(tmp_path: Path) -> None:
     assert StepsTail(tmp_path / "steps.jsonl").new() == ()
 

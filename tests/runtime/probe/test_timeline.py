@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -134,3 +135,12 @@ def test_the_first_loss_that_is_not_finite_is_found() -> None:
     found = first_not_finite(records)
     assert found
     assert found.step == 2
+
+
+@pytest.mark.parametrize("how", [("early", "backward"), ("late", "frozen")], ids="-".join)
+def test_a_script_that_replaces_the_clocks_is_timed_all_the_same(
+    probed: Any, how: tuple[str]
+) -> None:
+    result = probed("clocks.py", *how).result()
+    assert [0.02 <= record.wall_s < 2.0 for record in result.steps[1:]] == [True] * 4
+    assert result.ended_unix_s > 1e9
