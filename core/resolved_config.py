@@ -11,7 +11,7 @@ from typing import Any
 from . import config_keys as keys
 from .config_keys import read_zero_knobs
 from .equations import require_global_batch, require_micro_batch_split
-from .errors import ConfigError, nearest_known, still_open
+from .errors import ConfigError, nearest_known, plural, still_open
 from .layout import KnobValue, Layout, Recompute
 from .parallelism import read_parallelism, read_schedule, require_micro_batches
 from .precision import Precision
@@ -141,6 +141,7 @@ def batch_split(
     accumulation = integer_value(raw, keys.ACCUMULATION, None)
     stated = integer_value(raw, keys.TRAIN_BATCH_SIZE, None)
     if stated is not None:
+        _require_multiple(stated, micro, accumulation, data_parallel)
         if micro is None and accumulation is None:
             accumulation = 1
         if micro is None:
@@ -157,6 +158,24 @@ def batch_split(
             f"parallelism) are more than a step can have ({_MOST_SAMPLES}); give fewer."
         )
     return micro, accumulation
+
+
+def _require_multiple(
+    stated: int, micro: int | None, accumulation: int | None, data_parallel: int
+) -> None:
+    """Raise a ConfigError if what is given beside a global batch does not divide it."""
+    if micro is not None and accumulation is not None:
+        return
+    given = ((keys.MICRO_BATCH, micro), (keys.ACCUMULATION, accumulation))
+    names = "".join(f"{dotted_name(path)} {number} x " for path, number in given if number)
+    unit = (micro or 1) * (accumulation or 1) * data_parallel
+    if stated % unit:
+        below = stated - stated % unit
+        near = f"{below} or {below + unit}" if below else str(unit)
+        raise ConfigError(
+            f"train_batch_size is {stated}, but must be a multiple of {unit} ({names}"
+            f"{plural(data_parallel, 'data-parallel rank')}), such as {near}."
+        )
 
 
 def _refuse_inapplicable(raw: RawConfig) -> None:

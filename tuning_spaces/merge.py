@@ -52,6 +52,10 @@ class ZeroSearch:
     default: tuple[SpaceKnob, ...] = ()
 
 
+_LISTS_THEMSELVES = ("leaf_module",)
+"""Sections of DeepSpeed whose values are lists, which do not ask to search."""
+
+
 def given_knobs(config: RawConfig) -> tuple[tuple[str, Any], ...]:
     """What a configuration's ``zero_optimization`` says beside the stage, for ``ZeroSearch``."""
     section = config.get(ZERO)
@@ -59,7 +63,11 @@ def given_knobs(config: RawConfig) -> tuple[tuple[str, Any], ...]:
         return ()
     leaves = RawConfig(section).without(("stage",)).leaves()
     unsaid: tuple[Any, ...] = (None, "auto", {})
-    found = tuple((".".join(path), v) for path, v in leaves if path and v not in unsaid)
+    found = tuple(
+        (".".join(path), v)
+        for path, v in leaves
+        if path and path[0] not in _LISTS_THEMSELVES and v not in unsaid
+    )
     for name, value in found:
         if value == []:
             raise ConfigError(f"zero_optimization.{name} lists nothing; list values or remove it.")

@@ -21,7 +21,7 @@ from autoconf_launch.core import (
     even_pipeline_split,
 )
 
-from ..space import Bools, CandidateTable, Floats, Ints
+from ..space import LEFT_OUT, OFFLOAD_EXTRAS, Bools, CandidateTable, Floats, Ints
 from .layout_columns import FULL, NONE, RECOMPUTE_CODES, LayoutColumns
 
 
@@ -384,6 +384,8 @@ def covered_rows(table: CandidateTable, spec: ModelSpec) -> Bools:
         "expert_parallel": any(block.expert_parameters for block in spec.blocks),
     }
     rows = table.is_value("offload", Offload.NONE) & table.is_value("placement", None)
+    for extra in filter(dict(table.columns).__contains__, OFFLOAD_EXTRAS):
+        rows = rows & (table.is_value(extra, LEFT_OUT) | table.is_value(extra, "none"))
     for knob, has in needs.items():
         rows = rows & (has | (table[knob] == 1))
     chunks = table["pipeline_parallel"] * table["virtual_pipeline"]

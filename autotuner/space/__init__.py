@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .knobs import (
         KNOBS,
         LAYOUT_KNOBS,
+        OFFLOAD_EXTRAS,
         RECOMPUTE_LAYERS,
         LayoutValue,
         Naming,
@@ -42,7 +43,17 @@ if TYPE_CHECKING:
         space_number,
         space_numbers,
     )
-    from .table import ABSENT, Bools, CandidateTable, Column, Floats, Ints, PredictionTable, concat
+    from .table import (
+        ABSENT,
+        LEFT_OUT,
+        Bools,
+        CandidateTable,
+        Column,
+        Floats,
+        Ints,
+        PredictionTable,
+        concat,
+    )
     from .trial import (
         Conditions,
         FailedTrial,

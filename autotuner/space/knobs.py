@@ -86,6 +86,9 @@ GPIPE = PIPELINE_SCHEDULES[0]
 RECOMPUTE_LAYERS = "recompute_layers"
 """The extra that says how many layers of each pipeline stage are recomputed in full; all."""
 
+OFFLOAD_EXTRAS = ("offload_optimizer.device", "offload_param.device")
+"""Extras of a framework that say where it keeps a part of the model's state; "none" is the GPU."""
+
 EXTRA_TAGS = {
     SCHEDULE_KNOB: "sched",
     "reduce_bucket_size": "rbs",
@@ -94,8 +97,8 @@ EXTRA_TAGS = {
     "reduce_scatter": "rs",
     "contiguous_gradients": "cg",
     "allgather_partitions": "ap",
-    "offload_optimizer.device": "oo",
-    "offload_param.device": "op",
+    OFFLOAD_EXTRAS[0]: "oo",
+    OFFLOAD_EXTRAS[1]: "op",
     "bucket_cap_mb": "bcm",
     "gradient_as_bucket_view": "gbv",
     "parameters_as_bucket_view": "pbv",

@@ -61,42 +61,24 @@ from ..spelling import (
     with_path_argument,
 )
 from .builtin import is_deepspeeds, with_mapped_arguments
+from .deepspeed_document import (
+    has_tensor_ranks,
+    is_on,
+    key_notes,
+    key_warnings,
+    model_ranks,
+    precision_section,
+    with_counted_batch,
+    with_current_keys,
+)
+from .deepspeed_keys import DEEPSPEED_KEYS, DEEPSPEED_MONITORS
 
 DEEPSPEED_VERSIONS = Known(package="deepspeed", oldest=(0, 0), newest=(0, 19))
 """The names below were checked in the newest; no older version is refused."""
 
-ZERO_KEYS = (
-    "contiguous_gradients",
-    "reduce_scatter",
-    "reduce_bucket_size",
-    "use_multi_rank_bucket_allreduce",
-    "allgather_partitions",
-    "allgather_bucket_size",
-    "overlap_comm",
-    "load_from_fp32_weights",
-    "elastic_checkpoint",
-    "offload_param",
-    "offload_optimizer",
-    "sub_group_size",
-    "ignore_unused_parameters",
-    "round_robin_gradients",
-    "zero_hpz_partition_size",
-    "zero_quantized_weights",
-    "zero_quantized_gradients",
-    "memory_efficient_linear",
-    "stage3_prefetch_bucket_size",
-    "stage3_param_persistence_threshold",
-    "stage3_model_persistence_threshold",
-    "stage3_max_live_parameters",
-    "stage3_max_reuse_distance",
-    "stage3_gather_16bit_weights_on_model_save",
-    "stage3_module_granularity_threshold",
-)
-
-
+ZERO_KEYS = tuple(name for name, _ in DEEPSPEED_KEYS[keys.ZERO].treatments())
 _CHECKPOINTING = keys.RECOMPUTE[0]
 _STAGES = (0, 1, 2, 3)
-_MONITORS = ("wandb", "tensorboard", "csv_monitor", "comet")
 
 
 def zero_stage(document: RawConfig) -> int:
@@ -120,41 +102,6 @@ def stage_choice(config: RawConfig) -> KnobChoice:
     stages = tuple(zero_stage(RawConfig({}).with_value(keys.ZERO_STAGE, v)) for v in values)
     kind = ChoiceKind.LISTED if isinstance(given, list) else ChoiceKind.PINNED
     return KnobChoice("zero_stage", stages, kind)
-
-
-def with_zero_section(source: ScriptSource) -> ScriptSource:
-    """The source with the old form of its section: true is stage 1, false is stage 0.
-
-    Source:
-        DeepSpeed 0.19, runtime/zero/config.py, read_zero_config_deprecated.
-    """
-    given = source.config.get(keys.ZERO)
-    if not isinstance(given, bool):
-        return source
-    return replace(source, config=source.config.with_value(keys.ZERO, {"stage": int(given)}))
-
-
-MODEL_RANKS: tuple[tuple[str, KeyPath], ...] = (
-    ("tensor_parallel", ("tensor_parallel", "autotp_size")),
-    ("context_parallel", ("sequence_parallel_size",)),
-)
-"""Degrees of a file that leave fewer data-parallel ranks (DeepSpeed 0.19, __init__.py,
-initialize; runtime/config.py, DeepSpeedConfig)."""
-
-
-def model_ranks(document: RawConfig, mp_size: int) -> tuple[int, int]:
-    """Tensor and context degree by the document's keys; ``mp_size`` if these have no tensor ranks.
-
-    Raises:
-        ConfigError: a degree is not a whole number, or both say different numbers.
-    """
-    tensor, context = (integer_value(document, path, 1) for _, path in MODEL_RANKS)
-    path = dotted_name(MODEL_RANKS[0][1])
-    if 1 < mp_size != tensor > 1:
-        raise ConfigError(
-            f"{path} is {tensor}, but autotuning.mp_size is {mp_size}; remove mp_size."
-        )
-    return max(tensor, mp_size), context
 
 
 def micro_batch_choice(config: RawConfig, micro: int | None) -> KnobChoice:
@@ -252,7 +199,7 @@ def with_further(
 
 def without_monitors(document: RawConfig) -> RawConfig:
     """The document with the trackers off that it turns on."""
-    for name in _MONITORS:
+    for name in DEEPSPEED_MONITORS:
         if document.get((name, "enabled")):
             document = document.with_value((name, "enabled"), value=False)
     return document
@@ -260,8 +207,11 @@ def without_monitors(document: RawConfig) -> RawConfig:
 
 def document_workload(document: RawConfig) -> Workload:
     """Precision and optimizer, where the document says them."""
-    kinds = {keys.BF16: Precision.BF16, keys.FP16: Precision.FP16}
-    on = [kind for path, kind in kinds.items() if document.get(path) is True]
+    kinds = {
+        (precision_section(document), "enabled"): Precision.BF16,
+        keys.FP16: Precision.FP16,
+    }
+    on = [kind for path, kind in kinds.items() if is_on(document, path)]
     optimizer: Any = document.get((*keys.OPTIMIZER, "type"))
     return Workload(
         optimizer=Optimizer.from_name(optimizer if isinstance(optimizer, str) else None),
@@ -312,11 +262,12 @@ class DeepSpeedDialect:
                 "The script's arguments name no DeepSpeed configuration; give one with "
                 "--deepspeed_config FILE among them."
             )
-        source = with_zero_section(source)
+        source = with_current_keys(source)
         listed, settings, document, _ = open_document(source, fills_auto=False)
         _refuse_unfilled(listed, document)
-        tensor, context = model_ranks(document, settings.mp_size)
+        tensor, context = model_ranks(document, world_size=world_size, mp_size=settings.mp_size)
         data = external_data_parallel_degree(world_size, tensor * context)
+        document = with_counted_batch(document, data)
         micro, accumulation = batch_split(document, data_parallel=data)
         stages = stage_choice(listed.config)
         further = further_choices(listed, settings, stages)
@@ -341,13 +292,18 @@ class DeepSpeedDialect:
             warnings=(
                 *source.warnings,
                 *check_version(source, DEEPSPEED_VERSIONS),
+                *key_warnings(source),
             ),
-            notes=(*on_varying_batch(fixed), *on_open_batch(listed, rule, today)),
+            notes=(
+                *on_varying_batch(fixed),
+                *on_open_batch(listed, rule, today),
+                *key_notes(source.config),
+            ),
         )
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """See :class:`Dialect`."""
-        source = with_zero_section(source)
+        source = with_current_keys(source)
         listed, settings, document, _ = open_document(source, fills_auto=False)
         layout = candidate.layout
         wants_section = source.facts.imports(*_WANT_ZERO)
@@ -358,7 +314,9 @@ class DeepSpeedDialect:
         ):
             if document.get(path, absent) != value:
                 document = document.with_value(path, value)
-        if keys.TRAIN_BATCH_SIZE in document:
+        if has_tensor_ranks(document):
+            document = document.without(keys.TRAIN_BATCH_SIZE)
+        elif keys.TRAIN_BATCH_SIZE in document:
             document = document.with_value(keys.TRAIN_BATCH_SIZE, layout.global_batch)
         document = with_further(document, listed.config, candidate.extras)
         arguments = with_mapped_arguments(source.script_args, document, settings)

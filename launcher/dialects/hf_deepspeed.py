@@ -25,7 +25,6 @@ from autoconf_launch.core import (
     RawConfig,
     Workload,
     dotted_name,
-    integer_value,
 )
 from autoconf_launch.core import config_keys as keys
 
@@ -52,7 +51,6 @@ from ..spelling import (
     with_listed,
 )
 from .deepspeed import (
-    MODEL_RANKS,
     batch_rule,
     document_workload,
     further_choices,
@@ -61,7 +59,14 @@ from .deepspeed import (
     stage_choice,
     usual_values,
     with_further,
-    with_zero_section,
+)
+from .deepspeed_document import (
+    MODEL_RANKS,
+    degree,
+    has_tensor_ranks,
+    key_notes,
+    key_warnings,
+    with_current_keys,
 )
 
 _KNOWN = Known(package="transformers", oldest=(4, 30), newest=(5, 23))
@@ -180,8 +185,7 @@ class FileDegree:
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
         """See Spelled."""
-        degree: LayoutValue = integer_value(inputs.document, self.path, None)
-        return degree
+        return degree(inputs.document, self.path)
 
     def value_of(self, word: Any) -> LayoutValue:
         """See Spelled."""
@@ -205,7 +209,7 @@ def with_document_lists(source: ScriptSource) -> ScriptSource:
     """The source with each ``--knob`` that is a key of its file as a list in it."""
     if not has_deepspeed_file(source):
         return source
-    source = with_zero_section(source)
+    source = with_current_keys(source)
     own = [knob for knob in source.words.knobs if _is_argument(knob.name)]
     others = tuple(knob for knob in source.words.knobs if knob not in own)
     listed = with_listed(replace(source, words=UserWords(knobs=others)))
@@ -287,8 +291,14 @@ def with_file_choices(user: UserSettings, source: ScriptSource) -> UserSettings:
         warnings=(
             *user.warnings,
             *_argument_conflicts(source),
+            *key_warnings(source),
         ),
-        notes=(*user.notes, *on_varying_batch(fixed), *on_open_batch(source, rule, today)),
+        notes=(
+            *user.notes,
+            *on_varying_batch(fixed),
+            *on_open_batch(source, rule, today),
+            *key_notes(source.config),
+        ),
     )
 
 
@@ -306,6 +316,8 @@ def with_file_values(
     arguments = {bare(knob.name) for knob in source.words.knobs}
     extras = tuple(pair for pair in candidate.extras if pair[0] not in arguments)
     document = with_further(rendered.config, source.config, extras)
+    if has_tensor_ranks(document):
+        document = document.without(keys.TRAIN_BATCH_SIZE)
     if candidate.layout.global_batch != today:
         document = with_length_of_trainer(document)
     return replace(rendered, config=document, before=None)

@@ -52,6 +52,7 @@ from ..spelling import (
 )
 from . import hf_deepspeed as names
 from .deepspeed import without_monitors
+from .deepspeed_document import model_ranks
 from .hf_deepspeed import (
     has_deepspeed_file,
     trainer_batch_rows,
@@ -206,6 +207,8 @@ class HfTrainerDialect(TableDialect):
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         """See :class:`Dialect`; a DeepSpeed file says more than the arguments do."""
         listed = with_document_lists(source)
+        if has_deepspeed_file(source):
+            model_ranks(listed.config, world_size=world_size)
         user = super().read(listed, world_size=world_size)
         return with_file_choices(user, listed) if has_deepspeed_file(source) else user
 

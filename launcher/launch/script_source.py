@@ -224,7 +224,13 @@ def _refuse_misplaced(request: LaunchRequest) -> None:
     """Refuse a verb after flags, and the words of NVIDIA's search, with the line that works."""
     words = (request.script, *request.script_args)
     flags = request.argv[: len(request.argv) - len(words)]
-    if request.script in {*LAUNCHING, *VERBS} and shutil.which(request.script) is None:
+    is_verb = request.script in {*LAUNCHING, *VERBS} and shutil.which(request.script) is None
+    if is_verb and request.autotuning:
+        raise ConfigError(
+            f"After the verb {request.script} is a program, and none of that name is on PATH; "
+            "activate its environment (torchtune installs tune), or give the script itself."
+        )
+    if is_verb:
         given = [flag for flag in flags if not flag.startswith("--autotuning")]
         line = shlex.join((request.script, *given, *request.script_args))
         raise ConfigError(f"The verb comes before the flags; write autoconf-launch {line}.")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ..input_file import input_text
 from ..request import LaunchRequest
+from .facts import facts_of
 
 _MOST_MODULES = 50
 _MOST_STATEMENTS = 12
@@ -71,7 +72,37 @@ def own_sources(request: LaunchRequest) -> OwnSources:
         if called is None:
             break
         path, text = called, plain_text(called)
-    return OwnSources(script=path, text=text, modules=own_modules(path, text))
+    modules = own_modules(path, text)
+    if file := _executed_file(request.script_args, path, (text, *modules)):
+        path, text = file, plain_text(file)
+        modules = own_modules(path, text)
+    return OwnSources(script=path, text=text, modules=modules)
+
+
+def _executed_file(words: tuple[str, ...], path: Path, texts: tuple[str, ...]) -> Path | None:
+    """The file that a program executes by ``runpy.run_path``, named by one of its words.
+
+    It is a path, or a file in a folder that the program names beside its package: the recipes of
+    torchtune's ``tune run RECIPE``. None if there is no such file.
+    """
+    runners = [text for text in texts if "run_path" in facts_of(text).called]
+    if not runners:
+        return None
+    root, package = _root(path)
+    named = {word for text in runners for word in _words_of(text)}
+    inside = [root / package] if package else []
+    folders = [Path(), *(base / name for base in (root, *inside) for name in sorted(named))]
+    names = [w if w.endswith(".py") else f"{w}.py" for w in words if not w.startswith("-")]
+    files = (folder / name for name in names for folder in folders)
+    return next((file for file in files if file.is_file()), None)
+
+
+def _words_of(text: str) -> Iterator[str]:
+    """Strings of a source that can be the name of a folder."""
+    for node in ast.walk(ast.parse(text)):
+        value = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(value, str) and value.isidentifier():
+            yield value
 
 
 def is_python(text: str) -> bool:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         with_zero_knobs,
     )
     from .launch_inputs import (
+        TRUE_WORDS,
         Argument,
         Key,
         LaunchInputs,

@@ -328,3 +328,13 @@ def test_a_row_is_predicted_as_it_is_alone(layouts: list[dict[str, Any]]) -> Non
     together = memory_parts(rows, WORKLOAD).peak_C
     assert together_s.tolist() == [step_s(BYTES, **one) for one in layouts]
     assert together.tolist() == [memory(**one)["peak"] for one in layouts]
+
+
+@pytest.mark.parametrize("name", ["offload_optimizer.device", "offload_param.device"])
+def test_memory_is_not_predicted_if_the_framework_keeps_a_part_elsewhere(name: str) -> None:
+    devices: tuple[KnobValue, ...] = ("cpu", "nvme", "none")
+    rows = [
+        {"zero_stage": 3, "data_parallel": 2, "extras": ((name, device),)} for device in devices
+    ]
+    parts = memory_parts(table(*rows, {"zero_stage": 3, "data_parallel": 2}), WORKLOAD)
+    assert np.isnan(parts["optimizer"]).tolist() == [True, True, False, False]

@@ -158,3 +158,18 @@ def test_a_script_that_a_tune_would_refuse_is_refused(config: str) -> None:
 def test_notes_of_the_space_are_shown(config: str, tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"train_micro_batch_size_per_gpu": 4}')
     assert "leaves only micro-batch 4" in show(RANKS, "--config", config)
+
+
+def test_a_batch_that_only_a_profile_run_finds_is_not_told_as_a_fact(
+    config: str, tmp_path: Path
+) -> None:
+    text = (
+        "import argparse\nimport torch\np = argparse.ArgumentParser()\n"
+        'p.add_argument("--batch_size", type=int, default=32)\n'
+        'p.add_argument("--micro_batch_size", type=int, default=4)\n'
+        "a = p.parse_args()\nsteps = a.batch_size // a.micro_batch_size\n"
+    )
+    (tmp_path / "derives.py").write_text(text)
+    said = show(str(tmp_path / "derives.py"), "--micro_batch_size", "4")
+    assert "A tune learns from its profile run what nothing here sets" in said
+    assert "leaves only micro-batch" not in said

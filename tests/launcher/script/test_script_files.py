@@ -127,3 +127,38 @@ def test_modules_that_import_each_other_are_read_once(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_text("import c, b\n")
     (tmp_path / "c.py").write_text("import b\n")
     assert own_modules(tmp_path / "a.py", "import b") == ("import c, b\n", "import b\n")
+
+
+RUNNER = """
+import runpy
+import sys
+from pathlib import Path
+import toy
+def main():
+    file = str(Path(toy.__file__).parent.parent / "recipes" / f"{sys.argv[2]}.py")
+    sys.argv = [file, *sys.argv[3:]]
+    runpy.run_path(file, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("run", "full", "--config", "x.yaml", "batch_size=2"), "full.py"),
+        (("run", "--nproc_per_node", "2", "full", "--config", "x.yaml"), "full.py"),
+        (("run", "own.py", "--config", "x.yaml"), "own.py"),
+        (("ls",), "cli.py"),
+    ],
+)
+def test_a_recipe_that_a_program_executes_by_its_name_is_read_as_the_script(
+    words: tuple[str, ...], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_package(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy" / "cli.py").write_text(RUNNER)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "full.py").write_text("FULL = 1\n")
+    (tmp_path / "own.py").write_text("OWN = 1\n")
+    found = own_sources(LaunchRequest(script="toy", kind="module", script_args=words))
+    assert found.script.name == name
+    assert found.text == found.script.read_text()
