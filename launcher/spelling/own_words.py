@@ -119,7 +119,7 @@ def _require_known(flag: str, source: ScriptSource) -> None:
     if not flag.startswith("-") and any(not known.startswith("-") for known in flags):
         return
     raise ConfigError(
-        f"--knob is given {flag}, which {source.script or 'the script'} does not take; "
+        f"--knob is given {flag}, which {source.name} does not take; "
         f"{nearest_known(flag, {*flags, *CANONICAL} - {flag})}"
     )
 
@@ -151,7 +151,7 @@ def _mapped_row(
         raise ConfigError(
             f"{flag} is mapped to {key}, but is not among the script's arguments"
             f"{f' or the keys of {files}' if files else ''} and its default cannot be read from "
-            f"{source.script or 'the script'}; add it to the arguments."
+            f"{source.name}; add it to the arguments."
         )
     return row
 
@@ -185,7 +185,7 @@ def _default(facts: ScriptFacts, name: str) -> KnobValue:
 
 def on_no_batch(source: ScriptSource) -> str:
     """What was looked at for the micro-batch, and how to name it."""
-    script = source.script or "the script"
+    script = source.name
     keys = "".join(f" and no key of {file.path}" for file in script_documents(source))
     batch = batch_in_source(source)
     seen = f"; it sets its batch of {batch} in its source" if batch else ""
