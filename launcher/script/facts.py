@@ -299,7 +299,7 @@ class ScriptFacts:
         return found[-1] if found else None
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def facts_of(text: str) -> ScriptFacts:
     """The facts of a source; none where it is not Python."""
     try:

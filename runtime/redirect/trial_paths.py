@@ -206,7 +206,9 @@ class TrialPaths:
             about = place.lstat()
             total += about.st_size
             is_folder = stat.S_ISDIR(about.st_mode) and place in self._folders
-            is_unread = self._written.get(place) is False and about.st_atime_ns <= about.st_ctime_ns
+            is_unread = (
+                self._written.get(place) is False and about.st_atime_ns <= about.st_ctime_ns
+            )
             if not (is_folder or is_unread) or total > _MOST_OUTPUT:
                 return False
         return True

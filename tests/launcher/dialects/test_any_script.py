@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autoconf_launch.autotuner.space.choices import ChoiceKind
@@ -423,6 +425,7 @@ def test_no_known_name_says_how_to_name_one() -> None:
         "--grad-accum-every",
         "--grad_accumulation_factor",
         "--accumulate",
+        "--batch_multiplier",
     ],
 )
 def test_an_argument_named_after_accumulation_is_the_accumulation(flag: str) -> None:
@@ -445,6 +448,11 @@ def test_other_arguments_with_the_word_are_not(argument: str) -> None:
     )
     with pytest.raises(ConfigError, match="No gradient accumulation was found"):
         DIALECT.read(script(text=text), world_size=1)
+
+
+def test_a_program_of_which_only_a_part_was_read_may_accumulate() -> None:
+    source = replace(script("batch=8", text="import argparse"), is_whole=False)
+    assert DIALECT.read(source, world_size=1).awaits_profile
 
 
 @pytest.mark.parametrize(
