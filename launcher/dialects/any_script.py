@@ -8,6 +8,7 @@ The probe reads the variable in each rank.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from ..script import ScriptSource
@@ -180,8 +181,14 @@ def recognise_row(
     if not found:
         return None
     ran = getattr(source.applied, knob, None)
-    *_, told = min(found, key=lambda item: (bool(ran) and item[3].value(source) != ran, *item[:3]))
+    shared = ran * ranks if ran and knob == "micro_batch" else ran
+    *_, told = min(
+        found,
+        key=lambda item: (bool(ran) and item[3].value(source) not in (ran, shared), *item[:3]),
+    )
     total = bool(_names_in_source(told.names) & source.facts.divided)
+    if ran and (value := told.value(source)) in (ran, shared):
+        total = value != ran
     total = total and not _is_split(told.names, source)
     whole = told.default if type(told.default) is int else None
     factor = ranks if total else 1
@@ -205,10 +212,14 @@ def _accumulates(told: Told, source: ScriptSource) -> bool:
     return is_number and any(map(is_accumulation, map(bare, told.names)))
 
 
+_OF_TRAINING = re.compile(r"\.train(ing)?$")
+"""End of ``batch_size.train``, beside ``batch_size.eval``."""
+
+
 def _last_part(told: Told, known: dict[str, int]) -> str | None:
     """The known name that any of these ends in, unless it is of another batch than training's."""
     for name in told.names:
-        sections, _, last = bare(name).rpartition(".")
+        sections, _, last = _OF_TRAINING.sub("", bare(name)).rpartition(".")
         if name_key(last) in known and not is_elsewhere(sections):
             return name_key(last)
     return None

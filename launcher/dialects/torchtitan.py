@@ -266,7 +266,8 @@ def _file_argument(source: ScriptSource) -> int | None:
 
 def _file(source: ScriptSource) -> NamedFile | None:
     position = _file_argument(source)
-    return next((file for file in source.files if file.position == position), None)
+    files = (file for file in source.files if position is not None and file.position == position)
+    return next(files, None)
 
 
 def _places(source: ScriptSource, name: str) -> tuple[Place, ...]:

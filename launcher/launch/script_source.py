@@ -103,6 +103,8 @@ def _read_named(path: Path, position: int, flag: str, *, is_foreign: bool) -> _N
     if path.suffix.lower() not in _SCRIPT_CONFIG_SUFFIXES:
         return None
     if not _exists(path):
+        if may_be_its_own:  # which may look for it in another folder
+            return None
         raise ConfigError(f"{path}, named by the script's arguments, does not exist.")
     try:
         read = read_document(path)
@@ -138,7 +140,8 @@ def _exists(path: Path) -> bool:
         return False
 
 
-_SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".py")
+_DOCUMENTS = (".json", ".yaml", ".yml", ".toml")
+_SUFFIXES = (*_DOCUMENTS, ".py")
 _BASE64 = ("--deepspeed", "--deepspeed_config")
 _PREFIXES = (*PREFIXES, "PL_TRAINER_")
 _SAY_VERSIONS = """
@@ -274,7 +277,8 @@ def _default_files(
     for argument in declared:
         path, flag = argument.default, argument.names[0]
         is_default = isinstance(path, str) and find_argument(arguments, argument.names) is None
-        if is_default and (file := Path(str(path))).suffix in _SUFFIXES and _is_file(file):
+        file = Path(str(path))
+        if is_default and file.suffix.lower() in _DOCUMENTS and _is_file(file):
             yield NamedFile(position=None, flag=flag, path=str(file), text=plain_text(file))
 
 

@@ -119,7 +119,7 @@ CASES = [
 ]
 NEEDS = TrialNeeds(folder="trial", steps=5)
 ONE_TO_3 = {
-    **{"native": 1, "deepspeed": 1, "megatron": 1},
+    **dict.fromkeys(("native", "deepspeed", "megatron"), 1),
     **dict.fromkeys(("arguments", "document", "dataloader")),
 }
 each_dialect = pytest.mark.parametrize(("dialect", "source"), CASES)

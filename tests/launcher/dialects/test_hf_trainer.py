@@ -244,3 +244,23 @@ def test_every_edit_of_a_candidate_leaves_the_others_alone() -> None:
     user = DIALECT.read(source, world_size=2)
     made = DIALECT.render(layout(user, micro_batch=4), source, "c").script_args
     assert made == (*source.script_args, "--per_device_train_batch_size", "4")
+
+
+def test_a_file_of_all_arguments_may_stand_behind_a_command() -> None:
+    text = "per_device_train_batch_size: 2\ngradient_accumulation_steps: 8\noutput_dir: o\n"
+    file = NamedFile(position=1, flag="", path="a.yaml", text=text)
+    source = script("train", "a.yaml", "learning_rate=1", files=(file,))
+    found = DIALECT.read(source, world_size=1).baseline.layout
+    assert (found.micro_batch, found.accumulation) == (2, 8)
+    made = render_with(DIALECT, source, 1, micro_batch=4, accumulation=4)
+    assert made.script_args == ("train", "trial/arguments.yaml", "learning_rate=1")
+    assert json.loads(made.files[0].text)["per_device_train_batch_size"] == 4
+
+
+def test_a_word_behind_a_file_of_all_arguments_outweighs_it() -> None:
+    text = "per_device_train_batch_size: 2\ngradient_accumulation_steps: 8\n"
+    file = NamedFile(position=1, flag="", path="a.yaml", text=text)
+    source = script("train", "a.yaml", "per_device_train_batch_size=4", files=(file,))
+    assert DIALECT.read(source, world_size=1).baseline.layout.micro_batch == 4
+    made = render_with(DIALECT, source, 1, micro_batch=16, accumulation=2)
+    assert made.script_args[-1] == "per_device_train_batch_size=16"

@@ -6,7 +6,8 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.dialects import choose_dialect
-from autoconf_launch.launcher.launch.script_source import find_source
+from autoconf_launch.launcher.flags import parse_request
+from autoconf_launch.launcher.launch.script_source import find_script_source, find_source
 from autoconf_launch.launcher.script.source import ScriptSource
 
 OURS = {"train_micro_batch_size_per_gpu": 2}
@@ -95,3 +96,47 @@ def test_a_tuning_space_is_read_with_its_name(tmp_path: Path) -> None:
 def test_a_missing_tuning_space_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         find_source((), str(tmp_path / "none.hjson"))
+
+
+OF_OTHER_TOOLS = (
+    "optimizer:\n  lr: 1e-5\nbf16: auto\nbatch_size: 2\ngradient_accumulation_steps: 8\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("import torch, yaml", "document"),
+        ("import autoconf_launch.runtime", "native"),
+        ("import deepspeed", "deepspeed"),
+    ],
+)
+def test_a_key_that_many_tools_have_makes_a_document_ours_only_for_our_scripts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(text)
+    Path("c.yaml").write_text(OF_OTHER_TOOLS)
+    source = find_script_source(parse_request(["train.py", "--config", "c.yaml"]))
+    assert choose_dialect(source).dialect.name == name
+
+
+def test_a_scripts_own_document_may_have_tags_that_only_it_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch")
+    Path("c.yaml").write_text(f"{OF_OTHER_TOOLS}model: !new:torch.nn.Linear\n  in: !ref <x>\n")
+    source = find_script_source(parse_request(["train.py", "--config", "c.yaml"]))
+    assert (
+        choose_dialect(source).dialect.read(source, world_size=1).baseline.layout.micro_batch == 2
+    )
+
+
+def test_a_file_that_a_script_may_look_for_elsewhere_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch")
+    source = find_script_source(parse_request(["train.py", "--config", "small.yaml"]))
+    assert source.config_argument is None
