@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing import util
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -222,19 +223,27 @@ class Probe:
             self._written = True
             self._reporter.write(replace(word, left_behind=self._surroundings.new()))
 
-    def _boundary(self, optimizer: Optimizer, made: Made) -> None:
+    def _boundary(self, optimizer: Optimizer, made: Made, number: int | None = None) -> None:
+        """A step has ended; with its number: the backward pass that it ended in has, too."""
         reporter = self._reporter or self._claim_rank(optimizer)
         if reporter is None:
             self.silent = True
             return
-        self._reasons.trains()
-        number = reporter.step(made, self._loss)
+        if number is None:
+            self._reasons.trains()
+            number = reporter.step(made, self._loss)
+            if self._hooks.running:  # a gradient's hook: modes that begin there end with it
+                later = partial(self._late_boundary, optimizer, made, number)
+                self._hooks.after_backward = later
+                return
         settled = not self._locator.looking and self._counter.forwards_in_step
         if number <= reporter.last_untimed or not settled:
             self._follow(optimizer, number, reporter)
         if reporter.is_last(number) and not reporter.goes_on():
             self._finish(reporter)
         reporter.turns.wait()
+
+    _late_boundary = safely(_boundary)
 
     def _finish(self, reporter: RankReporter) -> None:
         reporter.timeline.settle()  # raises in the script if its last step broke the GPU

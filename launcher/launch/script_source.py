@@ -28,6 +28,7 @@ from ..script import (
     declared_in,
     facts_of,
     hydra_values,
+    module_problem,
     own_sources,
     plain_text,
     refused_flags,
@@ -205,8 +206,9 @@ def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
     """The launch of what a launcher in our place would start, and what is known of its script.
 
     Raises:
-        ConfigError: the script does not exist, a configuration that is named cannot be read, or
-            a flag of ours stands after the script, where its parser would refuse it.
+        ConfigError: the script does not exist, its module cannot be run, a configuration that is
+            named cannot be read, or a flag of ours stands after the script, where its parser
+            would refuse it.
     """
     if request.kind == "script" and not _is_file(Path(request.script)):
         _refuse_misplaced(request)
@@ -215,6 +217,8 @@ def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
         verb = nearest_verb(request.script)
         hint = f"did you mean '{verb}'?" if verb else "give its path after the launcher's flags."
         raise ConfigError(f"Script {request.script} does not exist in {Path.cwd()}; {hint}")
+    if problem := module_problem(request):
+        raise ConfigError(problem)
     source = find_script_source(request)
     for word in refused_flags(source.script_args, source.flags) if source.flags else ():
         if own_flag(word) is not None:

@@ -216,7 +216,18 @@ def _no_gain_lines(summary: Summary) -> list[str]:
     is_alike = baseline.trial.name in (best, *decision.ties, *decision.near)
     is_known = decision.verdict is DecisionVerdict.TIED and decision.rounds
     is_as_fast = is_known and not _some_looked_faster(decision)
-    return [_NO_GAIN if is_as_fast else _NOT_SHOWN] if is_alike else []
+    return [_as_fast(summary) if is_as_fast else _NOT_SHOWN] if is_alike else []
+
+
+def _as_fast(summary: Summary) -> str:
+    """The sentence on a tie, with a trial in it whose own figure was better than yours."""
+    faster, met = summary.faster, summary.decision.compared
+    if faster is None or faster.trial.name not in met or not _is_baseline(summary):
+        return _NO_GAIN
+    return (
+        f"No measurable gain: {label(faster.trial.candidate)} was faster in its trial, but the "
+        "playoff, which measures both again, does not distinguish it from yours."
+    )
 
 
 def _own_is_best(summary: Summary) -> str:

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
         declared_in,
         facts_of,
     )
-    from .modules import OwnSources, is_python, own_modules, own_sources, plain_text, script_path
+    from .modules import (
+        OwnSources,
+        is_python,
+        module_problem,
+        own_modules,
+        own_sources,
+        plain_text,
+        script_path,
+    )
     from .source import (
         NamedFile,
         ScriptSource,

@@ -7,10 +7,11 @@ another module; that module is read as the script then.
 from __future__ import annotations
 
 import ast
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -64,6 +65,45 @@ def script_path(request: LaunchRequest) -> Path:
     if place.is_dir():
         return place / "__main__.py"
     return place if place.suffix == ".py" else place.with_suffix(".py")
+
+
+def module_problem(request: LaunchRequest) -> str:
+    """Why ``python -m`` cannot run a request's module, with words that it can; empty if it may.
+
+    A module that cannot be found is left to Python, which may find it in other ways.
+    """
+    name = request.script
+    is_path = "/" in name or name.endswith(".py")
+    if request.kind != "module" or (not is_path and script_path(request).is_file()):
+        return ""
+    dotted = str(Path(name.removesuffix(".py"))).replace("/", ".")
+    if is_path and script_path(replace(request, script=dotted)).is_file():
+        return f"-m takes the name of a module, not {name}; write {_line(request, dotted)}"
+    if is_path:
+        return f"-m takes the name of a module, but {name} is a path; give it without -m."
+    first, *others = name.split(".")
+    place = _find_installed(first, request.python).joinpath(*others)
+    if not place.is_dir() or (place / "__main__.py").is_file():
+        return ""
+    problem = f"{name} is a package without a __main__.py, which python -m cannot run"
+    programs = _programs(place)
+    if not programs:
+        return f"{problem}; name one of its modules, as in -m {name}.train."
+    return f"{problem}; write {_line(request, f'{name}.{programs[0]}')}"
+
+
+def _line(request: LaunchRequest, module: str) -> str:
+    return shlex.join(("-m", module, *request.script_args))
+
+
+def _programs(package: Path) -> list[str]:
+    """Modules of a package that look like programs, those with a main part first."""
+    texts = {path.stem: plain_text(path) for path in sorted(package.glob("*.py"))}
+    texts.pop("__init__", None)
+    return [
+        *(name for name, text in texts.items() if "__main__" in text),
+        *(name for name, text in texts.items() if ".backward(" in text or "argparse" in text),
+    ]
 
 
 def own_sources(request: LaunchRequest) -> OwnSources:

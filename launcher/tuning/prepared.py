@@ -192,11 +192,17 @@ def make_study(
         untimed: seconds of micro-batches if the profile run timed none.
 
     Raises:
-        ConfigError: the user's own tensor degree cannot split the model.
+        ConfigError: the user's own tensor degree cannot split the model, or its FLOPs are wanted
+            and could not be counted.
         NothingFeasibleError: no rank can hold the weights, or a model's state in our runtime.
     """
     user = job.user
     workload = replace(user.workload, model=spec)
+    if user.settings.metric == "FLOPS" and spec and not spec.forward_flops_per_sample:
+        raise ConfigError(
+            "autotuning.metric is FLOPS, but the profile run could not count this script's FLOPs; "
+            "use throughput or latency."
+        )
     _require_split(user.baseline.layout, spec)
     space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     for text in space.notes:

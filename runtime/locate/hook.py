@@ -48,13 +48,14 @@ class Hooks:
         self._listener = listener
         self.running: list[bool] = []
         """One entry for each backward pass that runs: asked in every step, without a call."""
+        self.after_backward: Callable[[], None] | None = None
+        """Called once, when the backward pass that runs has returned."""
         self._steps = 0
         self._after_each: RemovableHandle | None = None
         """Where steps are heard of until anything is compiled."""
         self._batch_sizes: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
         self._handed: WeakKeyDictionary[Any, deque[int]] = WeakKeyDictionary()
         """Samples of the batches that each loader was asked for and has not given yet."""
-        """Batch sizes of loaders' iterators: a script may count its samples slowly."""
         self.data: TrainingData | None = None
         """What a soak does with loaders."""
 
@@ -66,6 +67,7 @@ class Hooks:
     def reset(self) -> None:
         """Forget calls that are going on; for a process just forked."""
         self.running.clear()
+        self.after_backward = None
 
     def install(self) -> None:
         """Listen from here on."""
@@ -93,16 +95,20 @@ class Hooks:
         @wraps(original)
         def backward(*arguments: Any, **named: Any) -> None:
             if self.running:  # of a recomputed part, inside of another
-                return original(*arguments, **named)
+                original(*arguments, **named)
+                return
             self._listener.backward_begins(arguments[0] if arguments else named.get("tensors"))
             self.running.append(True)
             try:
-                return original(*arguments, **named)
+                original(*arguments, **named)
             except Exception as error:
                 self._listener.on_failure(error)
                 raise
             finally:
                 self.running.pop()
+            if (after := self.after_backward) is not None:
+                self.after_backward = None
+                after()
 
         return backward
 

@@ -155,6 +155,12 @@ def test_a_script_that_a_tune_would_refuse_is_refused(config: str) -> None:
         show("train.py", "--config", config)
 
 
+def test_a_module_that_python_would_refuse_is_refused(config: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    with pytest.raises(ConfigError, match=r"not train\.py; write -m train"):
+        show("-m", "train.py", "--config", config)
+
+
 def test_notes_of_the_space_are_shown(config: str, tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"train_micro_batch_size_per_gpu": 4}')
     assert "leaves only micro-batch 4" in show(RANKS, "--config", config)

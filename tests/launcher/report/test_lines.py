@@ -142,3 +142,9 @@ def test_a_model_that_was_not_looked_into_is_not_said_to_need_nothing() -> None:
     block = BlockSpec(name="model", count=1, parameters=2_000_000)
     said = profile_line(ModelSpec(grade=Grade.OPAQUE, blocks=(block,)), 3.0)
     assert said.endswith("(2 M trainable), activations and FLOPs unknown")
+
+
+def test_a_model_whose_operations_no_formula_counts_is_not_said_to_have_none() -> None:
+    block = BlockSpec(name="model", count=1, parameters=2_000_000, activation_bytes=1000)
+    said = profile_line(ModelSpec(grade=Grade.MEASURED, blocks=(block,)), 3.0)
+    assert said.endswith("activations per sample [measured], FLOPs could not be counted")

@@ -166,6 +166,15 @@ def test_a_faster_trial_that_did_not_win_is_named_with_its_reason(
     )
 
 
+def test_a_tie_with_a_trial_that_was_faster_names_it() -> None:
+    rival = RECORDS[3]
+    first = told_of_own(rival, rounds=2, ties=(rival.trial.name,), played=(RECORDS[0], rival))
+    assert first == (
+        "No measurable gain: ZeRO 1 · micro 8 · accum 2 was faster in its trial, but the playoff, "
+        "which measures both again, does not distinguish it from yours."
+    )
+
+
 def test_a_faster_trial_without_a_reason_leaves_the_answer_open() -> None:
     assert told_of_own(RECORDS[3]).startswith("No gain was shown: these measurements are too few")
 

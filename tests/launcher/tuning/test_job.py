@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import BlockSpec, ConfigError, Grade, ModelSpec
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.tuning.job import read_job
+from autoconf_launch.launcher.tuning.prepared import make_study
 
 from ..conftest import Driver
 
@@ -78,3 +79,12 @@ def test_a_memory_limit_below_the_context_of_a_gpu_is_refused(
     words = ("--memory_limit", "2GB", "train.py", "--deepspeed_config", "ds.json")
     job = read_job(parse_request(words), lambda event: None)
     assert job.cluster.least_memory_bytes == 2 * 10**9
+
+
+def test_flops_that_the_profile_could_not_count_are_refused_as_a_metric(folder: Path) -> None:
+    (folder / "train.py").write_text(NATIVE)
+    words = ("--num_gpus=1", "--metric=FLOPS", "train.py", "--deepspeed_config", "ds.json")
+    job = read_job(parse_request(words), lambda event: None)
+    uncounted = ModelSpec(grade=Grade.MEASURED, blocks=(BlockSpec(name="model", parameters=1),))
+    with pytest.raises(ConfigError, match="could not count this script's FLOPs; use throughput"):
+        make_study(job, uncounted)

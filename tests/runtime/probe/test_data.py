@@ -32,6 +32,15 @@ def test_the_samples_of_a_batch_are_found(probed: Any, how: str) -> None:
     assert (ended.batches(), ended.steps()) == ((BATCH, 1), [1, 2, 3, 4, 5]), ended.errors
 
 
+@pytest.mark.parametrize("form", [("object", "0"), ("tensor", "0"), ("object", "2")], ids="-".join)
+def test_rows_are_not_taken_for_the_samples_that_a_loader_drew(
+    probed: Any, form: tuple[str, str]
+) -> None:
+    ended = probed("data.py", "rows_of_samples", *form)
+    assert ended.batches() == (BATCH, 1), ended.errors
+    assert {record.samples for record in ended.result().steps} == {BATCH}
+
+
 def test_another_batch_size_reaches_the_loaders_of_the_script(launched: Any) -> None:
     script = str(SCRIPTS / "data.py")
     more = {BATCH_VARIABLE: "5"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import FailureKind
+from autoconf_launch.core import FailureKind, Mode
 
 FIRST_FIVE = [1, 2, 3, 4, 5]
 BATCH = 5
@@ -22,6 +22,11 @@ def test_a_gan_makes_one_step_for_each_batch(probed: Any, which: str) -> None:
 def test_all_updates_after_one_backward_are_one_step(probed: Any, which: str) -> None:
     ended = probed("optimizers.py", which)
     assert (ended.batches(), ended.steps()) == ((BATCH, 1), FIRST_FIVE), ended.errors
+
+
+def test_flops_are_counted_though_the_updates_are_made_in_the_backward_pass(probed: Any) -> None:
+    blocks = probed("optimizers.py", "in_backward", mode=Mode.PROFILE).model_info()["blocks"]
+    assert sum(block["flops"] for block in blocks) == 2 * (8 * 16 + 16 * 2)
 
 
 def test_steps_that_a_scaler_skips_are_no_steps(probed: Any) -> None:

@@ -88,6 +88,39 @@ def batch_object() -> None:
     )
 
 
+class Joined:
+    """A batch of samples with several rows each, as nodes of graphs or boxes of images."""
+
+    def __init__(self, samples: list[Tensor]) -> None:
+        self.rows = torch.cat(samples)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class OnRows(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, batch: Joined | Tensor) -> Tensor:
+        rows = batch.rows if isinstance(batch, Joined) else batch
+        return self.layer(rows).mean()
+
+
+def rows_of_samples() -> None:
+    model = OnRows()
+    form, workers = sys.argv[2], int(sys.argv[3])
+    samples = [torch.randn(2 + number % 5, 4) for number in range(300)]
+    loader: DataLoader[Any] = DataLoader(
+        samples,  # type: ignore[arg-type]
+        batch_size=BATCH,
+        collate_fn=Joined,
+        num_workers=workers,
+    )
+    minimise(model, (model(batch if form == "object" else batch.rows) for batch in loader))
+
+
 class Detector(nn.Module):
     def __init__(self) -> None:
         super().__init__()
