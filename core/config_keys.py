@@ -290,6 +290,13 @@ CHECKPOINTING_KEYS = frozenset(
 )
 _OPEN = ((ZERO[0], "all"), (PARALLELISM[0], "all"))
 """Sections of which a word says that all of it is searched."""
+_SPELT_OTHERWISE = {
+    "tensor_parallel": dotted_name(TENSOR),
+    "sequence_parallel_size": dotted_name(CONTEXT),
+    "data_parallel_size": dotted_name(DATA),
+    "bfloat16": BF16[0],
+}
+"""Keys of DeepSpeed whose meaning has another name here."""
 _NEAR = 0.85
 _DEEPSPEED_TOP_LEVEL = frozenset(
     {
@@ -350,6 +357,8 @@ def check_keys(raw: RawConfig) -> tuple[str, ...]:
 
 
 def _near_miss(key: str) -> str | None:
+    if key in _SPELT_OTHERWISE:
+        return f"{key} is read by DeepSpeed only; this runtime reads {_SPELT_OTHERWISE[key]}."
     if key in _DEEPSPEED_TOP_LEVEL:
         return None
     close = difflib.get_close_matches(key.strip(), TOP_LEVEL, n=1, cutoff=_NEAR)

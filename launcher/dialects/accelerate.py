@@ -46,6 +46,8 @@ _ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 USE_FSDP = "ACCELERATE_USE_FSDP"
 USE_DEEPSPEED = "ACCELERATE_USE_DEEPSPEED"
 DEEPSPEED_STAGE = "ACCELERATE_DEEPSPEED_ZERO_STAGE"
+DEEPSPEED_FILE = "ACCELERATE_DEEPSPEED_CONFIG_FILE"
+"""A number in this file outweighs the variable of the same setting."""
 FSDP_VERSION = "FSDP_VERSION"
 FSDP_VERSION_SINCE = (1, 6)
 _STRATEGY = "FSDP_SHARDING_STRATEGY"
@@ -75,7 +77,7 @@ KEYS = {
     "use_cpu": "ACCELERATE_USE_CPU",
     "gradient_accumulation_steps": _ACCUMULATION,
     "gradient_clipping": "ACCELERATE_GRADIENT_CLIPPING",
-    "deepspeed_config_file": "ACCELERATE_DEEPSPEED_CONFIG_FILE",
+    "deepspeed_config_file": DEEPSPEED_FILE,
     "zero3_init_flag": "ACCELERATE_DEEPSPEED_ZERO3_INIT",
     "zero3_save_16bit_model": "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
     "fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
@@ -127,7 +129,7 @@ LAUNCH_VARIABLES = {
     "--offload_param_device": "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
     "--gradient_accumulation_steps": _ACCUMULATION,
     "--gradient_clipping": "ACCELERATE_GRADIENT_CLIPPING",
-    "--deepspeed_config_file": "ACCELERATE_DEEPSPEED_CONFIG_FILE",
+    "--deepspeed_config_file": DEEPSPEED_FILE,
     "--dynamo_backend": "ACCELERATE_DYNAMO_BACKEND",
     "--dynamo_mode": "ACCELERATE_DYNAMO_MODE",
     "--fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
@@ -212,7 +214,8 @@ class AccelerateDialect(TableDialect):
         if accumulation and (_is_set(source, _ACCUMULATION) or not _has_own(rows)):
             rows = [row for row in rows if row.knob != "accumulation"]
             rows.append(accumulation)
-        free = (0, 2, 3) if ranks > 1 else ()
+        is_fixed = _is_set(source, DEEPSPEED_FILE) and _is_set(source, DEEPSPEED_STAGE)
+        free = (0, 2, 3) if ranks > 1 and not is_fixed else ()
         rows.append(ShardingWords(versioned=version >= FSDP_VERSION_SINCE, free=free))
         return (*rows, *_memory_rows(source, version))
 

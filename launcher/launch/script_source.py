@@ -37,6 +37,8 @@ from ..spelling import find_argument, is_of_batch
 from ..verbs import LAUNCHING, VERBS, nearest_verb
 from .wrapped_launch import unwrap_launcher
 
+_TORCHTUNES = "tune"
+"""Name of torchtune's program, which is a verb of ours, too."""
 _CONFIG_FLAGS = ("--config", "--deepspeed", "--deepspeed_config")
 _ALWAYS_OURS = _CONFIG_FLAGS[1:]
 """Flags that name a DeepSpeed configuration, whatever stands in it."""
@@ -235,10 +237,10 @@ def _refuse_misplaced(request: LaunchRequest) -> None:
     words = (request.script, *request.script_args)
     flags = request.argv[: len(request.argv) - len(words)]
     is_verb = request.script in {*LAUNCHING, *VERBS} and shutil.which(request.script) is None
-    if is_verb and request.autotuning:
+    if is_verb and request.autotuning and request.script in (request.autotuning, _TORCHTUNES):
         raise ConfigError(
-            f"After the verb {request.script} is a program, and none of that name is on PATH; "
-            "activate its environment (torchtune installs tune), or give the script itself."
+            f"A verb is given once, and no program named {request.script} is on PATH; activate "
+            f"the environment that has {request.script}, or give the script itself."
         )
     if is_verb:
         given = [flag for flag in flags if not flag.startswith("--autotuning")]

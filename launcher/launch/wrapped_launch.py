@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autoconf_launch.core import ConfigError
+from autoconf_launch.core import config_keys as keys
 
 from ..config_file import read_config
 from ..dialects import accelerate as names
@@ -98,8 +99,10 @@ def _without_wrapper(request: LaunchRequest) -> LaunchRequest | None:
         ConfigError: no command follows it.
     """
     words = (request.script, *request.script_args)
-    variables = [*takewhile(_ASSIGNMENT.fullmatch, words[words[0] == "env" :])]
-    start = len(variables) + (words[0] == "env")
+    options = _env_options(words)
+    skipped = options + (words[0] == "env")
+    variables = [*takewhile(_ASSIGNMENT.fullmatch, words[skipped:])]
+    start = len(variables) + skipped
     if not start:
         is_wrapper = words[0] in _PLACING or _RUNNERS.get(words[0]) in words[1:2]
         if not is_wrapper or Path(words[0]).is_file():
@@ -114,13 +117,31 @@ def _without_wrapper(request: LaunchRequest) -> LaunchRequest | None:
             f"{shlex.join(words)} starts no program that can be read here; give the script itself."
         )
     inner = replace(request, script=inside[0], script_args=inside[1:])
-    if words[0] in _PLACING:
+    if words[0] in _PLACING or options:
         placed = unwrap_launcher(inner)
         return replace(placed, prefix=(*wrapper, *placed.prefix))
     if words[0] in _RUNNERS:
         return replace(unwrap_launcher(inner), python=python_of(wrapper))
     set_here = tuple((name, value) for name, _, value in (v.partition("=") for v in variables))
     return unwrap_launcher(replace(inner, variables=(*request.variables, *set_here)))
+
+
+def _env_options(words: tuple[str, ...]) -> int:
+    """How many words after ``env`` unset variables.
+
+    Raises:
+        ConfigError: it has another option, such as ``-i``.
+    """
+    count = 0
+    while words[0] == "env" and words[1 + count : 2 + count] and words[1 + count][0:1] == "-":
+        option = words[1 + count]
+        if not option.startswith(("-u", "--unset")):
+            raise ConfigError(
+                f"env {option} cannot be followed, as ranks need the variables that their "
+                "launcher sets; only env -u NAME and NAME=VALUE can."
+            )
+        count += 2 if option in ("-u", "--unset") else 1
+    return count
 
 
 def _is_command(word: str) -> bool:
@@ -177,6 +198,8 @@ def _accelerate(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
             "autoconf-launch itself (--hostfile FILE)."
         )
     variables = {**accelerate_variables(config), **dict(_flag_variables(flags))}
+    if file := variables.get(names.DEEPSPEED_FILE):
+        variables |= _deepspeed_variables(Path(file), tunes=bool(request.autotuning))
     processes = flags[names.PROCESSES]
     module = bool({"-m", "--module"} & flags.keys())
     return replace(
@@ -188,6 +211,29 @@ def _accelerate(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
         processes=request.processes or (int(processes) if processes.isdigit() else None),
         variables=(*request.variables, *sorted(variables.items())),
     )
+
+
+def _deepspeed_variables(file: Path, *, tunes: bool) -> dict[str, str]:
+    """Numbers of a DeepSpeed file, as variables: Accelerate takes those of the file.
+
+    Source:
+        accelerate 1.x, DeepSpeedPlugin.__post_init__ and Accelerator._prepare_deepspeed.
+
+    Raises:
+        ConfigError: a tune could not change the accumulation.
+    """
+    document = read_config(file)
+    stage = document.get(keys.ZERO_STAGE)
+    found = {names.DEEPSPEED_STAGE: str(stage)} if type(stage) is int else {}
+    steps = document.get(keys.ACCUMULATION, 1)
+    if type(steps) is not int:
+        return found
+    if tunes and steps > 1:
+        raise ConfigError(
+            f'{file} sets gradient_accumulation_steps to {steps}; write "auto" there and give '
+            f"accelerate launch --gradient_accumulation_steps {steps}, so that trials can set it."
+        )
+    return {**found, names._ACCUMULATION: str(steps)}
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:

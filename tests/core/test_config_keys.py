@@ -21,3 +21,8 @@ def test_an_unknown_key_of_parallelism_gets_the_nearest_known_one() -> None:
 def test_a_section_that_is_a_number_is_refused() -> None:
     with pytest.raises(ConfigError, match="optimizer is 3, but must be a section"):
         check_keys(RawConfig({"optimizer": 3}))
+
+
+def test_a_key_of_deepspeed_with_another_name_here_is_named() -> None:
+    (warning,) = check_keys(RawConfig({"bfloat16": {"enabled": True}}))
+    assert warning == "bfloat16 is read by DeepSpeed only; this runtime reads bf16."

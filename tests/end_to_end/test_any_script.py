@@ -283,3 +283,61 @@ def test_sizes_that_a_trace_rules_out_are_not_launched(place: Place) -> None:
     assert not {"z0_gas1_tmbspg512", "z0_gas2_tmbspg256"} & {*started}, output
     assert (place.results / "cmd_optimal.txt").exists()
     assert output.count("micro 512 · accum 1  predicted") == 1, output
+
+
+RUNNER = """
+import argparse, pathlib, runpy, sys
+import toytune
+def main():
+    parser = argparse.ArgumentParser(prog="tune")
+    run = parser.add_subparsers().add_parser("run")
+    run.add_argument("recipe")
+    run.add_argument("recipe_args", nargs=argparse.REMAINDER)
+    asked = parser.parse_args()
+    root = pathlib.Path(toytune.__file__).parent.parent
+    file = str(root / "recipes" / f"{asked.recipe}.py")
+    sys.argv = [file, *asked.recipe_args]
+    runpy.run_path(file, run_name="__main__")
+"""
+RECIPE = """
+import argparse, json, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--config")
+asked, rest = parser.parse_known_args()
+cfg = json.load(open(asked.config))
+cfg |= {key: int(value) for key, value in (word.split("=") for word in rest)}
+batch_size, steps = cfg["batch_size"], cfg["gradient_accumulation_steps"]
+model = torch.nn.Linear(16, 16)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for number in range(30 * steps):
+    model(torch.ones(batch_size, 16)).square().mean().div(steps).backward()
+    if (number + 1) % steps == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_recipe_behind_a_program_named_as_our_verb_is_tuned(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "site/toytune/__init__.py": "",
+        "site/toytune/cli.py": RUNNER,
+        "site/recipes/full.py": RECIPE,
+        "bin/tune": f"#!{sys.executable}\nimport sys\nfrom toytune.cli import main\n"
+        "if __name__ == '__main__':\n    sys.exit(main())\n",
+        "x.json": '{"epochs": 1}',
+    }
+    for name, text in files.items():
+        (place.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (place.folder / name).write_text(text)
+    (place.folder / "bin" / "tune").chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", str(place.folder / "site"), prepend=":")
+    monkeypatch.setenv("PATH", str(place.folder / "bin"), prepend=":")
+    words = ("run", "full", "--config", "x.json", "batch_size=4", "gradient_accumulation_steps=2")
+    code, output = place.run("tune", "--budget=1trials", *QUICK, "tune", *words)
+    assert code == 0, output
+    assert "Using batch_size as the micro-batch" in output
+    assert "Using gradient_accumulation_steps as gradient accumulation" in output
+    assert (place.results / "z0_gas2_tmbspg4" / "metrics.json").exists()
+    assert "tune run full --config x.json" in (place.results / "cmd_optimal.txt").read_text()

@@ -112,7 +112,7 @@ def test_a_value_that_changes_memory_is_never_passed_on_silently(
 
 
 def test_keys_without_an_effect_on_layout_batch_or_memory_are_passed_on() -> None:
-    passed = {
+    passed: dict[str, Any] = {
         path[0]: {} if path[0] in ("aio", "checkpoint", "comms_logger", "timers") else 1
         for path, treatment in treatments()
         if treatment is Treatment.PASSED and len(path) == 1 and path[0] != "flops_profiler"

@@ -152,6 +152,29 @@ def test_words_in_another_order_get_the_line_that_works(
         read_script(parse_request(typed.split()))
 
 
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("--autotuning=tune tune run full batch_size=2", "tune"),
+        ("--autotuning=run --num_gpus 2 tune run full", "tune"),
+        ("--autotuning=run run t.py", "run"),
+    ],
+)
+def test_a_word_after_a_verb_is_a_program(
+    typed: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        ConfigError, match=f"^A verb is given once, and no program named {name} is"
+    ):
+        read_script(parse_request(typed.split()))
+    (tmp_path / name).write_text("#!/usr/bin/env python\nprint(1)\n")
+    (tmp_path / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path.parent)
+    assert read_script(parse_request(typed.split()))[0].script == str(tmp_path / name)
+
+
 def test_a_byte_order_mark_is_not_part_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_bytes(b"\xef\xbb\xbfimport deepspeed\n")
     source = find_script_source(parse_request([str(tmp_path / "t.py")]))

@@ -80,6 +80,38 @@ def test_flags_of_accelerate_outweigh_its_file(tmp_path: Path) -> None:
     assert found.processes == 2
 
 
+@pytest.mark.parametrize(
+    ("document", "stage", "steps"),
+    [
+        ({"zero_optimization": {"stage": 3}}, "3", "1"),
+        ({"zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 1}, "1", "1"),
+        (
+            {"zero_optimization": {"stage": "auto"}, "gradient_accumulation_steps": "auto"},
+            "2",
+            "4",
+        ),
+    ],
+)
+def test_numbers_of_accelerates_deepspeed_file_are_the_ones_that_count(
+    document: dict[str, object], stage: str, steps: str, tmp_path: Path
+) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps(document))
+    words = ("--use_deepspeed", "--deepspeed_config_file", str(tmp_path / "ds.json"))
+    given = ("--zero_stage=2", "--gradient_accumulation_steps=4")
+    variables = dict(launch("accelerate", "launch", *words, *given, "t.py").variables)
+    assert variables["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == stage
+    assert variables["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == steps
+
+
+def test_an_accumulation_that_a_tune_could_not_change_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text('{"gradient_accumulation_steps": 2}')
+    words = ("--use_deepspeed", f"--deepspeed_config_file={tmp_path / 'ds.json'}", "t.py")
+    with pytest.raises(ConfigError, match='steps to 2; write "auto" there and give accelerate'):
+        launch("accelerate", "launch", *words)
+    plain = unwrap_launcher(parse_request(["accelerate", "launch", *words]))
+    assert dict(plain.variables)["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == "2"
+
+
 def test_a_default_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "accelerate").mkdir()
     (tmp_path / "accelerate" / "default_config.yaml").write_text(CONFIG)
@@ -213,6 +245,22 @@ def test_uv_run_says_which_python_runs_the_script(tmp_path: Path) -> None:
 def test_a_program_that_starts_ranks_is_refused_by_its_name(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is not a launcher known here"):
         launch("--", name, "run", "--devices=2", "t.py")
+
+
+@pytest.mark.parametrize("prefix", [("env", "-u", "A", "B=1"), ("env", "--unset=A", "-uC")])
+def test_variables_that_are_unset_before_the_command_are_unset_for_each_rank(
+    prefix: tuple[str, ...],
+) -> None:
+    found = launch("--", *prefix, "python", "t.py")
+    assert (found.prefix, found.script, found.alone) == (prefix, "t.py", True)
+    again = launch(*launch_flags(found), found.script)
+    assert (again.prefix, again.script) == (prefix, "t.py")
+
+
+@pytest.mark.parametrize("option", ["-i", "-", "-C"])
+def test_an_option_of_env_that_cannot_be_followed_is_refused_by_its_name(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"^env {option} cannot be followed"):
+        launch("--", "env", option, "python", "t.py")
 
 
 @pytest.mark.parametrize("words", [("numactl", "-N", "0"), ("uv", "run")])

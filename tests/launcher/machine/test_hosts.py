@@ -88,6 +88,11 @@ def test_a_hostfile_that_was_named_must_exist(tmp_path: Path) -> None:
         read_hostfile(str(tmp_path / "absent"))
 
 
+def test_a_byte_order_mark_is_not_part_of_a_host(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_bytes(b"\xef\xbb\xbfworker-1 slots=2\r\nworker-2 slots=1\r\n")
+    assert sizes(read_hostfile(str(tmp_path / "hosts"))) == [("worker-1", 2), ("worker-2", 1)]
+
+
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="cannot be read"):
