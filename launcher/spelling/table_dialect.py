@@ -360,9 +360,12 @@ def _on_global_batch(
     keys = [place for place in getattr(row, "places", ())[:1] if isinstance(place, Key)]
     files = "".join(f" or {file_of_key(reading.source, place.path)}" for place in keys)
     example = "train.accumulate" if keys else "--NAME"
+    name, is_measured = f"{reading.source.name}{files}", not reading.is_before_profile
+    found = f"No gradient accumulation was found in {name}"
+    if is_measured and not reading.source.is_whole:
+        found = f"The first steps of {name} had one micro-batch each"
     sentence = (
-        f"No gradient accumulation was found in {reading.source.name}{files}, so another "
-        f"micro-batch would change the global batch{today}: allow that with "
+        f"{found}, so another micro-batch would change the global batch{today}: allow that with "
         "--allow-global-batch-change before the command, or name what sets its accumulation with "
         f"--arg gradient_accumulation_steps={example}."
     )
