@@ -35,6 +35,7 @@ _MAPPINGS = (
     *("expert_parallel", "hybrid_engine", "pipeline", "aio", "checkpoint", "flops_profiler"),
     *("comms_logger", "timers", *DEEPSPEED_MONITORS),
 )
+_ZERO_MAPPINGS = ("offload_optimizer", "offload_param", "leaf_module", "zenflow")
 _REMOVED_IN = (0, 19, 8)
 _NEAR = 0.8
 _UNSAID: tuple[Any, ...] = (None, False, 0, 1, "auto", "none", {}, [])
@@ -68,6 +69,8 @@ def with_current_keys(source: ScriptSource) -> ScriptSource:
         if zero and ("allgather_size",) in document:
             section["allgather_bucket_size"] = document.get(("allgather_size",))
         document = document.with_value(keys.ZERO, section)
+    if str(document.get(keys.ZERO_STAGE)).isdecimal():  # text that DeepSpeed takes for a number
+        document = document.with_value(keys.ZERO_STAGE, int(document.get(keys.ZERO_STAGE)))
     for old, new in _ZERO_ALIASES:
         document = _with_offload(document, old, new)
     _refuse(source, document)
@@ -95,13 +98,7 @@ def _with_offload(document: RawConfig, old: str, new: str) -> RawConfig:
 
 
 def _refuse(source: ScriptSource, document: RawConfig) -> None:
-    zero = document.get(keys.ZERO, {})
-    sections = {name: document.get((name,)) for name in _MAPPINGS}
-    sections = {**sections, keys.ZERO[0]: None if zero == "all" else zero}
-    for name, given in sections.items():
-        if given is not None and not isinstance(given, dict):
-            example = ', such as {"enabled": true}' if name in ("bf16", "bfloat16", "fp16") else ""
-            raise ConfigError(f"{name} is {given!r}, but must be a section ({{…}}){example}.")
+    _require_sections(document)
     if is_on(document, keys.FP16) and is_on(document, (precision_section(document), "enabled")):
         raise ConfigError(
             "fp16.enabled and bf16.enabled are both true, but DeepSpeed takes only one of them; "
@@ -119,6 +116,21 @@ def _refuse(source: ScriptSource, document: RawConfig) -> None:
                 f"{dotted_name(path)} is true, so DeepSpeed chooses the batch by itself and no "
                 "other can be tried; set it to false."
             )
+
+
+def _require_sections(document: RawConfig) -> None:
+    zero = document.get(keys.ZERO, {})
+    sections = {name: document.get((name,)) for name in _MAPPINGS}
+    sections[keys.ZERO[0]] = None if zero == "all" else zero
+    for name in _ZERO_MAPPINGS:
+        given = document.get((*keys.ZERO, name))
+        sections[dotted_name((*keys.ZERO, name))] = None if given == "auto" else given
+    for where, given in sections.items():
+        if given is not None and not isinstance(given, dict):
+            example = (
+                ', such as {"enabled": true}' if where in ("bf16", "bfloat16", "fp16") else ""
+            )
+            raise ConfigError(f"{where} is {given!r}, but must be a section ({{…}}){example}.")
 
 
 def _version(source: ScriptSource) -> tuple[int, ...]:
@@ -274,7 +286,12 @@ def degree(document: RawConfig, path: KeyPath) -> int:
     Raises:
         ConfigError: it is not a whole number.
     """
-    if document.get(path) == 0 and document.get(path) is not False:
+    given = document.get(path)
+    if isinstance(given, (str, list)):
+        raise ConfigError(
+            f"{dotted_name(path)} is {given!r}, but is never searched; give it one whole number."
+        )
+    if given == 0 and given is not False:
         return 1
     return int(integer_value(document, path, 1))
 

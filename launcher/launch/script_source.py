@@ -16,7 +16,7 @@ from typing import NamedTuple
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.core import config_keys as keys
 
-from ..config_file import read_config, read_document
+from ..config_file import compose_yaml, read_config, read_document
 from ..dialects import PREFIXES, decode_document
 from ..flags import own_flag
 from ..request import LaunchRequest
@@ -112,7 +112,7 @@ def _read_named(path: Path, position: int, flag: str, *, is_foreign: bool) -> _N
     try:
         read = read_document(path)
     except ConfigError:
-        if may_be_its_own:
+        if may_be_its_own and compose_yaml(plain_text(path)) is not None:  # with tags of its own
             return None
         raise
     if may_be_its_own and not keys.is_surely_ours(read.config):
@@ -168,7 +168,8 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
     own_source = own_sources(request)
     script, text = own_source.script, own_source.text
     sources = (text, *own_source.modules) if text else ()
-    is_foreign = bool(text) and not any(facts_of(t).imports(*_READ_OURS) for t in sources)
+    is_known = bool(text) or request.kind == "program"  # hardly any other program reads ours
+    is_foreign = is_known and not any(facts_of(t).imports(*_READ_OURS) for t in sources)
     is_foreign = is_foreign and request.words.dialect not in _OURS
     named = _named_document(request.script_args, is_foreign=is_foreign)
     if named.position is None:

@@ -1,7 +1,8 @@
 """The user's ``--arg`` and ``--knob`` as rows beside a dialect's own table.
 
-Arguments are those that it declares, also in its own modules, those that it is given, names of an
-executed module, keys of a configuration that it composes, and variables that it reads.
+Its settings are the arguments that it declares, also in its own modules, those that it is given,
+names of an executed module, keys of a configuration that it composes or of a document that its
+arguments name, and variables that it reads.
 
 Only a whole number that is known and lies beyond the soak's steps is replaced: a script that is
 told nothing, or a word like ``epoch``, goes on as it does.
@@ -230,15 +231,15 @@ class Told:
 
     def is_given(self, source: ScriptSource) -> bool:
         """Whether the command line or the environment has it."""
-        return self._held(source) is not None
+        return self._given_value(source) is not None
 
     def value(self, source: ScriptSource) -> KnobValue:
         """What it is set to, or its default."""
-        held = self._held(source)
+        held = self._given_value(source)
         value: KnobValue = self.default if held is None else scalar(held)
         return value
 
-    def _held(self, source: ScriptSource) -> object:
+    def _given_value(self, source: ScriptSource) -> object:
         inputs = LaunchInputs(arguments=source.script_args, environment=source.environment)
         return self.place.get(inputs)
 

@@ -197,7 +197,7 @@ class TableDialect(ABC):
 
 
 def _require_followed(reading: Reading) -> None:
-    """See that the profile run had the micro-batch of the key that is taken for it.
+    """Check that the profile run had the micro-batch of the key that is used as it.
 
     Raises:
         ConfigError: it had another one.

@@ -135,11 +135,18 @@ def _differences(
             f"{new.global_batch}."
         )
     origins = [{c.knob: c.origin for c in job.user.choices} for job in (before, after)]
+    is_total = old.micro_batch == new.micro_batch * new.data_parallel != new.micro_batch
+    if is_total:
+        yield (
+            f"{origins[1]['micro_batch']} is {old.micro_batch} for all ranks together, as the "
+            f"profile run shows: each of the {new.data_parallel} had {new.micro_batch}."
+        )
     found = [
         f"{_WORDS.get(knob, knob)} {getattr(value, 'value', value)}"
         for knob in MEASURED
         if (value := getattr(new, knob)) != getattr(old, knob)
         and knob != "accumulation"
+        and not (is_total and knob == "micro_batch")
         and origins[0].get(knob) == origins[1].get(knob)  # else what sets it was found
     ]
     if found:

@@ -73,6 +73,7 @@ def test_other_forms_of_a_document_are_tuned_at_their_global_batch(
     assert {micro * steps for micro, steps in batches(place)} == {found[0] * found[1]}
 
 
+@pytest.mark.slow
 def test_a_key_that_the_script_does_not_read_is_found_out(place: Place) -> None:
     (place.folder / "own.yaml").write_text(f"{YAML}  accum: 4\nbatch_size: 16\n")
     mapped = "--arg=train_micro_batch_size_per_gpu=batch_size"

@@ -183,6 +183,15 @@ def test_keys_of_the_script_itself_pass() -> None:
         ({"fp16": True}, r'^fp16 is True, but must be a section .*such as {"enabled": true}\.$'),
         ({"bf16": "auto"}, r"^bf16 is 'auto', but must be a section"),
         ({"optimizer": "Adam"}, r"^optimizer is 'Adam', but must be a section"),
+        (
+            {"zero_optimization": {"offload_optimizer": True}},
+            r"^zero_optimization\.offload_optimizer is True, but must be a section",
+        ),
+        (
+            {"tensor_parallel": {"autotp_size": "auto"}},
+            r"^tensor_parallel\.autotp_size is 'auto', but is never searched",
+        ),
+        ({"sequence_parallel_size": [1, 2]}, r"is \[1, 2\], but is never searched"),
         ({"zero_optimization": 2}, r"^zero_optimization is 2, but must be a section"),
         (
             {"fp16": {"enabled": True}, "bfloat16": {"enabled": True}},
@@ -250,6 +259,10 @@ def test_the_precision_is_read_under_either_name(
     document: dict[str, Any], precision: Precision
 ) -> None:
     assert read(document).workload.precision is precision
+
+
+def test_a_stage_in_quotes_is_the_number() -> None:
+    assert read({"zero_optimization": {"stage": "2"}}).baseline.layout.zero_stage == 2
 
 
 @pytest.mark.parametrize("stated", [64, 128])

@@ -268,11 +268,11 @@ def test_which_key_of_which_file_was_taken_is_said() -> None:
 
 
 def test_a_key_that_the_script_does_not_follow_is_found_out_by_the_profile_run() -> None:
-    ran = {"applied": strategy_of(micro_batch=4, accumulation=8)}
+    ran = strategy_of(micro_batch=4, accumulation=8)
     with pytest.raises(
         ConfigError, match=r"in c\.yaml is 2, but .* have 4 .*--dialect dataloader"
     ):
-        DIALECT.read(document(SMALL, **ran), world_size=1)
+        DIALECT.read(document(SMALL, applied=ran), world_size=1)
 
 
 def test_the_setting_that_has_the_number_of_the_profile_run_is_taken() -> None:

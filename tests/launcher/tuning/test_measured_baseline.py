@@ -140,9 +140,21 @@ def test_recomputation_and_sharding_of_the_script_are_the_baseline(heard: list[E
 def test_what_is_given_and_what_nobody_saw_stays(heard: list[Event]) -> None:
     words = ("--batch_size", "8")
     found = job(heard, DECLARES, *words, flags=(CONSENT,))
-    ran(found.paths.profile, micro_batch=4, recompute=None)
+    ran(found.paths.profile, micro_batch=3, recompute=None)
     assert measure(found).user.baseline == found.user.baseline
     assert heard == []
+
+
+def test_a_number_that_the_ranks_share_is_known_by_the_profile_run(heard: list[Event]) -> None:
+    found = job(heard, DECLARES, "--batch_size", "8", flags=(CONSENT,))
+    ran(found.paths.profile, micro_batch=4)
+    after = measure(found)
+    assert after.user.baseline.layout.global_batch == 8
+    assert say(heard) == (
+        "--batch_size is 8 for all ranks together, as the profile run shows: each of the 2 had 4."
+    )
+    made = after.dialect.render(after.user.baseline, after.source, "c")
+    assert made.script_args == ("--batch_size", "8")
 
 
 def test_without_a_profile_run_nothing_changes(heard: list[Event]) -> None:
