@@ -322,15 +322,18 @@ def is_surely_ours(raw: RawConfig) -> bool:
 
 
 def is_of_arguments(raw: RawConfig) -> bool:
-    """Whether a document holds words of a command line: a section's name with a switch.
+    """Whether a document holds words of a command line: a section's name with a switch or word.
 
     ``bf16: true`` is an argument of a script, such as transformers' TrainingArguments has;
     DeepSpeed has a section of that name.
     """
     document = raw.to_dict()
-    switches = (name for name in SECTIONS if name not in dict(_OPEN) and name != ZERO[0])
-    is_switch = any(isinstance(document.get(name), bool | str) for name in switches)
-    return is_switch and not is_surely_ours(raw)
+    names = (name for name in SECTIONS if name not in dict(_OPEN) and name != ZERO[0])
+    held = [document.get(name) for name in names]
+    is_word = any(
+        isinstance(value, bool) or (isinstance(value, str) and value != "auto") for value in held
+    )
+    return is_word and not is_surely_ours(raw)
 
 
 def check_keys(raw: RawConfig) -> tuple[str, ...]:

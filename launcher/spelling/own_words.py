@@ -193,6 +193,14 @@ def on_no_batch(source: ScriptSource) -> str:
     named = (name for told in known_names(source) for name in told.names)
     consent = "" if any(map(is_accumulation, named)) else " --allow-global-batch-change"
     example = " (or =train.batch_size for a key)" if keys else ""
+    texts = (source.text, *source.modules)
+    if source.text and source.is_whole and not any("Loader" in text for text in texts):
+        return (
+            f"No argument of {script}{keys} is known to be the micro-batch{seen}, and it has no "
+            "DataLoader whose batch could be changed. Name the argument or key with --arg "
+            "train_micro_batch_size_per_gpu=NAME, or let the script read its micro-batch from an "
+            "argument --batch_size."
+        )
     return (
         f"No argument of {script}{keys} is known to be the micro-batch{seen}. Name it with "
         f"--arg train_micro_batch_size_per_gpu=--batch_size{example}, or have it "

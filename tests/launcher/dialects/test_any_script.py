@@ -8,6 +8,7 @@ from autoconf_launch.autotuner.space.choices import ChoiceKind
 from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
+from autoconf_launch.launcher.spelling import on_no_batch
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import allowing, layout, render_with, say_of, script
@@ -448,6 +449,22 @@ def test_other_arguments_with_the_word_are_not(argument: str) -> None:
     )
     with pytest.raises(ConfigError, match="No gradient accumulation was found"):
         DIALECT.read(script(text=text), world_size=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "has_loader"),
+    [
+        ("BATCH = 32\nfor x in cycle(): pass", False),
+        ("from torch.utils.data import DataLoader", True),
+        ("", True),
+    ],
+)
+def test_the_loaders_batch_is_offered_only_to_a_script_that_has_one(
+    text: str, has_loader: bool
+) -> None:
+    sentence = on_no_batch(script(text=text))
+    assert ("--dialect dataloader" in sentence) == has_loader
+    assert ("it has no DataLoader" in sentence) != has_loader
 
 
 def test_a_program_of_which_only_a_part_was_read_may_accumulate() -> None:
