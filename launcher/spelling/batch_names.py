@@ -50,6 +50,7 @@ ACCUMULATION_NAMES = (
     "grad_accum",
     "accumulation_steps",
     "accumulate_grad_batches",
+    "accum_count",
     "accum_steps",
     "accum_iter",
     "accum_freq",

@@ -10,6 +10,7 @@ told nothing, or a word like ``epoch``, goes on as it does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -209,6 +210,8 @@ def on_no_batch(source: ScriptSource) -> str:
 
 
 _SHORT = 2
+_LONG = re.compile(r"-[A-Za-z]{2}\w*")
+"""A long name after one dash, such as OpenNMT's ``-batch_size``; ``-b8`` gives ``-b`` a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +314,7 @@ def _given_names(source: ScriptSource) -> Iterator[Told]:
     for word in source.script_args:
         name = word.partition("=")[0]
         is_word = "=" in word and not word.startswith("-")
-        if is_word or word.startswith("--"):
+        if is_word or word.startswith("--") or _LONG.fullmatch(name):
             written = name.lstrip("+") if is_word else name
             yield Told(names=(written,), default=constants.get(bare(name)))
 

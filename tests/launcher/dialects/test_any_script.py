@@ -451,6 +451,24 @@ def test_other_arguments_with_the_word_are_not(argument: str) -> None:
         DIALECT.read(script(text=text), world_size=1)
 
 
+OF_CONFIGARGPARSE = """
+import configargparse
+group = configargparse.ArgumentParser().add_argument_group("train")
+group.add("--batch_size", "-batch_size", type=int, default=64)
+group.add("--accum_count", "-accum_count", type=int, nargs="+", default=[1])
+group.add("--accum_steps", "-accum_steps", type=int, nargs="+", default=[0])
+"""
+
+
+@pytest.mark.parametrize("text", [OF_CONFIGARGPARSE, "import options"])
+def test_long_names_after_one_dash_are_arguments(text: str) -> None:
+    source = script("-batch_size", "16", "-accum_count", "2", text=text)
+    found = DIALECT.read(source, world_size=1).baseline.layout
+    assert (found.micro_batch, found.accumulation) == (16, 2)
+    made = render_with(DIALECT, source, micro_batch=8, accumulation=4)
+    assert made.script_args == ("-batch_size", "8", "-accum_count", "4")
+
+
 @pytest.mark.parametrize(
     ("text", "has_loader"),
     [
