@@ -45,6 +45,7 @@ from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal
 from autoconf_launch.launcher.tuning.controller import Controller
 from autoconf_launch.launcher.tuning.running import TrialLimits
+from autoconf_launch.launcher.tuning.time_budget import TimeBudget
 
 RESULT = Path(__file__).parent / "results" / "scheduling.md"
 HOSTS, TRIALS, MOST_HOSTS = 512, 1000, 64
@@ -189,7 +190,8 @@ def simulate(mix: str, seed: int) -> Schedule:
         lambda place: Share(),
         size_of=lambda plan: Size(nodes=launches[int(plan.name)].hosts),
     )
-    limits = TrialLimits(timeout_s=1e6, stall_s=1e6, clock=backend.clock)
+    budget = TimeBudget(began_s=backend.clock(), clock=backend.clock)
+    limits = TrialLimits(timeout_s=1e6, stall_s=1e6, budget=budget)
     started_s = time.perf_counter()
     with tempfile.TemporaryDirectory() as name, Journal(Path(name) / "journal.jsonl") as journal:
         header = Fingerprint(script="", arguments=(), config="", hardware=(), versions=())

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -106,15 +107,20 @@ def _help(reference: str) -> str:
 
 
 def _launch(arguments: list[str]) -> int:
+    began_s = time.monotonic()
     request = parse_request(arguments)
     if not request.autotuning:
         require_use(request)
-    return _run(request)
+    return _run(request, began_s)
 
 
-def _run(request: LaunchRequest) -> int:
+def _run(request: LaunchRequest, began_s: float) -> int:
     logging.basicConfig(level=request.log_level.upper(), format="%(levelname)s %(message)s")
-    command: _Command = load_reference(_TUNE if request.autotuning else _LAUNCH)
+    command: _Command
+    if request.autotuning:
+        command = partial(load_reference(_TUNE), began_s=began_s)
+    else:
+        command = load_reference(_LAUNCH)
     with (
         open_view(request, _write_line, os.environ) as view,
         saved_pid(request.save_pid),

@@ -46,7 +46,7 @@ class TuneBegun:
     """What a tune may take, said before its first trial.
 
     Attributes:
-        budget_s: of search, playoff and verification run; None: no limit.
+        budget_s: of the whole command, its profile run included; None: no limit.
         trials: that the search may make, the baseline included; None: as many as there are.
         at_once: trials that run side by side.
         verifies: whether a verification run follows.

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
         with_network_of,
     )
     from .hints import hint
-    from .hugging_face import from_hugging_face, is_hugging_face, is_known_type, nearest_type
+    from .hugging_face import (
+        INSTEAD,
+        from_hugging_face,
+        is_hugging_face,
+        is_known_type,
+        nearest_type,
+        other_parts,
+    )
     from .loader import (
         FamilyKnob,
         Section,

@@ -25,6 +25,15 @@ _USUAL = {
     "vocabulary": "vocab_size",
 }
 _OF_EXPERTS = {"per_token": "num_experts_per_tok", "first_dense": "first_k_dense_replace"}
+INSTEAD = "ask for the script itself (autoconf-launch fit --cluster C -- python train.py ...)"
+"""What works for any model, as the end of a sentence."""
+_TEXT_PART = "text_config"
+_PARTS = ("vision", "audio", "speech", "image", "video", "encoder", "decoder")
+_PART_NAMES = frozenset({"hidden_size", "num_hidden_layers", "d_model", "embed_dim"})
+_NOT_MODELLED: Mapping[str, tuple[str, Any]] = MappingProxyType(
+    {"gpt2": ("add_cross_attention", False), "opt": ("word_embed_proj_dim", None)}
+)
+"""Settings of known types that change their weights, with the usual value; None: hidden_size."""
 _MOST = 1 << 40
 """No size of a model is above this."""
 
@@ -92,7 +101,6 @@ _TYPES: Mapping[str, _Type] = MappingProxyType(
         "gemma": _Type(traits=_GATED),
         "gemma2": _Type(traits={**_GATED, "norms_per_layer": 4}),
         "gemma3_text": _Type(traits={**_GATED, "norms_per_layer": 4, "query_key_norms": True}),
-        "gemma3": _Type(traits={**_GATED, "norms_per_layer": 4, "query_key_norms": True}),
         "qwen2": _Type(traits={**_GATED, "qkv_biases": True}, tied=False),
         "qwen2_moe": _Type(traits={**_GATED, "qkv_biases": True}, tied=False),
         "qwen3": _Type(traits={**_GATED, "query_key_norms": True}, tied=False),
@@ -125,7 +133,7 @@ def nearest_type(kind: str) -> str:
 
 
 def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> Architecture:
-    """Read a configuration; of one with a picture and a text part the text part.
+    """Read a configuration of a model that has a text part only.
 
     Args:
         config: the document.
@@ -133,13 +141,21 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
         usual: read an unknown type by the usual names (as transformers spells any type's).
 
     Raises:
-        ConfigError: the type is unknown, or a size is missing or none.
+        ConfigError: the type is unknown, a part or setting is not modelled, or a size is missing
+            or none.
     """
     document = config.to_dict()
-    inner = document.get("text_config")
+    if parts := other_parts(document):
+        raise ConfigError(
+            f"{name}: {' and '.join(parts)} {'are' if len(parts) > 1 else 'is'} not modelled, so "
+            f"memory and times would be wrong; {INSTEAD}. For the text part alone, give a file "
+            "with its text_config."
+        )
+    inner = document.get(_TEXT_PART)
     if isinstance(inner, dict):
         document = {"model_type": document.get("model_type"), **inner}
     kind = document.get("model_type")
+    _require_usual(document, name)
     row = _TYPES.get(str(kind))
     if row is None:
         if not usual:
@@ -149,6 +165,33 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
             )
         row = _Type(traits=_generic_traits(document))
     return _read(document, row, name)
+
+
+def other_parts(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Sections of the parts beside the text part, such as ``vision_config``."""
+    return tuple(
+        key
+        for key, value in document.items()
+        if key.endswith("_config") and key != _TEXT_PART and _is_part(key, value)
+    )
+
+
+def _is_part(key: str, value: object) -> bool:
+    """Whether a section describes a model, and not how one is stored or used."""
+    if not isinstance(value, dict):
+        return False
+    return key.startswith(_PARTS) or any(name in value for name in _PART_NAMES)
+
+
+def _require_usual(document: Mapping[str, Any], name: str) -> None:
+    """Refuse settings of a known type that change its weights and are not modelled."""
+    kind, hidden = document.get("model_type"), document.get("hidden_size")
+    key, usual = _NOT_MODELLED.get(str(kind), ("", None))
+    usual = hidden if usual is None else usual
+    if (value := document.get(key, usual)) != usual:
+        raise ConfigError(
+            f"{name}: {key} is {value!r} and not {usual!r}, which is not modelled; {INSTEAD}."
+        )
 
 
 def _read(document: Mapping[str, Any], row: _Type, name: str) -> Architecture:

@@ -5,7 +5,7 @@ Shapes: C = candidates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,12 +23,14 @@ class Generation:
         input_tokens: of a prompt; an encoder reads them all.
         output_tokens: of an answer, the first one included.
         precision: of the matrix products.
+        beam_width: answers of a sample that are written beside each other.
     """
 
     model: Architecture
     input_tokens: int
     output_tokens: int
     precision: Precision = Precision.BF16
+    beam_width: int = 1
 
     @property
     def weight_bytes(self) -> float:
@@ -66,6 +68,10 @@ class PointColumns:
     def gpus_C(self) -> Ints:
         """Ranks of one copy of the model."""
         return self.tensor_C * self.pipeline_C
+
+    def with_beams(self, width: int) -> PointColumns:
+        """The points with a sequence in the batch for each beam."""
+        return replace(self, batch_C=self.batch_C * width)
 
     @staticmethod
     def from_table(table: CandidateTable) -> PointColumns:

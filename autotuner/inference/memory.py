@@ -35,14 +35,15 @@ def generation_memory(
     The cache holds prompts and answers of all batches in flight; activations are those of the
     widest moment of one layer over the tokens that are computed at once.
     """
+    answers = points.with_beams(generation.beam_width)
     fixed = 0.0 if on_cpu else CONTEXT_BYTES + engine.graph_bytes
     joined = 0.0 if on_cpu else NCCL_BYTES
     return MemoryParts(
         named=(
             ("weights", _weights(points, generation)),
-            ("cache", _cache(points, generation, engine)[None]),
+            ("cache", _cache(answers, generation, engine)[None]),
             ("activations", _activations(points, generation, engine)[None]),
-            ("logits", _logits(points, generation)),
+            ("logits", _logits(answers, generation)),
             ("communication", _communication(points, generation, engine, joined)[None]),
             ("engine", np.full((1, len(points)), fixed)),
         )

@@ -80,12 +80,13 @@ def estimate_generation(
     if isinstance(points, CandidateTable):
         points = PointColumns.from_table(points)
     rank = Rank(machine=machine, engine=engine, generation=generation)
-    prompt, step = prefill_times(points, rank), step_times(points, rank)
+    answers = points.with_beams(generation.beam_width)
+    prompt, step = prefill_times(points, rank), step_times(answers, rank)
     later = generation.output_tokens - 1
     ttft_s, prompt_period_s, prompt_send_s = _through(
         points, prompt, rank, generation.input_tokens
     )
-    token_s, period_s, token_send_s = _through(points, step, rank, 1)
+    token_s, period_s, token_send_s = _through(answers, step, rank, 1)
     latency_s = ttft_s + later * token_s
     busy_s = prompt_period_s + later * period_s if engine.fills_pipeline else latency_s
     joining_s = prompt.layers * prompt.joining_s_C + later * step.layers * step.joining_s_C

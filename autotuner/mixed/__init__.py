@@ -20,6 +20,6 @@ if TYPE_CHECKING:
     from .measured import MeasuredLayers
     from .orders import MOST_ORDERS, node_orders, rotations
     from .rows import MixedRow, StagePlan, placement
-    from .search import MixedPlan, mixed_plan
+    from .search import MixedPlan, every_row, mixed_plan
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -87,6 +87,51 @@ def mixed_plan(question: MixedQuestion) -> MixedPlan:
     )
 
 
+def every_row(question: MixedQuestion) -> tuple[MixedRow, ...]:
+    """The best row of each mesh and micro-batch on each order of nodes, the fastest first.
+
+    Rows that fit come before others, then the fastest. If none has room for all layers, memory
+    does not bound the stages, and the row says that it does not fit.
+
+    Raises:
+        ConfigError: the cluster has too many parts.
+    """
+    _, rows = Layouts.of(question).rows(question.order_rule)
+    chunks = (_split_anyway(chunk, question) for one in rows for chunk in one.chunks())
+    found = [row for one in chunks for row in _rows(one, question, keeps_unfit=True) if row]
+    return tuple(sorted(found, key=lambda row: row.step_s))
+
+
+def _split_anyway(rows: Rows, question: MixedQuestion) -> _Contenders:
+    """Split the layers of all rows, and keep the best variant of each mesh and micro-batch."""
+    rows, chains, times = _chains(rows, question)
+    fits_R = feasible_rows(chains)
+    room = np.where(fits_R[:, None], chains.most_RS, sum(chains.layers))
+    chains = replace(chains, most_RS=room)
+    possible = np.flatnonzero(feasible_rows(chains))
+    chains, times, rows = chains.take(possible), times.take(possible), rows.take(possible)
+    split, step_s = split_layers(chains, _price(times))
+    every = _Contenders(
+        rows=rows,
+        chains=chains,
+        times=times,
+        layers_RS=split,
+        step_s_R=step_s,
+        seen=_Seen(
+            part_R=rows.part_R,
+            layout_R=rows.layout_R,
+            bound_s_R=chains.step_bound_s_R,
+            step_s_R=step_s,
+        ),
+    )
+    columns = rows.layouts.take(rows.layout_R)
+    mesh = (columns.tensor_C, columns.data_C, columns.micro_batch_C)
+    order = np.lexsort((step_s, ~fits_R[possible], *mesh, rows.place_R))
+    same = np.stack([*mesh, rows.place_R])[:, order]
+    is_first = np.r_[True, (same[:, 1:] != same[:, :-1]).any(axis=0)][: len(order)]
+    return every.take(order[is_first])
+
+
 def _most_orders(layouts: Layouts) -> int:
     """Orders of the part that has most, which is among the largest ones."""
     question = layouts.question
@@ -353,8 +398,10 @@ def _room(rows: Rows, question: MixedQuestion) -> Ints:
     return np.asarray(np.clip(room, 0, layers), np.int64)
 
 
-def _rows(found: _Contenders, question: MixedQuestion) -> Iterator[MixedRow | None]:
-    """Rows as values, with memory exactly; None where one does not fit after all."""
+def _rows(
+    found: _Contenders, question: MixedQuestion, *, keeps_unfit: bool = False
+) -> Iterator[MixedRow | None]:
+    """Rows as values, with memory exactly; None if one does not fit after all."""
     rows, times, layers_RS = found.rows, found.times, found.layers_RS
     workload, kinds = question.workload, question.kinds
     columns = rows.layouts.take(rows.layout_R)
@@ -367,7 +414,8 @@ def _rows(found: _Contenders, question: MixedQuestion) -> Iterator[MixedRow | No
         order = rows.orders[place]
         here = stage_kinds(order, kinds, rows.stages)
         limits = [min(kinds[k].memory_bytes for k in some) for some in here]
-        if (memory[i] > (1 - question.headroom) * np.array(limits)).any():
+        is_over = (memory[i] > (1 - question.headroom) * np.array(limits)).any()
+        if is_over and not keeps_unfit:
             yield None
             continue
         counts = tuple(order.count(k) for k in range(len(kinds)))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         LearningRateAdvice,
         Summary,
         SummaryRow,
+        TimeParts,
         summarise,
         summarise_launches,
     )

@@ -80,6 +80,26 @@ class SummaryRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimeParts:
+    """Wall time of a command, in the order of its parts.
+
+    Attributes:
+        profile_s: from its start to the first trial.
+        trials_s: of the search.
+        confirmation_s: playoff and verification run.
+    """
+
+    profile_s: float
+    trials_s: float
+    confirmation_s: float
+
+    @property
+    def whole_s(self) -> float:
+        """From its start to its results."""
+        return self.profile_s + self.trials_s + self.confirmation_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """The result of a study.
 
@@ -91,7 +111,7 @@ class Summary:
         rejected: candidates that were skipped unmeasured, by the name of the rule.
         learning_rate: advice where the winner has another global batch.
         stop: why the study ended.
-        duration_s: wall time of the tuning, earlier sessions included.
+        duration_s: wall time of the tuning with its profile run and earlier sessions' launches.
         drift: what launches again in the search say of its trials and of the machine.
         noise: of launches in the search; what was measured again tells.
         optimality_bound: what the remaining candidates could still gain; None where that is not
@@ -103,6 +123,7 @@ class Summary:
         faster: the best trial as it was measured, if a figure of the winner is behind it; no
             sentence may then call the winner the fastest without saying why.
         notes: what those who ran the launches say of them.
+        parts: where the time of the last command went; None: not known.
     """
 
     decision: Decision
@@ -122,6 +143,7 @@ class Summary:
     alone: bool = False
     faster: Record | None = None
     notes: tuple[str, ...] = ()
+    parts: TimeParts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

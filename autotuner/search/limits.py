@@ -20,7 +20,15 @@ import numpy as np
 from autoconf_launch.core import Candidate, plural
 
 from ..measurement import NoiseTally
-from ..space import CandidateTable, Floats, Measurement, Objective, PredictionTable, Record
+from ..space import (
+    CandidateTable,
+    Floats,
+    Measurement,
+    Objective,
+    PredictionTable,
+    Record,
+    longer_budget,
+)
 from . import stop
 from .optimality_bound import OptimalityBound, bound_gain
 from .pool import Pool
@@ -49,9 +57,10 @@ class SearchLimits:
     """What a search may cost; None where there is no limit.
 
     Attributes:
-        seconds: after which nothing new is started, nor what may not have ended by then.
-        whole_s: the budget that ``seconds`` are the search's share of; None: there is no more.
-        trials: the same, the baseline included.
+        seconds: end of the search, for what may end by then, once two configurations can be
+            compared; playoff and verification run follow.
+        whole_s: end of everything, on the same clock; None: ``seconds``.
+        trials: most trials, the baseline included.
         good_enough: possible gain of the remaining ones, a share, below which the search ends.
     """
 
@@ -60,36 +69,63 @@ class SearchLimits:
     trials: int | None = None
     good_enough: float | None = None
 
-    def is_late(self, elapsed_s: float) -> bool:
-        """Whether nothing at all may be started."""
-        return self.seconds is not None and elapsed_s >= self.seconds
+    def left_s(self, elapsed_s: float, records: Sequence[Record]) -> float:
+        """Seconds that launches may still take, after these trials."""
+        return self._end_s(records) - elapsed_s
 
-    def left_s(self, elapsed_s: float) -> float:
-        """Seconds that launches may still take."""
-        return math.inf if self.seconds is None else self.seconds - elapsed_s
+    def _end_s(self, records: Sequence[Record]) -> float:
+        """The search's end; that of everything until two configurations can be compared."""
+        if self.seconds is None:
+            return math.inf
+        is_comparison = any(record.measurement and record.trial.number for record in records)
+        return self.seconds if is_comparison or self.whole_s is None else self.whole_s
 
-    def no_time(self, elapsed_s: float, bounds_s: Sequence[float]) -> StopReason:
+    def trials_in_time(
+        self, trial_s: float, *, spent_s: float, most: int, at_once: int = 1
+    ) -> int:
+        """How many trials of ``trial_s`` seconds can be started, the baseline first.
+
+        Args:
+            trial_s: of each.
+            spent_s: seconds so far.
+            most: trials to make, the baseline included.
+            at_once: trials that run side by side, after the baseline.
+        """
+        made, now_s = 0, spent_s
+        while made < most and self.seconds is not None:
+            until_s = self.seconds if made > 1 else self.whole_s or self.seconds
+            if now_s + (MARGIN if made else 1.0) * trial_s > until_s:
+                return made
+            made, now_s = min(most, made + (at_once if made else 1)), now_s + trial_s
+        return most
+
+    def no_time(
+        self, elapsed_s: float, records: Sequence[Record], bounds_s: Sequence[float]
+    ) -> StopReason:
         """The stop where what is left to try may take longer than there is time for."""
-        left_s = max(0.0, self.left_s(elapsed_s))
+        left_s = max(0.0, self.left_s(elapsed_s, records))
         no_room = stop.NoRoom(left_s=left_s, shortest_s=min(bounds_s), candidates=len(bounds_s))
-        return stop.no_time(self._time, no_room)
+        return stop.no_time(self._time(records), no_room)
 
-    def over(self, records: Sequence[Record]) -> StopReason:
-        """The stop where time is up."""
-        return stop.budget_spent(
-            self._time, measured=any(record.measurement for record in records)
+    def over(self, records: Sequence[Record], cut: str = "") -> StopReason:
+        """The stop where time is up; ``cut``: how the last launch ended."""
+        measured = any(record.measurement for record in records)
+        longer = longer_budget(_ENOUGH * (self.whole_s or self.seconds or 0.0))
+        error = (
+            f"The budget of {self._time(records)} was spent before anything could be measured"
+            f"{f': the trial was {cut}' if cut else ''}. Allow more, such as --budget {longer}."
         )
+        return stop.budget_spent(self._time(records), measured=measured, error=error)
 
-    @property
-    def _time(self) -> str:
-        if not self.whole_s:
-            return f"{self.seconds:.0f} s"
-        return f"{self.seconds:.0f} s ({self.whole_s:.0f} s with playoff and verification run)"
+    def _time(self, records: Sequence[Record]) -> str:
+        end_s, whole_s = self._end_s(records), self.whole_s
+        in_all = f" for trials ({whole_s:.0f} s in all)" if whole_s and end_s < whole_s else ""
+        return f"{end_s:.0f} s{in_all}"
 
     def stop_reason(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:
         """Why nothing more may be started."""
         measured = any(record.measurement for record in records)
-        if self.is_late(elapsed_s):
+        if self.left_s(elapsed_s, records) <= 0.0:
             return self.over(records)
         if self.trials is not None and len(records) >= self.trials:
             return stop.budget_spent(plural(self.trials, "trial"), measured=measured)
@@ -151,6 +187,8 @@ class Prospects:
         return stop.good_enough(found)
 
 
+_ENOUGH = 3.0
+"""Times a budget in which nothing could be measured that the next one should be."""
 MARGIN = 1.25
 """Bound over a measured step: launches of one configuration were seen to differ by 12 to 25 %."""
 _GROWTH = 1.2

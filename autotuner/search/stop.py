@@ -148,13 +148,13 @@ def good_enough(bound: OptimalityBound) -> StopReason:
     return StopReason(kind=StopKind.GOOD_ENOUGH, bound=bound)
 
 
-def budget_spent(budget: str, *, measured: bool) -> StopReason:
-    """Time is up; an error unless something was measured."""
+def budget_spent(budget: str, *, measured: bool, error: str = "") -> StopReason:
+    """The budget is spent; an error unless something was measured."""
     if measured:
         return StopReason(kind=StopKind.BUDGET, budget=budget)
     return StopReason(
         kind=StopKind.NOTHING_MEASURED,
-        error=f"The budget of {budget} was spent before anything could be measured.",
+        error=error or f"The budget of {budget} was spent before anything could be measured.",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autoconf_launch.core import Candidate, FailureKind
+from autoconf_launch.core import Candidate, Failure, FailureKind
 
 from ..measurement import EFFORTS, Noise, Pace, StopRule
 from ..space import (
@@ -92,8 +92,8 @@ class Study:
         )
         self._out = PendingTrials(self._pool)
         self._beside = False
-        self._is_cut = False
-        """Whether a trial was ended as the time was up."""
+        self._cut: Failure | None = None
+        """The end of a trial for which the time was up."""
         effort = EFFORTS[settings.effort]
         rule = StopRule(most_steps=effort.most_steps, precision=effort.trial_precision)
         self._pace = Pace(self._objective, rule)
@@ -161,11 +161,11 @@ class Study:
 
         Args:
             free_slots: trials that could start.
-            elapsed_s: seconds since the study began, earlier sessions included.
+            elapsed_s: seconds on the clock of the limits, such as since the command's start.
         """
         self._look_at_time(elapsed_s)
         self._beside = self._beside or free_slots > 1
-        if free_slots < 1 or self._is_cut or self.stop_reason() is not None:
+        if free_slots < 1 or self._cut or self.stop_reason() is not None:
             return ()
         trials = self._next(free_slots)
         self._out.give(trials)
@@ -179,7 +179,7 @@ class Study:
         failed = record.failure
         if self._limits.seconds and failed and failed.kind is FailureKind.PREEMPTED:
             self._out.forget(record.trial)
-            self._is_cut = True
+            self._cut = failed
             return
         if not self._out.take(record.trial):
             return
@@ -207,8 +207,8 @@ class Study:
     def _end(self) -> StopReason | None:
         """Why no further candidate is tried."""
         records = self._observations.compared
-        if self._is_cut:
-            return None if self._out.is_waiting else self._limits.over(records)
+        if self._cut:
+            return None if self._out.is_waiting else self._limits.over(records, self._cut.detail)
         if (ended := self._baseline_end()) is not None or self._baseline_is_open():
             return ended
         over = self._limits.stop_reason(self._elapsed_s, records)
@@ -223,7 +223,14 @@ class Study:
         if not isinstance(group, StopReason):
             return None
         too_long_s = self._pool.too_long_s.tolist()
-        return self._limits.no_time(self._elapsed_s, too_long_s) if too_long_s else group
+        if not too_long_s:
+            return group
+        return self._limits.no_time(self._elapsed_s, records, too_long_s)
+
+    @property
+    def open_count(self) -> int:
+        """How many candidates may still be tried."""
+        return len(self._pool.open_rows(small_too=self._exploration.small_too))
 
     @property
     def untried(self) -> tuple[tuple[Candidate, Prediction | None], ...]:
@@ -296,7 +303,7 @@ class Study:
     def _look_at_time(self, elapsed_s: float) -> None:
         """Close what may take longer than there is time for."""
         self._elapsed_s = elapsed_s
-        left_s = self._limits.left_s(elapsed_s)
+        left_s = self._left_s
         if math.isinf(left_s) or self._baseline_is_open():
             return
         observations = self._observations
@@ -306,9 +313,14 @@ class Study:
             if not self._has_time(trial):
                 self._out.forget(trial)
 
+    @property
+    def _left_s(self) -> float:
+        """Seconds that launches may still take."""
+        return self._limits.left_s(self._elapsed_s, self._observations.records)
+
     def _has_time(self, trial: Trial) -> bool:
         """Whether a launch of it surely ends in time."""
-        left_s = self._limits.left_s(self._elapsed_s)
+        left_s = self._left_s
         if math.isinf(left_s):
             return True
         return left_s > 0.0 and self._bound_alone_s(trial.candidate) <= left_s

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         Budget,
         SampleShape,
         exact_training_days,
+        least_step_flops,
         recommended_size_b,
         step_flops,
         training_days,

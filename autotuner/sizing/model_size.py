@@ -108,6 +108,14 @@ def step_flops(shape: SampleShape, global_batch: int) -> float:
     return global_batch * (_bert(shape) if family.name == "bert" else _gpt(shape))
 
 
+def least_step_flops(shape: SampleShape, global_batch: int) -> float:
+    """Operations that a step cannot do without: a causal decoder needs half of its attention."""
+    flops, family = step_flops(shape, global_batch), shape.family
+    if family.is_encoder_decoder or family.name == "bert":
+        return flops
+    return flops - 6.0 * global_batch * shape.layers * shape.sequence**2 * shape.hidden
+
+
 def _gpt(shape: SampleShape) -> float:
     tokens, hidden = shape.sequence, shape.hidden
     layer = 24 * tokens * hidden**2 + 4 * tokens**2 * hidden

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .budget import SearchBudget, parse_budget, parse_share
+    from .budget import SearchBudget, longer_budget, parse_budget, parse_share
     from .choices import ChoiceKind, KnobChoice
     from .constraints import (
         RejectedCounts,

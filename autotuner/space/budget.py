@@ -86,6 +86,17 @@ def _limit(part: str, text: str) -> tuple[str, float]:
     return found
 
 
+_ROUND = ((90.0, 30.0, 1.0, "s"), (600.0, 60.0, 60.0, "m"), (3_600.0, 300.0, 60.0, "m"))
+"""Up to how many seconds a budget is rounded to which multiple, and its unit in seconds."""
+
+
+def longer_budget(seconds: float) -> str:
+    """The shortest round time of at least so many seconds, as ``--budget`` takes it."""
+    hours = (math.inf, 3_600.0, 3_600.0, "h")
+    _, step_s, unit_s, unit = next(row for row in (*_ROUND, hours) if seconds <= row[0])
+    return f"{max(1, math.ceil(seconds / step_s)) * step_s / unit_s:.0f}{unit}"
+
+
 def parse_share(text: str, flag: str) -> float:
     """``2%`` or ``0.02`` as 0.02.
 

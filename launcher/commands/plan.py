@@ -30,6 +30,7 @@ from ..estimates import (
     PlanRequest,
     Verifying,
     choose_price,
+    every_candidate,
     mixed_answer,
     parse_plan,
     plan_answer,
@@ -251,7 +252,7 @@ def _mixed_table(answer: MixedAnswer, file: TextIO) -> None:
         mixed_csv(answer, file)
         return
     table = FasopTable(
-        rows=answer.rows,
+        rows=every_candidate(answer),
         cluster=answer.request.training.cluster,
         workload=answer.workload,
         steps=answer.steps,

@@ -15,8 +15,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from autoconf_launch.autotuner.measurement import EFFORTS, at_last_level
-from autoconf_launch.autotuner.playoff import Decider, predicted_outlook, summarise, time_left
-from autoconf_launch.autotuner.search import StopKind, StopReason, Study, baseline_trial
+from autoconf_launch.autotuner.playoff import (
+    Decider,
+    TimeParts,
+    predicted_outlook,
+    summarise,
+    time_left,
+)
+from autoconf_launch.autotuner.search import (
+    MARGIN,
+    SearchLimits,
+    StopKind,
+    StopReason,
+    Study,
+    baseline_trial,
+)
 from autoconf_launch.core import ModelSpec, NothingFeasibleError, result_file, take_in_all
 
 from ..backends import Backend, backend_for, closing_backend, load_hosts_backend, warn_listener
@@ -35,8 +48,10 @@ from ..machine import (
 from ..report import (
     TF32_SWITCH,
     format_gains_text,
+    no_trial_text,
     planned_tune_text,
     refused_text,
+    room_text,
     stop_sentence,
 )
 from ..request import QUEUES, LaunchRequest, TrackingChoice
@@ -53,6 +68,7 @@ from ..results import (
 from ..spelling import Rendered
 from ..trackers import feed_of, track_events
 from ..tuning import (
+    BudgetSpentError,
     Checkpoints,
     Controller,
     Endgame,
@@ -80,6 +96,8 @@ from ..tuning import (
     render_winner,
     said_by_probes,
     search_limits,
+    trial_limits,
+    trial_time,
     watching_checkpoints,
     with_outlook,
     write_results,
@@ -89,10 +107,16 @@ from .launch import run_to_end
 _T = TypeVar("_T")
 
 
-def run_tune(request: LaunchRequest, listener: Listener) -> int:
+def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None = None) -> int:
     """Find the best configuration; with ``--autotuning=run`` then train with it.
 
     With ``--dry-run`` only say what would be tried, after the profile run.
+
+    Args:
+        request: of the user.
+        listener: gets each event.
+        began_s: the command's start on ``time.monotonic``, where a budget of time begins; None:
+            now.
 
     Returns:
         0, or the training's own exit code.
@@ -103,7 +127,7 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
     require_one_start(request.hosts)
     if request.dry_run:
         request = replace(request, tracking=TrackingChoice())
-    job = read_job(request, listener)
+    job = read_job(request, listener, began_s)
     given = render_unsearched(job.dialect, job.source, job.user)
     print_ = fingerprint(job.request, job.cluster, job.source, job.user.settings, given)
     fresh = request.fresh or job.user.settings.overwrite
@@ -132,20 +156,23 @@ def run_tune(request: LaunchRequest, listener: Listener) -> int:
 
 
 def _search(job: TuningJob, folder: OpenFolder, backend: Backend) -> tuple[TuningJob, Rendered]:
-    return job, search_for_winner(job, backend, folder)
+    return job, search_for_winner(job, folder, backend)
 
 
 def _as_it_starts(
     job: TuningJob, folder: OpenFolder, run: Callable[[TuningJob, OpenFolder], _T]
 ) -> _T:
     """Run with the script as it must be started, which a launch of it may change."""
-    folders = [folder]
 
     def attempt(request: LaunchRequest) -> _T:
+        nonlocal folder
         try:
-            return run(read_as_started(job, request), folders[-1])
-        except OtherStartError:
-            folders.append(folders[-1].restart())
+            return run(read_as_started(job, request), folder)
+        except OtherStartError as other:
+            if other.keeps_profile:
+                folder = replace(folder, contents=folder.journal.read())
+            else:
+                folder = folder.restart()
             raise
 
     known = recall_start(job.request, job.paths) if folder.contents.profiled else job.request
@@ -219,7 +246,7 @@ def _forecast(job: TuningJob, folder: OpenFolder, backend: Backend) -> None:
     baseline = baseline_trial(ready.study.space.baseline)
     planned = ((baseline.candidate, ready.files.predict(baseline)), *ready.study.untried)
     effort = EFFORTS[job.user.settings.effort]
-    limits = search_limits(job.request, job.cluster, effort)
+    limits = search_limits(job.request, job.budget, effort)
     seen = predicted_outlook(
         [prediction for _, prediction in planned[: limits.trials]],
         effort,
@@ -238,7 +265,7 @@ def _forecast(job: TuningJob, folder: OpenFolder, backend: Backend) -> None:
     job.listener(Finished(text=text))
 
 
-def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> Rendered:
+def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> Rendered:
     """Search from the profile run to the results; the winner as a launch spells it.
 
     Raises:
@@ -246,11 +273,8 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
     """
     ready = _prepare(job, backend, folder)
     job, files, pool, study = ready.job, ready.files, ready.pool, ready.study
-    limits = TrialLimits(
-        timeout_s=job.request.trial_timeout_s, stall_s=job.request.stall_timeout_s
-    )
-    budget = search_limits(job.request, job.cluster, EFFORTS[job.user.settings.effort])
-    in_time = replace(limits, until_s=math.inf if budget.seconds is None else budget.seconds)
+    limits = trial_limits(job)
+    budget = search_limits(job.request, job.budget, EFFORTS[job.user.settings.effort])
 
     def control(decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
         return Controller(
@@ -266,22 +290,23 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
             verifies=job.request.soak_steps != 0,
         )
     )
-    controller = control(study, with_outlook(study, job.listener), in_time)
+    before_s = job.budget.spent_s
+    controller = control(study, with_outlook(study, job.listener), limits)
     contents = open_space(folder, study.space, job.listener)
     controller.resume(contents.search)
     if (refusal := known_refusal(job, contents)) is not None:
         controller.take_known(baseline_trial(study.space.baseline), refusal)
+    elif not contents.history:
+        _plan_budget(ready, budget)
     stop = controller.run(pool)
     failed = _baseline_error(job, study, stop)
     if isinstance(failed, OtherStartError):
         raise failed
+    searched_s = job.budget.spent_s
     end = Endgame(elapsed_s=controller.elapsed_s)
     if not stop.is_error:
         end = play(
-            replace(
-                _searched_by(study, ready, elapsed_s=end.elapsed_s),
-                whole_s=budget.whole_s or math.inf,
-            ),
+            _searched_by(study, ready, elapsed_s=end.elapsed_s),
             control,
             listener=job.listener,
             limits=limits,
@@ -289,12 +314,15 @@ def search_for_winner(job: TuningJob, backend: Backend, folder: OpenFolder) -> R
             soak_asked=job.request.soak_steps,
         )
     if (crash := late_crash(study, (*end.playoff, *end.soaks))) is not None:
-        left_s = (budget.whole_s or math.inf) - end.elapsed_s
-        timeout_s = min(left_s, job.request.trial_timeout_s)
-        check_start(job, crash, backend=backend, folder=folder, pool=pool, timeout_s=timeout_s)
+        check_start(job, crash, backend=backend, folder=folder, pool=pool)
     if len(study.records) > len(contents.records):
         remember_times(job, ready.spec, at_last_level(study.records, study.repeats))
-    return _conclude(job, study, end, stop, failed)
+    parts = TimeParts(
+        profile_s=before_s,
+        trials_s=searched_s - before_s,
+        confirmation_s=job.budget.spent_s - searched_s if end.playoff or end.soaks else 0.0,
+    )
+    return _conclude(job, study, end, stop, parts, failed)
 
 
 def _baseline_error(job: TuningJob, study: Study, stop: StopReason) -> Exception | None:
@@ -305,6 +333,36 @@ def _baseline_error(job: TuningJob, study: Study, stop: StopReason) -> Exception
     return job_crash(job, NothingFeasibleError(stop_sentence(stop), stop.log_tail), failure)
 
 
+def _plan_budget(ready: _Prepared, limits: SearchLimits) -> None:
+    """Say how many trials the budget has room for.
+
+    Raises:
+        BudgetSpentError: for none.
+    """
+    job, study = ready.job, ready.study
+    trial_s = trial_time(job, ready.files.predict(baseline_trial(study.space.baseline)))
+    if trial_s is None or limits.whole_s is None:
+        return
+    spent_s, trials = job.budget.spent_s, 1 + study.open_count
+    if limits.trials is not None:
+        trials = min(trials, limits.trials)
+    room = limits.trials_in_time(trial_s, spent_s=spent_s, most=trials, at_once=ready.at_once)
+    others = math.ceil((trials - 1) / ready.at_once)
+    share = EFFORTS[job.user.settings.effort].search_share
+    enough_s = (spent_s + MARGIN * trial_s * (1 + others)) / share
+    if not room:
+        raise BudgetSpentError(
+            no_trial_text(
+                trial_s,
+                profile_s=job.profile_s or 0.0,
+                budget_s=limits.whole_s,
+                enough_s=enough_s,
+            )
+        )
+    text = room_text(trial_s, room=room, trials=trials, budget_s=limits.whole_s, enough_s=enough_s)
+    job.listener(Note(text=text))
+
+
 def _searched_by(study: Study, ready: _Prepared, *, elapsed_s: float) -> Search:
     job, pool = ready.job, ready.pool
     why_not = why_not_in_turn(job.request, job.cluster, job.source, job.paths.results)
@@ -313,6 +371,7 @@ def _searched_by(study: Study, ready: _Prepared, *, elapsed_s: float) -> Search:
         repeats=study.repeats,
         settings=study.settings,
         elapsed_s=elapsed_s,
+        budget=job.budget,
         apart="they run on other hosts" if pool.is_on_hosts else why_not,
         hosts=pool if pool.is_on_hosts else None,
         side_by_side=ready.at_once > 1,
@@ -332,7 +391,12 @@ def _trial_backend(job: TuningJob) -> Backend:
 
 
 def _conclude(
-    job: TuningJob, study: Study, end: Endgame, stop: StopReason, failed: Exception | None
+    job: TuningJob,
+    study: Study,
+    end: Endgame,
+    stop: StopReason,
+    parts: TimeParts,
+    failed: Exception | None,
 ) -> Rendered:
     take_in_all(job.paths.results)
     said = said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)
@@ -341,12 +405,12 @@ def _conclude(
         job.listener(Note(text=text, warning=True))
     summary = summarise(
         study,
-        duration_s=end.elapsed_s,
+        duration_s=parts.profile_s + end.elapsed_s,
         optimizer=job.user.workload.optimizer,
         playoff=end.playoff,
         soaks=end.soaks,
     )
-    summary = replace(summary, notes=notes)
+    summary = replace(summary, notes=notes, parts=parts)
     winner = render_winner(summary, job.dialect, job.source, job.paths)
     text = write_results(
         job.paths,

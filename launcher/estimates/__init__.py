@@ -28,10 +28,17 @@ if TYPE_CHECKING:
         read_share,
     )
     from .fit_stages import StageFits
-    from .mixed import PRICE_CHANGE, ChoiceSensitivity, MixedAnswer, mixed_answer
+    from .mixed import (
+        PRICE_CHANGE,
+        ChoiceSensitivity,
+        MixedAnswer,
+        every_candidate,
+        mixed_answer,
+    )
     from .model_choice import (
         base_config_text,
         base_document,
+        completed_document,
         custom_model,
         model_of_flags,
         write_base_config,

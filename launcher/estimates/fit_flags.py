@@ -354,7 +354,10 @@ def _add_files(group: argparse._ArgumentGroup) -> None:
     add("--html", type=Path, metavar="FILE", help="write the answer with charts as one page")
     forms = [form.value for form in CsvForm]
     read_form = choice_reader("form", forms)
-    form_help = "of --csv: full, or fasop (FASOP's columns, with * between them); default full"
+    form_help = (
+        "of --csv: full, or fasop (FASOP's columns with * between them, every candidate, out of "
+        "memory or not); default full"
+    )
     add("--csv-form", type=read_form, default="full", metavar="FORM", help=form_help)
     read, export_help = frameworks_reader(EXPORTED), "write a row's layout for these frameworks"
     add("--export", type=read, default=(), metavar="|".join(EXPORTED), help=export_help)

@@ -1,20 +1,169 @@
-"""The ``config.json`` of a Hugging Face id: from the local cache, else the hub."""
+"""The ``config.json`` of a Hugging Face id, from the local cache or the hub, and its model.
+
+Types without a row of ours are read by their usual names, if transformers counts as many weights.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from autoconf_launch.core import ConfigError
-from autoconf_launch.tuning_spaces import nearest_model_id
+from autoconf_launch.autotuner.cost import parameters
+from autoconf_launch.core import Architecture, ConfigError, RawConfig
+from autoconf_launch.tuning_spaces import (
+    INSTEAD,
+    from_hugging_face,
+    is_known_type,
+    nearest_model_id,
+    nearest_type,
+    other_parts,
+)
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _COMMIT = re.compile(r"[\w.-]+")
 _CONFIG = "config.json"
 _TIMEOUT_S = 5.0
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
+
+
+_TRANSFORMERS_TIMEOUT_S = 120
+_WITH_TRANSFORMERS = """
+import sys
+sys.path[:] = filter(None, sys.path)  # no module from the current folder
+import json
+import transformers
+from transformers.models.auto import modeling_auto as auto
+given = json.load(sys.stdin)
+config = transformers.AutoConfig.for_model(**given)
+names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
+         "head_dim", "intermediate_size", "vocab_size", "hidden_act", "tie_word_embeddings")
+read = {name: getattr(config, name, None) for name in names}
+parts = [name for name in getattr(config, "sub_configs", {}) if name != "text_config"]
+kinds = ["SEQ_TO_SEQ_CAUSAL_LM", "CAUSAL_LM", "MASKED_LM", "IMAGE_TEXT_TO_TEXT"]
+if not config.is_encoder_decoder:
+    kinds = [*kinds[1:], kinds[0]]
+tables = [getattr(auto, f"MODEL_FOR_{kind}_MAPPING", {}) for kind in kinds] + [auto.MODEL_MAPPING]
+named = (getattr(transformers, name, None) for name in given.get("architectures") or ())
+found = [one for one in named if one is not None]
+found += [table[type(config)] for table in tables if type(config) in table]
+import torch
+with torch.device("meta"):
+    model = found[0](config) if found else None
+weights = {} if model is None else dict(model.named_parameters())
+count = sum(one.numel() for one in weights.values())
+words = ("mamba", "ssm", "conv", "recurrent", "rwkv", "delta", "A_log")
+states = sorted({word for word in words for name in weights if word in name})
+json.dump({"sizes": read, "parts": parts, "parameters": count, "states": states}, sys.stdout)
+"""
+_NEAR_COUNT = 0.01
+"""How far our count of an unknown type's weights may be off."""
+
+
+def hugging_face_model(config: RawConfig, path: Path) -> Architecture:
+    """The model that a configuration describes.
+
+    Raises:
+        ConfigError: a part or form of it is not modelled, or a size is missing.
+    """
+    if is_known_type(config) or other_parts(config.to_dict()):
+        return from_hugging_face(_as_tied(config, path), str(path))
+    return _by_usual_names(config, path)
+
+
+def _by_usual_names(config: RawConfig, path: Path) -> Architecture:
+    """A model of an unknown type whose weights we count as transformers does.
+
+    Raises:
+        ConfigError: transformers does not know it, or counts other weights.
+    """
+    answer = _through_transformers(config, path)
+    kind, counted = config.get(("model_type",)), answer["parameters"]
+    read = {name: value for name, value in answer["sizes"].items() if value is not None}
+    read |= {part: {"hidden_size": 1} for part in answer["parts"]}
+    if answer["states"]:
+        raise ConfigError(
+            f"{path}: a {kind} has layers other than attention and MLPs (weights named "
+            f"{', '.join(answer['states'])}), which are not modelled; {INSTEAD}."
+        )
+    try:
+        found = from_hugging_face(RawConfig({**config.to_dict(), **read}), str(path), usual=True)
+    except ConfigError as error:
+        if INSTEAD in str(error):
+            raise
+        raise ConfigError(f"{str(error).rstrip('.')}; {INSTEAD}.") from error
+    expected = parameters(found)
+    if abs(counted - expected) > _NEAR_COUNT * counted:
+        raise ConfigError(
+            f"{path}: transformers counts {counted:,} weights in this {kind}, but its layers as "
+            f"we model them have {expected:,}, so memory and times would be wrong; {INSTEAD}."
+        )
+    return found
+
+
+def _as_tied(config: RawConfig, path: Path) -> RawConfig:
+    """A T5 with a table for its head, as the installed transformers makes it: 5 always ties it."""
+    if config.get(_TIED) is not False or config.get(("model_type",)) not in _T5_TYPES:
+        return config
+    if find_spec("transformers") is None:
+        return config
+    return config.with_value(_TIED, _through_transformers(config, path)["sizes"][_TIED[0]])
+
+
+_TIED = ("tie_word_embeddings",)
+_T5_TYPES = frozenset({"t5", "mt5", "umt5"})
+
+
+def _through_transformers(config: RawConfig, path: Path) -> dict[str, Any]:
+    """Sizes by their usual names, other parts and weights; a child imports torch for them."""
+    kind = str(config.get(("model_type",)))
+    if not _may_know(kind):
+        raise ConfigError(
+            f"{path}: model_type is {kind!r}, which the installed transformers does not know; "
+            f"{nearest_type(kind)}"
+        )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _WITH_TRANSFORMERS],
+            input=config.to_json(),
+            capture_output=True,
+            text=True,
+            timeout=_TRANSFORMERS_TIMEOUT_S,
+            check=False,
+        )
+        problem = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+        answer = (done.stdout.strip().splitlines() or [""])[-1] if not done.returncode else ""
+    except subprocess.TimeoutExpired:
+        problem, answer = f"nothing within {_TRANSFORMERS_TIMEOUT_S} s", ""
+    if not answer:
+        raise ConfigError(
+            f"{path}: model_type {config.get(('model_type',))!r} is read with transformers, "
+            f"which says: {problem}"
+        )
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+def _may_know(kind: str) -> bool:
+    """Whether transformers names a type in its tables, or cannot be looked at; not imported."""
+    if not _TYPE.fullmatch(kind):
+        return False
+    spec = find_spec("transformers")
+    for place in (spec and spec.submodule_search_locations) or ():
+        tables = [Path(place, "models", "auto", name) for name in _TYPE_TABLES]
+        texts = [table.read_text(errors="replace") for table in tables if table.is_file()]
+        return not texts or any(f'("{kind}", ' in text or f'"{kind}": ' in text for text in texts)
+    return True
+
+
+_TYPE = re.compile(r"\w[\w.-]+")
+_TYPE_TABLES = ("configuration_auto.py", "auto_mappings.py")
 
 
 def is_hub_id(text: str) -> bool:

@@ -16,6 +16,7 @@ from autoconf_launch.autotuner.mixed import (
     MixedQuestion,
     MixedRow,
     PriceRange,
+    every_row,
     mixed_plan,
     pareto_front,
     placement,
@@ -165,6 +166,17 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
         steps=steps,
         seconds=time.perf_counter() - started,
     )
+
+
+def every_candidate(answer: MixedAnswer) -> tuple[MixedRow, ...]:
+    """All layouts on FASOP's orders of nodes, out of memory or not, and the rows of the answer."""
+    rotated = replace(answer.question, order_rule=lambda counts, kinds: rotations(counts))
+    rows: dict[tuple[object, ...], MixedRow] = {}
+    for row in (*every_row(rotated), *answer.plan.best):
+        one = row.layout
+        degrees = (one.tensor_parallel, one.data_parallel, one.pipeline_parallel)
+        rows[row.order, degrees, one.micro_batch] = row
+    return tuple(rows.values())
 
 
 def _with_layers(question: MixedQuestion, path: Path, cluster: ClusterSpec) -> MixedQuestion:

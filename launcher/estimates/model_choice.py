@@ -6,13 +6,9 @@ Text and predictions follow the file: its shape, sequence, batch and kind win ov
 from __future__ import annotations
 
 import difflib
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,30 +44,16 @@ from autoconf_launch.tuning_spaces import (
     base_template,
     build_architecture,
     contradiction,
-    from_hugging_face,
     is_hugging_face,
-    is_known_type,
     known_model,
     named_model,
-    nearest_type,
 )
 
 from ..config_file import read_config
-from .hub import hub_config, is_hub_id
+from .hub import hub_config, hugging_face_model, is_hub_id
 from .recommend_flags import RecommendRequest
 from .training_request import MOST
 
-_TRANSFORMERS_TIMEOUT_S = 120
-_WITH_TRANSFORMERS = """
-import sys
-sys.path[:] = filter(None, sys.path)  # no module from the current folder
-import json
-from transformers import AutoConfig
-config = AutoConfig.for_model(**json.load(sys.stdin))
-names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
-         "head_dim", "intermediate_size", "vocab_size", "hidden_act", "tie_word_embeddings")
-json.dump({name: getattr(config, name, None) for name in names}, sys.stdout)
-"""
 _HEAD = 64
 
 
@@ -134,60 +116,12 @@ def _from_flags(given: Mapping[str, Any]) -> Architecture:
 def _from_file(path: Path) -> Architecture:
     config = read_config(path)
     if is_hugging_face(config):
-        if is_known_type(config):
-            return from_hugging_face(config, str(path))
-        return from_hugging_face(_through_transformers(config, path), str(path), usual=True)
+        return hugging_face_model(config, path)
     if ("grade",) in config and ("blocks",) in config:
         return _from_model_spec(config, path)
     raise ConfigError(
         f"{path} is neither a Hugging Face config (it has no model_type) nor a model_info.json."
     )
-
-
-def _through_transformers(config: RawConfig, path: Path) -> RawConfig:
-    """Sizes by their usual names; in a child, since transformers may import torch."""
-    kind = str(config.get(("model_type",)))
-    if not _may_know(kind):
-        raise ConfigError(
-            f"{path}: model_type is {kind!r}, which the installed transformers does not know; "
-            f"{nearest_type(kind)}"
-        )
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _WITH_TRANSFORMERS],
-            input=config.to_json(),
-            capture_output=True,
-            text=True,
-            timeout=_TRANSFORMERS_TIMEOUT_S,
-            check=False,
-        )
-        problem = (done.stderr.strip().splitlines() or ["it failed"])[-1]
-        answer = (done.stdout.strip().splitlines() or [""])[-1] if not done.returncode else ""
-    except subprocess.TimeoutExpired:
-        problem, answer = f"nothing within {_TRANSFORMERS_TIMEOUT_S} s", ""
-    if not answer:
-        raise ConfigError(
-            f"{path}: model_type {config.get(('model_type',))!r} is read with transformers, "
-            f"which says: {problem}"
-        )
-    read = {name: value for name, value in json.loads(answer).items() if value is not None}
-    return RawConfig({**config.to_dict(), **read})
-
-
-def _may_know(kind: str) -> bool:
-    """Whether transformers names a type in its tables, or cannot be looked at; not imported."""
-    if not _TYPE.fullmatch(kind):
-        return False
-    spec = find_spec("transformers")
-    for place in (spec and spec.submodule_search_locations) or ():
-        tables = [Path(place, "models", "auto", name) for name in _TYPE_TABLES]
-        texts = [table.read_text(errors="replace") for table in tables if table.is_file()]
-        return not texts or any(f'("{kind}", ' in text or f'"{kind}": ' in text for text in texts)
-    return True
-
-
-_TYPE = re.compile(r"\w[\w.-]+")
-_TYPE_TABLES = ("configuration_auto.py", "auto_mappings.py")
 
 
 def _from_model_spec(config: RawConfig, path: Path) -> Architecture:
@@ -342,15 +276,20 @@ def custom_model(model: ChosenModel, custom: Path) -> ChosenModel:
         ConfigError: the file cannot be read, or a number of it is none.
     """
     given = read_config(custom)
-    document = base_document(model, _ANY_PLAN, custom)
-    if is_whole_model(given):
-        document = document.with_values(list(_missing_keys(document, model)))
+    document = completed_document(base_document(model, _ANY_PLAN, custom), model)
     document = _with_sequence(document, given)
     try:
         found = _chosen_model(model, pretraining(document))
     except ConfigError as error:
         raise ConfigError(f"{custom}: {error}") from error
     return replace(found, notes=tuple(_notes(found, custom)))
+
+
+def completed_document(document: RawConfig, model: ChosenModel) -> RawConfig:
+    """A base configuration with what a whole file of NeMo 1.0 leaves to its defaults."""
+    if not is_whole_model(document):
+        return document
+    return document.with_values(list(_missing_keys(document, model)))
 
 
 def _with_sequence(document: RawConfig, given: RawConfig) -> RawConfig:
@@ -407,6 +346,16 @@ def _require_numbers(trained: TrainedModel, batch: int) -> None:
     for name, value in numbers.items():
         if value < 1:
             raise ConfigError(f"{name} is {value}, but must be at least 1.")
+    shape, groups = trained.shape, trained.form.groups
+    if shape.hidden % shape.heads and shape.kv == shape.hidden // shape.heads:
+        raise ConfigError(
+            f"hidden_size is {shape.hidden}, which num_attention_heads = {shape.heads} does not "
+            "divide; change one of them, or give kv_channels."
+        )
+    if groups and shape.heads % groups:
+        raise ConfigError(
+            f"num_query_groups is {groups}, but must divide num_attention_heads = {shape.heads}."
+        )
 
 
 def _notes(model: ChosenModel, custom: Path) -> Iterator[str]:

@@ -6,20 +6,23 @@ The embedding and the head count as a layer each in a partition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from autoconf_launch.autotuner.cost import LayoutColumns, memory_bytes
 from autoconf_launch.autotuner.mixed import MixedRow
-from autoconf_launch.core import ClusterSpec, Workload
+from autoconf_launch.core import ClusterSpec, NodeKind, Workload
 from autoconf_launch.tuning_spaces import price
 
 FASOP_SEPARATOR = "*"
 _GB = 1e9
 _COUNTS = {"A100": "num_a100", "A10": "num_a10", "A10G": "num_a10"}
 """Its columns of nodes, by the name of a GPU without its form and memory."""
+_Kinds: TypeAlias = "Sequence[tuple[str, str]]"
+"""The column that counts each kind of node, and the name of such a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +42,15 @@ class FasopTable:
 
 def fasop_rows(table: FasopTable) -> list[tuple[object, ...]]:
     """A header and a line for each row, the fastest first."""
+    kinds = [_column_and_name(kind) for kind in table.cluster.kinds]
     rows = sorted(table.rows, key=lambda row: row.step_s)
-    return [_columns(table), *(tuple(fasop_row(table, row).values()) for row in rows)]
+    sharded = _sharded_bytes(table, rows)
+    lines = (_line(table, row, kinds, peaks) for row, peaks in zip(rows, sharded, strict=True))
+    return [_columns(kinds), *(tuple(line.values()) for line in lines)]
 
 
-def _columns(table: FasopTable) -> tuple[str, ...]:
-    others = [name for name in _node_counts(table, ()) if name not in _COUNTS.values()]
+def _columns(kinds: _Kinds) -> tuple[str, ...]:
+    others = [name for name in _node_counts(kinds, ()) if name not in _COUNTS.values()]
     return (
         *("mbs", "tp", "dp", "pp", "node placement", "num_a100", "num_a10", *others, "partition"),
         *("estimated time (s/step)", "pipeline time", "DP all-reduce time"),
@@ -53,14 +59,13 @@ def _columns(table: FasopTable) -> tuple[str, ...]:
     )
 
 
-def fasop_row(table: FasopTable, row: MixedRow) -> dict[str, Any]:
+def _line(table: FasopTable, row: MixedRow, kinds: _Kinds, sharded: list[float]) -> dict[str, Any]:
     """One line: seconds, USD, and memory of the fullest rank in GB, without and with ZeRO 3."""
     layout, parts, usd = row.layout, dict(row.parts), row.usd_per_step
     layers = [stage.layers for stage in row.stages]
     layers[0] += 1
     layers[-1] += 1
     outside = parts["gradients"] + parts["embeddings"]
-    sharded = _sharded_bytes(table, row)
     limits = [stage.limit_bytes for stage in row.stages]
     peaks = [stage.peak_bytes for stage in row.stages]
     return {
@@ -68,8 +73,8 @@ def fasop_row(table: FasopTable, row: MixedRow) -> dict[str, Any]:
         "tp": layout.tensor_parallel,
         "dp": layout.data_parallel,
         "pp": layout.pipeline_parallel,
-        "node placement": str([_node_name(table, kind) for kind in row.order]),
-        **_node_counts(table, row.counts),
+        "node placement": str([kinds[kind][1] for kind in row.order]),
+        **_node_counts(kinds, row.counts),
         "partition": str(layers),
         "estimated time (s/step)": row.step_s,
         "pipeline time": row.step_s - outside,
@@ -88,27 +93,30 @@ def _is_over(peaks: list[float], limits: list[float]) -> bool:
     return any(peak > limit for peak, limit in zip(peaks, limits, strict=True))
 
 
-def _sharded_bytes(table: FasopTable, row: MixedRow) -> list[float]:
-    """Memory of each stage if its replicas shared weights, gradients and optimizer states."""
-    columns = LayoutColumns.from_layouts([replace(row.layout, zero_stage=3)])
-    layers = np.array([stage.layers for stage in row.stages])[:, None]
-    numbers = np.arange(len(row.stages))[:, None]
-    found = memory_bytes(columns, table.workload, numbers, layers).total[:, 0]
-    return [float(one) for one in found]
+def _sharded_bytes(table: FasopTable, rows: Sequence[MixedRow]) -> list[list[float]]:
+    """Memory of each row's stages if replicas shared weights, gradients and optimizer states."""
+    found: list[list[float]] = [[] for _ in rows]
+    for stages in {len(row.stages) for row in rows}:
+        some = [number for number, row in enumerate(rows) if len(row.stages) == stages]
+        layouts = [replace(rows[number].layout, zero_stage=3) for number in some]
+        layers = np.array([[one.layers for one in rows[number].stages] for number in some]).T
+        numbers = np.arange(stages)[:, None]
+        peaks = memory_bytes(LayoutColumns.from_layouts(layouts), table.workload, numbers, layers)
+        for number, mine in zip(some, peaks.total.T.tolist(), strict=True):
+            found[number] = mine
+    return found
 
 
-def _node_name(table: FasopTable, kind: int) -> str:
-    """A cloud's name of such a node where our table of prices has one, else that of its GPUs."""
-    node = table.cluster.kinds[kind].node
-    known = price(node.devices[0].name)
-    return table.cluster.kinds[kind].name if known is None else known.instance
+def _column_and_name(kind: NodeKind) -> tuple[str, str]:
+    """A node's column, and a cloud's name of it if it has a price in our table, else its own."""
+    known = price(kind.node.devices[0].name)
+    column = _COUNTS.get(kind.gpu.split("-")[0], f"num_{kind.gpu.lower()}")
+    return column, kind.name if known is None else known.instance
 
 
-def _node_counts(table: FasopTable, counts: tuple[int, ...]) -> dict[str, int]:
+def _node_counts(kinds: _Kinds, counts: tuple[int, ...]) -> dict[str, int]:
     """Nodes of each GPU; FASOP's two columns are there without such nodes, too."""
     found = {"num_a100": 0, "num_a10": 0}
-    kinds = table.cluster.kinds
-    for number, kind in enumerate(kinds):
-        name = _COUNTS.get(kind.gpu.split("-")[0], f"num_{kind.gpu.lower()}")
-        found[name] = found.get(name, 0) + (counts[number] if counts else 0)
+    for number, (column, _) in enumerate(kinds):
+        found[column] = found.get(column, 0) + (counts[number] if counts else 0)
     return found

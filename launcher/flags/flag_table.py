@@ -80,8 +80,8 @@ def _add_tuning(group: _Group) -> None:
     modes_help = "the same as the verbs tune and run, as in DeepSpeed's launcher has it"
     add("--autotuning", choices=("tune", "run"), help=modes_help)
     budget_help = (
-        "limit of the search: 20m, 30trials (that of your own configuration included), $15, or "
-        "several separated by commas"
+        "limit of the command, its profile run included: 20m, 30trials (that of your own "
+        "configuration included), $15, or several separated by commas"
     )
     add("--budget", type=parse_search_budget, metavar="LIMIT", help=budget_help)
     cluster_help = "whose network joins the hosts, for predictions: a file of doctor --save"

@@ -330,7 +330,7 @@ def _other_ranks(task: RankTask, result: RankResult, started: int) -> Failure | 
 
 
 _LONGEST_S = 1e9
-"""Longest time that is taken for a step's, as the journal reads it."""
+"""Longest time that counts as a step's, as in the journal."""
 
 
 def _impossible_time(result: RankResult) -> Failure | None:

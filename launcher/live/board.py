@@ -175,7 +175,7 @@ class Board:
         if left is not None:
             parts.append(f"{range_text(left)} left")
         if budget_s is not None:
-            share = min(1.0, self._study_s / budget_s)
+            share = min(1.0, self.session_s / budget_s)
             parts.append(f"{100 * share:.0f} % of the budget ({minutes_text(budget_s)})")
         return " · ".join(parts)
 
@@ -196,14 +196,14 @@ class Board:
         seen = self._outlook()
         if seen is None or self.phase in (TunePhase.PROFILE, TunePhase.SPACE, TunePhase.DONE):
             return None
-        spent_s, most_s = self._study_s, self._limits.budget_s
+        spent_s, budget_s = self._study_s, self._limits.budget_s
         if self.phase is TunePhase.SEARCH:
             left = time_left(replace(seen, spent_s=spent_s))
         elif self.phase is TunePhase.PLAYOFF:
             left = self._rounds_left(seen, spent_s) + verification_range(seen, spent_s)
         else:
             left = self._verification_left(seen, spent_s)
-        return left if most_s is None else left.within(max(0.0, most_s - spent_s))
+        return left if budget_s is None else left.within(max(0.0, budget_s - self.session_s))
 
     def rows(self, limit: int) -> Sequence[TrialRow]:
         """The newest ``limit`` trials, the oldest first; from the playoff on the best ones."""
@@ -225,7 +225,7 @@ class Board:
 
     @property
     def _study_s(self) -> float:
-        """Seconds since the first trial, as a budget counts them."""
+        """Seconds since the first trial, earlier sessions included."""
         return self._earlier_s + self.session_s - self._profile_s
 
     @property

@@ -87,7 +87,17 @@ if TYPE_CHECKING:
         script_document,
         script_text,
     )
-    from .search import bound_text, lack_of_time_text, planned_tune_text, stop_sentence
+    from .search import (
+        bound_text,
+        lack_of_time_text,
+        no_second_profile_text,
+        no_time_for_ranks_text,
+        no_trial_text,
+        planned_tune_text,
+        profile_cut_text,
+        room_text,
+        stop_sentence,
+    )
     from .summary import (
         SCHEMA_VERSION,
         details_text,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from autoconf_launch.autotuner.measurement import Drift, measured_name
 from autoconf_launch.autotuner.playoff import (
@@ -16,14 +17,23 @@ from autoconf_launch.autotuner.playoff import (
     Obstacle,
     Refusal,
     Summary,
+    TimeParts,
     TimeRange,
 )
 from autoconf_launch.autotuner.search import NoRoom, OptimalityBound, Skipped, StopKind, StopReason
-from autoconf_launch.autotuner.space import Prediction, Record
+from autoconf_launch.autotuner.space import Prediction, Record, longer_budget
 from autoconf_launch.autotuner.strategies import SATURATION_GAIN
 from autoconf_launch.core import Candidate, Failure, MemoryUse, plural
 
-from .cells import label, memory_text, number_text, range_text, seconds_text, table_of
+from .cells import (
+    duration_text,
+    label,
+    memory_text,
+    number_text,
+    range_text,
+    seconds_text,
+    table_of,
+)
 
 _LEVELLED_OFF = f"throughput has levelled off (less than {100 * SATURATION_GAIN:.0f} % expected)"
 
@@ -385,6 +395,89 @@ def refusal_text(found: Refusal) -> str:
     return (
         f"{found.name} used {100 * found.memory_share:.1f} % of memory in its verification run, "
         f"more than {100 * MOST_MEMORY:.0f} %."
+    )
+
+
+_START_SHARE = 0.9
+"""Share of a budget that the launcher's own start leaves for a trial."""
+_ENOUGH = 3.0
+"""Times a time that was too short: the budget to suggest."""
+
+
+def _time(seconds: float) -> str:
+    """A time in words: ``60 s``, ``20 minutes``."""
+    return f"{seconds:.0f} s" if seconds < 120.0 else duration_text(seconds)
+
+
+def profile_cut_text(budget_s: float, folder: Path) -> str:
+    """The deadline came within the profile run."""
+    return (
+        f"The profile run did not end within the budget of {_time(budget_s)}, so nothing was "
+        f"measured; allow more, such as --budget {longer_budget(_ENOUGH * budget_s)}. Its output "
+        f"is in {folder}."
+    )
+
+
+def no_second_profile_text(profile_s: float, spent_s: float, budget_s: float) -> str:
+    """The budget is too short for a profile run with another micro-batch."""
+    enough = longer_budget(_ENOUGH * (spent_s + profile_s))
+    return (
+        f"The budget of {_time(budget_s)} has no room for a second profile run of about "
+        f"{_time(profile_s)} (--budget {enough} has), so it is not known whether the script "
+        "keeps its global batch with another micro-batch."
+    )
+
+
+def no_time_for_ranks_text(ranks: int, profile_s: float, budget_s: float) -> str:
+    """The budget is too short to profile a script again with the ranks that it starts."""
+    return (
+        f"The script starts {plural(ranks, 'rank')} by itself, and the budget of "
+        f"{_time(budget_s)} has no room to profile it with them: the first profile run took "
+        f"{_time(profile_s)}. Use --budget {longer_budget(_ENOUGH * 2.0 * profile_s)}."
+        f"{_going_on(profile_s, budget_s)}"
+    )
+
+
+def _going_on(trial_s: float, budget_s: float) -> str:
+    """What the same command would do, if it has room for a trial once the profile is known."""
+    is_enough = _START_SHARE * budget_s > trial_s
+    return " The same command goes on from this profile run." if is_enough else ""
+
+
+def no_trial_text(trial_s: float, *, profile_s: float, budget_s: float, enough_s: float) -> str:
+    """The budget is too short for the trial of the user's own configuration."""
+    return (
+        f"The budget of {_time(budget_s)} has no room for a trial: the profile run took "
+        f"{_time(profile_s)}, and a trial may take {_time(trial_s)}. To try everything, use "
+        f"--budget {longer_budget(enough_s)}.{_going_on(trial_s, budget_s)}"
+    )
+
+
+def room_text(trial_s: float, *, room: int, trials: int, budget_s: float, enough_s: float) -> str:
+    """How many trials the budget has room for, after the profile run.
+
+    Args:
+        trial_s: expected seconds of a trial.
+        room: trials that fit, the user's own configuration included.
+        trials: all that there are to make.
+        budget_s: of the whole command.
+        enough_s: the budget that would cover all of them.
+    """
+    takes = f"A trial takes about {_time(trial_s)}; the budget of {_time(budget_s)} has room for"
+    if room == trials:
+        return f"{takes} {'all of ' if trials > 1 else ''}{plural(trials, 'trial')}."
+    which = ", your own configuration" if room == 1 else ""
+    longer = longer_budget(enough_s)
+    return f"{takes} {room} of {trials}{which}; --budget {longer} would cover them."
+
+
+def parts_text(parts: TimeParts) -> str:
+    """Where the time of a command went."""
+    after = "the final comparison and verification run"
+    confirmation = f", {_time(parts.confirmation_s)} for {after}" if parts.confirmation_s else ""
+    return (
+        f"This command took {_time(parts.whole_s)}: {_time(parts.profile_s)} until the first "
+        f"trial, {_time(parts.trials_s)} for trials{confirmation}."
     )
 
 

@@ -29,6 +29,7 @@ from .search import (
     level_lines,
     meaning_document,
     meaning_text,
+    parts_text,
     stop_document,
     stop_text,
 )
@@ -91,7 +92,8 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
 
 
 def _stop_lines(summary: Summary) -> list[str]:
-    return [stop_text(summary)] if summary.stop else []
+    stop = [stop_text(summary)] if summary.stop else []
+    return [*stop, *([parts_text(summary.parts)] if summary.parts else [])]
 
 
 def _more_line(folder: str) -> str:
@@ -159,6 +161,7 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "learning_rate": _advice_document(summary.learning_rate),
         "stop": stop_document(summary),
         "duration_s": summary.duration_s,
+        "duration_parts": encode(summary.parts),
         "changes": [
             {"key": dotted_name(edit.path), "before": edit.before, "after": edit.after}
             for edit in edits
@@ -191,7 +194,7 @@ def _best_line(summary: Summary) -> str:
     best = f"Best: {label(winner.trial.candidate)}, {speed_text(summary)}"
     if _is_baseline(summary):
         if summary.alone:
-            return f"{best}. It is your configuration, the only one that was measured."
+            return f"{best}. Only your own configuration was measured."
         return f"{best}. It is your configuration."
     if decision.speed_up is None or baseline is None or _no_gain_lines(summary):
         return f"{best}."

@@ -137,7 +137,8 @@ class JournalContents:
 
     ``told`` is the search in the order in which it came back, what it launched again included;
     ``soaks`` are the winner's longer launches; ``others`` are records outside of the ``space``.
-    ``searched_s`` are the seconds of the search before the rounds after it began. ``past`` is what
+    ``searched_s`` are the seconds of the search before the rounds after it began; ``profile_s`` is
+    the wall time of the profile run, None in journals of before. ``past`` is what
     earlier studies had measured when this one began.
     """
 
@@ -151,6 +152,7 @@ class JournalContents:
     starts: tuple[LaunchStart, ...] = ()
     searched_s: float | None = None
     profiled: bool = False
+    profile_s: float | None = None
     past: tuple[PastTime, ...] = ()
 
     @property
@@ -289,9 +291,9 @@ class Journal:
         """First line of a new journal."""
         self._append({"format": FORMAT, "version": VERSION, "fingerprint": encode(fingerprint)})
 
-    def write_profiled(self) -> None:
-        """The profile run is done; its result lies in its folder."""
-        self._append({"profiled": True})
+    def write_profiled(self, wall_s: float) -> None:
+        """The profile run is done after ``wall_s`` seconds; its result lies in its folder."""
+        self._append({"profiled": True, "wall_s": wall_s})
 
     def write_past(self, past: tuple[PastTime, ...]) -> None:
         """What the study begins with, so that it follows from its journal alone."""
@@ -443,7 +445,10 @@ class _Reader:
             read = decode(Fingerprint, line["fingerprint"])
             self._found = replace(self._found, fingerprint=read)
         elif "profiled" in line:
-            self._found = replace(self._found, profiled=True)
+            wall_s = line.get("wall_s")
+            self._found = replace(
+                self._found, profiled=True, profile_s=None if wall_s is None else float(wall_s)
+            )
         elif "past" in line:
             self._found = replace(self._found, past=decode(tuple[PastTime, ...], line["past"]))
         elif "space" in line and "name" not in line:

@@ -42,7 +42,7 @@ _WRITTEN_BY_SCRIPTS = frozenset({SAVED, OUTPUT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultsPaths:
-    """The folders of one tuning run; both paths are absolute.
+    """The folders of one tuning run; relative ones are made absolute.
 
     ``config_stem`` is one of ``CONFIG_STEMS``; ``chosen_by`` are the words that another folder is
     chosen by, for errors; ``trusts_others``: folders that others own or can write are used.
@@ -53,6 +53,10 @@ class ResultsPaths:
     config_stem: str = DS_CONFIG
     chosen_by: str = CHOSEN_BY
     trusts_others: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "results", self.results.absolute())
+        object.__setattr__(self, "exps", self.exps.absolute())
 
     @property
     def journal(self) -> Path:
@@ -172,7 +176,8 @@ class ResultsPaths:
                 self.results.mkdir(parents=True, exist_ok=True)
                 with holding(self.results):
                     self._require_ours(self.results)
-                    for above in (*reversed(folder.relative_to(self.results).parents), folder):
+                    below = folder.absolute().relative_to(self.results)
+                    for above in (*reversed(below.parents), below):
                         place = self.results / above
                         make_folder(place)
                         self._require_ours(place)
@@ -187,6 +192,7 @@ class ResultsPaths:
         Raises:
             ResultsFolderError: a folder on the way is a link or not ours, or it cannot be written.
         """
+        path = path.absolute()
         self.make_below(path.parent)
         new = path.with_name(f".{path.name}.{os.getpid()}")
         try:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .checkpoints import Checkpoints, watching_checkpoints
     from .controller import Controller, TrialIO
     from .endgame import Endgame, Search, play, said_by_probes, standings_of, with_outlook
-    from .job import TuningJob, read_as_started, read_job, search_limits
+    from .job import TuningJob, read_as_started, read_job, search_limits, trial_limits
     from .measured_baseline import read_measured
     from .plain_start import (
         OtherStartError,
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
         make_study,
         open_space,
         remember_times,
+        trial_time,
     )
     from .profile_run import ProfileFailedError, read_model_info, run_profile
     from .running import TrialLimits
+    from .time_budget import BudgetSpentError, TimeBudget
     from .trial_io import TrialFiles, emulated_limit_bytes, write_json
     from .winner import render_winner, write_answer, write_results
 else:

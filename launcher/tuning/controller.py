@@ -38,6 +38,7 @@ from .running import (
     launch_loss,
     lost_too_often,
     members,
+    out_of_time,
     preempted_by,
     share_progress,
 )
@@ -86,7 +87,7 @@ class Controller:
         self._journal = journal
         self._listener = listener
         self._limits = limits
-        self._clock = limits.clock
+        self._budget, self._clock = limits.budget, limits.budget.clock
         self._running: list[Running] = []
         self._pool = SlotPool.of_shares(WHOLE)
         self._queue = TrialQueue()
@@ -96,7 +97,7 @@ class Controller:
         self._turn_groups = TurnGroups()
         self._orphans: dict[str, Started] = {}
         self._earlier_parts_s = self._before_s = 0.0
-        self._start_s = limits.clock()
+        self._start_s = self._clock()
 
     @property
     def elapsed_s(self) -> float:
@@ -150,7 +151,7 @@ class Controller:
         self._start_waiting()
         is_short = True
         while is_short:
-            trials = self._study.ask(self._count_wanted(), self.elapsed_s)
+            trials = self._study.ask(self._count_wanted(), self._budget.spent_s)
             for trial in trials:
                 if not self._finish_adopted(trial):
                     self._plan(trial, alone=trial.number == 0 and not trial.again)
@@ -277,27 +278,23 @@ class Controller:
         if running.is_steerable and running.step_s:
             end_step = self._study.end_step(running.trial, running.step_s)
             if end_step is not None:
-                in_time = running.whole_steps(max(0.0, self._over_s - self._clock()))
+                in_time = running.whole_steps(max(0.0, self._budget.left_s))
                 running.end_at(min(end_step, max(in_time, running.made)))
-
-    @property
-    def _over_s(self) -> float:
-        """When the budget ends whatever runs."""
-        return self._start_s + self._limits.until_s - self._before_s
 
     def _due_s(self, running: Running) -> float:
         """When a launch must be ended; one that waits for its turn does not hang."""
         if running.cancelled:
             return math.inf
         waits = is_waiting(running, self._running)
-        return min(self._over_s, math.inf if waits else running.due_s(self._limits))
+        due_s = math.inf if waits else running.due_s(self._limits)
+        return min(self._budget.deadline_s, due_s)
 
     def _cancel_if_due(self, running: Running) -> None:
         if self._clock() < self._due_s(running):
             return
         running.cancelled = True
-        if self._clock() >= self._over_s:
-            self._backend.cancel(running.job, _out_of_time())
+        if self._clock() >= self._budget.deadline_s:
+            self._backend.cancel(running.job, out_of_time(running.made))
             return
         self._backend.cancel(running.job, running.overdue(self._limits))
         if running.trial.turn is not None:
@@ -373,10 +370,6 @@ def _no_host_left(waiting: Waiting, aside: Sequence[str]) -> HardwareError:
 def _is_preempted(outcome: Outcome | None) -> bool:
     failure = outcome.failure if isinstance(outcome, FailedTrial) else None
     return failure is not None and failure.kind is FailureKind.PREEMPTED
-
-
-def _out_of_time() -> Failure:
-    return Failure(kind=FailureKind.PREEMPTED, detail="the budget was spent")
 
 
 def _is_out_of_memory(outcome: Outcome | None) -> bool:

@@ -5,9 +5,8 @@ Not: which ones and what follows from them (autotuner/playoff).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from autoconf_launch.autotuner.measurement import EFFORTS, Effort, Noise
@@ -35,6 +34,7 @@ from ..report import bound_text, lack_of_time_text
 from ..results import JournalContents, read_result
 from .controller import Controller
 from .running import TrialLimits
+from .time_budget import TimeBudget
 
 _ROUNDS_TO_HAVE = 2
 _STEPS_OF_A_ROUND = 6
@@ -49,7 +49,7 @@ class Search:
 
     ``noise``: of launches in the search.
     ``apart``: why launches cannot live side by side and compute in turn (``beside``); else empty.
-    ``whole_s``: of the study, at which the budget ends what runs.
+    ``budget``: of the whole command.
     ``hosts``: where they run, if not on this machine; rounds stay on the first that are left.
     ``side_by_side``: trials shared the machine, so that the best are measured again in any case.
     """
@@ -62,7 +62,7 @@ class Search:
     apart: str = ""
     hosts: SlotPool | None = None
     side_by_side: bool = False
-    whole_s: float = math.inf
+    budget: TimeBudget = field(default_factory=TimeBudget)
 
     @property
     def objective(self) -> Objective:
@@ -97,8 +97,9 @@ def play(
     """Measure the best again in turn, then verify the winner by a longer run."""
     search = _as_it_began(search, earlier)
     effort = search.effort
-    until_s = search.whole_s - _soak_bound_s(search, soak_asked)
-    time_s = min(playoff_s(search.elapsed_s, effort), max(0.0, until_s - search.elapsed_s))
+    until_s = search.budget.end_s - _soak_bound_s(search, soak_asked)
+    left_s = max(0.0, until_s - search.budget.spent_s)
+    time_s = min(playoff_s(search.elapsed_s, effort), left_s)
     budget = PlayoffBudget(
         rounds=effort.most_rounds, time_s=time_s, until_s=until_s, effort=effort
     )
@@ -115,7 +116,6 @@ def play(
         limits,
         timeout_s=each * limits.timeout_s,
         stall_s=each * limits.stall_s,
-        until_s=until_s,
     )
     controller = control(rounds, _Rounds(rounds, search.objective, listener), waiting)
     controller.resume(earlier.rounds, before_s=search.elapsed_s)
@@ -131,9 +131,8 @@ def play(
     time_s = max(effort.verification_s, effort.verification_share * elapsed_s)
     steps = soak_steps(soak_asked, step_s=step_s, time_s=time_s, most=effort.verification_steps)
     longer = _verification_limits(limits, effort, steps_s=steps * step_s, elapsed_s=elapsed_s)
-    longer = replace(longer, until_s=search.whole_s)
     launches = (*search.records, *rounds.records)
-    soak = Soak(order, steps=steps, start_s=start_bound_s(launches), until_s=search.whole_s)
+    soak = Soak(order, steps=steps, start_s=start_bound_s(launches), until_s=search.budget.end_s)
     controller = control(soak, listener, longer)
     controller.resume(earlier.soaking, before_s=elapsed_s)
     controller.run(same_hosts or ALONE)

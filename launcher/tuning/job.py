@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,13 +10,13 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.measurement import NORMAL, Effort
 from autoconf_launch.autotuner.search import SearchLimits
-from autoconf_launch.autotuner.space import AutotuningSettings, SearchBudget, build_space
+from autoconf_launch.autotuner.space import AutotuningSettings, build_space
 from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.core import CONTEXT_BYTES, ClusterSpec, ConfigError
 from autoconf_launch.tuning_spaces import with_network_of
 
 from ..dialects import choose_dialect
-from ..estimates import choose_cluster, choose_price
+from ..estimates import choose_cluster
 from ..events import Listener, Note
 from ..launch import (
     as_script_starts,
@@ -27,22 +28,30 @@ from ..results import CONFIG, DS_CONFIG, ResultsPaths
 from ..script import ScriptSource
 from ..spelling import Dialect, UserSettings, path_argument
 from ..trackers import check_tracking
+from .running import TrialLimits
+from .time_budget import TimeBudget, read_time_budget
 
 
 def search_limits(
-    request: LaunchRequest, cluster: ClusterSpec, effort: Effort = NORMAL
+    request: LaunchRequest, budget: TimeBudget, effort: Effort = NORMAL
 ) -> SearchLimits:
-    """The search's share of the user's, money as time at the price of the machine."""
-    budget = request.budget or SearchBudget()
+    """The user's limits on a search that starts now, in seconds since the command's start."""
+    spent_s, is_timed = budget.spent_s, math.isfinite(budget.whole_s)
     good_enough = effort.good_enough if request.good_enough is None else request.good_enough
-    price = None if budget.usd is None else choose_price(None, cluster)
-    usd_per_hour = price.usd_per_gpu_hour * len(cluster.devices) if price else None
-    whole_s = budget.limit_s(usd_per_hour)
     return SearchLimits(
-        seconds=None if whole_s is None else effort.search_share * whole_s,
-        whole_s=whole_s,
-        trials=budget.trials,
+        seconds=spent_s + effort.search_share * (budget.whole_s - spent_s) if is_timed else None,
+        whole_s=budget.whole_s if is_timed else None,
+        trials=request.budget.trials if request.budget else None,
         good_enough=good_enough or None,
+    )
+
+
+def trial_limits(job: TuningJob) -> TrialLimits:
+    """When any launch of a tune is ended."""
+    return TrialLimits(
+        timeout_s=job.request.trial_timeout_s,
+        stall_s=job.request.stall_timeout_s,
+        budget=job.budget,
     )
 
 
@@ -51,6 +60,7 @@ class TuningJob:
     """Everything that was read before anything runs.
 
     ``said``: sentences on the space of candidates that the listener was told already.
+    ``profile_s``: wall time of the profile run, an earlier session's included; None: unknown.
     """
 
     request: LaunchRequest
@@ -60,11 +70,20 @@ class TuningJob:
     user: UserSettings
     paths: ResultsPaths
     listener: Listener
+    budget: TimeBudget
     said: tuple[str, ...] = ()
+    profile_s: float | None = None
 
 
-def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
+def read_job(
+    request: LaunchRequest, listener: Listener, began_s: float | None = None
+) -> TuningJob:
     """Read the command line, the configuration and the machine; warn of what is odd.
+
+    Args:
+        request: of the user.
+        listener: is told what is odd.
+        began_s: the command's start on ``time.monotonic``; None: now.
 
     Raises:
         ConfigError: one of them cannot mean anything.
@@ -81,7 +100,7 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
         load_strategy(user.settings.tuner_type)  # a wrong name is said before anything runs
         space = build_space(user.baseline, user.choices, user.batch_rule, user.settings)
     _check_memory_limit(request, cluster)
-    search_limits(request, cluster)  # and money where there is no price
+    budget = read_time_budget(request, cluster, began_s)
     check_tracking(request.tracking)
     said = () if user.awaits_profile else space.notes
     for text in (*said, *user.notes):
@@ -99,6 +118,7 @@ def read_job(request: LaunchRequest, listener: Listener) -> TuningJob:
             trusts_others=request.trust_results,
         ),
         listener=listener,
+        budget=budget,
         said=said,
     )
 
@@ -143,7 +163,7 @@ def read_as_started(job: TuningJob, request: LaunchRequest) -> TuningJob:
     """Read the job anew where the script is started in another way."""
     if request == job.request:
         return job
-    known = read_job(request, lambda event: None)
+    known = read_job(request, lambda event: None, job.budget.began_s)
     return replace(known, listener=job.listener)
 
 

@@ -23,10 +23,12 @@ from autoconf_launch.core import (
 from ..backends import Backend
 from ..events import Note
 from ..machine import SlotPool
+from ..report import no_second_profile_text
 from ..results import OpenFolder, read_result
 from ..spelling import MEASURED, UNSET, may_derive_accumulation
-from .job import TuningJob, read_again
+from .job import TuningJob, read_again, trial_limits
 from .profile_run import run_profile
+from .time_budget import BudgetSpentError
 from .trial_io import TrialFiles
 
 _WORDS = {"micro_batch": "micro-batch", "zero_stage": "ZeRO stage"}
@@ -94,16 +96,25 @@ def _other_batch(
     other = replace(layout, micro_batch=micro, accumulation=each // micro)
     found = _read_applied(job.paths.second_profile)
     if found is None:
+        first_s = job.profile_s or 0.0
+        if 2.0 * first_s > job.budget.left_s:  # a trial takes about as long
+            text = no_second_profile_text(first_s, job.budget.spent_s, job.budget.whole_s)
+            job.listener(Note(text=text, warning=True))
+            return None
         trial = baseline_trial(Candidate(layout=other, extras=job.user.baseline.extras))
         try:
-            run_profile(
+            event = run_profile(
                 lambda: files.plan_profile(trial, uuid.uuid4().hex, is_second=True),
                 backend,
                 pool=pool,
                 journal=folder.journal,
-                timeout_s=job.request.trial_timeout_s,
+                limits=trial_limits(job),
                 listener=job.listener,
             )
+            text = f"A second profile run, with micro-batch {micro}, took {event.wall_s:.1f} s."
+            job.listener(Note(text=text))
+        except BudgetSpentError:
+            raise
         except NothingFeasibleError as error:
             text = (
                 f"With micro-batch {micro} the script fails, so whether it would keep its global "

@@ -35,7 +35,7 @@ from ..request import LaunchRequest
 from ..results import OpenFolder, ResultsPaths, read_file, shell_command
 from ..script import ScriptSource, facts_of, own_modules, script_path
 from ..spelling import Dialect
-from .job import TuningJob, read_as_started
+from .job import TuningJob, read_as_started, trial_limits
 from .profile_run import clear_saved, wait_for_end
 from .trial_io import TrialFiles, repeated_steps, write_json
 
@@ -58,7 +58,10 @@ class OtherStartError(Exception):
         request: what is launched instead.
         why: a sentence for the user.
         first: the error to report if this fails, too.
+        keeps_profile: whether that profile run was started like what follows, so that it counts.
     """
+
+    keeps_profile = False
 
     def __init__(
         self, request: LaunchRequest, why: str, first: NothingFeasibleError | None = None
@@ -153,7 +156,6 @@ def check_start(
     backend: Backend,
     folder: OpenFolder,
     pool: SlotPool,
-    timeout_s: float,
 ) -> None:
     """Launch what crashed as python starts it, if a launch's variables may be the cause.
 
@@ -163,7 +165,6 @@ def check_start(
         backend: runs it.
         folder: of the results.
         pool: of the job's slots.
-        timeout_s: seconds that are left for this launch.
 
     Raises:
         OtherStartError: it runs so.
@@ -173,7 +174,7 @@ def check_start(
     text = f"{shown_name(crash.trial)} crashed: {failure.detail.rstrip('.')}."
     first = NothingFeasibleError(text, failure.log_tail)
     other = job_crash(job, first, failure)
-    if not isinstance(other, OtherStartError) or timeout_s <= 0.0:
+    if not isinstance(other, OtherStartError) or job.budget.left_s <= 0.0:
         return
     job.listener(Note(text=other.why, warning=True))
     once = read_as_started(job, other.request)
@@ -187,7 +188,7 @@ def check_start(
     )
     plan = files.plan(_checking_trial(crash.trial, job.user.settings), uuid.uuid4().hex)
     launched = backend.submit(pool.first_share.place(plan, alone=True))
-    end = wait_for_end(backend, launched, timeout_s, folder.journal)
+    end = wait_for_end(backend, launched, trial_limits(job), folder.journal)
     clear_saved(Path(plan.folder or "."))
     if isinstance(end.outcome, Measurement):
         why = "It runs as python starts it, so that all is measured again in this way."

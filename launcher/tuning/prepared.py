@@ -20,10 +20,11 @@ from autoconf_launch.autotuner.cost import (
     weights_beyond_memory,
 )
 from autoconf_launch.autotuner.measurement import EFFORTS
-from autoconf_launch.autotuner.search import Study, baseline_trial
+from autoconf_launch.autotuner.search import MARGIN, Study, baseline_trial
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     FailedTrial,
+    Prediction,
     Record,
     SearchSpace,
     build_space,
@@ -36,6 +37,8 @@ from autoconf_launch.core import (
     Layout,
     ModelSpec,
     NothingFeasibleError,
+    RankTask,
+    result_file,
     stages_obstacle,
 )
 from autoconf_launch.tuning_spaces import known_accelerator
@@ -45,9 +48,18 @@ from ..estimates import machine_of
 from ..events import Listener, ModelProfiled, Note, SpaceBuilt
 from ..machine import SlotPool, is_cpu
 from ..plan import LaunchPlan
-from ..results import JournalContents, OpenFolder, SpaceLine, key_of, read_past, remember
-from .job import TuningJob, search_limits
-from .plain_start import check_ranks, job_crash
+from ..report import no_time_for_ranks_text
+from ..results import (
+    JournalContents,
+    OpenFolder,
+    SpaceLine,
+    key_of,
+    read_past,
+    read_result,
+    remember,
+)
+from .job import TuningJob, search_limits, trial_limits
+from .plain_start import OtherStartError, check_ranks, job_crash, remember_start
 from .profile_run import (
     ProfileFailedError,
     is_on_gpu,
@@ -57,6 +69,7 @@ from .profile_run import (
     run_profile,
 )
 from .refused_profile import read_traced, trace_refused, with_traced
+from .time_budget import BudgetSpentError
 from .trial_io import TrialFiles
 
 
@@ -69,6 +82,7 @@ def find_model(
     script without computing, and with it the optimizer and the precision of the job.
 
     Raises:
+        BudgetSpentError: the profile run did not end before the budget's deadline.
         ProfileFailedError: the script does not run as it is.
         OtherStartError: it may, if it is started otherwise.
         HardwareError: hosts were lost, launch after launch.
@@ -95,20 +109,45 @@ def find_model(
                 backend,
                 pool=pool,
                 journal=folder.journal,
-                timeout_s=job.request.trial_timeout_s,
+                limits=trial_limits(job),
                 listener=job.listener,
             )
         except ProfileFailedError as error:
             raise job_crash(job, error, error.failure) from error
-        check_ranks(job.request, job.cluster, plans[-1].task)
+        require_ranks(job, plans[-1].task, event)
         if event.spec is None and not pool.is_on_hosts:
             script = trace_refused(job, plans[-1])
     if script is not None:
         job, event = with_traced(job, script), replace(event, spec=script.spec)
+    job = replace(job, profile_s=event.wall_s or folder.contents.profile_s)
     job.listener(event)
     for note in _doubts(event.spec, is_external=job.dialect.is_external):
         job.listener(note)
     return job, event.spec
+
+
+def require_ranks(job: TuningJob, task: RankTask | None, profiled: ModelProfiled) -> None:
+    """Check that the script started as many ranks as were expected.
+
+    Raises:
+        OtherStartError: it starts others by itself; unless it was started alone and described its
+            model, it is profiled again with these.
+        BudgetSpentError: the budget has no room for that.
+    """
+    profile_s = profiled.wall_s or 0.0
+    try:
+        check_ranks(job.request, job.cluster, task)
+    except OtherStartError as other:
+        other.keeps_profile = job.request.alone and profiled.spec is not None
+        if other.keeps_profile:
+            raise
+        if profile_s <= job.budget.left_s:
+            job.listener(Note(text=f"The first profile run took {profile_s:.1f} s."))
+            raise
+        remember_start(other.request, job.paths)
+        raise BudgetSpentError(
+            no_time_for_ranks_text(other.request.started or 1, profile_s, job.budget.whole_s)
+        ) from other
 
 
 def _doubts(spec: ModelSpec | None, *, is_external: bool) -> tuple[Note, ...]:
@@ -226,7 +265,7 @@ def make_study(
         user.settings,
         strategy=strategy.with_past(past) if isinstance(strategy, ModelBased) else strategy,
         rules=rules,
-        limits=search_limits(job.request, job.cluster, EFFORTS[user.settings.effort]),
+        limits=search_limits(job.request, job.budget, EFFORTS[user.settings.effort]),
     )
     rejected = sum(count for _, count in study.rejected)
     considered = len(space.table) + sum(count for _, count in space.rejected) - study.smaller
@@ -234,6 +273,20 @@ def make_study(
         SpaceBuilt(considered=considered, left=considered - rejected, rejected=study.rejected)
     )
     return study
+
+
+def trial_time(job: TuningJob, predicted: Prediction | None) -> float | None:
+    """What a trial of the baseline takes at most, by the profile run; None if that is unknown.
+
+    A trial starts as the profile run did and makes a few more steps.
+    """
+    if job.profile_s is None:
+        return None
+    result = read_result(job.paths.profile / result_file(0))
+    steps_s = [step.wall_s for step in result.steps] if result else []
+    step_s = min(steps_s, default=predicted.step_s if predicted else None) or 0.0
+    more = max(0, job.user.settings.end_profile_step - len(steps_s))
+    return job.profile_s + MARGIN * more * step_s
 
 
 _FROM_DATASHEET = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -36,9 +37,18 @@ from ..events import Listener, ModelProfiled, Note
 from ..launch import compile_time
 from ..machine import SlotPool
 from ..plan import LaunchPlan
+from ..report import profile_cut_text
 from ..results import HEARTBEAT_S, Journal, read_file, read_result
 from ..spelling import TrialNeeds
-from .running import MOST_LOSSES, launch_loss, lost_too_often, timed_out_text
+from .running import (
+    MOST_LOSSES,
+    TrialLimits,
+    launch_loss,
+    lost_too_often,
+    out_of_time,
+    timed_out_text,
+)
+from .time_budget import BudgetSpentError
 
 _SLOW_S = 20.0
 """After these a profile run says where its output is: DeepSpeed's first compiles for minutes."""
@@ -109,15 +119,16 @@ def run_profile(
     *,
     pool: SlotPool,
     journal: Journal,
-    timeout_s: float,
+    limits: TrialLimits,
     listener: Listener,
 ) -> ModelProfiled:
     """Run a plan and read what it wrote; no model where it does not fit into memory.
 
     Where a host is lost it runs again, on the pool's other ones. ``listener`` hears once where to
-    look while a long one goes on.
+    look while a long one goes on. ``limits`` end it: their time or the budget's deadline.
 
     Raises:
+        BudgetSpentError: it did not end before the deadline.
         ProfileFailedError: the script fails for another reason than memory.
         NothingFeasibleError: it describes no model.
         HardwareError: no launch kept its hosts.
@@ -127,8 +138,10 @@ def run_profile(
         plan = pool.first_share.place(make_plan(), alone=True)
         folder = Path(plan.folder or ".")
         job = backend.submit(plan)
-        end = wait_for_end(backend, job, timeout_s, journal, partial(listener, _slow_note(folder)))
+        end = wait_for_end(backend, job, limits, journal, partial(listener, _slow_note(folder)))
         clear_saved(folder)
+        if isinstance(end.outcome, FailedTrial) and limits.budget.left_s <= 0.0:
+            raise BudgetSpentError(profile_cut_text(limits.budget.whole_s, folder))
         if (loss := launch_loss(end)) is None:
             break
         losses.append(end.lost_hosts)
@@ -139,7 +152,7 @@ def run_profile(
         listener(Note(text=f"The profile run is launched again: {loss.detail}.", warning=True))
     spec = read_model_info(folder / MODEL_INFO_FILE)
     _require_end(end, folder, described=spec is not None)
-    journal.write_profiled()
+    journal.write_profiled(end.wall_s)
     return ModelProfiled(spec=spec, wall_s=end.wall_s)
 
 
@@ -185,20 +198,21 @@ def _failed_ranks(folder: Path) -> Iterator[RankResult]:
 def wait_for_end(
     backend: Backend,
     job: Job,
-    timeout_s: float,
+    limits: TrialLimits,
     journal: Journal,
     say_slow: Callable[[], None] = lambda: None,
 ) -> JobEnd:
-    """Return when a job has ended, which it does after ``timeout_s`` at the latest."""
-    began_s, slow_s = time.monotonic(), _SLOW_S
+    """Return when a job has ended, at the latest when its time or the budget is over."""
+    began_s, slow_s, is_cancelled = time.monotonic(), _SLOW_S, False
     reason = Failure(kind=FailureKind.PREEMPTED, detail="the launcher was interrupted")
     try:
         while True:
             if getattr(job, "is_queued", False):  # its time begins when it has hosts
                 began_s = time.monotonic()
-            left_s = began_s + timeout_s - time.monotonic()
+            left_s = began_s + limits.timeout_s - time.monotonic()
             compiled_s = compile_time(job.plan.task).seconds if left_s <= 0 else 0.0
-            left_s += min(compiled_s, timeout_s)
+            left_s = min(left_s + min(compiled_s, limits.timeout_s), limits.budget.left_s)
+            left_s = math.inf if is_cancelled else left_s
             backend.wait([job], min(max(left_s, 0.0), HEARTBEAT_S))
             journal.heartbeat()
             end = backend.poll([job])[0]
@@ -208,14 +222,21 @@ def wait_for_end(
                 say_slow()
                 slow_s = float("inf")
             if left_s <= 0:
-                detail = timed_out_text(timeout_s, "--trial-timeout", compiled_s)
-                backend.cancel(job, Failure(kind=FailureKind.TIMED_OUT, detail=detail))
-                began_s = float("inf")
+                backend.cancel(job, _overdue(limits, compiled_s))
+                is_cancelled = True
     except BaseException:
         backend.cancel(job, reason)
         while backend.poll([job])[0] is None:
             backend.wait([job], HEARTBEAT_S)
         raise
+
+
+def _overdue(limits: TrialLimits, compiled_s: float) -> Failure:
+    """Which limit the profile run has reached."""
+    if limits.budget.left_s <= 0.0:
+        return out_of_time()
+    detail = timed_out_text(limits.timeout_s, limits.timeout_by, compiled_s)
+    return Failure(kind=FailureKind.TIMED_OUT, detail=detail)
 
 
 _BROKE_OFF = (FailureKind.CRASHED, FailureKind.BAD_CONFIG)

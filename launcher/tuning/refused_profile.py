@@ -37,7 +37,7 @@ def trace_refused(job: TuningJob, plan: LaunchPlan) -> TracedScript | None:
         job: the result is kept in its folder of the profile run.
         plan: of the profile run.
     """
-    limit_s = min(_TIME_LIMIT_S, job.request.trial_timeout_s)
+    limit_s = min(_TIME_LIMIT_S, job.request.trial_timeout_s, max(1.0, job.budget.left_s))
     why = "Your configuration runs out of memory"
     try:
         script = trace_script(command_of_plan(plan), limit_s)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.space import FailedTrial, Outcome, Trial
-from autoconf_launch.core import STEPS_FILE, Failure, FailureKind, StepRecord
+from autoconf_launch.core import STEPS_FILE, Failure, FailureKind, StepRecord, plural
 
 from ..backends import Job, JobEnd
 from ..events import Note
@@ -18,6 +18,7 @@ from ..machine import Placement, Share, Weather
 from ..report import label
 from ..results import SlowestRanks, StepsTail, tell_end
 from .queue import Waiting
+from .time_budget import TimeBudget
 
 _LATE = 1.05
 """When the next step is looked for, in steps after the last one."""
@@ -50,10 +51,8 @@ class TrialLimits:
     """The longest silence of a soak in its evaluation or checkpoint; then what was seen counts."""
     most_losses: int = MOST_LOSSES
     """Launches of a trial that end with a lost host or a preemption, until it counts as failed."""
-    until_s: float = math.inf
-    """Time of the study at which the budget ends whatever runs."""
-    clock: Callable[[], float] = time.monotonic
-    """Monotonic seconds."""
+    budget: TimeBudget = field(default_factory=TimeBudget)
+    """Its deadline ends whatever runs."""
 
 
 class Running:
@@ -283,6 +282,11 @@ def _from_here_on(why: str) -> Note:
         "intervals are wider."
     )
     return Note(text=text, warning=True)
+
+
+def out_of_time(made: int = 0) -> Failure:
+    """Why a launch is ended at the deadline of the budget, after so many steps."""
+    return Failure(kind=FailureKind.PREEMPTED, detail=f"ended after {plural(made, 'step')}")
 
 
 def preempted_by(trial: Trial) -> Failure:

@@ -14,12 +14,18 @@ from functools import partial
 from pathlib import Path
 
 from autoconf_launch.autotuner.search import StopKind, StopReason
-from autoconf_launch.autotuner.sizing import SampleShape, step_flops
-from autoconf_launch.core import ConfigError, Failure, FailureKind, Layout, RawConfig
+from autoconf_launch.autotuner.sizing import SampleShape
+from autoconf_launch.core import ConfigError, Failure, Layout, RawConfig
 from autoconf_launch.launcher.estimates import ChosenPrice
 from autoconf_launch.launcher.results import JournalContents, read_journal
 
-from ..report import SearchOutcome, SearchRun, read_run, write_final_results
+from ..report import (
+    SearchOutcome,
+    SearchRun,
+    read_run,
+    without_impossible,
+    write_final_results,
+)
 from ..rules import NemoCandidate
 from ..search import (
     CandidateList,
@@ -69,7 +75,7 @@ def read_runs(
     known = {one.name: one for one in expected}
     others = _others(logs, known, question) if with_others else ()
     wanted = [*known.values(), *others]
-    return SearchOutcome(
+    found = SearchOutcome(
         size_b=question.size_b,
         nodes=question.nodes,
         gpus_per_node=question.gpus_per_node,
@@ -79,7 +85,9 @@ def read_runs(
         runs=tuple(_run(question, logs, one, log_prefix) for one in wanted),
         usd_per_gpu_hour=price.usd_per_gpu_hour if price else None,
         price=price.how if price else "",
+        gpu_peak_flops_per_s=gpu_peak_flops_per_s(question),
     )
+    return without_impossible(found)
 
 
 def _shape(question: SearchQuestion) -> SampleShape:
@@ -136,28 +144,12 @@ def _run(question: SearchQuestion, logs: Path, run: SearchRun, log_prefix: str) 
     found = read_run(logs / run.name, log_prefix)
     if isinstance(found, Failure):
         return replace(run, failure=found)
-    if why := _why_impossible(question, found.step_s, run.global_batch):
-        return replace(run, failure=Failure(kind=FailureKind.NO_STEPS, detail=why))
     return replace(
         run,
         steps=found.steps,
         step_s=found.step_s,
         step_spread_s=found.step_spread_s,
         loss=found.loss,
-    )
-
-
-def _why_impossible(question: SearchQuestion, step_s: float, batch: int) -> str:
-    """Why no GPU makes such steps; "" where one may."""
-    precision = question.base.get(("trainer", "precision"))
-    peak = gpu_peak_flops_per_s(question.settings, str(precision)) / 1e12
-    flops = step_flops(_shape(question), batch)
-    made = flops / step_s / question.gpus / 1e12
-    if made <= peak:
-        return ""
-    return (
-        f"Steps of {step_s:.4g} s would be {made:,.0f} TFLOP/s per GPU, above the peak of "
-        f"{peak:,.0f}: not a measurement of {question.name} on {question.gpus} GPUs."
     )
 
 
@@ -207,6 +199,7 @@ def seen_here(
         ruled_out=(),
         too_slow=(),
         stop=StopReason(kind=StopKind.EXPLORED),
+        gpu=contents.fingerprint.hardware[0].partition(",")[0],
     )
     return _with_configs(outcome_of(prepared, done), configs)
 

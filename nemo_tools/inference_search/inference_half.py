@@ -23,11 +23,12 @@ from autoconf_launch.launcher.launch import file_tail
 from autoconf_launch.launcher.trackers import check_tracking
 from autoconf_launch.launcher.tuning import write_answer
 
+from ..report import NOT_STARTED
 from ..search import SEARCH_SCHEMA_VERSION, SHEBANG, ClusterKind, SearchRequest, stderr_view
 from ..search import check_paths as require_paths
 from .cluster_runs import await_jobs, queue_jobs
 from .engines import FIRST_TOKEN_FILE, LATENCY_FILE, SharingEngine
-from .jobs import POINT_LOG, inference_job, why_no_job
+from .jobs import POINT_LOG, has_run, inference_job, why_no_job
 from .load_tests import load_files, load_lines, load_script
 from .local_runs import (
     DoneGenerations,
@@ -54,6 +55,7 @@ from .results import (
     prediction_line,
     recommend_runs,
     run_entry,
+    run_of_outcome,
 )
 from .shared_runs import share_processes, shared_search
 
@@ -256,14 +258,17 @@ def _row_of_job(
     """What a point's job has left by now; ``ended`` says how those went that were waited for."""
     if why := point.why_not or why_no_job(prepared, point):
         return not_run(_refuse(point, why), prepared.bound_s)
+    folder = prepared.run_of(point, search).folder
     outcome = prepared.engine.read(prepared.run_of(point, search))
+    if isinstance(outcome, FailedTrial) and not has_run(folder) and point.name not in ended:
+        detail = f"{NOT_STARTED}: {folder / _SCRIPT} has left neither figures nor a log"
+        return not_run(point, prepared.bound_s, Failure(kind=FailureKind.NO_STEPS, detail=detail))
     if isinstance(outcome, FailedTrial) and point.name in ended:
-        folder = prepared.run_of(point, search).folder
         said = "".join(f": {line}" for line in _last_line(folder))
         detail = f"{outcome.failure.detail.rstrip('.')}; {ended[point.name]}{said}"
         failure = Failure(kind=FailureKind.CRASHED, detail=detail)
         outcome = FailedTrial(failure=failure)
-    return InferenceRun(point=point, outcome=outcome, bound_s=prepared.bound_s)
+    return run_of_outcome(prepared, point, outcome)
 
 
 def _last_line(folder: Path) -> tuple[str, ...]:
@@ -351,8 +356,7 @@ def _run_search(
     ruled_out = dict(done.ruled_out)
     for point in chosen:
         if point.name in last:
-            outcome = last[point.name].outcome
-            rows.append(InferenceRun(point=point, outcome=outcome, bound_s=bound_s))
+            rows.append(run_of_outcome(prepared, point, last[point.name].outcome))
         elif point.name in ruled_out:
             rows.append(not_run(point, bound_s, needs_more(ruled_out[point.name])))
     return rows

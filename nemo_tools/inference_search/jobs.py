@@ -16,6 +16,7 @@ from ..search import (
     sbatch_text,
     search_mounts,
 )
+from .engines import FIRST_TOKEN_FILE, LATENCY_FILE
 from .points import SearchPoint, nodes_necessary
 from .prepared import LengthSearch, PreparedInference
 
@@ -27,6 +28,12 @@ _RANK_VARIABLES = (
 _UNGIVEN = "???"
 POINT_LOG = "log_job_"
 """Beginning of the names of a job's logs, before its number."""
+
+
+def has_run(folder: Path) -> bool:
+    """Whether a job has left something in a point's folder."""
+    names = (LATENCY_FILE, FIRST_TOKEN_FILE, f"{POINT_LOG}*", "slurm-*.out")
+    return any(any(folder.glob(name)) for name in names)
 
 
 def nodes_of(prepared: PreparedInference, point: SearchPoint) -> int:

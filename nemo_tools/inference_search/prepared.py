@@ -17,6 +17,7 @@ from ..search import (
     ClusterKind,
     InferenceSettings,
     SearchQuestion,
+    gpu_peak_flops_per_s,
     local_ranks,
     local_request,
     search_machines,
@@ -25,7 +26,6 @@ from .engines import EngineRun, InferenceEngine, load_engine
 from .points import LengthQuestion, SearchPoint, model_name, padded_vocabulary, search_points
 
 _VOCABULARY = ("autoconf", "vocab_size")
-_WITHOUT_EFFECT = ("topk", "topp", "start_id", "end_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +89,22 @@ class PreparedInference:
         """The latency that what is recommended is within."""
         return self.settings.max_latency_s or math.inf
 
+    @property
+    def gpu_peak_flops_per_s(self) -> float | None:
+        """The most that one GPU can do; None if it is not known, or a CPU."""
+        gpu = self.cluster.devices[0].name if self.is_local else None
+        return gpu_peak_flops_per_s(self.question, gpu, self.settings.precision.value)
+
+    def least_flops(self, point: SearchPoint) -> float:
+        """Operations of a point's batch in the weights of its layers; 0 behind an encoder."""
+        model, task = self.question.model, point.task
+        shape = model.architecture
+        if shape.encoder_layers:
+            return 0.0
+        rows = shape.vocabulary * (1 if shape.tied_embeddings else 2) + shape.positions
+        tokens = task.layout.micro_batch * (task.input_len + task.output_len - 1)
+        return 2.0 * (model.active_count - rows * shape.hidden) * tokens
+
     def run_of(self, point: SearchPoint, search: LengthSearch) -> EngineRun:
         """A point as its engine sees it."""
         return EngineRun(
@@ -111,12 +127,13 @@ def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInf
     is_local = whole.cluster.kind is ClusterKind.LOCAL
     name = settings.engine or ("native" if is_local else "vllm")
     engine = load_engine(name)
-    if is_local and not dry_run and (why := engine.why_not_here()):
-        raise ConfigError(why)
+    refused_here = engine.why_not_here() if is_local else ""
+    if refused_here and not dry_run:
+        raise ConfigError(refused_here)
     cluster = _cluster(question)
     precision, notes = _precision(settings.precision, cluster)
     vocabulary = padded_vocabulary(settings.vocabulary or whole.train.vocabulary)
-    base = _with_vocabulary(question.base, vocabulary)
+    base = _with_vocabulary(question.completed_base, vocabulary)
     folder = (settings.results or whole.train.logs).absolute() / "inference"
     searches, refused = list[LengthSearch](), list[str]()
     for lengths in settings.lengths:
@@ -136,7 +153,10 @@ def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInf
         gpus_per_node=len(cluster.nodes[0].devices),
         searches=tuple(searches),
         refused=tuple(refused),
-        notes=(*notes, *refused, *_notes(question, name)),
+        notes=(
+            *(*notes, *refused, *_notes(question, name)),
+            *((f"A run would be refused here: {refused_here}",) if refused_here else ()),
+        ),
     )
 
 
@@ -157,7 +177,11 @@ def _length_search(
     model = replace(question.model.architecture, vocabulary=vocabulary, name=model_name(question))
     priced = InferenceQuestion(
         generation=Generation(
-            model=model, input_tokens=read, output_tokens=written, precision=one.precision
+            model=model,
+            input_tokens=read,
+            output_tokens=written,
+            precision=one.precision,
+            beam_width=settings.beam_width,
         ),
         machine=machine_of(one.cluster),
         engine=ENGINE_HABITS.get(name, ENGINE_HABITS["vllm"]),
@@ -222,16 +246,22 @@ def _with_vocabulary(base: RawConfig, vocabulary: int) -> RawConfig:
 
 
 def _notes(question: SearchQuestion, engine: str) -> Iterator[str]:
-    given = {key.rpartition(".")[2] for key in question.settings.given if "inference" in key}
-    unused = [key for key in _WITHOUT_EFFECT if key in given]
-    if unused:
+    inference = question.settings.inference
+    if unused := inference.without_effect:
+        beams = f"by {inference.beam_width} beams" if inference.beam_width > 1 else "greedily"
         yield (
-            f"{', '.join(unused)} change no time: every answer has exactly output_len tokens, "
-            "chosen greedily."
+            f"{', '.join(unused)} {'change' if len(unused) > 1 else 'changes'} no time: every "
+            f"answer has exactly output_len tokens, chosen {beams}."
+        )
+    if inference.beam_width > 1:
+        yield (
+            f"beam_width is {inference.beam_width}: predictions count as many sequences for each "
+            "sample, which was never compared with a measurement; a test under load writes "
+            "single answers."
         )
     container = question.settings.paths.container
     is_bcm = question.settings.cluster.kind is ClusterKind.BCM
-    if is_bcm and container and not question.settings.inference.container:
+    if is_bcm and container and not inference.container:
         yield (
             f"Jobs look for engine {engine} in the container of the training ({container}); "
             "inference_container names another."

@@ -18,7 +18,9 @@ from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import DECODE, PREFILL, Failure, FailureKind
 from autoconf_launch.launcher.report import csv_text
 
+from ..report import NOT_STARTED, failure_text
 from .points import SearchPoint
+from .prepared import PreparedInference
 
 _NEMO = ("TP", "PP", "BS", "Latency [ms]", "Throughput per GPU [samples/sec/gpu]")
 _OURS = (
@@ -76,8 +78,7 @@ class InferenceRun:
     def reason(self) -> str:
         """Why there is no measurement, or why it is not recommended; empty where it can be."""
         if isinstance(self.outcome, FailedTrial):
-            failure = self.outcome.failure
-            return f"{failure.kind.value}: {failure.detail}"
+            return failure_text(self.outcome.failure)
         if not self.satisfies:
             return f"latency above max_latency_ms = {1e3 * self.bound_s:g}"
         return ""
@@ -91,10 +92,29 @@ class InferenceRun:
         return dict(self.measured.phases).get(name) if self.measured else None
 
 
+def run_of_outcome(
+    prepared: PreparedInference, point: SearchPoint, outcome: Outcome
+) -> InferenceRun:
+    """A point with what came of it; a time that no such GPU can reach is a failure."""
+    run = InferenceRun(point=point, outcome=outcome, bound_s=prepared.bound_s)
+    peak = prepared.gpu_peak_flops_per_s
+    if run.latency_s is None or peak is None:
+        return run
+    made = prepared.least_flops(point) / run.latency_s / point.gpus
+    if made <= peak:
+        return run
+    detail = (
+        f"Batches of {1e3 * run.latency_s:.4g} ms would be {made / 1e12:,.0f} TFLOP/s per GPU, "
+        f"above the peak of {peak / 1e12:,.0f}: not a measurement of this point; check model, "
+        "batch and lengths of the run"
+    )
+    return not_run(point, prepared.bound_s, Failure(kind=FailureKind.NO_STEPS, detail=detail))
+
+
 def not_run(point: SearchPoint, bound_s: float, failure: Failure | None = None) -> InferenceRun:
     """A point that was not started; without a failure, for its own reason."""
     why = failure or Failure(
-        kind=FailureKind.BAD_CONFIG, detail=f"not started: {point.why_not}".rstrip(".")
+        kind=FailureKind.BAD_CONFIG, detail=f"{NOT_STARTED}: {point.why_not}".rstrip(".")
     )
     return InferenceRun(point=point, outcome=FailedTrial(failure=why), bound_s=bound_s)
 

@@ -6,7 +6,15 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .event_files import JOB_LOG, read_run
-    from .outcome import SearchOutcome, SearchRun
+    from .outcome import (
+        NOT_STARTED,
+        SearchOutcome,
+        SearchRun,
+        failure_kind,
+        failure_text,
+        is_not_started,
+        without_impossible,
+    )
     from .tables import (
         FINAL_RESULTS,
         NEMO2,

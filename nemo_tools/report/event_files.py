@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 from autoconf_launch.core import ConfigError, Failure, FailureKind
 from autoconf_launch.launcher.launch import file_tail
 
+from .outcome import NOT_STARTED
+
 _START = "events.out.tfevents"
 
 
@@ -134,8 +136,9 @@ def read_run(folder: Path, log_prefix: str) -> MeasuredElsewhere | Failure:
     Raises:
         ConfigError: the package tensorboard is not installed.
     """
-    if not folder.is_dir():
-        return _failure(folder, log_prefix, f"The run left no folder {folder}.")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        detail = f"{NOT_STARTED}, or it left nothing in {folder}."
+        return Failure(kind=FailureKind.NO_STEPS, detail=detail)
     tail = next((lines for lines in _tails(folder, log_prefix) if _is_out_of_memory(lines)), ())
     if tail:
         said = next(line for line in reversed(tail) if _OUT_OF_MEMORY.search(line))

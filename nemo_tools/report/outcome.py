@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from autoconf_launch.autotuner.sizing import SECONDS_PER_DAY, SampleShape, step_flops
+from autoconf_launch.autotuner.sizing import (
+    SECONDS_PER_DAY,
+    SampleShape,
+    least_step_flops,
+    step_flops,
+)
 from autoconf_launch.core import Failure, FailureKind, RawConfig
 
 from ..rules import NemoCandidate
@@ -62,6 +67,7 @@ class SearchOutcome:
         tokens_b: of the whole training, in billions, for days and money.
         base: the configuration that the candidates differ from.
         usd_per_gpu_hour: None where no price is known; ``price`` says whose it is.
+        gpu_peak_flops_per_s: the most that one GPU can do; None if the GPU is not known.
         notes: sentences for the user, such as why candidates were not started.
     """
 
@@ -74,12 +80,44 @@ class SearchOutcome:
     runs: tuple[SearchRun, ...] = ()
     usd_per_gpu_hour: float | None = None
     price: str = ""
+    gpu_peak_flops_per_s: float | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> int:
         """GPUs of one run."""
         return self.nodes * self.gpus_per_node
+
+
+def without_impossible(outcome: SearchOutcome) -> SearchOutcome:
+    """The outcome with a failure in place of each step time that no such GPU can reach."""
+    runs = tuple(
+        replace(run, step_s=None, failure=why) if (why := _why_impossible(outcome, run)) else run
+        for run in outcome.runs
+    )
+    return replace(outcome, runs=runs)
+
+
+def _why_impossible(outcome: SearchOutcome, run: SearchRun) -> Failure | None:
+    """Why a step time is not a measurement of this training; None if it may be one.
+
+    Causal kernels compute half of the attention that a speed counts.
+    """
+    peak = outcome.gpu_peak_flops_per_s
+    if peak is None or not run.step_s or run.failure is not None:
+        return None
+    made = least_step_flops(outcome.shape, run.global_batch) / run.step_s / outcome.gpus
+    if made <= peak:
+        return None
+    return Failure(
+        kind=FailureKind.NO_STEPS,
+        detail=(
+            f"Steps of {run.step_s:.4g} s would be {made / 1e12:,.0f} TFLOP/s per GPU, above the "
+            f"peak of {peak / 1e12:,.0f}: not a measurement of {outcome.shape.family.name} "
+            f"{outcome.size_b:.10g}B with a global batch of {run.global_batch} on {outcome.gpus} "
+            "GPUs; check model, batch and GPUs of the run."
+        ),
+    )
 
 
 _TIE_SPREADS = 2.0
@@ -165,6 +203,26 @@ def failed_runs(outcome: SearchOutcome) -> tuple[tuple[SearchRun, Failure], ...]
     """Runs without a measurement, each with its reason, in the order in which they ran."""
     found = [run for run in outcome.runs if run.failure is not None or not run.step_s]
     return tuple((run, run.failure or _SILENT) for run in found)
+
+
+NOT_STARTED = "not started"
+"""Beginning of the detail of a run that was never started, as far as its files show."""
+
+
+def is_not_started(failure: Failure) -> bool:
+    """Whether the run has left nothing, so that no kind of failure is known."""
+    return failure.kind is FailureKind.NO_STEPS and failure.detail.startswith(NOT_STARTED)
+
+
+def failure_kind(failure: Failure) -> str:
+    """The kind of a failure in tables."""
+    return NOT_STARTED if is_not_started(failure) else failure.kind.value
+
+
+def failure_text(failure: Failure) -> str:
+    """``out_of_memory: CUDA out of memory``, on one line."""
+    detail = " ".join(failure.detail.split())
+    return detail if is_not_started(failure) else f"{failure.kind.value}: {detail}"
 
 
 _SILENT = Failure(kind=FailureKind.NO_STEPS, detail="The run ended without a step time.")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from autoconf_launch.core import Failure, plural
+from autoconf_launch.core import plural
 from autoconf_launch.launcher.report import csv_text
 from autoconf_launch.launcher.results import ResultsPaths
 
@@ -24,6 +24,8 @@ from .outcome import (
     SearchOutcome,
     SearchRun,
     failed_runs,
+    failure_kind,
+    failure_text,
     fastest_first,
     optimum,
 )
@@ -62,7 +64,7 @@ def summary_csv(outcome: SearchOutcome, columns: Columns) -> str:
 def failed_csv(outcome: SearchOutcome, columns: Columns) -> str:
     """Runs that failed, each with its reason."""
     rows = (
-        {**_configuration_cells(outcome, run), _REASON: _reason(why)}
+        {**_configuration_cells(outcome, run), _REASON: failure_text(why)}
         for run, why in failed_runs(outcome)
     )
     return _csv(columns, rows)
@@ -154,10 +156,6 @@ def _step_time(seconds: float) -> float:
     return round(seconds, max(4, 3 - math.floor(math.log10(seconds))))
 
 
-def _reason(failure: Failure) -> str:
-    return f"{failure.kind.value}: {' '.join(failure.detail.split())}"
-
-
 def top_text(outcome: SearchOutcome, most: int) -> str:
     """The fastest configurations, at most ``most``, each on its line.
 
@@ -215,7 +213,7 @@ def _remarks(outcome: SearchOutcome, ranked: tuple[Figures, ...]) -> Iterator[st
             "mean for all but the last, which includes the gradient all-reduce and the optimizer "
             "step. A larger max_minutes_per_run measures more of them."
         )
-    kinds = Counter(failure.kind.value for _, failure in failed_runs(outcome))
+    kinds = Counter(failure_kind(failure) for _, failure in failed_runs(outcome))
     if kinds:
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
         yield f"{kinds.total()} without a measurement ({counts}); failed_jobs has each reason."

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from .local_runs import LocalRuns, require_transformers, stderr_view
     from .outcome import DoneRuns, outcome_of
-    from .prepare import SEARCH_SCHEMA_VERSION, Prepared, check_paths
+    from .prepare import SEARCH_SCHEMA_VERSION, Prepared, check_paths, refusal_note
     from .prepare import prepare as prepare_training
     from .question import (
         SearchQuestion,

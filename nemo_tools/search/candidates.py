@@ -115,17 +115,27 @@ def search_machines(settings: SearchSettings, gpus_per_node: int) -> SearchMachi
     )
 
 
-def gpu_peak_flops_per_s(settings: SearchSettings, precision: str) -> float:
+def gpu_peak_flops_per_s(
+    question: SearchQuestion, gpu: str | None = None, precision: str = ""
+) -> float | None:
     """The most that one GPU of the search can do: the named one, or any with its memory.
 
     Args:
-        settings: of the search.
-        precision: of the training; with ``fp8`` in it the peak is that of FP8.
+        question: of the search.
+        gpu: that ran, by the driver's name; None: the one of the settings.
+        precision: of the runs; "" is the training's. With an ``8`` in it, FP8's peak.
+
+    Returns:
+        None if a GPU ran that is not in our tables, or a CPU.
     """
+    settings = question.settings
     named, wanted = settings.cluster.gpu, settings.train.gpu_memory_gb * _GB
+    if gpu is not None and (named := known_accelerator(gpu)) is None:
+        return None
+    precision = precision or str(question.base.get(("trainer", "precision")))
     every = [machine(gpu).accelerator for gpu in ((named,) if named else accelerator_names())]
     alike = [gpu for gpu in every if abs(gpu.memory_bytes / wanted - 1) <= _SAME_MEMORY]
-    is_fp8 = "fp8" in precision
+    is_fp8 = "8" in precision
     peaks = ((is_fp8 and gpu.fp8_flops_per_s) or gpu.half_flops_per_s for gpu in alike or every)
     return max(peaks)
 

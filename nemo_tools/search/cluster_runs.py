@@ -42,7 +42,7 @@ from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results import Fingerprint, open_folder
 from autoconf_launch.launcher.tuning import Controller, TrialLimits
 
-from ..report import JOB_LOG, read_run
+from ..report import JOB_LOG, is_not_started, read_run
 from .candidate_file import SearchFolder
 from .candidates import SearchCandidate
 from .jobs import JOBS_AT_ONCE
@@ -151,8 +151,10 @@ class NemoJobs:
         return job.end
 
     def _end(self, job: NemoJob, outcome: Outcome, over: Failure) -> JobEnd:
-        if isinstance(outcome, FailedTrial) and (job.reason or over.kind is not _BY_ITSELF):
-            outcome = FailedTrial(failure=job.reason or over)
+        if isinstance(outcome, FailedTrial):
+            says_little = over.kind is _BY_ITSELF and not is_not_started(outcome.failure)
+            if job.reason or not says_little:
+                outcome = FailedTrial(failure=job.reason or over)
         failed = isinstance(outcome, FailedTrial)
         wall_s = time.monotonic() - job.started_s
         return JobEnd(exit_code=int(failed), outcome=outcome, wall_s=wall_s)

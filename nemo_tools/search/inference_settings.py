@@ -6,6 +6,7 @@ Keys that stand in the section itself are BigNLP's; where both are given, they w
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,13 @@ _PRECISIONS = {
 }
 _USUAL_READ, _USUAL_WRITTEN = (60,), (20,)
 """Lengths in NVIDIA's files."""
+_IGNORED = {
+    (*_BENCHMARK, "topk"): 4,
+    (*_BENCHMARK, "topp"): 0.0,
+    (*INFERENCE_SECTION, "start_id"): None,
+    (*INFERENCE_SECTION, "end_id"): None,
+}
+"""Keys that change no time, with the values of NVIDIA's files, which are not worth a note."""
 _NAME = re.compile(r"[\w.+-]+")
 _LEAST_SEXAGESIMAL_S = 60
 """YAML reads 1:30:00 as 5400 and 1:00 as 60; what is less was typed without a unit."""
@@ -40,6 +48,7 @@ class InferenceSettings:
         results: folder of the results; None: that of the training search.
         input_lens, output_lens: tokens; each pair is a search of its own.
         beam_width: sequences that are kept; 1 is greedy.
+        without_effect: keys that are set and change nothing here.
         max_latency_s: bounds what is recommended, and nothing else.
         top_n: points that are recommended.
         engine: by its name.
@@ -58,6 +67,7 @@ class InferenceSettings:
     input_lens: tuple[int, ...]
     output_lens: tuple[int, ...]
     beam_width: int
+    without_effect: tuple[str, ...]
     max_latency_s: float | None
     top_n: int
     engine: str | None
@@ -102,11 +112,19 @@ def read_inference(document: RawConfig) -> InferenceSettings:
             own.lengths("output_seq_len") or benchmark.lengths("output_len") or _USUAL_WRITTEN
         ),
         beam_width=benchmark.whole("beam_width", 1),
+        without_effect=tuple(_without_effect(document)),
         max_latency_s=None if latency_ms is None else latency_ms / 1e3,
         top_n=own.whole("top_n", 10),
         engine=Reader(document, ()).text("engine"),
         container=Reader(document, ()).text("inference_container"),
     )
+
+
+def _without_effect(document: RawConfig) -> Iterator[str]:
+    for path, shipped in _IGNORED.items():
+        value = document.get(path)
+        if value is not None and value != shipped:
+            yield path[-1]
 
 
 def _name(given: str | None) -> str | None:

@@ -172,8 +172,10 @@ def request_of(
         ResultsFolderError: they cannot be written.
     """
     question, settings = prepared.question, prepared.settings
-    base = folder.write_for_ranks("base", question.base)
-    document = _runtime_document(question.base, find_cluster(launch_request(prepared), listener))
+    base = folder.write_for_ranks("base", question.completed_base)
+    document = _runtime_document(
+        question.completed_base, find_cluster(launch_request(prepared), listener)
+    )
     config = folder.write_for_ranks("runtime", document)
     words = (
         *("--base-config", str(base), "--config", str(config)),
@@ -316,6 +318,7 @@ class LocalRuns:
             ruled_out=study.ruled_out,
             too_slow=too_slow,
             stop=stop,
+            gpu=self._cluster.devices[0].name,
         )
 
     def _candidates(self, session: _Session) -> tuple[_Some, _Some]:
@@ -399,7 +402,9 @@ class LocalRuns:
             session.backend,
             pool=SlotPool.of_shares(WHOLE),
             journal=session.opened.journal,
-            timeout_s=self._request.trial_timeout_s,
+            limits=TrialLimits(
+                timeout_s=self._request.trial_timeout_s, stall_s=self._request.stall_timeout_s
+            ),
             listener=session.heard,
         )
 

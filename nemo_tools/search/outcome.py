@@ -13,9 +13,9 @@ from autoconf_launch.autotuner.space import Measurement, Record
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.report import duration_text
 
-from ..report import SearchOutcome, SearchRun
+from ..report import NOT_STARTED, SearchOutcome, SearchRun, without_impossible
 from .candidate_file import knobs_of, training_document
-from .candidates import SearchCandidate
+from .candidates import SearchCandidate, gpu_peak_flops_per_s
 from .prepare import Prepared
 from .question import decoder_tokens
 
@@ -29,6 +29,7 @@ class DoneRuns:
         records: of the search; ``finals`` of the best, measured again in turn.
         ruled_out: names that were not started, each with the failure that rules it out.
         too_slow: not started, as a few micro-batches would surely overrun the minutes of a run.
+        gpu: name of the device that ran; None: the one of the settings.
     """
 
     candidates: tuple[SearchCandidate, ...]
@@ -37,6 +38,7 @@ class DoneRuns:
     ruled_out: tuple[tuple[str, Record], ...]
     too_slow: tuple[SearchCandidate, ...]
     stop: StopReason
+    gpu: str | None = None
 
 
 _STEPS_SHARE = 0.9
@@ -101,14 +103,11 @@ def are_extrapolated(records: Sequence[Record]) -> bool:
     return any(one.extrapolated_from is not None for one in made)
 
 
-_NOT_STARTED = "not started"
-
-
 def outcome_of(prepared: Prepared, done: DoneRuns) -> SearchOutcome:
     """Every candidate, measured, failed or not started, in the order in which they were to run."""
     question, settings = prepared.question, prepared.settings
     sequence = settings.train.sequence
-    return SearchOutcome(
+    found = SearchOutcome(
         size_b=question.size_b,
         nodes=prepared.found.nodes,
         gpus_per_node=question.gpus_per_node,
@@ -126,8 +125,10 @@ def outcome_of(prepared: Prepared, done: DoneRuns) -> SearchOutcome:
         runs=tuple(_runs(prepared, done)),
         usd_per_gpu_hour=settings.cluster.usd_per_gpu_hour,
         price="as given" if settings.cluster.usd_per_gpu_hour is not None else "",
+        gpu_peak_flops_per_s=gpu_peak_flops_per_s(question, done.gpu),
         notes=prepared.notes,
     )
+    return without_impossible(found)
 
 
 def _runs(prepared: Prepared, done: DoneRuns) -> Iterator[SearchRun]:
@@ -142,7 +143,7 @@ def _runs(prepared: Prepared, done: DoneRuns) -> Iterator[SearchRun]:
     for one in done.too_slow:
         yield _not_run(prepared, one, _too_slow(one))
     for other in prepared.found.rejected:
-        detail = f"{_NOT_STARTED}: {other.why}"
+        detail = f"{NOT_STARTED}: {other.why}"
         yield _not_run(
             prepared, other.candidate, Failure(kind=FailureKind.BAD_CONFIG, detail=detail)
         )
@@ -200,14 +201,14 @@ def _not_run(prepared: Prepared, one: SearchCandidate, failure: Failure) -> Sear
 def _needs_more(record: Record) -> Failure:
     return Failure(
         kind=FailureKind.OUT_OF_MEMORY,
-        detail=f"{_NOT_STARTED}: needs more memory than {record.trial.name}, which ran out of it",
+        detail=f"{NOT_STARTED}: needs more memory than {record.trial.name}, which ran out of it",
     )
 
 
 def _too_slow(one: SearchCandidate) -> Failure:
     return Failure(
         kind=FailureKind.TIMED_OUT,
-        detail=f"{_NOT_STARTED}: a few micro-batches are predicted to take "
+        detail=f"{NOT_STARTED}: a few micro-batches are predicted to take "
         f"{duration_text(least_run_s(one))}, more than max_minutes_per_run",
     )
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tabulate import tabulate
 
+from autoconf_launch.autotuner.sizing import builtin_document
 from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.export import export_base
 
-from .candidate_file import with_data_sets
+from .candidate_file import candidate_document, with_data_sets
 from .candidates import (
     CandidateList,
     SearchCandidate,
@@ -22,7 +24,7 @@ from .candidates import (
 from .compose import compose
 from .flags import SearchRequest
 from .jobs import job_text
-from .question import SearchQuestion, notes_on_rules, question_of, whose_grid
+from .question import RECIPE, SearchQuestion, notes_on_rules, question_of, whose_grid
 from .settings import ClusterKind, SearchSettings, read_settings
 from .this_machine import first_shown, local_candidates, local_ranks, refusals
 
@@ -55,27 +57,44 @@ def prepare(request: SearchRequest) -> Prepared:
         return _base_alone(settings, is_local=is_local)
     if not request.dry_run:
         check_paths(settings)
+    refused = [refusal_note(lambda: check_paths(settings))] if request.dry_run else []
     if is_ours:
         nodes = 1 if is_local else settings.train.nodes
         each = local_ranks(settings) if is_local else settings.train.gpus_per_node
         question = question_of(settings, nodes, each)
+        builtin_document(question.completed_base, micro_batch=1)  # as ranks will read it
         found, machines = local_candidates(question), None
         if request.dry_run:
             found = first_shown(found, settings.train.limit_runs)
     else:
         each = settings.train.gpus_per_node
-        question = question_of(settings, settings.train.nodes, each)
-        question = with_data_sets(question, is_needed=not request.dry_run)
+        asked = question_of(settings, settings.train.nodes, each)
+        question = with_data_sets(asked, is_needed=not request.dry_run)
+        if request.dry_run and settings.paths.data is not None:
+            refused.append(refusal_note(lambda: with_data_sets(asked, is_needed=True)))
         machines = search_machines(settings, each)
         found = candidates_of(question, machines)
+        if RECIPE in question.base:
+            first = candidate_document(question, found.candidates[0], found.nodes)
+            export_base(first, "nemo2")  # as each candidate's script is written
     notes = (
         *(*settings.notes, *question.notes),
         *(*notes_on_rules(question), *found.notes),
+        *filter(None, refused),
         *(refusals(question) if is_local and request.dry_run else ()),
     )
     return Prepared(
         question=question, found=found, machines=machines, notes=tuple(dict.fromkeys(notes))
     )
+
+
+def refusal_note(check: Callable[[], object]) -> str:
+    """Why a run would end at once, for a dry run, which needs neither data nor packages."""
+    try:
+        check()
+    except ConfigError as error:
+        return f"A run would be refused here: {error}"
+    return ""
 
 
 def _base_alone(settings: SearchSettings, *, is_local: bool) -> Prepared:

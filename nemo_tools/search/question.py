@@ -27,7 +27,7 @@ from autoconf_launch.autotuner.sizing import (
     run_name,
 )
 from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted_name
-from autoconf_launch.launcher.estimates import base_document, custom_model
+from autoconf_launch.launcher.estimates import base_document, completed_document, custom_model
 from autoconf_launch.tuning_spaces import (
     generation_of,
     grid_rows,
@@ -155,6 +155,11 @@ class SearchQuestion:
     def global_batch(self) -> int:
         """Samples of a step."""
         return self.model.batch.global_batch
+
+    @property
+    def completed_base(self) -> RawConfig:
+        """The base with all that our own runtime reads of it."""
+        return completed_document(self.base, self.model)
 
     @property
     def gpus(self) -> int:

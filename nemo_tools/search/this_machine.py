@@ -119,6 +119,7 @@ def _given_in_vain(question: SearchQuestion, samples: int) -> Iterator[str]:
         yield f"of {_PREFIX}.act_ckpt_layers={listed} only 0 and {whole} run"
 
 
+_MOST_SUBJECTS = 4
 _MOST_WHYS = 3
 LEAST_TEXT_VOCABULARY = 259
 """Vocabulary of the text that ranks here train on: bytes and three special tokens."""
@@ -269,7 +270,14 @@ def _reasons(rejected: tuple[Rejected, ...]) -> list[str]:
     for why in dict.fromkeys(one.why for one in rejected):
         subject, colon, reason = why.rpartition(": ")
         subjects.setdefault(f"{colon}{reason}", []).append(subject)
-    return [f"{', '.join(found)}{reason}" for reason, found in subjects.items()]
+    return [f"{_some(found)}{reason}" for reason, found in subjects.items()]
+
+
+def _some(subjects: list[str]) -> str:
+    """The first ones by name, and how many more there are."""
+    more = len(subjects) - _MOST_SUBJECTS
+    shown = ", ".join(subjects[:_MOST_SUBJECTS])
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 STATE_BYTES = 16

@@ -26,6 +26,8 @@ from ..report import (
     FINAL_RESULTS,
     SearchOutcome,
     SearchRun,
+    failure_kind,
+    failure_text,
     summary_lines,
     top_text,
     write_final_results,
@@ -72,8 +74,19 @@ def search_training(
             "--submit-only and --collect are for NeMo's runs on Slurm; runs of our runtime are "
             "watched: omit them, and the same command goes on after an end."
         )
-    else:
+    elif _is_engine_here(prepared):
         yield from _run_search(prepared, request)
+    else:
+        yield from _write_search(prepared, request, words)
+
+
+def _is_engine_here(prepared: Prepared) -> bool:
+    """Whether what starts the runs answers on this machine; nothing runs of a base alone."""
+    settings = prepared.settings
+    if settings.cluster.kind is ClusterKind.LOCAL or not settings.runs_training:
+        return True
+    is_bcm = settings.cluster.kind is ClusterKind.BCM
+    return is_slurm_here() if is_bcm else shutil.which("bcprun") is not None
 
 
 def _list_length(prepared: Prepared, request: SearchRequest) -> int:
@@ -84,6 +97,10 @@ def _list_length(prepared: Prepared, request: SearchRequest) -> int:
 _EACH = {
     ClusterKind.BCM: 'sbatch --parsable "$job" || exit 1',
     ClusterKind.BCP: 'bash "$job" || echo "failed: $job" >&2',
+}
+_ABOUT_OURS = {
+    ClusterKind.BCM: "Runs the search where Slurm answers, each run as a job.",
+    ClusterKind.BCP: "Runs the search inside Base Command, one run after the other.",
 }
 _ABOUT = {
     ClusterKind.BCM: "Submits every job of this search to Slurm, the most promising first.",
@@ -108,11 +125,10 @@ def _search_cluster(
     if request.submit_only and (kind is ClusterKind.BCP or not is_slurm_here()):
         raise ConfigError("--submit-only needs cluster_type=bcm and a Slurm that answers sinfo.")
     _write_files(prepared, folder)
-    is_here = is_slurm_here() if kind is ClusterKind.BCM else shutil.which("bcprun") is not None
     if request.submit_only:
         *runs, last = submit_runs(prepared, folder, words)
         yield f"{len(runs)} runs are queued; job {last} writes {folder.logs / FINAL_RESULTS} last."
-    elif is_here:
+    elif _is_engine_here(prepared):
         view = stderr_view(quiet=request.quiet)
         for note in prepared.notes:
             view.handle(Note(text=note))
@@ -123,6 +139,30 @@ def _search_cluster(
     else:
         yield f"{candidate_table(prepared.found, _list_length(prepared, request))}\n"
         yield _cluster_text(prepared, folder)
+
+
+def _write_search(
+    prepared: Prepared, request: SearchRequest, words: tuple[str, ...]
+) -> Iterator[str]:
+    """Write a search of our own runtime for a cluster that does not answer here.
+
+    Raises:
+        ConfigError: a file cannot be written.
+    """
+    folder, found = SearchFolder(prepared.settings.train.logs.absolute()), prepared.found
+    write_documents(prepared.question, folder, found.candidates)
+    command = shlex.join(("autoconf-launch", "search", *words))
+    about = _ABOUT_OURS[prepared.settings.cluster.kind]
+    text = f"{SHEBANG}\n# {about}\ncd {shlex.quote(str(Path.cwd()))} || exit\nexec {command}\n"
+    folder.files.write(folder.submit_all, text)
+    if request.json:
+        yield _cluster_document(prepared, folder)
+        return
+    yield f"{candidate_table(found, _list_length(prepared, request))}\n"
+    yield from (f"Note: {note}" for note in prepared.notes)
+    yield f"Base configuration: {folder.base(prepared.question)}"
+    yield f"{len(found.candidates)} candidate configurations: {folder.candidate('').parent}"
+    yield f"{about[:-1]}: bash {shlex.quote(str(folder.submit_all))}"
 
 
 def _write_files(prepared: Prepared, folder: SearchFolder) -> None:
@@ -186,7 +226,7 @@ def _cluster_document(prepared: Prepared, folder: SearchFolder) -> str:
             {
                 "name": one.name,
                 "config": str(folder.candidate(one.name)),
-                "job": str(folder.job(one.name)),
+                "job": str(folder.job(one.name)) if prepared.machines else None,
                 "run_folder": str(folder.run(one.name)),
             }
             for one in prepared.found.candidates
@@ -238,7 +278,7 @@ def _entry(run: SearchRun) -> dict[str, object]:
         "step_s": run.step_s,
         "step_spread_s": run.step_spread_s,
         "peak_bytes": run.peak_bytes,
-        "failure": None if run.failure is None else run.failure.kind.value,
+        "failure": None if run.failure is None else failure_kind(run.failure),
         "detail": None if run.failure is None else run.failure.detail,
     }
 
@@ -316,6 +356,6 @@ def _nothing_measured(done: DoneRuns, outcome: SearchOutcome, folder: Path) -> s
         started = {record.trial.name for record in done.records}
         last = [run for run in outcome.runs if run.name in started and run.failure][-1]
         assert last.failure is not None
-        kind, detail = last.failure.kind.value, last.failure.detail
-        sentence = f"No configuration could be measured; the last, {last.name}: {kind}, {detail}"
+        why = failure_text(last.failure)
+        sentence = f"No configuration could be measured; the last, {last.name}: {why}"
     return f"{sentence.rstrip('.')}. See {folder}."

@@ -147,7 +147,7 @@ def run_here(case: Case, folder: Path) -> Ended:
     return Ended(code, said, printed.getvalue(), clock.spent_s(), broke)
 
 
-def _read_only(request: Any, listener: Any) -> int:
+def _read_only(request: Any, listener: Any, began_s: float) -> int:
     """All that a tune reads before it launches anything."""
     read_job(request, listener)
     return 0

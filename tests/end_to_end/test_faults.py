@@ -71,8 +71,10 @@ def test_each_fault_gets_its_kind_and_the_real_cause(
     assert says in failure["detail"] + "".join(failure["log_tail"])
 
 
-def test_the_childs_last_lines_reach_the_user(tune: Tune) -> None:
-    assert "the last words of rank 1" in "".join(tune.records[4]["failure"]["log_tail"])
+def test_the_lines_of_the_ranks_own_exception_reach_the_user(tune: Tune) -> None:
+    lines = tune.records[4]["failure"]["log_tail"]
+    assert lines[0].startswith("Traceback")
+    assert lines[-1].endswith("step 3 is cursed")
 
 
 def test_a_stolen_port_is_named_as_the_cause(tune: Tune) -> None:

@@ -155,7 +155,7 @@ def test_a_mistyped_verb_gets_the_nearest(word: str, hint: str) -> None:
 def test_tune_and_run_say_what_the_flag_says(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[LaunchRequest] = []
 
-    def hear(request: LaunchRequest) -> int:
+    def hear(request: LaunchRequest, began_s: float) -> int:
         asked.append(request)
         return cli.OK
 

@@ -4,8 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
+from autoconf_launch.autotuner.cost import parameters
 from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.tuning_spaces import hugging_face
 from autoconf_launch.tuning_spaces.hugging_face import from_hugging_face
 from autoconf_launch.tuning_spaces.models import named_model
 
@@ -223,10 +226,59 @@ def test_a_published_configuration_is_the_named_model(name: str) -> None:
     assert read == replace(named_model(name), name=name)
 
 
-def test_of_a_picture_and_a_text_part_the_text_is_read() -> None:
+def test_the_text_part_of_a_configuration_is_read() -> None:
     inner = {**PUBLISHED["gemma2-2b"], "model_type": "gemma3_text"}
-    both = {"model_type": "gemma3", "vision_config": {"hidden_size": 1}, "text_config": inner}
+    both = {"model_type": "gemma3", "text_config": inner, "quantization_config": {"bits": 4}}
     assert from_hugging_face(RawConfig(both), "x").hidden == 2304
+
+
+@pytest.mark.parametrize("part", ["vision_config", "audio_config", "qformer_config"])
+def test_a_part_beside_the_text_is_refused_by_name(part: str) -> None:
+    inner = {**PUBLISHED["gemma2-2b"], "model_type": "gemma3_text"}
+    both = {"model_type": "gemma3", part: {"hidden_size": 1152}, "text_config": inner}
+    with pytest.raises(
+        ConfigError, match=rf"x: {part} is not modelled.*fit --cluster C -- python"
+    ):
+        from_hugging_face(RawConfig(both), "x")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"add_cross_attention": True}, "add_cross_attention is True and not False"),
+        ({"model_type": "opt", "hidden_size": 9, "word_embed_proj_dim": 5}, "is 5 and not 9"),
+    ],
+)
+def test_a_setting_that_changes_the_weights_of_a_known_type_is_refused(
+    change: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        from_hugging_face(RawConfig({**GPT2, **change}), "x")
+
+
+_NO_DEFAULT = {
+    "ministral": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 8},
+    "deepseek_v2": {"num_experts_per_tok": 6},
+    "glm4_moe": {"head_dim": 128},
+}
+"""What transformers' own default configurations lack."""
+
+
+@pytest.mark.parametrize("kind", sorted(hugging_face._TYPES.keys() - {"kimi_k2"}))
+def test_the_weights_of_a_known_type_are_as_many_as_transformers_makes(kind: str) -> None:
+    pytest.importorskip("transformers")
+    from transformers import AutoConfig
+    from transformers.models.auto import modeling_auto as auto
+
+    config = AutoConfig.for_model(kind, **_NO_DEFAULT.get(kind, {}))
+    tables = (auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING)
+    model_class = next(table[type(config)] for table in tables if type(config) in table)
+    with torch.device("meta"):
+        model = model_class(config)
+    counted = sum(weight.numel() for weight in model.parameters())
+    found = from_hugging_face(RawConfig(config.to_dict()), kind)
+    assert parameters(found) == pytest.approx(counted, rel=0.001)
 
 
 def test_an_unknown_type_is_named() -> None:

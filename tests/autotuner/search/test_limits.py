@@ -102,3 +102,23 @@ def test_a_baseline_that_is_tried_once_again_is_so_whatever_the_budget() -> None
     (first,) = study.ask(4, 0.0)
     study.tell(Record(trial=first, outcome=out_of_memory(free=False), wall_s=1.0))
     assert study.ask(4, 0.0) == (replace(first, attempt=2),)
+
+
+def test_the_search_has_all_the_time_until_something_can_be_compared() -> None:
+    limits, study = SearchLimits(seconds=7.0, whole_s=10.0), stop(SearchLimits(trials=2))
+    baseline, other = study.records
+    assert limits.left_s(5.0, (baseline,)) == 5.0
+    assert limits.left_s(5.0, (baseline, other)) == 2.0
+
+
+@pytest.mark.parametrize(("trial_s", "room"), [(11.0, 0), (8.0, 1), (3.0, 2), (2.0, 3), (0.1, 9)])
+def test_trials_have_room_as_far_as_their_bounds_fit(trial_s: float, room: int) -> None:
+    """The last one ends before 7 s with a quarter to spare, the second before the whole 10 s."""
+    limits = SearchLimits(seconds=7.0, whole_s=10.0)
+    assert limits.trials_in_time(trial_s, spent_s=0.0, most=9) == room
+
+
+def test_what_is_spent_before_the_first_trial_leaves_room_for_fewer() -> None:
+    limits = SearchLimits(seconds=7.0, whole_s=10.0)
+    assert limits.trials_in_time(2.0, spent_s=4.0, most=9) == 2
+    assert limits.trials_in_time(1.0, spent_s=4.0, most=9, at_once=8) == 9

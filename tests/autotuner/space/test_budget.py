@@ -1,6 +1,11 @@
 import pytest
 
-from autoconf_launch.autotuner.space.budget import SearchBudget, parse_budget, parse_share
+from autoconf_launch.autotuner.space.budget import (
+    SearchBudget,
+    longer_budget,
+    parse_budget,
+    parse_share,
+)
 from autoconf_launch.core import ConfigError
 
 
@@ -61,3 +66,14 @@ def test_a_share_is_read_as_a_fraction_or_in_percent(text: str, share: float) ->
 def test_what_is_no_share_is_refused_by_its_flag(text: str) -> None:
     with pytest.raises(ConfigError, match="--good-enough is"):
         parse_share(text, "--good-enough")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1.0, "30s"), (61.0, "90s"), (91.0, "2m"), (301.0, "6m"), (601.0, "15m"), (3601.0, "2h")],
+)
+def test_a_longer_budget_is_a_round_time_that_can_be_typed(seconds: float, text: str) -> None:
+    assert longer_budget(seconds) == text
+    found = parse_budget(text).seconds
+    assert found is not None
+    assert found >= seconds

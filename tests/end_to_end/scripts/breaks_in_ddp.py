@@ -1,4 +1,5 @@
 """A script that as a rank crashes after a step: DDP's wrapper lacks the model's own method."""
+# mypy: disable-error-code="no-any-return, operator"
 
 import argparse
 import os

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -209,6 +210,37 @@ def test_a_type_that_nobody_knows_is_refused_with_those_that_are_known(
     ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert "which the installed transformers does not know; known: bert, " in ran.err
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"model_type": "bart", "d_model": 64}, "transformers counts"),
+        ({"model_type": "jamba", "num_hidden_layers": 4, "hidden_size": 64}, "named A_log, conv,"),
+        ({"model_type": "video_llama_3"}, "vision_config is not modelled"),
+    ],
+)
+def test_a_type_whose_weights_are_not_all_modelled_is_refused_with_the_reason(
+    fit: Run, tmp_path: Path, config: dict[str, Any], says: str
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1", "--global-batch", "8")
+    assert (ran.code, ran.is_one_line, ran.out) == (2, True, ""), ran.err
+    assert says in ran.err
+    assert "autoconf-launch fit --cluster C -- python" in ran.err
+
+
+def test_a_t5_is_as_tied_as_the_installed_transformers_makes_it(fit: Run, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    shapes = {"d_model": 64, "num_layers": 2, "d_ff": 128, "vocab_size": 1000, "d_kv": 16}
+    config = {"num_heads": 4, "tie_word_embeddings": False, "relative_attention_num_buckets": 32}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**shapes, **config))
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "t5", **shapes, **config}))
+    work = ("--cluster", "8xH100", "--seq", "8", "--global-batch", "8", "--json")
+    counted = sum(weight.numel() for weight in model.parameters())
+    assert fit("--model", str(path), *work).document["parameters"] == counted
 
 
 @pytest.mark.parametrize("name", ["json", "transformers"])

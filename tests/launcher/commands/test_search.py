@@ -167,11 +167,17 @@ def test_an_inference_search_on_a_cluster_writes_a_job_for_each_point(
     assert len(scripts) == 42
     assert all(str(one) in (folder / "submit_all.sh").read_text() for one in scripts)
     table = (folder / "final_summary" / "final_output.csv").read_text()
-    assert table.count("latency.json was not written") == 42
+    assert table.count("has left neither figures nor a log") == 42
+    assert "no_steps" not in table
+    (folder / "gpt3_5b_tp1_pp1_bs8" / "log_job_7.error").write_text("boom\n")
+    (folder / "gpt3_5b_tp1_pp1_bs16" / "latency.json").write_text('{"latencies": [1e-4]}')
     figures = {"latencies": [0.5, 0.5], "avg_latency": 0.5}
     (folder / "gpt3_5b_tp1_pp1_bs4" / "latency.json").write_text(json.dumps(figures))
     out = search(*words).out
     assert "Recommended: gpt3_5b_tp1_pp1_bs4, 8 samples/s/GPU at 500 ms" in out
+    table = (folder / "final_summary" / "final_output.csv").read_text()
+    assert table.count("latency.json was not written") == 1
+    assert "TFLOP/s per GPU, above the peak of" in table
     load_test = folder / "gpt3_5b_tp1_pp1_bs4" / "load_test"
     assert f"To measure it under load, submit {load_test}/submission_script.sh" in out
     assert "vllm bench throughput" in (load_test / "submission_script.sh").read_text()

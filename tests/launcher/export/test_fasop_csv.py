@@ -2,8 +2,10 @@
 
 import ast
 import csv
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from autoconf_launch.launcher.cli import main
@@ -53,7 +55,9 @@ def test_a_row_has_the_meaning_that_fasop_gives_it(
         usd = hourly * seconds / 3600
         assert float(line["price_per_step"]) == pytest.approx(usd)
         assert float(line["train_cost"]) == pytest.approx(12_500_000 * usd)
-        assert line["is_oom"] == "False"
+        is_over = float(line["oom_gpumem"]) > 24 * 1.024**3
+        if nodes == ["g5.24xlarge"] * len(nodes):
+            assert line["is_oom"] == str(is_over)
 
 
 def test_other_gpus_have_columns_of_their_own(tmp_path: Path) -> None:
@@ -71,4 +75,47 @@ def test_other_gpus_have_columns_of_their_own(tmp_path: Path) -> None:
 def test_equal_nodes_have_it_too(tmp_path: Path) -> None:
     fields, lines = lines_of(tmp_path / "out.csv", *WORK, "--cluster", "2x8xA100-SXM-40GB")
     assert fields == FIELDS
-    assert [line["num_a100"] for line in lines] == ["2", "1"]
+    assert {line["num_a100"] for line in lines} == {"2", "1"}
+
+
+def test_every_candidate_of_fasop_has_a_line_also_if_it_runs_out_of_memory(
+    tmp_path: Path,
+) -> None:
+    """Tensor ranks, replicas and micro-batches that share 16 GPUs and a batch of 256."""
+    path = tmp_path / "bert.csv"
+    _, lines = lines_of(path, "--preset", "fasop/bert", "--top", "1")
+    found = [
+        tuple(int(line[name]) for name in ("tp", "dp", "mbs"))
+        for line in lines
+        if line["num_a10"] == "4"
+    ]
+    expected = {
+        (tensor, data, micro)
+        for tensor in (1, 2, 4)
+        for data in (1, 2, 4, 8, 16)
+        for micro in map(int, 2 ** np.arange(9))
+        if tensor * data <= 16 and data * micro <= 256
+    }
+    assert len(found) == len(expected)
+    assert set(found) == expected
+    assert {line["is_oom"] for line in lines} == {"True", "False"}
+
+
+def test_its_first_line_is_the_first_row_of_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, lines = lines_of(tmp_path / "a.csv", "--preset", "fasop/gpt2XL", "--json")
+    best = json.loads(capsys.readouterr().out)["best"][0]
+    assert float(lines[0]["estimated time (s/step)"]) == best["step_time_s"]
+    assert int(lines[0]["pp"]) == best["candidate"]["pipeline_parallel"]
+
+
+def test_a_model_that_fits_nowhere_has_all_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "none.csv"
+    words = ("--model", "llama3-70b", "--seq", "8k", "--global-batch", "16")
+    files = ("--cluster", "1x4xA100-40GB", "--csv", str(path), "--csv-form", "fasop")
+    assert main(["plan", *words, *files]) == 3
+    with path.open(newline="") as file:
+        lines = list(csv.DictReader(file, delimiter="*"))
+    assert lines
+    assert {line["is_oom"] for line in lines} == {"True"}

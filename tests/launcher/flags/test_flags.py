@@ -12,7 +12,7 @@ from autoconf_launch.launcher.flags.flags import parse_request, require_use
 from autoconf_launch.launcher.flags.values import parse_bytes
 from autoconf_launch.launcher.request import CoreBinding, HostChoice, LaunchRequest
 from autoconf_launch.launcher.tuning.job import search_limits
-from autoconf_launch.tuning_spaces.clusters import parse_cluster
+from autoconf_launch.launcher.tuning.time_budget import TimeBudget
 
 
 def test_everything_after_the_script_belongs_to_the_script() -> None:
@@ -217,7 +217,7 @@ def test_a_gain_of_two_percent_is_worth_a_trial_unless_said_otherwise() -> None:
 def search_gain(request: LaunchRequest) -> float | None:
     """The gain below which its search ends."""
     effort = EFFORTS[parse_settings(dict(request.words.overrides)).effort]
-    return search_limits(request, parse_cluster("8xH100"), effort).good_enough
+    return search_limits(request, TimeBudget(), effort).good_enough
 
 
 def test_help_says_what_an_effort_costs() -> None:

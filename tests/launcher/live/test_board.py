@@ -66,14 +66,14 @@ def test_before_a_trial_is_measured_no_time_is_promised() -> None:
     assert board(TrialStarted(trial=RUNNING, prediction=None)).time_left() is None
 
 
-def test_a_budget_counts_from_the_first_trial_and_bounds_what_is_left() -> None:
+def test_a_budget_counts_from_the_commands_start_and_bounds_what_is_left() -> None:
     made = Board()
     made.session_s = 30.0
-    made.take(TuneBegun(budget_s=60.0))
+    made.take(TuneBegun(budget_s=100.0))
     for event in events():
         made.take(event)
     made.session_s = 75.0
-    assert made.headline() == "1:15 · 4 to 15 s left · 75 % of the budget (1:00)"
+    assert made.headline() == "1:15 · 4 to 25 s left · 75 % of the budget (1:40)"
 
 
 def test_a_finished_study_says_so() -> None:

@@ -101,7 +101,7 @@ def write_folder(
     folder.mkdir(parents=True, exist_ok=True)
     with Journal(folder / "journal.jsonl") as journal:
         journal.write_header(fingerprint)
-        journal.write_profiled()
+        journal.write_profiled(7.5)
         for done in records:
             journal.write_record(done)
     return folder

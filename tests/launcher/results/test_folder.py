@@ -199,3 +199,16 @@ def asked_of(paths: ResultsPaths, name: str) -> None:
     """The files of a trial."""
     paths.trial(name).mkdir()
     paths.experiment(name).write_text("{}")
+
+
+@pytest.mark.parametrize("name", ["results", "./a/results", "..", ".", "a/../b"])
+def test_files_are_written_below_a_relative_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / "a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    paths = ResultsPaths(results=Path(name), exps=Path(name))
+    for path in (Path(name) / "deep" / "er" / "file", paths.results / "deep" / "other"):
+        paths.write(path, "x")
+        assert path.read_text() == "x"
+    assert paths.results.is_absolute()

@@ -22,7 +22,7 @@ RECORDS = answers_for_all(space(2))
 
 def test_a_journal_says_what_was_written(tmp_path: Path) -> None:
     with open_journal(tmp_path) as journal:
-        journal.write_profiled()
+        journal.write_profiled(7.5)
         for record in RECORDS:
             journal.write_record(record)
         contents = journal.read()
@@ -33,7 +33,7 @@ def test_a_journal_says_what_was_written(tmp_path: Path) -> None:
 
 def test_what_was_measured_in_another_start_does_not_count(tmp_path: Path) -> None:
     with open_journal(tmp_path) as journal:
-        journal.write_profiled()
+        journal.write_profiled(1.0)
         journal.write_record(RECORDS[0])
         journal.write_started(name="z0_gas1_tmbspg9", number=1, attempt="two", handle="2")
         journal.write_restart()

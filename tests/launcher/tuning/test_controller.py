@@ -8,6 +8,8 @@ import pytest
 
 from autoconf_launch.autotuner.playoff.playoff import Playoff
 from autoconf_launch.autotuner.playoff.selection import choose_contenders
+from autoconf_launch.autotuner.search.limits import SearchLimits
+from autoconf_launch.autotuner.search.stop import StopKind
 from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import FailedTrial, Record
@@ -19,6 +21,8 @@ from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
 from autoconf_launch.launcher.tuning.controller import Controller
+from autoconf_launch.launcher.tuning.running import TrialLimits
+from autoconf_launch.launcher.tuning.time_budget import TimeBudget
 
 from ...autotuner.conftest import timeline
 from ..controlled import LIMITS, ReplayIO, answers_for_all, open_journal, run_study, space
@@ -240,3 +244,59 @@ def test_a_resumed_study_repeats_no_final(tmp_path: Path) -> None:
         resumed, plans = finals_of(study, journal, journal.read())
     assert plans == []
     assert resumed.records == finals.records
+
+
+class Endless(ReplayBackend):
+    """Only the baseline ends; other jobs run until they are cancelled."""
+
+    def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
+        return tuple(
+            end if job.plan.name == "z0_gas1_tmbspg1" or (end and end.exit_code) else None
+            for job, end in zip(jobs, map(self._look, jobs), strict=True)
+        )
+
+    def _look(self, job: Job) -> JobEnd | None:
+        is_over = job.plan.name == "z0_gas1_tmbspg1" or getattr(job, "reason", None) is not None
+        return super().poll((job,))[0] if is_over else None
+
+
+def test_the_deadline_ends_a_running_trial_which_then_was_not_tried(tmp_path: Path) -> None:
+    study = Study(space(), None, SETTINGS, limits=SearchLimits(seconds=60.0))
+    now = iter(range(1000))  # each look at the clock takes a second
+    budget = TimeBudget(whole_s=60.0, began_s=0.0, clock=lambda: float(next(now)))
+    with open_journal(tmp_path) as journal:
+        controller = Controller(
+            study,
+            Endless(answers_for_all(space())),
+            ReplayIO(),
+            journal=journal,
+            listener=lambda event: None,
+            limits=TrialLimits(timeout_s=1e6, stall_s=1e6, budget=budget),
+        )
+        reason = controller.run()
+        contents = journal.read()
+    assert reason.kind is StopKind.BUDGET
+    assert [record.trial.name for record in contents.records] == ["z0_gas1_tmbspg1"]
+    assert budget.spent_s < 100.0
+
+
+def test_a_command_that_goes_on_has_its_own_budget(tmp_path: Path) -> None:
+    """What earlier sessions took is in the journal, and does not count again."""
+    long = [replace(record, wall_s=50.0) for record in answers_for_all(space())]
+    with open_journal(tmp_path) as journal:
+        for record in (long[0], *long[20:40:10]):
+            journal.write_record(record)
+        study = Study(space(), None, SETTINGS, limits=SearchLimits(seconds=100.0))
+        controller = Controller(
+            study,
+            ReplayBackend(answers_for_all(space())),
+            ReplayIO(),
+            journal=journal,
+            listener=lambda event: None,
+            limits=TrialLimits(timeout_s=60.0, stall_s=60.0, budget=TimeBudget(whole_s=100.0)),
+        )
+        controller.resume(journal.read().search)
+        before = len(study.records)
+        controller.run()
+    assert controller.elapsed_s >= 150.0
+    assert len(study.records) > before

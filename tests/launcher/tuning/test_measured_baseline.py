@@ -170,3 +170,13 @@ def test_another_micro_batch_divides_the_samples_of_a_step(
 ) -> None:
     layout = Layout(micro_batch=micro, accumulation=accumulation)
     assert other_micro_batch(layout) == other
+
+
+def test_a_second_profile_run_needs_room_in_the_budget_for_itself_and_a_trial(
+    heard: list[Event],
+) -> None:
+    found = job(heard, DECLARES + DIVIDES, flags=("--budget=60s", CONSENT))
+    ran(found.paths.profile, accumulation=2)
+    budget = replace(found.budget, began_s=0.0, clock=lambda: 25.0)
+    measure(replace(found, budget=budget, profile_s=20.0))
+    assert "no room for a second profile run of about 20 s (--budget 3m has)" in say(heard)

@@ -27,7 +27,8 @@ from autoconf_launch.core import (
 from autoconf_launch.core.rank import result_file
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
-from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.events import Event, ModelProfiled, Note
+from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.launch.planning import as_script_starts
 from autoconf_launch.launcher.launch.rank_results import started_ranks
 from autoconf_launch.launcher.machine.interpreters import our_python
@@ -35,6 +36,7 @@ from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.script.facts import facts_of
 from autoconf_launch.launcher.script.source import ScriptSource
+from autoconf_launch.launcher.tuning.job import read_job
 from autoconf_launch.launcher.tuning.plain_start import (
     OtherStartError,
     check_ranks,
@@ -44,8 +46,15 @@ from autoconf_launch.launcher.tuning.plain_start import (
     recall_start,
     remember_start,
 )
+from autoconf_launch.launcher.tuning.prepared import require_ranks
 from autoconf_launch.launcher.tuning.profile_run import ProfileFailedError
+from autoconf_launch.launcher.tuning.time_budget import BudgetSpentError
 
+DECLARES = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, default=8)
+"""
 SPAWNS = "import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n"
 REQUEST = LaunchRequest(script="train.py")
 ALONE = LaunchRequest(script="train.py", alone=True)
@@ -292,3 +301,38 @@ def test_a_crash_after_a_trial_that_ran_may_be_of_the_start(
     records: tuple[Record, ...], later: tuple[Record, ...], crash: Record | None
 ) -> None:
     assert late_crash(Ended(records=records), later) is crash
+
+
+@pytest.mark.parametrize(
+    ("spent_s", "kind", "text"),
+    [
+        (25.0, OtherStartError, "starts 2 ranks by itself"),
+        (
+            45.0,
+            BudgetSpentError,
+            "no room to profile it with them: .* Use --budget 2m.",
+        ),
+    ],
+)
+def test_a_profile_run_is_repeated_with_other_ranks_only_if_the_budget_has_room(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spent_s: float,
+    kind: type[Exception],
+    text: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(DECLARES)
+    flags = ("--autotuning=tune", "--num_gpus=1", "--budget=60s", "--allow-global-batch-change")
+    request = parse_request([*flags, "train.py"])
+    job = read_job(request, lambda event: None)
+    job.paths.profile.mkdir(parents=True)
+    budget = replace(job.budget, began_s=0.0, clock=lambda: spent_s)
+    with pytest.raises(kind, match=text):
+        require_ranks(
+            replace(job, budget=budget),
+            reporting(tmp_path, 2),
+            ModelProfiled(spec=None, wall_s=20.0),
+        )
+    started = recall_start(job.request, job.paths).started
+    assert started == (2 if kind is BudgetSpentError else job.request.started)

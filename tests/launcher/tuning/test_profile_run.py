@@ -1,11 +1,19 @@
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from autoconf_launch.autotuner.space.trial import FailedTrial
-from autoconf_launch.core import Failure, FailureKind, HardwareError, NothingFeasibleError
+from autoconf_launch.core import (
+    Failure,
+    FailureKind,
+    HardwareError,
+    Mode,
+    NothingFeasibleError,
+    RankTask,
+)
 from autoconf_launch.launcher.backends.base import Job, JobEnd
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
@@ -16,6 +24,8 @@ from autoconf_launch.launcher.machine.slots import WHOLE
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.results.journal import Journal
 from autoconf_launch.launcher.tuning import profile_run
+from autoconf_launch.launcher.tuning.running import TrialLimits
+from autoconf_launch.launcher.tuning.time_budget import BudgetSpentError, TimeBudget
 
 from .test_lost_hosts import Placed
 
@@ -56,7 +66,7 @@ def test_a_long_profile_run_says_once_where_its_output_is(
             LocalBackend(),
             pool=SlotPool.of_shares(WHOLE),
             journal=journal,
-            timeout_s=60.0,
+            limits=TrialLimits(timeout_s=60.0, stall_s=60.0),
             listener=heard.append,
         )
     text = f"The profile run has taken 0.2 s so far; its output is in {tmp_path}."
@@ -84,9 +94,36 @@ def test_a_profile_run_that_loses_its_host_runs_on_another_one(
             backend,
             pool=pool,
             journal=journal,
-            timeout_s=60.0,
+            limits=TrialLimits(timeout_s=60.0, stall_s=60.0),
             listener=heard.append,
         )
     again = backend.hosts[: len(heard)]
     texts = [f"The profile run is launched again: host {host} is silent." for host in again]
     assert heard == [Note(text=text, warning=True) for text in texts]
+
+
+def test_the_deadline_of_the_budget_ends_a_profile_run_with_a_budget_to_type(
+    tmp_path: Path,
+) -> None:
+    argv = (sys.executable, "-c", "import time; time.sleep(60)")
+    rank = RankPlan(rank=0, local_rank=0, argv=argv, environment=())
+    folder = str(tmp_path)
+    task = RankTask(mode=Mode.PROFILE, folder=folder, attempt="one")
+    plan = LaunchPlan(
+        name="profile", ranks=(rank,), working_directory=folder, folder=folder, task=task
+    )
+    budget, began_s = TimeBudget(whole_s=0.5), time.monotonic()
+    text = "did not end within the budget of 0 s.* --budget 30s"
+    with (
+        Journal(tmp_path / "journal.jsonl") as journal,
+        pytest.raises(BudgetSpentError, match=text),
+    ):
+        profile_run.run_profile(
+            lambda: plan,
+            LocalBackend(),
+            pool=SlotPool.of_shares(WHOLE),
+            journal=journal,
+            limits=TrialLimits(timeout_s=60.0, stall_s=60.0, budget=budget),
+            listener=lambda event: None,
+        )
+    assert time.monotonic() - began_s < 30.0

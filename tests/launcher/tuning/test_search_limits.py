@@ -1,7 +1,8 @@
-"""What of a budget is the search's; what limits mean: autotuner/search/test_limits.py."""
+"""How a budget becomes limits of the search; what limits mean: autotuner/search/test_limits.py."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,14 +13,18 @@ from autoconf_launch.autotuner.space.budget import SearchBudget
 from autoconf_launch.core import ClusterSpec
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.tuning.job import search_limits
+from autoconf_launch.launcher.tuning.time_budget import TimeBudget, read_time_budget
 from autoconf_launch.tuning_spaces.clusters import parse_cluster
 
 ONE = parse_cluster("8xH100")
 PRICED = ClusterSpec(nodes=tuple(replace(node, usd_per_hour=90.0) for node in ONE.nodes))
 
 
-def limits(budget: SearchBudget, effort: Effort = NORMAL) -> SearchLimits:
-    return search_limits(LaunchRequest(script="train.py", budget=budget), PRICED, effort)
+def limits(budget: SearchBudget, effort: Effort = NORMAL, spent_s: float = 0.0) -> SearchLimits:
+    request = LaunchRequest(script="train.py", budget=budget)
+    whole_s = read_time_budget(request, PRICED).whole_s
+    clock = TimeBudget(whole_s=whole_s, began_s=0.0, clock=lambda: spent_s)
+    return search_limits(request, clock, effort)
 
 
 @pytest.mark.parametrize("effort", EFFORTS.values(), ids=EFFORTS)
@@ -31,12 +36,26 @@ def test_rounds_and_soak_find_room_in_what_was_given(budget: SearchBudget, effor
     assert with_rounds_s * (1.0 + effort.verification_share) == pytest.approx(600.0, rel=0.015)
 
 
-def test_the_whole_budget_is_said_too() -> None:
-    reason = limits(SearchBudget(seconds=600.0)).stop_reason(420.0, ())
+def test_the_profile_run_counts_and_the_search_has_a_share_of_what_is_left() -> None:
+    found = limits(SearchBudget(seconds=600.0), spent_s=100.0)
+    assert found.seconds == pytest.approx(450.0)
+    assert found.whole_s == 600.0
+
+
+def test_the_whole_budget_is_said() -> None:
+    reason = limits(SearchBudget(seconds=600.0)).stop_reason(600.0, ())
     assert reason is not None
-    assert "The budget of 420 s (600 s with playoff and verification run)" in reason.error
+    assert reason.error == (
+        "The budget of 600 s was spent before anything could be measured. Allow more, such as "
+        "--budget 30m."
+    )
 
 
 def test_trials_are_all_of_the_search() -> None:
     found = limits(SearchBudget(trials=5))
     assert (found.trials, found.seconds, found.whole_s) == (5, None, None)
+
+
+def test_without_a_limit_of_time_no_deadline_comes() -> None:
+    request = LaunchRequest(script="train.py", budget=SearchBudget(trials=5))
+    assert math.isinf(read_time_budget(request, PRICED).left_s)

@@ -174,3 +174,21 @@ def test_a_speed_above_the_gpu_s_peak_is_not_a_measurement(
     assert bool(rows(results.summary)) is is_possible
     assert all("above the peak of" in row["Error Message"] for row in rows(results.failed))
     assert bool(rows(results.failed)) is not is_possible
+
+
+@pytest.mark.parametrize("logs", ["logs", "./logs", "sub/../logs", ".", "link/logs"])
+def test_logs_in_a_relative_folder_get_both_tables(
+    logs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to("sub")
+    found = configurator(Path(logs))
+    first, *_ = names(found)
+    ran(Path(logs), first, 9.0)
+    for _ in range(2):
+        results = found.get_results()
+    assert len(rows(results.summary)) == 1
+    assert rows(results.failed)
+    to = found.get_results(path_to_save="tables").summary
+    assert to.resolve().parent == tmp_path / "tables"

@@ -140,4 +140,24 @@ def test_sixteen_bits_are_computed_in_fp32_on_a_cpu_and_that_is_said() -> None:
 
 def test_keys_that_change_no_time_are_said_to() -> None:
     prepared = ask_for(*SMALL, f"{BENCHMARK}.topk=1")
-    assert any(note.startswith("topk change no time") for note in prepared.notes)
+    assert any(note.startswith("topk changes no time") for note in prepared.notes)
+    given = (f"+{INFERENCE}.start_id=1", f"{INFERENCE}.end_id=2")
+    prepared = ask_for("search_config=gpt3/5b", ALONE, *given)
+    assert any(note.startswith("start_id, end_id change no time") for note in prepared.notes)
+    assert not any("change no time" in note for note in ask_for(*SMALL).notes)
+
+
+def test_beams_are_said_and_need_the_cache_of_as_many_sequences() -> None:
+    def first(beams: int) -> tuple[float, float, float]:
+        prepared = ask_for("search_config=gpt3/5b", ALONE, f"{BENCHMARK}.beam_width={beams}")
+        assert any("beam_width is" in note for note in prepared.notes) is (beams > 1)
+        point = prepared.searches[0].points[0]
+        assert point.name == "gpt3_5b_tp1_pp1_bs256"
+        assert point.predicted is not None
+        return point.predicted.peak_bytes, point.predicted.token_s, point.predicted.ttft_s
+
+    peak, token_s, ttft_s = first(1)
+    more_peak, more_token_s, same_ttft_s = first(4)
+    assert more_peak > 1.1 * peak
+    assert more_token_s > 1.5 * token_s
+    assert same_ttft_s == ttft_s

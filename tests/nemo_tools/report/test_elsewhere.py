@@ -51,8 +51,10 @@ def test_a_restart_goes_on_in_another_file(tmp_path: Path) -> None:
     assert measure(tmp_path).steps == 12
 
 
-def test_a_run_without_a_folder_says_so(tmp_path: Path) -> None:
-    assert "left no folder" in reason(tmp_path / "missing")
+@pytest.mark.parametrize("name", ["missing", "empty"])
+def test_a_run_that_left_nothing_is_not_said_to_have_failed(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert reason(tmp_path / name) == f"not started, or it left nothing in {tmp_path / name}."
 
 
 def test_a_run_without_an_event_file_tells_the_last_line_of_its_log(tmp_path: Path) -> None:

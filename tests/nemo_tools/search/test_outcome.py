@@ -95,6 +95,35 @@ def test_what_is_too_slow_for_a_few_micro_batches_is_named(prepared: Prepared) -
     assert "a few micro-batches are predicted to take 2 hours" in run.failure.detail
 
 
+@pytest.mark.parametrize(
+    ("gpu", "peak", "step_s", "is_possible"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "312", 1.0, True),
+        ("NVIDIA A100-SXM4-80GB", "312", 1e-9, False),
+        ("cpu (2 cores)", "", 1e-9, True),
+        (None, "989", 1e-9, False),
+    ],
+)
+def test_a_speed_above_the_peak_of_the_gpu_that_ran_is_not_a_measurement(
+    prepared: Prepared, gpu: str | None, peak: str, step_s: float, is_possible: bool
+) -> None:
+    one = prepared.found.candidates[0]
+    done = DoneRuns(
+        candidates=(one,),
+        records=(record(one, measure(step_s, step_s)),),
+        finals=(),
+        ruled_out=(),
+        too_slow=(),
+        stop=STOP,
+        gpu=gpu,
+    )
+    found = outcome_of(prepared, done)
+    assert (found.runs[0].failure is None) is is_possible
+    said = "" if found.runs[0].failure is None else found.runs[0].failure.detail
+    assert is_possible or f"above the peak of {peak}: " in said
+    assert ("Config #1" in top_text(found, 1)) is is_possible
+
+
 def test_of_a_long_step_only_the_least_that_a_run_makes_must_fit(prepared: Prepared) -> None:
     one = next(one for one in prepared.found.candidates if one.layout.accumulation == 4)
     assert least_run_s(replace(one, step_s=400.0)) == 200.0

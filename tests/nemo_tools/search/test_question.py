@@ -16,7 +16,7 @@ from .asked import ask_for, train
 def test_an_unknown_size_is_recommended_and_said() -> None:
     found = ask_for("search_config=gpt3/unknown_size", "grid=nemo")
     assert found.question.size_b == 12.9
-    assert "You can train a 12.9 B model in 10 days on 256 GPUs" in found.notes[-1]
+    assert "You can train a 12.9 B model in 10 days on 256 GPUs" in found.notes[-2]
 
 
 def test_nvidia_s_custom_file_that_is_not_there_is_the_shipped_one() -> None:

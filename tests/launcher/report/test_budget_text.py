@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from autoconf_launch.autotuner.playoff.summary import TimeParts
+from autoconf_launch.launcher.report.search import no_trial_text, parts_text, room_text
+
+
+@pytest.mark.parametrize(
+    ("room", "trials", "text"),
+    [
+        (1, 3, "1 of 3, your own configuration; --budget 3m would cover them."),
+        (2, 3, "2 of 3; --budget 3m would cover them."),
+        (3, 3, "all of 3 trials."),
+        (1, 1, "1 trial."),
+    ],
+)
+def test_the_first_line_after_the_profile_says_how_many_trials_fit(
+    room: int, trials: int, text: str
+) -> None:
+    said = room_text(25.4, room=room, trials=trials, budget_s=60.0, enough_s=150.0)
+    assert said == f"A trial takes about 25 s; the budget of 60 s has room for {text}"
+
+
+def test_a_budget_that_the_profile_run_used_up_says_so_and_what_to_type() -> None:
+    assert no_trial_text(45.0, profile_s=41.0, budget_s=60.0, enough_s=400.0) == (
+        "The budget of 60 s has no room for a trial: the profile run took 41 s, and a trial may "
+        "take 45 s. To try everything, use --budget 7m. The same command goes on from this "
+        "profile run."
+    )
+    again = no_trial_text(58.0, profile_s=55.0, budget_s=60.0, enough_s=400.0)
+    assert again.endswith("To try everything, use --budget 7m.")
+
+
+def test_the_whole_time_is_given_with_its_parts() -> None:
+    parts = TimeParts(profile_s=14.0, trials_s=30.0, confirmation_s=14.0)
+    assert parts_text(parts) == (
+        "This command took 58 s: 14 s until the first trial, 30 s for trials, 14 s for the final "
+        "comparison and verification run."
+    )
+    short = TimeParts(profile_s=14.0, trials_s=300.0, confirmation_s=0.0)
+    assert parts_text(short) == (
+        "This command took 5.23 minutes: 14 s until the first trial, 5 minutes for trials."
+    )
