@@ -175,6 +175,7 @@ def main() -> None:
 _TITLE = f"""# Wall time of a tune beside its budget
 `python benchmarks/budget.py --write` on {os.cpu_count()} CPU cores: from the first line to the
 last, profile run and verification run included. To reach: a ratio of at most {MOST}.
+The load average before each tune shows how much other work had the cores.
 """
 
 

@@ -347,7 +347,7 @@ def _plan_budget(ready: _Prepared, limits: SearchLimits) -> None:
     if limits.trials is not None:
         trials = min(trials, limits.trials)
     room = limits.trials_in_time(trial_s, spent_s=spent_s, most=trials, at_once=ready.at_once)
-    others = math.ceil((trials - 1) / ready.at_once)
+    others = math.ceil((trials - 1) / ready.at_once) if room else 1
     share = EFFORTS[job.user.settings.effort].search_share
     enough_s = (spent_s + MARGIN * trial_s * (1 + others)) / share
     if not room:

@@ -448,8 +448,8 @@ def no_trial_text(trial_s: float, *, profile_s: float, budget_s: float, enough_s
     """The budget is too short for the trial of the user's own configuration."""
     return (
         f"The budget of {_time(budget_s)} has no room for a trial: the profile run took "
-        f"{_time(profile_s)}, and a trial may take {_time(trial_s)}. To try everything, use "
-        f"--budget {longer_budget(enough_s)}.{_going_on(trial_s, budget_s)}"
+        f"{_time(profile_s)}, and a trial may take {_time(trial_s)}. Use --budget "
+        f"{longer_budget(enough_s)} for two trials.{_going_on(trial_s, budget_s)}"
     )
 
 

@@ -23,13 +23,13 @@ def test_the_first_line_after_the_profile_says_how_many_trials_fit(
 
 
 def test_a_budget_that_the_profile_run_used_up_says_so_and_what_to_type() -> None:
-    assert no_trial_text(45.0, profile_s=41.0, budget_s=60.0, enough_s=400.0) == (
+    assert no_trial_text(45.0, profile_s=41.0, budget_s=60.0, enough_s=140.0) == (
         "The budget of 60 s has no room for a trial: the profile run took 41 s, and a trial may "
-        "take 45 s. To try everything, use --budget 7m. The same command goes on from this "
-        "profile run."
+        "take 45 s. Use --budget 3m for two trials. The same command goes on from this profile "
+        "run."
     )
-    again = no_trial_text(58.0, profile_s=55.0, budget_s=60.0, enough_s=400.0)
-    assert again.endswith("To try everything, use --budget 7m.")
+    again = no_trial_text(58.0, profile_s=55.0, budget_s=60.0, enough_s=140.0)
+    assert again.endswith("Use --budget 3m for two trials.")
 
 
 def test_the_whole_time_is_given_with_its_parts() -> None:
