@@ -143,6 +143,9 @@ def plan(
 ) -> ShownPlan | ShownClusters:
     """Every layout of a training, ranked; ``plan.best`` of the answer is empty where none fits.
 
+    ``plan.apart`` has layouts that may be faster than the first one, but do not run here or were
+    never checked; ``changes`` are answers for the nearest trainings, where no other layout fits.
+
     Args:
         cluster: as :func:`fit` takes it; of several, the best layout of each is ranked.
         training: the training as :func:`fit` takes it, and ``top`` (10 families; None: all layouts
@@ -362,6 +365,7 @@ def _training(given: Mapping[str, Any]) -> TrainingRequest:
         cluster=cluster,
         limit_bytes=limit_memory(given.get("memory_bytes"), cluster),
         cluster_text=given["cluster"],
+        given=frozenset({"--trainer"} if "trainer" in given else ()),
     )
 
 

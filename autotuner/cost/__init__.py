@@ -40,9 +40,9 @@ if TYPE_CHECKING:
         exposed_s,
         has_rails,
         link_s,
+        peak_flops_per_s,
         ring_s,
         ring_share,
-        send_s,
     )
     from .inner import InnerTimes, inner_times
     from .kernel_times import (
@@ -74,7 +74,15 @@ if TYPE_CHECKING:
         distinct,
         stacks,
     )
-    from .layout_rules import RULES, Keep, LayoutRule, Stages, broken_rule, rows_obeying
+    from .layout_rules import (
+        RULES,
+        Keep,
+        LayoutRule,
+        Stages,
+        StageSends,
+        broken_rule,
+        rows_obeying,
+    )
     from .memory import (
         MEMORY_BAND,
         NCCL_BYTES,

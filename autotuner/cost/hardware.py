@@ -282,12 +282,19 @@ _RAILED_QUALITY = 1.0
 """Rails are how InfiniBand and RoCE are laid out; Omni-Path and Ethernet are plain trees."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """``ranks`` that stand ``stride`` apart, for each row."""
+    """``ranks`` that stand ``stride`` apart, for each row.
+
+    Attributes:
+        world: all ranks, in nodes that such groups fill in order; None: nodes have whole groups.
+        rings: groups that share the cards of a node; None: as many as stand side by side.
+    """
 
     ranks: Ints
     stride: Ints
+    world: Ints | None = None
+    rings: Ints | None = None
 
 
 def ring_share(ranks: Ints | Floats) -> Floats:
@@ -304,15 +311,13 @@ def ring_s(
     pieces: int = 1,
 ) -> Floats:
     """A collective over ``buffer_bytes`` sent as so many pieces; 0 where a rank is alone."""
-    ranks, stride, physics = group.ranks, group.stride, machine.physics
-    node = machine.domain
-    inside = np.clip(node // np.maximum(stride, 1), 1, ranks)
-    nodes = np.ceil(ranks / inside)
+    ranks, physics = group.ranks, machine.physics
+    inside, nodes, sharing = _reach(machine, group)
     local = link_s(machine.link, np.minimum(ranks, inside), buffer_bytes, passes)
-    sharing = np.minimum(stride, node)
-    network = _network_bytes_per_s(machine) / sharing
+    network = domain_cards_bytes_per_s(machine) / sharing
     if has_rails(machine):
-        network = network * np.where((inside > 1) & (sharing > 1), physics.crossed_rails, 1.0)
+        several = (inside > 1) & (np.minimum(group.stride, machine.domain) > 1)
+        network = network * np.where(several, physics.crossed_rails, 1.0)
     across = passes * ring_share(ranks) * buffer_bytes / network
     hops = np.log2(np.maximum(nodes, 2)) * physics.network_latency_s * passes
     if passes < ALL_REDUCE:
@@ -324,11 +329,25 @@ def ring_s(
 
 def domains(machine: Machine, group: Group) -> Floats:
     """Switches that a group reaches over; from 2 on it needs the network."""
-    return np.asarray(np.ceil(group.ranks / _inside(machine, group)), np.float64)
+    return np.asarray(_reach(machine, group)[1], np.float64)
 
 
-def _inside(machine: Machine, group: Group) -> Ints:
-    return np.asarray(np.clip(machine.domain // np.maximum(group.stride, 1), 1, group.ranks))
+def _reach(machine: Machine, group: Group) -> tuple[Ints, Ints, Ints]:
+    """Most of a group's ranks in one domain, domains it reaches, and rings that share their cards.
+
+    Groups side by side are a block. Blocks that neither divide a node nor are whole nodes lie
+    across a border of nodes, mostly two of them in each node; racks have whole blocks.
+    """
+    domain, ranks, stride = machine.domain, group.ranks, np.maximum(group.stride, 1)
+    inside = np.clip(domain // stride, 1, ranks)
+    nodes, rings = -(-ranks // inside), stride if group.rings is None else group.rings
+    if group.world is not None and machine.linked_gpus is None:
+        block = ranks * stride
+        common = np.gcd(block, domain)
+        is_cut = (common < np.minimum(block, domain)) & (group.world > domain) & (ranks > 1)
+        nodes = np.where(is_cut, -(-(domain - common + block) // domain), nodes)
+        rings = rings * np.where(is_cut & (block != 2 * common), 2, 1)
+    return inside, nodes, np.minimum(rings, domain)
 
 
 def all_to_all_s(
@@ -346,25 +365,17 @@ def all_to_all_s(
     (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2): of ``n`` domains a token whose copies go
     anywhere reaches ``n (1 - (1 - 1 / n) ** copies)``, and never more than ``most_domains``.
     """
-    ranks, inside, nodes = group.ranks, _inside(machine, group), domains(machine, group)
+    ranks, (inside, nodes, _) = group.ranks, _reach(machine, group)
+    beside = np.where((nodes > 1) & (inside == ranks), (ranks + 1) // 2, inside)
     near, sent = copies * (inside - 1) / np.maximum(ranks, 1), np.full(len(ranks), float(copies))
     if is_forwarded:
         near = copies * (inside - 1) / inside
         sent = np.minimum(nodes * (1.0 - (1.0 - 1.0 / nodes) ** copies), most_domains)
-    away = sent * (ranks - inside) / np.maximum(ranks, 1)
-    network = _network_bytes_per_s(machine) / machine.domain
+    away = sent * (ranks - beside) / np.maximum(ranks, 1)
+    network = domain_cards_bytes_per_s(machine) / machine.domain
     link = machine.link.bytes_per_s * _best_fraction(machine.link)
     seconds = np.maximum(buffer_bytes * near / link, buffer_bytes * away / network)
     return np.where(ranks > 1, seconds + machine.physics.network_latency_s, 0.0)
-
-
-def send_s(machine: Machine, *, stride: Ints, buffer_bytes: Floats) -> Floats:
-    """Seconds to send to the rank ``stride`` on; across nodes all GPUs of a node send at once."""
-    node = machine.domain
-    network = _network_bytes_per_s(machine) / node
-    crosses = stride >= node
-    rate = np.where(crosses, network, machine.link.bytes_per_s * 0.6)
-    return np.asarray(buffer_bytes / rate + machine.physics.network_latency_s)
 
 
 def has_rails(machine: Machine) -> bool:
@@ -373,7 +384,7 @@ def has_rails(machine: Machine) -> bool:
     return several_cards and machine.network_quality >= _RAILED_QUALITY
 
 
-def _network_bytes_per_s(machine: Machine) -> float:
+def domain_cards_bytes_per_s(machine: Machine) -> float:
     """What all cards of a domain reach together."""
     reached = machine.physics.network_fraction * machine.network_quality
     return machine.domain_network_bytes_per_s * reached

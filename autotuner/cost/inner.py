@@ -221,7 +221,7 @@ def _tensor_s(
     physics, workload, sums = machine.physics, stack.workload, 1.0 + stack.attentions
     one = ring_s(
         machine,
-        Group(ranks=inner.tensor_U, stride=np.ones_like(inner.tensor_U)),
+        Group(inner.tensor_U, np.ones_like(inner.tensor_U), world=inner.world_U),
         _activation_bytes(workload, inner),
     )
     hidden_share = (
@@ -244,7 +244,7 @@ def _context_s(workload: Workload, inner: InnerLayouts, machine: Machine, busy: 
     tokens = inner.micro_U * workload.sequence_length
     moved = ring_s(
         machine,
-        Group(ranks=inner.context_U, stride=inner.tensor_U),
+        Group(inner.context_U, inner.tensor_U, world=inner.world_U),
         tokens * keys * workload.precision.value_bytes,
         passes=GATHER,
     )
@@ -266,7 +266,7 @@ def _routing_s(
     """
     if experts is None:
         return np.zeros(len(inner.tensor_U))
-    group = Group(ranks=inner.expert_U, stride=inner.tensor_U)
+    group = Group(inner.expert_U, inner.tensor_U, world=inner.world_U)
     by_domain = routes_by_domain(workload.software)
     sent = _activation_bytes(workload, inner) / np.where(inner.sequence_U, inner.tensor_U, 1)
     once = all_to_all_s(
@@ -313,7 +313,8 @@ def _gather_s(
     pieces = 1 if has_flat_gathers(workload.software) else _MATRICES
 
     def of(weights: Floats | int, apart: Ints) -> Floats:
-        group = Group(ranks=np.maximum(1, owners // apart), stride=inner.tensor_U * apart)
+        ranks, stride = np.maximum(1, owners // apart), inner.tensor_U * apart
+        group = Group(ranks, stride, world=inner.world_U)
         size = weights / inner.tensor_U * workload.frozen_matrix_bytes
         return ring_s(machine, group, size, passes=GATHER, pieces=pieces)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,16 @@ class LayoutColumns:
     def shards_C(self) -> Ints:
         """Ranks that share what ZeRO shards."""
         return self.data_C * self.context_C
+
+    @property
+    def stage_ranks_C(self) -> Ints:
+        """Ranks of one pipeline stage."""
+        return self.tensor_C * self.shards_C
+
+    @property
+    def world_C(self) -> Ints:
+        """Ranks of all stages."""
+        return self.pipeline_C * self.stage_ranks_C
 
     @property
     def optimizer_shards_C(self) -> Ints:
@@ -209,6 +220,7 @@ class InnerLayouts:
     """Weights are gathered layer by layer (ZeRO 3)."""
     data_U: Ints
     """Ranks that weights are gathered from; 1 where they are not."""
+    world_U: Ints
 
 
 def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
@@ -227,6 +239,7 @@ def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
         layouts.sequence_parallel_C.astype(np.int64),
         sharded.astype(np.int64),
         np.where(sharded, layouts.data_C, 1),
+        layouts.world_C,
     )
     if max(sum(size > 1 for size in column.shape) for column in columns) > 1:
         columns = tuple(column.copy() for column in np.broadcast_arrays(*columns))
@@ -235,7 +248,7 @@ def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
         which = which.reshape(shape)
     else:
         flat, which = _on_axes(columns)
-    tensor, context, expert, micro, recompute, sequence, gathered, data = flat
+    tensor, context, expert, micro, recompute, sequence, gathered, data, world = flat
     inner = InnerLayouts(
         tensor_U=tensor,
         context_U=context,
@@ -245,6 +258,7 @@ def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
         sequence_U=sequence.astype(np.bool_),
         sharded_U=gathered.astype(np.bool_),
         data_U=data,
+        world_U=world,
     )
     return inner, which
 
@@ -347,3 +361,78 @@ def stacks(workload: Workload) -> tuple[Stack, ...]:
             cross_tokens=workload.sequence_length,
         ),
     )
+
+
+@lru_cache(maxsize=1 << 14)
+def border_byte_s(
+    stages: int, stage_ranks: int, node: int, *, link_s: float, cards_s: float
+) -> Floats:
+    """Seconds of a byte from each rank of a stage to the next one, at each border of a pipeline.
+
+    Each rank sends to the one ``stage_ranks`` further on, all of a node at once through its cards;
+    the stages fill nodes of ``node`` ranks in order.
+
+    Args:
+        stages: of the pipeline.
+        stage_ranks: of each stage.
+        node: ranks of a node.
+        link_s: seconds of a byte over the link of one rank.
+        cards_s: seconds of a byte through all cards of a node.
+    """
+    first = np.arange(stages - 1) * stage_ranks
+    if stage_ranks >= node:
+        most = [_most_in_node(one, stage_ranks, node) for one in (first, first + stage_ranks)]
+        return np.asarray(np.maximum(*most) * cards_s)
+    last, edge = first + stage_ranks, (first // node + 1) * node
+    near = np.maximum(np.minimum(last, edge) - np.maximum(first, edge - stage_ranks), 0)
+    far = np.maximum(last - np.maximum(edge, edge + node - stage_ranks), 0)
+    stay = near + far < stage_ranks
+    return np.asarray(np.maximum(np.maximum(near, far) * cards_s, stay * link_s), np.float64)
+
+
+def _most_in_node(first: Ints, count: int, node: int) -> Ints:
+    """Most of ``count`` ranks from ``first`` on in one node, if they are more than it has."""
+    head = node - first % node
+    return np.asarray(np.minimum(node, np.maximum(head, count - head)))
+
+
+def layers_on(stage_SC: Ints, pipeline_C: Ints, layers: int) -> tuple[Ints, Ints]:
+    """First layer and number of layers of each stage.
+
+    Where the stages do not divide the layers but would with embedding and head counted as one
+    each (Llama 3, 2024, section 3.3.2: 126 layers on 16 stages), the ends have one layer less;
+    otherwise the first stages have one more.
+    """
+    each, more = layers // pipeline_C, layers % pipeline_C
+    balanced = (more != 0) & ((layers + 2) % pipeline_C == 0)
+    is_first, is_last = stage_SC == 0, stage_SC == pipeline_C - 1
+    start_SC = np.where(
+        balanced,
+        stage_SC * (each + 1) - ~is_first,
+        stage_SC * each + np.minimum(stage_SC, more),
+    )
+    count_SC = np.where(balanced, each + 1 - is_first - is_last, each + (stage_SC < more))
+    return start_SC, count_SC
+
+
+def largest_share(layers: int, layouts: LayoutColumns) -> Floats:
+    """Layers on the fullest stage; with virtual stages each of them is filled evenly."""
+    pieces = layouts.pipeline_C * layouts.virtual_C
+    return np.asarray(-(-layers // pieces) * layouts.virtual_C, np.float64)
+
+
+def stage_layers(layers: int, layouts: LayoutColumns) -> tuple[Floats, Floats, Floats]:
+    """Layers of the first stage, of the fullest one in the middle, and of the last one.
+
+    Where they are not given and do not divide, the last stage and the first one, which have head
+    and embedding too, get fewer.
+    """
+    fullest = largest_share(layers, layouts)
+    spare = fullest * layouts.pipeline_C - layers
+    on_first = np.maximum(fullest - np.floor(spare / 2), 0.0)
+    on_last = np.maximum(fullest - np.ceil(spare / 2), 0.0)
+    if (given := layouts.given_C3) is None:
+        return on_first, fullest, on_last
+    even = (on_first, fullest, on_last)
+    first, middle, last = (np.where(x >= 0, x, y) for x, y in zip(given.T, even, strict=True))
+    return first, middle, last

@@ -17,7 +17,8 @@ import numpy as np
 from autoconf_launch.core import Architecture, Layout
 
 from ..space import Bools, Floats, Ints
-from .layout_columns import FULL, LayoutColumns
+from .hardware import Machine, domain_cards_bytes_per_s
+from .layout_columns import FULL, LayoutColumns, border_byte_s, layers_on, stage_layers
 
 Keep: TypeAlias = Callable[[LayoutColumns, Architecture, int], Bools]
 _MOST_VALUES = 4096
@@ -297,25 +298,6 @@ def stages_of_peak(columns: LayoutColumns, leading_layers: int, layers: int) -> 
     return np.stack([*rows, last])
 
 
-def layers_on(stage_SC: Ints, pipeline_C: Ints, layers: int) -> tuple[Ints, Ints]:
-    """First layer and number of layers of each stage.
-
-    Where the stages do not divide the layers but would with embedding and head counted as one
-    each (Llama 3, 2024, section 3.3.2: 126 layers on 16 stages), the ends have one layer less;
-    otherwise the first stages have one more.
-    """
-    each, more = layers // pipeline_C, layers % pipeline_C
-    balanced = (more != 0) & ((layers + 2) % pipeline_C == 0)
-    is_first, is_last = stage_SC == 0, stage_SC == pipeline_C - 1
-    start_SC = np.where(
-        balanced,
-        stage_SC * (each + 1) - ~is_first,
-        stage_SC * each + np.minimum(stage_SC, more),
-    )
-    count_SC = np.where(balanced, each + 1 - is_first - is_last, each + (stage_SC < more))
-    return start_SC, count_SC
-
-
 def in_flight(stage_SC: Ints, columns: LayoutColumns) -> Floats:
     """Micro-batches whose activations a stage holds at once; fractions are chunks of its layers.
 
@@ -334,16 +316,109 @@ _ROUNDING = 1e-6
 """By which a mean of equal layers may be off."""
 
 
+_SENT = 0.6
+"""Part of a link's rate that one send reaches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StageSends:
+    """Seconds in which each rank of a pipeline's stages sends a buffer; 0 for one stage.
+
+    A border between two stages is as slow as the slowest link that it crosses.
+
+    Attributes:
+        way_s_C: across all borders, one after the other.
+        slowest_s_C: across the slowest border.
+        end_s_C: across the slower border of the first and the last stage.
+        middle_s_C: across both borders of the slowest stage between them.
+        back_s_C: from the last stage to the first one.
+        cards_s_C: a buffer from each rank of a node through its cards; 0 in one node.
+        card_borders_C: borders, at most 2, that the busiest cards send across.
+        exposed: share of them beside which a stage does not compute.
+    """
+
+    way_s_C: Floats
+    slowest_s_C: Floats
+    end_s_C: Floats
+    middle_s_C: Floats
+    back_s_C: Floats
+    cards_s_C: Floats
+    card_borders_C: Floats
+    exposed: float = 1.0
+
+    @staticmethod
+    def alike(stages_C: Ints, send_s_C: Floats) -> StageSends:
+        """Sends of equal seconds between all stages."""
+        one_s_C = np.where(stages_C > 1, send_s_C, 0.0)
+        return StageSends(
+            way_s_C=np.asarray((stages_C - 1) * one_s_C, np.float64),
+            slowest_s_C=one_s_C,
+            end_s_C=one_s_C,
+            middle_s_C=2.0 * one_s_C,
+            back_s_C=one_s_C,
+            cards_s_C=one_s_C,
+            card_borders_C=np.clip(stages_C - 1.0, 0.0, 2.0),
+        )
+
+    @staticmethod
+    def between(
+        stages_C: Ints, stage_ranks_C: Ints, machine: Machine, sent_bytes_C: Floats
+    ) -> StageSends:
+        """Sends where stages fill equal nodes in order and all ranks of a node send at once."""
+        stages_C, ranks_C = np.broadcast_arrays(stages_C, stage_ranks_C)
+        keys, which = np.unique((stages_C << _RANK_BITS) + ranks_C, return_inverse=True)
+        pairs = [divmod(key, 1 << _RANK_BITS) for key in keys.tolist()]
+        rows = np.array([_byte_seconds(machine, *pair) for pair in pairs]).T
+        way, slowest, end, middle, back, cards, borders = rows[:, which.reshape(stages_C.shape)]
+        start_s_C = np.where(stages_C > 1, machine.physics.network_latency_s, 0.0)
+        return StageSends(
+            way_s_C=sent_bytes_C * way + (stages_C - 1) * start_s_C,
+            slowest_s_C=sent_bytes_C * slowest + start_s_C,
+            end_s_C=sent_bytes_C * end + start_s_C,
+            middle_s_C=sent_bytes_C * middle + 2.0 * start_s_C,
+            back_s_C=sent_bytes_C * back + start_s_C,
+            cards_s_C=sent_bytes_C * cards,
+            card_borders_C=borders,
+            exposed=1.0 - machine.physics.point_to_point_overlap,
+        )
+
+
+_RANK_BITS = 32
+
+
+def _byte_seconds(machine: Machine, stages: int, ranks: int) -> tuple[float, ...]:
+    """Fields of ``StageSends`` for one byte, latencies aside. Racks are filled by whole stages."""
+    if stages == 1:
+        return (0.0,) * 7
+    node = machine.domain
+    if machine.linked_gpus is not None and ranks <= node:
+        node = node // ranks * ranks
+    nodes = -(-stages * ranks // node)
+    link_s = 1.0 / (_SENT * machine.link.bytes_per_s)
+    rank_s = 1.0 / domain_cards_bytes_per_s(machine) if nodes > 1 else 0.0
+    border_s = border_byte_s(stages, ranks, node, link_s=link_s, cards_s=rank_s)
+    cards_s = min(ranks, node) * rank_s
+    return (
+        float(border_s.sum()),
+        float(border_s.max()),
+        float(max(border_s[0], border_s[-1])),
+        float((border_s[1:] + border_s[:-1]).max(initial=0.0)),
+        cards_s or link_s,
+        cards_s,
+        min(stages, nodes, 3) - 1.0,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageTimes:
     """One micro-batch, forward and backward: on the slowest stage, and on all of them in a row.
 
-    ``send_s_C`` is sending its activations, or their gradients, to a neighbour.
+    ``paced_s_C`` is that of the slowest stage with those of its sends that nothing hides.
     """
 
     slowest_s_C: Floats
     all_s_C: Floats
-    send_s_C: Floats
+    paced_s_C: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -351,34 +426,13 @@ class LayerSeconds:
     """One layer and micro-batch: of the mean layer, and of the stack with the slower ones.
 
     ``after_s_C`` is one behind leading layers of another make. None: as the mean one.
+    ``fullest_C`` is the part of all layers' time on the slowest stage, if it is known.
     """
 
     mean_s_C: Floats
     slowest_s_C: Floats | None = None
     after_s_C: Floats | None = None
-
-
-def largest_share(layers: int, layouts: LayoutColumns) -> Floats:
-    """Layers on the fullest stage; with virtual stages each of them is filled evenly."""
-    pieces = layouts.pipeline_C * layouts.virtual_C
-    return np.asarray(-(-layers // pieces) * layouts.virtual_C, np.float64)
-
-
-def stage_layers(layers: int, layouts: LayoutColumns) -> tuple[Floats, Floats, Floats]:
-    """Layers of the first stage, of the fullest one in the middle, and of the last one.
-
-    Where they are not given and do not divide, the last stage and the first one, which have head
-    and embedding too, get fewer.
-    """
-    fullest = largest_share(layers, layouts)
-    spare = fullest * layouts.pipeline_C - layers
-    on_first = np.maximum(fullest - np.floor(spare / 2), 0.0)
-    on_last = np.maximum(fullest - np.ceil(spare / 2), 0.0)
-    if (given := layouts.given_C3) is None:
-        return on_first, fullest, on_last
-    even = (on_first, fullest, on_last)
-    first, middle, last = (np.where(x >= 0, x, y) for x, y in zip(given.T, even, strict=True))
-    return first, middle, last
+    fullest_C: Floats | None = None
 
 
 def stage_times(
@@ -388,7 +442,7 @@ def stage_times(
     layer: LayerSeconds,
     first_s_C: Floats,
     last_s_C: Floats,
-    send_s_C: Floats,
+    sends: StageSends,
 ) -> StageTimes:
     """Layers as they are given, else evenly; see :func:`stage_layers`.
 
@@ -398,33 +452,43 @@ def stage_times(
     after_s_C = layer.mean_s_C if layer.after_s_C is None else layer.after_s_C
     on_first, on_middle, on_last = stage_layers(layers, layouts)
     alone = layers * layer.mean_s_C + first_s_C + last_s_C
-    last = on_last * after_s_C + last_s_C
-    first = on_first * layer.mean_s_C + first_s_C
-    middle = np.where(layouts.pipeline_C > 2, on_middle, 0.0) * after_s_C
-    slowest = np.maximum(np.maximum(first, last), middle)
+    ends = np.maximum(on_last * after_s_C + last_s_C, on_first * layer.mean_s_C + first_s_C)
+    middle = on_middle * after_s_C
     if layer.slowest_s_C is not None:
         is_uneven = layer.slowest_s_C > (1.0 + _ROUNDING) * layer.mean_s_C
-        slowest = np.maximum(slowest, np.where(is_uneven, on_middle * layer.slowest_s_C, 0.0))
+        slower = np.where(is_uneven, on_middle * layer.slowest_s_C, 0.0)
+        ends, middle = np.maximum(ends, slower), np.maximum(middle, slower)
+    if layer.fullest_C is not None:
+        ends = middle = alone * layer.fullest_C
+    virtual, is_long = layouts.virtual_C, layouts.pipeline_C > 2
+    ends_sent = sends.exposed * (virtual * sends.end_s_C + (virtual - 1) * sends.back_s_C)
+    middle_sent = sends.exposed * virtual * sends.middle_s_C
+    slowest = np.maximum(ends, np.where(is_long, middle, 0.0))
+    paced = np.maximum(ends + ends_sent, np.where(is_long, middle + middle_sent, 0.0))
+    has_stages = layouts.pipeline_C > 1
     return StageTimes(
-        slowest_s_C=np.where(layouts.pipeline_C > 1, slowest, alone),
+        slowest_s_C=np.where(has_stages, slowest, alone),
         all_s_C=alone,
-        send_s_C=send_s_C,
+        paced_s_C=np.where(has_stages, paced, alone),
     )
 
 
 def schedule_s(
-    layouts: LayoutColumns, stages: StageTimes, *, exposed_share: float
+    layouts: LayoutColumns, stages: StageTimes, sends: StageSends
 ) -> tuple[Floats, Floats]:
     """Seconds of a step's micro-batches under 1F1B, and how many of them are sends.
 
     The first micro-batch passes all stages, the others follow at the pace of the slowest one
     (Narayanan et al. 2021, arXiv:2104.04473, section 2.2: a bubble of (p - 1) / (v m)
-    where v virtual stages are interleaved).
+    where v virtual stages are interleaved, with v - 1 sends from the last stage to the first).
+    No step is shorter than what its cards send.
     """
-    count = np.maximum(layouts.accumulation_C, 1.0)
-    fill = (stages.all_s_C - stages.slowest_s_C) / layouts.virtual_C
-    hops = 2.0 * (layouts.pipeline_C - 1)
-    pieces = np.where(layouts.pipeline_C > 1, 2.0 * layouts.virtual_C, 0.0)
-    sends = stages.send_s_C * (hops + exposed_share * pieces * count)
-    fill = np.where(layouts.pipeline_C > 1, fill, 0.0)
-    return count * stages.slowest_s_C + fill + sends, sends
+    count, virtual = np.maximum(layouts.accumulation_C, 1.0), layouts.virtual_C
+    running = count * stages.slowest_s_C + (stages.all_s_C - stages.slowest_s_C) / virtual
+    there = virtual * sends.way_s_C + (virtual - 1) * sends.back_s_C
+    fill = (stages.all_s_C + 2.0 * sends.exposed * there - stages.paced_s_C) / virtual
+    sending = count * stages.paced_s_C + fill + 2.0 * (1.0 - sends.exposed) * sends.way_s_C
+    missing = np.where(sends.card_borders_C > 0, 2.0 - sends.card_borders_C, 0.0)
+    pieces = virtual * sends.card_borders_C + (virtual - 1) * missing
+    sending = np.maximum(sending, count * pieces * sends.cards_s_C)
+    return np.asarray(sending), np.asarray(sending - running)

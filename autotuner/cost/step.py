@@ -26,7 +26,6 @@ from .hardware import (
     Network,
     exposed_s,
     ring_s,
-    send_s,
 )
 from .inner import HeldValues, RankShares
 from .kernel_times import (
@@ -39,7 +38,7 @@ from .kernel_times import (
     routed_weights,
 )
 from .layout_columns import FULL, NONE, LayoutColumns, distinct
-from .layout_rules import LayerSeconds, schedule_s, stage_times
+from .layout_rules import LayerSeconds, StageSends, schedule_s, stage_times
 from .model_state import is_plain, sharding_ranks, trained_share
 from .software import overlaps_reduction
 from .weights import all_layers, covered_rows, embedding_weights, repeated_names
@@ -70,12 +69,13 @@ def gradient_exchange_s(
     size = trained_share(workload) * GRADIENT_BYTES
     once = ring_s(
         machine,
-        Group(ranks=layouts.shards_C, stride=layouts.tensor_C),
+        Group(layouts.shards_C, layouts.tensor_C, world=layouts.world_C),
         (rank_weights(layouts, workload) - routed) * size,
         passes=ALL_REDUCE,
     )
     if workload.architecture.experts is not None:
-        same = Group(ranks=layouts.expert_shards_C, stride=layouts.tensor_C * layouts.expert_C)
+        stride_C = layouts.tensor_C * layouts.expert_C
+        same = Group(layouts.expert_shards_C, stride_C, world=layouts.world_C)
         once = once + ring_s(machine, same, routed * size, passes=ALL_REDUCE)
     sums, scatters, gathers = zero_exchanges(layouts)
     passes = sums + (scatters + gathers) / ALL_REDUCE
@@ -97,16 +97,14 @@ BACKWARD = 0.6
 
 def _tied_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words: int) -> Floats:
     """The first and the last stage sum the gradients of the embeddings that they share."""
+    stride_C = np.where(layouts.world_C > machine.domain, machine.domain, 1)
+    pairs_C = np.where(layouts.pipeline_C > 1, 2, 1)
     return ring_s(
         machine,
-        Group(ranks=np.where(layouts.pipeline_C > 1, 2, 1), stride=_stage_ranks(layouts)),
+        Group(pairs_C, stride_C, rings=layouts.stage_ranks_C),
         words * trained_share(workload) * GRADIENT_BYTES / layouts.tensor_C,
         passes=ALL_REDUCE,
     )
-
-
-def _stage_ranks(layouts: LayoutColumns) -> Ints:
-    return layouts.tensor_C * layouts.shards_C
 
 
 def _outside_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words: int) -> Floats:
@@ -118,8 +116,9 @@ def _outside_s(layouts: LayoutColumns, workload: Workload, machine: Machine, wor
     gathered = ring_s(
         machine,
         Group(
-            ranks=np.where(layouts.zero_stage_C >= 3, layouts.shards_C, 1),
-            stride=layouts.tensor_C,
+            np.where(layouts.zero_stage_C >= 3, layouts.shards_C, 1),
+            layouts.tensor_C,
+            world=layouts.world_C,
         ),
         np.asarray(passes * words * workload.precision.value_bytes),
         passes=GATHER,
@@ -273,9 +272,8 @@ def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
             yield gradient_exchange_s(columns, workload, machine, busy_s_C)
             yield offload_transfer_s(columns, workload, machine)
 
-        send = _send_s(columns, workload, machine)
-        exposed = 1.0 - machine.physics.point_to_point_overlap
-        return _combine(columns, kernels, exchange, send_s_C=send, exposed_share=exposed)
+        sends = _stage_sends(columns, workload, machine)
+        return _combine(columns, kernels, exchange, sends=sends)
 
     return _recomputed_in_part(layouts, kernels.layers, of)
 
@@ -307,14 +305,8 @@ def profiled_step_parts(
         sent_bytes = columns.micro_batch_C / columns.context_C * hidden_bytes
         send_s_C = np.zeros(()) if network is None else network.send_s(sent_bytes)
         overlap = DEFAULT_PHYSICS.point_to_point_overlap if network and network.overlaps else 0.0
-        return _combine(
-            columns,
-            times,
-            exchange,
-            send_s_C=send_s_C,
-            exposed_share=1.0 - overlap,
-            shares=shares,
-        )
+        sends = replace(StageSends.alike(columns.pipeline_C, send_s_C), exposed=1.0 - overlap)
+        return _combine(columns, times, exchange, sends=sends, shares=shares)
 
     layers = sum(b.count for b in spec.blocks if b.name in repeated_names(spec)) or 1
     found = _recomputed_in_part(layouts, layers, of)
@@ -383,8 +375,7 @@ def _combine(
     kernels: KernelTimes,
     exchange_s: Callable[[Floats], Iterable[Floats]],
     *,
-    send_s_C: Floats,
-    exposed_share: float,
+    sends: StageSends,
     shares: RankShares | None = None,
 ) -> StepParts:
     """Kernels, the schedule of micro-batches, and what ranks exchange, as one step.
@@ -394,8 +385,7 @@ def _combine(
         kernels: seconds of one micro-batch.
         exchange_s: seconds that a step exchanges gradients and weights, smaller arrays first,
             from those in which a stage is busy with one micro-batch.
-        send_s_C: from a stage to its neighbour.
-        exposed_share: of these while a stage computes.
+        sends: between the stages.
         shares: of a profiled model's pieces; None where stages have layers and times know ranks.
     """
     inner, which = distinct(layouts)
@@ -409,19 +399,18 @@ def _combine(
             mean_s_C=layer.layer_s_U[which],
             slowest_s_C=None if layer.slowest_s_U is None else layer.slowest_s_U[which],
             after_s_C=None if layer.after_s_U is None else layer.after_s_U[which],
+            fullest_C=None if shares is None else shares.slowest_C,
         ),
         first_s_C=first,
         last_s_C=last,
-        send_s_C=send_s_C,
+        sends=sends,
     )
-    if shares is not None:
-        stages = replace(stages, slowest_s_C=stages.all_s_C * shares.slowest_C)
-    running, sends = schedule_s(layouts, stages, exposed_share=exposed_share)
+    running, sent = schedule_s(layouts, stages, sends)
     even = (layers * layer.layer_s_U[which] + first + last) / layouts.pipeline_C
     ends = layouts.accumulation_C / layouts.pipeline_C
     busy = pace * layer.busy_s_U[which] + ends * (first + last)
     ideal = pace * layer.ideal_s_U[which] + ends * layer.ends_ideal_s_U[which]
-    communication = pace * layer.exposed_s_U[which] + sends
+    communication = pace * layer.exposed_s_U[which] + sent
     for seconds in exchange_s(even):
         communication = communication + seconds
     host = kernels.micro_batch_s * layouts.accumulation_C
@@ -431,18 +420,18 @@ def _combine(
         kernels_s_C=busy - ideal,
         recompute_s_C=pace * layer.again_s_U[which],
         launch_s_C=pace * layer.launch_s_U[which] + host,
-        bubble_s_C=running - sends - even * layouts.accumulation_C,
+        bubble_s_C=running - sent - even * layouts.accumulation_C,
         communication_s_C=communication,
         update_s_C=updated_s / layouts.optimizer_shards_C + kernels.step_s,
     )
 
 
-def _send_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
+def _stage_sends(layouts: LayoutColumns, workload: Workload, machine: Machine) -> StageSends:
     """Activations of one micro-batch go to the next stage, cut over tensor-parallel ranks.
 
     Source: Narayanan et al. 2021, section 4.1, scatter and gather.
     """
     ranks = layouts.context_C * layouts.tensor_C
     tokens = layouts.micro_batch_C * workload.sequence_length / ranks
-    sent = tokens * workload.architecture.hidden * workload.precision.value_bytes
-    return send_s(machine, stride=_stage_ranks(layouts), buffer_bytes=np.asarray(sent, np.float64))
+    sent = np.asarray(tokens * workload.architecture.hidden * workload.precision.value_bytes)
+    return StageSends.between(layouts.pipeline_C, layouts.stage_ranks_C, machine, sent)

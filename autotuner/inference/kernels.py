@@ -18,9 +18,9 @@ from ..cost import (
     Kernels,
     Machine,
     Product,
+    StageSends,
     link_s,
     ring_s,
-    send_s,
 )
 from ..space import Floats, Ints
 from .engines import EngineHabits
@@ -99,11 +99,15 @@ class Rank:
         reaches = (tensor_C <= machine.domain) & (buffer_bytes < self.engine.one_shot_bytes)
         return np.where(reaches & (tensor_C > 1), np.minimum(found, peers), found)
 
-    def send_s(self, stride_C: Ints, buffer_bytes: Floats) -> Floats:
-        """To the rank that many further on; processes of a CPU have a link's latency."""
+    def sends(self, points: PointColumns, buffer_bytes: Floats) -> StageSends:
+        """Between the stages; processes of a CPU have a link's latency."""
+        stages_C, tensor_C = points.pipeline_C, points.tensor_C
         if not self.is_cpu:
-            return send_s(self.machine, stride=stride_C, buffer_bytes=buffer_bytes)
-        return link_s(self.nccl.link, np.full_like(stride_C, 2), 2.0 * buffer_bytes, GATHER)
+            return StageSends.between(stages_C, tensor_C, self.machine, buffer_bytes)
+        pairs_C = np.full_like(tensor_C, 2)
+        return StageSends.alike(
+            stages_C, link_s(self.nccl.link, pairs_C, 2.0 * buffer_bytes, GATHER)
+        )
 
     def launched_s(self, device_s: Floats) -> Floats:
         """A layer whose kernels a host launches ahead of a GPU; of a CPU it is the device."""
@@ -128,4 +132,5 @@ def layouts_of(points: PointColumns) -> InnerLayouts:
         sequence_U=no.astype(np.bool_),
         sharded_U=no.astype(np.bool_),
         data_U=one,
+        world_U=points.gpus_C,
     )

@@ -137,13 +137,12 @@ def _through(
     pipeline_C, model = points.pipeline_C, rank.generation.model
     size = float(rank.generation.precision.value_bytes)
     hidden = points.samples_C * (tokens * model.hidden * size)
-    one_s = rank.send_s(points.tensor_C, hidden)
-    back_s = rank.send_s(points.tensor_C * (pipeline_C - 1), points.samples_C * _TOKEN_BYTES)
-    sends_s = np.where(pipeline_C > 1, (pipeline_C - 1) * one_s + back_s, 0.0)
+    sends = rank.sends(points, hidden)
+    sends_s = sends.way_s_C + rank.sends(points, points.samples_C * _TOKEN_BYTES).back_s_C
     ends_s = phase.first_s_C + phase.last_s_C
     whole_s = phase.layers * phase.layer_s_C + ends_s + sends_s
     slower_s = np.where(
-        pipeline_C > 1, np.maximum(phase.first_s_C, phase.last_s_C) + one_s, ends_s
+        pipeline_C > 1, np.maximum(phase.first_s_C, phase.last_s_C) + sends.slowest_s_C, ends_s
     )
     period_s = phase.layers / pipeline_C * phase.layer_s_C + slower_s
     return whole_s, np.asarray(period_s), sends_s

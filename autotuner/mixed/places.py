@@ -31,6 +31,7 @@ class StagePlaces:
             cards; 0 where they cross none.
         rails_OS: the same where rings cross rails, which they do with several ranks in a node.
         send_s_OB: seconds in which all ranks of a stage get a byte each to the next stage.
+        cards_s_O: seconds in which the busiest card sends a byte of each rank to both neighbours.
         tied_s_O: seconds in which all ranks of the first and the last stage exchange a byte each.
     """
 
@@ -39,6 +40,7 @@ class StagePlaces:
     card_s_OS: Floats
     rails_OS: Floats
     send_s_OB: Floats
+    cards_s_O: Floats
     tied_s_O: Floats
 
     def take(self, rows: Ints) -> StagePlaces:
@@ -85,13 +87,15 @@ def place_stages(
     railed_ON = np.array([has_rails(kind.machine) for kind in kinds])[order_ON]
     crossed = kinds[0].machine.physics.crossed_rails
     rails_OSN = card_OSN * np.where(railed_ON, 1.0 / crossed, 1.0)[:, None, :]
+    send_s_OB, cards_s_O = nodes.sends_s(stages, stage_ranks)
     mine_ONK = order_ON[:, :, None] == np.arange(len(kinds))
     return StagePlaces(
         ranks_OSK=(here_OSN[:, :, :, None] * mine_ONK[:, None]).max(axis=2),
         nodes_OS=(here_OSN > 0).sum(axis=2),
         card_s_OS=card_OSN.max(axis=2),
         rails_OS=rails_OSN.max(axis=2),
-        send_s_OB=nodes.send_s(stages, stage_ranks),
+        send_s_OB=send_s_OB,
+        cards_s_O=cards_s_O,
         tied_s_O=nodes.exchange_s(here_OSN[:, 0], here_OSN[:, -1]),
     )
 
@@ -115,8 +119,12 @@ class _Nodes:
         inside = np.minimum(self.end_ON[:, None], first + count)
         return np.asarray(np.maximum(inside - np.maximum(self.start_ON[:, None], first), 0))
 
-    def send_s(self, stages: int, stage_ranks: int) -> Floats:
-        """Seconds of a byte for each rank across each border; both ends' cards are shared."""
+    def sends_s(self, stages: int, stage_ranks: int) -> tuple[Floats, Floats]:
+        """Seconds of a byte of each rank across each border, and through the busiest card.
+
+        Both ends' cards are shared. Activations leave a node where gradients come in, and the
+        other way round.
+        """
         start, end = self.start_ON[:, None], self.end_ON[:, None]
         first = (np.arange(stages - 1) * stage_ranks)[None, :, None]
         last = first + stage_ranks
@@ -127,7 +135,8 @@ class _Nodes:
         cards = np.maximum(leaving, coming) * self.card_s_ON[:, None]
         inside = self.slots((np.arange(stages - 1)) * stage_ranks, stage_ranks) > leaving
         links = inside * self.link_s_ON[:, None]
-        return np.asarray(np.maximum(cards, links).max(axis=2, initial=0.0))
+        busy = ((leaving + coming) * self.card_s_ON[:, None]).sum(axis=1).max(axis=1)
+        return np.asarray(np.maximum(cards, links).max(axis=2, initial=0.0)), np.asarray(busy)
 
     def exchange_s(self, first_ON: Ints, last_ON: Ints) -> Floats:
         """Seconds of a byte between the ranks of two stages; over a link where both share a node.

@@ -70,6 +70,7 @@ class StageSeconds:
         reduce_start_s_RS: the same whatever the weights.
         update_s_RS: to update a weight.
         fill_s_R: sends of the first micro-batch on its way, beyond those in the stages' own times.
+        cards_s_R: of a step's sends through the busiest card, which no step is shorter than.
         after_s_R: of a step, when all stages have ended: the sum of tied embeddings.
         host_s_R: of a step on the host.
         count_R: micro-batches of a step.
@@ -86,6 +87,7 @@ class StageSeconds:
     reduce_start_s_RS: Floats
     update_s_RS: Floats
     fill_s_R: Floats
+    cards_s_R: Floats
     after_s_R: Floats
     host_s_R: Floats
     count_R: Ints | Floats
@@ -124,6 +126,7 @@ class StageSeconds:
         forward = self.fixed_forward_s_RS + self.layer_forward_s_RS * layers_RS
         backward = busy - forward
         running = pipeline_s(forward, backward, self.count_R) + self.fill_s_R
+        running = np.maximum(running, self.cards_s_R)
         early = np.cumsum(backward, axis=1) - backward
         late = (self.exchange_s(layers_RS, busy) - early).max(axis=1)
         return running, np.maximum(late, 0.0) + self.after_s_R + self.host_s_R
@@ -231,7 +234,7 @@ def stage_seconds(
     fixed = np.zeros(layer.shape)
     fixed[:, 0] += first[:, 0]
     fixed[:, -1] += last[:, -1]
-    sends = _sends_s(rows)
+    sends, cards = _sends_s(rows)
     exposed = 1.0 - rows.physics.point_to_point_overlap
     paced = np.zeros(layer.shape)
     paced[:, :-1] += exposed * sends
@@ -253,6 +256,7 @@ def stage_seconds(
         reduce_start_s_RS=start,
         update_s_RS=_update_s(rows),
         fill_s_R=2.0 * (1.0 - exposed) * sends.sum(axis=1),
+        cards_s_R=cards,
         after_s_R=after,
         host_s_R=np.asarray(host.micro_batch_s * columns.accumulation_C + host.step_s, np.float64),
         count_R=columns.accumulation_C,
@@ -284,13 +288,17 @@ def _roofline(kind: MachineKind, workload: Workload) -> Roofline:
     return Roofline(workload=workload, machine=kind.machine)
 
 
-def _sends_s(rows: _Rows) -> Floats:
-    """Activations of a micro-batch to the next stage, cut over tensor and context ranks."""
+def _sends_s(rows: _Rows) -> tuple[Floats, Floats]:
+    """Activations of a micro-batch to the next stage, cut over tensor and context ranks.
+
+    And what the busiest card sends in a step.
+    """
     x, work = rows.columns, rows.workload
     tokens = x.micro_batch_C * work.sequence_length / (x.context_C * x.tensor_C)
     sent = tokens * work.architecture.hidden * work.precision.value_bytes
     each = rows.places.send_s_OB[rows.place_R]
-    return np.asarray(sent[:, None] * each + rows.physics.network_latency_s)
+    cards = x.accumulation_C * sent * rows.places.cards_s_O[rows.place_R]
+    return np.asarray(sent[:, None] * each + rows.physics.network_latency_s), np.asarray(cards)
 
 
 def _weights(rows: _Rows) -> tuple[Floats, Floats]:

@@ -34,5 +34,11 @@ if TYPE_CHECKING:
     from .runnable import RUNTIME_RULES, plan_only_by
     from .search import Limits, Plan, Planned, Question, Training, plan
     from .smaller_runs import RUN_STEPS, SmallerRun
+    from .usable_rows import (
+        NearestChange,
+        lighter_trainings,
+        nearest_changes,
+        plan_usable_first,
+    )
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -12,7 +12,8 @@ from autoconf_launch.core import Degrees, Offload, Recompute
 
 from ..cost import ALL_LAYERS
 from .degrees import divisors
-from .search import Plan, Planned, Question, plan
+from .search import Plan, Planned, Question
+from .usable_rows import plan_usable_first
 
 _NO_OFFLOAD = (Offload.NONE,)
 _DATA = Degrees(
@@ -157,6 +158,10 @@ def losers(question: Question, best: Planned) -> tuple[Loser, ...]:
     free = replace(question.limits, deadline_step_s=float("inf"), cost_step_s=float("inf"))
     of_family = replace(question, most=1, limits=free)
     return tuple(
-        Loser(family=one, plan=plan(replace(of_family, degrees=one.degrees)), best=best)
+        Loser(
+            family=one,
+            plan=plan_usable_first(replace(of_family, degrees=one.degrees)),
+            best=best,
+        )
         for one in families(best, world=question.world, node=node)
     )

@@ -3,7 +3,8 @@
 A family is how a layout splits the work: whether it uses tensor, pipeline, context and expert
 parallelism, and whether the weights are sharded (ZeRO 3) or whole (ZeRO 0 to 2). Layouts of one
 family differ in sizes and memory savers alone: degrees, micro-batch, virtual stages, sequence
-parallelism, recomputation, offload. A ranking has its fastest safe one.
+parallelism, recomputation, offload. A ranking has its fastest safe one. Context parallelism that
+gains next to nothing makes no family.
 """
 
 from __future__ import annotations
@@ -13,17 +14,45 @@ import numpy as np
 from autoconf_launch.core import Layout
 
 from ..cost import LayoutColumns
-from ..space import Ints
+from ..space import Floats, Ints
 
 FAMILIES = 32
 _SHARDS_WEIGHTS = 3
+_CONTEXT = 4
+_SHORT = 8192
+"""Tokens below which none of the published tables in ``benchmarks/ground_truth`` has context
+parallelism: it then trains the same tokens on the same ranks, in other pieces."""
+_LEAST_LEAD, _SHORT_LEAD = 0.01, 0.05
+"""By how much a layout must be faster to be shown, and at short sequences one that has it."""
 
 
 def family_numbers(x: LayoutColumns) -> Ints:
     """A number below ``FAMILIES`` for each layout, in a shape that broadcasts to the columns'."""
-    number = (x.tensor_C > 1) + 2 * (x.pipeline_C > 1) + 4 * (x.context_C > 1)
+    number = (x.tensor_C > 1) + 2 * (x.pipeline_C > 1) + _CONTEXT * (x.context_C > 1)
     number = number + 8 * (x.expert_C > 1) + 16 * (x.zero_stage_C == _SHARDS_WEIGHTS)
     return np.asarray(number)
+
+
+def shown_families(x: LayoutColumns, seconds_C: Floats, sequence_length: int) -> Ints:
+    """Rows, of one from each family, without those that context parallelism alone sets apart.
+
+    Of two families that differ by it, that with it is shown if it leads; at short sequences only
+    one of both is.
+    """
+    numbers, has_context = family_numbers(x), x.context_C > 1
+    both = numbers - _CONTEXT * has_context
+    plain_s, context_s = np.full(FAMILIES, np.inf), np.full(FAMILIES, np.inf)
+    plain_s[both[~has_context]] = seconds_C[~has_context]
+    context_s[both[has_context]] = seconds_C[has_context]
+    is_short = sequence_length < _SHORT
+    leads = (context_s * (1.0 + least_lead(sequence_length)) < plain_s)[both]
+    return np.flatnonzero(np.where(has_context, leads, not is_short or ~leads))
+
+
+def least_lead(sequence_length: int, context_parallel: int = 2) -> float:
+    """By how much a layout must be faster than one without what it has, to be worth a row."""
+    is_short = context_parallel > 1 and sequence_length < _SHORT
+    return _SHORT_LEAD if is_short else _LEAST_LEAD
 
 
 def family_name(layout: Layout) -> str:

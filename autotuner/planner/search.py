@@ -22,7 +22,7 @@ from ..cost import (
     verdict,
 )
 from ..space import Bools, Floats, Ints, PredictionTable
-from .layout_family import FAMILIES, family_numbers
+from .layout_family import FAMILIES, family_numbers, shown_families
 from .mesh_grids import PLAN_RULES, LayoutGrid, count_layouts, grids, parts, rule_mask
 from .own_runs import OwnRuns, cell_factors
 
@@ -47,11 +47,14 @@ Data parallelism and accumulation follow from these."""
 class Ranking:
     """The ``most`` fastest rows; all of them where that is None.
 
-    ``one_each``: only the fastest of each family.
+    Attributes:
+        one_each: only the fastest of each family.
+        sequence_length: tokens of a sample, by which families are shown; None: all are.
     """
 
     most: int | None
     one_each: bool = False
+    sequence_length: int | None = None
     slowest_s: float = np.inf
     _rows: list[LayoutColumns] = field(default_factory=list)
     _step_s: list[Floats] = field(default_factory=list)
@@ -74,18 +77,19 @@ class Ranking:
         self._rows.append(grid.rows(good))
         self._step_s.append(seconds)
         self._count += len(good)
-        if self.most is not None and self._count > 2 * self.most:
+        if self._count > 2 * (FAMILIES if self.one_each else self.most or self._count):
             self._settle()
 
     def best(self) -> LayoutColumns:
         """The rows in order, the fastest first."""
         self._settle()
-        return self._rows[0]
+        rows, seconds = self._rows[0], self._step_s[0]
+        if self.one_each and self.sequence_length is not None:
+            rows = rows.take(shown_families(rows, seconds, self.sequence_length))
+        return rows.take(np.arange(min(len(rows), self.most))) if self.most else rows
 
     def __len__(self) -> int:
-        if self._rows:
-            self._settle()
-        return self._count
+        return len(self.best()) if self._rows else 0
 
     def _settle(self) -> None:
         """Sort what has come, and skip what is too slow."""
@@ -94,10 +98,11 @@ class Ranking:
         if self.one_each:
             _, first = np.unique(family_numbers(rows)[order], return_index=True)
             order = order[np.sort(first)]
-        order = order[: self.most]
+        else:
+            order = order[: self.most]
         self._rows, self._step_s = [rows.take(order)], [seconds[order]]
         self._count = len(order)
-        if self._count == self.most:
+        if self._count == self.most and not self.one_each:
             self.slowest_s = float(seconds[order[-1]])
 
 
@@ -152,6 +157,7 @@ class Question:
         most: how many layouts to rank, None for all that fit.
         one_each: the best layout of each family alone (:mod:`.layout_family`).
         rules: in the order in which they are asked.
+        apart_rules: layouts that break one are ranked apart from the others.
     """
 
     training: Training
@@ -161,6 +167,7 @@ class Question:
     most: int | None = 10
     one_each: bool = False
     rules: tuple[LayoutRule, ...] = PLAN_RULES
+    apart_rules: tuple[LayoutRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,10 +211,12 @@ class Plan:
         best: the fastest ones in order, where runs correct them by the end of one spread
             (:func:`.cell_factors`); where a headroom was asked for, the first one is
             predicted to fit.
+        apart: the same of those that break a rule of ``apart_rules``.
         tightest: with a headroom, the fastest that is predicted to fit, whatever it leaves free.
         surely: the fastest one that fits even at the upper end of the memory's error band.
         smallest: where none fits, the valid one that needs least memory.
         fastest: where none is within the limits, the fastest one that fits.
+        are_all_apart: the best break a rule of ``apart_rules``, as all do that fit.
     """
 
     considered: int
@@ -215,11 +224,13 @@ class Plan:
     fit: int
     rejected: tuple[tuple[str, int], ...]
     best: tuple[Planned, ...]
+    apart: tuple[Planned, ...] = ()
     safe: int = 0
     tightest: Planned | None = None
     surely: Planned | None = None
     smallest: Planned | None = None
     fastest: Planned | None = None
+    are_all_apart: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -227,6 +238,7 @@ class _Tally:
     """What has been seen so far."""
 
     best: Ranking
+    apart: Ranking
     tightest: Ranking = field(default_factory=lambda: Ranking(most=1))
     surely: Ranking = field(default_factory=lambda: Ranking(most=1))
     smallest: Ranking = field(default_factory=lambda: Ranking(most=1))
@@ -244,7 +256,11 @@ def plan(question: Question) -> Plan:
     training = question.training
     workload = training.workload
     model, sequence = workload.architecture, workload.sequence_length
-    tally = _Tally(best=Ranking(most=question.most, one_each=question.one_each))
+    best, apart = (
+        Ranking(most=question.most, one_each=question.one_each, sequence_length=sequence)
+        for _ in range(2)
+    )
+    tally = _Tally(best=best, apart=apart)
     limited: dict[str, int] = {}
     for grid in grids(question.world, workload.global_batch, model, question.degrees):
         tally.considered += count_layouts(grid)
@@ -289,14 +305,37 @@ def _look(
             limited[name] = limited.get(name, 0) + late
             tally.fastest.add(grid, below_C, order_C)
             wanted_C = within_C
-    if limits.headroom is None:
-        tally.best.add(grid, wanted_C, order_C)
-        return
-    safe_C = peak_C <= limits.safe_bytes
-    tally.safe += int(np.count_nonzero(fits_C & safe_C))
-    tally.tightest.add(grid, wanted_C & below_C, order_C)
-    tier_C = np.where(safe_C, 0, np.where(below_C, 1, 2))
-    tally.best.add(grid, wanted_C, np.ldexp(order_C, _TIER_BITS * tier_C))
+    _rank(grid, wanted_C, below_C, (peak_C, order_C), question, tally)
+
+
+def _rank(
+    grid: LayoutGrid,
+    wanted_C: Bools,
+    below_C: Bools,
+    peak_and_order_C: tuple[Floats, Floats],
+    question: Question,
+    tally: _Tally,
+) -> None:
+    """Rank the wanted cells by their tier and time, those that stand apart by themselves."""
+    limits, (peak_C, order_C) = question.limits, peak_and_order_C
+    apart_C = np.broadcast_to(~_together(grid, question), grid.shape)
+    if limits.headroom is not None:
+        safe_C = peak_C <= limits.safe_bytes
+        tally.safe += int(np.count_nonzero(wanted_C & safe_C))
+        tally.tightest.add(grid, wanted_C & below_C & ~apart_C, order_C)
+        tier_C = np.where(safe_C, 0, np.where(below_C, 1, 2))
+        order_C = np.ldexp(order_C, _TIER_BITS * tier_C)
+    tally.best.add(grid, wanted_C & ~apart_C, order_C)
+    tally.apart.add(grid, wanted_C & apart_C, order_C)
+
+
+def _together(grid: LayoutGrid, question: Question) -> Bools:
+    """Cells that break no rule that sets layouts apart."""
+    workload = question.training.workload
+    kept: Bools = np.ones((1,) * len(grid.shape), np.bool_)
+    for rule in question.apart_rules:
+        kept = kept & rule.keep(grid.columns, workload.architecture, workload.sequence_length)
+    return kept
 
 
 def has_host_memory(
@@ -315,9 +354,7 @@ def has_host_memory(
 def _plan(question: Question, tally: _Tally, limited: dict[str, int]) -> Plan:
     memory = {MEMORY: tally.valid - tally.fit}
     rejected = {**tally.dropped, **memory, **limited}
-    limits, best = question.limits, _best_plans(tally.best, question)
-    if limits.headroom is not None and best and best[0].peak_bytes > limits.memory_bytes:
-        best = ()
+    best, apart = (_fitting_plans(one, question) for one in (tally.best, tally.apart))
 
     def first(ranking: Ranking) -> Planned | None:
         return next(iter(_best_plans(ranking, question)), None)
@@ -329,11 +366,19 @@ def _plan(question: Question, tally: _Tally, limited: dict[str, int]) -> Plan:
         safe=tally.safe,
         rejected=tuple((name, count) for name, count in rejected.items() if count),
         best=best,
+        apart=apart,
         tightest=first(tally.tightest),
         surely=first(tally.surely),
         smallest=None if tally.below else first(tally.smallest),
-        fastest=None if best else first(tally.fastest),
+        fastest=None if best or apart else first(tally.fastest),
     )
+
+
+def _fitting_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
+    """A ranking whose first row is predicted to fit, if a headroom was asked for."""
+    limits, best = question.limits, _best_plans(ranking, question)
+    is_over = limits.headroom is not None and best and best[0].peak_bytes > limits.memory_bytes
+    return () if is_over else best
 
 
 def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:

@@ -20,6 +20,7 @@ from .shapes import (
     Shape,
     ShapeRow,
     architecture,
+    form_of,
     form_of_model,
     most_text,
     nemo_parameters_b,
@@ -127,6 +128,9 @@ def _by_tokens(own: Sequence[BatchRow], asked: SizedModel) -> BaseBatch:
 
 
 _CLOSE = 0.05
+_SAME_SIZE = 0.02
+"""How far a shape that is made for the asked size may be off."""
+_WIDTH_STEP = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +151,8 @@ class ModelQuestion:
         may_exceed: a size above what the tables allow gets our shape, as one that was
             recommended and not chosen must.
         published: the model itself, where it is not to be chosen by its size.
+        is_exact: the shape has the size that was asked; otherwise it is NVIDIA's, whose formula
+            ignores gates, experts and grouped queries.
     """
 
     family: Family
@@ -157,6 +163,7 @@ class ModelQuestion:
     batch: int | None = None
     may_exceed: bool = False
     published: Architecture | None = None
+    is_exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +201,9 @@ def choose_model(tables: Tables, asked: ModelQuestion) -> ChosenModel:
         shape = _own(tables, asked)
         notes.append(_own_note(tables, asked))
     model = counted_model(asked, shape, _batch(tables, asked))
+    if asked.is_exact and _is_off(model):
+        notes.append(_resized_note(model))
+        model = counted_model(asked, _resized(tables, asked, shape), model.batch)
     notes += [model.batch.note, _layout_note(model.batch), _count_note(model)]
     return replace(model, notes=tuple(note for note in notes if note))
 
@@ -263,6 +273,46 @@ def _own(tables: Tables, asked: ModelQuestion) -> Shape:
             "or a smaller vocabulary."
         )
     return shape
+
+
+def _is_off(model: ChosenModel) -> bool:
+    """Whether NVIDIA's shape is another size: by its formula, or beyond a step of its layers."""
+    exact_b, by_nemo = model.exact_count / 1e9, model.nemo_count_b
+    is_formula_right = by_nemo is not None and abs(exact_b / by_nemo - 1) <= _SAME_SIZE
+    allowed = _CLOSE if is_formula_right else _SAME_SIZE
+    return abs(exact_b / model.asked.size_b - 1) > allowed
+
+
+def _resized(tables: Tables, asked: ModelQuestion, shape: Shape) -> Shape:
+    """NVIDIA's widths with the MLP, or the number of layers, that gives the asked size exactly.
+
+    Ours, if neither does.
+    """
+
+    def off(one: Shape) -> float:
+        model = architecture(asked.family, one, asked.vocabulary, asked.sequence)
+        return abs(parameters(model) / 1e9 / asked.size_b - 1)
+
+    form = form_of(asked.family)
+    if form.experts:
+        return _own(tables, asked)
+    widths = range(_WIDTH_STEP, 6 * shape.hidden, _WIDTH_STEP)
+    others = [replace(shape, layers=number) for number in range(1, 2 * shape.layers + 1)]
+    if form.gated:
+        others = [replace(shape, ffn=width) for width in widths if width >= shape.hidden]
+    best = min(others, key=off, default=shape)
+    return best if off(best) <= _SAME_SIZE else _own(tables, asked)
+
+
+def _resized_note(model: ChosenModel) -> str:
+    """What NVIDIA's tool would train in place of the size that was asked."""
+    by_nemo = model.nemo_count_b
+    counted = f", which its formula counts as {by_nemo:.3g} B" if by_nemo is not None else ""
+    return (
+        f"NVIDIA's shape for {model.asked.size_b:g} B ({model.shape.layers} layers, hidden "
+        f"{model.shape.hidden}, ffn {model.shape.ffn}) has {model.exact_count / 1e9:.3g} B "
+        f"parameters{counted}; days and money are for a shape of the size that was asked."
+    )
 
 
 def _own_note(tables: Tables, asked: ModelQuestion) -> str:

@@ -204,7 +204,8 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         return
     answer = plan_answer(request)
     best = answer.plan.best
-    written = _export(request, [(one.layout, one.recompute_layers) for one in best])
+    rows = [(one.layout, one.recompute_layers) for one in (*best, *answer.plan.apart)]
+    written = _export(request, rows)
     if answer.verifying is not None and request.output is not None:
         written = _export_runs(request, answer.verifying, written, request.output)
     if request.csv is not None:

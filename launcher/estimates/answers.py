@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -33,6 +33,7 @@ from autoconf_launch.autotuner.planner import (
     Training,
     fewest_gpus,
     losers,
+    plan_usable_first,
 )
 from autoconf_launch.autotuner.planner import plan as planned
 from autoconf_launch.autotuner.space import PredictionTable
@@ -44,12 +45,17 @@ from autoconf_launch.core import (
     Offload,
     Workload,
 )
-from autoconf_launch.tuning_spaces import machine
 
 from ..machine import is_cpu
 from ..measurements import TrainingRuns, read_training_runs
 from .fit_flags import FitRequest, Goal, PlanRequest
-from .runnable import layout_rules
+from .runnable import (
+    apart_rules,
+    changes_to_use,
+    layout_rules,
+    plan_limits,
+    training_steps,
+)
 from .training_choice import (
     ChosenPrice,
     TrainingRequest,
@@ -57,6 +63,7 @@ from .training_choice import (
     check_weights,
     choose_price,
     has_rates,
+    larger_clusters,
     layout_format_gains,
     machine_of,
     nodes_like,
@@ -122,6 +129,7 @@ class PlanAnswer:
         measured: runs that correct the steps, where some were given.
         verifying: runs that would narrow the first row's band, where they were asked for.
         gains: formats in which products that run in fp32 would be faster, in the first layout.
+        changes: the nearest trainings that fit, where no layout that fits runs and was checked.
     """
 
     request: PlanRequest
@@ -135,6 +143,7 @@ class PlanAnswer:
     measured: TrainingRuns | None = None
     verifying: Verifying | None = None
     gains: tuple[FormatGain, ...] = ()
+    changes: tuple[PlanAnswer, ...] = ()
 
     @property
     def workload(self) -> Workload:
@@ -235,7 +244,6 @@ def _host_memory(predicted: PredictionTable, training: TrainingRequest) -> HostM
     )
 
 
-_MOST_DOUBLINGS = 10
 _LEAST_BYTES = 0.5
 """No format stores a weight in less; where even these have no room, no layout needs a look."""
 
@@ -245,12 +253,11 @@ def _smallest(training: TrainingRequest) -> ClusterSpec | None:
     is_known = training.cluster.are_nodes_equal and has_rates(training.cluster)
     if not is_known or is_cpu(training.cluster):
         return None
-    cluster, weights = training.cluster, parameters(training.workload.architecture)
-    for _ in range(_MOST_DOUBLINGS):
+    weights = parameters(training.workload.architecture)
+    for cluster in (training.cluster, *larger_clusters(training.cluster)):
         has_room = weights * _LEAST_BYTES <= len(cluster.devices) * training.limit_bytes
         if has_room and planned(_on_cluster(training, cluster)).best:
             return cluster
-        cluster = _double(cluster)
     return None
 
 
@@ -262,15 +269,6 @@ def _on_cluster(training: TrainingRequest, cluster: ClusterSpec) -> Question:
         degrees=Degrees(offload=(Offload.NONE,)),
         most=1,
     )
-
-
-def _double(cluster: ClusterSpec) -> ClusterSpec:
-    """Twice the GPUs: within the only node up to what such nodes usually have, else more nodes."""
-    node, gpus = cluster.nodes[0], len(cluster.nodes[0].devices)
-    nodes = 2 * len(cluster.nodes)
-    if nodes == 2 and 2 * gpus <= machine(node.devices[0].name).gpus_per_node:
-        nodes, gpus = 1, 2 * gpus
-    return nodes_like(node, nodes, gpus)
 
 
 def _layout(request: FitRequest) -> Layout:
@@ -330,14 +328,15 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     question = Question(
         training=Training(workload=training.workload, machine=machine_of(cluster), runs=own),
         world=len(cluster.devices),
-        limits=_limits(request, price, len(cluster.devices)),
+        limits=plan_limits(request, price, len(cluster.devices)),
         degrees=_degrees(cluster),
         most=request.top,
         one_each=request.top is not None,
         rules=layout_rules(request),
+        apart_rules=apart_rules(request),
     )
-    found = planned(question)
-    return PlanAnswer(
+    found = plan_usable_first(question)
+    answer = PlanAnswer(
         request=request,
         question=question,
         price=price,
@@ -350,6 +349,28 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         verifying=verify_plan(question, price, found, bounds) if bounds and found.best else None,
         gains=_gains_of(cluster, training.workload, found.best[0]) if found.best else (),
     )
+    return replace(answer, changes=tuple(_changed_answers(answer)))
+
+
+def _changed_answers(answer: PlanAnswer) -> Iterator[PlanAnswer]:
+    """The nearest trainings that have what is missing, if a layout to use is."""
+    for change in changes_to_use(answer.question, answer.plan, answer.request.training):
+        workload, gpus = change.question.training.workload, change.question.world
+        request = replace(
+            answer.request, training=replace(answer.request.training, workload=workload)
+        )
+        if gpus != answer.question.world:
+            nodes = change.question.training.machine.gpus_per_node
+            node = answer.cluster.nodes[0]
+            cluster = nodes_like(node, gpus // nodes, nodes)
+            training = replace(request.training, cluster=cluster, cluster_text="")
+            request = replace(request, training=training)
+        yield replace(
+            answer,
+            request=request,
+            question=change.question,
+            plan=replace(answer.plan, best=(change.planned,), apart=()),
+        )
 
 
 def _gains_of(cluster: ClusterSpec, workload: Workload, one: Planned) -> tuple[FormatGain, ...]:
@@ -413,7 +434,7 @@ def _gpus_needed(request: PlanRequest, own: OwnRuns | None) -> GpuCount:
     price = choose_price(price_of_gpu(request, one), one)
 
     def limits_of(gpus: int) -> Limits:
-        limits = _limits(request, price, gpus)
+        limits = plan_limits(request, price, gpus)
         return replace(limits, memory_bytes=limits.safe_bytes, headroom=0.0)
 
     question = Question(
@@ -443,16 +464,6 @@ def price_of_gpu(request: PlanRequest, cluster: ClusterSpec) -> float | None:
     return given * node.rented_slots / len(node.devices)
 
 
-def _limits(request: PlanRequest, price: ChosenPrice | None, gpus: int) -> Limits:
-    steps = training_steps(request)
-    return Limits(
-        memory_bytes=request.training.limit_bytes,
-        headroom=request.headroom,
-        deadline_step_s=_deadline(request, steps),
-        cost_step_s=_affordable(request, steps, price, gpus),
-    )
-
-
 def require_equal_nodes(cluster: ClusterSpec) -> None:
     """Refuse a mixed cluster where clusters are compared, or a script is planned by pieces.
 
@@ -466,32 +477,3 @@ def require_equal_nodes(cluster: ClusterSpec) -> None:
         f"This needs equal nodes, but the cluster mixes {', '.join(sorted(kinds))} or their links "
         "and prices; plan it alone, with --model and without a script, or each kind by itself."
     )
-
-
-def training_steps(request: PlanRequest) -> int | None:
-    """Optimizer steps of the whole training; None where its tokens are not known."""
-    if request.tokens is None:
-        return None
-    training = request.training
-    per_step = training.workload.global_batch * training.workload.sequence_length
-    return math.ceil(request.tokens / per_step)
-
-
-def _deadline(request: PlanRequest, steps: int | None) -> float:
-    if request.deadline_s is None or steps is None:
-        return math.inf
-    return request.deadline_s / steps
-
-
-def _affordable(
-    request: PlanRequest, steps: int | None, price: ChosenPrice | None, world: int
-) -> float:
-    """The longest step that the money lasts for; all GPUs are paid for whatever the layout."""
-    if price is None and (request.max_cost_usd is not None or request.goal is Goal.COST):
-        raise ConfigError(
-            "No price of this GPU is known, but the objective or --max-cost needs one; give it "
-            "with --usd-per-gpu-hour."
-        )
-    if request.max_cost_usd is None or steps is None or price is None:
-        return math.inf
-    return request.max_cost_usd / steps / (world * price.usd_per_gpu_hour / 3600)

@@ -27,10 +27,10 @@ from autoconf_launch.autotuner.mixed import (
 from autoconf_launch.autotuner.planner import time_band
 from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Workload
 
-from .answers import price_of_gpu, training_steps
+from .answers import price_of_gpu
 from .fit_flags import Goal, PlanRequest
 from .layer_times import read_layer_times
-from .runnable import layout_rules
+from .runnable import layout_rules, training_steps
 from .training_choice import (
     ChosenPrice,
     check_precision,

@@ -229,6 +229,7 @@ def _question(request: RecommendRequest, family: Family, memory_gb: float) -> Mo
         gpu_memory_gb=memory_gb,
         batch=request.global_batch,
         may_exceed=request.model_size_b is None,
+        is_exact=True,
     )
 
 
@@ -456,6 +457,19 @@ def _rate(cluster: ClusterSpec, given: float | None) -> GpuPrice:
     return GpuPrice(usd_per_gpu_hour=found.usd_per_gpu_hour, source=source)
 
 
+def _notes_on_rate(request: RecommendRequest, cluster: ChosenCluster) -> Iterator[str]:
+    """A rate that was given and that no GPU of the cluster has."""
+    if request.tflops_per_gpu is None or cluster.spec is None:
+        return
+    gpu = machine_of(cluster.spec).accelerator
+    peak = max(gpu.half_flops_per_s, gpu.fp8_flops_per_s or 0.0) / 1e12
+    if request.tflops_per_gpu > peak:
+        yield (
+            f"--tflops-per-gpu is {request.tflops_per_gpu:g}, above the peak of {gpu.name} "
+            f"({peak:g}): no training reaches the days of the formula."
+        )
+
+
 def _notes(
     request: RecommendRequest, model: ChosenModel, cluster: ChosenCluster, nearest: str | None
 ) -> Iterator[str]:
@@ -463,6 +477,7 @@ def _notes(
     family = Family(_family_name(request))
     yield from model.notes
     yield from cluster.notes
+    yield from _notes_on_rate(request, cluster)
     if nearest is None:
         yield f"No search is predefined for the family {family.name}."
     has_usual = usual_of(family.predefined) is not None

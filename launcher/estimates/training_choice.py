@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -156,6 +156,21 @@ def whole_node(node: Node) -> Node:
     if len(node.devices) > 1:
         return node
     return nodes_like(node, 1, machine(node.devices[0].name).gpus_per_node).nodes[0]
+
+
+_MOST_DOUBLINGS = 10
+
+
+def larger_clusters(cluster: ClusterSpec) -> Iterator[ClusterSpec]:
+    """Twice the GPUs again and again: of the only node up to the usual number, then more nodes."""
+    node, nodes, gpus = cluster.nodes[0], len(cluster.nodes), len(cluster.nodes[0].devices)
+    usual = machine(node.devices[0].name).gpus_per_node
+    for _ in range(_MOST_DOUBLINGS):
+        if nodes == 1 and 2 * gpus <= usual:
+            gpus *= 2
+        else:
+            nodes *= 2
+        yield nodes_like(node, nodes, gpus)
 
 
 def machine_of(cluster: ClusterSpec) -> Machine:

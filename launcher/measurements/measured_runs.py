@@ -15,14 +15,17 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost import (
     DEFAULT_PHYSICS,
+    Accelerator,
     LayoutColumns,
     Machine,
     Physics,
+    active_parameters,
     computes_in,
     dense_layer_weights,
     embedding_weights,
     estimate,
     kernel_traits,
+    peak_flops_per_s,
     trained_share,
     trainer,
 )
@@ -238,6 +241,22 @@ def is_lora(one: PublishedRow) -> bool:
 
 
 MIXED_GPUS = "mixed GPUs"
+TOO_FAST = "faster than the peak of its GPUs"
+
+
+def is_impossible(one: Row, model: Architecture, gpu: Accelerator) -> bool:
+    """Whether a step is faster than the layers' matrix products alone at the GPU's peak.
+
+    LoRA needs the gradients of activations only, so 4 operations per weight and token, not 6.
+    """
+    if one.step_time_s is None or model.encoder_layers:
+        return False
+    tables = 1 if model.tied_embeddings else 2
+    weights = active_parameters(model) - tables * embedding_weights(model)
+    tokens = one.global_batch * (one.shape.seq or 0)
+    flops = (4.0 if "lora" in one.shape.name.lower() else 6.0) * weights * tokens
+    peak = max(gpu.half_flops_per_s, peak_flops_per_s(gpu, one.precision))
+    return one.step_time_s < flops / one.gpus / peak
 
 
 def runs_of(
@@ -257,6 +276,9 @@ def runs_of(
         place = machine(one.gpu, gpus_per_node=node)
         if not computes_in(place.accelerator, one.precision):
             reasons[i] = f"{one.gpu} does not compute in {one.precision.value}"
+            continue
+        if is_impossible(one, nearest_architecture(one.shape), place.accelerator):
+            reasons[i] = TOO_FAST
             continue
         network = network_bytes_per_s(one.interconnect, place.gpus_per_node)
         if network:
@@ -416,7 +438,8 @@ def _mixed_stages(one: PublishedRow, physics: Physics) -> GivenStages | None:
 
 
 def _machine_kind(one: PublishedRow, some: NamedGpus, physics: Physics) -> MachineKind:
-    run = runs_of([replace(one, gpu=some.gpu, interconnect=some.interconnect)])[0][0]
+    alone = replace(one, gpu=some.gpu, interconnect=some.interconnect, step_time_s=None)
+    run = runs_of([alone])[0][0]
     nodes = replace(run.machine, physics=physics)
     if nodes.network_quality == _ETHERNET:
         nodes = replace(nodes, network_quality=_HALF_CARD / physics.network_fraction)

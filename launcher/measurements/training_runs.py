@@ -30,7 +30,7 @@ from autoconf_launch.autotuner.space import Floats
 from autoconf_launch.core import Architecture, ConfigError, Layout, Workload
 from autoconf_launch.tuning_spaces import known_accelerator, known_model
 
-from .measured_runs import row_columns
+from .measured_runs import TOO_FAST, is_impossible, row_columns
 from .row import Problem, PublishedRow, Row, read_measurements
 
 _LEAST_REPEATS = 3
@@ -207,7 +207,11 @@ def _why_not(row: PublishedRow, training: Training) -> str | None:
     """Why a row is not a run of the training; None where it is."""
     if row.step_time_s is None:
         return "its step_time_s is empty"
-    return next(_differences(row, training), None)
+    if why := next(_differences(row, training), None):
+        return why
+    model = cut_model(training.workload.architecture, row.shape.layers)
+    is_wrong = is_impossible(row, model, training.machine.accelerator)
+    return f"its step of {row.step_time_s:g} s is {TOO_FAST}" if is_wrong else None
 
 
 def _differences(row: Row, training: Training) -> Iterator[str]:

@@ -18,13 +18,11 @@ from autoconf_launch.autotuner.planner import (
     Loser,
     Planned,
     Question,
-    StepBand,
     family_name,
-    planned_band,
 )
 from autoconf_launch.core import Layout, plural
 
-from ..estimates import PlanAnswer, Verifying, plan_only_rule
+from ..estimates import PlanAnswer, Verifying, plan_only_rule, trains_here
 from .cells import (
     adapters_text,
     count_text,
@@ -33,10 +31,7 @@ from .cells import (
     format_gains_document,
     format_gains_text,
     memory_size,
-    number_text,
     percent,
-    step_time_text,
-    table_of,
     write_csv,
 )
 from .fit import HOST_NOT_CHECKED, cluster_name
@@ -46,7 +41,20 @@ from .measurements import (
     verifying_document,
     verifying_text,
 )
-from .plan_reasons import RULES_IN_WORDS, loser_reason, name_of, rejected_table, why_nothing
+from .plan_reasons import (
+    RULES_IN_WORDS,
+    change_text,
+    changes_text,
+    cluster_text,
+    free_memory,
+    loser_reason,
+    losers_table,
+    name_of,
+    number_cells,
+    rejected_table,
+    step_band_of,
+    why_nothing,
+)
 from .waterfall import PARTS, waterfall, waterfall_text
 
 _GIB = 2**30
@@ -60,8 +68,8 @@ def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
         "family": family_name(one.layout),
         "candidate": layout_document(one),
         "step_time_s": one.step_s,
-        "step_time_band": _step_band(answer, one).error,
-        "step_time_unchecked": list(_step_band(answer, one).unchecked),
+        "step_time_band": step_band_of(answer, one).error,
+        "step_time_unchecked": list(step_band_of(answer, one).unchecked),
         "tokens_per_s_per_gpu": answer.tokens_per_s_per_gpu(one),
         "mfu": one.mfu,
         "peak_memory_gib": round(one.peak_bytes / _GIB, 3),
@@ -75,11 +83,6 @@ def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
         "runnable": _plan_only(answer, one) is None,
         "plan_only_by": _plan_only(answer, one),
     }
-
-
-def free_memory(answer: PlanAnswer, one: Planned) -> float:
-    """Share of a GPU's memory that is left; below 0 where the layout may not fit."""
-    return 1.0 - one.peak_bytes / answer.request.training.limit_bytes
 
 
 def layout_document(one: Planned) -> dict[str, Any]:
@@ -116,6 +119,11 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
         "limit_gib": round(answer.request.training.limit_bytes / _GIB, 3),
         "seconds": answer.seconds,
         "best": [row_document(answer, one) for one in found.best],
+        "faster_if_it_works": [row_document(answer, one) for one in found.apart],
+        "nearest_changes": [
+            {"change": change_text(answer, one), **row_document(one, one.plan.best[0])}
+            for one in answer.changes
+        ],
         "rejected": dict(found.rejected),
         "faster_formats": format_gains_document(answer.gains),
     }
@@ -143,8 +151,7 @@ def plan_text(answer: PlanAnswer) -> str:
     """Head, the ranking, notes on its numbers, what was ruled out, and reasons if asked for."""
     blocks = [needed_text(answer)] if answer.needed and answer.needed.gpus else []
     blocks.append(_headline(answer))
-    if answer.plan.best:
-        blocks += [_ranking(answer), "\n".join(_notes(answer))]
+    blocks += _tables(answer)
     if answer.measured:
         blocks.append(training_runs_text(answer.measured))
     if answer.verifying:
@@ -153,12 +160,12 @@ def plan_text(answer: PlanAnswer) -> str:
         blocks.append(rejected_table(answer.plan))
     if answer.losers:
         parts = waterfall(answer.plan.best[0].parts)
-        blocks += [_losers(answer), f"A step of #1:\n{waterfall_text(parts)}"]
+        blocks += [losers_table(answer), f"A step of #1:\n{waterfall_text(parts)}"]
     return "\n\n".join(blocks)
 
 
 def _verifying(answer: PlanAnswer, verifying: Verifying) -> str:
-    error = _step_band(answer, answer.plan.best[0]).error
+    error = step_band_of(answer, answer.plan.best[0]).error
 
     def band(share: float) -> str:
         return f"±{percent((1.0 + error) ** share - 1.0)}"
@@ -204,19 +211,42 @@ def training_text(answer: PlanAnswer) -> str:
     )
 
 
-def cluster_text(answer: PlanAnswer) -> str:
-    """``128 x H100-SXM-80GB``."""
-    gpus = answer.cluster.devices
-    return f"{len(gpus):,} x {gpus[0].name}"
-
-
 def _headroom(answer: PlanAnswer) -> str:
     return f"{100 * answer.request.headroom:g} %"
 
 
-def _ranking(answer: PlanAnswer) -> str:
+def _tables(answer: PlanAnswer) -> Iterator[str]:
+    """The layouts to use, those that may be faster, changes that would help, and notes on them."""
+    best, apart = answer.plan.best, answer.plan.apart
+    if best:
+        yield _ranking(answer, 1, best)
+    if apart:
+        lead = percent(1.0 - min(one.step_s for one in apart) / best[0].step_s)
+        band = percent(max(step_band_of(answer, one).error for one in apart))
+        yield (
+            f"Faster if it works (by up to {lead}, error band ±{band}): plan-only or never checked"
+        )
+        yield _ranking(answer, len(best) + 1, apart)
+    if answer.changes:
+        yield _why_changes(answer)
+        yield changes_text(answer)
+    if best:
+        yield "\n".join(_notes(answer))
+
+
+def _why_changes(answer: PlanAnswer) -> str:
+    if not answer.plan.best:
+        return "Nothing fits. Nearest changes that would:"
+    if trains_here(answer.workload):
+        return (
+            "Every layout that fits is plan-only or never checked. Nearest changes that avoid it:"
+        )
+    return "Another trainer must run this, as our runtime does not. Nearest change that it trains:"
+
+
+def _ranking(answer: PlanAnswer, first: int, layouts: Sequence[Planned]) -> str:
     """Columns in which no layout differs from the plain one are skipped."""
-    rows = [_cells(rank, answer, one) for rank, one in enumerate(answer.plan.best, start=1)]
+    rows = [_cells(rank, answer, one) for rank, one in enumerate(layouts, start=first)]
     names = [
         name
         for name in rows[0]
@@ -268,35 +298,13 @@ def _plan_only(answer: PlanAnswer, one: Planned) -> str | None:
     return plan_only_rule(one.layout, one.recompute_layers, answer.workload)
 
 
-def number_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
-    """Speed, memory, time and money of a layout."""
-    band = f"±{percent(_step_band(answer, one).error)}" if answer.measured else "-"
-    return {
-        "step": step_time_text(one.step_s),
-        "band": band,
-        "tokens/s/GPU": number_text(answer.tokens_per_s_per_gpu(one), 3),
-        "MFU": percent(one.mfu),
-        "memory": memory_size(one.peak_bytes),
-        "free": percent(free_memory(answer, one)),
-        "host memory": memory_size(one.host_bytes) if one.host_bytes else "-",
-        **_price_cells(answer, one),
-    }
-
-
-def _price_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
-    """Time and money of the whole training; without its tokens, of a billion."""
-    usd = answer.usd_per_step(one)
-    if answer.steps is None:
-        billion = 1e9 / (answer.workload.global_batch * answer.workload.sequence_length)
-        return {"$/B tokens": "-" if usd is None else number_text(billion * usd, 3)}
-    whole = "-" if usd is None else number_text(answer.steps * usd, 3)
-    return {"time": duration_text(answer.steps * one.step_s), "$": whole}
-
-
 def _notes(answer: PlanAnswer) -> Iterator[str]:
     yield from _rows_notes(answer)
-    yield from doubts([(answer, one) for one in answer.plan.best])
-    if (limit := _host_limit(answer)) and any(one.host_bytes for one in answer.plan.best):
+    shown = (*answer.plan.best, *answer.plan.apart)
+    yield from doubts([(answer, one) for one in shown])
+    if answer.verifying is None and step_band_of(answer, shown[0]).unchecked:
+        yield "--verify 3 names the cheapest real runs that would check #1."
+    if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
         yield f"A node has {memory_size(limit)} of host memory."
     if answer.price is not None:
         yield f"Price: ${answer.price.usd_per_gpu_hour:.2f} per GPU hour ({answer.price.how})."
@@ -330,7 +338,7 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
 def _plan_only_notes(answer: PlanAnswer) -> Iterator[str]:
     """Why rows are plan-only, each reason once."""
     rules: dict[str, list[str]] = {}
-    for rank, one in enumerate(answer.plan.best, start=1):
+    for rank, one in enumerate((*answer.plan.best, *answer.plan.apart), start=1):
         if (name := _plan_only(answer, one)) is not None:
             rules.setdefault(name, []).append(str(rank))
     for name, ranks in rules.items():
@@ -345,7 +353,7 @@ _MOST_LISTED = 8
 def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
     """What is faster than fp32, how far off the numbers may be, and what was not checked."""
     yield from filter(None, [format_gains_text(rows[0][0].gains)])
-    bands = list(dict.fromkeys(_step_band(answer, one) for answer, one in rows))
+    bands = list(dict.fromkeys(step_band_of(answer, one) for answer, one in rows))
     ends = dict.fromkeys(f(one.error for one in bands) for f in (min, max))
     errors = " to ".join(dict.fromkeys(f"{100 * error:.0f}" for error in ends))
     runs = "measured" if rows[0][0].measured else "published"
@@ -361,28 +369,9 @@ def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
         yield HOST_NOT_CHECKED
 
 
-def _step_band(answer: PlanAnswer, one: Planned) -> StepBand:
-    return planned_band(answer.question.training, one)
-
-
 def _host_limit(answer: PlanAnswer) -> float | None:
     """Host memory of a node; None where it is not known."""
     return answer.question.training.machine.host_memory_bytes
-
-
-def _losers(answer: PlanAnswer) -> str:
-    rows = [
-        [
-            one.family.name,
-            name_of(one.planned.layout) if one.planned else "-",
-            "-" if one.slower is None or not one.planned else step_time_text(one.planned.step_s),
-            "-" if one.slower is None else percent(one.slower, "+"),
-            loser_reason(one, answer.question),
-        ]
-        for one in answer.losers
-    ]
-    headers = ["layout", "its best", "step", "slower", "why (shares of the best one's step)"]
-    return table_of(rows, headers, ["left", "left", "right", "right", "left"])
 
 
 def _loser_document(one: Loser, question: Question) -> dict[str, Any]:
@@ -403,9 +392,15 @@ _UNEQUAL = frozenset({"placement", "pipeline_split", "micro_batch_split"})
 
 
 def plan_csv(answer: PlanAnswer, file: TextIO) -> None:
-    """Write a header and a line for each ranked layout, in the order of the table."""
-    for rank, one in enumerate(answer.plan.best, start=1):
-        row = flat_row(rank, answer, one)
+    """Write a header and a line for each layout, block after block as the tables have them."""
+    plan = answer.plan
+    blocks = [("best", answer, one) for one in plan.best]
+    blocks += [("faster if it works", answer, one) for one in plan.apart]
+    blocks += [
+        (f"helps: {change_text(answer, one)}", one, one.plan.best[0]) for one in answer.changes
+    ]
+    for rank, (block, of, one) in enumerate(blocks, start=1):
+        row = {**flat_row(rank, of, one), "block": block}
         if rank == 1:
             write_csv(file, [tuple(row)])
         write_csv(file, [tuple(row.values())])

@@ -1,18 +1,30 @@
-"""Why layouts were ruled out, or lost to the best one."""
+"""Numbers of a plan's layouts, why others were ruled out or lost, and what would help."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
-from autoconf_launch.autotuner.planner import Loser, Plan, Planned, Question
-from autoconf_launch.autotuner.planner import plan as planned
+from autoconf_launch.autotuner.planner import (
+    Loser,
+    Plan,
+    Planned,
+    Question,
+    StepBand,
+    planned_band,
+)
 from autoconf_launch.core import Layout, Offload, Recompute
-from autoconf_launch.tuning_spaces import MOST_GPUS, accelerator_names, usable_bytes
+from autoconf_launch.tuning_spaces import accelerator_names, usable_bytes
 
-from ..estimates import PlanAnswer
-from .cells import duration_text, memory_size, percent, table_of
+from ..estimates import PlanAnswer, plan_only_rule
+from .cells import (
+    duration_text,
+    memory_size,
+    number_text,
+    percent,
+    step_time_text,
+    table_of,
+)
 
 _LEAST_NAMED = 0.005
 _LEAST_SHARE = 0.25
@@ -101,7 +113,25 @@ def loser_reason(loser: Loser, question: Question) -> str:
         return "is the best"
     if one.peak_bytes > limits.safe_bytes >= best.peak_bytes:
         return f"leaves {percent(1 - one.peak_bytes / limits.memory_bytes)} of memory free"
+    if one.step_s < best.step_s * (1 - _LEAST_NAMED):
+        return "faster if it works, as it is plan-only or never checked"
     return slowdown(one, best, question.training.machine.gpus_per_node)
+
+
+def losers_table(answer: PlanAnswer) -> str:
+    """Well-known families beside the best layout, and why each lost."""
+    rows = [
+        [
+            one.family.name,
+            name_of(one.planned.layout) if one.planned else "-",
+            "-" if one.slower is None or not one.planned else step_time_text(one.planned.step_s),
+            "-" if one.slower is None else percent(one.slower, "+"),
+            loser_reason(one, answer.question),
+        ]
+        for one in answer.losers
+    ]
+    headers = ["layout", "its best", "step", "slower", "why (shares of the best one's step)"]
+    return table_of(rows, headers, ["left", "left", "right", "right", "left"])
 
 
 def slowdown(one: Planned, best: Planned, node: int) -> str:
@@ -138,9 +168,6 @@ def _phrase(name: str, share: float, one: Planned, node: int) -> str:
     return text
 
 
-_MOST_DOUBLINGS = 6
-
-
 def why_nothing(answer: PlanAnswer) -> str:
     """What was asked for that no layout gives: rules, memory, or limits of time and money."""
     found = answer.plan
@@ -151,14 +178,15 @@ def why_nothing(answer: PlanAnswer) -> str:
             f"{RULES_IN_WORDS[name]}. Take another number of GPUs or global batch."
         )
     if found.smallest is not None:
-        return _too_large(answer.question, found, found.smallest)
+        return _too_large(answer, found, found.smallest)
     assert found.fastest is not None
     return _too_late(answer, found.fastest)
 
 
-def _too_large(question: Question, found: Plan, smallest: Planned) -> str:
-    needed, limit = smallest.peak_bytes, question.limits.memory_bytes
-    helps = [text for text in (_more_nodes(question), _larger(smallest.peak_bytes)) if text]
+def _too_large(answer: PlanAnswer, found: Plan, smallest: Planned) -> str:
+    needed, limit = smallest.peak_bytes, answer.question.limits.memory_bytes
+    changes = [_with_change(change_text(answer, one)) for one in answer.changes]
+    helps = [text for text in (*changes, _larger(needed)) if text]
     doubt = f" ±{percent(MEMORY_BAND)}" if found.fit else ""
     return (
         f"none of {found.valid:,} valid layouts fits: the smallest need is "
@@ -168,16 +196,8 @@ def _too_large(question: Question, found: Plan, smallest: Planned) -> str:
     )
 
 
-def _more_nodes(question: Question) -> str:
-    """How many nodes would do, by planning for twice as many again and again."""
-    node = question.training.machine.gpus_per_node
-    for doubling in range(1, _MOST_DOUBLINGS + 1):
-        world = question.world << doubling
-        if world > MOST_GPUS:
-            break
-        if planned(replace(question, world=world, most=1)).best:
-            return f"on {world // node} nodes like these"
-    return ""
+def _with_change(change: str) -> str:
+    return f"with {change}" if change.startswith("--") else f"on {change}"
 
 
 def _larger(needed_bytes: float) -> str:
@@ -215,3 +235,79 @@ def rejected_table(found: Plan) -> str:
     counts = sorted(found.rejected, key=lambda one: -one[1])
     rows = [[RULES_IN_WORDS[name], f"{count:,}"] for name, count in counts]
     return table_of(rows, ["ruled out", "layouts"], ["left", "right"])
+
+
+def free_memory(answer: PlanAnswer, one: Planned) -> float:
+    """Share of a GPU's memory that is left; below 0 where the layout may not fit."""
+    return 1.0 - one.peak_bytes / answer.request.training.limit_bytes
+
+
+def number_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
+    """Speed, memory, time and money of a layout."""
+    band = f"±{percent(step_band_of(answer, one).error)}" if answer.measured else "-"
+    return {
+        "step": step_time_text(one.step_s),
+        "band": band,
+        "tokens/s/GPU": number_text(answer.tokens_per_s_per_gpu(one), 3),
+        "MFU": percent(one.mfu),
+        "memory": memory_size(one.peak_bytes),
+        "free": percent(free_memory(answer, one)),
+        "host memory": memory_size(one.host_bytes) if one.host_bytes else "-",
+        **_price_cells(answer, one),
+    }
+
+
+def _price_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
+    """Time and money of the whole training; without its tokens, of a billion."""
+    usd = answer.usd_per_step(one)
+    if answer.steps is None:
+        billion = 1e9 / (answer.workload.global_batch * answer.workload.sequence_length)
+        return {"$/B tokens": "-" if usd is None else number_text(billion * usd, 3)}
+    whole = "-" if usd is None else number_text(answer.steps * usd, 3)
+    return {"time": duration_text(answer.steps * one.step_s), "$": whole}
+
+
+def step_band_of(answer: PlanAnswer, one: Planned) -> StepBand:
+    """How far off a layout's predicted step may be."""
+    return planned_band(answer.question.training, one)
+
+
+def cluster_text(answer: PlanAnswer) -> str:
+    """``128 x H100-SXM-80GB``."""
+    gpus = answer.cluster.devices
+    return f"{len(gpus):,} x {gpus[0].name}"
+
+
+def change_text(answer: PlanAnswer, changed: PlanAnswer) -> str:
+    """The flags or the cluster in which a changed training differs from the one asked for."""
+    before, after, words = answer.workload, changed.workload, []
+    if after.lora_rank != before.lora_rank:
+        rank = after.lora_rank
+        words.append("no --lora-rank" if rank is None else f"--lora-rank {rank}")
+    if after.optimizer != before.optimizer:
+        words.append(f"--optimizer {after.optimizer.name}")
+    if after.precision is not before.precision:
+        words.append(f"--precision {after.precision.value}")
+    if changed.question.world != answer.question.world:
+        nodes = changed.cluster.nodes
+        words.append(f"{len(nodes)}x{len(nodes[0].devices)}x{nodes[0].devices[0].name}")
+    return ", ".join(words)
+
+
+def runs_here(answer: PlanAnswer, one: Planned) -> bool:
+    """Whether our runtime trains this in a layout."""
+    return plan_only_rule(one.layout, one.recompute_layers, answer.workload) is None
+
+
+def changes_text(answer: PlanAnswer) -> str:
+    """A table of what would help, with the best layout of each."""
+    rows = []
+    for changed in answer.changes:
+        one = changed.plan.best[0]
+        cells = number_cells(changed, one)
+        runs = "yes" if runs_here(changed, one) else "another trainer"
+        names = ("step", "tokens/s/GPU", "memory", "free")
+        text = change_text(answer, changed)
+        rows.append([text, name_of(one.layout), *(cells[name] for name in names), runs])
+    headers = ["nearest change", "its best", "step", "tokens/s/GPU", "memory", "free", "runs here"]
+    return table_of(rows, headers, ["left", "left", *["right"] * 4, "left"])

@@ -174,7 +174,11 @@ def check_start(
     text = f"{shown_name(crash.trial)} crashed: {failure.detail.rstrip('.')}."
     first = NothingFeasibleError(text, failure.log_tail)
     other = job_crash(job, first, failure)
-    if not isinstance(other, OtherStartError) or job.budget.left_s <= 0.0:
+    if not isinstance(other, OtherStartError):
+        return
+    if job.budget.left_s <= 0.0:
+        use = f"If it runs as python starts it, use: {plain_line(job.request)}"
+        job.listener(Note(text=f"{text} {use}", warning=True))
         return
     job.listener(Note(text=other.why, warning=True))
     once = read_as_started(job, other.request)
@@ -193,6 +197,11 @@ def check_start(
     if isinstance(end.outcome, Measurement):
         why = "It runs as python starts it, so that all is measured again in this way."
         raise OtherStartError(other.request, why, first=first)
+    kind = end.outcome.failure.kind if end.outcome else FailureKind.NO_STEPS
+    text = f"Whether it runs as python starts it is not known: its launch ended with {kind.value}."
+    if kind is FailureKind.CRASHED:
+        text = "It crashes as python starts it, too."
+    job.listener(Note(text=text, warning=True))
 
 
 def _checking_trial(trial: Trial, settings: AutotuningSettings) -> Trial:

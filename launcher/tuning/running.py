@@ -245,7 +245,7 @@ class TurnGroups:
         if self._fell_out.pop(trial.name, None) is None or isinstance(outcome, FailedTrial):
             return None
         self.are_broken = True
-        return _from_here_on(f"{label(trial.candidate)} runs alone but not beside others")
+        return _from_here_on(f"{label(trial.candidate)} failed beside others and ran alone")
 
     def drop_late(self, trial: Trial) -> tuple[Trial, Note]:
         """The trial that did not wait for the others, now out of turn, and a sentence on it."""

@@ -199,9 +199,15 @@ def seen_here(
         ruled_out=(),
         too_slow=(),
         stop=StopReason(kind=StopKind.EXPLORED),
-        gpu=contents.fingerprint.hardware[0].partition(",")[0],
+        gpu=_gpu_of(contents),
     )
     return _with_configs(outcome_of(prepared, done), configs)
+
+
+def _gpu_of(contents: JournalContents) -> str:
+    """Name of the device that ran; "" if the journal has none."""
+    hardware = contents.fingerprint.hardware if contents.fingerprint else ()
+    return hardware[0].partition(",")[0] if hardware else ""
 
 
 def _with_configs(found: SearchOutcome, configs: Mapping[str, RawConfig]) -> SearchOutcome:

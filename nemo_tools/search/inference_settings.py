@@ -13,7 +13,7 @@ from pathlib import Path
 from autoconf_launch.core import ConfigError, Precision, RawConfig, nearest_known
 
 from .compose import INFERENCE_SECTION
-from .reader import Reader
+from .reader import Reader, absolute_path
 
 _RUN, _BENCHMARK = (*INFERENCE_SECTION, "run"), (*INFERENCE_SECTION, "benchmark")
 _PRECISIONS = {
@@ -103,7 +103,7 @@ def read_inference(document: RawConfig) -> InferenceSettings:
         gpus_per_node=run.optional_whole("gpus_per_node"),
         precision=_precision(run.text("data_type") or Precision.FP16.value),
         time_limit=_time_limit(run.text("time_limit") or "0:30:00"),
-        results=None if results is None else Path(results),
+        results=None if results is None else absolute_path(results),
         tensor=own.sizes("tensor_parallel_sizes") or run.sizes("tensor_parallel_sizes"),
         pipeline=own.sizes("pipeline_parallel_sizes") or run.sizes("pipeline_parallel_sizes"),
         batches=own.sizes("max_batch_sizes") or benchmark.sizes("batch_sizes"),

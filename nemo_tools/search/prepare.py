@@ -70,7 +70,7 @@ def prepare(request: SearchRequest) -> Prepared:
         each = settings.train.gpus_per_node
         asked = question_of(settings, settings.train.nodes, each)
         question = with_data_sets(asked, is_needed=not request.dry_run)
-        if request.dry_run and settings.paths.data is not None:
+        if request.dry_run and not any(refused):
             refused.append(refusal_note(lambda: with_data_sets(asked, is_needed=True)))
         machines = search_machines(settings, each)
         found = candidates_of(question, machines)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted_name
@@ -44,6 +46,11 @@ def number(name: str, value: object) -> float:
     raise ConfigError(
         f"{name} is {value!r}, but must be a number above 0, at most {MOST_OF_A_SEARCH}."
     )
+
+
+def absolute_path(path: str) -> Path:
+    """A path without ``..``: such parts come from defaults that are beside the tool."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
 
 
 class Reader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -13,7 +12,7 @@ from autoconf_launch.tuning_spaces import usual_of
 
 from .compose import TRAIN, Composed
 from .inference_settings import InferenceSettings, read_inference
-from .reader import Reader
+from .reader import Reader, absolute_path
 
 _MINIMUM = "minimum"
 _OLD_TOOL = "bignlp_hp_tool_path"
@@ -189,7 +188,7 @@ def _train(composed: Composed) -> TrainSettings:
         sequence=read.whole("seq_length", usual[1] if usual else _USUAL_SEQUENCE),
         global_batch=read.optional_whole("global_batch_size"),
         custom_config=read.text("custom_config"),
-        logs=_absolute(logs or f"{document.get(('base_results_dir',))}/{composed.choice}"),
+        logs=absolute_path(logs or f"{document.get(('base_results_dir',))}/{composed.choice}"),
         search_nodes=_search_nodes(document, read),
         degrees=_degrees(read),
     )
@@ -257,14 +256,9 @@ def _paths(top: Reader, composed: Composed) -> PathSettings:
     tool = top.text("auto_configurator_path") if composed.has_paths else None
     data = top.text("data_dir") if named else None
     return PathSettings(
-        tool=str(_absolute(tool)) if tool else None,
-        results=str(_absolute(top.text("base_results_dir") or ".")),
-        data=str(_absolute(data)) if data else None,
+        tool=str(absolute_path(tool)) if tool else None,
+        results=str(absolute_path(top.text("base_results_dir") or ".")),
+        data=str(absolute_path(data)) if data else None,
         container=top.text("training_container"),
         mounts=top.texts("container_mounts"),
     )
-
-
-def _absolute(path: str) -> Path:
-    """A path without ``..``: such parts come from defaults that are beside the tool."""
-    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links

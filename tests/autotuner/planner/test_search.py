@@ -276,11 +276,12 @@ def test_where_all_are_above_the_memory_none_is_ranked(ask: Any) -> None:
 
 
 def test_each_family_stands_once_by_its_best_layout(ask: Any) -> None:
-    every, one_each = tight(ask, 0.02, most=None), tight(ask, 0.02, most=None, one_each=True)
+    """Context parallelism gains nothing at 512 tokens and makes no families."""
+    every, one_each = (tight(ask, 0.02, 20.0, most=None, one_each=x) for x in (False, True))
     first = {family_name(one.layout): key(one) for one in reversed(every.best)}
     named = [(family_name(one.layout), key(one)) for one in one_each.best]
-    assert dict(named) == first
-    assert len(named) == len(first) > 1
+    assert dict(named) == {name: one for name, one in first.items() if "CP" not in name}
+    assert len(named) == len(dict(named)) > 1
 
 
 def test_layouts_beyond_the_host_memory_are_ruled_out_by_name(ask: Any) -> None:

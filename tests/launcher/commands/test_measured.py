@@ -143,3 +143,10 @@ def test_python_takes_the_same_file(tmp_path: Path) -> None:
             model_size_b=20.0,
             measured=str(file),
         )
+
+
+def test_a_step_above_the_peak_of_the_gpus_is_no_run(plan: Run, tmp_path: Path) -> None:
+    wrong = write(tmp_path / "runs.csv", TWO_NODES.replace("2.95", "0.295"))
+    ran = plan(*PLAN, "--measured", wrong)
+    assert (ran.code, ran.is_one_line) == (2, True)
+    assert "its step of 0.295 s is faster than the peak of its GPUs" in ran.err

@@ -12,7 +12,7 @@ LLAMA = ("--model", "llama3.1-8b", "--seq", "8192", "--global-batch", "64")
 WORK = (*LLAMA, "--cluster", "8xH100-SXM-80GB")
 KEYS = {
     *("schema_version", "considered", "valid", "fit", "safe", "headroom", "limit_gib"),
-    *("seconds", "best", "rejected", "faster_formats"),
+    *("seconds", "best", "faster_if_it_works", "nearest_changes", "rejected", "faster_formats"),
 }
 ROW = {
     *(
@@ -136,7 +136,8 @@ def test_where_nothing_fits_the_smallest_need_and_what_would_help_are_named(plan
     ran = plan(*flags, "--cluster", "1xT4-16GB", "--precision", "fp16")
     assert (ran.code, ran.err.count("\n")) == (3, 1)
     assert "the smallest need is" in ran.err
-    assert "nodes like these or on " in ran.err
+    assert "it would fit on 128x4xT4-16GB or on " in ran.err
+    assert "\n128x4xT4-16GB  " in ran.out
 
 
 def test_a_world_that_no_layout_can_use_names_the_rule(plan: Run) -> None:
@@ -160,8 +161,48 @@ def test_the_file_has_a_line_for_each_ranked_layout(plan: Run, tmp_path: Path) -
     found = plan(*WORK, "--csv", str(path), "--top", "0", "--json").document
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [float(row["step_time_s"]) for row in rows] == [x["step_time_s"] for x in found["best"]]
+    shown = [*found["best"], *found["faster_if_it_works"]]
+    assert [float(row["step_time_s"]) for row in rows] == [one["step_time_s"] for one in shown]
     assert len(rows) == found["fit"]
+
+
+TIGHT = ("--model", "llama-3.2-3b", "--seq", "2048", "--global-batch", "32")
+
+
+def test_where_only_offload_fits_all_forms_name_the_nearest_changes(
+    plan: Run, tmp_path: Path
+) -> None:
+    pytest.importorskip("plotly")
+    path, page = tmp_path / "plan.csv", tmp_path / "plan.html"
+    words = (*TIGHT, "--cluster", "2xRTX-3090")
+    text = plan(*words, "--csv", str(path), "--html", str(page)).out
+    changes = plan(*words, "--json").document["nearest_changes"]
+    names = [one["change"] for one in changes]
+    assert names == ["--optimizer adamw8bit", "--lora-rank 16", "1x4xRTX-3090-24GB"]
+    assert [one["runnable"] for one in changes] == [False, False, True]
+    assert all(one["candidate"]["offload"] == "none" for one in changes)
+    with path.open(newline="") as file:
+        blocks = [row["block"] for row in csv.DictReader(file)]
+    assert blocks[-3:] == [f"helps: {name}" for name in names]
+    assert set(blocks[:-3]) == {"best"}
+    for name in names:
+        assert f"\n{name}  " in text
+        assert name in page.read_text()
+
+
+def test_a_lead_within_the_band_is_a_second_block_in_all_forms(plan: Run, tmp_path: Path) -> None:
+    path = tmp_path / "plan.csv"
+    words = (*LLAMA[:2], "--seq", "128k", "--global-batch", "8", "--cluster", "8xH100")
+    found = plan(*words, "--csv", str(path), "--json").document
+    text = plan(*words).out
+    with path.open(newline="") as file:
+        blocks = [row["block"] for row in csv.DictReader(file)]
+    apart = len(found["faster_if_it_works"])
+    assert apart
+    assert blocks == ["best"] * len(found["best"]) + ["faster if it works"] * apart
+    assert found["best"][0]["runnable"]
+    assert "Faster if it works (by up to " in text
+    assert f"\n{len(blocks)} " in text.partition("Faster if it works")[2]
 
 
 def test_a_file_may_mix_nodes(plan: Run, tmp_path: Path) -> None:

@@ -432,3 +432,26 @@ def test_what_does_not_go_with_a_model_is_refused(
     ran = recommend(*arguments, *ASKED)
     assert ran.code == 2
     assert says in ran.err
+
+
+@pytest.mark.parametrize(
+    ("family", "size_b"),
+    [("llama", 13), ("llama", 70), ("qwen", 72), ("gemma", 7), ("mixtral", 47), ("nemotron", 15)],
+)
+def test_the_answer_is_for_the_size_that_was_asked(
+    recommend: Run, family: str, size_b: float
+) -> None:
+    given = ("--tflops-per-gpu", "140", "--cluster", "16x8xH100", "--tokens", "300B")
+    document = recommend(
+        "--family", family, "--model-size", str(size_b), *given, "--json"
+    ).document
+    assert document["model"]["parameters"] == pytest.approx(1e9 * size_b, rel=0.02)
+    assert any("NVIDIA's shape for" in note for note in document["notes"])
+
+
+def test_a_rate_above_the_peak_of_the_gpu_is_said_to_be(recommend: Run) -> None:
+    given = ("--family", "gpt3", "--model-size", "5", "--cluster", "20x8xA100-SXM-80GB")
+    tokens = ("--tokens", "300B")
+    out = recommend(*given, *tokens, "--tflops-per-gpu", "597").out
+    assert "--tflops-per-gpu is 597, above the peak of A100-SXM-80GB (312)" in out
+    assert "above the peak" not in recommend(*given, *tokens, "--tflops-per-gpu", "200").out

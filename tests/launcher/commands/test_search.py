@@ -331,3 +331,66 @@ def test_so_many_candidates_are_listed_as_are_asked_for(search: Run) -> None:
     ]
     assert rows == [10, 3, 100]
     assert "… and 97 more; --top 0 lists all." in search(*words, "--top=3").out
+
+
+OURS = (
+    "search_config=gpt3/0.126b",
+    "cluster.train_with=ours",
+    "run_inference_hp_search=False",
+    "base_results_dir=out",
+)
+
+
+@pytest.mark.parametrize("kind", ["bcm", "bcp"])
+def test_a_search_with_our_runtime_is_written_where_its_cluster_does_not_answer(
+    kind: str, search: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/no/such")
+    done = search(*OURS, f"cluster_type={kind}")
+    assert done.code == 0, done.err
+    folder = tmp_path / "out" / "gpt3" / "0.126b_80gb"
+    assert len(list((folder / "candidate_configs").glob("*.yaml"))) == 9
+    script = (folder / "submit_all.sh").read_text()
+    assert f"exec autoconf-launch search {shlex.join((*OURS, f'cluster_type={kind}'))}" in script
+    assert str(folder / "submit_all.sh") in done.out
+    document = search(*OURS, f"cluster_type={kind}", "--json").document
+    assert {one["job"] for one in document["candidates"]} == {None}
+
+
+SHORT = {
+    "num_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "encoder_seq_length": 64,
+    "data": {"seq_length": 64},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, None),
+        ({"num_attention_heads": 3}, "num_attention_heads = 3 does not divide"),
+        ({"num_query_groups": 3}, "num_query_groups is 3, but must divide"),
+        ({"optim": {"lr": "high"}}, "model.optim.lr is 'high'"),
+        ({"optim": {"lr": 1e-4, "weight_decay": "no"}}, "model.optim.weight_decay is 'no'"),
+        ({"micro_batch_size": 0}, "micro_batch_size is 0"),
+    ],
+)
+def test_a_dry_run_refuses_the_custom_file_that_a_run_refuses(
+    change: dict[str, Any], says: str | None, search: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(json.dumps({"model": {**SHORT, **change}, "trainer": {}}))
+    small = (f"{TRAIN}.custom_config=own.yaml", f"{TRAIN}.gpus_per_node=1", "cluster_type=local")
+    dry_run = search("--dry-run", "search_config=gpt3/0.126b", *small)
+    assert (dry_run.code, says is None) in ((0, True), (2, False)), dry_run.err
+    if says is not None:
+        assert says in dry_run.err
+        run = search("search_config=gpt3/0.126b", *small)
+        assert (run.code, run.err) == (2, dry_run.err)
+
+
+def test_a_dry_run_says_what_would_refuse_a_run_here(search: Run) -> None:
+    words = ("search_config=gpt3/5b", "run_inference_hp_search=False", "data_dir=/no/such")
+    out = dry(search, *words).out
+    assert "Note: A run would be refused here: data_dir: /no/such does not exist" in out

@@ -4,15 +4,19 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import (
+    Framework,
     Layout,
     Offload,
     Optimizer,
     Precision,
     Recompute,
+    Software,
     Workload,
 )
 from autoconf_launch.core import config_keys as keys
-from autoconf_launch.launcher.estimates.runnable import plan_only_rule
+from autoconf_launch.launcher.estimates import PlanRequest, TrainingRequest
+from autoconf_launch.launcher.estimates.runnable import apart_rules, plan_only_rule
+from autoconf_launch.tuning_spaces import parse_cluster
 from autoconf_launch.tuning_spaces.models import named_model
 
 GPT2 = Workload(model=named_model("gpt2"), sequence_length=1024)
@@ -91,3 +95,25 @@ def test_some_layers_are_recomputed_where_each_rank_has_one_stage(
 )
 def test_what_our_runtime_cannot_train_is_planned_only(other: dict[str, Any]) -> None:
     assert rule(replace(LLAMA, **other)) == "runtime_training"
+
+
+def names_apart(workload: Workload, *given: str) -> set[str]:
+    """Rules by which layouts of a training stand apart."""
+    training = TrainingRequest(
+        workload=workload,
+        cluster=parse_cluster("8xH100"),
+        limit_bytes=80 * 2**30,
+        given=frozenset(given),
+    )
+    return {rule.name for rule in apart_rules(PlanRequest(training=training))}
+
+
+def test_a_training_of_another_trainer_is_not_held_to_our_rules() -> None:
+    ours, theirs = names_apart(LLAMA), {"runtime_offload"}
+    assert ours > theirs
+    assert names_apart(replace(LLAMA, lora_rank=16)) == theirs
+    megatron = replace(LLAMA, software=Software(framework=Framework.MEGATRON))
+    assert names_apart(megatron, "--trainer") == theirs
+    assert names_apart(megatron) == ours
+    native = replace(LLAMA, software=Software(framework=Framework.FSDP))
+    assert names_apart(native, "--trainer") == ours

@@ -385,3 +385,12 @@ def test_experts_that_nobody_states_are_not_guessed(tmp_path: Path) -> None:
     runs, reasons = runs_of(file.measurements)
     assert reasons == {0: "no experts"}
     assert [run.rows for run in runs] == [(1,)]
+
+
+def test_a_row_above_the_peak_of_its_gpus_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    table = read(
+        tmp_path, {}, {"step_time_s": "0.05"}, {"model": "gpt-lora", "step_time_s": "0.1"}
+    )
+    runs, reasons = runs_of(table.measurements)
+    assert reasons == {1: "faster than the peak of its GPUs"}
+    assert sorted(row for run in runs for row in run.rows) == [0, 2]

@@ -161,3 +161,9 @@ def test_beams_are_said_and_need_the_cache_of_as_many_sequences() -> None:
     assert more_peak > 1.1 * peak
     assert more_token_s > 1.5 * token_s
     assert same_ttft_s == ttft_s
+
+
+def test_a_folder_beside_others_is_named_without_the_way_there(tmp_path: Path) -> None:
+    given = f"{INFERENCE}.logs={tmp_path}/here/../there"
+    (search,) = ask_for("search_config=gpt3/5b", ALONE, given).searches
+    assert search.folder == tmp_path / "there" / "inference"

@@ -9,16 +9,15 @@ from autoconf_launch.autotuner.cost.hardware import (
     Group,
     Machine,
     ring_s,
-    send_s,
 )
-from autoconf_launch.autotuner.space.table import Floats
+from autoconf_launch.autotuner.cost.layout_rules import StageSends
 
 PLAIN = replace(DEFAULT_PHYSICS, network_fraction=1.0, network_latency_s=0.0, hop_s=0.0)
 GB = np.array([1e9])
 
 
-def ring(machine: Machine, ranks: int, stride: int, passes: float = 2.0) -> float:
-    group = Group(ranks=np.array([ranks]), stride=np.array([stride]))
+def ring(machine: Machine, ranks: int, stride: int, passes: float = 2.0, world: int = 0) -> float:
+    group = Group(np.array([ranks]), np.array([stride]), world=np.array([world]))
     plain = replace(machine, physics=PLAIN)
     return float(ring_s(plain, group, GB, passes=passes)[0])
 
@@ -60,8 +59,38 @@ def test_across_nodes_the_slower_of_link_and_cards_counts(machine: Machine) -> N
     assert ring(fast, 16, 1) == pytest.approx(40e-6 + 2 * 7 / 8 * 1e9 / 80e9)
 
 
+def sends(machine: Machine, stages: int, stage_ranks: int) -> StageSends:
+    plain = replace(machine, physics=PLAIN)
+    return StageSends.between(np.array([stages]), np.array([stage_ranks]), plain, GB)
+
+
 def test_all_gpus_of_a_node_send_at_once(machine: Machine) -> None:
-    seconds: Floats = send_s(
-        replace(machine, physics=PLAIN), stride=np.array([8]), buffer_bytes=GB
-    )
-    assert seconds[0] == pytest.approx(1e9 / (80e9 / 8))
+    assert sends(machine, 2, 8).way_s_C[0] == pytest.approx(1e9 / (80e9 / 8))
+
+
+def test_a_stage_smaller_than_a_node_crosses_nodes_with_its_ranks_alone(machine: Machine) -> None:
+    """Of 8 stages of 4 ranks every second border lies inside a node of 8."""
+    found, link, cards = sends(machine, 8, 4), 1e9 / (0.6 * 100e9), 1e9 / (80e9 / 4)
+    assert found.slowest_s_C[0] == found.back_s_C[0] == pytest.approx(cards)
+    assert found.end_s_C[0] == pytest.approx(link)
+    assert found.middle_s_C[0] == pytest.approx(link + cards)
+    assert found.way_s_C[0] == pytest.approx(4 * link + 3 * cards)
+
+
+def test_stages_of_one_node_never_send_through_its_cards(machine: Machine) -> None:
+    found = sends(machine, 4, 2)
+    assert found.cards_s_C[0] == 0.0
+    assert found.back_s_C[0] == pytest.approx(1e9 / (0.6 * 100e9))
+
+
+def test_groups_that_nodes_cut_in_two_pay_for_the_network(machine: Machine) -> None:
+    """6 ranks fit in a node of 8, but the second 6 of 24 do not lie in one."""
+    slow = replace(machine, node_network_bytes_per_s=8e9)
+    assert ring(slow, 6, 1) == ring(slow, 6, 1, world=6) < 0.04
+    assert ring(slow, 6, 1, world=24) == pytest.approx(2 * 2 * 5 / 6 * 1e9 / 8e9)
+
+
+def test_rings_of_two_blocks_share_the_cards_of_the_node_between_them(machine: Machine) -> None:
+    slow = replace(machine, node_network_bytes_per_s=8e9)
+    assert ring(slow, 12, 1, world=24) == pytest.approx(2 * 2 * 11 / 12 * 1e9 / 8e9)
+    assert ring(slow, 16, 1, world=32) == pytest.approx(2 * 15 / 16 * 1e9 / 8e9)

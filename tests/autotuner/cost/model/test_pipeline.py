@@ -1,14 +1,18 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
+from autoconf_launch.autotuner.cost.layout_columns import (
+    LayoutColumns,
+    largest_share,
+    stage_layers,
+)
 from autoconf_launch.autotuner.cost.layout_rules import (
     LayerSeconds,
-    largest_share,
+    StageSends,
     schedule_s,
-    stage_layers,
     stage_times,
 )
 from autoconf_launch.autotuner.space.table import Floats
@@ -22,17 +26,20 @@ def step(layouts: MakeLayouts, layers: int, ends: float = 0.0, **layout: int) ->
     return step_of(layouts(layout), layers, ends)
 
 
-def step_of(columns: LayoutColumns, layers: int, ends: float, slowest: float = 1.0) -> float:
+def step_of(
+    columns: LayoutColumns, layers: int, ends: float, slowest: float = 1.0, send: float = 0.0
+) -> float:
     """The same of the first row of columns."""
+    sends = StageSends.alike(columns.pipeline_C, ZERO + send)
     stages = stage_times(
         columns,
         layers,
         layer=LayerSeconds(mean_s_C=np.ones(1), slowest_s_C=ZERO + slowest),
         first_s_C=ZERO + ends,
         last_s_C=ZERO + ends,
-        send_s_C=ZERO,
+        sends=sends,
     )
-    seconds: Floats = schedule_s(columns, stages, exposed_share=1.0)[0]
+    seconds: Floats = schedule_s(columns, stages, sends)[0]
     return float(seconds[0])
 
 
@@ -94,12 +101,46 @@ def test_virtual_stages_round_up_too(layouts: MakeLayouts) -> None:
 def test_layers_behind_those_without_experts_set_the_pace(layouts: MakeLayouts) -> None:
     """The first of 4 layers takes 1 s, the others 2 s, so that the last stage needs 4 s."""
     columns = layouts({"pipeline_parallel": 2, "accumulation": 8})
+    sends = StageSends.alike(columns.pipeline_C, ZERO)
     stages = stage_times(
         columns,
         4,
         layer=LayerSeconds(mean_s_C=ZERO + 1.75, after_s_C=ZERO + 2.0),
         first_s_C=ZERO,
         last_s_C=ZERO,
-        send_s_C=ZERO,
+        sends=sends,
     )
-    assert schedule_s(columns, stages, exposed_share=1.0)[0] == 8 * 4 + 3
+    assert schedule_s(columns, stages, sends)[0] == 8 * 4 + 3
+
+
+def test_a_stage_between_others_sends_to_both(layouts: MakeLayouts) -> None:
+    two, four = (layouts({"pipeline_parallel": n, "accumulation": 8}) for n in (2, 4))
+    assert step_of(two, 4, 0.0, send=0.5) == 8 * 2 + 2 + (8 + 1) * 0.5
+    assert step_of(four, 4, 0.0, send=0.5) == 8 * 1 + 3 + 8 * 2 * 0.5 + (2 * 3 - 2) * 0.5
+
+
+def test_virtual_stages_send_each_micro_batch_round_the_whole_pipeline(
+    layouts: MakeLayouts,
+) -> None:
+    plain = {"pipeline_parallel": 4, "accumulation": 64}
+    once, thrice = (
+        step_of(layouts(plain | {"virtual_pipeline": v}), 24, 0.0, send=0.5)
+        - step_of(layouts(plain | {"virtual_pipeline": v}), 24, 0.0)
+        for v in (1, 3)
+    )
+    assert thrice == pytest.approx(3 * once, rel=0.05)
+
+
+def test_no_step_is_shorter_than_what_its_cards_send(layouts: MakeLayouts) -> None:
+    """Of ten seconds of each send only a hundredth is exposed, but the cards send them all."""
+    columns = layouts({"pipeline_parallel": 4, "virtual_pipeline": 2, "accumulation": 8})
+    sends = replace(StageSends.alike(columns.pipeline_C, ZERO + 10.0), exposed=0.01)
+    stages = stage_times(
+        columns,
+        8,
+        layer=LayerSeconds(mean_s_C=np.ones(1)),
+        first_s_C=ZERO,
+        last_s_C=ZERO,
+        sends=sends,
+    )
+    assert schedule_s(columns, stages, sends)[0] == 8 * 2 * 2 * 10.0

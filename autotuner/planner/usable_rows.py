@@ -1,0 +1,115 @@
+"""Layouts to use first: those that run and were checked; others lead only beyond their band."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from heapq import merge
+from itertools import islice
+
+from autoconf_launch.core import Optimizer, Workload
+
+from ..cost import verdict
+from .bands import planned_band
+from .layout_family import least_lead
+from .search import Plan, Planned, Question, plan
+
+
+def plan_usable_first(question: Question) -> Plan:
+    """A plan whose first row is one to use.
+
+    A layout that stands apart is among the best only if it leads those that do not, whatever
+    memory they leave free, by more than its error band, or where all layouts stand apart. Of the
+    others ``apart`` has those that are faster than the first row. In a list of so many of the
+    best, at least half are to use, and ``apart`` is without leads of next to nothing.
+    """
+    found, most = plan(question), question.most
+    if not found.best:
+        return replace(found, best=found.apart, apart=(), are_all_apart=bool(found.apart))
+    to_beat_s = min(one.step_s for one in (found.best[0], found.tightest or found.best[0]))
+    tier = _tier(found.best[0], question)
+    roomy = [one for one in found.apart if _tier(one, question) <= tier]
+    lead = [
+        one for one in roomy if one.step_s < to_beat_s and _slowest_s(one, question) < to_beat_s
+    ]
+    lead = lead[: None if most is None else max(1, most // 2)]
+    best, ranked = (*lead, *found.best), {id(one) for one in lead}
+    faster = [one for one in roomy if id(one) not in ranked and one.step_s < best[0].step_s]
+    if most is None:
+        ranked |= {id(one) for one in faster}
+        slower = [one for one in found.apart if id(one) not in ranked]
+        best = (*lead, *merge(found.best, slower, key=lambda one: _order(one, question)))
+    else:
+        faster = [one for one in faster if _least_gain_s(one, question) < best[0].step_s]
+    return replace(found, best=best[:most], apart=tuple(faster))
+
+
+def _slowest_s(one: Planned, question: Question) -> float:
+    """Step at the end of its error band."""
+    return one.step_s * (1.0 + planned_band(question.training, one).error)
+
+
+def _least_gain_s(one: Planned, question: Question) -> float:
+    """The shortest step that this one is faster than by more than next to nothing."""
+    sequence = question.training.workload.sequence_length
+    return one.step_s * (1.0 + least_lead(sequence, one.layout.context_parallel))
+
+
+def _tier(one: Planned, question: Question) -> int:
+    """0 with the headroom, 1 within the memory, 2 beyond it."""
+    limits = question.limits
+    if limits.headroom is None:
+        return 0
+    return (one.peak_bytes > limits.safe_bytes) + (one.peak_bytes > limits.memory_bytes)
+
+
+def _order(one: Planned, question: Question) -> tuple[int, float]:
+    return _tier(one, question), one.step_s
+
+
+LIKELY_RANK = 16
+"""Rank of the adapters that are proposed: that of most published fine-tunings (recalled)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearestChange:
+    """A training near the one that was asked for, and the best layout for it.
+
+    Attributes:
+        question: with the workload or the machines that were changed.
+        planned: the layout.
+    """
+
+    question: Question
+    planned: Planned
+
+
+def nearest_changes(
+    same: Iterable[Question], larger: Iterable[Question]
+) -> tuple[NearestChange, ...]:
+    """The changes that have a layout which leaves the headroom free and stands not apart.
+
+    Args:
+        same: of other trainings on the same machines, each of which is tried.
+        larger: of the same training on more and more GPUs, up to the first that has one.
+    """
+    return (*_with_layouts(same), *islice(_with_layouts(larger), 1))
+
+
+def _with_layouts(questions: Iterable[Question]) -> Iterator[NearestChange]:
+    for one in questions:
+        rules = (*one.rules, *one.apart_rules)
+        safe = replace(one.limits, memory_bytes=one.limits.safe_bytes, headroom=0.0)
+        changed = replace(one, rules=rules, apart_rules=(), most=1, one_each=True)
+        for planned in plan(replace(changed, limits=safe)).best:
+            real = verdict(planned.peak_bytes, one.limits.memory_bytes)
+            yield NearestChange(question=changed, planned=replace(planned, verdict=real))
+
+
+def lighter_trainings(workload: Workload) -> Iterator[Workload]:
+    """The same training with 8-bit states of its optimizer, and of adapters alone."""
+    light = {"adam": "adam8bit", "adamw": "adamw8bit"}.get(workload.optimizer.name or "")
+    if light is not None and workload.lora_rank is None:
+        yield replace(workload, optimizer=Optimizer.from_name(light))
+    if workload.lora_rank is None:
+        yield replace(workload, lora_rank=LIKELY_RANK)
