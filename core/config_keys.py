@@ -321,6 +321,21 @@ def is_surely_ours(raw: RawConfig) -> bool:
     return raw == RawConfig({}) or any((path[0],) in raw for path in _UNMISTAKABLE)
 
 
+def is_of_arguments(raw: RawConfig) -> bool:
+    """Whether a document holds words of a command line: a section's name with a switch or word.
+
+    ``bf16: true`` is an argument of a script, such as transformers' TrainingArguments has;
+    DeepSpeed has a section of that name.
+    """
+    document = raw.to_dict()
+    names = (name for name in SECTIONS if name not in dict(_OPEN) and name != ZERO[0])
+    held = [document.get(name) for name in names]
+    is_word = any(
+        isinstance(value, bool) or (isinstance(value, str) and value != "auto") for value in held
+    )
+    return is_word and not is_surely_ours(raw)
+
+
 def check_keys(raw: RawConfig) -> tuple[str, ...]:
     """Check names of keys; a script's own sections pass untouched.
 

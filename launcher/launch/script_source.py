@@ -90,8 +90,7 @@ def _named_document(arguments: tuple[str, ...], *, is_foreign: bool = False) -> 
     """
     ours = waiting = None
     for flag, position, path in _named_configs(arguments):
-        may_be_its_own = is_foreign and flag not in _ALWAYS_OURS
-        found = _read_named(path, position, may_be_its_own=may_be_its_own)
+        found = _read_named(path, position, flag, is_foreign=is_foreign)
         if found is None:
             continue
         if keys.is_ours(found.config):
@@ -101,8 +100,9 @@ def _named_document(arguments: tuple[str, ...], *, is_foreign: bool = False) -> 
     return ours or waiting or _Named()
 
 
-def _read_named(path: Path, position: int, *, may_be_its_own: bool) -> _Named | None:
+def _read_named(path: Path, position: int, flag: str, *, is_foreign: bool) -> _Named | None:
     """The document in a file; None if it is of another kind or surely the script's own."""
+    may_be_its_own = is_foreign and flag not in _ALWAYS_OURS
     if path.suffix.lower() not in _SCRIPT_CONFIG_SUFFIXES:
         return None
     if not _exists(path):
@@ -116,6 +116,8 @@ def _read_named(path: Path, position: int, *, may_be_its_own: bool) -> _Named | 
             return None
         raise
     if may_be_its_own and not keys.is_surely_ours(read.config):
+        return None
+    if flag not in _ALWAYS_OURS and keys.is_of_arguments(read.config):
         return None
     return _Named(read.config, position, read.warnings)
 
@@ -191,6 +193,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         script=request.script,
         text=text,
         modules=own_source.modules,
+        is_whole=own_source.is_whole,
         composed=hydra_values(script, text),
         files=(
             *_default_files(request.script_args, declared_in(sources)),

@@ -15,7 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ConfigError, visible
 from autoconf_launch.core import config_keys as keys
 
 from ..config_file import read_config
@@ -31,6 +31,7 @@ _OTHERS = (
     *("mpirun", "mpiexec", "srun", "horovodrun", "bash", "sh", "uv", "poetry", "conda"),
     *("fabric", "composer", "colossalai"),
 )
+_SHELLS = ("bash", "sh", "zsh")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _PLACING = ("nice", "ionice", "numactl", "taskset", "chrt", "stdbuf", "nohup")
 """Programs that place the one behind their flags and do nothing else."""
@@ -52,6 +53,8 @@ def unwrap_launcher(request: LaunchRequest) -> LaunchRequest:
         ConfigError: its flags cannot be read, or name several machines.
     """
     words = (request.script, *request.script_args)
+    if request.kind == "script":
+        _refuse_shell_script(words)
     if request.kind != "module" and (inner := _without_wrapper(request)) is not None:
         return inner
     if request.kind == "module":
@@ -71,6 +74,33 @@ def unwrap_launcher(request: LaunchRequest) -> LaunchRequest:
     if _PYTHON.fullmatch(program) and request.kind != "module":
         return _python(request, rest)
     return _installed_command(request) if request.kind == "script" else request
+
+
+def _refuse_shell_script(words: tuple[str, ...]) -> None:
+    """Refuse a shell script, with the command that it would start.
+
+    Raises:
+        ConfigError: the words start one.
+    """
+    named = words[1:] if words[0] in _SHELLS else words[:1]
+    path = Path(next((word for word in named if not word.startswith("-")), ""))
+    text = plain_text(path) if words[0] in _SHELLS or path.suffix == ".sh" else ""
+    if not text:
+        return
+    lines = (line.split("#")[0].strip() for line in text.replace("\\\n", " ").splitlines())
+    commands = [" ".join(line.split()) for line in lines if _is_training(line)]
+    shown = f": {visible(commands[-1])}" if commands else "."
+    raise ConfigError(
+        f"{path} is a shell script; write the command in it that trains, with its variables "
+        f"filled in{shown}"
+    )
+
+
+def _is_training(line: str) -> bool:
+    """Whether a line of a shell script starts Python or a launcher."""
+    words = [word for word in line.split() if not _ASSIGNMENT.fullmatch(word)]
+    program = Path(words[words[0] == "exec"]).name if len(words) > 1 else ""
+    return program in (*_LIKE_OURS, "accelerate") or bool(_PYTHON.fullmatch(program))
 
 
 def _installed_command(request: LaunchRequest) -> LaunchRequest:

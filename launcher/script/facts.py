@@ -207,6 +207,7 @@ def _number(value: KnobValue) -> KnobValue:
 
 EITHER = "BooleanOptionalAction"
 _DECLARE = ("add_argument", "option", "DEFINE_integer")
+_ADD_OF_CONFIGARGPARSE = "add"
 FROM_CLASSES = ("tyro", "simple_parsing", "jsonargparse", "draccus", "transformers")
 """Packages that make arguments of the fields of a dataclass."""
 _DOTTED = ("tyro", "jsonargparse", "draccus")
@@ -299,7 +300,7 @@ class ScriptFacts:
         return found[-1] if found else None
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def facts_of(text: str) -> ScriptFacts:
     """The facts of a source; none where it is not Python."""
     try:
@@ -375,7 +376,7 @@ def _says_where(node: ast.AST) -> bool:
 
 def _declared_arguments(call: ast.Call, constants: Mapping[str, KnobValue]) -> Iterator[Declared]:
     kind = last_name(call.func)
-    if kind not in _DECLARE:
+    if kind not in _DECLARE and not (kind == _ADD_OF_CONFIGARGPARSE and call.keywords):
         return
     named = {keyword.arg: keyword.value for keyword in call.keywords}
     words = [literal(argument) for argument in call.args]

@@ -19,7 +19,7 @@ from ..input_file import input_text
 from ..request import LaunchRequest
 from .facts import facts_of
 
-_MOST_MODULES = 50
+_MOST_MODULES = 80
 _MOST_STATEMENTS = 12
 """A file with more of them does something itself."""
 _MOST_HOPS = 3
@@ -34,11 +34,16 @@ sys.stdout.write(places[0] if places else spec.origin if spec and spec.origin el
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSources:
-    """Path and text of the file that is read as the script, and texts of its own modules."""
+    """Path and text of the file that is read as the script, and texts of its own modules.
+
+    Attributes:
+        is_whole: every module that the program imports of itself was read.
+    """
 
     script: Path
     text: str = ""
     modules: tuple[str, ...] = ()
+    is_whole: bool = True
 
 
 def plain_text(path: Path) -> str:
@@ -112,11 +117,12 @@ def own_sources(request: LaunchRequest) -> OwnSources:
         if called is None:
             break
         path, text = called, plain_text(called)
-    modules = own_modules(path, text)
-    if file := _executed_file(request.script_args, path, (text, *modules)):
+    read = _read_modules(path, text)
+    if file := _executed_file(request.script_args, path, tuple(read.values())):
         path, text = file, plain_text(file)
-        modules = own_modules(path, text)
-    return OwnSources(script=path, text=text, modules=modules)
+        read = _read_modules(path, text)
+    is_whole = len(read) <= _MOST_MODULES
+    return OwnSources(script=path, text=text, modules=_texts(read), is_whole=is_whole)
 
 
 def _executed_file(words: tuple[str, ...], path: Path, texts: tuple[str, ...]) -> Path | None:
@@ -153,6 +159,15 @@ def is_python(text: str) -> bool:
 
 def own_modules(script: Path, text: str) -> tuple[str, ...]:
     """Texts of the modules of the same program that a source and its own modules import."""
+    return _texts(_read_modules(script, text))
+
+
+def _texts(read: dict[Path, str]) -> tuple[str, ...]:
+    return tuple(filter(None, list(read.values())[1:]))
+
+
+def _read_modules(script: Path, text: str) -> dict[Path, str]:
+    """The script with its own modules; one more than ``_MOST_MODULES`` if there are more."""
     found: dict[Path, str] = {script: text}
     waiting = [script]
     while waiting and len(found) <= _MOST_MODULES:
@@ -161,20 +176,22 @@ def own_modules(script: Path, text: str) -> tuple[str, ...]:
             if other not in found and len(found) <= _MOST_MODULES:
                 found[other] = plain_text(other)
                 waiting.append(other)
-    return tuple(filter(None, list(found.values())[1:]))
+    return found
 
 
 def _imported_files(path: Path, text: str) -> set[Path]:
     root, package = _root(path)
+    above = {folder.name: folder.parent for folder in reversed(path.parents)}  # no __init__.py
     found = set[Path]()
     for level, name in _imports(text):
         first = name.partition(".")[0]
         if not level and package is not None and first != package:
             continue
         base = path.parent.joinpath(*[".."] * (level - 1)) if level else root
-        place = base.joinpath(*name.split(".")).resolve() if name else base.resolve()
-        candidates = {place / "__init__.py"} | ({place.with_suffix(".py")} if name else set())
-        found |= {file for file in candidates if file.is_file() and file != path.resolve()}
+        for folder in {base} if level else {base, above.get(first, base)}:
+            place = folder.joinpath(*name.split(".")).resolve() if name else folder.resolve()
+            candidates = {place / "__init__.py"} | ({place.with_suffix(".py")} if name else set())
+            found |= {file for file in candidates if file.is_file() and file != path.resolve()}
     return found
 
 

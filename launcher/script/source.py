@@ -55,6 +55,7 @@ class ScriptSource:
         script: path, module or program, as the user named it.
         text: its source; empty where it cannot be read.
         modules: sources of the script's own modules that it imports.
+        is_whole: all of them were read.
         composed: dotted keys with values of a configuration that the script composes itself.
         files: further files that the arguments name.
         environment: variables that frameworks read, as the ranks will get them.
@@ -76,6 +77,7 @@ class ScriptSource:
     script: str = ""
     text: str = ""
     modules: tuple[str, ...] = ()
+    is_whole: bool = True
     composed: tuple[tuple[str, KnobValue], ...] = ()
     files: tuple[NamedFile, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
@@ -89,6 +91,13 @@ class ScriptSource:
     def __post_init__(self) -> None:
         object.__setattr__(self, "facts", facts_of(self.text))
         object.__setattr__(self, "flags", _flags_of((self.text, *self.modules)))
+
+    @property
+    def name(self) -> str:
+        """What people call it: an installed command by its name, a script by its path."""
+        path = Path(self.script)
+        is_command = path.is_absolute() and not path.suffix
+        return (path.name if is_command else self.script) or "the script"
 
     @property
     def targets(self) -> frozenset[str]:

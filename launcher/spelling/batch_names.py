@@ -50,6 +50,7 @@ ACCUMULATION_NAMES = (
     "grad_accum",
     "accumulation_steps",
     "accumulate_grad_batches",
+    "accum_count",
     "accum_steps",
     "accum_iter",
     "accum_freq",
@@ -127,9 +128,9 @@ def may_derive_accumulation(source: ScriptSource) -> bool:
     """Whether the script, or a module of its own, makes its accumulation by a division.
 
     So it stays with a total of samples or tokens when the micro-batch changes. A source that
-    cannot be read may do so.
+    cannot be read, or only in part, may do so.
     """
-    if not source.text:
+    if not source.text or not source.is_whole:
         return True
     facts = [facts_of(text) for text in (source.text, *source.modules)]
     named = (*ACCUMULATION_NAMES, *DERIVED_ACCUMULATION)
@@ -156,9 +157,11 @@ def is_elsewhere(name: str) -> bool:
 
 
 def is_accumulation(name: str) -> bool:
-    """Whether a name has a part that means accumulating, such as ``accumulate_every``."""
+    """Whether a name means accumulating, such as ``accumulate_every`` or ``batch_multiplier``."""
     parts = name_parts(name)
-    return any(part.startswith("accum") for part in parts) and not is_elsewhere(name)
+    multiplies = {"batch", "multiplier"} <= {*parts}
+    found = multiplies or any(part.startswith("accum") for part in parts)
+    return found and not is_elsewhere(name)
 
 
 def batch_in_source(source: ScriptSource) -> int | None:

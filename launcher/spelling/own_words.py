@@ -10,6 +10,7 @@ told nothing, or a word like ``epoch``, goes on as it does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -120,7 +121,7 @@ def _require_known(flag: str, source: ScriptSource) -> None:
     if not flag.startswith("-") and any(not known.startswith("-") for known in flags):
         return
     raise ConfigError(
-        f"--knob is given {flag}, which {source.script or 'the script'} does not take; "
+        f"--knob is given {flag}, which {source.name} does not take; "
         f"{nearest_known(flag, {*flags, *CANONICAL} - {flag})}"
     )
 
@@ -152,7 +153,7 @@ def _mapped_row(
         raise ConfigError(
             f"{flag} is mapped to {key}, but is not among the script's arguments"
             f"{f' or the keys of {files}' if files else ''} and its default cannot be read from "
-            f"{source.script or 'the script'}; add it to the arguments."
+            f"{source.name}; add it to the arguments."
         )
     return row
 
@@ -186,13 +187,21 @@ def _default(facts: ScriptFacts, name: str) -> KnobValue:
 
 def on_no_batch(source: ScriptSource) -> str:
     """What was looked at for the micro-batch, and how to name it."""
-    script = source.script or "the script"
+    script = source.name
     keys = "".join(f" and no key of {file.path}" for file in script_documents(source))
     batch = batch_in_source(source)
     seen = f"; it sets its batch of {batch} in its source" if batch else ""
     named = (name for told in known_names(source) for name in told.names)
     consent = "" if any(map(is_accumulation, named)) else " --allow-global-batch-change"
     example = " (or =train.batch_size for a key)" if keys else ""
+    texts = (source.text, *source.modules)
+    if source.text and source.is_whole and not any("Loader" in text for text in texts):
+        return (
+            f"No argument of {script}{keys} is known to be the micro-batch{seen}, and it has no "
+            "DataLoader whose batch could be changed. Name the argument or key with --arg "
+            "train_micro_batch_size_per_gpu=NAME, or let the script read its micro-batch from an "
+            "argument --batch_size."
+        )
     return (
         f"No argument of {script}{keys} is known to be the micro-batch{seen}. Name it with "
         f"--arg train_micro_batch_size_per_gpu=--batch_size{example}, or have it "
@@ -201,6 +210,8 @@ def on_no_batch(source: ScriptSource) -> str:
 
 
 _SHORT = 2
+_LONG = re.compile(r"-[A-Za-z]{2}\w*")
+"""A long name after one dash, such as OpenNMT's ``-batch_size``; ``-b8`` gives ``-b`` a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,7 +314,7 @@ def _given_names(source: ScriptSource) -> Iterator[Told]:
     for word in source.script_args:
         name = word.partition("=")[0]
         is_word = "=" in word and not word.startswith("-")
-        if is_word or word.startswith("--"):
+        if is_word or word.startswith("--") or _LONG.fullmatch(name):
             written = name.lstrip("+") if is_word else name
             yield Told(names=(written,), default=constants.get(bare(name)))
 

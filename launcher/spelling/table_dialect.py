@@ -292,7 +292,7 @@ def _unknown_batch(reading: Reading) -> int:
     row = find_row(reading.table, "micro_batch")
     if row is not None and reading.is_before_profile:
         return 1
-    script = reading.source.script or "the script"
+    script = reading.source.name
     if row is None:
         raise ConfigError(on_no_batch(reading.source))
     raise ConfigError(
@@ -356,11 +356,18 @@ def _on_global_batch(
     if reading.is_before_profile and may_derive_accumulation(reading.source):
         return ()
     today = "" if reading.is_before_profile else f" of {layout.global_batch}"
+    row = find_row(reading.table, "micro_batch")
+    keys = [place for place in getattr(row, "places", ())[:1] if isinstance(place, Key)]
+    files = "".join(f" or {file_of_key(reading.source, place.path)}" for place in keys)
+    example = "train.accumulate" if keys else "--NAME"
+    name, is_measured = f"{reading.source.name}{files}", not reading.is_before_profile
+    found = f"No gradient accumulation was found in {name}"
+    if is_measured and not reading.source.is_whole:
+        found = f"The first steps of {name} had one micro-batch each"
     sentence = (
-        f"No gradient accumulation was found in {reading.source.script or 'the script'}, so "
-        f"another micro-batch would change the global batch{today}: allow that with "
-        "--allow-global-batch-change, or name its argument with "
-        "--arg gradient_accumulation_steps=--NAME."
+        f"{found}, so another micro-batch would change the global batch{today}: allow that with "
+        "--allow-global-batch-change before the command, or name what sets its accumulation with "
+        f"--arg gradient_accumulation_steps={example}."
     )
     if not any(len(choice.values) > 1 for choice in choices if choice.knob not in _BATCH):
         raise ConfigError(sentence)

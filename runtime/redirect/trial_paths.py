@@ -27,6 +27,8 @@ from autoconf_launch.core import (
 )
 
 _MOST_KNOWN = 10_000
+_MOST_OUTPUT = 1 << 20
+"""Bytes of configurations, vocabularies and logs that a script writes before its training."""
 _SYSTEMS = frozenset({"dev", "proc", "sys"})
 PASSED_OVER = frozenset({".git", "__pycache__", "node_modules", ".venv", ".pytest_cache"})
 
@@ -181,9 +183,35 @@ class TrialPaths:
     def put_away(self) -> None:
         """Move what this process has made below the trial's folder."""
         trains, self.trains = self.trains, False  # what follows is not the script's
+        for path in [*self._folders] if trains else ():
+            if self._is_output(path):
+                self._make(path)
         take_in(self._own, pid=os.getpid())
         self.trains = trains
         self._made = {path: pid for path, pid in [*self._made.items()] if pid != os.getpid()}
+
+    def _is_output(self, path: Path) -> bool:
+        """Whether a folder that the script made before its training is for its output.
+
+        Scripts that refuse an output folder that exists could not be started a second time. All
+        in it was written by this process, is small, and was read by nobody: data that was
+        prepared for later stays.
+        """
+        if self._folders[path] != os.getpid() or self._is_made(path):
+            return False
+        if not self._is_covered(path) or not self._can_be_whole(path):
+            return False
+        total = 0
+        for place in path.rglob("*"):
+            about = place.lstat()
+            total += about.st_size
+            is_folder = stat.S_ISDIR(about.st_mode) and place in self._folders
+            is_unread = (
+                self._written.get(place) is False and about.st_atime_ns <= about.st_ctime_ns
+            )
+            if not (is_folder or is_unread) or total > _MOST_OUTPUT:
+                return False
+        return True
 
     def leftovers(self) -> list[Path]:
         """What was written, cannot be taken away, and no look at the working directory shows."""

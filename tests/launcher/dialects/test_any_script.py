@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autoconf_launch.autotuner.space.choices import ChoiceKind
 from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
+from autoconf_launch.launcher.spelling import on_no_batch
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
 from .sources import allowing, layout, render_with, say_of, script
@@ -423,6 +426,7 @@ def test_no_known_name_says_how_to_name_one() -> None:
         "--grad-accum-every",
         "--grad_accumulation_factor",
         "--accumulate",
+        "--batch_multiplier",
     ],
 )
 def test_an_argument_named_after_accumulation_is_the_accumulation(flag: str) -> None:
@@ -445,6 +449,45 @@ def test_other_arguments_with_the_word_are_not(argument: str) -> None:
     )
     with pytest.raises(ConfigError, match="No gradient accumulation was found"):
         DIALECT.read(script(text=text), world_size=1)
+
+
+OF_CONFIGARGPARSE = """
+import configargparse
+group = configargparse.ArgumentParser().add_argument_group("train")
+group.add("--batch_size", "-batch_size", type=int, default=64)
+group.add("--accum_count", "-accum_count", type=int, nargs="+", default=[1])
+group.add("--accum_steps", "-accum_steps", type=int, nargs="+", default=[0])
+"""
+
+
+@pytest.mark.parametrize("text", [OF_CONFIGARGPARSE, "import options"])
+def test_long_names_after_one_dash_are_arguments(text: str) -> None:
+    source = script("-batch_size", "16", "-accum_count", "2", text=text)
+    found = DIALECT.read(source, world_size=1).baseline.layout
+    assert (found.micro_batch, found.accumulation) == (16, 2)
+    made = render_with(DIALECT, source, micro_batch=8, accumulation=4)
+    assert made.script_args == ("-batch_size", "8", "-accum_count", "4")
+
+
+@pytest.mark.parametrize(
+    ("text", "has_loader"),
+    [
+        ("BATCH = 32\nfor x in cycle(): pass", False),
+        ("from torch.utils.data import DataLoader", True),
+        ("", True),
+    ],
+)
+def test_the_loaders_batch_is_offered_only_to_a_script_that_has_one(
+    text: str, has_loader: bool
+) -> None:
+    sentence = on_no_batch(script(text=text))
+    assert ("--dialect dataloader" in sentence) == has_loader
+    assert ("it has no DataLoader" in sentence) != has_loader
+
+
+def test_a_program_of_which_only_a_part_was_read_may_accumulate() -> None:
+    source = replace(script("batch=8", text="import argparse"), is_whole=False)
+    assert DIALECT.read(source, world_size=1).awaits_profile
 
 
 @pytest.mark.parametrize(

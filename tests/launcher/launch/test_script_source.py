@@ -11,6 +11,7 @@ from autoconf_launch.launcher.dialects.deepspeed import encode_document
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.launch.script_source import find_script_source, read_script
 from autoconf_launch.launcher.request import OwnKnob
+from autoconf_launch.launcher.script import ScriptSource
 
 
 def test_flags_are_the_users_words() -> None:
@@ -57,6 +58,27 @@ def test_the_scripts_source_and_files_are_read(
     (file,) = source.files
     assert source.text == "import deepspeed"
     assert (file.position, file.flag, file.text) == (0, "--job.config_file", "[a]\nb = 1\n")
+
+
+@pytest.mark.parametrize("setting", ["bf16: false", "fp16: true", "optimizer: adamw"])
+def test_a_file_of_arguments_is_the_scripts_own(
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.py").write_text("import deepspeed")
+    (tmp_path / "c.yaml").write_text(f"{setting}\ngradient_accumulation_steps: 2\n")
+    source = find_script_source(parse_request(["t.py", "--config", "c.yaml"]))
+    assert (source.config_argument, [file.path for file in source.files]) == (None, ["c.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("script", "name"), [("src/t.py", "src/t.py"), ("/env/bin/toytrain", "toytrain")]
+)
+def test_an_installed_command_is_called_by_its_name(script: str, name: str) -> None:
+    source = ScriptSource(
+        script_args=(), config=RawConfig({}), config_argument=None, script=script
+    )
+    assert source.name == name
 
 
 def test_an_argument_too_long_to_be_a_path_is_no_file() -> None:

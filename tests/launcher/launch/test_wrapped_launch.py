@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -377,3 +378,17 @@ def test_a_script_is_left_as_it_is() -> None:
 def test_what_cannot_be_launched_is_refused(words: tuple[str, ...], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         launch("accelerate", "launch", *words)
+
+
+@pytest.mark.parametrize("words", [["./go.sh", "2"], ["bash", "go.sh"], ["sh", "-e", "go.sh"]])
+def test_a_shell_script_is_refused_with_the_command_in_it(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("go.sh").write_text(
+        "#!/bin/bash\n# torchrun old.py\nN=$1\nexport A=1\n"
+        'OMP_NUM_THREADS=1 torchrun --nproc_per_node=$N \\\n   train.py "$@"\n'
+    )
+    line = 'OMP_NUM_THREADS=1 torchrun --nproc_per_node=$N train.py "$@"'
+    with pytest.raises(ConfigError, match=re.escape(f"filled in: {line}") + "$"):
+        unwrap_launcher(parse_request(words))

@@ -109,6 +109,27 @@ def test_an_installed_command_is_read_from_the_module_that_it_calls(tmp_path: Pa
     assert PACKAGE["loss.py"] in found.modules
 
 
+def test_a_folder_without_an_init_file_is_part_of_its_package(tmp_path: Path) -> None:
+    package = tmp_path / "toy"
+    (package / "cli").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "loss.py").write_text("LOSS = 1\n")
+    (package / "cli" / "train.py").write_text("TRAIN = 1\n")
+    text = "from toy.cli.train import train\nfrom toy import loss\n"
+    assert sorted(own_modules(package / "cli" / "main.py", text)) == ["LOSS = 1\n", "TRAIN = 1\n"]
+
+
+@pytest.mark.parametrize(("count", "is_whole"), [(10, True), (100, False)])
+def test_a_large_program_is_read_in_part(tmp_path: Path, count: int, is_whole: bool) -> None:
+    for number in range(count):
+        (tmp_path / f"m{number}.py").write_text(f"N = {number}\n")
+    script = tmp_path / "a.py"
+    script.write_text("".join(f"import m{number}\n" for number in range(count)))
+    found = own_sources(LaunchRequest(script=str(script)))
+    assert found.is_whole == is_whole
+    assert (len(found.modules) == count) == is_whole
+
+
 def test_a_script_that_does_something_itself_is_read_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "b.py").write_text("def main(): pass\n")
     script = tmp_path / "a.py"

@@ -113,3 +113,27 @@ def test_files_beside_a_checkpoint_of_the_users_stay_as_they_are(here: Path) -> 
     (folder / "config.json").write_text("of a trial")
     assert [on_disk(path) for path in folder.iterdir()] == [OF_USER, OF_USER]
     assert (folder / "config.json").read_text() == "of a trial"
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_folder_made_before_the_training_is_put_away_unless_it_was_read(
+    here: Path, is_read: bool
+) -> None:
+    surroundings = Surroundings(own="out/results/trial")
+    surroundings.guard()
+    Path("runs/first").mkdir(parents=True)
+    Path("runs/first/words.txt").write_text("a b c")
+    shutil.copy2(Path(__file__), "runs/first/config.yaml")
+    if is_read:  # data that the script prepared and uses
+        assert Path("runs/first/words.txt").read_text() == "a b c"
+    surroundings.training_begins()
+    assert surroundings.new() == (("runs/",) if is_read else ())
+    assert Path("runs").exists() == is_read
+
+
+def test_a_folder_stays_if_the_training_never_began(here: Path) -> None:
+    surroundings = Surroundings(own="out/results/trial")
+    surroundings.guard()
+    Path("runs").mkdir()
+    Path("runs/words.txt").write_text("a b c")
+    assert surroundings.new() == ("runs/",)
