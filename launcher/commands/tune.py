@@ -141,7 +141,9 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
             heard = watching_checkpoints(heard, Checkpoints(Path.cwd(), own))
             job = replace(job, listener=heard)
             if request.dry_run:
-                _as_it_starts(job, folder, lambda *started: _forecast(*started, backend))
+                _as_it_starts(
+                    job, folder, lambda started, opened: _forecast(started, opened, backend)
+                )
                 return 0
             job, winner = _search(job, backend, folder)
     if request.autotuning == "tune":
