@@ -15,13 +15,12 @@ class Framework(str, Enum):
     """The framework by whose rules weights, gradients and optimizer state are kept."""
 
     MEGATRON = "megatron"
-    """Megatron-LM and NeMo: 16-bit weights; ZeRO 1 is the distributed optimizer."""
+    """Megatron-LM and NeMo: 16-bit weights; ZeRO 1 is the distributed optimizer, 2 and 3 are
+    Megatron-FSDP."""
     DEEPSPEED = "deepspeed"
     """DeepSpeed and Megatron-DeepSpeed: 16-bit weights, flat buffers, buckets."""
     FSDP = "fsdp"
-    """torch's DDP and FSDP2 (torchtitan, ours): fp32 weights, gathered in 16 bits."""
-    AUTO = "auto"
-    """Megatron's rules for ZeRO 0 and 1, FSDP's for 2 and 3 and for quantized weights."""
+    """torch's DDP and FSDP2 (Hugging Face, torchtitan, ours): fp32 weights, used in 16 bits."""
 
 
 class FrozenPart(str, Enum):
@@ -70,7 +69,7 @@ class Software:
         gradient_bytes: of a gradient that waits for the update; None: as the framework does.
     """
 
-    framework: Framework = Framework.AUTO
+    framework: Framework = Framework.MEGATRON
     flash_attention: bool = True
     dropout: bool = False
     fused_loss: bool = False

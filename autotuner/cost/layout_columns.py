@@ -7,7 +7,7 @@ keeps meshes on one and the rest on another is twice as fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -347,3 +347,14 @@ def stacks(workload: Workload) -> tuple[Stack, ...]:
             cross_tokens=workload.sequence_length,
         ),
     )
+
+
+def broadcast_sum(arrays: Iterable[Floats]) -> Floats:
+    """Sum of arrays; small ones are added first, so that few additions run over the whole grid.
+
+    Arrays of one shape are added in their order.
+    """
+    total: Floats | float = 0.0
+    for array in sorted(arrays, key=np.size):
+        total = total + array
+    return np.asarray(total, np.float64)

@@ -34,5 +34,6 @@ if TYPE_CHECKING:
     from .runnable import RUNTIME_RULES, plan_only_by
     from .search import Limits, Plan, Planned, Question, Training, plan
     from .smaller_runs import RUN_STEPS, SmallerRun
+    from .trainer_choice import choose_trainer
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autoconf_launch.autotuner.cost import TrainerChoice, trainer
 from autoconf_launch.core import (
     BUILTIN_PRECISIONS,
     ConfigError,
@@ -74,6 +75,10 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
     """What the script says, where no flag says otherwise."""
     given, found, own = asked.given, script.found, asked.workload
     length = found.model.sequence_length or 1
+    choice = asked.trainer if "--trainer" in given else _trainer_of(script)
+    software = trainer(choice.name).software
+    if "--flash-attention" in given or "--no-flash-attention" in given:
+        software = replace(software, flash_attention=own.software.flash_attention)
     workload = replace(
         own,
         model=script.architecture or own.model,
@@ -83,8 +88,18 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
         optimizer=own.optimizer
         if "--optimizer" in given
         else Optimizer.from_name(script.optimizer),
+        software=replace(software, compiled=own.software.compiled),
     )
-    return replace(asked, workload=workload)
+    return replace(asked, workload=workload, trainer=choice)
+
+
+def _trainer_of(script: TracedScript) -> TrainerChoice:
+    """The code that trains in the script; pieces are laid out as our own runtime does."""
+    if script.architecture is None:
+        return TrainerChoice(name="native", why="default for models known by their pieces")
+    wrapper = script.found.wrapper or ""
+    name = "deepspeed" if wrapper == "DeepSpeedEngine" else "huggingface"
+    return TrainerChoice(name=name, why="by the script")
 
 
 _ARCHITECTURE_ALONE = (

@@ -25,6 +25,7 @@ from .cells import (
     size_text,
     step_time_text,
     table_of,
+    trainer_text,
 )
 from .fit import ANSWERS, FIT_SCHEMA_VERSION
 from .plan import PLAN_SCHEMA_VERSION
@@ -158,6 +159,7 @@ def pieces_fit_document(answer: PiecesFit) -> str:
         "schema_version": FIT_SCHEMA_VERSION,
         "model": asked.script.name,
         "parameters": asked.script.found.model.parameters,
+        "trainer": asked.training.trainer.name,
         "layout": encode(row.layout),
         "verdict": row.verdict.value,
         "peak_memory_gib": _gib(row.peak_bytes),
@@ -197,6 +199,7 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
     usd_per_s = None if usd_per_gpu_hour is None else usd_per_gpu_hour * gpus / 3600
     return {
         "schema_version": PLAN_SCHEMA_VERSION,
+        "trainer": answer.asked.training.trainer.name,
         "considered": answer.considered,
         "valid": answer.considered,
         "fit": answer.fit,
@@ -216,7 +219,7 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
 def _where(asked: PiecesQuestion) -> str:
     gpus = asked.training.cluster.devices
     kinds = " + ".join(sorted({device.name for device in gpus}))
-    return f"On {len(gpus)} x {kinds}"
+    return f"On {len(gpus)} x {kinds}; {trainer_text(asked.training.trainer)}"
 
 
 def _layout_text(layout: Layout) -> str:
