@@ -28,9 +28,9 @@ if TYPE_CHECKING:
         Proposal,
         Remedy,
         Verdict,
+        can_split_sequence,
         fits,
         remedies,
-        splits_sequence,
         verdict,
     )
     from .hardware import (

@@ -233,7 +233,7 @@ def _zero(stage: int) -> Change:
     return change
 
 
-def splits_sequence(layout: Layout, workload: Workload) -> bool:
+def can_split_sequence(layout: Layout, workload: Workload) -> bool:
     """Whether tensor-parallel ranks can share out the sequence, as all trainers have them do."""
     parts = layout.tensor_parallel * layout.context_parallel
     return layout.tensor_parallel > 1 and workload.sequence_length % parts == 0
@@ -248,7 +248,7 @@ def _tensor(factor: int) -> Change:
         if widened is None or proposal.layout.tensor_parallel > 1:
             return widened
         changed, label = widened
-        splits = splits_sequence(changed.layout, changed.workload)
+        splits = can_split_sequence(changed.layout, changed.workload)
         return _with_layout(changed, label, replace(changed.layout, sequence_parallel=splits))
 
     return change

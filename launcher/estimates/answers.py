@@ -18,9 +18,9 @@ from autoconf_launch.autotuner.cost import (
     TrainerChoice,
     Verdict,
     broken_rule,
+    can_split_sequence,
     estimate,
     remedies,
-    splits_sequence,
     verdict,
 )
 from autoconf_launch.autotuner.planner import (
@@ -262,7 +262,7 @@ def _layout(request: FitRequest) -> Layout:
             f"{layout.micro_batch} x {data} data-parallel ranks = {once}; "
             f"valid: {once}, {2 * once}, {3 * once}, …"
         )
-    splits = splits_sequence(layout, training.workload) and request.is_sequence_open
+    splits = can_split_sequence(layout, training.workload) and request.is_sequence_open
     return replace(
         layout,
         data_parallel=data,
