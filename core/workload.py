@@ -143,6 +143,7 @@ class Workload:
         weight_format: of those resting matrices; None: in the precision of the run.
         frozen: parts that get no gradients.
         capacity_factor: tokens for which an expert has room over those of an even routing.
+        beside: name and bytes of what each rank keeps besides, whatever the layout.
     """
 
     model: Architecture | ModelSpec | None = None
@@ -156,6 +157,7 @@ class Workload:
     weight_format: WeightFormat | None = None
     frozen: frozenset[FrozenPart] = frozenset()
     capacity_factor: float = 1.0
+    beside: tuple[tuple[str, int], ...] = ()
 
     @property
     def architecture(self) -> Architecture:

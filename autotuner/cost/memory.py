@@ -204,6 +204,7 @@ def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str,
         ("communication", np.where(table["data_parallel"] > 1, NCCL_BYTES, 0.0)),
         ("context", np.full(len(table), float(CONTEXT_BYTES))),
         ("fragmentation", np.asarray(np.maximum(lost, updating - before_update))),
+        *((name, np.full(len(table), float(size))) for name, size in workload.beside),
     )
 
 
@@ -482,13 +483,15 @@ def memory_bytes(
         activations,
         overheads(counts, activations, columns, workload, looked_at),
     )
-    return MemoryParts(
-        named=tuple(
-            (part.name.removesuffix("_SC"), getattr(group, part.name))
-            for group in groups
-            for part in fields(group)
-        )
-    )
+    named = [
+        (part.name.removesuffix("_SC"), getattr(group, part.name))
+        for group in groups
+        for part in fields(group)
+    ]
+    beside = [
+        (name, np.full_like(counts.local.outside_SC, size)) for name, size in workload.beside
+    ]
+    return MemoryParts(named=(*named, *beside))
 
 
 def peak_bytes(columns: LayoutColumns, workload: Workload) -> Floats:

@@ -174,8 +174,12 @@ def _table(layouts: Sequence[Layout]) -> CandidateTable:
 
 def _workload(asked: PiecesQuestion) -> Workload:
     """The training on our runtime, with the optimizer asked for."""
-    precision = asked.training.workload.precision
-    return Workload(model=_with_states(asked), optimizer=asked.optimizer, precision=precision)
+    return Workload(
+        model=_with_states(asked),
+        optimizer=asked.optimizer,
+        precision=asked.training.workload.precision,
+        beside=asked.training.workload.beside,
+    )
 
 
 def recomputations(script: TracedScript) -> tuple[Recompute, ...]:

@@ -89,6 +89,7 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
         if "--optimizer" in given
         else Optimizer.from_name(script.optimizer),
         software=replace(software, compiled=own.software.compiled),
+        beside=script.beside,
     )
     return replace(asked, workload=workload, trainer=choice)
 
