@@ -67,6 +67,7 @@ class Software:
         plain_torch: products under ``torch.autocast`` over fp32 weights, kernels of torch alone, a
             vocabulary that nobody padded.
         gradient_bytes: of a gradient that waits for the update; None: as the framework does.
+        weight_bytes: of a trained weight of plain torch, its gradient and optimizer values.
     """
 
     framework: Framework = Framework.MEGATRON
@@ -79,6 +80,7 @@ class Software:
     graphed: bool = False
     plain_torch: bool = False
     gradient_bytes: float | None = None
+    weight_bytes: float = 4.0
 
 
 OPTIMIZER_STATES: Mapping[str, float] = MappingProxyType(
@@ -144,6 +146,7 @@ class Workload:
         frozen: parts that get no gradients.
         capacity_factor: tokens for which an expert has room over those of an even routing.
         beside: name and bytes of what each rank keeps besides, whatever the layout.
+        activation_factor: what a layer keeps by a trace, over what formulas say.
     """
 
     model: Architecture | ModelSpec | None = None
@@ -158,6 +161,7 @@ class Workload:
     frozen: frozenset[FrozenPart] = frozenset()
     capacity_factor: float = 1.0
     beside: tuple[tuple[str, int], ...] = ()
+    activation_factor: float = 1.0
 
     @property
     def architecture(self) -> Architecture:

@@ -428,7 +428,8 @@ def _by_kind(workload: Workload, make: tuple[bool, bool], kind: str) -> tuple[Fl
         getattr(kept_activations(workload, framework, one, sparse=sparse, crossed=crossed), kind)
         for one in Recompute
     ]
-    return np.array([s.whole for s in found]), np.array([s.split for s in found])
+    factor = workload.activation_factor
+    return factor * np.array([s.whole for s in found]), factor * np.array([s.split for s in found])
 
 
 @lru_cache(maxsize=64)
@@ -438,7 +439,7 @@ def _again_by_kind(workload: Workload, make: tuple[bool, bool]) -> tuple[Floats,
     framework = workload.software.framework
     every = kept_activations(
         workload, framework, Recompute.NONE, sparse=sparse, crossed=crossed
-    ).total
+    ).total.times(workload.activation_factor)
     whole, split = _by_kind(workload, make, "total")
     covers = np.array([kind is Recompute.FULL for kind in Recompute])
     gradients = backward_temporaries(workload, sparse=sparse)

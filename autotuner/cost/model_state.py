@@ -345,11 +345,12 @@ def _fsdp(workload: Workload) -> _Bytes:
     Adapters are in 16 bits and updated in place, as the authors of QLoRA train them
     (github.com/artidoro/qlora, qlora.py with ``--bf16`` and paged 32-bit AdamW).
     """
-    states = 4.0 * workload.optimizer.states
+    states = workload.optimizer.states
     if workload.lora_rank is not None:
         size = float(workload.precision.value_bytes)
-        return _Bytes(size, size, states, 0.0)
-    return _Bytes(4.0, 4.0, states, 4.0 if workload.optimizer.states > 1 else 0.0)
+        return _Bytes(size, size, 4.0 * states, 0.0)
+    size = workload.software.weight_bytes
+    return _Bytes(size, size, size * states, size if states > 1 else 0.0)
 
 
 _BYTES = {

@@ -15,6 +15,7 @@ from autoconf_launch.core import (
 )
 
 from ..estimates import FitRequest, PlanRequest, TrainingRequest
+from .answers import traced_factor
 from .command import script_command
 from .script import TracedScript, trace_script
 
@@ -88,10 +89,18 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
         optimizer=own.optimizer
         if "--optimizer" in given
         else Optimizer.from_name(script.optimizer),
-        software=replace(software, compiled=own.software.compiled),
+        software=replace(
+            software,
+            compiled=own.software.compiled,
+            weight_bytes=found.model.parameter_bytes_each,
+        ),
         beside=script.beside,
     )
-    return replace(asked, workload=workload, trainer=choice)
+    training = replace(asked, workload=workload, trainer=choice)
+    if script.architecture is None or choice.name != "huggingface":
+        return training
+    factor = traced_factor(script, training)
+    return replace(training, workload=replace(workload, activation_factor=factor))
 
 
 def _trainer_of(script: TracedScript) -> TrainerChoice:
