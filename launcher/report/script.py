@@ -240,7 +240,7 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
 def _where(asked: PiecesQuestion) -> str:
     gpus = asked.training.cluster.devices
     kinds = " + ".join(sorted({device.name for device in gpus}))
-    return f"On {len(gpus)} x {kinds}; {trainer_text(asked.training.trainer)}"
+    return f"On {len(gpus)} x {kinds}, {trainer_text(asked.training.trainer)}"
 
 
 def _layout_text(layout: Layout) -> str:
