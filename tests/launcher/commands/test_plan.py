@@ -58,7 +58,7 @@ def test_the_best_stand_first_and_their_parts_add_up(plan: Run) -> None:
     assert all(sum(row["parts"].values()) == pytest.approx(row["step_time_s"]) for row in rows)
 
 
-@pytest.mark.parametrize("rank", [0, 3, 9])
+@pytest.mark.parametrize("rank", [0, 3, 7])
 def test_fit_says_the_same_of_the_same_layout(run: Run, plan: Run, rank: int) -> None:
     row = plan(*WORK, "--json").document["best"][rank]
     layout = row["candidate"]
