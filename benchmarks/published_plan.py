@@ -42,8 +42,8 @@ def published_plan() -> PublishedPlan:
         sequence_length=LENGTH,
         global_batch=BATCH,
         precision=Precision.FP8,
-        software=trainer("auto").software_for(Precision.FP8),
     )
+    workload = trainer("nemo").apply_to(workload)
     on = machine("H800")
     limits = Limits(memory_bytes=usable_bytes("H800"), headroom=0.1)
     training = Training(workload=workload, machine=on)

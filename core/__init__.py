@@ -69,6 +69,7 @@ from .rank import (
     STEPS_FILE,
     TASK_VARIABLE,
     AppliedStrategy,
+    Bystander,
     CutStep,
     FirstForward,
     GenerationTask,

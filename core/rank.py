@@ -299,6 +299,20 @@ class OperationCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bystander:
+    """A model, or tensors, that a script keeps on the device besides what it trains.
+
+    Attributes:
+        name: class of the model; of plain tensors ``tensors``.
+        parameters: 0 for plain tensors.
+    """
+
+    name: str
+    parameters: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FirstForward:
     """A script's model, and one forward and backward pass of its own.
 
@@ -314,6 +328,7 @@ class FirstForward:
         state_bytes: what the optimizer keeps; None where its step could not be tried.
         wrapper: class of the module around the model, such as ``DistributedDataParallel``.
         config: ``model.config`` as JSON, where it has one as Hugging Face's models do.
+        bystanders: what else was alive on the device.
         left_behind: new paths in the working directory.
     """
 
@@ -329,6 +344,7 @@ class FirstForward:
     state_bytes: int | None = None
     wrapper: str | None = None
     config: str | None = None
+    bystanders: tuple[Bystander, ...] = ()
     left_behind: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

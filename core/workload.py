@@ -15,13 +15,12 @@ class Framework(str, Enum):
     """The framework by whose rules weights, gradients and optimizer state are kept."""
 
     MEGATRON = "megatron"
-    """Megatron-LM and NeMo: 16-bit weights; ZeRO 1 is the distributed optimizer."""
+    """Megatron-LM and NeMo: 16-bit weights; ZeRO 1 is the distributed optimizer, 2 and 3 are
+    Megatron-FSDP."""
     DEEPSPEED = "deepspeed"
     """DeepSpeed and Megatron-DeepSpeed: 16-bit weights, flat buffers, buckets."""
     FSDP = "fsdp"
-    """torch's DDP and FSDP2 (torchtitan, ours): fp32 weights, gathered in 16 bits."""
-    AUTO = "auto"
-    """Megatron's rules for ZeRO 0 and 1, FSDP's for 2 and 3 and for quantized weights."""
+    """torch's DDP and FSDP2 (Hugging Face, torchtitan, ours): fp32 weights, used in 16 bits."""
 
 
 class FrozenPart(str, Enum):
@@ -68,9 +67,10 @@ class Software:
         plain_torch: products under ``torch.autocast`` over fp32 weights, kernels of torch alone, a
             vocabulary that nobody padded.
         gradient_bytes: of a gradient that waits for the update; None: as the framework does.
+        weight_bytes: of a trained weight of plain torch, its gradient and optimizer values.
     """
 
-    framework: Framework = Framework.AUTO
+    framework: Framework = Framework.MEGATRON
     flash_attention: bool = True
     dropout: bool = False
     fused_loss: bool = False
@@ -80,6 +80,7 @@ class Software:
     graphed: bool = False
     plain_torch: bool = False
     gradient_bytes: float | None = None
+    weight_bytes: float = 4.0
 
 
 OPTIMIZER_STATES: Mapping[str, float] = MappingProxyType(
@@ -144,6 +145,8 @@ class Workload:
         weight_format: of those resting matrices; None: in the precision of the run.
         frozen: parts that get no gradients.
         capacity_factor: tokens for which an expert has room over those of an even routing.
+        beside: name and bytes of what each rank keeps besides, whatever the layout.
+        activation_factor: what a layer keeps by a trace, over what formulas say.
     """
 
     model: Architecture | ModelSpec | None = None
@@ -157,6 +160,8 @@ class Workload:
     weight_format: WeightFormat | None = None
     frozen: frozenset[FrozenPart] = frozenset()
     capacity_factor: float = 1.0
+    beside: tuple[tuple[str, int], ...] = ()
+    activation_factor: float = 1.0
 
     @property
     def architecture(self) -> Architecture:

@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 
-from autoconf_launch.autotuner.cost import TRAINERS
+from autoconf_launch.autotuner.cost import TRAINER_NAMES
 from autoconf_launch.core import OPTIMIZER_STATES, ConfigError, Offload, Recompute, nearest_known
 from autoconf_launch.tuning_spaces import SCHEMAS, model_names
 
@@ -21,7 +21,7 @@ _WORDS = {
     "model": tuple(model_names()),
     "precision": PRECISIONS,
     "optimizer": tuple(OPTIMIZER_STATES),
-    "trainer": tuple(TRAINERS),
+    "trainer": TRAINER_NAMES,
     "recompute": tuple(kind.value for kind in Recompute),
     "offload": tuple(kind.value for kind in Offload),
     "objective": ("time", "cost"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypedDict
 
-from autoconf_launch.autotuner.cost import TRAINERS
+from autoconf_launch.autotuner.cost import TRAINER_NAMES
 from autoconf_launch.autotuner.inference import ENGINE_HABITS
 from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.autotuner.space import EffortName, SearchBudget
@@ -62,7 +62,7 @@ _CHOICES: Mapping[str, frozenset[str]] = MappingProxyType(
         "offload": frozenset(kind.value for kind in Offload),
         "objective": frozenset(goal.value for goal in Goal),
         "optimizer": frozenset(OPTIMIZER_STATES),
-        "trainer": frozenset(TRAINERS),
+        "trainer": frozenset(TRAINER_NAMES),
         "engine": frozenset(ENGINE_HABITS),
         "weights": frozenset(one.value for one in WeightFormat),
     }

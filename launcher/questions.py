@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from autoconf_launch.autotuner.cost import ALL_LAYERS, trainer
+from autoconf_launch.autotuner.cost import ALL_LAYERS, AUTO_TRAINER
 from autoconf_launch.autotuner.space import parse_budget
 from autoconf_launch.core import (
     ConfigError,
@@ -16,6 +16,7 @@ from autoconf_launch.core import (
     Optimizer,
     Precision,
     Recompute,
+    Software,
     Workload,
 )
 
@@ -26,7 +27,6 @@ from .estimates import (
     RecommendRequest,
     TrainingRequest,
     choose_cluster,
-    choose_software,
     cluster_of,
     fit_answer,
     limit_memory,
@@ -36,6 +36,7 @@ from .estimates import (
     recommendation,
     run_bounds,
     what_is_missing,
+    with_trainer,
 )
 from .events import Event, Finished, Listener
 from .inference import (
@@ -112,8 +113,8 @@ def fit(**training: Unpack[FitKeywords]) -> ShownFit:
             ``compile`` (False) and ``memory_bytes`` of each GPU (None: as it has) describe it.
             The layout: ``tp``, ``pp``, ``vpp``, ``cp``, ``ep`` and ``micro_batch`` (1 each),
             ``zero`` (1), ``recompute`` (none), ``recompute_layers`` of each stage (None: all),
-            ``offload`` (none), ``sequence_parallel`` (False). Data parallelism and accumulation
-            follow from the cluster and the global batch.
+            ``offload`` (none), ``sequence_parallel`` (True with ``tp``). Data parallelism and
+            accumulation follow from the cluster and the global batch.
 
     Raises:
         ConfigError: a keyword, a value, a name or a layout is wrong.
@@ -125,9 +126,10 @@ def fit(**training: Unpack[FitKeywords]) -> ShownFit:
             given["recompute"] = Recompute.FULL
         layout = {field: given[name] for name, field in _LAYOUT.items() if name in given}
         request = FitRequest(
-            training=_training(given),
+            training=_trainings(given, [given["cluster"]])[0],
             layout=Layout(**layout),
             recompute_layers=layers or ALL_LAYERS,
+            is_sequence_open="sequence_parallel" not in given,
         )
         return show_as(ShownFit, fit_answer(request))
 
@@ -169,7 +171,7 @@ def plan(
         texts = [cluster] if isinstance(cluster, str) else list(dict.fromkeys(cluster))
         if not texts:
             raise ConfigError("cluster is empty; give at least one, such as '8xH100'.")
-        first, *others = (_training({**given, "cluster": text}) for text in texts)
+        first, *others = _trainings(given, texts)
         request = PlanRequest(training=first, others=tuple(others), **chosen)
         limits = (request.deadline_s, request.max_cost_usd)
         if request.tokens is None and any(limit is not None for limit in limits):
@@ -341,23 +343,27 @@ def _own_runs(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"measured": given.get("measured"), "verify": bounds}
 
 
+def _trainings(given: Mapping[str, Any], clusters: Sequence[str]) -> tuple[TrainingRequest, ...]:
+    """The training on each cluster, with one trainer."""
+    return with_trainer(
+        [_training({**given, "cluster": text}) for text in clusters],
+        given.get("trainer", AUTO_TRAINER),
+        flash_attention=given.get("flash_attention"),
+        runnable=given.get("runnable", False),
+    )
+
+
 def _training(given: Mapping[str, Any]) -> TrainingRequest:
     cluster = choose_cluster(given["cluster"])
     further = {own: given[name] for name, own in _OF_WORKLOAD.items() if name in given}
-    asked = further.pop("precision", Precision.BF16)
-    precision = trainer(given.get("trainer", "auto")).precision_for(asked)
+    precision = further.pop("precision", Precision.BF16)
     workload = Workload(
         model=model_of_flags(given.get("model"), given.get("shapes", {})),
         sequence_length=given["seq"],
         global_batch=given["global_batch"],
         precision=precision,
         optimizer=Optimizer.from_name(given.get("optimizer", "adamw")),
-        software=choose_software(
-            given.get("trainer", "auto"),
-            precision,
-            compiled=given.get("compile", False),
-            flash_attention=given.get("flash_attention"),
-        ),
+        software=Software(compiled=given.get("compile", False)),
         **further,
     )
     return TrainingRequest(

@@ -23,7 +23,16 @@ if TYPE_CHECKING:
         spearman,
         time_accuracy,
     )
-    from .fitting import NodeLimits, Proposal, Remedy, Verdict, fits, remedies, verdict
+    from .fitting import (
+        NodeLimits,
+        Proposal,
+        Remedy,
+        Verdict,
+        can_split_sequence,
+        fits,
+        remedies,
+        verdict,
+    )
     from .hardware import (
         ALL_REDUCE,
         CPU_PHYSICS,
@@ -107,7 +116,10 @@ if TYPE_CHECKING:
         weights_beyond_memory,
     )
     from .software import (
+        AUTO_TRAINER,
+        TRAINER_NAMES,
         TRAINERS,
+        TrainerChoice,
         configured_workload,
         has_flat_gathers,
         kernel_traits,

@@ -25,11 +25,10 @@ import numpy as np
 
 from autoconf_launch.core import Architecture, Framework, ModelSpec, Recompute, Workload
 
-from ..space import Floats, Ints
+from ..space import Floats
 from .kernel_times import Line, fit_line
-from .layout_columns import FULL, RECOMPUTE_CODES, LayoutColumns
+from .layout_columns import FULL, LayoutColumns
 from .layout_rules import Stages
-from .model_state import framework_of
 from .software import repeats_modules
 from .weights import ModelWeights, attention_kinds
 
@@ -359,7 +358,7 @@ def activation_bytes(
     whole_C = tokens_C / np.where(columns.sequence_parallel_C, columns.tensor_C, 1)
     split_C = tokens_C / columns.tensor_C
     waiting_SC = stages.waiting_SC
-    rows_C = _rule_rows(columns)
+    kind_C = columns.recompute_C
     runs = _runs(a, weights, stages)
     again_SC = _recomputed_layers(columns, stages.count_SC)
     share_SC = (1 - again_SC / np.maximum(1.0, stages.count_SC)) * waiting_SC
@@ -369,14 +368,14 @@ def activation_bytes(
     def of_kind(kind: str) -> Floats:
         total = np.zeros(())
         for run, held_SC in zip(runs, held, strict=True):
-            whole, split = _by_rule(workload, (run.sparse, run.crossed), kind)
+            whole, split = _by_kind(workload, (run.sparse, run.crossed), kind)
             if whole.any() or split.any():
-                each_C = whole[rows_C] * whole_C + split[rows_C] * split_C
+                each_C = whole[kind_C] * whole_C + split[kind_C] * split_C
                 total = total + held_SC * each_C
         return total
 
     logits_SC = _logits(columns, workload, stages.is_last_SC, tokens_C)
-    working_C = _working_bytes(columns, workload, runs, (rows_C, tokens_C, whole_C, split_C))
+    working_C = _working_bytes(columns, workload, runs, (tokens_C, whole_C, split_C))
     masks = a.hidden * _MASK_BYTES if workload.software.dropout else 0
     return ActivationBytes(
         norms_SC=of_kind("norms"),
@@ -414,39 +413,35 @@ def _recomputed_layers(columns: LayoutColumns, count_SC: Floats) -> Floats:
     return np.asarray(covered_SC * (columns.recompute_C == FULL))
 
 
-def _rule_rows(columns: LayoutColumns) -> Ints:
-    return columns.zero_stage_C * len(RECOMPUTE_CODES) + columns.recompute_C
-
-
 @lru_cache(maxsize=256)
-def _by_rule(workload: Workload, make: tuple[bool, bool], kind: str) -> tuple[Floats, Floats]:
-    """Bytes per token by ZeRO stage (which may mean another framework) and recomputation.
+def _by_kind(workload: Workload, make: tuple[bool, bool], kind: str) -> tuple[Floats, Floats]:
+    """Bytes per token by recomputation.
 
     Args:
-        a: the model.
         workload: what is trained.
         make: whether the layer has experts, and whether it attends to an encoder.
         kind: an attribute of ``LayerActivations``.
     """
     sparse, crossed = make
+    framework = workload.software.framework
     found: list[Split] = [
         getattr(kept_activations(workload, framework, one, sparse=sparse, crossed=crossed), kind)
-        for framework in (framework_of(z, workload) for z in range(4))
         for one in Recompute
     ]
-    return np.array([s.whole for s in found]), np.array([s.split for s in found])
+    factor = workload.activation_factor
+    return factor * np.array([s.whole for s in found]), factor * np.array([s.split for s in found])
 
 
 @lru_cache(maxsize=64)
-def _again_by_rule(workload: Workload, make: tuple[bool, bool]) -> tuple[Floats, Floats]:
-    """Bytes per token of what a layer makes again, and of its gradients; as ``_by_rule``."""
+def _again_by_kind(workload: Workload, make: tuple[bool, bool]) -> tuple[Floats, Floats]:
+    """Bytes per token of what a layer makes again, and of its gradients; as ``_by_kind``."""
     sparse, crossed = make
-    framework = framework_of(0, workload)
+    framework = workload.software.framework
     every = kept_activations(
         workload, framework, Recompute.NONE, sparse=sparse, crossed=crossed
-    ).total
-    whole, split = _by_rule(workload, make, "total")
-    covers = np.array([kind is Recompute.FULL for _ in range(4) for kind in Recompute])
+    ).total.times(workload.activation_factor)
+    whole, split = _by_kind(workload, make, "total")
+    covers = np.array([kind is Recompute.FULL for kind in Recompute])
     gradients = backward_temporaries(workload, sparse=sparse)
     again_whole = np.where(covers, every.whole, np.maximum(0.0, every.whole - whole))
     again_split = np.where(covers, every.split, np.maximum(0.0, every.split - split))
@@ -457,15 +452,16 @@ def _working_bytes(
     columns: LayoutColumns,
     workload: Workload,
     runs: list[_Run],
-    cells: tuple[Ints, Floats, Floats, Floats],
+    cells: tuple[Floats, Floats, Floats],
 ) -> Floats:
     """What is recomputed of the largest layer, its gradients, and its gathered input."""
-    rows_C, tokens_C, whole_C, split_C = cells
+    tokens_C, whole_C, split_C = cells
+    kind_C = columns.recompute_C
     gathers_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
     largest: Floats | float = 0.0
     for run in runs:
-        whole, split = _again_by_rule(workload, (run.sparse, run.crossed))
-        one_C = whole[rows_C] * whole_C + split[rows_C] * split_C
+        whole, split = _again_by_kind(workload, (run.sparse, run.crossed))
+        one_C = whole[kind_C] * whole_C + split[kind_C] * split_C
         largest = np.maximum(largest, one_C)
     hidden_bytes = workload.architecture.hidden * workload.precision.value_bytes
     return np.asarray(largest + gathers_C * tokens_C * hidden_bytes)
@@ -482,16 +478,16 @@ def _logits(
     torch's pipeline keeps the outputs of all micro-batches (``PipelineStage.output_chunks``).
     """
     model = workload.architecture
-    by_stage = np.array([_LOGIT_BYTES[framework_of(z, workload)] for z in range(4)])
-    is_fsdp = np.array([framework_of(z, workload) is Framework.FSDP for z in range(4)])
-    each_C = by_stage[columns.zero_stage_C]
-    parallel_C = is_fsdp[columns.zero_stage_C] & (columns.tensor_C > 1)
-    each_C = np.where(parallel_C, _PARALLEL_LOGIT_BYTES, each_C)
+    framework = workload.software.framework
+    is_fsdp = framework is Framework.FSDP
+    each_C = np.where(
+        is_fsdp & (columns.tensor_C > 1), _PARALLEL_LOGIT_BYTES, _LOGIT_BYTES[framework]
+    )
     if workload.software.fused_loss:
         each_C = np.minimum(each_C, _FUSED_LOGIT_BYTES)
     gathered_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
     states_C = tokens_C * (2 * model.hidden * workload.precision.value_bytes) * gathered_C
-    pipelined_C = is_fsdp[columns.zero_stage_C] & (columns.pipeline_C > 1)
+    pipelined_C = is_fsdp & (columns.pipeline_C > 1)
     outputs_C = pipelined_C * (columns.accumulation_C - 1) * workload.precision.value_bytes
     logits_C = tokens_C / columns.tensor_C * model.vocabulary * (each_C + outputs_C)
     return np.asarray(is_last_SC * (logits_C + states_C))

@@ -13,11 +13,12 @@ import numpy as np
 
 from autoconf_launch.core import Layout, Offload, Recompute, Workload
 
-from ..space import Bools, Floats
-from .layout_columns import ALL_LAYERS, LayoutColumns
-from .layout_rules import rows_obeying
+from ..space import Bools, Floats, Ints
+from .layout_columns import ALL_LAYERS, OFFLOAD_CODES, LayoutColumns
+from .layout_rules import Stages, rows_obeying, stages_of_peak
 from .memory import MEMORY_BAND, peak_bytes
-from .model_state import host_bytes
+from .model_state import RankWeights, rank_weights_of, resting_bytes, weights_at_rest
+from .weights import model_weights
 
 FLAGGED_ABOVE = 1.05
 """Predicted over available memory from which on a layout is said not to fit."""
@@ -232,6 +233,27 @@ def _zero(stage: int) -> Change:
     return change
 
 
+def can_split_sequence(layout: Layout, workload: Workload) -> bool:
+    """Whether tensor-parallel ranks can share out the sequence, as all trainers have them do."""
+    parts = layout.tensor_parallel * layout.context_parallel
+    return layout.tensor_parallel > 1 and workload.sequence_length % parts == 0
+
+
+def _tensor(factor: int) -> Change:
+    """More tensor-parallel ranks, which share out the sequence where there were none before."""
+    widen = _degree("tensor_parallel", "tp", factor)
+
+    def change(proposal: Proposal) -> tuple[Proposal, str] | None:
+        widened = widen(proposal)
+        if widened is None or proposal.layout.tensor_parallel > 1:
+            return widened
+        changed, label = widened
+        splits = can_split_sequence(changed.layout, changed.workload)
+        return _with_layout(changed, label, replace(changed.layout, sequence_parallel=splits))
+
+    return change
+
+
 def _degree(knob: str, flag: str, factor: int) -> Change:
     """More ranks for one degree, taken from data parallelism, the global batch kept."""
 
@@ -276,9 +298,44 @@ _CHANGES: tuple[Change, ...] = (
     _sequence_parallel,
     *(_recompute(kind) for kind in (Recompute.SELECTIVE, Recompute.FULL)),
     *(_zero(stage) for stage in (1, 2, 3)),
-    *(_degree("tensor_parallel", "tp", factor) for factor in (2, 4, 8)),
+    *(_tensor(factor) for factor in (2, 4, 8)),
     *(_degree("pipeline_parallel", "pp", factor) for factor in (2, 4, 8)),
     *(_degree("context_parallel", "cp", factor) for factor in (2, 4, 8)),
     *(_experts(factor) for factor in (2, 4, 8)),
     _offload,
 )
+
+
+def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:
+    """Host memory that the fullest node needs for what is offloaded; 0 where nothing is.
+
+    A node has as many ranks as the fullest one, and no more than all ranks together.
+    """
+    weights = model_weights(workload.architecture)
+    leading = weights.encoder_layers + weights.dense_layers
+    layers = leading + weights.repeated_layers
+
+    def each(stages: Ints, layouts: LayoutColumns) -> Floats:
+        looked_at = Stages.of(stages, layouts, layers)
+        counts = rank_weights_of(weights, workload, layouts, looked_at)
+        return np.asarray(_host_rank_bytes(counts, layouts, workload).max(axis=0))
+
+    fullest_C = each(stages_of_peak(columns, leading, layers), columns)
+    one_stage = replace(columns, pipeline_C=np.ones_like(columns.pipeline_C), given_C3=None)
+    ranks_C = columns.shards_C * columns.tensor_C
+    all_C = each(np.zeros_like(columns.pipeline_C)[None], one_stage) * ranks_C
+    return np.asarray(np.minimum(gpus_per_node * fullest_C, all_C))
+
+
+def _host_rank_bytes(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
+    """What a rank keeps in host memory; 0 where nothing is offloaded.
+
+    Source:
+        Ren et al. 2021, "ZeRO-Offload", section 4: optimizer state and gradients, 16 bytes a
+        weight with Adam; offloaded weights in 16 bits are 2 more. DeepSpeed's documentation,
+        "Memory Requirements", has the same 16 and 18, times 1.5 for buffers, which is not here.
+    """
+    away_C = columns.offload_C != OFFLOAD_CODES[Offload.NONE]
+    updated_SC = resting_bytes("host", counts.trained, columns, workload) * away_C
+    weights_away_C = columns.are_weights_away_C & (columns.zero_stage_C == 3)
+    return np.asarray(updated_SC + weights_away_C * weights_at_rest(counts, columns, workload))

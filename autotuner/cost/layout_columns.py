@@ -7,7 +7,7 @@ keeps meshes on one and the rest on another is twice as fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -436,3 +436,14 @@ def stage_layers(layers: int, layouts: LayoutColumns) -> tuple[Floats, Floats, F
     even = (on_first, fullest, on_last)
     first, middle, last = (np.where(x >= 0, x, y) for x, y in zip(given.T, even, strict=True))
     return first, middle, last
+
+
+def broadcast_sum(arrays: Iterable[Floats]) -> Floats:
+    """Sum of arrays; small ones are added first, so that few additions run over the whole grid.
+
+    Arrays of one shape are added in their order.
+    """
+    total: Floats | float = 0.0
+    for array in sorted(arrays, key=np.size):
+        total = total + array
+    return np.asarray(total, np.float64)

@@ -10,7 +10,6 @@ Shapes: S = stages, C = candidates.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -20,7 +19,6 @@ from autoconf_launch.core import (
     Framework,
     Grade,
     ModelSpec,
-    Precision,
     Recompute,
     Software,
     Workload,
@@ -29,13 +27,14 @@ from autoconf_launch.core import (
 from ..space import Bools, CandidateTable, Floats, Ints
 from .activations import SECOND_MICRO_BATCH, ActivationBytes, activation_bytes, activation_line
 from .kernel_times import Line, fit_line, profiled_model
-from .layout_columns import LayoutColumns
+from .layout_columns import LayoutColumns, broadcast_sum
 from .layout_rules import Stages, in_flight, stages_of_peak
 from .model_state import (
     LocalWeights,
     ProfiledRank,
     RankWeights,
-    framework_of,
+    bucket_bytes,
+    gradient_bytes,
     is_plain,
     model_state,
     rank_weights_of,
@@ -205,6 +204,7 @@ def traced_memory(table: CandidateTable, workload: Workload) -> tuple[tuple[str,
         ("communication", np.where(table["data_parallel"] > 1, NCCL_BYTES, 0.0)),
         ("context", np.full(len(table), float(CONTEXT_BYTES))),
         ("fragmentation", np.asarray(np.maximum(lost, updating - before_update))),
+        *((name, np.full(len(table), float(size))) for name, size in workload.beside),
     )
 
 
@@ -323,10 +323,6 @@ the loss left, or an update's temporaries in what activations left. The rest sta
 them (torch's caching allocator splits segments, and joins no two of them)."""
 COMPILED_FRAGMENTATION = 0.01
 """The same where a compiler plans which buffers are used again."""
-_BUCKET_VALUES = 5e8
-"""DeepSpeed's ``reduce_bucket_size`` by default."""
-_BF16_GATHER_VALUES = 5e9
-"""``allgather_bucket_size`` of its BF16_Optimizer by default."""
 _LIVE_VALUES = 1e9
 """DeepSpeed's ``stage3_max_live_parameters`` by default."""
 
@@ -358,28 +354,20 @@ def overheads(
     stages: Stages,
 ) -> Overheads:
     """All overheads; quantized weights are unpacked one matrix at a time."""
-    local, trained = counts.local, counts.trained
-    by_stage = [framework_of(stage, workload) for stage in range(4)]
-    is_fsdp_C = _is(by_stage, Framework.FSDP)[columns.zero_stage_C]
-    is_deepspeed_C = _is(by_stage, Framework.DEEPSPEED)[columns.zero_stage_C]
-    gathered_SC = np.zeros_like(local.outside_SC)
-    if is_fsdp_C.any():
-        gathered_SC = _fsdp_gathered(counts, columns, workload) * is_fsdp_C
-    bucket_SC = np.zeros(())
-    if is_deepspeed_C.any():
-        bucket_SC = _buckets(trained, columns, workload) * is_deepspeed_C
-        live_SC = np.minimum(_LIVE_VALUES, local.all_SC) * counts.bytes_each(workload)
-        gathered_SC = gathered_SC + live_SC * (is_deepspeed_C & (columns.zero_stage_C == 3))
+    framework = workload.software.framework
+    gathered_SC, bucket_SC = _sharding_buffers(counts, columns, workload)
     if counts.quantized is not None:
-        unpacked = largest_matrix(workload.architecture) * workload.precision.value_bytes
-        gathered_SC = gathered_SC + unpacked / columns.tensor_C
-    keeps_C = is_fsdp_C | is_deepspeed_C
-    kept_SC = stages.waiting_SC * keeps_C + is_deepspeed_C
+        size = workload.precision.value_bytes
+        unpacked = largest_matrix(workload.architecture) / columns.tensor_C * size
+        saved_SC = counts.quantized.all_SC * (size - workload.frozen_matrix_bytes)
+        gathered_SC = gathered_SC + np.minimum(unpacked, saved_SC / (1.0 + FRAGMENTATION))
+    is_deepspeed = framework is Framework.DEEPSPEED
+    kept_SC = stages.waiting_SC * (framework is not Framework.MEGATRON) + is_deepspeed
     pipeline_SC = _pipeline_buffers(columns, workload, kept_SC)
     ranks_C = columns.data_C * columns.context_C * columns.tensor_C * columns.pipeline_C
     coming_SC = broadcast_sum(getattr(activations, part.name) for part in fields(activations))
     coming_SC = coming_SC + gathered_SC
-    update_SC = update_bytes(trained, columns, workload)
+    update_SC = update_bytes(counts.trained, columns, workload)
     if update_SC.any():
         update_SC = np.maximum(0.0, update_SC - coming_SC)
     lost = COMPILED_FRAGMENTATION if workload.software.compiled else FRAGMENTATION
@@ -392,26 +380,60 @@ def overheads(
     )
 
 
-def _is(frameworks: list[Framework], wanted: Framework) -> Bools:
-    return np.array([framework is wanted for framework in frameworks])
+def _sharding_buffers(
+    counts: RankWeights, columns: LayoutColumns, workload: Workload
+) -> tuple[Floats, Floats]:
+    """Whole weights and gradients in use, and buckets, at each candidate's ZeRO stage.
+
+    Where the buffers of a stage would take more than it saves, a rank needs what the stage before
+    does: units and buckets are then as large as all that there is, which is not sharded at all.
+    """
+    gathered: list[Floats] = []
+    buckets: list[Floats] = []
+    least: Floats | float = np.inf
+    for stage in range(int(columns.zero_stage_C.max(initial=0)) + 1):
+        one_stage = replace(columns, zero_stage_C=np.full((1,) * columns.data_C.ndim, stage))
+        state = model_state(counts, one_stage, workload)
+        resting_SC = state.weights_SC + state.gradients_SC + state.optimizer_SC
+        gathered_SC = _bytes_in_use(counts, one_stage, workload)
+        bucket_SC = bucket_bytes(counts.trained, one_stage, workload)
+        in_use_SC = (1.0 + FRAGMENTATION) * gathered_SC
+        needed_SC = resting_SC + bucket_SC + in_use_SC
+        least = np.minimum(least, needed_SC)
+        excess_SC = needed_SC - least
+        gathered.append(np.maximum(0.0, in_use_SC - excess_SC) / (1.0 + FRAGMENTATION))
+        buckets.append(bucket_SC - np.maximum(0.0, excess_SC - in_use_SC))
+    if len(gathered) == 1:
+        return gathered[0], buckets[0]
+    return np.choose(columns.zero_stage_C, gathered), np.choose(columns.zero_stage_C, buckets)
 
 
-def _fsdp_gathered(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
-    """Weights cast or gathered for use.
+def _bytes_in_use(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
+    """Weights cast or gathered for use, and gradients before they are shared.
 
-    Two layers and what stands outside of layers is gathered, and a layer's gradients are reduced
-    in fp32; with a pipeline gradients wait in fp32 for the last micro-batch. Quantized weights are
-    gathered as they are stored, and autocast copies nothing beside them.
+    FSDP gathers two layers and all outside of layers, and reduces a layer's gradients in fp32;
+    with a pipeline gradients wait in fp32 for the last micro-batch. Autocast copies trained
+    weights. Megatron-FSDP has the same units (megatron/core/distributed/fsdp), with weights whole
+    up to stage 2. DeepSpeed gathers up to ``stage3_max_live_parameters``.
     """
     local, trained = counts.local, counts.trained
     size, gathered = workload.precision.value_bytes, counts.bytes_each(workload)
-    is_cast = size < _STORED_BYTES and counts.quantized is None
-    reduced_SC = np.maximum(trained.layer_C, trained.outside_SC / 2) * (size + _REDUCED_BYTES)
+    framework, stage_C = workload.software.framework, columns.zero_stage_C
+    if framework is Framework.DEEPSPEED:
+        return np.asarray(np.minimum(_LIVE_VALUES, local.all_SC) * gathered * (stage_C == 3))
+    units_SC = local.outside_SC + _UNITS_IN_FLIGHT * local.layer_C
+    unit_SC = np.maximum(trained.layer_C, trained.outside_SC / 2)
+    if framework is Framework.MEGATRON:
+        weights_SC = np.minimum(units_SC, local.all_SC) * gathered * (stage_C == 3)
+        reduced_SC = unit_SC * gradient_bytes(workload) * (stage_C >= 2)
+        return np.asarray(weights_SC + reduced_SC)
+    is_cast = size < workload.software.weight_bytes and workload.lora_rank is None
+    reduced_SC = unit_SC * (size + _REDUCED_BYTES)
     return fsdp_gathered_bytes(
         columns,
-        whole=local.all_SC,
-        units=local.outside_SC + _UNITS_IN_FLIGHT * local.layer_C,
-        casts_bytes=local.all_SC * (size if is_cast else 0),
+        whole=np.where(stage_C == 3, local.all_SC, trained.all_SC),
+        units=units_SC,
+        casts_bytes=trained.all_SC * (size if is_cast else 0),
         reduced_bytes=np.where(
             columns.pipeline_C > 1, trained.all_SC * _REDUCED_BYTES, reduced_SC
         ),
@@ -428,33 +450,9 @@ def _pipeline_buffers(columns: LayoutColumns, workload: Workload, kept_SC: Float
     return np.asarray(one_C * (2 + kept_SC))
 
 
-def _buckets(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
-    """DeepSpeed's buckets.
-
-    Of gradients in the format in which they are added up, and, where an optimizer is shared, of
-    new weights, which torch's ``all_gather`` of a list copies once more.
-    """
-    is_fp16 = workload.precision is Precision.FP16
-    reduced_SC = np.minimum(_BUCKET_VALUES, trained.all_SC) * (2.0 if is_fp16 else 4.0)
-    limit = _BUCKET_VALUES if is_fp16 else _BF16_GATHER_VALUES
-    gathered_SC = np.minimum(limit, trained.all_SC) * workload.precision.value_bytes
-    return np.asarray(reduced_SC + gathered_SC * np.isin(columns.zero_stage_C, (1, 2)))
-
-
 MEMORY_BAND = 0.10
 """Relative error to expect: nine of ten published peaks lie within 7.3 %, and those are of few
 models and codes."""
-
-
-def broadcast_sum(arrays: Iterable[Floats]) -> Floats:
-    """Sum of arrays; small ones are added first, so that few additions run over the whole grid.
-
-    Arrays of one shape are added in their order.
-    """
-    total: Floats | float = 0.0
-    for array in sorted(arrays, key=np.size):
-        total = total + array
-    return np.asarray(total, np.float64)
 
 
 def memory_bytes(
@@ -485,13 +483,15 @@ def memory_bytes(
         activations,
         overheads(counts, activations, columns, workload, looked_at),
     )
-    return MemoryParts(
-        named=tuple(
-            (part.name.removesuffix("_SC"), getattr(group, part.name))
-            for group in groups
-            for part in fields(group)
-        )
-    )
+    named = [
+        (part.name.removesuffix("_SC"), getattr(group, part.name))
+        for group in groups
+        for part in fields(group)
+    ]
+    beside = [
+        (name, np.full_like(counts.local.outside_SC, size)) for name, size in workload.beside
+    ]
+    return MemoryParts(named=(*named, *beside))
 
 
 def peak_bytes(columns: LayoutColumns, workload: Workload) -> Floats:

@@ -31,7 +31,7 @@ from autoconf_launch.core import (
 
 from ..space import Bools, CandidateTable, Floats, Ints
 from .layout_columns import OFFLOAD_CODES, LayoutColumns
-from .layout_rules import Stages, stages_of_peak
+from .layout_rules import Stages
 from .weights import LayerWeights, ModelWeights, StagePieces, layer_matrices, model_weights
 
 
@@ -240,20 +240,12 @@ class _Rule:
     shared: float
 
 
-def framework_of(stage: int, workload: Workload) -> Framework:
-    """The framework whose rules hold for a ZeRO stage."""
-    if workload.software.framework is not Framework.AUTO:
-        return workload.software.framework
-    is_fsdp = stage >= 2 or workload.weight_format is not None
-    return Framework.FSDP if is_fsdp else Framework.MEGATRON
-
-
 def model_state(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> ModelState:
     """Bytes at rest; frozen weights are kept in the precision of the run, or quantized."""
     trained, stage_C = counts.trained, columns.zero_stage_C
     on_device = columns.offload_C == OFFLOAD_CODES[Offload.NONE]
     weights_away = columns.are_weights_away_C & (stage_C == 3)
-    weights = _weight_bytes(counts, columns, workload)
+    weights = weights_at_rest(counts, columns, workload)
     return ModelState(
         weights_SC=np.where(weights_away, 0.0, weights),
         gradients_SC=np.where(
@@ -263,7 +255,7 @@ def model_state(counts: RankWeights, columns: LayoutColumns, workload: Workload)
     )
 
 
-def _weight_bytes(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
+def weights_at_rest(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
     """Weights at rest, wherever they are kept."""
     weights = resting_bytes("weight", counts.trained, columns, workload)
     if counts.trained is counts.local:
@@ -272,26 +264,12 @@ def _weight_bytes(counts: RankWeights, columns: LayoutColumns, workload: Workloa
     return np.asarray(weights + _frozen_bytes(counts, workload) / ranks_C)
 
 
-def host_rank_bytes(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
-    """What a rank keeps in host memory; 0 where nothing is offloaded.
-
-    Source:
-        Ren et al. 2021, "ZeRO-Offload", section 4: optimizer state and gradients, 16 bytes a
-        weight with Adam; offloaded weights in 16 bits are 2 more. DeepSpeed's documentation,
-        "Memory Requirements", has the same 16 and 18, times 1.5 for buffers, which is not here.
-    """
-    away_C = columns.offload_C != OFFLOAD_CODES[Offload.NONE]
-    updated_SC = resting_bytes("host", counts.trained, columns, workload) * away_C
-    weights_away_C = columns.are_weights_away_C & (columns.zero_stage_C == 3)
-    return np.asarray(updated_SC + weights_away_C * _weight_bytes(counts, columns, workload))
-
-
 def _frozen_bytes(counts: RankWeights, workload: Workload) -> Floats:
-    """What is not trained; quantized weights have their adapters beside them."""
-    if counts.quantized is not None:
-        return np.asarray(counts.local.all_SC * counts.bytes_each(workload))
-    frozen_SC = np.maximum(0, counts.local.all_SC - counts.trained.all_SC)
-    return np.asarray(frozen_SC * workload.precision.value_bytes)
+    """What is not trained; adapters stand beside all weights."""
+    frozen_SC = counts.local.all_SC
+    if workload.lora_rank is None:
+        frozen_SC = np.maximum(0, frozen_SC - counts.trained.all_SC)
+    return np.asarray(frozen_SC * counts.bytes_each(workload))
 
 
 def update_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
@@ -323,14 +301,19 @@ def resting_bytes(
 
 
 def _rule(part: str, stage: int, workload: Workload) -> _Rule:
-    framework = framework_of(stage, workload)
+    framework = workload.software.framework
     each = _BYTES[framework](workload)
-    size: float = getattr(each, part)
-    if part == "gradient" and workload.software.gradient_bytes is not None:
-        size = workload.software.gradient_bytes
+    size: float = gradient_bytes(workload) if part == "gradient" else getattr(each, part)
     is_fsdp = framework is Framework.FSDP
     shared_from = {"weight": 2 if is_fsdp else 3, "gradient": 2}.get(part, 1)
     return _Rule(0.0, size) if stage >= shared_from else _Rule(size, 0.0)
+
+
+def gradient_bytes(workload: Workload) -> float:
+    """Size of a gradient that waits for the update."""
+    if workload.software.gradient_bytes is not None:
+        return workload.software.gradient_bytes
+    return _BYTES[workload.software.framework](workload).gradient
 
 
 def _megatron(workload: Workload) -> _Bytes:
@@ -359,14 +342,15 @@ def _deepspeed(workload: Workload) -> _Bytes:
 def _fsdp(workload: Workload) -> _Bytes:
     """Torch's Adam makes one more value for each weight while it updates all at once.
 
-    Beside quantized weights adapters are in 16 bits and updated in place, as the authors of QLoRA
-    train them (github.com/artidoro/qlora, qlora.py with ``--bf16`` and paged 32-bit AdamW).
+    Adapters are in 16 bits and updated in place, as the authors of QLoRA train them
+    (github.com/artidoro/qlora, qlora.py with ``--bf16`` and paged 32-bit AdamW).
     """
-    states = 4.0 * workload.optimizer.states
-    if workload.weight_format is not None:
+    states = workload.optimizer.states
+    if workload.lora_rank is not None:
         size = float(workload.precision.value_bytes)
-        return _Bytes(size, size, states, 0.0)
-    return _Bytes(4.0, 4.0, states, 4.0 if workload.optimizer.states > 1 else 0.0)
+        return _Bytes(size, size, 4.0 * states, 0.0)
+    size = workload.software.weight_bytes
+    return _Bytes(size, size, size * states, size if states > 1 else 0.0)
 
 
 _BYTES = {
@@ -455,22 +439,22 @@ class ProfiledRank:
         )
 
 
-def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:
-    """Host memory that the fullest node needs for what is offloaded; 0 where nothing is.
+_BUCKET_VALUES = 5e8
+"""DeepSpeed's ``reduce_bucket_size`` by default."""
+_BF16_GATHER_VALUES = 5e9
+"""``allgather_bucket_size`` of its BF16_Optimizer by default."""
 
-    A node has as many ranks as the fullest one, and no more than all ranks together.
+
+def bucket_bytes(trained: LocalWeights, columns: LayoutColumns, workload: Workload) -> Floats:
+    """DeepSpeed's buckets; 0 for other frameworks.
+
+    Of gradients in the format in which they are added up, and, where an optimizer is shared, of
+    new weights, which torch's ``all_gather`` of a list copies once more.
     """
-    weights = model_weights(workload.architecture)
-    leading = weights.encoder_layers + weights.dense_layers
-    layers = leading + weights.repeated_layers
-
-    def each(stages: Ints, layouts: LayoutColumns) -> Floats:
-        looked_at = Stages.of(stages, layouts, layers)
-        counts = rank_weights_of(weights, workload, layouts, looked_at)
-        return np.asarray(host_rank_bytes(counts, layouts, workload).max(axis=0))
-
-    fullest_C = each(stages_of_peak(columns, leading, layers), columns)
-    one_stage = replace(columns, pipeline_C=np.ones_like(columns.pipeline_C), given_C3=None)
-    ranks_C = columns.shards_C * columns.tensor_C
-    all_C = each(np.zeros_like(columns.pipeline_C)[None], one_stage) * ranks_C
-    return np.asarray(np.minimum(gpus_per_node * fullest_C, all_C))
+    if workload.software.framework is not Framework.DEEPSPEED:
+        return np.zeros(())
+    is_fp16 = workload.precision is Precision.FP16
+    reduced_SC = np.minimum(_BUCKET_VALUES, trained.all_SC) * (2.0 if is_fp16 else 4.0)
+    limit = _BUCKET_VALUES if is_fp16 else _BF16_GATHER_VALUES
+    gathered_SC = np.minimum(limit, trained.all_SC) * workload.precision.value_bytes
+    return np.asarray(reduced_SC + gathered_SC * np.isin(columns.zero_stage_C, (1, 2)))

@@ -35,6 +35,7 @@ from ..space import (
     degree_rule,
     tokens_for_sequence,
 )
+from .fitting import host_bytes
 from .hardware import Accelerator, Machine, Network, is_plain_fp32, reached_flops_per_s
 from .kernel_times import (
     KernelTimes,
@@ -51,7 +52,6 @@ from .memory import (
     peak_bytes,
     traced_memory,
 )
-from .model_state import host_bytes
 from .step import profiled_step_parts, step_parts, step_seconds
 from .weights import covered_rows
 

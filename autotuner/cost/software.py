@@ -53,13 +53,6 @@ class TrainerHabits:
         """The format of its products where ``asked`` is the configuration's."""
         return Precision.TF32 if self.tf32 and asked is Precision.FP32 else asked
 
-    def software_for(self, precision: Precision) -> Software:
-        """What the code does; one that is not named computes in 8 bits by Transformer Engine."""
-        engine = self.software.framework is Framework.AUTO and precision.is_quantized
-        return replace(
-            self.software, transformer_engine=engine or self.software.transformer_engine
-        )
-
 
 def configured_workload(config: ResolvedConfig) -> Workload:
     """What a configuration of our runtime says of a training, its model aside."""
@@ -79,8 +72,10 @@ _NEMO = replace(_MEGATRON, transformer_engine=True, gradient_bytes=2.0)
 _FSDP = Software(framework=Framework.FSDP)
 _DEEPSPEED = Software(framework=Framework.DEEPSPEED)
 TRAINERS = {
-    "auto": TrainerHabits(software=Software()),
-    "native": TrainerHabits(software=replace(_FSDP, plain_torch=True)),
+    **dict.fromkeys(
+        ("native", "huggingface", "peft", "accelerate", "lightning"),
+        TrainerHabits(software=replace(_FSDP, plain_torch=True)),
+    ),
     # NVIDIA's containers, in which Megatron and NeMo run, switch TF32 on
     "megatron": TrainerHabits(software=_MEGATRON, tf32=True),
     # before flash attention and sequence parallelism: SC21, vTrain, DLPerf
@@ -106,6 +101,19 @@ TRAINERS = {
 }
 
 
+AUTO_TRAINER = "auto"
+"""The name that leaves the choice of the trainer to the question."""
+TRAINER_NAMES = (AUTO_TRAINER, *TRAINERS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerChoice:
+    """The training code whose rules an answer follows, and why it was chosen."""
+
+    name: str = "megatron"
+    why: str = "default"
+
+
 def trainer(name: str) -> TrainerHabits:
     """The habits of a code.
 
@@ -127,10 +135,7 @@ def repeats_modules(software: Software) -> bool:
     Megatron-Core's ``recompute_modules`` (``layernorm``, ``mla_up_proj``, ``moe_act``) do so for
     layers that have them, as DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.3.
     """
-    return software.flash_attention and software.framework in _MEGATRON_LIKE
-
-
-_MEGATRON_LIKE = (Framework.AUTO, Framework.MEGATRON)
+    return software.flash_attention and software.framework is Framework.MEGATRON
 
 
 def repeated_products(software: Software) -> float:
@@ -164,7 +169,7 @@ def routes_by_domain(software: Software) -> bool:
     Megatron-Core does both with DeepEP or HybridEP and ``overlap_moe_expert_parallel_comm``, as
     its recipes have it where experts lie across domains; torch's own all-to-all does neither.
     """
-    return software.flash_attention and software.framework in _MEGATRON_LIKE
+    return software.flash_attention and software.framework is Framework.MEGATRON
 
 
 def waits_for_routing(workload: Workload) -> bool:

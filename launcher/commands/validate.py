@@ -27,7 +27,7 @@ def validate(arguments: Sequence[str]) -> Iterator[str]:
     """
     flags = validate_parser().parse_args(arguments)
     calibration = calibration_of(flags.calibrate, flags.seed)
-    scored = score_files([Path(name) for name in flags.files], calibration)
+    scored = score_files([Path(name) for name in flags.files], calibration, flags.trainer)
     if flags.csv:
         save_csv(flags.csv, lambda file: rows_csv(scored, file))
     everything = together([one for _, one in scored])

@@ -41,13 +41,18 @@ class GpuCheck:
     unusable: str = ""
 
     @property
-    def usual_flops_per_s(self) -> float | None:
-        """The fastest 16-bit product of such GPUs, by our tables; None if they lack it."""
+    def peak_flops_per_s(self) -> float | None:
+        """The datasheet's 16-bit rate; None if our tables lack the GPU."""
         known = known_accelerator(self.name)
         if known is None or self.unusable:
             return None
-        accelerator = machine(known).accelerator
-        return accelerator.half_flops_per_s * accelerator.reached
+        return machine(known).accelerator.half_flops_per_s
+
+    @property
+    def usual_flops_per_s(self) -> float | None:
+        """The fastest 16-bit product of such GPUs, by our tables; None if they lack it."""
+        peak, known = self.peak_flops_per_s, known_accelerator(self.name)
+        return None if peak is None or known is None else peak * machine(known).accelerator.reached
 
 
 def read_gpu(found: Mapping[str, Any] | None) -> GpuCheck | None:
@@ -95,6 +100,11 @@ def gpu_problems(host: str, gpu: GpuCheck, flops_per_s: float) -> Iterator[str]:
             f"{where} multiplies at {flops_per_s / _TERA:.0f} TFLOP/s, "
             f"{100 * flops_per_s / usual:.0f} % of the {usual / _TERA:.0f} that {gpu.name} "
             f"reaches{_clock_text(gpu.state)}; check its clocks and its power limit."
+        )
+    if (peak := gpu.peak_flops_per_s) and flops_per_s > peak:
+        yield (
+            f"{where} multiplies at {flops_per_s / _TERA:.0f} TFLOP/s, above the peak of "
+            f"{gpu.name} ({peak / _TERA:.0f}): the driver's name or the measured time is wrong."
         )
     if gpu.users:
         yield f"{where} is also used by {', '.join(gpu.users)}; end that, or use other GPUs."

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
         check_precision,
         choose_cluster,
         choose_price,
-        choose_software,
         has_rates,
         limit_memory,
         machine_kinds,
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
         profiled_format_gains,
         require_rates,
         usual_training,
+        with_trainer,
     )
     from .training_flags import (
         MODEL_HELP,

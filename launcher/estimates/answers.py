@@ -15,10 +15,11 @@ from autoconf_launch.autotuner.cost import (
     NodeLimits,
     Proposal,
     Remedy,
+    TrainerChoice,
     Verdict,
     broken_rule,
+    can_split_sequence,
     estimate,
-    parameters,
     remedies,
     verdict,
 )
@@ -35,7 +36,6 @@ from autoconf_launch.autotuner.planner import (
     losers,
     plan_usable_first,
 )
-from autoconf_launch.autotuner.planner import plan as planned
 from autoconf_launch.autotuner.space import PredictionTable
 from autoconf_launch.core import (
     ClusterSpec,
@@ -62,13 +62,12 @@ from .training_choice import (
     check_precision,
     check_weights,
     choose_price,
-    has_rates,
-    larger_clusters,
     layout_format_gains,
     machine_of,
     nodes_like,
     proposal_step_s,
     require_rates,
+    smallest_cluster,
     whole_node,
 )
 from .verifying import Verifying, log_band, verify_plan
@@ -104,6 +103,7 @@ class FitAnswer:
     """
 
     cluster: ClusterSpec
+    trainer: TrainerChoice
     asked: Proposal
     memory: MemoryParts
     limit_bytes: int
@@ -203,6 +203,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         found = remedies(asked, limits, seconds)
     return FitAnswer(
         cluster=cluster,
+        trainer=training.trainer,
         asked=asked,
         memory=MemoryParts(named=predicted.stage_parts),
         limit_bytes=limit_bytes,
@@ -210,7 +211,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         step_s=seconds([asked])[0],
         remedies=found,
         host=host,
-        smallest=_smallest(training) if answer is Verdict.NO and not found else None,
+        smallest=smallest_cluster(training) if answer is Verdict.NO and not found else None,
         gains=layout_format_gains(cluster, asked),
     )
 
@@ -224,6 +225,7 @@ def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColum
     found, host = fit_stages(request, asked.layout), _host_memory(predicted, training)
     return FitAnswer(
         cluster=training.cluster,
+        trainer=training.trainer,
         asked=asked,
         memory=found.memory,
         limit_bytes=int(found.tightest.limit_bytes),
@@ -241,33 +243,6 @@ def _host_memory(predicted: PredictionTable, training: TrainingRequest) -> HostM
     return HostMemory(
         needed_bytes=0.0 if needed_C is None else float(needed_C[0]),
         limit_bytes=training.cluster.least_host_memory_bytes,
-    )
-
-
-_LEAST_BYTES = 0.5
-"""No format stores a weight in less; where even these have no room, no layout needs a look."""
-
-
-def _smallest(training: TrainingRequest) -> ClusterSpec | None:
-    """The first cluster on which a layout fits, by doubling the GPUs of a node, then the nodes."""
-    is_known = training.cluster.are_nodes_equal and has_rates(training.cluster)
-    if not is_known or is_cpu(training.cluster):
-        return None
-    weights = parameters(training.workload.architecture)
-    for cluster in (training.cluster, *larger_clusters(training.cluster)):
-        has_room = weights * _LEAST_BYTES <= len(cluster.devices) * training.limit_bytes
-        if has_room and planned(_on_cluster(training, cluster)).best:
-            return cluster
-    return None
-
-
-def _on_cluster(training: TrainingRequest, cluster: ClusterSpec) -> Question:
-    return Question(
-        training=Training(workload=training.workload, machine=machine_of(cluster)),
-        world=len(cluster.devices),
-        limits=Limits(memory_bytes=training.limit_bytes),
-        degrees=Degrees(offload=(Offload.NONE,)),
-        most=1,
     )
 
 
@@ -295,7 +270,13 @@ def _layout(request: FitRequest) -> Layout:
             f"{layout.micro_batch} x {data} data-parallel ranks = {once}; "
             f"valid: {once}, {2 * once}, {3 * once}, …"
         )
-    return replace(layout, data_parallel=data, accumulation=training.workload.global_batch // once)
+    splits = can_split_sequence(layout, training.workload) and request.is_sequence_open
+    return replace(
+        layout,
+        data_parallel=data,
+        accumulation=training.workload.global_batch // once,
+        sequence_parallel=layout.sequence_parallel or splits,
+    )
 
 
 def _ranks(request: FitRequest) -> int:

@@ -22,7 +22,7 @@ from .training_flags import (
     frameworks_reader,
     read_money,
     read_tokens,
-    training_of,
+    trainings_of,
     whole,
     with_dashes,
 )
@@ -39,11 +39,14 @@ class FitRequest:
     Attributes:
         layout: its data parallelism and accumulation follow from cluster and global batch.
         recompute_layers: of each stage, recomputed in full; -1 for all.
+        is_sequence_open: sequence parallelism was not said; trainers switch it on with tensor
+            parallelism.
     """
 
     training: TrainingRequest
     layout: Layout
     recompute_layers: int = ALL_LAYERS
+    is_sequence_open: bool = False
 
 
 def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitRequest:
@@ -74,15 +77,16 @@ def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitReques
         micro_batch=sum(samples) // len(samples) if samples else flags.micro_batch,
         recompute=recompute,
         offload=Offload(flags.offload),
-        sequence_parallel=flags.sequence_parallel,
+        sequence_parallel=bool(flags.sequence_parallel),
         placement=flags.placement,
         pipeline_split=flags.pipeline_split,
         micro_batch_split=samples,
     )
     return FitRequest(
-        training=training_of(flags, words, of_script=of_script),
+        training=trainings_of(flags, words, of_script=of_script)[0],
         layout=layout,
         recompute_layers=flags.recompute_layers or ALL_LAYERS,
+        is_sequence_open=flags.sequence_parallel is None,
     )
 
 
@@ -138,8 +142,8 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
         ("--micro-batch-split", "micro-batch of each data-parallel rank: 5,3"),
     ):
         add(flag, type=_whole_numbers, metavar="N,N", help=text)
-    split_help = "split norms and dropout along the sequence; needs --tp"
-    add("--sequence-parallel", action="switch", default=False, help=split_help)
+    split_help = "split norms and dropout along the sequence; default with --tp"
+    add("--sequence-parallel", action="switch", help=split_help)
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:
@@ -250,12 +254,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         parser.error("--export writes files; give their folder with -o DIR")
     if not flags.export and (flags.row, flags.output) != (None, None):
         parser.error("--row and -o say what --export writes, and where; give --export too")
-    trainings = [
-        training_of(
-            argparse.Namespace(**{**vars(flags), "cluster": text}), words, of_script=of_script
-        )
-        for text in dict.fromkeys(flags.cluster)
-    ]
+    trainings = trainings_of(flags, words, of_script=of_script, runnable=flags.runnable)
     alone = [flag for flag in _OF_ONE_CLUSTER if flag in trainings[0].given]
     if alone and len(trainings) > 1:
         parser.error(f"{alone[0]} is about the layouts of one cluster; give one --cluster")
@@ -264,7 +263,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
     return PlanRequest(
         training=trainings[0],
         degrees=degrees,
-        others=tuple(trainings[1:]),
+        others=trainings[1:],
         gpus_needed=flags.gpus_needed,
         top=flags.top or None,
         headroom=flags.headroom,

@@ -12,31 +12,35 @@ from pathlib import Path
 import numpy as np
 
 from autoconf_launch.autotuner.cost import (
+    AUTO_TRAINER,
     TRAINERS,
     FormatGain,
     LayoutColumns,
     Machine,
     Proposal,
+    TrainerChoice,
     computes_in,
     estimate,
     format_gains,
     measured_format_gains,
+    parameters,
     trainer,
 )
 from autoconf_launch.autotuner.mixed import MachineKind
-from autoconf_launch.autotuner.planner import Training
+from autoconf_launch.autotuner.planner import Limits, Question, Training, choose_trainer, plan
 from autoconf_launch.autotuner.sizing import runs_flash
 from autoconf_launch.core import (
     Architecture,
     ClusterSpec,
     ConfigError,
+    Degrees,
     HardwareError,
     ModelSpec,
     Node,
     NodeKind,
+    Offload,
     Precision,
     RankResult,
-    Software,
     Workload,
 )
 from autoconf_launch.tuning_spaces import (
@@ -55,18 +59,37 @@ from ..machine import cpu_machine, is_cpu, local_cluster
 from .training_request import TrainingRequest
 
 
-def choose_software(
-    name: str, precision: Precision, *, compiled: bool, flash_attention: bool | None
-) -> Software:
-    """The habits of a trainer, where nothing says otherwise.
+def with_trainer(
+    trainings: Sequence[TrainingRequest],
+    name: str = AUTO_TRAINER,
+    *,
+    flash_attention: bool | None = None,
+    runnable: bool = False,
+) -> tuple[TrainingRequest, ...]:
+    """One training on its clusters, with the habits of one trainer.
+
+    Args:
+        trainings: the same workload on each cluster in question.
+        name: the trainer, or ``auto`` to choose one by what is asked.
+        flash_attention: None: the trainer's habit.
+        runnable: only layouts of our own runtime are ranked.
 
     Raises:
         ConfigError: no such trainer is known.
     """
-    software = replace(trainer(name).software_for(precision), compiled=compiled)
-    if flash_attention is None:
-        return software
-    return replace(software, flash_attention=flash_attention)
+    workload = trainings[0].workload
+    if name != AUTO_TRAINER:
+        choice = TrainerChoice(name=name, why="as given")
+    elif runnable:
+        choice = TrainerChoice(name="native", why="default for --runnable")
+    else:
+        gpus = (device.name for one in trainings for device in one.cluster.devices)
+        choice = choose_trainer(workload, gpus)
+    workload = trainer(choice.name).apply_to(workload)
+    if flash_attention is not None:
+        software = replace(workload.software, flash_attention=flash_attention)
+        workload = replace(workload, software=software)
+    return tuple(replace(one, workload=workload, trainer=choice) for one in trainings)
 
 
 def limit_memory(asked: int | None, cluster: ClusterSpec) -> int:
@@ -171,6 +194,33 @@ def larger_clusters(cluster: ClusterSpec) -> Iterator[ClusterSpec]:
         else:
             nodes *= 2
         yield nodes_like(node, nodes, gpus)
+
+
+_LEAST_BYTES = 0.5
+"""No format stores a weight in less; where even these have no room, no layout needs a look."""
+
+
+def smallest_cluster(training: TrainingRequest) -> ClusterSpec | None:
+    """The first cluster on which a layout fits, by doubling the GPUs of a node, then the nodes."""
+    is_known = training.cluster.are_nodes_equal and has_rates(training.cluster)
+    if not is_known or is_cpu(training.cluster):
+        return None
+    weights = parameters(training.workload.architecture)
+    for cluster in (training.cluster, *larger_clusters(training.cluster)):
+        has_room = weights * _LEAST_BYTES <= len(cluster.devices) * training.limit_bytes
+        if has_room and plan(_on_cluster(training, cluster)).best:
+            return cluster
+    return None
+
+
+def _on_cluster(training: TrainingRequest, cluster: ClusterSpec) -> Question:
+    return Question(
+        training=Training(workload=training.workload, machine=machine_of(cluster)),
+        world=len(cluster.devices),
+        limits=Limits(memory_bytes=training.limit_bytes),
+        degrees=Degrees(offload=(Offload.NONE,)),
+        most=1,
+    )
 
 
 def machine_of(cluster: ClusterSpec) -> Machine:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.autotuner.cost import TRAINERS, trainer
+from autoconf_launch.autotuner.cost import AUTO_TRAINER, TRAINER_NAMES
 from autoconf_launch.core import (
     OPTIMIZER_STATES,
     ConfigError,
@@ -20,6 +20,7 @@ from autoconf_launch.core import (
     FrozenPart,
     Optimizer,
     Precision,
+    Software,
     WeightFormat,
     Workload,
     nearest_known,
@@ -37,46 +38,61 @@ _LONGEST_S = 7 * 86400
 _USUAL_EXPERTS = 2
 
 
-def training_of(
-    flags: argparse.Namespace, words: Sequence[str], *, of_script: bool
-) -> TrainingRequest:
-    """Flags of :func:`add_training` as a value, and which of all flags the words give.
+def trainings_of(
+    flags: argparse.Namespace, words: Sequence[str], *, of_script: bool, runnable: bool = False
+) -> tuple[TrainingRequest, ...]:
+    """Flags of :func:`add_training` as values: the training on each cluster, with one trainer.
+
+    Args:
+        flags: as the parser read them.
+        words: the command line, which says which flags were given.
+        of_script: a script says what is trained.
+        runnable: only layouts of our own runtime are ranked.
 
     Raises:
         ConfigError: an unknown name, a file that cannot be read, a shape that is missing, or one
             that a script says itself.
     """
+    from .training_choice import with_trainer  # with numpy, which --help does not wait for
+
+    texts = [flags.cluster] if isinstance(flags.cluster, str) else dict.fromkeys(flags.cluster)
+    return with_trainer(
+        [_training_of(flags, text, words, of_script=of_script) for text in texts],
+        flags.trainer,
+        flash_attention=flags.flash_attention,
+        runnable=runnable,
+    )
+
+
+def _training_of(
+    flags: argparse.Namespace, cluster_text: str, words: Sequence[str], *, of_script: bool
+) -> TrainingRequest:
+    """The training on one cluster; its trainer is still open."""
     from .model_choice import model_of_flags  # with numpy, which --help does not wait for
-    from .training_choice import choose_cluster, choose_software, limit_memory
+    from .training_choice import choose_cluster, limit_memory
 
     shapes = shapes_of(flags)
     if of_script:
         _require_no_model(flags.model, shapes)
     elif flags.time_limit is not None:
         raise ConfigError("--time-limit is for the script after --, but none is given; omit it.")
-    cluster = choose_cluster(flags.cluster)
-    precision = trainer(flags.trainer).precision_for(Precision(flags.precision))
+    cluster = choose_cluster(cluster_text)
     workload = Workload(
         model=None if of_script else model_of_flags(flags.model, shapes),
         sequence_length=flags.seq,
         global_batch=flags.global_batch,
-        precision=precision,
+        precision=Precision(flags.precision),
         optimizer=Optimizer.from_name(flags.optimizer),
         lora_rank=flags.lora_rank,
         weight_format=WeightFormat(flags.weights) if flags.weights else None,
         frozen=flags.freeze,
-        software=choose_software(
-            flags.trainer,
-            precision,
-            compiled=flags.compile,
-            flash_attention=flags.flash_attention,
-        ),
+        software=Software(compiled=flags.compile),
     )
     return TrainingRequest(
         workload=workload,
         cluster=cluster,
         limit_bytes=limit_memory(flags.memory_limit, cluster),
-        cluster_text=flags.cluster,
+        cluster_text=cluster_text,
         time_limit_s=flags.time_limit or TIME_LIMIT_S,
         json=flags.json,
         given=frozenset(word.partition("=")[0] for word in words if word.startswith("--")),
@@ -312,7 +328,7 @@ def _add_habits(group: argparse._ArgumentGroup) -> None:
     for flag, names, default, of in (
         ("precision", PRECISIONS, "bf16", ""),
         ("optimizer", OPTIMIZER_STATES, "adamw", ""),
-        ("trainer", TRAINERS, "auto", "framework whose rules apply: "),
+        ("trainer", TRAINER_NAMES, AUTO_TRAINER, "framework whose rules apply: "),
     ):
         text = f"{of}{', '.join(names)}; default {default}"
         read = choice_reader(flag, names)

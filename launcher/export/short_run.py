@@ -23,8 +23,6 @@ _MODULE = "autoconf_launch.runtime.pretraining"
 _LEAST_VOCABULARY = 259
 """Tokens of the text that our runtime trains on."""
 _MEGATRON = "megatron"
-_OURS = (Framework.AUTO, Framework.FSDP)
-"""Software whose habits our runtime has."""
 _RATE = "1e-4"
 _INIT_STD = 0.02
 
@@ -57,7 +55,7 @@ def run_command(optimum: Optimum, workload: Workload, steps: int) -> RunCommand 
         steps: of the run.
     """
     base = pretraining_base(workload.architecture, workload.sequence_length)
-    is_ours = optimum.plan_only is None and workload.software.framework in _OURS
+    is_ours = optimum.plan_only is None and workload.software.framework is Framework.FSDP
     if base is not None and is_ours and not workload.software.compiled:
         return RunCommand(framework=NATIVE, start=_native(optimum, base, steps))
     if not _is_megatrons(workload):
@@ -141,7 +139,7 @@ def _is_megatrons(workload: Workload) -> bool:
     has_plain_experts = experts is None or not (experts.shared or experts.first_dense)
     is_decoder = model.causal and not model.encoder_layers
     is_known = not (model.latent or model.state or model.window or model.predictions)
-    has_habits = workload.software.framework in (Framework.AUTO, Framework.MEGATRON)
+    has_habits = workload.software.framework is Framework.MEGATRON
     is_plain = is_decoder and is_known and has_plain_experts
     return is_plain and has_habits and workload.lora_rank is None
 

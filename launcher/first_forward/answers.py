@@ -17,10 +17,12 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost import (
     FormatGain,
+    LayoutColumns,
     Network,
     StepParts,
     TracedOperations,
     Verdict,
+    estimate,
     format_gains,
     profiled_step_parts,
     traced_memory,
@@ -168,14 +170,53 @@ def layout_peak_bytes(asked: PiecesQuestion, layout: Layout) -> float:
     return sum(float(sizes[0]) for _, sizes in traced_memory(_table([layout]), _workload(asked)))
 
 
+_LEAST_FACTOR = 0.25
+_TRIES = 3
+
+
+def traced_factor(script: TracedScript, training: TrainingRequest) -> float:
+    """What layers keep in the script's own pass, over what the formulas of its shapes say.
+
+    A model of known shapes may compute with other kernels than those the formulas are for, such
+    as dropout, or an activation function of many operations.
+    """
+    found = script.found
+    if not found.peaks or found.recompute is not Recompute.NONE:
+        return 1.0
+    layout = Layout(micro_batch=found.micro_batch)
+    columns = LayoutColumns.from_layouts([layout])
+    plain = replace(
+        training.workload,
+        sequence_length=found.model.sequence_length or 1,
+        precision=found.precision,
+    )
+    pieces = PiecesQuestion(script=script, training=replace(training, workload=plain))
+    traced = layout_peak_bytes(pieces, layout)
+
+    def formula_bytes(factor: float) -> float:
+        workload = replace(plain, activation_factor=factor)
+        return float(estimate(columns, workload, training.cluster).peak_bytes_C[0])
+
+    factor = 1.0
+    for _ in range(_TRIES):  # nearly a line, so that each secant comes close
+        slope = formula_bytes(factor + 1.0) - formula_bytes(factor)
+        factor += (traced - formula_bytes(factor)) / slope
+        factor = max(_LEAST_FACTOR, factor)
+    return factor
+
+
 def _table(layouts: Sequence[Layout]) -> CandidateTable:
     return CandidateTable.from_candidates([Candidate(layout=layout) for layout in layouts])
 
 
 def _workload(asked: PiecesQuestion) -> Workload:
     """The training on our runtime, with the optimizer asked for."""
-    precision = asked.training.workload.precision
-    return Workload(model=_with_states(asked), optimizer=asked.optimizer, precision=precision)
+    return Workload(
+        model=_with_states(asked),
+        optimizer=asked.optimizer,
+        precision=asked.training.workload.precision,
+        beside=asked.training.workload.beside,
+    )
 
 
 def recomputations(script: TracedScript) -> tuple[Recompute, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autoconf_launch.autotuner.cost import TrainerChoice, trainer
 from autoconf_launch.core import (
     BUILTIN_PRECISIONS,
     ConfigError,
@@ -14,6 +15,7 @@ from autoconf_launch.core import (
 )
 
 from ..estimates import FitRequest, PlanRequest, TrainingRequest
+from .answers import traced_factor
 from .command import script_command
 from .script import TracedScript, trace_script
 
@@ -74,6 +76,10 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
     """What the script says, where no flag says otherwise."""
     given, found, own = asked.given, script.found, asked.workload
     length = found.model.sequence_length or 1
+    choice = asked.trainer if "--trainer" in given else _trainer_of(script)
+    software = trainer(choice.name).software
+    if "--flash-attention" in given or "--no-flash-attention" in given:
+        software = replace(software, flash_attention=own.software.flash_attention)
     workload = replace(
         own,
         model=script.architecture or own.model,
@@ -83,8 +89,27 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
         optimizer=own.optimizer
         if "--optimizer" in given
         else Optimizer.from_name(script.optimizer),
+        software=replace(
+            software,
+            compiled=own.software.compiled,
+            weight_bytes=found.model.parameter_bytes_each,
+        ),
+        beside=script.beside,
     )
-    return replace(asked, workload=workload)
+    training = replace(asked, workload=workload, trainer=choice)
+    if script.architecture is None or choice.name != "huggingface":
+        return training
+    factor = traced_factor(script, training)
+    return replace(training, workload=replace(workload, activation_factor=factor))
+
+
+def _trainer_of(script: TracedScript) -> TrainerChoice:
+    """The code that trains in the script; pieces are laid out as our own runtime does."""
+    if script.architecture is None:
+        return TrainerChoice(name="native", why="default for models known by their pieces")
+    wrapper = script.found.wrapper or ""
+    name = "deepspeed" if wrapper == "DeepSpeedEngine" else "huggingface"
+    return TrainerChoice(name=name, why="by the script")
 
 
 _ARCHITECTURE_ALONE = (

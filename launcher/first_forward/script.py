@@ -93,6 +93,14 @@ class TracedScript:
         )
         return replace(model, traced_peaks=peaks, vocabulary_size=None)
 
+    @property
+    def beside(self) -> tuple[tuple[str, int], ...]:
+        """Name and bytes of what the script keeps on the device besides what it trains."""
+        models = sum(one.size_bytes for one in self.found.bystanders if one.parameters)
+        others = sum(one.size_bytes for one in self.found.bystanders if not one.parameters)
+        parts = (("other models", models), ("other tensors", others))
+        return tuple((name, size) for name, size in parts if size)
+
     def _forward_peaks(self) -> tuple[TracedPeak, ...]:
         """Peaks of a pass without a backward one: the weights, and what would be kept for one."""
         model = self.found.model

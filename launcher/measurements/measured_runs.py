@@ -1,7 +1,7 @@
 """From rows of measurements to what the time model takes.
 
-A row's training code is known only from its precision, its GPU and its note (``trainer_of``); what
-that code does is said where a plan's is (``trainers``, ``training_choice``).
+A row's training code is its column ``trainer``, else the code of a known source, else the one that
+a plan of the row would choose (``trainer_of``).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from autoconf_launch.autotuner.cost import (
     trainer,
 )
 from autoconf_launch.autotuner.mixed import GivenStages, MachineKind, given_stages
+from autoconf_launch.autotuner.planner import choose_trainer
 from autoconf_launch.autotuner.space import CandidateTable, Floats, PredictionTable
 from autoconf_launch.core import (
     Architecture,
     Candidate,
     ConfigError,
     Layout,
-    Precision,
     Recompute,
     Software,
     Workload,
@@ -64,17 +64,22 @@ def noted_stage_layers(one: Row) -> tuple[int, ...] | None:
     return tuple(np.diff(inside).tolist())
 
 
-_TRAINERS = (
-    ("megatron-deepspeed", "megatron-deepspeed"),
-    ("bigscience", "megatron-deepspeed"),
-    ("llm-foundry", "llm-foundry"),
-    ("torchtitan", "torchtitan"),
-    ("nemo", "nemo"),
-    ("deepspeed pipeline", "megatron-deepspeed"),
-    ("deepspeed", "deepspeed"),
-    ("megatron", "megatron-2021"),
+_SOURCES = (
+    ("bigscience-workshop/bigscience", "megatron-deepspeed"),
+    ("VIA-Research/vTrain", "megatron-deepspeed"),
+    ("DachengLi1/AMP", "megatron-deepspeed"),
+    ("mosaicml/llm-foundry", "llm-foundry"),
+    ("pytorch/torchtitan benchmarks/llama3-8b_h200_202506_trainy-whitefiber", "torchtitan-2025"),
+    ("pytorch/torchtitan", "torchtitan"),
+    ("NVIDIA/NeMo", "nemo"),
+    ("NVIDIA-NeMo/", "nemo"),
+    ("NVIDIA/dgxc-benchmarking", "nemo-2025"),
+    ("MooreThreads/SimuMax", "megatron"),
+    ("huggingface/nanotron", "megatron"),
+    ("HF nanotron", "megatron"),
+    ("arXiv:2104.04473", "megatron-2021"),
 )
-"""Words that name a training code, the first that is found."""
+"""Published tables by their sources, and the code that each one ran; the first that matches."""
 _RELEASE = re.compile(r"release (\d\d\.\d\d)")
 _GRAPHED = "26.06"
 """NVIDIA's release from which on ``nemo`` is as ``trainers`` has it."""
@@ -195,37 +200,33 @@ def _weights(model: Architecture) -> float:
 
 
 def trainer_of(one: PublishedRow) -> str:
-    """The training code, from what source and note name, or else from precision and GPU.
-
-    fp16, and GPUs that flash attention does not run on, mean Megatron-LM of 2021, which had
-    neither flash attention nor, as its runs have it, bf16.
-    """
-    text = one.note.lower()
-    if one.compiled is not None:
-        return "torchtitan-2025" if "whitefiber" in text else "torchtitan"
-    old = one.precision is Precision.FP16 or one.gpu.startswith(("V100", "T4"))
-    name = next((name for word, name in _TRAINERS if word in text), None)
-    if name == "nemo" and (release := _RELEASE.search(text)):
+    """The training code that a row is predicted for; its note is never read for it."""
+    if one.trainer is not None:
+        return one.trainer
+    name = next((name for source, name in _SOURCES if source in one.source), None)
+    if name is None:
+        return choose_trainer(_plain_workload(one), [one.gpu]).name
+    if name == "nemo" and (release := _RELEASE.search(one.source)):
         return name if release[1] >= _GRAPHED else "nemo-2025"
-    if name is not None:
-        return name if old or name != "megatron-2021" else "megatron"
-    if one.precision.is_quantized:
-        return "nemo"
-    return "megatron-2021" if old else "auto"
+    return name
 
 
 def workload_of(one: PublishedRow) -> Workload:
     """What the row trains, with the habits of its training code where the row is silent."""
-    plain = Workload(
+    usual = trainer(trainer_of(one)).apply_to(_plain_workload(one))
+    software = replace(usual.software, async_tensor=bool(one.async_tensor))
+    return replace(usual, software=software)
+
+
+def _plain_workload(one: PublishedRow) -> Workload:
+    """What the row trains, whatever code does it."""
+    return Workload(
         model=nearest_architecture(one.shape),
         sequence_length=one.shape.seq,
         precision=one.precision,
         software=Software(compiled=bool(one.compiled)),
         lora_rank=_LORA_RANK if is_lora(one) else None,
     )
-    usual = trainer(trainer_of(one)).apply_to(plain)
-    software = replace(usual.software, async_tensor=bool(one.async_tensor))
-    return replace(usual, software=software)
 
 
 def row_layout(one: PublishedRow) -> Layout:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 
+from autoconf_launch.autotuner.cost import AUTO_TRAINER, TRAINERS
 from autoconf_launch.core import (
     Candidate,
     ConfigError,
@@ -74,6 +75,7 @@ class Row:
         accumulation: broken where the micro-batch does not divide a rank's batch.
         step_time_s: None for a run that failed.
         memory_gb: None where it is not given.
+        trainer: the column of that name; None where it is empty or missing.
         assumed: columns that are empty and were filled by habit or from the model's name.
         lacks: columns of the model that are empty, and that its name does not tell.
     """
@@ -94,14 +96,18 @@ class Row:
     memory_gb: float | None
     out_of_memory: bool
     note: str
+    source: str
+    trainer: str | None
     assumed: tuple[str, ...]
     lacks: tuple[str, ...]
 
     @property
     def settings(self) -> tuple[object, ...]:
         """Everything but what was measured: equal for repeats."""
-        measured = {"line", "step_time_s", "memory_gb", "out_of_memory", "note", "assumed"}
-        return tuple(getattr(self, x.name) for x in fields(self) if x.name not in measured)
+        measured = {"line", "step_time_s", "memory_gb", "out_of_memory"}
+        told = {"note", "source", "assumed"}
+        names = [x.name for x in fields(self) if x.name not in measured | told]
+        return tuple(getattr(self, name) for name in names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +159,9 @@ def read_row(line: int, row: Mapping[str, str]) -> Row:
         step_time_s=step_time_s,
         memory_gb=memory_gb,
         out_of_memory=step_time_s is None,
-        note=f"{cell.get('source', '')} {cell.get('note', '')}",
+        note=cell.get("note", ""),
+        source=cell.get("source", ""),
+        trainer=_trainer(cell.get("trainer", "")),
         assumed=(
             *(name for name, _ in DEFAULTS if not cell.get(name)),
             *(name for name in empty if name not in lacks),
@@ -186,6 +194,15 @@ def _precision(text: str) -> Precision:
     if name in _PRECISIONS:
         return _PRECISIONS[name]
     raise RowError(f"precision is {text!r}; {nearest_known(name, _PRECISIONS)}")
+
+
+def _trainer(text: str) -> str | None:
+    name = text.lower()
+    if name in ("", AUTO_TRAINER):
+        return None
+    if name in TRAINERS:
+        return name
+    raise RowError(f"trainer is {text!r}; {nearest_known(name, TRAINERS)}")
 
 
 def _layout(cell: Mapping[str, str], shape: PartialShape) -> tuple[Layout, float]:
@@ -296,6 +313,7 @@ READ_COLUMNS = frozenset(
         "arch",
         "mem_gb",
         "source",
+        "trainer",
         "note",
     }
 )

@@ -12,12 +12,13 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from autoconf_launch.autotuner.cost import (
+    AUTO_TRAINER,
     DEFAULT_PHYSICS,
     LayoutColumns,
     Likeness,
@@ -102,12 +103,18 @@ class PredictedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Validation:
-    """One table, or several. ``times`` are of settings; repeats are merged by their median."""
+    """One table, or several.
+
+    Attributes:
+        trainers: the codes that rows were predicted for, with their numbers of rows.
+        times: of settings; repeats are merged by their median.
+    """
 
     rows: int
     predicted: int
     assumed: int
     skipped: tuple[tuple[str, int], ...]
+    trainers: tuple[tuple[str, int], ...]
     times: TimeAccuracy
     timed: TimedSettings
     memory_R: tuple[Floats, Floats]
@@ -157,9 +164,16 @@ def calibration_of(count: int | None, seed: int | None) -> Calibration | None:
 
 
 def score_files(
-    paths: Sequence[Path], calibration: Calibration | None = None
+    paths: Sequence[Path],
+    calibration: Calibration | None = None,
+    trainer: str = AUTO_TRAINER,
 ) -> list[tuple[MeasurementFile, Validation]]:
     """Tables with their scores, in order.
+
+    Args:
+        paths: files.
+        calibration: None: without one.
+        trainer: of the rows whose own column names none; ``auto``: as ``trainer_of`` says.
 
     Raises:
         ConfigError: two have the same name, or one is not a table of measurements.
@@ -167,7 +181,15 @@ def score_files(
     names = [path.name for path in paths]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"Two files are named {twice[0]}; give each file once.")
-    return [(file, validate_table(file, calibration)) for file in map(read_measurements, paths)]
+    files = [_with_trainer(read_measurements(path), trainer) for path in paths]
+    return [(file, validate_table(file, calibration)) for file in files]
+
+
+def _with_trainer(file: MeasurementFile, name: str) -> MeasurementFile:
+    if name == AUTO_TRAINER:
+        return file
+    rows = tuple(replace(one, trainer=one.trainer or name) for one in file.measurements)
+    return replace(file, measurements=rows)
 
 
 def validate_table(file: MeasurementFile, calibration: Calibration | None = None) -> Validation:
@@ -197,6 +219,7 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
         predicted=len(rows),
         assumed=sum(bool(measurements[i].assumed) for i in rows),
         skipped=tuple(sorted(counts.items())),
+        trainers=tuple(Counter(trainer_of(measurements[i]) for i in sorted(rows)).items()),
         times=time_accuracy(timed.predicted_s_R, timed.measured_s_R, timed.group_R),
         timed=timed,
         memory_R=_memory(measurements, peaks),
@@ -239,9 +262,10 @@ def _step_s(
 
 def together(validations: Sequence[Validation]) -> Validation:
     """All tables as if they were one."""
-    counts: Counter[str] = Counter()
+    counts, trainers = Counter[str](), Counter[str]()
     for one in validations:
         counts.update(dict(one.skipped))
+        trainers.update(dict(one.trainers))
     timed = TimedSettings(
         predicted_s_R=np.concatenate([one.timed.predicted_s_R for one in validations]),
         measured_s_R=np.concatenate([one.timed.measured_s_R for one in validations]),
@@ -252,6 +276,7 @@ def together(validations: Sequence[Validation]) -> Validation:
         predicted=sum(one.predicted for one in validations),
         assumed=sum(one.assumed for one in validations),
         skipped=tuple(sorted(counts.items())),
+        trainers=tuple(trainers.items()),
         times=time_accuracy(timed.predicted_s_R, timed.measured_s_R, timed.group_R),
         timed=timed,
         memory_R=(

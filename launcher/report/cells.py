@@ -32,7 +32,7 @@ from autoconf_launch.core import (
 )
 
 if TYPE_CHECKING:  # with numpy, which --help does not wait for
-    from autoconf_launch.autotuner.cost import FormatGain
+    from autoconf_launch.autotuner.cost import FormatGain, TrainerChoice
     from autoconf_launch.autotuner.playoff import TimeRange
 
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
@@ -187,6 +187,18 @@ def adapters_text(workload: Workload) -> str:
     form = workload.weight_format
     stored = f" on {form.value} weights" if form else ""
     return f", LoRA of rank {workload.lora_rank}{stored}"
+
+
+def trainer_text(choice: TrainerChoice) -> str:
+    """``trainer nemo (default, checked on Hopper)``: whose rules an answer follows."""
+    return f"trainer {choice.name} ({choice.why})"
+
+
+def trainers_text(rows: Sequence[tuple[str, int]]) -> str:
+    """``Trainer: nemo.``: whose rules the rows of tables were predicted by."""
+    if len(rows) == 1:
+        return f"Trainer: {rows[0][0]}."
+    return f"Trainers: {', '.join(f'{name} ({count} rows)' for name, count in rows)}."
 
 
 TF32_SWITCH = "torch.set_float32_matmul_precision('high')"

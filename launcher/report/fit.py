@@ -14,9 +14,9 @@ from autoconf_launch.autotuner.cost import (
     parameters,
 )
 from autoconf_launch.autotuner.space import candidate_name
-from autoconf_launch.core import Candidate, ClusterSpec, Layout, encode
+from autoconf_launch.core import Architecture, Candidate, ClusterSpec, Layout, encode
 
-from ..estimates import FitAnswer, HostMemory, StageFits, has_rates
+from ..estimates import FitAnswer, HostMemory, StageFits, TrainingRequest, has_rates
 from .cells import (
     adapters_text,
     count_text,
@@ -27,6 +27,7 @@ from .cells import (
     percent,
     step_time_text,
     table_of,
+    trainer_text,
 )
 
 FIT_SCHEMA_VERSION = 2
@@ -91,6 +92,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
         "schema_version": FIT_SCHEMA_VERSION,
         "model": answer.asked.workload.architecture.name,
         "parameters": parameters(answer.asked.workload.architecture),
+        "trainer": answer.trainer.name,
         "layout": encode(answer.asked.layout),
         "verdict": answer.verdict.value,
         "peak_memory_gib": _to_gib(float(total_S.max())),
@@ -128,18 +130,34 @@ def _stage_document(found: StageFits | None, stage: int) -> dict[str, Any]:
     }
 
 
+def training_text(training: TrainingRequest, place: str = "") -> str:
+    """Model, its size, the batch, where it trains, and whose rules the answer follows."""
+    workload = training.workload
+    on = f", on {place}" if place else ""
+    return (
+        f"{_model_text(workload.architecture)}, global batch {workload.global_batch} of "
+        f"{workload.sequence_length} tokens{adapters_text(workload)}{on}, "
+        f"{trainer_text(training.trainer)}"
+    )
+
+
+def _model_text(model: Architecture) -> str:
+    weights, active = parameters(model), active_parameters(model)
+    idle = f" ({count_text(active)} for each token)" if active != weights else ""
+    return f"{model.name}: {count_text(weights)} parameters{idle}"
+
+
 def _headline(answer: FitAnswer) -> str:
-    a, layout = answer.asked.workload.architecture, answer.asked.layout
-    total, active = parameters(a), active_parameters(a)
-    some = f", {count_text(active)} of them for a token" if active != total else ""
+    workload, layout = answer.asked.workload, answer.asked.layout
     gpus = answer.cluster.devices
     kinds = " + ".join(sorted({device.name for device in gpus}))
     return (
-        f"{a.name}: {count_text(total)} parameters{some}, on {len(gpus)} x {kinds}\n"
+        f"{_model_text(workload.architecture)}, on {len(gpus)} x {kinds}, "
+        f"{trainer_text(answer.trainer)}\n"
         f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel} "
         f"tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "
         f"cp={layout.context_parallel}, global batch {layout.global_batch} of "
-        f"{answer.asked.workload.sequence_length} tokens{adapters_text(answer.asked.workload)}"
+        f"{workload.sequence_length} tokens{adapters_text(workload)}"
     )
 
 

@@ -31,6 +31,7 @@ from .cells import (
     percent,
     step_time_text,
     table_of,
+    trainers_text,
     write_csv,
 )
 from .plan_reasons import name_of
@@ -158,7 +159,9 @@ def problem_lines(files: Sequence[MeasurementFile]) -> Iterator[str]:
 def validation_lines(
     scored: Sequence[tuple[MeasurementFile, Validation]], everything: Validation
 ) -> Iterator[str]:
-    """A table with a row for each file."""
+    """The trainers, and a table with a row for each file."""
+    if everything.trainers:
+        yield trainers_text(everything.trainers)
     rows = [(file.name.removesuffix(".csv"), one) for file, one in scored]
     if len(rows) > 1:
         rows.append(("all", everything))
@@ -267,6 +270,7 @@ def _scores(one: Validation) -> dict[str, object]:
         "rows": one.rows,
         "predicted": one.predicted,
         "assumed": one.assumed,
+        "trainers": dict(one.trainers),
         "skipped": dict(one.skipped),
         "step_time": {
             "mape": times.mape,

@@ -8,14 +8,12 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, TextIO
 
-from autoconf_launch.autotuner.cost import MEMORY_BAND, parameters
+from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.mixed import ChoiceRule, MixedRow, PriceRange
 from autoconf_launch.core import encode
 
 from ..estimates import PRICE_CHANGE, ChoiceSensitivity, MixedAnswer, plan_only_rule
 from .cells import (
-    adapters_text,
-    count_text,
     dense_table,
     duration_text,
     memory_size,
@@ -25,6 +23,7 @@ from .cells import (
     table_of,
     write_csv,
 )
+from .fit import training_text
 from .plan_reasons import RULES_IN_WORDS
 
 MIXED_SCHEMA_VERSION = 1
@@ -68,12 +67,9 @@ def order_text(answer: MixedAnswer, row: MixedRow) -> str:
 
 
 def _headline(answer: MixedAnswer) -> str:
-    model, workload = answer.workload.architecture, answer.workload
     counts = [kind.count for kind in answer.kinds]
     return (
-        f"{model.name}: {count_text(parameters(model))} parameters, global batch "
-        f"{workload.global_batch} of {workload.sequence_length} tokens{adapters_text(workload)}, "
-        f"on {nodes_text(answer, counts)}\n"
+        f"{training_text(answer.request.training, nodes_text(answer, counts))}\n"
         f"{answer.plan.considered:,} layouts and orders of nodes considered in "
         f"{answer.seconds:.2f} s, {answer.plan.priced:,} have room for their layers with "
         f"{percent(answer.headroom)} of each GPU's memory to spare"
@@ -347,6 +343,7 @@ def mixed_document(answer: MixedAnswer) -> dict[str, Any]:
     """A document of all rows; ``cluster`` has the kinds to which numbers in rows refer."""
     return {
         "schema_version": MIXED_SCHEMA_VERSION,
+        "trainer": answer.request.training.trainer.name,
         "considered": answer.plan.considered,
         "priced": answer.plan.priced,
         "headroom": answer.headroom,

@@ -8,12 +8,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any, TextIO
 
-from autoconf_launch.autotuner.cost import (
-    ALL_LAYERS,
-    MEMORY_BAND,
-    active_parameters,
-    parameters,
-)
+from autoconf_launch.autotuner.cost import ALL_LAYERS, MEMORY_BAND
 from autoconf_launch.autotuner.planner import (
     Loser,
     Planned,
@@ -24,8 +19,6 @@ from autoconf_launch.core import Layout, plural
 
 from ..estimates import PlanAnswer, Verifying, plan_only_rule, trains_here
 from .cells import (
-    adapters_text,
-    count_text,
     dense_table,
     duration_text,
     format_gains_document,
@@ -34,7 +27,7 @@ from .cells import (
     percent,
     write_csv,
 )
-from .fit import HOST_NOT_CHECKED, cluster_name
+from .fit import HOST_NOT_CHECKED, cluster_name, training_text
 from .measurements import (
     training_runs_document,
     training_runs_text,
@@ -111,6 +104,7 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
     found = answer.plan
     document: dict[str, Any] = {
         "schema_version": PLAN_SCHEMA_VERSION,
+        "trainer": answer.request.training.trainer.name,
         "considered": found.considered,
         "valid": found.valid,
         "fit": found.fit,
@@ -178,7 +172,7 @@ def _headline(answer: PlanAnswer) -> str:
     limit = memory_size(request.training.limit_bytes)
     room = f", {found.safe:,} with {_headroom(answer)} of {limit} to spare" if found.fit else ""
     return (
-        f"{training_text(answer)}, on {cluster_text(answer)}\n"
+        f"{training_text(request.training, cluster_text(answer))}\n"
         f"{found.considered:,} layouts considered in {answer.seconds:.2f} s: {found.valid:,} are "
         f"valid, {found.fit:,} fit{room}"
     )
@@ -198,17 +192,6 @@ def needed_text(answer: PlanAnswer) -> str:
         return f"{text}; fewer have no room for it."
     days = duration_text(answer.steps * fewer.step_s)
     return f"{text}; {answer.needed.nearest:,} would take {days}."
-
-
-def training_text(answer: PlanAnswer) -> str:
-    """Model, its size, and the batch."""
-    model, workload = answer.workload.architecture, answer.workload
-    weights, active = parameters(model), active_parameters(model)
-    idle = f" ({count_text(active)} for each token)" if active != weights else ""
-    return (
-        f"{model.name}: {count_text(weights)} parameters{idle}, global batch "
-        f"{workload.global_batch} of {workload.sequence_length} tokens{adapters_text(workload)}"
-    )
 
 
 def _headroom(answer: PlanAnswer) -> str:
@@ -431,13 +414,16 @@ def clusters_text(answers: Sequence[PlanAnswer]) -> str:
     ]
     align = ["left" if name in _LEFT_ALIGNED else "right" for name in names]
     table = dense_table([[row.get(name, "-") for name in names] for row in rows], names, align)
-    return "\n\n".join((training_text(answers[0]), table, "\n".join(_cluster_notes(answers))))
+    return "\n\n".join(
+        (training_text(answers[0].request.training), table, "\n".join(_cluster_notes(answers)))
+    )
 
 
 def clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
     """A document; ``best`` is the best layout of each cluster, None where it has none."""
     return {
         "schema_version": PLAN_SCHEMA_VERSION,
+        "trainer": answers[0].request.training.trainer.name,
         "clusters": [
             {
                 "cluster": _cluster_name(answer),

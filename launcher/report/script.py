@@ -11,7 +11,7 @@ from typing import Any
 
 from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND, Verdict
 from autoconf_launch.autotuner.space import candidate_name
-from autoconf_launch.core import Candidate, Layout, Recompute, encode
+from autoconf_launch.core import Bystander, Candidate, Layout, Recompute, encode
 
 from ..first_forward import PiecesFit, PiecesPlan, PiecesQuestion, Room, TracedRow, TracedScript
 from .cells import (
@@ -25,6 +25,7 @@ from .cells import (
     size_text,
     step_time_text,
     table_of,
+    trainer_text,
 )
 from .fit import ANSWERS, FIT_SCHEMA_VERSION
 from .plan import PLAN_SCHEMA_VERSION
@@ -55,6 +56,7 @@ def script_document(script: TracedScript, found: Sequence[Room] = ()) -> dict[st
         "optimizer_state_bytes": seen.state_bytes,
         "forward_backward_flops": _flops(script),
         "rooms": [_room_document(room) for room in found],
+        "bystanders": [encode(one) for one in seen.bystanders],
         "left_behind": list(seen.left_behind),
         "notes": list(seen.notes),
     }
@@ -99,12 +101,32 @@ def _lines(script: TracedScript) -> Iterator[str]:
             f"Answered from the pieces of its model, since {script.why_pieces}: data parallelism, "
             "ZeRO and recomputation; tensor and pipeline parallelism need a known architecture."
         )
+    if others := _bystanders(seen.bystanders):
+        yield f"Also on the device: {others}."
     if not seen.backward:
         yield "No backward pass ran; it is estimated as twice the forward pass."
     for note in seen.notes:
         yield f"{note.rstrip('.')}."
     if seen.left_behind:
         yield f"It left in the working directory: {', '.join(seen.left_behind)}."
+
+
+_MOST_NAMED = 4
+_LEAST_NAMED_BYTES = 1 << 20
+
+
+def _bystanders(found: Sequence[Bystander]) -> str:
+    """Models and tensors besides the trained model, the largest ones by name."""
+    large = [one for one in found if one.size_bytes >= _LEAST_NAMED_BYTES]
+    texts = [
+        f"{one.name} of {count_text(one.parameters)} parameters ({memory_size(one.size_bytes, 2)})"
+        if one.parameters
+        else f"{memory_size(one.size_bytes, 2)} of {one.name}"
+        for one in large[:_MOST_NAMED]
+    ]
+    if rest := sum(one.size_bytes for one in large[_MOST_NAMED:]):
+        texts.append(f"{memory_size(rest, 2)} of others")
+    return ", ".join(texts)
 
 
 def _optimizer(script: TracedScript) -> str:
@@ -158,6 +180,7 @@ def pieces_fit_document(answer: PiecesFit) -> str:
         "schema_version": FIT_SCHEMA_VERSION,
         "model": asked.script.name,
         "parameters": asked.script.found.model.parameters,
+        "trainer": asked.training.trainer.name,
         "layout": encode(row.layout),
         "verdict": row.verdict.value,
         "peak_memory_gib": _gib(row.peak_bytes),
@@ -197,6 +220,7 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
     usd_per_s = None if usd_per_gpu_hour is None else usd_per_gpu_hour * gpus / 3600
     return {
         "schema_version": PLAN_SCHEMA_VERSION,
+        "trainer": answer.asked.training.trainer.name,
         "considered": answer.considered,
         "valid": answer.considered,
         "fit": answer.fit,
@@ -216,7 +240,7 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
 def _where(asked: PiecesQuestion) -> str:
     gpus = asked.training.cluster.devices
     kinds = " + ".join(sorted({device.name for device in gpus}))
-    return f"On {len(gpus)} x {kinds}"
+    return f"On {len(gpus)} x {kinds}, {trainer_text(asked.training.trainer)}"
 
 
 def _layout_text(layout: Layout) -> str:

@@ -32,6 +32,7 @@ from autoconf_launch.core import (
     result_file,
     take_in,
 )
+from autoconf_launch.tuning_spaces import known_accelerator, machine
 
 from ..launch import adopt, in_trial, plan_launch, variables_of_user
 from ..plan import LaunchPlan
@@ -163,13 +164,31 @@ class TrialFiles:
         forward = spec.forward_flops_per_sample * outcome.samples_per_step
         return replace(outcome, flops_per_step=BACKWARD_AND_FORWARD * forward or None)
 
+    def _impossible(self, measurement: Measurement) -> dict[str, object]:
+        """A sentence on a rate above the GPU's peak; empty otherwise."""
+        known = known_accelerator(self._cluster.devices[0].name)
+        made = measurement.flops_per_gpu_per_s
+        if known is None or made is None:
+            return {}
+        gpu = machine(known).accelerator
+        peak = max(gpu.half_flops_per_s, gpu.fp8_flops_per_s or 0.0)
+        if made <= peak:
+            return {}
+        why = (
+            f"FLOPS_per_gpu is above the peak of {known} ({peak / 1e12:.0f} TFLOP/s): the FLOPs "
+            "of a step are counted in the profile run, so these steps did less work, or their "
+            "time is wrong."
+        )
+        return {"impossible": why}
+
     def finish(self, record: Record) -> None:
         """Write the metrics, or the failure, of a trial."""
         folder = self._paths.trial(record.trial.name)
         self._paths.make_launch_folder(folder)
         clear_saved(folder)
         if record.measurement:
-            write_json(folder / _METRICS, metrics(record.measurement))
+            found = metrics(record.measurement) | self._impossible(record.measurement)
+            write_json(folder / _METRICS, found)
         elif record.failure:
             write_json(folder / _FAILURE, encode(record.failure))
 

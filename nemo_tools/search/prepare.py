@@ -135,7 +135,11 @@ def check_paths(settings: SearchSettings, *, needs_data: bool = True) -> None:
 
 
 def _require(key: str, path: str) -> None:
-    if not Path(path).exists():
+    try:
+        exists = Path(path).exists()
+    except OSError as error:
+        raise ConfigError(f"{key}: it cannot be read: {error.strerror}.") from error
+    if not exists:
         raise ConfigError(f"{key}: {path} does not exist; give a path that does.")
 
 

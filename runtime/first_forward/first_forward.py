@@ -37,6 +37,7 @@ from ..model import run_on_cpu
 from ..probe_report import Endings, environment_rank, exit_now
 from ..rank import is_allocation_failure, leave, write_whole
 from ..redirect import Surroundings, change_on_import
+from .bystanders import Places, Surveyor
 from .fakes import Answers, Fakes, make_hollow
 from .forward_backward_trace import ForwardBackwardTrace
 
@@ -63,13 +64,16 @@ class FirstForwardProbe:
         self._calls = 0
         self._draw_size: int | None = None
         self._over = False
+        self._places = Places()
+        self._surveyor = Surveyor(self._places)
 
     def install(self) -> None:
         """Listen from here on."""
         if environment_rank():
             return
         _compile_nothing()
-        run_on_cpu()
+        self._places.install()
+        run_on_cpu(self._places.follow)
         change_on_import({_CHECKS_FORMATS: _allow_formats})
         if sign_path(self._task, Sign.HOLLOW.value).exists():
             self._fakes = Fakes()
@@ -93,6 +97,7 @@ class FirstForwardProbe:
                 self._answer()
             self._pass = ForwardBackwardTrace(lambda: self._hooks.in_backward, self._fakes)
         try:
+            self._surveyor.begins(module, (arguments, named))
             self._pass.begins(module, (arguments, named), self._draw_size)
         except Exception as error:
             self.on_failure(error)
@@ -243,6 +248,7 @@ class FirstForwardProbe:
         return replace(
             found,
             optimizer=name,
+            bystanders=self._surveyor.found(seen.roots, seen.samples),
             left_behind=self._surroundings.new(),
             notes=(*filter(None, notes), *found.notes),
         )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -32,14 +32,18 @@ _GROUPED = tuple(
     for home, name in ((torch, "_grouped_mm"), (torch.nn.functional, "grouped_mm"))
     if hasattr(home, name)
 )
+Follow: TypeAlias = Callable[[Any, Any, Any], None]
 _WITHOUT_EFFECT = ("set_device", "synchronize", "empty_cache", "reset_peak_memory_stats")
 
 
-def run_on_cpu() -> None:
-    """Run this process on the CPU from here on, also if the script makes a GPU visible."""
+def run_on_cpu(follow: Follow | None = None) -> None:
+    """Run this process on the CPU from here on, also if the script makes a GPU visible.
+
+    ``follow`` gets each function of torch with what it was given and what it gave.
+    """
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         os.environ[name] = ""
-    OnCpu().__enter__()  # type: ignore[no-untyped-call]
+    OnCpu(follow).__enter__()  # type: ignore[no-untyped-call]
     cuda: Any = torch.cuda
     for name in _WITHOUT_EFFECT:
         setattr(cuda, name, lambda *_, **__: None)
@@ -72,11 +76,21 @@ def cuda_as_cpu() -> Iterator[None]:
 class OnCpu(TorchFunctionMode):
     """Puts the CPU in the place of each device that is called ``cuda``."""
 
+    def __init__(self, follow: Follow | None = None) -> None:
+        super().__init__()
+        self._follow = follow
+
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call with other devices, or give back what is there already."""
-        places, named = tree_map(_on_cpu, (args, kwargs or {}))
+        result = self._call(func, args, kwargs or {})
+        if self._follow is not None:
+            self._follow(func, (args, kwargs), result)
+        return result
+
+    def _call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        places, named = tree_map(_on_cpu, (args, kwargs))
         if func in _SAME:
             return places[0]
         if func is scaled_dot_product_attention:

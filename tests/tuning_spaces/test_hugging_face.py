@@ -273,7 +273,7 @@ def test_the_weights_of_a_known_type_are_as_many_as_transformers_makes(kind: str
 
     config = AutoConfig.for_model(kind, **_NO_DEFAULT.get(kind, {}))
     tables = (auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING)
-    model_class = next(table[type(config)] for table in tables if type(config) in table)
+    model_class: Any = next(table[type(config)] for table in tables if type(config) in table)
     with torch.device("meta"):
         model = model_class(config)
     counted = sum(weight.numel() for weight in model.parameters())

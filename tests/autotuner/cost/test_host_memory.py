@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost import LayoutColumns, estimate, parameters
-from autoconf_launch.autotuner.cost.model_state import host_bytes
+from autoconf_launch.autotuner.cost.fitting import host_bytes
 from autoconf_launch.core import Framework, Layout, Offload, Software, WeightFormat, Workload
 from autoconf_launch.tuning_spaces import machine, named_model
 

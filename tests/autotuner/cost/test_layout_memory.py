@@ -233,7 +233,7 @@ def test_lora_trains_its_adapters_alone() -> None:
     # r (d + k): query, key, value, out 4 * 2 * 20, up and down 2 * 2 * 50; 4 layers
     adapters = 4 * (160 + 200)
     assert found["gradients"] == 4 * adapters
-    assert found["weights"] == 2 * adapters + 2 * (WEIGHTS - adapters)
+    assert found["weights"] == 2 * adapters + 2 * WEIGHTS
 
 
 def test_frozen_parts_have_no_gradients() -> None:

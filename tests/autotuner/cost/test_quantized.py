@@ -11,7 +11,12 @@ from autoconf_launch.core import Framework, Layout, Recompute, Software, WeightF
 from autoconf_launch.tuning_spaces import machine, named_model
 
 LLAMA = named_model("llama-7b")
-LORA = Workload(model=LLAMA, sequence_length=512, lora_rank=16)
+LORA = Workload(
+    model=LLAMA,
+    sequence_length=512,
+    lora_rank=16,
+    software=Software(framework=Framework.FSDP),
+)
 MATRICES = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
 OUTSIDE = 2 * 32000 * 4096 + (2 * 32 + 1) * 4096  # embedding, head and norms
 ADAPTERS = 32 * 16 * (8 * 4096 + 3 * (4096 + 11008))
@@ -57,7 +62,7 @@ def test_adapters_are_trained_in_16_bits_with_adam_in_32() -> None:
 def test_zero_3_shares_quantized_weights_and_gathers_them_as_they_are_stored() -> None:
     layout = Layout(zero_stage=3, data_parallel=8)
     nf4 = parts(replace(LORA, weight_format=WeightFormat.NF4), layout)
-    plain = parts(replace(LORA, software=Software(framework=Framework.FSDP)), layout)
+    plain = parts(LORA, layout)
     assert nf4["weights"] == pytest.approx(parts_of_one(WeightFormat.NF4) / 8)
     assert nf4["gathered"] < plain["gathered"]
 

@@ -15,7 +15,7 @@ SMALL = ("--layers", "4", "--hidden", "512", "--heads", "8", "--vocabulary", "10
 FITS = (*LLAMA, "--cluster", "2x8xA100-SXM-40GB", "--tp", "2", "--pp", "4", "--sequence-parallel")
 TOO_LARGE = (*LLAMA, "--cluster", "8xA100-SXM-40GB", "--tp", "2")
 GOLDEN = """\
-llama3.1-8b: 8.03 B parameters, on 16 x A100-SXM-40GB
+llama3.1-8b: 8.03 B parameters, on 16 x A100-SXM-40GB, trainer megatron (default on Ampere)
 z1_tp2_pp4_spT_gas32_tmbspg1: dp=2 tp=2 pp=4 cp=1, global batch 64 of 4096 tokens
 
 GiB of a rank      stage 0    stage 1    stage 2    stage 3
@@ -296,7 +296,7 @@ def test_weights_that_cannot_be_trained_are_refused(
 
 AWAY = (
     *("--model", "llama2-70b", "--seq", "2048", "--global-batch", "64", "--recompute", "full"),
-    *("--zero", "3", "--offload", "parameters"),
+    *("--zero", "3", "--offload", "parameters", "--trainer", "native"),
 )
 
 
@@ -354,15 +354,51 @@ def test_gpus_without_tf32_gain_by_fp16_alone(fit: Run) -> None:
 
 
 def test_megatron_computes_fp32_in_tf32(fit: Run) -> None:
-    flags = (*GPT2, "--cluster", "H100", "--precision")
-    tf32, megatron = (
-        fit(*flags, *more, "--json").document
-        for more in (("tf32",), ("fp32", "--trainer", "megatron"))
+    flags = (*GPT2, "--cluster", "H100", "--trainer")
+    megatron, native = (
+        [fit(*flags, name, "--precision", kind, "--json").document for kind in ("fp32", "tf32")]
+        for name in ("megatron", "native")
     )
-    plain = fit(*flags, "fp32", "--json").document
-    assert megatron["step_time_s"] == pytest.approx(tf32["step_time_s"], rel=0.1)
-    assert plain["step_time_s"] > 1.5 * tf32["step_time_s"]
-    assert plain["peak_memory_gib"] == tf32["peak_memory_gib"]
+    assert megatron[0]["step_time_s"] == megatron[1]["step_time_s"]
+    assert native[0]["step_time_s"] > 1.5 * native[1]["step_time_s"]
+    assert native[0]["peak_memory_gib"] == native[1]["peak_memory_gib"]
+
+
+LONG = ("--model", "llama3-8b", "--cluster", "1xRTX-A6000", "--seq", "8192", "--global-batch", "1")
+
+
+def test_quantized_adapters_keep_the_trainer_and_need_less(fit: Run) -> None:
+    flags = (*LONG, "--lora-rank", "16", "--recompute", "full", "--json")
+    found = [fit(*flags, *more).document for more in ((), ("--weights", "nf4"))]
+    assert [one["trainer"] for one in found] == ["huggingface", "huggingface"]
+    assert found[1]["peak_memory_gib"] < found[0]["peak_memory_gib"]
+    same = [one["stages"][0]["parts"] for one in found]
+    for part in ("logits", "gradients", "optimizer"):
+        assert same[0][part] == same[1][part]
+
+
+def test_the_first_line_names_the_trainer(fit: Run) -> None:
+    chosen, given = fit(*LONG).out, fit(*LONG, "--trainer", "deepspeed").out
+    assert "trainer huggingface (default on RTX-A6000-48GB)" in chosen.splitlines()[0]
+    assert "trainer deepspeed (as given)" in given.splitlines()[0]
+
+
+def test_tensor_parallelism_shares_out_the_sequence_unless_told_otherwise(fit: Run) -> None:
+    flags = (*LLAMA, "--cluster", "8xH100", "--tp", "8", "--json")
+    shared, whole = (fit(*flags, *more).document for more in ((), ("--no-sequence-parallel",)))
+    assert (shared["layout"]["sequence_parallel"], whole["layout"]["sequence_parallel"]) == (1, 0)
+    assert shared["peak_memory_gib"] < whole["peak_memory_gib"]
+    odd = fit(*with_value(flags, "--seq", "4095")).document
+    assert not odd["layout"]["sequence_parallel"]
+
+
+def test_a_suggestion_of_tensor_parallelism_shares_out_the_sequence(fit: Run) -> None:
+    flags = ("--model", "llama3.1-405b", "--seq", "8192", "--global-batch", "256")
+    cluster = ("--cluster", "16x8xH100", "--pp", "16")
+    document = fit(*flags, *cluster, "--json").document
+    wider = [one for one in document["remedies"] if "tp=8" in one["changes"]]
+    assert wider
+    assert all(one["layout"]["sequence_parallel"] for one in wider)
 
 
 def test_a_card_with_more_memory_than_its_namesake_fits_more(fit: Run, driver: Driver) -> None:

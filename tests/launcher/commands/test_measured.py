@@ -19,7 +19,7 @@ RECOMMEND = (
     *("--max-days", "5"),
 )
 HEADER = "model,seq,gpu,n_gpus,tp,pp,dp,cp,mbs,gbs,precision,recompute,zero_dist_opt,step_time_s"
-TWO_NODES = "gpt3-5b,2048,A100-SXM-80GB,16,1,1,16,1,8,128,bf16,selective,2,2.95"
+TWO_NODES = "gpt3-5b,2048,A100-SXM-80GB,16,1,1,16,1,8,128,bf16,none,2,2.95"
 SHAPES = "layers,hidden,heads,ffn_hidden,vocab"
 
 

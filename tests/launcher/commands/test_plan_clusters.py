@@ -24,10 +24,13 @@ def test_several_clusters_are_one_table_the_fastest_first(plan: Run) -> None:
 
 
 def test_each_row_is_the_first_of_that_cluster_alone(plan: Run) -> None:
-    found = plan(*TWO, "--tokens", "1T", "--json").document["clusters"]
+    """With the trainer that all clusters have."""
+    document = plan(*TWO, "--tokens", "1T", "--json").document
+    found = document["clusters"]
     assert [one["cluster"] for one in found] == ["8xH100", "8xA100-SXM-80GB"]
     for one in found:
         flags = ("--cluster", one["cluster"], "--tokens", "1T", "--json")
+        flags += ("--trainer", document["trainer"])
         assert plan(*WORK, *flags).document["best"][0] == one["best"]
 
 

@@ -114,3 +114,30 @@ def test_a_script_that_fails_ends_with_code_3_and_its_own_words(plan: Run) -> No
     ran: Ran = plan("--cluster", "4xA100", *COMMAND)
     assert (ran.code, ran.out) == (3, "")
     assert ran.err.endswith("| ValueError: no data\n")
+
+
+DISTILL = """
+import torch
+from torch import nn
+
+teacher = nn.Sequential(nn.Linear(64, 9000), nn.ReLU(), nn.Linear(9000, 9000))
+teacher.requires_grad_(False)
+student = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 9000))
+optimizer = torch.optim.AdamW(student.parameters())
+x = torch.randn(16, 64)
+with torch.no_grad():
+    wanted = teacher(x)
+nn.functional.mse_loss(student(x), wanted).backward()
+optimizer.step()
+"""
+
+
+def test_a_frozen_teacher_takes_its_place_in_memory(fit: Run) -> None:
+    Path("train.py").write_text(DISTILL)
+    ran: Ran = fit("--cluster", "1xRTX-4090", "--memory-limit", "1GB", *COMMAND)
+    assert ran.code == 1
+    assert "Also on the device: Sequential of 81.6 M parameters (0.30 GiB)." in ran.out
+    document = fit("--cluster", "4xRTX-4090", "--json", *COMMAND).document
+    assert document["stages"][0]["parts"]["other models"] == pytest.approx(0.304, abs=0.001)
+    (one,) = document["script"]["bystanders"]
+    assert (one["name"], one["parameters"]) == ("Sequential", 81594000)

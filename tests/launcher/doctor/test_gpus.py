@@ -46,6 +46,11 @@ def test_one_gpu_alone_is_slow_by_the_tables() -> None:
     assert "(at 900 MHz)" in said
 
 
+def test_a_pace_above_the_peak_is_said_to_be_impossible() -> None:
+    said = problem(replace(H100, name="NVIDIA A100-SXM4-80GB"), 597e12 / USUAL_PACE)
+    assert "multiplies at 597 TFLOP/s, above the peak of NVIDIA A100-SXM4-80GB (312)" in said
+
+
 def test_a_gpu_that_the_tables_lack_is_not_compared() -> None:
     unknown = replace(H100, name="NVIDIA A100-SXM4-80GB MIG 1g.10gb")
     assert problem(unknown, 0.01) == ""

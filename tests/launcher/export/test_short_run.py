@@ -16,7 +16,7 @@ LAYOUT = Layout(data_parallel=4, tensor_parallel=2, zero_stage=1, accumulation=2
 
 
 def command_of(
-    model: str, framework: Framework = Framework.AUTO, layout: Layout = LAYOUT, nodes: int = 1
+    model: str, framework: Framework = Framework.FSDP, layout: Layout = LAYOUT, nodes: int = 1
 ) -> RunCommand | None:
     workload = Workload(
         model=replace(named_model(model), layers=2),

@@ -47,6 +47,7 @@ ROW = {
     "step_time_s": "1.5",
     "mem_gb": "",
     "note": "",
+    "trainer": "",
     **dict.fromkeys(("arch", "experts", "experts_per_token", "expert_ffn", "shared_experts"), ""),
 }
 
@@ -219,21 +220,35 @@ def test_the_number_of_parameters_tells_a_gated_perceptron(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("source", "precision", "trainer"),
     [
-        ("github:mosaicml/llm-foundry", "bf16", "llm-foundry"),
-        ("bigscience", "bf16", "megatron-deepspeed"),
-        ("AMP; DeepSpeed pipeline", "fp16", "megatron-deepspeed"),
-        ("a lab", "fp16", "megatron-2021"),
+        ("github:mosaicml/llm-foundry scripts/train", "bf16", "llm-foundry"),
+        ("github:bigscience-workshop/bigscience tr11", "bf16", "megatron-deepspeed"),
+        ("github:DachengLi1/AMP src/results", "fp16", "megatron-deepspeed"),
+        ("arXiv:2104.04473 Table 1", "fp16", "megatron-2021"),
+        ("a lab", "fp16", "megatron"),
         ("a lab", "fp8", "nemo"),
-        ("a lab", "bf16", "auto"),
+        ("a lab", "bf16", "megatron"),
     ],
 )
-def test_source_and_precision_tell_the_training_code(
+def test_a_known_source_else_the_gpu_names_the_training_code(
     tmp_path: Path, source: str, precision: str, trainer: str
 ) -> None:
-    (one,) = read(tmp_path, {"source": source, "precision": precision}).measurements
+    cells = {"source": source, "precision": precision, "gpu": "A100-SXM-80GB"}
+    (one,) = read(tmp_path, cells).measurements
     assert trainer_of(one) == trainer
-    modern = trainer in ("llm-foundry", "nemo", "auto")
-    assert workload_of(one).software.flash_attention == modern
+    old = trainer in ("megatron-deepspeed", "megatron-2021")
+    assert workload_of(one).software.flash_attention != old
+
+
+@pytest.mark.parametrize("note", ["as DeepSpeed", "NeMo was slower", "torchtitan", "Megatron"])
+def test_the_words_of_a_note_never_change_the_training_code(tmp_path: Path, note: str) -> None:
+    plain, noted = read(tmp_path, {}, {"note": note}).measurements
+    assert trainer_of(noted) == trainer_of(plain)
+
+
+def test_the_column_of_the_trainer_weighs_more_than_the_source(tmp_path: Path) -> None:
+    cells = {"source": "github:mosaicml/llm-foundry", "trainer": "DeepSpeed"}
+    (one,) = read(tmp_path, cells).measurements
+    assert trainer_of(one) == "deepspeed"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +257,7 @@ def test_source_and_precision_tell_the_training_code(
 def test_a_release_tells_whether_the_whole_step_is_a_graph(
     tmp_path: Path, release: str, trainer: str
 ) -> None:
-    source = {"source": f"performance of release {release} NeMo Container"}
+    source = {"source": f"github:NVIDIA-NeMo/Megatron-Bridge release {release} NeMo Container"}
     (one,) = read(tmp_path, source).measurements
     assert trainer_of(one) == trainer
 
@@ -265,14 +280,14 @@ def test_recomputation_that_is_stated_stays() -> None:
 
 @pytest.mark.parametrize("code", TRAINERS)
 def test_a_row_has_the_kernels_that_a_plan_of_it_has(tmp_path: Path, code: str) -> None:
-    (one,) = read(tmp_path, {"note": code}).measurements
+    (one,) = read(tmp_path, {"trainer": code}).measurements
     plain = Workload(model=nearest_architecture(one.shape), sequence_length=one.shape.seq)
     assert workload_of(one) == trainer(trainer_of(one)).apply_to(plain)
 
 
 def test_a_row_without_sequence_parallelism_has_its_code_s_habit(tmp_path: Path) -> None:
-    notes = ({"sequence_parallel": "", "note": note} for note in ("nemo", "llm-foundry"))
-    nemo, foundry = read(tmp_path, *notes).measurements
+    codes = ({"sequence_parallel": "", "trainer": code} for code in ("nemo", "llm-foundry"))
+    nemo, foundry = read(tmp_path, *codes).measurements
     assert row_layout(nemo).sequence_parallel
     assert not row_layout(foundry).sequence_parallel
 
@@ -351,20 +366,15 @@ def test_one_sample_for_each_rank_leaves_one_micro_batch(tmp_path: Path) -> None
     assert (one.layout.micro_batch, one.assumed) == (1, ("mbs",))
 
 
-def test_megatron_in_bf16_is_none_of_2021(tmp_path: Path) -> None:
-    (one,) = read(tmp_path, {"note": "Megatron"}).measurements
-    assert trainer_of(one) == "megatron"
-
-
 def test_rows_of_both_16_bit_formats_are_one_run(tmp_path: Path) -> None:
-    names = ({"precision": name, "note": "nemo"} for name in ("bf16", "fp16", "tf32"))
+    names = ({"precision": name, "trainer": "nemo"} for name in ("bf16", "fp16", "tf32"))
     runs, _ = runs_of(read(tmp_path, *names).measurements)
     assert [run.rows for run in runs] == [(0, 1), (2,)]
 
 
 def test_rows_that_differ_in_memory_alone_are_one_run(tmp_path: Path) -> None:
-    notes = ({"note": note} for note in ("llm-foundry", "torchtitan", "deepspeed"))
-    file = read(tmp_path, *notes)
+    codes = ({"trainer": code} for code in ("llm-foundry", "torchtitan", "deepspeed"))
+    file = read(tmp_path, *codes)
     fused, plain, _ = (workload_of(one).software.fused_loss for one in file.measurements)
     assert (fused, plain) == (True, False)
     runs, _ = runs_of(file.measurements)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,20 @@ def test_a_second_attempt_leaves_no_failure_of_the_first(
     files.finish(record(again, steps_of(0.1)))
     assert (tmp_path / trial.name / "metrics.json").exists()
     assert not (tmp_path / trial.name / "failure.json").exists()
+
+
+@pytest.mark.parametrize(("flops", "is_possible"), [(60e12, True), (120e12, False)])
+def test_metrics_say_that_a_rate_is_above_the_peak_of_the_gpu(
+    files: TrialFiles, tmp_path: Path, flops: float, is_possible: bool
+) -> None:
+    card = Device(name="NVIDIA A100-SXM4-80GB", memory_bytes=1, visible_as="0")
+    files._cluster = ClusterSpec(nodes=(Node(host="a", devices=(card,)),))
+    trial = replace(FINAL, final=False)
+    files.plan(trial, "one")
+    files.finish(record(trial, replace(steps_of(0.1), flops_per_step=flops)))
+    found = json.loads((tmp_path / trial.name / "metrics.json").read_text())
+    assert ("impossible" in found) is not is_possible
+    assert is_possible or "above the peak of A100-SXM-80GB (312 TFLOP/s)" in found["impossible"]
 
 
 def test_a_trials_limit_is_the_memory_that_was_free_when_the_tune_began(

@@ -1,0 +1,123 @@
+"""Sharding more and quantizing frozen weights never need more, whoever trains."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoconf_launch.autotuner.cost import TRAINERS, LayoutColumns, memory_bytes, trainer
+from autoconf_launch.core import (
+    OPTIMIZER_STATES,
+    Architecture,
+    Experts,
+    FrozenPart,
+    Layout,
+    Offload,
+    Optimizer,
+    Precision,
+    Recompute,
+    WeightFormat,
+    Workload,
+)
+
+ROUNDING = 1 + 1e-9
+POWERS = st.sampled_from([1, 2, 4, 8])
+
+
+@st.composite
+def models(draw: Any) -> Architecture:
+    """Decoders of one layer or many, wide or narrow, with large and small vocabularies."""
+    heads = draw(st.sampled_from([8, 16, 64]))
+    width = heads * draw(st.sampled_from([8, 64, 128]))
+    ffn = draw(st.sampled_from([width, 4 * width, 32 * width]))
+    experts = draw(st.sampled_from([None, Experts(count=16, per_token=2, ffn=ffn)]))
+    return Architecture(
+        name="any",
+        layers=draw(st.sampled_from([8, 16, 40])),
+        hidden=width,
+        heads=heads,
+        kv_heads=draw(st.sampled_from([8, heads])),
+        head=width // heads,
+        ffn=ffn,
+        vocabulary=draw(st.sampled_from([512, 32000, 256000])),
+        gated=draw(st.booleans()),
+        tied_embeddings=draw(st.booleans()),
+        experts=experts,
+    )
+
+
+@st.composite
+def workloads(draw: Any) -> Workload:
+    """Trainings of such a model by any trainer, of whole models, of parts and of adapters."""
+    workload = Workload(
+        model=draw(models()),
+        sequence_length=draw(st.sampled_from([128, 8192])),
+        precision=draw(st.sampled_from([Precision.FP32, Precision.BF16, Precision.FP16])),
+        optimizer=Optimizer.from_name(draw(st.sampled_from(sorted(OPTIMIZER_STATES)))),
+        lora_rank=draw(st.sampled_from([None, 1, 64])),
+    )
+    if workload.lora_rank is None:
+        workload = replace(workload, frozen=draw(st.frozensets(st.sampled_from(FrozenPart))))
+    return trainer(draw(st.sampled_from(sorted(TRAINERS)))).apply_to(workload)
+
+
+LAYOUTS = st.builds(
+    Layout,
+    data_parallel=POWERS,
+    tensor_parallel=POWERS,
+    pipeline_parallel=POWERS,
+    context_parallel=st.sampled_from([1, 2]),
+    expert_parallel=st.sampled_from([1, 2]),
+    zero_stage=st.integers(0, 3),
+    micro_batch=st.sampled_from([1, 4]),
+    accumulation=st.sampled_from([8, 32]),
+    recompute=st.sampled_from(Recompute),
+    sequence_parallel=st.booleans(),
+    offload=st.sampled_from([Offload.NONE, Offload.OPTIMIZER]),
+)
+
+
+def peak(workload: Workload, layout: Layout) -> float:
+    return float(memory_bytes(LayoutColumns.from_layouts([layout]), workload).peak_C[0])
+
+
+@settings(max_examples=120, deadline=None)
+@given(workloads(), LAYOUTS)
+def test_a_higher_zero_stage_never_needs_more(workload: Workload, layout: Layout) -> None:
+    peaks = [peak(workload, replace(layout, zero_stage=stage)) for stage in range(4)]
+    for less, more in zip(peaks[1:], peaks, strict=False):
+        assert less <= more * ROUNDING
+
+
+@settings(max_examples=60, deadline=None)
+@given(workloads(), LAYOUTS)
+def test_more_data_parallel_ranks_never_need_more(workload: Workload, layout: Layout) -> None:
+    """From two ranks on: a single GPU has no buffers of NCCL."""
+    layout = replace(layout, data_parallel=2 * layout.data_parallel)
+    wider = replace(layout, data_parallel=2 * layout.data_parallel)
+    assert peak(workload, wider) <= peak(workload, layout) * ROUNDING
+
+
+@settings(max_examples=60, deadline=None)
+@given(workloads(), LAYOUTS)
+def test_quantizing_frozen_weights_never_needs_more(workload: Workload, layout: Layout) -> None:
+    lora = replace(workload, frozen=frozenset(), lora_rank=workload.lora_rank or 16)
+    formats = (None, WeightFormat.INT8, WeightFormat.NF4)
+    peaks = [peak(replace(lora, weight_format=form), layout) for form in formats]
+    assert peaks[1] <= peaks[0] * ROUNDING
+    assert peaks[2] <= peaks[1] * ROUNDING
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_zero_3_has_room_for_the_layers_in_use(name: str) -> None:
+    """Weights are shared by all ranks, but two layers are whole while they compute."""
+    model = Architecture(
+        name="any", layers=8, hidden=512, heads=8, kv_heads=8, head=64, ffn=2048, vocabulary=512
+    )
+    workload = trainer(name).apply_to(Workload(model=model, sequence_length=128))
+    found = memory_bytes(
+        LayoutColumns.from_layouts([Layout(data_parallel=64, zero_stage=3)]), workload
+    )
+    assert float(found["gathered"].max()) >= 2 * 2 * 12 * 512**2

@@ -1,0 +1,44 @@
+"""Which trainer a question has that names none."""
+
+from dataclasses import replace
+
+import pytest
+
+from autoconf_launch.autotuner.planner import choose_trainer
+from autoconf_launch.core import FrozenPart, Precision, WeightFormat, Workload
+from autoconf_launch.tuning_spaces import named_model
+
+LLAMA = Workload(model=named_model("llama3-8b"), sequence_length=8192)
+LORA = replace(LLAMA, lora_rank=16)
+
+
+@pytest.mark.parametrize(
+    ("workload", "gpu", "name"),
+    [
+        (LLAMA, "H100-SXM-80GB", "nemo"),
+        (LLAMA, "GB200", "nemo"),
+        (LLAMA, "A100-SXM-80GB", "megatron"),
+        (LLAMA, "V100-SXM-32GB", "megatron"),
+        (LLAMA, "RTX-4090-24GB", "huggingface"),
+        (LLAMA, "cpu", "native"),
+        (LORA, "H100-SXM-80GB", "huggingface"),
+        (replace(LLAMA, frozen=frozenset({FrozenPart.MLP})), "GB200", "huggingface"),
+        (replace(LLAMA, precision=Precision.FP32), "A100-SXM-80GB", "huggingface"),
+        (replace(LLAMA, precision=Precision.FP8), "L40S-48GB", "nemo"),
+        (replace(LLAMA, model=named_model("bert-large")), "H100-SXM-80GB", "megatron"),
+    ],
+)
+def test_the_training_and_the_gpus_choose_the_trainer(
+    workload: Workload, gpu: str, name: str
+) -> None:
+    assert choose_trainer(workload, [gpu]).name == name
+
+
+def test_a_mix_of_gpus_has_the_trainer_of_all_of_them() -> None:
+    found = choose_trainer(LLAMA, ["H100-SXM-80GB", "A100-SXM-80GB"])
+    assert (found.name, found.why) == ("megatron", "default on Ampere and Hopper")
+
+
+def test_how_frozen_weights_are_stored_does_not_change_the_trainer() -> None:
+    stored = replace(LORA, weight_format=WeightFormat.NF4)
+    assert choose_trainer(stored, ["A100-SXM-80GB"]) == choose_trainer(LORA, ["A100-SXM-80GB"])

@@ -1,0 +1,97 @@
+"""A script's own pass corrects the formulas of its model's shapes; no script runs here."""
+
+from dataclasses import replace
+
+import pytest
+
+from autoconf_launch.autotuner.cost import parameters, trainer
+from autoconf_launch.core import (
+    BlockSpec,
+    Bystander,
+    Grade,
+    Layout,
+    ModelSpec,
+    Precision,
+    TracedPeak,
+    Workload,
+)
+from autoconf_launch.launcher.estimates import FitRequest, fit_answer
+from autoconf_launch.launcher.estimates.fit_flags import parse_fit
+from autoconf_launch.launcher.first_forward.answers import (
+    PiecesQuestion,
+    layout_peak_bytes,
+    traced_factor,
+)
+from autoconf_launch.launcher.first_forward.script import TracedScript
+from autoconf_launch.tuning_spaces import named_model
+
+from .made import find
+
+GPT = named_model("gpt2")
+LENGTH, SAMPLES = 1024, 4
+WEIGHTS = parameters(GPT)
+KEPT = 3 << 30
+ONE_GPU = parse_fit(["--cluster", "A100"], of_script=True).training
+
+
+def traced() -> TracedScript:
+    """A GPT-2 whose pass keeps 3 GiB for each of 4 samples."""
+    block = BlockSpec(name="all", count=1, parameters=WEIGHTS, flops=1e9, activation_bytes=KEPT)
+    sizes = {size: 4 * WEIGHTS + KEPT * size for size in (SAMPLES, 2 * SAMPLES)}
+    peaks = [
+        TracedPeak(phase=phase, micro_batch=size, peak_bytes=size_bytes + more)
+        for size, size_bytes in sizes.items()
+        for phase, more in (("forward", 0), ("backward", 4 * WEIGHTS))
+    ]
+    found = find(
+        model=ModelSpec(grade=Grade.TRACED, blocks=(block,), sequence_length=LENGTH),
+        micro_batch=SAMPLES,
+        peaks=tuple(peaks),
+        precision=Precision.FP32,
+        state_bytes=8 * WEIGHTS,
+    )
+    return TracedScript(name="train.py", found=found, architecture=GPT)
+
+
+def plain() -> Workload:
+    workload = Workload(model=GPT, sequence_length=LENGTH, precision=Precision.FP32)
+    return trainer("huggingface").apply_to(replace(workload, global_batch=SAMPLES))
+
+
+def test_the_answer_is_what_the_trace_of_the_same_pass_says() -> None:
+    script, training = traced(), replace(ONE_GPU, workload=plain())
+    layout = Layout(micro_batch=SAMPLES)
+    expected = layout_peak_bytes(PiecesQuestion(script=script, training=training), layout)
+    factor = traced_factor(script, training)
+    assert factor > 1.5
+    workload = replace(plain(), activation_factor=factor)
+    request = FitRequest(training=replace(training, workload=workload), layout=layout)
+    assert float(fit_answer(request).memory.peak_C[0]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_models_and_tensors_besides_are_two_parts() -> None:
+    found = [
+        Bystander(name="Teacher", parameters=10, size_bytes=40),
+        Bystander(name="Encoder", parameters=5, size_bytes=20),
+        Bystander(name="tensors", parameters=0, size_bytes=7),
+    ]
+    script = traced()
+    script = replace(script, found=replace(script.found, bystanders=tuple(found)))
+    assert script.beside == (("other models", 60), ("other tensors", 7))
+
+
+def test_they_are_on_every_rank_whatever_is_sharded() -> None:
+    beside = (("other models", 1 << 30),)
+    layout = Layout(micro_batch=1, zero_stage=3)
+    eight = parse_fit(["--cluster", "8xA100"], of_script=True).training
+    workload = replace(plain(), global_batch=8)
+    without, with_others = (
+        fit_answer(
+            FitRequest(
+                training=replace(eight, workload=replace(workload, beside=some)), layout=layout
+            )
+        )
+        for some in ((), beside)
+    )
+    more = float(with_others.memory.peak_C[0] - without.memory.peak_C[0])
+    assert more == pytest.approx(1 << 30)
