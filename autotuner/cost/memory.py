@@ -420,7 +420,7 @@ def _bytes_in_use(counts: RankWeights, columns: LayoutColumns, workload: Workloa
     size, gathered = workload.precision.value_bytes, counts.bytes_each(workload)
     framework, stage_C = workload.software.framework, columns.zero_stage_C
     if framework is Framework.DEEPSPEED:
-        return np.minimum(_LIVE_VALUES, local.all_SC) * gathered * (stage_C == 3)
+        return np.asarray(np.minimum(_LIVE_VALUES, local.all_SC) * gathered * (stage_C == 3))
     units_SC = local.outside_SC + _UNITS_IN_FLIGHT * local.layer_C
     unit_SC = np.maximum(trained.layer_C, trained.outside_SC / 2)
     if framework is Framework.MEGATRON:
