@@ -31,7 +31,7 @@ _LEAST_BYTES = 1 << 20
 _TENSORS = "tensors"
 
 
-class Places:
+class DevicePlaces:
     """Follows what a script sends where; one per process."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ def _marking(original: Callable[..., nn.Module], place_of: Callable[..., int]) -
 class Surveyor:
     """Looks for bystanders of a training: at its first call, and when its pass is over."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: DevicePlaces) -> None:
         self._places = places
         self._place = _OPEN
         self._kept: dict[int, tuple[weakref.ref[Any], int, int]] = {}
@@ -141,7 +141,7 @@ class Surveyor:
                     rows = tensor.shape[0] if tensor.dim() else 0
                     self._kept[key] = (weakref.ref(storage), self._places.of_tensor(tensor), rows)
 
-    def found(self, roots: Sequence[nn.Module], samples: int) -> tuple[Bystander, ...]:
+    def bystanders(self, roots: Sequence[nn.Module], samples: int) -> tuple[Bystander, ...]:
         """What is alive besides the roots, the largest first."""
         gc.collect()
         modules = list(_alive(nn.Module))
@@ -150,11 +150,11 @@ class Surveyor:
         inside = {id(child) for module in modules for child in module.children()}
         of_models = {storage_key(x) for module in modules for x in _own_tensors(module)}
         seen = set(own)
-        models = []
+        models: list[Bystander] = []
         for top in (module for module in modules if id(module) not in inside):
             for part, tensors in _strangers(top, own):
                 if self._is_here(self._places.of_module(part)):
-                    models += _counted(type(part).__name__, tensors, seen)
+                    models += _bystanders(type(part).__name__, tensors, seen)
         models.sort(key=lambda one: -one.size_bytes)
         kept = sum(self._kept_sizes(of_models | own, samples))
         if kept:
@@ -170,7 +170,7 @@ class Surveyor:
         loaded = set[int]()
         if self._place <= _OPEN:
             loaders = (*_alive(Dataset), *_alive(DataLoader))
-            loaded = {storage_key(x) for one in loaders for x in _reached(vars(one))}
+            loaded = {storage_key(x) for one in loaders for x in _held_tensors(vars(one))}
         for key, (storage, place, rows) in self._kept.items():
             alive = storage()
             is_batch = rows == samples
@@ -211,7 +211,7 @@ def _strangers(module: nn.Module, own: set[int]) -> Iterator[tuple[nn.Module, li
             yield from _strangers(child, own)
 
 
-def _counted(name: str, tensors: list[Tensor], seen: set[int]) -> list[Bystander]:
+def _bystanders(name: str, tensors: list[Tensor], seen: set[int]) -> list[Bystander]:
     """A model by what nobody else has; none where nothing is left."""
     count = size = 0
     for tensor in tensors:
@@ -222,13 +222,13 @@ def _counted(name: str, tensors: list[Tensor], seen: set[int]) -> list[Bystander
     return [Bystander(name=name, parameters=count, size_bytes=size)] if size else []
 
 
-def _reached(value: Any, depth: int = 3) -> Iterator[Tensor]:
+def _held_tensors(value: Any, depth: int = 3) -> Iterator[Tensor]:
     """Tensors that containers hold."""
     if _is_plain(value):
         yield value
     elif depth and isinstance(value, dict):
         for one in value.values():
-            yield from _reached(one, depth - 1)
+            yield from _held_tensors(one, depth - 1)
     elif depth and isinstance(value, (list, tuple)):
         for one in value:
-            yield from _reached(one, depth - 1)
+            yield from _held_tensors(one, depth - 1)

@@ -37,7 +37,7 @@ from ..model import run_on_cpu
 from ..probe_report import Endings, environment_rank, exit_now
 from ..rank import is_allocation_failure, leave, write_whole
 from ..redirect import Surroundings, change_on_import
-from .bystanders import Places, Surveyor
+from .bystanders import DevicePlaces, Surveyor
 from .fakes import Answers, Fakes, make_hollow
 from .forward_backward_trace import ForwardBackwardTrace
 
@@ -64,7 +64,7 @@ class FirstForwardProbe:
         self._calls = 0
         self._draw_size: int | None = None
         self._over = False
-        self._places = Places()
+        self._places = DevicePlaces()
         self._surveyor = Surveyor(self._places)
 
     def install(self) -> None:
@@ -248,7 +248,7 @@ class FirstForwardProbe:
         return replace(
             found,
             optimizer=name,
-            bystanders=self._surveyor.found(seen.roots, seen.samples),
+            bystanders=self._surveyor.bystanders(seen.roots, seen.samples),
             left_behind=self._surroundings.new(),
             notes=(*filter(None, notes), *found.notes),
         )

@@ -29,9 +29,8 @@ def test_each_row_is_the_first_of_that_cluster_alone(plan: Run) -> None:
     found = document["clusters"]
     assert [one["cluster"] for one in found] == ["8xH100", "8xA100-SXM-80GB"]
     for one in found:
-        flags = ("--cluster", one["cluster"], "--tokens", "1T", "--json")
-        flags += ("--trainer", document["trainer"])
-        assert plan(*WORK, *flags).document["best"][0] == one["best"]
+        flags = ("--cluster", one["cluster"], "--trainer", document["trainer"], "--tokens", "1T")
+        assert plan(*WORK, *flags, "--json").document["best"][0] == one["best"]
 
 
 def test_the_cheapest_cluster_is_first_where_cost_counts(plan: Run, tmp_path: Path) -> None:

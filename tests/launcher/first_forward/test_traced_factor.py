@@ -34,7 +34,7 @@ KEPT = 3 << 30
 ONE_GPU = parse_fit(["--cluster", "A100"], of_script=True).training
 
 
-def traced() -> TracedScript:
+def traced_script() -> TracedScript:
     """A GPT-2 whose pass keeps 3 GiB for each of 4 samples."""
     block = BlockSpec(name="all", count=1, parameters=WEIGHTS, flops=1e9, activation_bytes=KEPT)
     sizes = {size: 4 * WEIGHTS + KEPT * size for size in (SAMPLES, 2 * SAMPLES)}
@@ -59,7 +59,7 @@ def plain() -> Workload:
 
 
 def test_the_answer_is_what_the_trace_of_the_same_pass_says() -> None:
-    script, training = traced(), replace(ONE_GPU, workload=plain())
+    script, training = traced_script(), replace(ONE_GPU, workload=plain())
     layout = Layout(micro_batch=SAMPLES)
     expected = layout_peak_bytes(PiecesQuestion(script=script, training=training), layout)
     factor = traced_factor(script, training)
@@ -75,7 +75,7 @@ def test_models_and_tensors_besides_are_two_parts() -> None:
         Bystander(name="Encoder", parameters=5, size_bytes=20),
         Bystander(name="tensors", parameters=0, size_bytes=7),
     ]
-    script = traced()
+    script = traced_script()
     script = replace(script, found=replace(script.found, bystanders=tuple(found)))
     assert script.beside == (("other models", 60), ("other tensors", 7))
 

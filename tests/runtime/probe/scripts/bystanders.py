@@ -53,7 +53,7 @@ def layer() -> nn.Linear:
     return nn.Linear(WIDE, WIDE, bias=False)
 
 
-def place(module: nn.Module) -> nn.Module:
+def place(module: nn.Sequential) -> nn.Sequential:
     module.requires_grad_(False)
     return module if WHERE is None else module.to(WHERE)
 
@@ -81,13 +81,15 @@ buffer = torch.zeros(WIDE, 1024, device=WHERE)
 loader = DataLoader(TensorDataset(torch.zeros(WIDE, 2048)), batch_size=4)
 
 
+late: list[nn.Module] = []
+
+
 def loss(x: Tensor) -> Tensor:
-    made = student(x)
-    global late
-    late = place(Late(layer()))
+    made: Tensor = student(x)
+    late[:] = [place(Late(layer()))]
     return made.square().mean()
 
 
 for _ in range(2):
     x = torch.randn(4, WIDE)
-    loss(x if WHERE is None else x.to(WHERE)).backward()
+    loss(x if WHERE is None else x.to(WHERE)).backward()  # type: ignore[no-untyped-call]
