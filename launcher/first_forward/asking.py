@@ -106,7 +106,7 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
 def _trainer_of(script: TracedScript) -> TrainerChoice:
     """The code that trains in the script; pieces are laid out as our own runtime does."""
     if script.architecture is None:
-        return TrainerChoice(name="native", why="default for models known by their pieces")
+        return TrainerChoice(name="native", why="default for a model known by its pieces")
     wrapper = script.found.wrapper or ""
     name = "deepspeed" if wrapper == "DeepSpeedEngine" else "huggingface"
     return TrainerChoice(name=name, why="by the script")

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND, Verdict
+from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND, TrainerChoice, Verdict
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Bystander, Candidate, Layout, Recompute, encode
 
@@ -33,9 +33,14 @@ from .plan import PLAN_SCHEMA_VERSION
 _GIB = 2**30
 
 
-def script_text(script: TracedScript) -> str:
-    """One line on how it was looked into, one on what it trains, and notes."""
-    return "\n".join(_lines(script))
+def script_text(script: TracedScript, choice: TrainerChoice | None = None) -> str:
+    """One line on how it was looked into, one on what it trains, and notes.
+
+    Args:
+        script: what was found.
+        choice: whose rules the answer follows; None: the answer below names it.
+    """
+    return "\n".join(_lines(script, "" if choice is None else f", {trainer_text(choice)}"))
 
 
 def script_document(script: TracedScript, found: Sequence[Room] = ()) -> dict[str, Any]:
@@ -80,14 +85,14 @@ def rooms_table(script: TracedScript, found: Sequence[Room]) -> str:
     return table_of(rows, headers, ["right", "left", "right", "left", "right"])
 
 
-def _lines(script: TracedScript) -> Iterator[str]:
+def _lines(script: TracedScript, rules: str) -> Iterator[str]:
     seen, model = script.found, script.found.model
     how = (
         "on fake tensors, nothing was computed"
         if seen.fake
         else "with real tensors on the CPU, no step was made"
     )
-    yield f"{script.name}, stopped at its first forward pass ({how}):"
+    yield f"{script.name}, stopped at its first forward pass ({how}){rules}:"
     some = "" if model.trainable_parameters == model.parameters else ", "
     some += f"{count_text(model.trainable_parameters)} of them trained" if some else ""
     length = f" x {model.sequence_length} tokens" if model.sequence_length else ""
@@ -159,7 +164,7 @@ def pieces_fit_text(answer: PiecesFit) -> str:
     """What was found, the parts, the verdict, what each stage leaves room for."""
     asked, row = answer.asked, answer.row
     blocks = [
-        f"{script_text(asked.script)}\n{_where(asked)}, {_layout_text(row.layout)}",
+        f"{_head(asked)}, {_layout_text(row.layout)}",
         _parts_table(row),
         f"{ANSWERS[row.verdict]}. A rank needs {memory_size(row.peak_bytes)} "
         f"±{percent(MEMORY_BAND)} of {memory_size(asked.training.limit_bytes)}.",
@@ -199,7 +204,7 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
     """What was found, the ranking, and what its numbers are."""
     asked = answer.asked
     head = (
-        f"{script_text(asked.script)}\n{_where(asked)}, global batch "
+        f"{_head(asked)}, global batch "
         f"{asked.training.workload.global_batch}: {answer.considered:,} layouts considered in "
         f"{answer.seconds:.2f} s, {answer.fit:,} fit"
     )
@@ -237,10 +242,11 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
     }
 
 
-def _where(asked: PiecesQuestion) -> str:
+def _head(asked: PiecesQuestion) -> str:
+    """The script, and where it trains."""
     gpus = asked.training.cluster.devices
     kinds = " + ".join(sorted({device.name for device in gpus}))
-    return f"On {len(gpus)} x {kinds}, {trainer_text(asked.training.trainer)}"
+    return f"{script_text(asked.script, asked.training.trainer)}\nOn {len(gpus)} x {kinds}"
 
 
 def _layout_text(layout: Layout) -> str:
