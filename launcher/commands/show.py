@@ -142,7 +142,7 @@ def _follow(results: Results, form: str, *, details: bool) -> Iterator[str]:
 
 
 def _end(results: Results, *, details: bool) -> Finished:
-    end = read_results(results.paths.results)
+    end = read_results(Path(results.folder))
     summary = end.summary()
     said = ("\n".join(headlines(end, summary)), conclusion(end, details=details))
     return end_event(end, summary, "\n\n".join(filter(None, said)))

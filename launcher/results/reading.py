@@ -45,6 +45,7 @@ class Results:
     """A results folder at one moment.
 
     Attributes:
+        folder: its path, as it was given.
         objective: what is optimised; throughput where the folder does not say it yet.
         effort: of the last session; normal where the folder does not say it.
         summary_text: the last summary; None unless the study is over.
@@ -53,6 +54,7 @@ class Results:
         parameters: of the profiled model; None where nothing was profiled.
     """
 
+    folder: str
     paths: ResultsPaths
     contents: JournalContents
     state: FolderState
@@ -63,11 +65,6 @@ class Results:
     baseline_config: RawConfig | None
     script: str | None = None
     parameters: int | None = None
-
-    @property
-    def folder(self) -> str:
-        """The path, as it was given."""
-        return str(self.paths.results)
 
     def summary(self) -> Summary:
         """What the records say so far, and the launches that were measured again after them."""
@@ -105,6 +102,7 @@ def read_results(folder: Path) -> Results:
     state = FolderState.RUNNING if running else FolderState.STOPPED
     spent_s = contents.search.spent_s
     return Results(
+        folder=str(folder),
         paths=paths,
         contents=contents,
         state=FolderState.FINISHED if over else state,

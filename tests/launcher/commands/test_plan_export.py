@@ -105,7 +105,7 @@ def test_a_precision_without_words_is_refused(plan: Run, tmp_path: Path) -> None
         (("--row", "2"), "give --export too"),
         (("-o", "x"), "give --export too"),
         (("--export", "megatrn", "-o", "x"), "did you mean 'megatron'"),
-        (("--export", "native", "-o", "x", "--row", "99"), "but the table has 9 rows"),
+        (("--export", "native", "-o", "x", "--row", "99"), "but the table has 8 rows"),
         (("--export", "native", "-o", "x", "--row", "0"), "must be a whole number from 1"),
         (("--export", "native", "-o", "/proc/none/x"), "cannot be written"),
     ],
