@@ -10,6 +10,14 @@ from pathlib import Path
 MOST_BYTES = 16 << 20
 
 
+def is_file(word: str | Path) -> bool:
+    """Whether a word names a file; it may be too long for a name, or no name at all."""
+    try:
+        return Path(word).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def input_text(path: Path, encoding: str = "utf-8") -> str:
     """Text of a regular file; nothing waits for a pipe or reads a device without end.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.space import AutotuningSettings
 from autoconf_launch.core import ConfigError
 
+from ..input_file import is_file
 from ..machine import our_python, parse_core_list
 from ..request import (
     KUBERNETES,
@@ -264,7 +264,7 @@ def _is_value(word: str | None) -> bool:
     """Whether the word after an unknown flag is its value, and not the script."""
     if word is None or word.startswith("-"):
         return False
-    return not (word.endswith(".py") or Path(word).is_file())
+    return not (word.endswith(".py") or is_file(word))
 
 
 def _takes_value(action: argparse.Action, following: str | None) -> bool:

@@ -19,6 +19,7 @@ from autoconf_launch.core import config_keys as keys
 from ..config_file import compose_yaml, read_config, read_document
 from ..dialects import PREFIXES, decode_document
 from ..flags import own_flag
+from ..input_file import is_file
 from ..request import LaunchRequest
 from ..script import (
     Declared,
@@ -213,10 +214,10 @@ def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
             named cannot be read, or a flag of ours stands after the script, where its parser
             would refuse it.
     """
-    if request.kind == "script" and not _is_file(Path(request.script)):
+    if request.kind == "script" and not is_file(Path(request.script)):
         _refuse_misplaced(request)
     request = unwrap_launcher(request)
-    if request.kind == "script" and not _is_file(Path(request.script)):
+    if request.kind == "script" and not is_file(Path(request.script)):
         verb = nearest_verb(request.script)
         hint = f"did you mean '{verb}'?" if verb else "give its path after the launcher's flags."
         raise ConfigError(f"Script {request.script} does not exist in {Path.cwd()}; {hint}")
@@ -270,7 +271,7 @@ def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
     for position, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         path = Path(value if equals else argument)
-        if path.suffix.lower() not in _SUFFIXES or not _is_file(path):
+        if path.suffix.lower() not in _SUFFIXES or not is_file(path):
             continue
         before = arguments[position - 1] if position else ""
         own = flag if equals else before if before.startswith("-") and "=" not in before else ""
@@ -285,16 +286,8 @@ def _default_files(
         path, flag = argument.default, argument.names[0]
         is_default = isinstance(path, str) and find_argument(arguments, argument.names) is None
         file = Path(str(path))
-        if is_default and file.suffix.lower() in _DOCUMENTS and _is_file(file):
+        if is_default and file.suffix.lower() in _DOCUMENTS and is_file(file):
             yield NamedFile(position=None, flag=flag, path=str(file), text=plain_text(file))
-
-
-def _is_file(path: Path) -> bool:
-    """Whether a path is a file; words too long to be a name, as lists of files are, do not."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 @cache

@@ -21,6 +21,7 @@ from autoconf_launch.core import config_keys as keys
 from ..config_file import read_config
 from ..dialects import accelerate as names
 from ..flags import parse_request
+from ..input_file import is_file
 from ..machine import other_python, python_beside, python_of, split_python_flags
 from ..request import LOCAL_RANK_FLAG, HostChoice, LaunchRequest
 from ..script import facts_of, is_python, own_sources, plain_text
@@ -109,7 +110,7 @@ def _installed_command(request: LaunchRequest) -> LaunchRequest:
     Raises:
         ConfigError: it is another program.
     """
-    if Path(request.script).is_file():
+    if is_file(request.script):
         return request
     program, found = Path(request.script).name, shutil.which(request.script)
     if found and program not in _OTHERS and is_python(plain_text(Path(found))):
@@ -135,7 +136,7 @@ def _without_wrapper(request: LaunchRequest) -> LaunchRequest | None:
     start = len(variables) + skipped
     if not start:
         is_wrapper = words[0] in _PLACING or _RUNNERS.get(words[0]) in words[1:2]
-        if not is_wrapper or Path(words[0]).is_file():
+        if not is_wrapper or is_file(words[0]):
             return None
         if shutil.which(words[0]) is None:
             raise ConfigError(f"{words[0]} is not on PATH; install it, or omit it.")
@@ -177,7 +178,7 @@ def _env_options(words: tuple[str, ...]) -> int:
 def _is_command(word: str) -> bool:
     if word in (*_LIKE_OURS, "accelerate") or _PYTHON.fullmatch(Path(word).name):
         return True
-    return not word.startswith("-") and (Path(word).is_file() or shutil.which(word) is not None)
+    return not word.startswith("-") and (is_file(word) or shutil.which(word) is not None)
 
 
 def accelerate_variables(config: dict[str, Any]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from autoconf_launch.core import RawConfig, dotted_name
 
+from ..input_file import is_file
 from .own_files import open_file, open_private, read_file
 
 _WORDS = {
@@ -73,7 +74,7 @@ def is_secret(name: str, value: str) -> bool:
     last, before = next(reversed(words), ""), next(reversed(words[:-1]), "")
     if (
         not value
-        or _is_file(value)
+        or is_file(value)
         or value.lower() in _WORDS["switches"]
         or _READ_ELSEWHERE.fullmatch(value)
     ):
@@ -271,11 +272,3 @@ def _variable(name: str) -> str:
     """``--hf-token`` is read from HF_TOKEN, ``hub.apiKey`` from HUB_API_KEY."""
     made = "_".join(re.findall(r"[A-Z0-9]+(?![a-z])|[A-Z]?[a-z0-9]+", name)).upper()
     return f"_{made}" if made[:1].isdigit() else made
-
-
-def _is_file(value: str) -> bool:
-    """Whether a value names a file; it may be too long to be a name."""
-    try:
-        return Path(value).is_file()
-    except (OSError, ValueError):
-        return False

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from ..input_file import input_text
+from ..input_file import input_text, is_file
 from ..request import LaunchRequest
 from .facts import facts_of
 
@@ -60,7 +60,7 @@ def script_path(request: LaunchRequest) -> Path:
         return Path(request.script)
     first, *others = request.script.split(".")
     place = Path(first, *others)
-    if not Path(first).is_dir() and not Path(f"{first}.py").is_file():
+    if not Path(first).is_dir() and not is_file(f"{first}.py"):
         place = _find_installed(first, request.python).joinpath(*others)
     if place.is_dir():
         return place / "__main__.py"
@@ -74,10 +74,10 @@ def module_problem(request: LaunchRequest) -> str:
     """
     name = request.script
     is_path = "/" in name or name.endswith(".py")
-    if request.kind != "module" or (not is_path and script_path(request).is_file()):
+    if request.kind != "module" or (not is_path and is_file(script_path(request))):
         return ""
     dotted = str(Path(name.removesuffix(".py"))).replace("/", ".")
-    if is_path and script_path(replace(request, script=dotted)).is_file():
+    if is_path and is_file(script_path(replace(request, script=dotted))):
         return f"-m takes the name of a module, not {name}; write {_line(request, dotted)}"
     if is_path:
         return f"-m takes the name of a module, but {name} is a path; give it without -m."

@@ -81,7 +81,9 @@ def test_an_unknown_key_of_a_strict_section_is_named(
 def run(factory: pytest.TempPathFactory, document: dict[str, Any]) -> tuple[int, str]:
     folder: Path = factory.getbasetemp()
     script, config = folder / "never_run.py", folder / "bad.json"
-    script.write_text("raise SystemExit('a bad configuration was launched')")
+    script.write_text(
+        "import autoconf_launch; raise SystemExit('a bad configuration was launched')"
+    )
     config.write_text(json.dumps(document))
     lines: list[str] = []
     results = f"--results-dir={folder}/results"

@@ -1,7 +1,7 @@
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.measurement.presets import EFFORTS
@@ -194,6 +194,7 @@ FLAGS = sorted({*make_parser()._option_string_actions, *REFUSED} - {"-h", "--hel
 VALUES = st.sampled_from(["", "1", "-1", "0", "x", "²", "1e9", "a:b@c", "'", "--", "9" * 5000])
 
 
+@example(["--duplicate_stderr_filters", "9" * 5000])
 @given(st.lists(st.one_of(st.sampled_from(FLAGS), VALUES, st.text(max_size=4)), max_size=6))
 def test_any_command_line_is_a_request_or_a_usage_error(argv: list[str]) -> None:
     with contextlib.suppress(ConfigError):
