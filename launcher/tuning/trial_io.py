@@ -261,10 +261,10 @@ def why_impossible(measurement: Measurement, cluster: ClusterSpec) -> str:
     if made <= peak:
         return ""
     return (
-        f"{made / _TERA:,.0f} TFLOP/s of each GPU cannot be right, as they are above the peak of "
-        f"{gpu} ({peak / _TERA:,.0f} TFLOP/s): the steps had fewer FLOPs than were counted, "
-        "or their time is wrong. Check that each step trains on its whole batch; "
-        "--metric throughput does not use this count."
+        f"{made / _TERA:,.0f} TFLOP/s per GPU is above the peak of {gpu} "
+        f"({peak / _TERA:,.0f} TFLOP/s) and cannot be right: the steps had fewer FLOPs "
+        "than were counted, or their time is wrong. Check that each step trains on its whole "
+        "batch; --metric throughput does not use this count."
     )
 
 

@@ -213,11 +213,11 @@ def test_a_rival_within_the_precision_leaves_your_configuration_as_fast() -> Non
 
 
 def test_flops_above_the_peak_are_said_below_the_answer_and_only_there() -> None:
-    wrong = "micro 8: 600 TFLOP/s of each GPU cannot be right."
+    wrong = "micro 8: 600 TFLOP/s per GPU cannot be right."
     found = change(impossible=wrong)
     assert wrong in result_text(found, [], "command", "results").splitlines()
     assert wrong not in details_text(found)
-    assert wrong in summary_document(found, [], "command")["findings"]
+    assert wrong in str(summary_document(found, [], "command")["findings"])
     assert "cannot be right" not in result_text(summary(), [], "command", "results")
 
 
@@ -233,7 +233,7 @@ def test_a_rich_result_has_at_most_25_lines() -> None:
             steps=50, memory_share=0.5, refused=(REFUSED,) * 9, passed=True, step_s=9.0
         ),
         notes=("The machine was slower.",) * 9,
-        impossible="micro 8: 600 TFLOP/s of each GPU cannot be right.",
+        impossible="micro 8: 600 TFLOP/s per GPU cannot be right.",
         optimality_bound=BOUND,
         skipped=LEFT_OUT,
     )
