@@ -258,12 +258,17 @@ def recommend(**question: Unpack[RecommendKeywords]) -> ShownRecommendation:
 
 
 def validate(
-    files: Iterable[str | Path], *, calibrate: int | None = None, seed: int = 0
+    files: Iterable[str | Path],
+    *,
+    trainer: str = AUTO_TRAINER,
+    calibrate: int | None = None,
+    seed: int = 0,
 ) -> Validation:
     """How wrong predictions are on tables of measurements, over all of their rows.
 
     Args:
         files: CSV files, each once.
+        trainer: framework of rows without a column ``trainer``; auto: by source, then GPU.
         calibrate: measurements of each model to fit the factors on, which are not scored; None:
             no fit.
         seed: draws them; at least 0.
@@ -271,8 +276,11 @@ def validate(
     Raises:
         ConfigError: a value is wrong, or a file is not a table of measurements.
     """
-    with keyword_errors("validate", None, {"calibrate": calibrate, "seed": seed}):
-        scored = score_files(list(map(Path, files)), calibration_of(calibrate, seed))
+    given = {"trainer": trainer, "calibrate": calibrate, "seed": seed}
+    with keyword_errors("validate", None, given):
+        check_values(given)
+        calibration = calibration_of(calibrate, seed)
+        scored = score_files(list(map(Path, files)), calibration, trainer)
         return together([one for _, one in scored])
 
 

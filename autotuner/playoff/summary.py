@@ -123,6 +123,7 @@ class Summary:
         faster: the best trial as it was measured, if a figure of the winner is behind it; no
             sentence may then call the winner the fastest without saying why.
         notes: what those who ran the launches say of them.
+        impossible: a sentence on FLOPS above the GPU's peak; empty if there are none.
         parts: where the time of the last command went; None: not known.
     """
 
@@ -143,6 +144,7 @@ class Summary:
     alone: bool = False
     faster: Record | None = None
     notes: tuple[str, ...] = ()
+    impossible: str = ""
     parts: TimeParts | None = None
 
 

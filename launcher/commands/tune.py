@@ -82,6 +82,7 @@ from ..tuning import (
     find_model,
     find_past_times,
     first_that_starts,
+    impossible_flops,
     job_crash,
     known_refusal,
     late_crash,
@@ -410,7 +411,9 @@ def _conclude(
         playoff=end.playoff,
         soaks=end.soaks,
     )
-    summary = replace(summary, notes=notes, parts=parts)
+    records = (*study.records, *study.repeats, *end.playoff, *end.soaks)
+    impossible = impossible_flops(records, job.cluster)
+    summary = replace(summary, notes=notes, parts=parts, impossible=impossible)
     winner = render_winner(summary, job.dialect, job.source, job.paths)
     text = write_results(
         job.paths,

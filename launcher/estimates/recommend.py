@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from autoconf_launch.autotuner.cost import TrainerChoice
 from autoconf_launch.autotuner.planner import Bounds, OwnRuns
 from autoconf_launch.autotuner.sizing import (
     Assumed,
@@ -44,7 +45,13 @@ from ..measurements import TrainingRuns, read_training_runs
 from .model_choice import custom_model, model_of_flags, with_model
 from .recommend_cluster import ChosenCluster
 from .recommend_flags import RecommendRequest
-from .training_choice import choose_price, machine_of, usual_training, whole_node
+from .training_choice import (
+    USUAL_TRAINER,
+    choose_price,
+    machine_of,
+    usual_training,
+    whole_node,
+)
 from .verifying import Verifying, verify_outlook
 
 _USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
@@ -106,6 +113,7 @@ class Recommendation:
     model: ChosenModel
     planner: PlannerPart
     notes: tuple[str, ...]
+    trainer: TrainerChoice = USUAL_TRAINER
     measured: TrainingRuns | None = None
     verifying: Verifying | None = None
 

@@ -289,7 +289,8 @@ _PASSES = 3.0
 """Operations of forward and backward over those of the forward pass."""
 
 
-_TRAINER = "megatron"
+USUAL_TRAINER = TrainerChoice(name="megatron", why="checked against NVIDIA's published trainings")
+"""The trainer of :func:`usual_training`, against which the published speeds are held."""
 _WRITTEN = 128
 """``seq_length_dec`` of NeMo 1.0's T5 and mT5, of which all its sizes read 512."""
 
@@ -321,7 +322,7 @@ def usual_training(
         decoder_sequence_length=written,
         precision=precision,
     )
-    usual = TRAINERS[_TRAINER].apply_to(asked)
+    usual = TRAINERS[USUAL_TRAINER.name].apply_to(asked)
     software = replace(usual.software, flash_attention=runs_flash(architecture))
     return Training(workload=replace(usual, software=software), machine=nodes)
 

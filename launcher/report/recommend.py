@@ -18,6 +18,7 @@ from .cells import (
     percent,
     step_time_text,
     table_of,
+    trainer_text,
 )
 from .measurements import (
     training_runs_document,
@@ -38,7 +39,10 @@ _GIB = 2**30
 
 def recommend_text(answer: Recommendation) -> str:
     """The planner's answer, the formula's, the model, what both assume, and notes."""
-    blocks = ["\n".join(_planner(answer)), "\n".join(_formula(answer)), _model(answer)]
+    first, *how = _planner(answer)
+    if _has_numbers(answer):
+        first += f", {trainer_text(answer.trainer)}"
+    blocks = ["\n".join([first, *how]), "\n".join(_formula(answer)), _model(answer)]
     if answer.planner.outlook:
         blocks.append(_assumptions(answer.planner.outlook))
     if answer.measured:
@@ -50,10 +54,17 @@ def recommend_text(answer: Recommendation) -> str:
     return "\n\n".join(blocks)
 
 
+def _has_numbers(answer: Recommendation) -> bool:
+    """Whether the planner's part says anything that depends on the trainer."""
+    part = answer.planner
+    return bool(part.outlook or part.size_b is not None or answer.needed)
+
+
 def recommend_document(answer: Recommendation) -> str:
     """One JSON document."""
     document = {
         "schema_version": RECOMMEND_SCHEMA_VERSION,
+        "trainer": answer.trainer.name,
         "family": answer.family.name,
         "model_size_b": answer.size_b,
         "training_days": answer.days,

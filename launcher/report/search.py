@@ -246,6 +246,7 @@ def findings(summary: Summary) -> tuple[str, ...]:
         *drift_findings(summary.drift),
         *_playoff(decision, labels(summary)),
         *map(refusal_text, refused),
+        *filter(None, [summary.impossible]),
         *summary.notes,
     )
 

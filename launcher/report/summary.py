@@ -40,7 +40,7 @@ SCHEMA_VERSION = 1
 DETAILS = "Details"
 """Heading of the second part of ``summary.txt``."""
 
-_MOST_EDITS = 8
+_MOST_EDITS = 7
 _MOST_NAMES = 5
 _NO_GAIN = "No measurable gain: your configuration is as fast."
 _NOT_SHOWN = (
@@ -80,6 +80,7 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
         return "\n".join([*_stop_lines(summary), _more_line(folder)]) + "\n"
     answer = [*_no_gain_lines(summary), _best_line(summary), *_edit_lines(summary, edits)]
     doubt = [
+        *filter(None, [summary.impossible]),
         *_gap_lines(summary),
         *_tie_lines(summary),
         *level_lines(summary.decision),
@@ -103,7 +104,7 @@ def _more_line(folder: str) -> str:
 def details_text(summary: Summary) -> str:
     """What else is known: launches again, candidates without a trial, where a step's time goes."""
     decision = summary.decision
-    said = level_lines(summary.decision)
+    said = (*level_lines(summary.decision), summary.impossible)
     lines = [sentence for sentence in findings(summary) if sentence not in said]
     if decision.winner:
         tied, near = (

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .profile_run import ProfileFailedError, read_model_info, run_profile
     from .running import TrialLimits
     from .time_budget import BudgetSpentError, TimeBudget
-    from .trial_io import TrialFiles, emulated_limit_bytes, write_json
+    from .trial_io import TrialFiles, emulated_limit_bytes, impossible_flops, write_json
     from .winner import render_winner, write_answer, write_results
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from autoconf_launch.tuning_spaces import known_accelerator, machine
 
 from ..launch import adopt, in_trial, plan_launch, variables_of_user
 from ..plan import LaunchPlan
+from ..report import label
 from ..request import LaunchRequest
 from ..results import (
     ResultsPaths,
@@ -53,6 +55,7 @@ from .profile_run import clear_saved, needs_of, soak_task
 
 BACKWARD_AND_FORWARD = 3.0
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
+_TERA = 1e12
 _METRICS, _FAILURE = "metrics.json", "failure.json"
 _OF_AN_ATTEMPT = (
     *(STEPS_FILE, MODEL_INFO_FILE, FIRST_FORWARD_FILE, END_FILE),
@@ -164,30 +167,15 @@ class TrialFiles:
         forward = spec.forward_flops_per_sample * outcome.samples_per_step
         return replace(outcome, flops_per_step=BACKWARD_AND_FORWARD * forward or None)
 
-    def _impossible(self, measurement: Measurement) -> dict[str, object]:
-        """A sentence on a rate above the GPU's peak; empty otherwise."""
-        known = known_accelerator(self._cluster.devices[0].name)
-        made = measurement.flops_per_gpu_per_s
-        if known is None or made is None:
-            return {}
-        gpu = machine(known).accelerator
-        peak = max(gpu.half_flops_per_s, gpu.fp8_flops_per_s or 0.0)
-        if made <= peak:
-            return {}
-        why = (
-            f"FLOPS_per_gpu is above the peak of {known} ({peak / 1e12:.0f} TFLOP/s): the FLOPs "
-            "of a step are counted in the profile run, so these steps did less work, or their "
-            "time is wrong."
-        )
-        return {"impossible": why}
-
     def finish(self, record: Record) -> None:
         """Write the metrics, or the failure, of a trial."""
         folder = self._paths.trial(record.trial.name)
         self._paths.make_launch_folder(folder)
         clear_saved(folder)
         if record.measurement:
-            found = metrics(record.measurement) | self._impossible(record.measurement)
+            found = metrics(record.measurement)
+            if why := why_impossible(record.measurement, self._cluster):
+                found["impossible"] = why
             write_json(folder / _METRICS, found)
         elif record.failure:
             write_json(folder / _FAILURE, encode(record.failure))
@@ -259,6 +247,45 @@ class TrialFiles:
         write_json(self._paths.experiment(folder.name), experiment)
         write_json(folder / "exp.json", {**experiment, "exp_id": trial.number})
         write_plain(folder / "cmd.txt", f"{shell_command(plan.ranks[0].argv)}\n")
+
+
+def why_impossible(measurement: Measurement, cluster: ClusterSpec) -> str:
+    """A sentence on FLOPS of all ranks above the peak of their GPUs; empty if there is none."""
+    names = {device.name for device in cluster.devices}
+    known = [found for name in names if (found := known_accelerator(name))]
+    if measurement.flops_per_step is None or len(known) < len(names):
+        return ""
+    peak, gpu = max((_peak_flops_per_s(name), name) for name in known)
+    gpus = min(measurement.world_size, len(cluster.devices))
+    made = measurement.flops_per_step / measurement.mean_step_s / gpus
+    if made <= peak:
+        return ""
+    return (
+        f"{made / _TERA:,.0f} TFLOP/s per GPU is above the peak of {gpu} "
+        f"({peak / _TERA:,.0f} TFLOP/s) and cannot be right: the steps had fewer FLOPs "
+        "than were counted, or their time is wrong. Check that each step trains on its whole "
+        "batch; --metric throughput does not use this count."
+    )
+
+
+def impossible_flops(records: Iterable[Record], cluster: ClusterSpec) -> str:
+    """A sentence on the highest FLOPS, if they are above the GPU's peak; empty otherwise."""
+    flops = {
+        record.measurement.flops_per_gpu_per_s or 0.0: record
+        for record in records
+        if record.measurement
+    }
+    if not flops:
+        return ""
+    highest = flops[max(flops)]
+    assert highest.measurement is not None
+    why = why_impossible(highest.measurement, cluster)
+    return why and f"{label(highest.trial.candidate)}: {why}"
+
+
+def _peak_flops_per_s(gpu: str) -> float:
+    rates = machine(gpu).accelerator
+    return max(rates.half_flops_per_s, rates.fp8_flops_per_s or 0.0, rates.fp4_flops_per_s or 0.0)
 
 
 def repeated_steps(trial: Trial) -> int:

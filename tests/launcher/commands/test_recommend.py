@@ -21,6 +21,35 @@ def test_the_seeds_twenty_nodes_and_five_days(recommend: Run) -> None:
     assert document["planner"]["cluster"] == "20x8xA100-SXM-80GB"
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        ("--max-days", "5"),
+        ("--model-size", "5"),
+        ("--model-size", "5", "--max-days", "3"),
+        ("--model-size", "5", "--cluster", "20x8xH100"),
+    ],
+)
+def test_the_first_line_and_the_document_name_the_trainer(
+    recommend: Run, question: tuple[str, ...]
+) -> None:
+    asked = ("--family", "gpt3", "--tokens", "300B", *question)
+    if "--cluster" not in question:
+        asked = (*asked, "--cluster", "20x8xA100-SXM-80GB")
+    first, *others = recommend(*asked).out.splitlines()
+    assert first.endswith(", trainer megatron (checked against NVIDIA's published trainings)")
+    assert not any("trainer megatron" in line for line in others)
+    assert recommend(*asked, "--json").document["trainer"] == "megatron"
+
+
+def test_without_a_prediction_the_text_names_no_trainer(recommend: Run) -> None:
+    asked = ("--family", "gpt3", "--tokens", "300B", "--model-size", "5")
+    mixed = ("--cluster", "8xA100-SXM-80GB+8xT4", "--tflops-per-gpu", "140")
+    said = recommend(*asked, *mixed).out
+    assert said.startswith("planner: no answer")
+    assert "trainer megatron" not in said
+
+
 def test_a_given_size_has_its_days(recommend: Run) -> None:
     document = recommend(*SEEDS, "--model-size", "5", "--json").document
     assert (document["model_size_b"], document["training_days"]) == (5, 6.2)

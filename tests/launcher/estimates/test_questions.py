@@ -1,8 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 
 from autoconf_launch import ConfigError, fit, plan, recommend, tune, validate
+from autoconf_launch.launcher.commands.validate import validate as command
 from autoconf_launch.launcher.keywords import TrainingKeywords
 
 TRAINING: TrainingKeywords = {
@@ -131,6 +133,27 @@ def test_validate_refuses_what_is_not_a_table(tmp_path: Path) -> None:
     table.write_text("colour\nred\n")
     with pytest.raises(ConfigError, match=r"table\.csv"):
         validate([table])
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "huggingface"])
+def test_validate_scores_rows_for_a_trainer_as_the_command_does(
+    tmp_path: Path, trainer: str
+) -> None:
+    header = "model,layers,hidden,ffn_hidden,heads,vocab,seq,gpu,n_gpus,dp,tp,pp,mbs,gbs"
+    table = tmp_path / "table.csv"
+    table.write_text(
+        f"{header},step_time_s,source\ngpt,24,2048,8192,16,51200,2048,A100-SXM-80GB,8,8,1,1,2,64,2,x\n"
+    )
+    answer = validate([table], trainer=trainer)
+    printed = json.loads("".join(command([str(table), "--trainer", trainer, "--json"])))
+    assert answer.trainers == ((trainer, 1),)
+    assert printed["all"]["trainers"] == {trainer: 1}
+    assert printed["all"]["step_time"]["mape"] == pytest.approx(answer.times.mape, abs=0.1)
+
+
+def test_validate_refuses_an_unknown_trainer(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="trainer is 'megatronn'; did you mean 'megatron'"):
+        validate([tmp_path / "table.csv"], trainer="megatronn")
 
 
 def test_tune_names_an_unknown_keyword() -> None:

@@ -212,6 +212,15 @@ def test_a_rival_within_the_precision_leaves_your_configuration_as_fast() -> Non
     assert first == "No measurable gain: your configuration is as fast."
 
 
+def test_flops_above_the_peak_are_said_below_the_answer_and_only_there() -> None:
+    wrong = "micro 8: 600 TFLOP/s per GPU cannot be right."
+    found = change(impossible=wrong)
+    assert wrong in result_text(found, [], "command", "results").splitlines()
+    assert wrong not in details_text(found)
+    assert wrong in str(summary_document(found, [], "command")["findings"])
+    assert "cannot be right" not in result_text(summary(), [], "command", "results")
+
+
 def test_a_rich_result_has_at_most_25_lines() -> None:
     names = tuple(f"z1_gas1_tmbspg{micro}" for micro in range(40))
     rich = change(
@@ -224,6 +233,7 @@ def test_a_rich_result_has_at_most_25_lines() -> None:
             steps=50, memory_share=0.5, refused=(REFUSED,) * 9, passed=True, step_s=9.0
         ),
         notes=("The machine was slower.",) * 9,
+        impossible="micro 8: 600 TFLOP/s per GPU cannot be right.",
         optimality_bound=BOUND,
         skipped=LEFT_OUT,
     )

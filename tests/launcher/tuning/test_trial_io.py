@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.flags.flags import parse_request
 from autoconf_launch.launcher.launch.script_source import find_script_source
 from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.tuning.trial_io import TrialFiles, repeated_steps
+from autoconf_launch.launcher.tuning.trial_io import TrialFiles, impossible_flops, repeated_steps
 
 from ..report.fixed import failure_of, record, steps_of
 
@@ -90,13 +91,41 @@ def test_metrics_say_that_a_rate_is_above_the_peak_of_the_gpu(
     files: TrialFiles, tmp_path: Path, flops: float, is_possible: bool
 ) -> None:
     card = Device(name="NVIDIA A100-SXM4-80GB", memory_bytes=1, visible_as="0")
-    files._cluster = ClusterSpec(nodes=(Node(host="a", devices=(card,)),))
+    cards = (card, replace(card, slot=1, visible_as="1"))
+    files._cluster = ClusterSpec(nodes=(Node(host="a", devices=cards),))
     trial = replace(FINAL, final=False)
     files.plan(trial, "one")
     files.finish(record(trial, replace(steps_of(0.1), flops_per_step=flops)))
     found = json.loads((tmp_path / trial.name / "metrics.json").read_text())
     assert ("impossible" in found) is not is_possible
     assert is_possible or "above the peak of A100-SXM-80GB (312 TFLOP/s)" in found["impossible"]
+
+
+@pytest.mark.parametrize(
+    ("flops", "names", "is_possible"),
+    [
+        (120e12, ["NVIDIA A100-SXM4-80GB"] * 4, True),
+        (130e12, ["NVIDIA A100-SXM4-80GB"] * 4, False),
+        (60e12, ["NVIDIA A100-SXM4-80GB"] * 2, True),
+        (70e12, ["NVIDIA A100-SXM4-80GB"] * 2, False),
+        (130e12, ["NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"] * 2, True),
+        (900e12, ["A card that no table has"] * 4, True),
+    ],
+)
+def test_flops_of_all_ranks_are_held_against_the_peaks_of_their_gpus(
+    flops: float, names: list[str], is_possible: bool
+) -> None:
+    devices = tuple(Device(name=name, memory_bytes=1, slot=i) for i, name in enumerate(names))
+    cluster = ClusterSpec(nodes=(Node(host="a", devices=devices),))
+    fast, slow = (
+        replace(steps_of(step_s), flops_per_step=flops, world_size=4) for step_s in (0.1, 0.9)
+    )
+    said = impossible_flops([record(FINAL, slow), record(FINAL, fast)], cluster)
+    assert bool(said) is not is_possible
+    assert impossible_flops([record(FINAL, slow)], cluster) == ""
+    assert is_possible or re.match(
+        r".*micro 1.*: [\d,]+ TFLOP/s per GPU is above the peak of", said
+    )
 
 
 def test_a_trials_limit_is_the_memory_that_was_free_when_the_tune_began(
