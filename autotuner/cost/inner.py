@@ -103,7 +103,7 @@ def inner_times(
         precision=workload.precision,
         transformer_engine=workload.software.transformer_engine,
     )
-    sized, which = distinct_kernels(inner)
+    sized, which = distinct_kernels(inner, casts_shards=workload.software.plain_torch)
     parts = _Parts(inner=inner, sized=sized, which=which, machine=machine, kernels=kernels)
     mean = [np.zeros(len(inner.tensor_U)) for _ in range(5)]
     slowest, after = np.zeros(len(inner.tensor_U)), None

@@ -263,11 +263,13 @@ def distinct(layouts: LayoutColumns) -> tuple[InnerLayouts, Ints]:
     return inner, which
 
 
-def distinct_kernels(inner: InnerLayouts) -> tuple[InnerLayouts, Ints]:
+def distinct_kernels(inner: InnerLayouts, *, casts_shards: bool) -> tuple[InnerLayouts, Ints]:
     """Layouts with kernels of distinct sizes, and for each inner layout which one has its kernels.
 
-    Whether weights are gathered and what is computed again does not matter to a kernel.
+    What is computed again does not matter to a kernel; whether weights are gathered does only if
+    the shares of ranks are cast and summed in each micro-batch (``casts_shards``).
     """
+    data_U = inner.data_U if casts_shards else np.ones_like(inner.data_U)
     which, first = _number_distinct(
         (
             inner.tensor_U,
@@ -275,6 +277,7 @@ def distinct_kernels(inner: InnerLayouts) -> tuple[InnerLayouts, Ints]:
             inner.expert_U,
             inner.micro_U,
             inner.sequence_U.astype(np.int64),
+            data_U,
         )
     )
     return InnerLayouts(**{f.name: getattr(inner, f.name)[first] for f in fields(inner)}), which

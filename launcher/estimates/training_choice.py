@@ -14,6 +14,7 @@ import numpy as np
 from autoconf_launch.autotuner.cost import (
     AUTO_TRAINER,
     TRAINERS,
+    Accelerator,
     FormatGain,
     LayoutColumns,
     Machine,
@@ -115,7 +116,12 @@ def check_precision(precision: Precision, cluster: ClusterSpec) -> None:
         ConfigError: one does not; with what all of them compute in.
     """
     gpus = {kind.gpu: machine_of(one_node(kind.node)).accelerator for kind in cluster.kinds}
-    known = [kind for kind in Precision if all(computes_in(one, kind) for one in gpus.values())]
+    known = [
+        kind
+        for kind in Precision
+        if all(computes_in(one, kind) for one in gpus.values())
+        and (kind is not Precision.TF32 or all(map(_has_tf32, gpus.values())))
+    ]
     for gpu, accelerator in sorted(gpus.items(), key=lambda pair: pair[0]):
         if not computes_in(accelerator, precision):
             every = " for all GPUs of the cluster" if len(gpus) > 1 else ""
@@ -123,6 +129,10 @@ def check_precision(precision: Precision, cluster: ClusterSpec) -> None:
                 f"{gpu} does not compute in {precision.value}; valid{every}: "
                 f"{' '.join(kind.value for kind in known)}."
             )
+
+
+def _has_tf32(accelerator: Accelerator) -> bool:
+    return accelerator.tf32_flops_per_s is not None
 
 
 def has_rates(cluster: ClusterSpec) -> bool:

@@ -311,7 +311,8 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
     if safe < len(best):
         rows = f"row {len(best)}" if safe == len(best) - 1 else f"rows {safe + 1} to {len(best)}"
         yield f"Less than {_headroom(answer)} of memory is free in {rows}: it may run out."
-    if tightest is not None and tightest.step_s < _WORTH_NAMING * best[0].step_s:
+    is_tighter = tightest is not None and tightest.peak_bytes > limits.safe_bytes
+    if tightest is not None and is_tighter and tightest.step_s < _WORTH_NAMING * best[0].step_s:
         yield (
             f"With --headroom 0 the best is {percent(1 - tightest.step_s / best[0].step_s)} "
             f"faster: {name_of(tightest.layout)}, {memory_size(tightest.peak_bytes)}."

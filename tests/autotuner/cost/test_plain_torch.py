@@ -11,7 +11,7 @@ from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
 from autoconf_launch.autotuner.cost.kernel_times import update_traffic_bytes
 from autoconf_launch.autotuner.cost.layer import Kernels, attention_times, layer_times
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, distinct, stacks
-from autoconf_launch.autotuner.cost.software import small_traffic, trainer
+from autoconf_launch.autotuner.cost.software import TRAINERS, small_traffic, trainer
 from autoconf_launch.autotuner.cost.step import StepParts, step_parts
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
@@ -169,3 +169,22 @@ def test_plain_pytorch_on_an_h100_takes_as_long_as_predicted(
 ) -> None:
     found = float(parts(workload(model, precision), micro, recompute, batch).step_s_C[0])
     assert found == pytest.approx(measured_s, rel=0.08)
+
+
+@pytest.mark.parametrize("name", sorted(TRAINERS))
+def test_the_step_of_a_layout_is_the_same_in_every_table(name: str) -> None:
+    one = trainer(name).apply_to(workload("llama3-8b"))
+    layouts = [
+        Layout(data_parallel=8 // tensor, tensor_parallel=tensor, zero_stage=stage, accumulation=8)
+        for tensor in (1, 2)
+        for stage in (0, 2, 3)
+    ]
+    alone = [step_parts(_table(layout), one, H100).step_s_C[0] for layout in layouts]
+    for order in (layouts, layouts[::-1]):
+        together = step_parts(_table(*order), one, H100).step_s_C
+        assert together.tolist() == pytest.approx(alone if order is layouts else alone[::-1])
+
+
+def _table(*layouts: Layout) -> LayoutColumns:
+    candidates = [Candidate(layout=layout) for layout in layouts]
+    return LayoutColumns.from_table(CandidateTable.from_candidates(candidates))

@@ -266,6 +266,15 @@ def test_a_family_without_headroom_stands_below_and_is_warned_of(plan: Run) -> N
     assert "With --headroom 0 the best is" in ran.out
 
 
+def test_headroom_is_not_named_for_a_layout_that_leaves_it(plan: Run, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes:\n- {gpu: A100-SXM-80GB, gpus: 8, count: 4, network_gb_per_s: 0.39}\n")
+    ran = plan(
+        "--model", "llama2-13b", "--seq", "4k", "--global-batch", "256", "--cluster", str(path)
+    )
+    assert "With --headroom 0" not in ran.out
+
+
 def test_where_every_layout_is_above_the_memory_none_is_shown(plan: Run) -> None:
     small = ("--model", "llama3.1-8b", "--seq", "8k", "--global-batch", "8", "--cluster", "H100")
     need = plan(*small, "--json", "--top", "0").document["best"]
