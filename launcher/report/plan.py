@@ -221,9 +221,7 @@ def _why_changes(answer: PlanAnswer) -> str:
     if not answer.plan.best:
         return "Nothing fits. Nearest changes that would:"
     if trains_here(answer.workload):
-        return (
-            "Every layout that fits is plan-only or never checked. Nearest changes that avoid it:"
-        )
+        return "Every layout that fits is plan-only or never checked. Nearest changes with others:"
     return "Another trainer must run this, as our runtime does not. Nearest change that it trains:"
 
 
