@@ -128,13 +128,14 @@ def variables(tree: ast.Module) -> Iterator[Value]:
 def literals(tree: ast.Module) -> Iterator[Value]:
     """Every name that is given a literal: assigned, in a dict, as a keyword, as a default."""
     for node in ast.walk(tree):
-        for name, value in _given_values(node):
+        for name, value in given_values(node):
             found = literal(value)
             if name and found is not None:
                 yield name, found
 
 
-def _given_values(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
+def given_values(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
+    """Names and what a node gives them: as an assignment, a dict, a keyword or a default."""
     if isinstance(node, ast.Assign):
         yield from ((last_name(target), node.value) for target in node.targets)
     elif isinstance(node, ast.AnnAssign):
