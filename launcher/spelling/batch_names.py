@@ -167,6 +167,20 @@ def is_accumulation(name: str) -> bool:
     return found and not is_elsewhere(name)
 
 
+_SAYS_BATCH = {"micro", "microbatch", "batch", "batchsize", "bs", "bsz", "mb", "mbs", "mbsz"}
+_BESIDE_BATCH = {
+    *("micro", "mini", "size", "sz", "train", "training", "local", "per", "each"),
+    *("device", "gpu", "rank", "worker", "process", "replica", "samples", "sequences"),
+}
+"""Parts that leave a batch that of a rank, other than ``n``, ``norm``, ``first`` or ``total``."""
+
+
+def is_micro_batch(name: str) -> bool:
+    """Whether all parts of a name say the micro-batch, as ``micro_bsz`` does."""
+    parts = {*name_parts(name)}
+    return bool(parts & _SAYS_BATCH) and parts <= _SAYS_BATCH | _BESIDE_BATCH
+
+
 def batch_in_source(source: ScriptSource) -> int | None:
     """What the source gives its DataLoader of training, or else calls a batch.
 

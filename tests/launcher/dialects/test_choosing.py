@@ -51,7 +51,7 @@ def test_training_arguments_in_the_source_are_said() -> None:
 
 
 def test_nothing_known_says_what_to_do() -> None:
-    with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--batch_size"):
+    with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--NAME"):
         choose_dialect(script("--lr=2"))
 
 

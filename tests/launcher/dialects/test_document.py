@@ -319,8 +319,8 @@ def test_without_a_batch_the_documents_that_were_looked_at_are_named() -> None:
         choose_dialect(document("lr: 1\n", text=text))
     assert str(error.value) == (
         "No argument of train.py and no key of c.yaml is known to be the micro-batch. Name it "
-        "with --arg train_micro_batch_size_per_gpu=--batch_size (or =train.batch_size for a key), "
-        "or have it changed inside DataLoader: --dialect dataloader --allow-global-batch-change."
+        "with --arg train_micro_batch_size_per_gpu=--NAME (or =SECTION.KEY for a key), or have it "
+        "changed inside DataLoader: --dialect dataloader --allow-global-batch-change."
     )
 
 
