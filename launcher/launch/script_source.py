@@ -197,7 +197,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         is_whole=own_source.is_whole,
         composed=hydra_values(script, text),
         files=(
-            *_default_files(request.script_args, declared_in(sources)),
+            *_default_files(request.script_args, declared_in(sources), script.parent),
             *_named_files(request.script_args),
         ),
         environment=tuple(sorted(variables.items())),
@@ -279,13 +279,14 @@ def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
 
 
 def _default_files(
-    arguments: tuple[str, ...], declared: tuple[Declared, ...]
+    arguments: tuple[str, ...], declared: tuple[Declared, ...], folder: Path
 ) -> Iterator[NamedFile]:
-    """Files that an argument names by its default."""
+    """Files that an argument names by its default, also as a path from the script's folder."""
     for argument in declared:
         path, flag = argument.default, argument.names[0]
-        is_default = isinstance(path, str) and find_argument(arguments, argument.names) is None
-        file = Path(str(path))
+        file = folder / argument.beside if argument.beside else Path(str(path))
+        is_path = isinstance(path, str) or bool(argument.beside)
+        is_default = is_path and find_argument(arguments, argument.names) is None
         if is_default and file.suffix.lower() in _DOCUMENTS and is_file(file):
             yield NamedFile(position=None, flag=flag, path=str(file), text=plain_text(file))
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .facts import given_values, last_name, literal
+from .facts import given_values
+from .nodes import last_name, literal
 
 _LOADER = "DataLoader"
 _NAMED = (ast.Name, ast.Attribute, ast.Subscript)

@@ -14,8 +14,9 @@ from autoconf_launch.core import AppliedStrategy, ConfigError, KnobValue, RawCon
 
 from ..config_file import read_config
 from ..request import UserWords
-from .facts import EITHER, Declared, ScriptFacts, declared_in, facts_of, last_name, literal
+from .facts import EITHER, Declared, ScriptFacts, declared_in, facts_of
 from .modules import plain_text
+from .nodes import last_name, literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

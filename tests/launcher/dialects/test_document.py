@@ -372,3 +372,29 @@ def test_a_default_path_is_in_the_arguments_of_a_trial_only_where_it_changes(
     assert render_with(DIALECT, source).script_args == ()
     made = render_with(DIALECT, source, micro_batch=4, accumulation=4)
     assert made.script_args == ("--cfg", "trial/c.yaml")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "HERE / 'c.yaml'",
+        "str(HERE / 'c.yaml')",
+        "Path(__file__).parent / 'c.yaml'",
+        "Path(__file__).resolve().parent.joinpath('c.yaml')",
+        "Path(__file__).with_name('c.yaml')",
+        "os.path.join(os.path.dirname(os.path.abspath(__file__)), 'c.yaml')",
+        "Path(__file__).parent.parent / 'code' / 'c.yaml'",
+    ],
+)
+def test_a_default_path_may_start_at_the_folder_of_the_script(
+    written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("code").mkdir()
+    Path("code/c.yaml").write_text(SMALL)
+    declares = f"p.add_argument('--cfg', type=Path, default={written})\n"
+    Path("code/train.py").write_text(f"HERE = Path(__file__).parent\n{declares}")
+    source = find_script_source(parse_request(["code/train.py"]))
+    assert batch_of(source) == (2, 8)
+    made = render_with(DIALECT, source, micro_batch=4, accumulation=4)
+    assert made.script_args == ("--cfg", "trial/c.yaml")
