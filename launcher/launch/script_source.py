@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -146,6 +147,8 @@ def _exists(path: Path) -> bool:
 
 _DOCUMENTS = (".json", ".yaml", ".yml", ".toml")
 _SUFFIXES = (*_DOCUMENTS, ".py")
+_WRITTEN = re.compile(r"out|save|log|result|metric|write|dump", re.IGNORECASE)
+"""Flags of files that a script makes."""
 _BASE64 = ("--deepspeed", "--deepspeed_config")
 _PREFIXES = (*PREFIXES, "PL_TRAINER_")
 _SAY_VERSIONS = """
@@ -200,6 +203,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
             *_default_files(request.script_args, declared_in(sources), script.parent),
             *_named_files(request.script_args),
         ),
+        missing=tuple(_missing_documents(request.script_args)),
         environment=tuple(sorted(variables.items())),
         versions=_versions(request.python, tuple(sys.path)),
         words=request.words,
@@ -276,6 +280,16 @@ def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
         before = arguments[position - 1] if position else ""
         own = flag if equals else before if before.startswith("-") and "=" not in before else ""
         yield NamedFile(position=position, flag=own, path=str(path), text=plain_text(path))
+
+
+def _missing_documents(arguments: tuple[str, ...]) -> Iterator[str]:
+    """Paths of documents that do not exist, other than those the script itself writes."""
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        flag, equals, value = argument.partition("=")
+        path = Path(value if equals else argument)
+        written = _WRITTEN.search(flag if equals else before if before.startswith("-") else "")
+        if path.suffix.lower() in _DOCUMENTS and not written and not _exists(path):
+            yield str(path)
 
 
 def _default_files(

@@ -59,6 +59,7 @@ class ScriptSource:
         is_whole: all of them were read.
         composed: dotted keys with values of a configuration that the script composes itself.
         files: further files that the arguments name.
+        missing: documents that the arguments name and that do not exist.
         environment: variables that frameworks read, as the ranks will get them.
         versions: installed frameworks.
         words: what the launcher's flags say.
@@ -81,6 +82,7 @@ class ScriptSource:
     is_whole: bool = True
     composed: tuple[tuple[str, KnobValue], ...] = ()
     files: tuple[NamedFile, ...] = ()
+    missing: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     words: UserWords = field(default_factory=UserWords)

@@ -189,6 +189,13 @@ def on_no_batch(source: ScriptSource) -> str:
     """What was looked at for the micro-batch, and how to name it."""
     script = source.name
     keys = "".join(f" and no key of {file.path}" for file in script_documents(source))
+    if source.missing:
+        lacking, verb = " and ".join(source.missing), "do" if source.missing[1:] else "does"
+        return (
+            f"{lacking}, named by the arguments of {script}, {verb} not exist, and no argument of "
+            f"{script}{keys} is known to be the micro-batch. Correct the path, or name "
+            "the argument with --arg train_micro_batch_size_per_gpu=--NAME."
+        )
     batch = batch_in_source(source)
     seen = f"; it sets its batch of {batch} in its source" if batch else ""
     named = (name for told in known_names(source) for name in told.names)

@@ -398,3 +398,24 @@ def test_a_default_path_may_start_at_the_folder_of_the_script(
     assert batch_of(source) == (2, 8)
     made = render_with(DIALECT, source, micro_batch=4, accumulation=4)
     assert made.script_args == ("--cfg", "trial/c.yaml")
+
+
+@pytest.mark.parametrize("words", [("--config", "gone.yaml"), ("gone.yaml",), ("--c=gone.yaml",)])
+def test_a_document_that_does_not_exist_is_named_as_the_cause(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import sys, yaml\nyaml.safe_load(open(sys.argv[-1]))\n")
+    with pytest.raises(ConfigError, match=r"^gone\.yaml, named by .* does not exist"):
+        choose_dialect(find_script_source(parse_request(["train.py", *words])))
+
+
+def test_a_document_that_the_script_writes_may_not_exist_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import argparse\n")
+    source = find_script_source(parse_request(["train.py", "--output", "made.json"]))
+    with pytest.raises(ConfigError) as error:
+        choose_dialect(source)
+    assert "made.json" not in str(error.value)
