@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
-from pathlib import PurePosixPath
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 _FILE = PurePosixPath("<folder>", "<file>")
 _SAME = ("resolve", "absolute", "expanduser", "Path", "PurePath", "str", "abspath", "realpath")
 _JOINS = ("join", "joinpath")
+_ADDS = ("sys.path.insert", "sys.path.append", "site.addsitedir")
 
 
 def beside(path: PurePosixPath | None) -> str:
@@ -26,6 +27,17 @@ def own_paths(tree: ast.Module) -> dict[str, PurePosixPath]:
             if path is not None:
                 known[line.targets[0].id] = path
     return known
+
+
+def added_folders(tree: ast.Module, folder: Path) -> Iterator[Path]:
+    """Folders that a source in ``folder`` adds to ``sys.path``."""
+    known = own_paths(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in _ADDS and node.args:
+            path = path_of(node.args[-1], known)
+            if path is not None:
+                is_own = path.is_relative_to(_FILE.parent)
+                yield (folder / beside(path)).resolve() if is_own else Path(path)
 
 
 def path_of(node: ast.AST | None, known: Mapping[str, PurePosixPath]) -> PurePosixPath | None:
