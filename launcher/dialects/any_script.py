@@ -37,6 +37,7 @@ from ..spelling import (
     find_row,
     is_accumulation,
     is_elsewhere,
+    is_micro_batch,
     is_of_batch,
     known_names,
     move_asides,
@@ -172,11 +173,11 @@ def recognise_row(
         for told in settings
         if (last := _last_part(told, known)) is not None
     ]
-    if not found and knob == "accumulation":
+    if not found:
         found = [
             (False, 0, _distance(told, source), told)
             for told in settings
-            if _accumulates(told, source)
+            if _is_named_after(knob, told, source)
         ]
     if not found:
         return None
@@ -204,12 +205,18 @@ def _distance(told: Told, source: ScriptSource) -> tuple[int, bool, int]:
     return tier, not {"train", "training"} & {*sections}, len(told.key)
 
 
-def _accumulates(told: Told, source: ScriptSource) -> bool:
-    """Whether a number is given, or is the default, of an argument named after accumulation."""
+def _is_named_after(knob: str, told: Told, source: ScriptSource) -> bool:
+    """Whether a number is given, or is the default, of an argument with such parts in its name."""
     inputs = LaunchInputs(arguments=source.script_args, environment=source.environment)
     given = told.place.get(inputs)
     is_number = type(told.default) is int if given is None else str(given).isdecimal()
-    return is_number and any(map(is_accumulation, map(bare, told.names)))
+    names = map(bare, told.names)
+    if knob == "accumulation":
+        return is_number and any(map(is_accumulation, names))
+    splits = (name.rpartition(".") for name in names)
+    return is_number and any(
+        is_micro_batch(last) and not is_elsewhere(sections) for sections, _, last in splits
+    )
 
 
 _OF_TRAINING = re.compile(r"\.train(ing)?$")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -146,6 +147,8 @@ def _exists(path: Path) -> bool:
 
 _DOCUMENTS = (".json", ".yaml", ".yml", ".toml")
 _SUFFIXES = (*_DOCUMENTS, ".py")
+_WRITTEN = re.compile(r"out|save|log|result|metric|write|dump", re.IGNORECASE)
+"""Flags of files that a script makes."""
 _BASE64 = ("--deepspeed", "--deepspeed_config")
 _PREFIXES = (*PREFIXES, "PL_TRAINER_")
 _SAY_VERSIONS = """
@@ -197,9 +200,10 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         is_whole=own_source.is_whole,
         composed=hydra_values(script, text),
         files=(
-            *_default_files(request.script_args, declared_in(sources)),
+            *_default_files(request.script_args, declared_in(sources), script.parent),
             *_named_files(request.script_args),
         ),
+        missing=tuple(_missing_documents(request.script_args)),
         environment=tuple(sorted(variables.items())),
         versions=_versions(request.python, tuple(sys.path)),
         words=request.words,
@@ -278,14 +282,25 @@ def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
         yield NamedFile(position=position, flag=own, path=str(path), text=plain_text(path))
 
 
+def _missing_documents(arguments: tuple[str, ...]) -> Iterator[str]:
+    """Paths of documents that do not exist, other than those the script itself writes."""
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        flag, equals, value = argument.partition("=")
+        path = Path(value if equals else argument)
+        written = _WRITTEN.search(flag if equals else before if before.startswith("-") else "")
+        if path.suffix.lower() in _DOCUMENTS and not written and not _exists(path):
+            yield str(path)
+
+
 def _default_files(
-    arguments: tuple[str, ...], declared: tuple[Declared, ...]
+    arguments: tuple[str, ...], declared: tuple[Declared, ...], folder: Path
 ) -> Iterator[NamedFile]:
-    """Files that an argument names by its default."""
+    """Files that an argument names by its default, also as a path from the script's folder."""
     for argument in declared:
         path, flag = argument.default, argument.names[0]
-        is_default = isinstance(path, str) and find_argument(arguments, argument.names) is None
-        file = Path(str(path))
+        file = folder / argument.beside if argument.beside else Path(str(path))
+        is_path = isinstance(path, str) or bool(argument.beside)
+        is_default = is_path and find_argument(arguments, argument.names) is None
         if is_default and file.suffix.lower() in _DOCUMENTS and is_file(file):
             yield NamedFile(position=None, flag=flag, path=str(file), text=plain_text(file))
 

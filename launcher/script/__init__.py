@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         declared_in,
         facts_of,
     )
+    from .loaders import LoaderBatch, loader_batches
     from .modules import (
         OwnSources,
         is_python,

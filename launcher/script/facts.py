@@ -12,43 +12,18 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeGuard
+from pathlib import PurePosixPath
+from typing import TypeAlias, TypeGuard
 
 from autoconf_launch.core import KnobValue
 
-_LARGEST_BASE, _LARGEST_POWER = 1000, 40
-
-
-def last_name(node: ast.AST) -> str:
-    """``step`` of ``a.b.step``, ``a["step"]`` and of calls of them; empty without a name."""
-    if isinstance(node, ast.Call):
-        return last_name(node.func)
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Subscript):
-        key = literal(node.slice)
-        return key if isinstance(key, str) else ""
-    return node.id if isinstance(node, ast.Name) else ""
+from .nodes import last_name, literal
+from .own_paths import beside, own_paths, path_of
 
 
 def is_dataclass(node: ast.AST) -> TypeGuard[ast.ClassDef]:
     """Whether it is the definition of one."""
     return isinstance(node, ast.ClassDef) and "dataclass" in map(last_name, node.decorator_list)
-
-
-def literal(node: ast.AST | None) -> Any:
-    """A plain literal, a product of some, or a small power; None for everything else."""
-    if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, (bool, int, float, str)) else None
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        left, right = literal(node.left), literal(node.right)
-        if isinstance(left, (int, float)) and isinstance(right, (int, float)):
-            return left * right
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        base, power = literal(node.left), literal(node.right)
-        if type(base) is int and type(power) is int and 0 <= power <= _LARGEST_POWER:
-            return base**power if abs(base) <= _LARGEST_BASE else None
-    return None
 
 
 Value: TypeAlias = tuple[str, KnobValue]
@@ -128,13 +103,14 @@ def variables(tree: ast.Module) -> Iterator[Value]:
 def literals(tree: ast.Module) -> Iterator[Value]:
     """Every name that is given a literal: assigned, in a dict, as a keyword, as a default."""
     for node in ast.walk(tree):
-        for name, value in _given_values(node):
+        for name, value in given_values(node):
             found = literal(value)
             if name and found is not None:
                 yield name, found
 
 
-def _given_values(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
+def given_values(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
+    """Names and what a node gives them: as an assignment, a dict, a keyword or a default."""
     if isinstance(node, ast.Assign):
         yield from ((last_name(target), node.value) for target in node.targets)
     elif isinstance(node, ast.AnnAssign):
@@ -225,13 +201,15 @@ LIGHTNING_PACKAGES = ("lightning", "pytorch_lightning")
 class Declared:
     """An argument that a script declares; ``default`` is None where it is not a literal.
 
-    ``opposites`` are the names that switch it off, of an ``argparse.BooleanOptionalAction``.
+    ``opposites`` are the names that switch it off, of an ``argparse.BooleanOptionalAction``;
+    ``beside`` is a default path from the folder of the source.
     """
 
     names: tuple[str, ...]
     default: KnobValue
     switch: bool = False
     opposites: tuple[str, ...] = ()
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +289,8 @@ def facts_of(text: str) -> ScriptFacts:
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     imported = frozenset(name for node in nodes for name in _imported_modules(node))
     constants = tuple(_constants(tree))
-    declared = [found for call in calls for found in _declared_arguments(call, dict(constants))]
+    values, paths = dict(constants), own_paths(tree)
+    declared = [found for call in calls for found in _declared_arguments(call, values, paths)]
     if any(name.partition(".")[0] in FROM_CLASSES for name in imported):
         nested = any(name.partition(".")[0] in _DOTTED for name in imported)
         held = sections(tree) if nested else {}
@@ -374,7 +353,9 @@ def _says_where(node: ast.AST) -> bool:
     )
 
 
-def _declared_arguments(call: ast.Call, constants: Mapping[str, KnobValue]) -> Iterator[Declared]:
+def _declared_arguments(
+    call: ast.Call, constants: Mapping[str, KnobValue], paths: Mapping[str, PurePosixPath]
+) -> Iterator[Declared]:
     kind = last_name(call.func)
     if kind not in _DECLARE and not (kind == _ADD_OF_CONFIGARGPARSE and call.keywords):
         return
@@ -388,7 +369,13 @@ def _declared_arguments(call: ast.Call, constants: Mapping[str, KnobValue]) -> I
     if names:
         switch = action in ("store_true", "store_false") or literal(named.get("is_flag")) is True
         opposites = tuple(f"--no-{name[2:]}" for name in names if either and name[:2] == "--")
-        yield Declared(names=names, default=default, switch=switch or either, opposites=opposites)
+        yield Declared(
+            names=names,
+            default=default,
+            switch=switch or either,
+            opposites=opposites,
+            beside=beside(path_of(named.get("default"), paths)),
+        )
 
 
 def _is_either(action: ast.AST | None) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from ..input_file import input_text, is_file
 from ..request import LaunchRequest
 from .facts import facts_of
+from .own_paths import added_folders
 
 _MOST_MODULES = 80
 _MOST_STATEMENTS = 12
@@ -121,7 +122,9 @@ def own_sources(request: LaunchRequest) -> OwnSources:
     if file := _executed_file(request.script_args, path, tuple(read.values())):
         path, text = file, plain_text(file)
         read = _read_modules(path, text)
-    is_whole = len(read) <= _MOST_MODULES
+    # a command that trains elsewhere, in a module that was not found
+    is_stub = path.suffix != ".py" and len(read) == 1 and "torch" not in text
+    is_whole = len(read) <= _MOST_MODULES and not is_stub
     return OwnSources(script=path, text=text, modules=_texts(read), is_whole=is_whole)
 
 
@@ -182,17 +185,25 @@ def _read_modules(script: Path, text: str) -> dict[Path, str]:
 def _imported_files(path: Path, text: str) -> set[Path]:
     root, package = _root(path)
     above = {folder.name: folder.parent for folder in reversed(path.parents)}  # no __init__.py
+    added = _added_to_path(path, text)
     found = set[Path]()
     for level, name in _imports(text):
         first = name.partition(".")[0]
         if not level and package is not None and first != package:
             continue
         base = path.parent.joinpath(*[".."] * (level - 1)) if level else root
-        for folder in {base} if level else {base, above.get(first, base)}:
+        for folder in {base} if level else {base, above.get(first, base), *added}:
             place = folder.joinpath(*name.split(".")).resolve() if name else folder.resolve()
             candidates = {place / "__init__.py"} | ({place.with_suffix(".py")} if name else set())
             found |= {file for file in candidates if file.is_file() and file != path.resolve()}
     return found
+
+
+def _added_to_path(path: Path, text: str) -> tuple[Path, ...]:
+    try:
+        return tuple(added_folders(ast.parse(text), path.parent)) if "sys.path" in text else ()
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
 
 
 def _root(path: Path) -> tuple[Path, str | None]:
@@ -233,21 +244,23 @@ def _called_module(path: Path, text: str, python: str | None) -> Path | None:
         if not isinstance(node, ast.ImportFrom):
             continue
         if called & {alias.asname or alias.name for alias in node.names}:
-            return _module_file(path, node, python)
+            return _module_file(path, node, python, (*added_folders(tree, path.parent),))
     return None
 
 
-def _module_file(path: Path, node: ast.ImportFrom, python: str | None) -> Path | None:
+def _module_file(
+    path: Path, node: ast.ImportFrom, python: str | None, added: tuple[Path, ...]
+) -> Path | None:
     names = (node.module or "").split(".") if node.module else []
     if node.level:
         base = path.parent.joinpath(*[".."] * (node.level - 1)).resolve()
     else:
-        root, _ = _root(path)
-        is_beside = (root / names[0]).is_dir() or (root / f"{names[0]}.py").is_file()
+        roots = (_root(path)[0], *added)
+        holding = [r for r in roots if (r / names[0]).is_dir() or is_file(r / f"{names[0]}.py")]
         is_command = path.suffix != ".py"
-        if names[0] in sys.stdlib_module_names or not (is_beside or is_command):
+        if names[0] in sys.stdlib_module_names or not (holding or is_command):
             return None
-        base = root if is_beside else _find_installed(names[0], python).parent
+        base = holding[0] if holding else _find_installed(names[0], python).parent
     place = base.joinpath(*names)
     files = (place.with_suffix(".py"), place / "__init__.py")
     return next((file for file in files if file.is_file()), None)

@@ -14,8 +14,9 @@ from autoconf_launch.core import AppliedStrategy, ConfigError, KnobValue, RawCon
 
 from ..config_file import read_config
 from ..request import UserWords
-from .facts import EITHER, Declared, ScriptFacts, declared_in, facts_of, last_name, literal
+from .facts import EITHER, Declared, ScriptFacts, declared_in, facts_of
 from .modules import plain_text
+from .nodes import last_name, literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,7 @@ class ScriptSource:
         is_whole: all of them were read.
         composed: dotted keys with values of a configuration that the script composes itself.
         files: further files that the arguments name.
+        missing: documents that the arguments name and that do not exist.
         environment: variables that frameworks read, as the ranks will get them.
         versions: installed frameworks.
         words: what the launcher's flags say.
@@ -80,6 +82,7 @@ class ScriptSource:
     is_whole: bool = True
     composed: tuple[tuple[str, KnobValue], ...] = ()
     files: tuple[NamedFile, ...] = ()
+    missing: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     words: UserWords = field(default_factory=UserWords)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         batch_in_source,
         is_accumulation,
         is_elsewhere,
+        is_micro_batch,
         is_of_batch,
         may_derive_accumulation,
         name_key,

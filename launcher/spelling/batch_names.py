@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..script import ScriptSource, facts_of
+from ..script import ScriptSource, facts_of, loader_batches
 
 MICRO_BATCH_NAMES = (
     "micro_batch_size",
@@ -71,7 +71,7 @@ DERIVED_ACCUMULATION = (
 )
 """Further names of what scripts make by a division, and rarely take as an argument."""
 ELSEWHERE = (
-    *("eval", "evaluation", "val", "valid", "validation", "dev", "test"),
+    *("eval", "evaluate", "evaluation", "val", "valid", "validate", "validation", "dev", "test"),
     *("predict", "infer", "inference", "generate", "generation", "sampling"),
 )
 """Parts of a dotted name that make it another batch than that of training."""
@@ -143,6 +143,8 @@ def may_derive_accumulation(source: ScriptSource) -> bool:
     )
 
 
+_OF_DATA = re.compile(r"(data)?(loader|set)$|data$|d[sl]$")
+"""End of ``testloader``, ``valset`` and ``evalds``."""
 _PART = re.compile(r"[A-Z]*[a-z0-9]+|[A-Z]+")
 
 
@@ -153,7 +155,8 @@ def name_parts(name: str) -> tuple[str, ...]:
 
 def is_elsewhere(name: str) -> bool:
     """Whether a part of a name makes it another batch than that of training."""
-    return not {*ELSEWHERE}.isdisjoint(name_parts(name))
+    parts = name_parts(name)
+    return any(_OF_DATA.sub("", part) in ELSEWHERE for part in parts)
 
 
 def is_accumulation(name: str) -> bool:
@@ -164,14 +167,43 @@ def is_accumulation(name: str) -> bool:
     return found and not is_elsewhere(name)
 
 
+_SAYS_BATCH = {"micro", "microbatch", "batch", "batchsize", "bs", "bsz", "mb", "mbs", "mbsz"}
+_BESIDE_BATCH = {
+    *("micro", "mini", "size", "sz", "train", "training", "local", "per", "each"),
+    *("device", "gpu", "rank", "worker", "process", "replica", "samples", "sequences"),
+}
+"""Parts that leave a batch that of a rank, other than ``n``, ``norm``, ``first`` or ``total``."""
+
+
+def is_micro_batch(name: str) -> bool:
+    """Whether all parts of a name say the micro-batch, as ``micro_bsz`` does."""
+    parts = {*name_parts(name)}
+    return bool(parts & _SAYS_BATCH) and parts <= _SAYS_BATCH | _BESIDE_BATCH
+
+
 def batch_in_source(source: ScriptSource) -> int | None:
-    """What the source gives its DataLoader, or calls a batch anywhere; None: it does not say."""
-    facts = source.facts
-    keyword = facts.keyword("DataLoader", "batch_size")
-    if keyword and type(keyword.value) is int:
-        return keyword.value
-    named = [value for name, value in facts.literals if is_of_batch(name, MICRO_BATCH_NAMES)]
-    return next((value for value in reversed(named) if type(value) is int), None)
+    """What the source gives its DataLoader of training, or else calls a batch.
+
+    None if it does not say, or says several numbers of which none is surely training's.
+    """
+    loaders = loader_batches(source.text)
+    found = [
+        (each.names, each.value) for each in loaders if not any(map(is_elsewhere, each.names))
+    ]
+    if not found:
+        elsewhere = {each.value for each in loaders}
+        found = [
+            ((name,), value if type(value) is int else None)
+            for name, value in source.facts.literals
+            if is_of_batch(name, MICRO_BATCH_NAMES) and value not in elsewhere
+        ]
+    of_training = [value for names, value in found if any(map(_is_of_training, names))]
+    numbers = {*(of_training or (value for _, value in found))}
+    return numbers.pop() if len(numbers) == 1 else None
+
+
+def _is_of_training(name: str) -> bool:
+    return any(part.startswith("train") for part in name_parts(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -189,11 +189,19 @@ def on_no_batch(source: ScriptSource) -> str:
     """What was looked at for the micro-batch, and how to name it."""
     script = source.name
     keys = "".join(f" and no key of {file.path}" for file in script_documents(source))
+    if source.missing:
+        lacking, verb = " and ".join(source.missing), "do" if source.missing[1:] else "does"
+        return (
+            f"{lacking}, named by the arguments of {script}, {verb} not exist, and no argument of "
+            f"{script}{keys} is known to be the micro-batch. Correct the path, or name "
+            "the argument with --arg train_micro_batch_size_per_gpu=--NAME."
+        )
     batch = batch_in_source(source)
     seen = f"; it sets its batch of {batch} in its source" if batch else ""
     named = (name for told in known_names(source) for name in told.names)
     consent = "" if any(map(is_accumulation, named)) else " --allow-global-batch-change"
-    example = " (or =train.batch_size for a key)" if keys else ""
+    example = " (or =SECTION.KEY for a key)" if keys else ""
+    change = f"changed inside DataLoader: --dialect dataloader{consent}."
     texts = (source.text, *source.modules)
     if source.text and source.is_whole and not any("Loader" in text for text in texts):
         return (
@@ -202,11 +210,28 @@ def on_no_batch(source: ScriptSource) -> str:
             "train_micro_batch_size_per_gpu=NAME, or let the script read its micro-batch from an "
             "argument --batch_size."
         )
+    if not _takes_words(source):
+        return (
+            f"{script} reads no arguments{seen}. Let it read its micro-batch from an argument "
+            f"--batch_size, or have its batch {change}"
+        )
     return (
         f"No argument of {script}{keys} is known to be the micro-batch{seen}. Name it with "
-        f"--arg train_micro_batch_size_per_gpu=--batch_size{example}, or have it "
-        f"changed inside DataLoader: --dialect dataloader{consent}."
+        f"--arg train_micro_batch_size_per_gpu=--NAME{example}, or have it {change}"
     )
+
+
+_READ_WORDS = re.compile(r"argv|pars|environ|getenv|option|flags|config|cli\b", re.IGNORECASE)
+"""Signs that a source reads a command line or variables."""
+
+
+def _takes_words(source: ScriptSource) -> bool:
+    """Whether the script may have settings outside its source; a part that is unread may."""
+    if not source.text or not source.is_whole or any(True for _ in known_names(source)):
+        return True
+    texts = (source.text, *source.modules)
+    made = any(facts_of(t).imports(*FROM_CLASSES, *FROM_FUNCTIONS, "click") for t in texts)
+    return made or any(map(_READ_WORDS.search, texts))
 
 
 _SHORT = 2

@@ -359,7 +359,7 @@ def _on_global_batch(
     row = find_row(reading.table, "micro_batch")
     keys = [place for place in getattr(row, "places", ())[:1] if isinstance(place, Key)]
     files = "".join(f" or {file_of_key(reading.source, place.path)}" for place in keys)
-    example = "train.accumulate" if keys else "--NAME"
+    example = "SECTION.KEY" if keys else "--NAME"
     name, is_measured = f"{reading.source.name}{files}", not reading.is_before_profile
     found = f"No gradient accumulation was found in {name}"
     if is_measured and not reading.source.is_whole:

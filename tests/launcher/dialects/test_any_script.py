@@ -415,7 +415,7 @@ def test_a_batch_that_is_no_whole_number_is_refused(value: str) -> None:
 
 
 def test_no_known_name_says_how_to_name_one() -> None:
-    with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--batch_size"):
+    with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--NAME"):
         DIALECT.read(script("--lr=1"), world_size=1)
 
 
@@ -504,3 +504,33 @@ def test_a_division_of_batches_may_be_the_accumulation_and_is_looked_into(line: 
         f"p.add_argument('--micro_batch_size', type=int, default=4)\n{line}\n"
     )
     assert DIALECT.read(script(text=text), world_size=1)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--micro", "--micro-bsz", "--trainer.micro_bs", "--microBsz", "--batch_per_gpu"]
+)
+def test_an_argument_whose_parts_all_say_the_micro_batch_is_it(flag: str) -> None:
+    text = f"p.add_argument('--lr', default=1)\np.add_argument('{flag}', type=int, default=4)\n"
+    assert micro_batch(script(text=text)) == 4
+
+
+@pytest.mark.parametrize(
+    ("flag", "default"),
+    [
+        *(("--micro_steps", 4), ("--batch_norm", 1), ("--n_batches", 4), ("--num_batches", 4)),
+        *(("--batch_first", True), ("--max_batches", 4), ("--total_batch", 64), ("--micro", "a")),
+        *(("--eval.micro_bsz", 4), ("--eval_bs", 4), ("--per_device", 4)),
+    ],
+)
+def test_an_argument_that_says_more_than_the_micro_batch_is_another(
+    flag: str, default: object
+) -> None:
+    text = f"p.add_argument('{flag}', default={default!r})\n"
+    assert not DIALECT.detects(script(text=text))
+
+
+def test_a_script_without_arguments_is_offered_no_name_of_one() -> None:
+    sentence = on_no_batch(script(text="BATCH = 16\ndl = DataLoader(data, batch_size=BATCH)"))
+    assert "--arg" not in sentence
+    assert "its batch of 16" in sentence
+    assert "--dialect dataloader" in sentence

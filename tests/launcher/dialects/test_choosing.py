@@ -7,6 +7,7 @@ import pytest
 
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.launcher.dialects import choose_dialect
+from autoconf_launch.launcher.spelling import batch_in_source
 
 from .sources import say_of, script
 
@@ -50,7 +51,7 @@ def test_training_arguments_in_the_source_are_said() -> None:
 
 
 def test_nothing_known_says_what_to_do() -> None:
-    with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--batch_size"):
+    with pytest.raises(ConfigError, match="--arg train_micro_batch_size_per_gpu=--NAME"):
         choose_dialect(script("--lr=2"))
 
 
@@ -139,3 +140,29 @@ def test_deepspeeds_own_argument_tells_where_a_module_imports_it(text: str, name
         config_argument=1,
     )
     assert choose_dialect(source).dialect.name == name
+
+
+TORCHVISION = "DataLoader(MNIST('d', train={}), batch_size={})\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "batch"),
+    [
+        ("B = 16\na = DataLoader(t, batch_size=B)\ntest_dl = DataLoader(x, batch_size=250)", 16),
+        ("def go():\n  n = 8\n  a = DataLoader(t, n)\n  testloader = DataLoader(x, 250)", 8),
+        ("a = DataLoader(t, batch_size=16)\nb = DataLoader(val_ds, batch_size=250)", 16),
+        ("def val_dataloader(self):\n  return DataLoader(self.x, batch_size=250)", None),
+        ("train, test = DataLoader(a, batch_size=4), DataLoader(b, batch_size=250)", 4),
+        ("d = {'train': DataLoader(a, batch_size=4), 'x': DataLoader(b, batch_size=9)}", 4),
+        ("a = " + TORCHVISION.format(True, 4) + "b = " + TORCHVISION.format(False, 250), 4),
+        ("a = DataLoader(t, batch_size=16)\nb = DataLoader(u, batch_size=250)", None),
+        ("BATCH = 16\ntest_dl = DataLoader(x, batch_size=250)", 16),
+        ("BATCH = 16\na = DataLoader(t, batch_size=2 * n)", None),
+        ("batch_size = 4\nbatch_size = 8", None),
+        ("EVAL_BATCH = 9\nBATCH = 3\na = DataLoader(t, batch_size=EVAL_BATCH)", 3),
+    ],
+)
+def test_the_batch_in_a_source_is_that_of_training_or_none_is_named(
+    text: str, batch: int | None
+) -> None:
+    assert batch_in_source(script(text=text)) == batch

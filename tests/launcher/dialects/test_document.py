@@ -319,8 +319,8 @@ def test_without_a_batch_the_documents_that_were_looked_at_are_named() -> None:
         choose_dialect(document("lr: 1\n", text=text))
     assert str(error.value) == (
         "No argument of train.py and no key of c.yaml is known to be the micro-batch. Name it "
-        "with --arg train_micro_batch_size_per_gpu=--batch_size (or =train.batch_size for a key), "
-        "or have it changed inside DataLoader: --dialect dataloader --allow-global-batch-change."
+        "with --arg train_micro_batch_size_per_gpu=--NAME (or =SECTION.KEY for a key), or have it "
+        "changed inside DataLoader: --dialect dataloader --allow-global-batch-change."
     )
 
 
@@ -372,3 +372,50 @@ def test_a_default_path_is_in_the_arguments_of_a_trial_only_where_it_changes(
     assert render_with(DIALECT, source).script_args == ()
     made = render_with(DIALECT, source, micro_batch=4, accumulation=4)
     assert made.script_args == ("--cfg", "trial/c.yaml")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "HERE / 'c.yaml'",
+        "str(HERE / 'c.yaml')",
+        "Path(__file__).parent / 'c.yaml'",
+        "Path(__file__).resolve().parent.joinpath('c.yaml')",
+        "Path(__file__).with_name('c.yaml')",
+        "os.path.join(os.path.dirname(os.path.abspath(__file__)), 'c.yaml')",
+        "Path(__file__).parent.parent / 'code' / 'c.yaml'",
+    ],
+)
+def test_a_default_path_may_start_at_the_folder_of_the_script(
+    written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("code").mkdir()
+    Path("code/c.yaml").write_text(SMALL)
+    declares = f"p.add_argument('--cfg', type=Path, default={written})\n"
+    Path("code/train.py").write_text(f"HERE = Path(__file__).parent\n{declares}")
+    source = find_script_source(parse_request(["code/train.py"]))
+    assert batch_of(source) == (2, 8)
+    made = render_with(DIALECT, source, micro_batch=4, accumulation=4)
+    assert made.script_args == ("--cfg", "trial/c.yaml")
+
+
+@pytest.mark.parametrize("words", [("--config", "gone.yaml"), ("gone.yaml",), ("--c=gone.yaml",)])
+def test_a_document_that_does_not_exist_is_named_as_the_cause(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import sys, yaml\nyaml.safe_load(open(sys.argv[-1]))\n")
+    with pytest.raises(ConfigError, match=r"^gone\.yaml, named by .* does not exist"):
+        choose_dialect(find_script_source(parse_request(["train.py", *words])))
+
+
+def test_a_document_that_the_script_writes_may_not_exist_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import argparse\n")
+    source = find_script_source(parse_request(["train.py", "--output", "made.json"]))
+    with pytest.raises(ConfigError) as error:
+        choose_dialect(source)
+    assert "made.json" not in str(error.value)

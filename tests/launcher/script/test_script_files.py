@@ -183,3 +183,34 @@ def test_a_recipe_that_a_program_executes_by_its_name_is_read_as_the_script(
     found = own_sources(LaunchRequest(script="toy", kind="module", script_args=words))
     assert found.script.name == name
     assert found.text == found.script.read_text()
+
+
+def command_of(folder: Path, place: str, *, has_module: bool = True) -> LaunchRequest:
+    """An installed command that adds a folder to its path and calls a function of a package."""
+    for part in ("bin", "lib/fit"):
+        (folder / part).mkdir(parents=True)
+    (folder / "lib/fit/__init__.py").touch()
+    if has_module:
+        (folder / "lib/fit/cli.py").write_text("p.add_argument('--batch-size', '-b', default=16)")
+    adds = f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {place})\n"
+    command = folder / "bin" / "fit"
+    command.write_text(f"#!/usr/bin/python\n{adds}from fit.cli import main\nsys.exit(main())\n")
+    return LaunchRequest(script=str(command), kind="script", script_args=("-b", "16"))
+
+
+@pytest.mark.parametrize(
+    "place", ["'{folder}/lib'", "str(Path(__file__).resolve().parent.parent / 'lib')"]
+)
+def test_a_folder_that_a_command_adds_to_its_path_is_searched(tmp_path: Path, place: str) -> None:
+    found = own_sources(command_of(tmp_path, place.format(folder=tmp_path)))
+    assert found.script == tmp_path / "lib/fit/cli.py"
+    assert found.is_whole
+
+
+def test_a_command_whose_module_is_not_found_is_not_read_whole(tmp_path: Path) -> None:
+    assert not own_sources(command_of(tmp_path, "find()", has_module=False)).is_whole
+
+
+def test_a_folder_that_a_script_adds_to_its_path_holds_modules_of_its_own(script: Path) -> None:
+    text = "import sys\nsys.path.append(Path(__file__).parent / 'parts')\nimport model"
+    assert own_modules(script, text) == ("c",)
