@@ -69,7 +69,7 @@ def fingerprint(
     """
     arguments = given.rendered.script_args if given else source.script_args
     return Fingerprint(
-        script=_digest(_script_bytes(request)),
+        script=_digest(_script_bytes(request) + _start_bytes(request)),
         arguments=with_digests(
             argument for index, argument in enumerate(arguments) if index != source.config_argument
         ),
@@ -126,6 +126,11 @@ def write_environment(
 def _script_bytes(request: LaunchRequest) -> bytes:
     path = script_path(request)
     return path.read_bytes() if path.is_file() else request.script.encode()
+
+
+def _start_bytes(request: LaunchRequest) -> bytes:
+    """What tells a module from the same file started by its path; its name is its package, too."""
+    return f"-m {request.script}".encode() if request.kind == "module" else b""
 
 
 def _config_digest(
