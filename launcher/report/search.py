@@ -76,9 +76,12 @@ def _budget_sentence(budget: str, no_room: NoRoom | None) -> str:
         return f"The budget of {budget} is spent."
     count = no_room.candidates
     whom = f"of the {count} candidates left the shortest" if count > 1 else "the one left"
+    kept = ""
+    if no_room.shortest_s <= no_room.left_s:
+        kept = f", {no_room.kept_s:.0f} s of them for the playoff and the verification run"
     return (
-        f"The budget of {budget} has no room for another trial: {whom} may take "
-        f"{no_room.shortest_s:.0f} s, and {no_room.left_s:.0f} s remain."
+        f"The budget of {budget} had no room for another trial: {whom} may take "
+        f"{no_room.shortest_s:.0f} s, and {no_room.left_s:.0f} s remained after the search{kept}."
     )
 
 
@@ -482,11 +485,16 @@ def parts_text(parts: TimeParts) -> str:
     )
 
 
-def lack_of_time_text(found: LackOfTime) -> str:
-    """Why no configuration passed a verification run."""
+def lack_of_time_text(found: LackOfTime, ending_s: float = 0.0) -> str:
+    """Why no configuration passed a verification run.
+
+    Args:
+        found: with the time that launches had.
+        ending_s: seconds of the budget after these.
+    """
     why = "it was ended within its steps"
     if found.left_s is not None:
-        why = f"{found.left_s:.0f} s remain"
+        why = f"{found.left_s + ending_s:.0f} s remain"
     return f"The budget had no room for a verification run of {found.name}: {why}."
 
 
