@@ -353,6 +353,14 @@ def test_an_evaluation_that_was_not_waited_for_is_said() -> None:
     assert "8 batches of an evaluation that did not end in its time" in seen
 
 
+def test_a_script_that_ended_as_its_data_was_ended_early_did_not_run_to_completion() -> None:
+    assert beside(longest_batch=True, went_on=WentOn.EPOCH_END) == (
+        "Verification run of the winner: 50 steps, peak memory 1 %, data was ended early, as "
+        "after an epoch, and the script then ended; the last step used the longest batch seen. "
+        "Not exercised: evaluation, checkpointing."
+    )
+
+
 def test_data_that_ended_after_the_steps_is_said() -> None:
     seen = beside(evaluations=1, evaluation_batches=8, went_on=WentOn.EPOCH)
     assert "50 steps, peak memory 1 %, data was ended early, as after an epoch." in seen
