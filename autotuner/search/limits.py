@@ -131,8 +131,9 @@ class SearchLimits:
 
     def _time(self, records: Sequence[Record]) -> str:
         end_s, whole_s = self._end_s(records), self.whole_s
-        in_all = f" for trials ({whole_s:.0f} s in all)" if whole_s and end_s < whole_s else ""
-        return f"{end_s:.0f} s{in_all}"
+        if whole_s is None or end_s == self._last_s(end_s):
+            return f"{whole_s or end_s:.0f} s"
+        return f"{end_s:.0f} s for trials ({whole_s:.0f} s in all)"
 
     def stop_reason(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:
         """Why nothing more may be started."""

@@ -448,12 +448,22 @@ def _going_on(trial_s: float, budget_s: float) -> str:
     return " The same command goes on from this profile run." if is_enough else ""
 
 
-def no_trial_text(trial_s: float, *, profile_s: float, budget_s: float, enough_s: float) -> str:
-    """The budget is too short for the trial of the user's own configuration."""
+def no_trial_text(
+    trial_s: float, *, profile_s: float | None, budget_s: float, enough_s: float
+) -> str:
+    """The budget is too short for the trial of the user's own configuration.
+
+    Args:
+        trial_s: what the trial may take.
+        profile_s: what this command's profile run took; None where an earlier one was read.
+        budget_s: of the whole command.
+        enough_s: the budget that has room for two trials.
+    """
+    profile = "" if profile_s is None else f"the profile run took {_time(profile_s)}, and "
     return (
-        f"The budget of {_time(budget_s)} has no room for a trial: the profile run took "
-        f"{_time(profile_s)}, and a trial may take {_time(trial_s)}. Use --budget "
-        f"{longer_budget(enough_s)} for two trials.{_going_on(trial_s, budget_s)}"
+        f"The budget of {_time(budget_s)} has no room for a trial: {profile}a trial may take "
+        f"{_time(trial_s)}. Use --budget {longer_budget(enough_s)} for two trials."
+        f"{_going_on(trial_s, budget_s)}"
     )
 
 

@@ -103,8 +103,13 @@ def write_environment(
     request: LaunchRequest,
     cluster: ClusterSpec,
     settings: AutotuningSettings,
+    *,
+    refused: str = "",
 ) -> None:
-    """Write ``env.json``, without secrets and for its owner alone."""
+    """Write ``env.json``, without secrets and for its owner alone.
+
+    ``refused``: why the budget has no room for what the same command would run next.
+    """
     document = {
         "metric": settings.metric,
         "effort": settings.effort,
@@ -119,6 +124,7 @@ def write_environment(
         ],
         "script": Path(request.script).name,
         "argv": list(without_secrets(request.argv)),
+        **({"refused": refused} if refused else {}),
     }
     write_private(paths.environment, json.dumps(document, indent=2) + "\n")
 

@@ -62,3 +62,10 @@ def test_the_whole_time_is_given_with_its_parts() -> None:
     assert parts_text(short) == (
         "This command took 5.23 minutes: 14 s until the first trial, 5 minutes for trials."
     )
+
+
+def test_a_profile_run_that_was_read_back_is_not_said_to_have_taken_time() -> None:
+    assert no_trial_text(41.0, profile_s=None, budget_s=40.0, enough_s=170.0) == (
+        "The budget of 40 s has no room for a trial: a trial may take 41 s. Use --budget 3m for "
+        "two trials."
+    )
