@@ -31,6 +31,8 @@ class WentOn(str, Enum):
     """It did what follows an epoch, up to its next training step or until nobody waited."""
     END = "end"
     """It went to its own end."""
+    EPOCH_END = "epoch_end"
+    """It did what follows an epoch whose data was ended early, and went to its end from there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,8 @@ def of_all_ranks(asides: Sequence[Asides]) -> Asides | None:
 
 def _of_all(ranks: set[WentOn | None]) -> WentOn | None:
     """How far all ranks went: to the end only where each of them did."""
-    return next((way for way in (WentOn.EPOCH, WentOn.END) if way in ranks), None)
+    ways = (WentOn.EPOCH, WentOn.EPOCH_END, WentOn.END)
+    return next((way for way in ways if way in ranks), None)
 
 
 NOTES = "saved_paths.*.jsonl"

@@ -60,12 +60,14 @@ class SearchLimits:
         seconds: end of the search, for what may end by then, once two configurations can be
             compared; playoff and verification run follow.
         whole_s: end of everything, on the same clock; None: ``seconds``.
+        ending_s: the part of it at its end in which nothing may run.
         trials: most trials, the baseline included.
         good_enough: possible gain of the remaining ones, a share, below which the search ends.
     """
 
     seconds: float | None = None
     whole_s: float | None = None
+    ending_s: float = 0.0
     trials: int | None = None
     good_enough: float | None = None
 
@@ -78,7 +80,11 @@ class SearchLimits:
         if self.seconds is None:
             return math.inf
         is_comparison = any(record.measurement and record.trial.number for record in records)
-        return self.seconds if is_comparison or self.whole_s is None else self.whole_s
+        return self.seconds if is_comparison else self._last_s(self.seconds)
+
+    def _last_s(self, seconds: float) -> float:
+        """When the last launch must have ended."""
+        return seconds if self.whole_s is None else self.whole_s - self.ending_s
 
     def trials_in_time(
         self, trial_s: float, *, spent_s: float, most: int, at_once: int = 1
@@ -93,7 +99,7 @@ class SearchLimits:
         """
         made, now_s = 0, spent_s
         while made < most and self.seconds is not None:
-            until_s = self.seconds if made > 1 else self.whole_s or self.seconds
+            until_s = self.seconds if made > 1 else self._last_s(self.seconds)
             if now_s + (MARGIN if made else 1.0) * trial_s > until_s:
                 return made
             made, now_s = min(most, made + (at_once if made else 1)), now_s + trial_s
@@ -103,9 +109,15 @@ class SearchLimits:
         self, elapsed_s: float, records: Sequence[Record], bounds_s: Sequence[float]
     ) -> StopReason:
         """The stop where what is left to try may take longer than there is time for."""
-        left_s = max(0.0, self.left_s(elapsed_s, records))
-        no_room = stop.NoRoom(left_s=left_s, shortest_s=min(bounds_s), candidates=len(bounds_s))
-        return stop.no_time(self._time(records), no_room)
+        end_s = self._end_s(records)
+        whole_s = end_s if self.whole_s is None else self.whole_s
+        no_room = stop.NoRoom(
+            left_s=max(0.0, whole_s - elapsed_s),
+            kept_s=max(0.0, whole_s - self.ending_s - end_s),
+            shortest_s=min(bounds_s) + self.ending_s,
+            candidates=len(bounds_s),
+        )
+        return stop.no_time(f"{whole_s:.0f} s", no_room)
 
     def over(self, records: Sequence[Record], cut: str = "") -> StopReason:
         """The stop where time is up; ``cut``: how the last launch ended."""
@@ -119,8 +131,9 @@ class SearchLimits:
 
     def _time(self, records: Sequence[Record]) -> str:
         end_s, whole_s = self._end_s(records), self.whole_s
-        in_all = f" for trials ({whole_s:.0f} s in all)" if whole_s and end_s < whole_s else ""
-        return f"{end_s:.0f} s{in_all}"
+        if whole_s is None or end_s == self._last_s(end_s):
+            return f"{whole_s or end_s:.0f} s"
+        return f"{end_s:.0f} s for trials ({whole_s:.0f} s in all)"
 
     def stop_reason(self, elapsed_s: float, records: Sequence[Record]) -> StopReason | None:
         """Why nothing more may be started."""

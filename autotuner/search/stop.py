@@ -49,12 +49,14 @@ class NoRoom:
     """What is left to try may take longer than the budget has room for.
 
     Attributes:
-        left_s: what remains of the budget.
-        shortest_s: what the shortest of the candidates may take.
+        left_s: what remains of the whole budget.
+        kept_s: what of that is for the playoff and the verification run.
+        shortest_s: what the shortest of the candidates may take, and the command's end after it.
         candidates: how many are left.
     """
 
     left_s: float
+    kept_s: float = 0.0
     shortest_s: float
     candidates: int
 

@@ -169,9 +169,13 @@ def _as_it_starts(
         nonlocal folder
         try:
             return run(read_as_started(job, request), folder)
+        except BudgetSpentError as error:
+            settings = job.user.settings
+            write_environment(job.paths, job.request, job.cluster, settings, refused=str(error))
+            raise
         except OtherStartError as other:
             if other.keeps_profile:
-                folder = replace(folder, contents=folder.journal.read())
+                folder = replace(folder, contents=folder.journal.read(), profiled_now=True)
             else:
                 folder = folder.restart()
             raise
@@ -208,6 +212,8 @@ def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
     began_s, is_known = time.monotonic(), folder.contents.profiled
     job, spec = find_model(job, files, backend, folder, pool)
     profile_s = None if is_known else time.monotonic() - began_s
+    if folder.profiled_now:
+        profile_s = folder.contents.profile_s
     if at_once > 1:  # said only here: the profile run may ask for another start
         job.listener(Note(text=pool_text(pool)))
     job = read_measured(job, files, backend, folder, pool)
@@ -355,7 +361,7 @@ def _plan_budget(ready: _Prepared, limits: SearchLimits) -> None:
         raise BudgetSpentError(
             no_trial_text(
                 trial_s,
-                profile_s=job.profile_s or 0.0,
+                profile_s=job.profile_s if ready.profile_s is not None else None,
                 budget_s=limits.whole_s,
                 enough_s=enough_s,
             )

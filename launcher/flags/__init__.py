@@ -6,7 +6,14 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .flag_table import add_host_flags, make_parser
-    from .flags import launch_flags, own_flag, parse_request, request_of_hosts, require_use
+    from .flags import (
+        launch_flags,
+        own_flag,
+        parse_request,
+        request_of_hosts,
+        require_use,
+        typed_flags,
+    )
     from .values import parse_bytes, parse_steps
     from .verb_parser import VerbParser, unknown_flag
 else:

@@ -299,6 +299,27 @@ def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
     )
 
 
+def typed_flags(request: LaunchRequest) -> tuple[str, ...]:
+    """What the user typed before the script, without what :func:`launch_flags` says anyway."""
+    parser = make_parser()
+    actions: dict[str, Any] = parser._option_string_actions
+    own, _ = _split(parser, list(request.argv))
+    said = {actions[word].dest for word in launch_flags(request) if word in actions}
+    found: list[str] = []
+    index = 0
+    for word in own:
+        name, equals, _ = word.partition("=")
+        end = index + 1 + (bool(equals) and "=" not in request.argv[index])
+        if actions[name].dest not in {*said, *_OF_A_START}:
+            found += request.argv[index:end]
+        index = end
+    return tuple(found)
+
+
+_OF_A_START = ("autotuning", "module", "no_python", "no_local_rank")
+"""Flags that a verb or another way to start the script replaces."""
+
+
 def _host_flags(hosts: HostChoice) -> tuple[str, ...]:
     return (
         *_flag_with_value("--num_nodes", hosts.nodes),

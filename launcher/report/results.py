@@ -87,7 +87,10 @@ def headlines(results: Results, summary: Summary) -> list[str]:
     trials = plural(count, "trial")
     repeats = len(results.contents.repeats)
     again = f", {repeats} re-measured" if repeats else ""
-    first = f"{results.folder}: {_AFTER[results.state]}, {trials}{again}."
+    is_refused = results.refused and results.state is FolderState.STOPPED
+    state = "stopped by its budget" if is_refused else _AFTER[results.state]
+    why = f" {results.refused}" if is_refused else ""
+    first = f"{results.folder}: {state}, {trials}{again}.{why}"
     below = f"\n{results.summary_text or ''}"
     is_below = "\nBest: " in below or "\nRecommended: " in below
     return (

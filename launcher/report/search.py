@@ -76,9 +76,12 @@ def _budget_sentence(budget: str, no_room: NoRoom | None) -> str:
         return f"The budget of {budget} is spent."
     count = no_room.candidates
     whom = f"of the {count} candidates left the shortest" if count > 1 else "the one left"
+    kept = ""
+    if no_room.shortest_s <= no_room.left_s:
+        kept = f", {no_room.kept_s:.0f} s of them for the playoff and the verification run"
     return (
-        f"The budget of {budget} has no room for another trial: {whom} may take "
-        f"{no_room.shortest_s:.0f} s, and {no_room.left_s:.0f} s remain."
+        f"The budget of {budget} had no room for another trial: {whom} may take "
+        f"{no_room.shortest_s:.0f} s, and {no_room.left_s:.0f} s remained after the search{kept}."
     )
 
 
@@ -445,12 +448,22 @@ def _going_on(trial_s: float, budget_s: float) -> str:
     return " The same command goes on from this profile run." if is_enough else ""
 
 
-def no_trial_text(trial_s: float, *, profile_s: float, budget_s: float, enough_s: float) -> str:
-    """The budget is too short for the trial of the user's own configuration."""
+def no_trial_text(
+    trial_s: float, *, profile_s: float | None, budget_s: float, enough_s: float
+) -> str:
+    """The budget is too short for the trial of the user's own configuration.
+
+    Args:
+        trial_s: what the trial may take.
+        profile_s: what this command's profile run took; None where an earlier one was read.
+        budget_s: of the whole command.
+        enough_s: the budget that has room for two trials.
+    """
+    profile = "" if profile_s is None else f"the profile run took {_time(profile_s)}, and "
     return (
-        f"The budget of {_time(budget_s)} has no room for a trial: the profile run took "
-        f"{_time(profile_s)}, and a trial may take {_time(trial_s)}. Use --budget "
-        f"{longer_budget(enough_s)} for two trials.{_going_on(trial_s, budget_s)}"
+        f"The budget of {_time(budget_s)} has no room for a trial: {profile}a trial may take "
+        f"{_time(trial_s)}. Use --budget {longer_budget(enough_s)} for two trials."
+        f"{_going_on(trial_s, budget_s)}"
     )
 
 
@@ -482,11 +495,16 @@ def parts_text(parts: TimeParts) -> str:
     )
 
 
-def lack_of_time_text(found: LackOfTime) -> str:
-    """Why no configuration passed a verification run."""
+def lack_of_time_text(found: LackOfTime, ending_s: float = 0.0) -> str:
+    """Why no configuration passed a verification run.
+
+    Args:
+        found: with the time that launches had.
+        ending_s: seconds of the budget after these.
+    """
     why = "it was ended within its steps"
     if found.left_s is not None:
-        why = f"{found.left_s:.0f} s remain"
+        why = f"{found.left_s + ending_s:.0f} s remain"
     return f"The budget had no room for a verification run of {found.name}: {why}."
 
 

@@ -261,14 +261,15 @@ def _some_looked_faster(decision: Decision) -> bool:
 
 
 def speed_text(summary: Summary) -> str:
-    """``183.2 samples/s (0.175 s per step)``: the winner's, as a training is expected to have."""
-    expected = summary.decision.expected
-    assert expected is not None
-    assert expected.measurement is not None
-    value = f"{number_text(_objective(summary).of(expected) or math.nan)} {summary.unit}"
+    """``183.2 samples/s (0.175 s per step)``: the winner's one speed, as it met the others."""
+    decision = summary.decision
+    assert decision.winner is not None
+    shown = decision.compared[decision.winner.trial.name]
+    assert shown.measurement is not None
+    value = f"{number_text(_objective(summary).of(shown) or math.nan)} {summary.unit}"
     if summary.metric == "latency":
         return value
-    return f"{value} ({seconds_text(expected.measurement.mean_step_s)} per step)"
+    return f"{value} ({seconds_text(shown.measurement.mean_step_s)} per step)"
 
 
 def _objective(summary: Summary) -> Objective:
@@ -281,11 +282,14 @@ def _gap_lines(summary: Summary) -> list[str]:
     if gap is None:
         return []
     is_slower = gap.verified_s > gap.measured_s
-    before = "playoff" if summary.decision.rounds else "search"
+    other = "launches of the playoff were"
+    whose, is_other_slower, other_s = "the verification run's speed", not is_slower, gap.measured_s
+    if not summary.decision.played:
+        other = "the verification run was"
+        whose, is_other_slower, other_s = "the speed in the search", is_slower, gap.verified_s
     return [
-        f"That is the verification run's speed; launches of the {before} were "
-        f"{'faster' if is_slower else 'slower'} ({seconds_text(gap.measured_s)} per step), "
-        f"{_cause(gap, slower=is_slower)}."
+        f"That is {whose}; {other} {'slower' if is_other_slower else 'faster'} "
+        f"({seconds_text(other_s)} per step), {_cause(gap, slower=is_slower)}."
     ]
 
 
@@ -302,7 +306,7 @@ def _cause(gap: SpeedGap, *, slower: bool) -> str:
         ):
             return (
                 "probably because of other work on this machine (load average "
-                f"{measured:.1f} there, {verified:.1f} in the verification run)"
+                f"{measured:.1f} before, {verified:.1f} in the verification run)"
             )
     if gap.in_turn and gap.verified_s < gap.measured_s <= _MOST_COLD * gap.verified_s:
         return "as they take turns and start each one with cold caches"

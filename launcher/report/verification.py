@@ -10,6 +10,7 @@ from .search import failure_text, refusal_text
 _WENT_ON = {
     WentOn.END: "script ran to completion",
     WentOn.EPOCH: "data was ended early, as after an epoch",
+    WentOn.EPOCH_END: "data was ended early, as after an epoch, and the script then ended",
 }
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
 _MOST_REFUSED = 2
@@ -79,7 +80,7 @@ def _not_exercised(soak: SoakReport) -> list[str]:
     if soak.asides is not None:
         missed += ["evaluation"] * (not asides.evaluations)
         missed += ["checkpointing"] * (not asides.checkpoints)
-    if asides.went_on is not WentOn.END and not asides.broke:
+    if asides.went_on not in (WentOn.END, WentOn.EPOCH_END) and not asides.broke:
         last = "last epoch" if asides.went_on is WentOn.EPOCH else "steps"
         missed.append(f"what the script does after its {last}")
     return missed

@@ -69,7 +69,7 @@ def fingerprint(
     """
     arguments = given.rendered.script_args if given else source.script_args
     return Fingerprint(
-        script=_digest(_script_bytes(request)),
+        script=_digest(_script_bytes(request) + _start_bytes(request)),
         arguments=with_digests(
             argument for index, argument in enumerate(arguments) if index != source.config_argument
         ),
@@ -103,8 +103,13 @@ def write_environment(
     request: LaunchRequest,
     cluster: ClusterSpec,
     settings: AutotuningSettings,
+    *,
+    refused: str = "",
 ) -> None:
-    """Write ``env.json``, without secrets and for its owner alone."""
+    """Write ``env.json``, without secrets and for its owner alone.
+
+    ``refused``: why the budget has no room for what the same command would run next.
+    """
     document = {
         "metric": settings.metric,
         "effort": settings.effort,
@@ -119,6 +124,7 @@ def write_environment(
         ],
         "script": Path(request.script).name,
         "argv": list(without_secrets(request.argv)),
+        **({"refused": refused} if refused else {}),
     }
     write_private(paths.environment, json.dumps(document, indent=2) + "\n")
 
@@ -126,6 +132,11 @@ def write_environment(
 def _script_bytes(request: LaunchRequest) -> bytes:
     path = script_path(request)
     return path.read_bytes() if path.is_file() else request.script.encode()
+
+
+def _start_bytes(request: LaunchRequest) -> bytes:
+    """What tells a module from the same file started by its path; its name is its package, too."""
+    return f"-m {request.script}".encode() if request.kind == "module" else b""
 
 
 def _config_digest(

@@ -32,11 +32,16 @@ _GOES_ON = (FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenFolder:
-    """A folder that is ours until the ``with`` ends; ``notes`` are sentences for the user."""
+    """A folder that is ours until the ``with`` ends.
+
+    ``notes``: sentences for the user.
+    ``profiled_now``: the profile run in it was made by this command.
+    """
 
     journal: Journal
     contents: JournalContents
     notes: tuple[str, ...] = ()
+    profiled_now: bool = False
 
     def restart(self) -> OpenFolder:
         """The folder without what was measured in another start of the script."""

@@ -52,6 +52,7 @@ class Results:
         baseline_config: of the profile run; None where there is none.
         script: as the command named it; None where the folder does not say it.
         parameters: of the profiled model; None where nothing was profiled.
+        refused: why the last command's budget had no room to go on; else empty.
     """
 
     folder: str
@@ -65,6 +66,7 @@ class Results:
     baseline_config: RawConfig | None
     script: str | None = None
     parameters: int | None = None
+    refused: str = ""
 
     def summary(self) -> Summary:
         """What the records say so far, and the launches that were measured again after them."""
@@ -107,6 +109,7 @@ def read_results(folder: Path) -> Results:
         contents=contents,
         state=FolderState.FINISHED if over else state,
         objective=_objective(summary, environment),
+        refused=str(environment.get("refused", "")),
         effort=_effort(environment),
         summary_text=read_file(paths.summary_text).decode(errors="replace") if over else None,
         duration_s=float(summary.get("duration_s", spent_s)) if over else spent_s,

@@ -28,7 +28,15 @@ from autoconf_launch.autotuner.playoff import (
 from autoconf_launch.autotuner.search import MARGIN, Study, start_bound_s
 from autoconf_launch.autotuner.space import OBJECTIVES, AutotuningSettings, Objective, Record
 
-from ..events import Event, Listener, Note, RoundFinished, Standing, TrialFinished
+from ..events import (
+    Event,
+    Listener,
+    Note,
+    RoundFinished,
+    Standing,
+    TrialFinished,
+    TrialStarted,
+)
 from ..machine import ALONE, WHOLE, SlotPool
 from ..report import bound_text, lack_of_time_text
 from ..results import JournalContents, read_result
@@ -117,10 +125,10 @@ def play(
         timeout_s=each * limits.timeout_s,
         stall_s=each * limits.stall_s,
     )
-    controller = control(rounds, _Rounds(rounds, search.objective, listener), waiting)
+    apart = search.apart or _why_apart(rounds)
+    heard = _Rounds(rounds, search.objective, listener, apart=apart)
+    controller = control(rounds, heard, waiting)
     controller.resume(earlier.rounds, before_s=search.elapsed_s)
-    if rounds.stop_reason() is None and (apart := search.apart or _why_apart(rounds)):
-        listener(Note(text=f"The playoff launches run one after the other: {apart}."))
     same_hosts = search.hosts and search.hosts.one_at_a_time()
     controller.run(same_hosts or WHOLE * (1 if search.apart else each))
     elapsed_s = controller.elapsed_s
@@ -136,11 +144,12 @@ def play(
     controller = control(soak, listener, longer)
     controller.resume(earlier.soaking, before_s=elapsed_s)
     controller.run(same_hosts or ALONE)
+    lacking = soak.lacks_time
     return Endgame(
         playoff=rounds.records,
         soaks=soak.records,
         elapsed_s=controller.elapsed_s,
-        notes=(lack_of_time_text(soak.lacks_time),) if soak.lacks_time else (),
+        notes=(lack_of_time_text(lacking, search.budget.ending_s),) if lacking else (),
     )
 
 
@@ -193,15 +202,25 @@ def _affordable(search: Search, time_s: float) -> int:
 
 
 class _Rounds:
-    """Hands events on, and tells of each round that is over."""
+    """Hands events on, and tells of each round that is over.
 
-    def __init__(self, rounds: Playoff, objective: Objective, listener: Listener) -> None:
+    ``apart``: why launches follow each other, which is said before the first one.
+    """
+
+    def __init__(
+        self, rounds: Playoff, objective: Objective, listener: Listener, *, apart: str
+    ) -> None:
         self._rounds = rounds
         self._objective = objective
         self._listener = listener
+        self._apart = apart
         self._told = 0
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, TrialStarted) and self._apart:
+            text = f"The playoff launches run one after the other: {self._apart}."
+            self._listener(Note(text=text))
+            self._apart = ""
         self._listener(event)
         if isinstance(event, TrialFinished) and self._rounds.rounds > self._told:
             self._told = self._rounds.rounds

@@ -41,6 +41,7 @@ def search_limits(
     return SearchLimits(
         seconds=spent_s + effort.search_share * (budget.whole_s - spent_s) if is_timed else None,
         whole_s=budget.whole_s if is_timed else None,
+        ending_s=budget.ending_s if is_timed else 0.0,
         trials=request.budget.trials if request.budget else None,
         good_enough=good_enough or None,
     )

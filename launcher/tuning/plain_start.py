@@ -27,7 +27,7 @@ from autoconf_launch.core import (
 
 from ..backends import Backend
 from ..events import Listener, Note
-from ..flags import launch_flags
+from ..flags import launch_flags, typed_flags
 from ..launch import started_ranks
 from ..machine import SlotPool
 from ..report import shown_name
@@ -213,9 +213,9 @@ def _checking_trial(trial: Trial, settings: AutotuningSettings) -> Trial:
 
 
 def plain_line(request: LaunchRequest) -> str:
-    """``autoconf-launch tune -- python train.py …``: the line that starts the script once."""
+    """``autoconf-launch tune … -- python train.py …``: the user's line, which starts it once."""
     once = replace(request, alone=True, processes=None)
-    words = ("autoconf-launch", "tune", *launch_flags(once), request.script)
+    words = ("autoconf-launch", "tune", *typed_flags(once), *launch_flags(once), request.script)
     return shell_command((*words, *request.script_args))
 
 

@@ -93,7 +93,10 @@ def find_model(
         job.listener(Note(text=text))
         return job, given
     profile = job.paths.profile
-    event = ModelProfiled(spec=read_model_info(profile / MODEL_INFO_FILE), wall_s=None)
+    event = ModelProfiled(
+        spec=read_model_info(profile / MODEL_INFO_FILE),
+        wall_s=folder.contents.profile_s if folder.profiled_now else None,
+    )
     script = read_traced(job) if event.spec is None else None
     if not folder.contents.profiled:
         plans = list[LaunchPlan]()

@@ -42,9 +42,14 @@ class TimeBudget:
         return self.clock() - self.began_s
 
     @property
+    def ending_s(self) -> float:
+        """Seconds that are kept after all launches."""
+        return min(_ENDING_S, _ENDING_SHARE * self.whole_s)
+
+    @property
     def end_s(self) -> float:
         """Seconds since the command's start at which whatever runs is ended."""
-        return self.whole_s - min(_ENDING_S, _ENDING_SHARE * self.whole_s)
+        return self.whole_s - self.ending_s
 
     @property
     def deadline_s(self) -> float:

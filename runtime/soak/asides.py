@@ -73,7 +73,7 @@ class AsideWatch:
     def on_end(self) -> None:
         """Note that the script ended by itself."""
         self.on_resume()
-        self.went_on = WentOn.END
+        self.went_on = WentOn.EPOCH_END if self.went_on else WentOn.END
 
     def step(self) -> None:
         """An optimizer step has ended."""

@@ -108,7 +108,7 @@ def test_what_there_is_no_time_for_is_said() -> None:
     reason = search(20.0).study.stop_reason()
     assert reason is not None
     assert reason.kind is StopKind.BUDGET
-    assert "The budget of 20 s has no room for another trial: of the " in stop_sentence(reason)
+    assert "The budget of 20 s had no room for another trial: of the " in stop_sentence(reason)
 
 
 def test_without_a_budget_nothing_is_too_long() -> None:

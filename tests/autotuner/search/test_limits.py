@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.search.limits import FEWEST_TRIALS, SearchLimits
-from autoconf_launch.autotuner.search.stop import StopKind
+from autoconf_launch.autotuner.search.stop import NoRoom, StopKind
 from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.table import PredictionTable
 from autoconf_launch.autotuner.space.trial import Record, Trial
@@ -122,3 +122,13 @@ def test_what_is_spent_before_the_first_trial_leaves_room_for_fewer() -> None:
     limits = SearchLimits(seconds=7.0, whole_s=10.0)
     assert limits.trials_in_time(2.0, spent_s=4.0, most=9) == 2
     assert limits.trials_in_time(1.0, spent_s=4.0, most=9, at_once=8) == 9
+
+
+def test_what_remains_is_what_the_whole_budget_has_left() -> None:
+    """Whether the search's share or the command's end is too short for another trial."""
+    limits = SearchLimits(seconds=70.0, whole_s=100.0, ending_s=3.0)
+    records = stop(SearchLimits(trials=2)).records
+    found = limits.no_time(60.0, records, (12.0, 20.0))
+    assert found.budget == "100 s"
+    assert found.no_room == NoRoom(left_s=40.0, kept_s=27.0, shortest_s=15.0, candidates=2)
+    assert limits.left_s(60.0, records[:1]) == 37.0

@@ -95,6 +95,15 @@ def test_a_tune_that_was_killed_shows_what_was_interrupted(folder: Path) -> None
     assert "interrupted" in text
 
 
+def test_a_tune_that_its_budget_refused_shows_which_budget_has_room(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "results", ())
+    why = "The budget of 40 s has no room for a trial. Use --budget 3m for two trials."
+    (folder / "env.json").write_text(json.dumps({"refused": why}))
+    text = text_of(str(folder))
+    assert f"stopped by its budget, 0 trials. {why}\n" in text
+    assert "the same command" not in text
+
+
 def test_a_tune_that_has_just_begun_says_so(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "results", ())
     with Lease(folder / "controller.lease"):

@@ -1,4 +1,5 @@
 import contextlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -8,7 +9,12 @@ from autoconf_launch.autotuner.measurement.presets import EFFORTS
 from autoconf_launch.autotuner.space.settings import parse_settings
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.flags.flag_table import REFUSED, WITHOUT_EFFECT, make_parser
-from autoconf_launch.launcher.flags.flags import parse_request, require_use
+from autoconf_launch.launcher.flags.flags import (
+    launch_flags,
+    parse_request,
+    require_use,
+    typed_flags,
+)
 from autoconf_launch.launcher.flags.values import parse_bytes
 from autoconf_launch.launcher.request import CoreBinding, HostChoice, LaunchRequest
 from autoconf_launch.launcher.tuning.job import search_limits
@@ -272,3 +278,19 @@ def test_only_a_near_flag_is_suggested(flag: str, near: str | None) -> None:
 def test_a_mode_that_is_a_script_gets_the_line_that_works() -> None:
     with pytest.raises(ConfigError, match=r"autoconf-launch tune --num_gpus 1 t\.py --lr 1\.$"):
         parse_request(["--num_gpus", "1", "--autotuning", "t.py", "--lr", "1"])
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ("--allow-global-batch-change", "--budget", "40s", "--num_gpus", "2"),
+        ("--arg", "train_micro_batch_size_per_gpu=--bs", "--dialect=arguments", "--fresh"),
+    ],
+)
+def test_what_was_typed_is_kept_for_a_line_that_starts_in_another_way(
+    typed: tuple[str, ...],
+) -> None:
+    argv = ("--autotuning=tune", *typed, "--no_local_rank", "--ssh_port", "7", "t.py", "--fresh")
+    request = replace(parse_request(argv), alone=True, processes=None)
+    assert typed_flags(request) == typed
+    assert launch_flags(request)[:2] == ("--ssh_port", "7")

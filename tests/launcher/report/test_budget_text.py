@@ -3,7 +3,13 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.autotuner.playoff.summary import TimeParts
-from autoconf_launch.launcher.report.search import no_trial_text, parts_text, room_text
+from autoconf_launch.autotuner.search.stop import NoRoom, StopKind, StopReason
+from autoconf_launch.launcher.report.search import (
+    no_trial_text,
+    parts_text,
+    room_text,
+    stop_sentence,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +38,20 @@ def test_a_budget_that_the_profile_run_used_up_says_so_and_what_to_type() -> Non
     assert again.endswith("Use --budget 3m for two trials.")
 
 
+@pytest.mark.parametrize(
+    ("shortest_s", "kept"),
+    [(41.0, ""), (15.0, ", 27 s of them for the playoff and the verification run")],
+)
+def test_what_remains_is_said_with_what_is_kept_where_that_decides(
+    shortest_s: float, kept: str
+) -> None:
+    no_room = NoRoom(left_s=40.0, kept_s=27.0, shortest_s=shortest_s, candidates=2)
+    assert stop_sentence(StopReason(kind=StopKind.BUDGET, budget="100 s", no_room=no_room)) == (
+        "The budget of 100 s had no room for another trial: of the 2 candidates left the shortest "
+        f"may take {shortest_s:.0f} s, and 40 s remained after the search{kept}."
+    )
+
+
 def test_the_whole_time_is_given_with_its_parts() -> None:
     parts = TimeParts(profile_s=14.0, trials_s=30.0, confirmation_s=14.0)
     assert parts_text(parts) == (
@@ -41,4 +61,11 @@ def test_the_whole_time_is_given_with_its_parts() -> None:
     short = TimeParts(profile_s=14.0, trials_s=300.0, confirmation_s=0.0)
     assert parts_text(short) == (
         "This command took 5.23 minutes: 14 s until the first trial, 5 minutes for trials."
+    )
+
+
+def test_a_profile_run_that_was_read_back_is_not_said_to_have_taken_time() -> None:
+    assert no_trial_text(41.0, profile_s=None, budget_s=40.0, enough_s=170.0) == (
+        "The budget of 40 s has no room for a trial: a trial may take 41 s. Use --budget 3m for "
+        "two trials."
     )

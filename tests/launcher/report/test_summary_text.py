@@ -11,7 +11,7 @@ from autoconf_launch.autotuner.playoff.decision import Decision
 from autoconf_launch.autotuner.playoff.meaning import LossComparison, MeaningVerdict
 from autoconf_launch.autotuner.playoff.resolution import Resolution
 from autoconf_launch.autotuner.playoff.soak import Refusal, SoakReport
-from autoconf_launch.autotuner.playoff.speed import SpeedGap
+from autoconf_launch.autotuner.playoff.speed import SpeedGap, with_step_s
 from autoconf_launch.autotuner.playoff.summary import (
     Launches,
     LearningRateAdvice,
@@ -31,6 +31,7 @@ from autoconf_launch.launcher.report.summary import (
     first_part,
     resolution_text,
     result_text,
+    speed_text,
     summary_document,
     summary_text,
     table_text,
@@ -263,15 +264,29 @@ def gap(measured_s: float, verified_s: float, *loads: float | None, turns: bool 
         verified_load=loads[1] if loads else None,
         in_turn=turns,
     )
-    return next(line for line in tell(gap=found, rounds=2).splitlines() if "speed;" in line)
+    winner = summary().decision.winner
+    assert winner is not None
+    told = tell(gap=found, rounds=2, played=(with_step_s(winner, verified_s),))
+    return next(line for line in told.splitlines() if "speed;" in line)
 
 
 def test_two_speeds_come_with_the_load_that_explains_them() -> None:
     assert gap(0.064, 0.128, 1.1, 3.8) == (
         "That is the verification run's speed; launches of the playoff were faster (64.0 ms per "
-        "step), probably because of other work on this machine (load average 1.1 there, 3.8 in "
+        "step), probably because of other work on this machine (load average 1.1 before, 3.8 in "
         "the verification run)."
     )
+
+
+def test_beside_a_ratio_of_single_trials_stands_the_speed_of_these() -> None:
+    loads = {"measured_load": None, "verified_load": None}
+    found = SpeedGap(measured_s=0.064, verified_s=0.128, in_turn=False, **loads)
+    lines = tell(gap=found, rounds=0, played=()).splitlines()
+    assert f", {speed_text(summary())}" in lines[0]
+    assert (
+        "That is the speed in the search; the verification run was slower (0.128 s per step), for "
+        "no known reason: launches minutes apart can differ."
+    ) in lines
 
 
 @pytest.mark.parametrize("loads", [(), (2.0, 2.1), (9.5, 10.3), (3.8, 1.1)])
@@ -351,6 +366,14 @@ def test_a_verification_run_says_what_it_exercised() -> None:
 def test_an_evaluation_that_was_not_waited_for_is_said() -> None:
     seen = beside(evaluations=1, evaluation_batches=8, under_way=Aside.EVALUATION)
     assert "8 batches of an evaluation that did not end in its time" in seen
+
+
+def test_a_script_that_ended_as_its_data_was_ended_early_did_not_run_to_completion() -> None:
+    assert beside(longest_batch=True, went_on=WentOn.EPOCH_END) == (
+        "Verification run of the winner: 50 steps, peak memory 1 %, data was ended early, as "
+        "after an epoch, and the script then ended; the last step used the longest batch seen. "
+        "Not exercised: evaluation, checkpointing."
+    )
 
 
 def test_data_that_ended_after_the_steps_is_said() -> None:

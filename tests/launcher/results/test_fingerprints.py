@@ -144,3 +144,11 @@ def test_another_text_of_the_script_is() -> None:
     before = take(*words)
     Path("plain.py").write_text(f"{SCRIPT}#")
     assert differences(before, take(*words)) == ("script",)
+
+
+def test_a_module_is_another_thing_than_the_same_file_by_its_path() -> None:
+    Path("package").mkdir()
+    Path("package/train.py").write_text(SCRIPT)
+    module = take("--allow-global-batch-change", "--module", "package.train", "--batch_size", "4")
+    file = take("--allow-global-batch-change", "package/train.py", "--batch_size", "4")
+    assert differences(module, file) == ("script",)

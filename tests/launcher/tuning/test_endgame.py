@@ -22,6 +22,7 @@ from autoconf_launch.launcher.results.journal import Journal, JournalContents, r
 from autoconf_launch.launcher.tuning.controller import Controller
 from autoconf_launch.launcher.tuning.endgame import Endgame, Search, play
 from autoconf_launch.launcher.tuning.running import TrialLimits
+from autoconf_launch.launcher.tuning.time_budget import TimeBudget
 
 from ..controlled import LIMITS, ReplayIO, open_journal, run_study, space
 
@@ -69,6 +70,7 @@ def play_to_end(
     elapsed_s: float = 1000.0,
     side_by_side: bool = False,
     apart: str = "",
+    budget: TimeBudget | None = None,
 ) -> tuple[Endgame, Seen]:
     """The end of a study of small micro-batches, whose larger ones are faster.
 
@@ -97,12 +99,13 @@ def play_to_end(
         elapsed_s=elapsed_s,
         side_by_side=side_by_side,
         apart=apart,
+        budget=budget or TimeBudget(),
     )
     end = play(
         search,
         control,
         listener=seen.events.append,
-        limits=LIMITS,
+        limits=replace(LIMITS, budget=search.budget),
         earlier=earlier or JournalContents(),
         soak_asked=soak_asked,
     )
@@ -220,6 +223,14 @@ def test_why_launches_follow_each_other_is_said_once(tmp_path: Path) -> None:
     assert seen.notes == [
         "The playoff launches run one after the other: each of them takes several hosts."
     ]
+
+
+def test_a_playoff_that_time_has_no_room_for_is_not_announced(tmp_path: Path) -> None:
+    budget = TimeBudget(whole_s=100.0, began_s=0.0, clock=lambda: 96.0)
+    with open_journal(tmp_path) as journal:
+        end, seen = play_to_end(journal, apart="of a reason", budget=budget)
+    assert (end.playoff, seen.notes) == ((), [])
+    assert end.notes[0].endswith(": 4 s remain.")  # of 100 s, the last 3 s without launches
 
 
 def test_memory_that_was_not_seen_to_be_enough_is_a_reason(tmp_path: Path) -> None:

@@ -166,6 +166,14 @@ def test_a_crash_of_several_ranks_names_the_line_that_starts_the_script_once() -
     assert found == f"It fails. If the script starts its ranks itself, use: {line}"
 
 
+def test_the_line_of_another_start_keeps_the_flags_that_were_typed() -> None:
+    typed = ("--allow-global-batch-change", "--budget", "40s", "--num_gpus", "1")
+    request = parse_request(("--autotuning=tune", *typed, "train.py", "--bs", "8"))
+    found = str(crash_of(request, source(RANKED), ProfileFailedError("It fails.", CRASH)))
+    line = f"autoconf-launch tune {' '.join(typed)} -- {our_python()} train.py --bs 8"
+    assert found.endswith(f"To begin with that: {line}")
+
+
 def test_a_crash_of_a_script_that_never_asks_for_its_rank_is_not_tried_again(
     tmp_path: Path,
 ) -> None:

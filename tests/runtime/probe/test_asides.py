@@ -92,6 +92,12 @@ def test_nothing_is_under_way_at_the_scripts_own_end() -> None:
     assert (watch.under_way, watch.went_on) == (None, WentOn.END)
 
 
+def test_an_end_that_follows_from_data_ended_early_is_not_the_scripts_own() -> None:
+    watch = after_the_steps()
+    watch.on_end()
+    assert watch.went_on is WentOn.EPOCH_END
+
+
 def detail_of(failure: Failure | None) -> str:
     assert failure
     return failure.detail
