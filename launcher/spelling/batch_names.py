@@ -167,7 +167,7 @@ def is_accumulation(name: str) -> bool:
     return found and not is_elsewhere(name)
 
 
-_SAYS_BATCH = {"micro", "microbatch", "batch", "batchsize", "bs", "bsz", "mb", "mbs", "mbsz"}
+_SAYS_BATCH = {"micro", "microbatch", "batch", "batchsize", "bs", "bsz", "mbs", "mbsz"}
 _BESIDE_BATCH = {
     *("micro", "mini", "size", "sz", "train", "training", "local", "per", "each"),
     *("device", "gpu", "rank", "worker", "process", "replica", "samples", "sequences"),

@@ -519,7 +519,7 @@ def test_an_argument_whose_parts_all_say_the_micro_batch_is_it(flag: str) -> Non
     [
         *(("--micro_steps", 4), ("--batch_norm", 1), ("--n_batches", 4), ("--num_batches", 4)),
         *(("--batch_first", True), ("--max_batches", 4), ("--total_batch", 64), ("--micro", "a")),
-        *(("--eval.micro_bsz", 4), ("--eval_bs", 4), ("--per_device", 4)),
+        *(("--eval.micro_bsz", 4), ("--eval_bs", 4), ("--per_device", 4), ("--mb", 64)),
     ],
 )
 def test_an_argument_that_says_more_than_the_micro_batch_is_another(
