@@ -21,6 +21,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from autoconf_launch.core import Bystander
 
+from ..model import tensor_bytes
+
 _HOST, _OPEN, _NAMED, _CUDA = range(-1, 3)
 """Where something was sent: to the host for sure, nowhere, to a device that is the CPU only while
 no GPU is seen, to CUDA by name."""
@@ -28,6 +30,8 @@ _MARK = "_autoconf_launch_place"
 """Stands in a module's attributes, so that its copies have it too."""
 _CUDA_NAME = re.compile(r"cuda(:\d+)?")
 _LEAST_BYTES = 1 << 20
+_MUCH_LARGER = 2
+"""Bytes of a storage over those of its part, from which on it is no batch."""
 _TENSORS = "tensors"
 
 
@@ -50,12 +54,14 @@ class DevicePlaces:
             return
         leaves = tree_leaves(given)
         place = _CUDA if function is Tensor.cuda else max(map(_named_place, leaves), default=_OPEN)
+        inputs = [x for x in leaves if _is_plain(x)]
         if self._sent:
-            inputs = (self.of_tensor(x) for x in leaves if isinstance(x, Tensor))
-            place = max(place, *inputs, _OPEN)
+            place = max(place, *map(self.of_tensor, inputs), _OPEN)
         if place == _OPEN:
             return
         for tensor in filter(_is_plain, tree_leaves(result)):
+            if is_part(tensor) and any(storage_key(x) == storage_key(tensor) for x in inputs):
+                continue  # on a GPU, the part that is sent there becomes a copy
             storage = tensor.untyped_storage()
             key = storage._cdata
             self._sent[key] = (weakref.ref(storage, _drop_from(self._sent, key)), place)
@@ -80,6 +86,15 @@ def _drop_from(sent: dict[int, Any], key: int) -> Callable[[Any], None]:
 def storage_key(tensor: Tensor) -> int:
     """The storage of a tensor, which its views share."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def is_part(tensor: Tensor) -> bool:
+    """Whether a tensor is some rows of one that is much larger, such as a data set."""
+    whole = tensor._base
+    if whole is None or not tensor.dim() or not whole.dim() or tensor.layout != torch.strided:
+        return False
+    much_larger = tensor.untyped_storage().nbytes() >= _MUCH_LARGER * tensor_bytes(tensor)
+    return much_larger and whole.shape[0] != tensor.shape[0]
 
 
 def _named_place(value: Any) -> int:
@@ -132,13 +147,15 @@ class Surveyor:
         if self._places.closed:
             return
         self._places.closed = True
-        batch = {storage_key(x) for x in tree_leaves(given) if _is_plain(x)}
+        leaves = tree_leaves(given)
+        batch = {storage_key(x) for x in leaves if _is_plain(x) and not is_part(x)}
         for tensor in _alive(Tensor):
             if _is_plain(tensor) and tensor.grad_fn is None:
                 key = storage_key(tensor)
                 storage = tensor.untyped_storage()
                 if key not in batch and storage.nbytes() >= _LEAST_BYTES:
-                    rows = tensor.shape[0] if tensor.dim() else 0
+                    whole = tensor if tensor._base is None else tensor._base
+                    rows = whole.shape[0] if whole.dim() else 0
                     self._kept[key] = (weakref.ref(storage), self._places.of_tensor(tensor), rows)
 
     def bystanders(self, roots: Sequence[nn.Module], samples: int) -> tuple[Bystander, ...]:

@@ -34,6 +34,7 @@ from autoconf_launch.core import (
 
 from ..model import SampleCounter, flop_counter, tensor_bytes
 from ..observe import StepWatch, Storages, held_by, unwrapped_model
+from .bystanders import is_part
 from .fakes import Fakes
 
 _GATHERS = ("embedding", "index_select", "gather", "index")
@@ -149,6 +150,8 @@ class ForwardBackwardTrace:
         self._peaks: list[TracedPeak] = []
         self._state_bytes: int | None = None
         self._held = 0
+        self._batches: list[Tensor] = []
+        """Of all calls; a part of a data set as the copy that would be sent to a device."""
 
     @property
     def samples(self) -> int:
@@ -172,7 +175,8 @@ class ForwardBackwardTrace:
             self._begin_anew()
         if not self._calls:
             self._held = self._costs.storages.alive_bytes
-        self._costs.storages.add(tree_leaves(given))
+        self._batches += [torch.empty_like(x) if is_part(x) else x for x in _tensors(given)]
+        self._costs.storages.add(self._batches)
         hints = [hint] if hint else []
         samples = SampleCounter().count(*given, hints)
         self._calls.append(OutermostCall(module, *given, samples))
@@ -235,6 +239,7 @@ class ForwardBackwardTrace:
         """What ran before was not a part of the training: a summary of the model, say."""
         self._costs.forget()
         self._calls.clear()
+        self._batches.clear()
         for watch in self._watches:
             watch.stop()
         self._watches.clear()
