@@ -40,6 +40,9 @@ from .fakes import Fakes
 _GATHERS = ("embedding", "index_select", "gather", "index")
 """Operations that read of their first argument no more than they write."""
 
+_KEPT_OF_LSTM = 6
+"""Values beside each one it gives: four gates, the cell's state and its tanh."""
+
 
 class PhasedStorages(Storages):
     """Storages whose highest sum is taken phase by phase."""
@@ -87,6 +90,8 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an operation as it is, then look."""
         named = kwargs or {}
         result = func(*args, **named)
+        if func is torch.ops.aten.mkldnn_rnn_layer.default:
+            result = _with_gates(result)
         with suppress(Exception):  # a shape that a formula does not know, no storage
             self._look(func, args, named, result)
         return result
@@ -107,6 +112,14 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         written = sum(map(tensor_bytes, made))
         read = sum(map(tensor_bytes, given[1:])) + written if name in _GATHERS else 0
         self._costs[flops, written + (read or sum(map(tensor_bytes, given)))] += 1
+
+
+def _with_gates(result: Any) -> Any:
+    """An LSTM's layer with what it keeps for the backward pass, which fakes leave out."""
+    given, hidden, cell, kept = result
+    if not kept.numel():
+        kept = kept.new_empty(_KEPT_OF_LSTM * tensor_bytes(given))
+    return given, hidden, cell, kept
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -87,6 +87,14 @@ def test_the_optimizer_s_state_is_counted(stopped: Any, kind: str, values: int) 
     assert state == pytest.approx(4 * values * WEIGHTS, rel=STATE_TOLERANCE)
 
 
+def test_an_lstm_s_products_and_what_it_keeps_are_counted(stopped: Any) -> None:
+    one = find(stopped("recurrent"))
+    tokens, weights = 16 * 128, 2 * 4 * 64 * 64
+    assert (one.fake, flops(one)) == (True, 3 * 2 * tokens * weights)
+    sizes = peaks(one)
+    assert sizes["forward", 32] - sizes["forward", 16] > 7 * 4 * tokens * 64
+
+
 def test_no_step_is_made_and_nothing_is_left(stopped: Any) -> None:
     ended = stopped("swallows_everything")
     one = find(ended)

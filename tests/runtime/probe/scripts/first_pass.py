@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-SAMPLES, WIDTH, CLASSES = 16, 64, 8
+SAMPLES, WIDTH, CLASSES, TOKENS = 16, 64, 8, 128
 
 
 class Config:
@@ -166,6 +166,20 @@ def asks_for_tf32() -> None:
     train(Model())
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(WIDTH, WIDTH, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rnn(x)[0][:, -1]
+
+
+def recurrent() -> None:
+    model = Recurrent()
+    train(model, lambda: model(torch.randn(SAMPLES, TOKENS, WIDTH)).square().mean())
+
+
 KINDS: dict[str, Callable[[], None]] = {
     "plain": lambda: train(Model()),
     "looks": lambda: train(Model(looks=True)),
@@ -180,6 +194,7 @@ KINDS: dict[str, Callable[[], None]] = {
     "swallows_everything": swallows_everything,
     "runs_out_of_memory": runs_out_of_memory,
     "asks_for_tf32": asks_for_tf32,
+    "recurrent": recurrent,
     "never": lambda: None,
 }
 KINDS[sys.argv[1]]()
