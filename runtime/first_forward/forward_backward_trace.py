@@ -137,15 +137,18 @@ _SLACK = 1.02
 _CallArguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments of a call, by position and by name."""
 
+_Draw: TypeAlias = int | None
+"""Samples of a batch that a loader gave; None where it does not say."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutermostCall:
-    """An outermost call: the module, its arguments, how many samples they are."""
+    """An outermost call: the module, its arguments, how many rows they have."""
 
     module: nn.Module
     arguments: tuple[Any, ...]
     named: dict[str, Any]
-    samples: int
+    rows: int
 
 
 class ForwardBackwardTrace:
@@ -163,16 +166,26 @@ class ForwardBackwardTrace:
         self._peaks: list[TracedPeak] = []
         self._state_bytes: int | None = None
         self._held = 0
+        self._draws: tuple[int, ...] = ()
         self._batches: list[Tensor] = []
         """Of all calls; a part of a data set as the copy that would be sent to a device."""
 
     @property
     def samples(self) -> int:
-        """Samples of the first call that has any."""
-        return next((call.samples for call in self._calls if call.samples), 1)
+        """Samples of the first call that has any; a loader's where rows are not samples."""
+        rows, sizes = self._rows, set(self._draws)
+        drawn = min(sizes) if len(sizes) == 1 else 0
+        return drawn if rows > drawn > 1 and rows != drawn * len(self._draws) else rows
 
-    def begins(self, module: nn.Module, given: _CallArguments, hint: int | None) -> None:
-        """A module is called; ``hint`` is what a loader says of the batch.
+    @property
+    def _rows(self) -> int:
+        """Rows of the first call that has any: samples, or the nodes of so many graphs."""
+        return next((call.rows for call in self._calls if call.rows), 1)
+
+    def begins(
+        self, module: nn.Module, given: _CallArguments, draws: Sequence[int | None]
+    ) -> None:
+        """A module is called; ``draws`` is what loaders say of the batches they gave before.
 
         Raises:
             TypeError: it cannot be made fake.
@@ -190,9 +203,11 @@ class ForwardBackwardTrace:
             self._held = self._costs.storages.alive_bytes
         self._batches += [torch.empty_like(x) if is_part(x) else x for x in _tensors(given)]
         self._costs.storages.add(self._batches)
-        hints = [hint] if hint else []
-        samples = SampleCounter().count(*given, hints)
-        self._calls.append(OutermostCall(module, *given, samples))
+        hints = [*filter(None, draws[-1:])]
+        if not self._calls:
+            self._draws = tuple(filter(None, draws))
+        rows = SampleCounter().count(*given, hints)
+        self._calls.append(OutermostCall(module, *given, rows))
         self._watch(module)
 
     def backward(self, tensors: Any) -> None:
@@ -276,13 +291,14 @@ class ForwardBackwardTrace:
 
         The modules are called again with as many samples and with twice as many.
         """
-        size = self.samples
+        size = self._rows
         one, two = (_peaks_of(self._fakes, self._calls, size, factor) for factor in (1, 2))
         found = []
         for peak in self._peaks:
             once = one.get(peak.phase, peak.peak_bytes)
             more = two.get(peak.phase, once) - once + max(0, peak.peak_bytes - once)
-            found.append(replace(peak, micro_batch=2 * size, peak_bytes=peak.peak_bytes + more))
+            grown = peak.peak_bytes + more
+            found.append(replace(peak, micro_batch=2 * self.samples, peak_bytes=grown))
         return found
 
     def _spec(self) -> ModelSpec:

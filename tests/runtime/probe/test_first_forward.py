@@ -95,6 +95,13 @@ def test_an_lstm_s_products_and_what_it_keeps_are_counted(stopped: Any) -> None:
     assert sizes["forward", 32] - sizes["forward", 16] > 7 * 4 * tokens * 64
 
 
+def test_a_micro_batch_of_graphs_is_what_the_loader_drew(stopped: Any) -> None:
+    one = find(stopped("graphs"))
+    sizes, hidden = peaks(one), 4 * (20 + 21 + 22 + 23) * 64 * 4
+    assert one.micro_batch == 4
+    assert sizes["forward", 8] - sizes["forward", 4] >= hidden
+
+
 def test_no_step_is_made_and_nothing_is_left(stopped: Any) -> None:
     ended = stopped("swallows_everything")
     one = find(ended)
