@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from autoconf_launch.core import Bystander
 
-from ..model import tensor_bytes
+from ..model import is_slice
 
 _HOST, _OPEN, _NAMED, _CUDA = range(-1, 3)
 """Where something was sent: to the host for sure, nowhere, to a device that is the CPU only while
@@ -30,8 +30,6 @@ _MARK = "_autoconf_launch_place"
 """Stands in a module's attributes, so that its copies have it too."""
 _CUDA_NAME = re.compile(r"cuda(:\d+)?")
 _LEAST_BYTES = 1 << 20
-_MUCH_LARGER = 2
-"""Bytes of a storage over those of its part, from which on it is no batch."""
 _TENSORS = "tensors"
 
 
@@ -60,7 +58,7 @@ class DevicePlaces:
         if place == _OPEN:
             return
         for tensor in filter(_is_plain, tree_leaves(result)):
-            if is_part(tensor) and any(storage_key(x) == storage_key(tensor) for x in inputs):
+            if is_slice(tensor) and any(storage_key(x) == storage_key(tensor) for x in inputs):
                 continue  # on a GPU, the part that is sent there becomes a copy
             storage = tensor.untyped_storage()
             key = storage._cdata
@@ -86,15 +84,6 @@ def _drop_from(sent: dict[int, Any], key: int) -> Callable[[Any], None]:
 def storage_key(tensor: Tensor) -> int:
     """The storage of a tensor, which its views share."""
     return int(tensor.untyped_storage()._cdata)
-
-
-def is_part(tensor: Tensor) -> bool:
-    """Whether a tensor is some rows of one that is much larger, such as a data set."""
-    whole = tensor._base
-    if whole is None or not tensor.dim() or not whole.dim() or tensor.layout != torch.strided:
-        return False
-    much_larger = tensor.untyped_storage().nbytes() >= _MUCH_LARGER * tensor_bytes(tensor)
-    return much_larger and whole.shape[0] != tensor.shape[0]
 
 
 def _named_place(value: Any) -> int:
@@ -148,7 +137,7 @@ class Surveyor:
             return
         self._places.closed = True
         leaves = tree_leaves(given)
-        batch = {storage_key(x) for x in leaves if _is_plain(x) and not is_part(x)}
+        batch = {storage_key(x) for x in leaves if _is_plain(x) and not is_slice(x)}
         for tensor in _alive(Tensor):
             if _is_plain(tensor) and tensor.grad_fn is None:
                 key = storage_key(tensor)

@@ -32,9 +32,8 @@ from autoconf_launch.core import (
     TracedPeak,
 )
 
-from ..model import SampleCounter, flop_counter, tensor_bytes
+from ..model import SampleCounter, flop_counter, is_slice, tensor_bytes
 from ..observe import StepWatch, Storages, held_by, unwrapped_model
-from .bystanders import is_part
 from .fakes import Fakes
 
 _GATHERS = ("embedding", "index_select", "gather", "index")
@@ -115,7 +114,7 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _with_gates(result: Any) -> Any:
-    """An LSTM's layer with what it keeps for the backward pass, which fakes leave out."""
+    """An LSTM's layer with what it keeps for the backward pass, which fakes omit."""
     given, hidden, cell, kept = result
     if not kept.numel():
         kept = kept.new_empty(_KEPT_OF_LSTM * tensor_bytes(given))
@@ -168,7 +167,7 @@ class ForwardBackwardTrace:
         self._held = 0
         self._draws: tuple[int, ...] = ()
         self._batches: list[Tensor] = []
-        """Of all calls; a part of a data set as the copy that would be sent to a device."""
+        """Arguments of all calls; a slice of a data set as the copy that would be sent to a device."""
 
     @property
     def samples(self) -> int:
@@ -201,7 +200,7 @@ class ForwardBackwardTrace:
             self._begin_anew()
         if not self._calls:
             self._held = self._costs.storages.alive_bytes
-        self._batches += [torch.empty_like(x) if is_part(x) else x for x in _tensors(given)]
+        self._batches += [torch.empty_like(x) if is_slice(x) else x for x in _tensors(given)]
         self._costs.storages.add(self._batches)
         hints = [*filter(None, draws[-1:])]
         if not self._calls:

@@ -70,4 +70,5 @@ def test_a_data_set_whose_slices_are_the_batches_is_no_part_of_the_pass(
     ended = probed(script, device, when, mode=Mode.FIRST_FORWARD)
     found = decode(FirstForward, json.loads((ended.folder / FIRST_FORWARD_FILE).read_text()))
     assert sum(one.size_bytes for one in found.bystanders) == kept
+    assert sum(block.activation_bytes for block in found.model.blocks) < DATA_BYTES // 64
     assert max(peak.peak_bytes for peak in found.peaks) < DATA_BYTES // 16
