@@ -167,7 +167,7 @@ class ForwardBackwardTrace:
         self._held = 0
         self._draws: tuple[int, ...] = ()
         self._batches: list[Tensor] = []
-        """Arguments of all calls; a slice of a data set as the copy that would be sent to a device."""
+        """Arguments of all calls; a slice of a data set as the copy that a device would get."""
 
     @property
     def samples(self) -> int:
