@@ -14,7 +14,10 @@ from autoconf_launch.core import (
     Recompute,
 )
 
+from ..dialects import choose_dialect
 from ..estimates import FitRequest, PlanRequest, TrainingRequest
+from ..flags import parse_request
+from ..launch import read_script
 from .answers import traced_factor
 from .command import script_command
 from .script import TracedScript, trace_script
@@ -30,7 +33,7 @@ def ask_fit(asked: FitRequest, words: Sequence[str]) -> tuple[FitRequest, Traced
         NothingFeasibleError: the script does not come to a forward pass.
     """
     script = trace_script(script_command(words), asked.training.time_limit_s)
-    request = _fit_of(asked, script)
+    request = _fit_of(asked, script, _accumulation(words, script))
     if script.architecture is None:
         check_pieces(request.training, script, request)
     return request, script
@@ -44,7 +47,8 @@ def ask_plan(asked: PlanRequest, words: Sequence[str]) -> tuple[PlanRequest, Tra
         NothingFeasibleError: the script does not come to a forward pass.
     """
     script = trace_script(script_command(words), asked.training.time_limit_s)
-    batch = script.found.micro_batch * len(asked.training.cluster.devices)
+    once = script.found.micro_batch * _accumulation(words, script)
+    batch = once * len(asked.training.cluster.devices)
     request = replace(asked, training=_training_of(asked.training, script, batch))
     if script.architecture is None:
         check_pieces(request.training, script, None)
@@ -56,13 +60,25 @@ def ask_plan(asked: PlanRequest, words: Sequence[str]) -> tuple[PlanRequest, Tra
     return request, script
 
 
-def _fit_of(asked: FitRequest, script: TracedScript) -> FitRequest:
+def _accumulation(words: Sequence[str], script: TracedScript) -> int:
+    """Micro-batches of a step as the script's arguments say; 1 where they say another batch."""
+    try:
+        _, source = read_script(parse_request(list(words)))
+        user = choose_dialect(source).dialect.read(source, world_size=1)
+    except ConfigError:
+        return 1
+    layout = user.baseline.layout
+    return layout.accumulation if layout.micro_batch == script.found.micro_batch else 1
+
+
+def _fit_of(asked: FitRequest, script: TracedScript, accumulation: int) -> FitRequest:
     """Layers to recompute are in full, whatever the script does."""
     given, found, layout = asked.training.given, script.found, asked.layout
     keeps_recompute = given & {"--recompute", "--recompute-layers"}
     size = layout.micro_batch if "--micro-batch" in given else found.micro_batch
     tensor, pipeline, context, _ = layout.mesh
-    batch = size * max(1, len(asked.training.cluster.devices) // (tensor * pipeline * context))
+    replicas = len(asked.training.cluster.devices) // (tensor * pipeline * context)
+    batch = size * accumulation * max(1, replicas)
     layout = replace(
         layout,
         zero_stage=layout.zero_stage if "--zero" in given else _STAGES.get(found.wrapper or "", 0),

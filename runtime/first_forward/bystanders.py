@@ -21,6 +21,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from autoconf_launch.core import Bystander
 
+from ..model import is_slice
+
 _HOST, _OPEN, _NAMED, _CUDA = range(-1, 3)
 """Where something was sent: to the host for sure, nowhere, to a device that is the CPU only while
 no GPU is seen, to CUDA by name."""
@@ -50,12 +52,14 @@ class DevicePlaces:
             return
         leaves = tree_leaves(given)
         place = _CUDA if function is Tensor.cuda else max(map(_named_place, leaves), default=_OPEN)
+        inputs = [x for x in leaves if _is_plain(x)]
         if self._sent:
-            inputs = (self.of_tensor(x) for x in leaves if isinstance(x, Tensor))
-            place = max(place, *inputs, _OPEN)
+            place = max(place, *map(self.of_tensor, inputs), _OPEN)
         if place == _OPEN:
             return
         for tensor in filter(_is_plain, tree_leaves(result)):
+            if is_slice(tensor) and any(storage_key(x) == storage_key(tensor) for x in inputs):
+                continue  # on a GPU, the part that is sent there becomes a copy
             storage = tensor.untyped_storage()
             key = storage._cdata
             self._sent[key] = (weakref.ref(storage, _drop_from(self._sent, key)), place)
@@ -132,13 +136,15 @@ class Surveyor:
         if self._places.closed:
             return
         self._places.closed = True
-        batch = {storage_key(x) for x in tree_leaves(given) if _is_plain(x)}
+        leaves = tree_leaves(given)
+        batch = {storage_key(x) for x in leaves if _is_plain(x) and not is_slice(x)}
         for tensor in _alive(Tensor):
             if _is_plain(tensor) and tensor.grad_fn is None:
                 key = storage_key(tensor)
                 storage = tensor.untyped_storage()
                 if key not in batch and storage.nbytes() >= _LEAST_BYTES:
-                    rows = tensor.shape[0] if tensor.dim() else 0
+                    whole = tensor if tensor._base is None else tensor._base
+                    rows = whole.shape[0] if whole.dim() else 0
                     self._kept[key] = (weakref.ref(storage), self._places.of_tensor(tensor), rows)
 
     def bystanders(self, roots: Sequence[nn.Module], samples: int) -> tuple[Bystander, ...]:

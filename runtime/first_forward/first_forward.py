@@ -62,7 +62,7 @@ class FirstForwardProbe:
         self._fakes: Fakes | None = None
         self._why_real = ""
         self._calls = 0
-        self._draw_size: int | None = None
+        self._draws: list[int | None] = []
         self._over = False
         self._places = DevicePlaces()
         self._surveyor = Surveyor(self._places)
@@ -98,7 +98,7 @@ class FirstForwardProbe:
             self._pass = ForwardBackwardTrace(lambda: self._hooks.in_backward, self._fakes)
         try:
             self._surveyor.begins(module, (arguments, named))
-            self._pass.begins(module, (arguments, named), self._draw_size)
+            self._pass.begins(module, (arguments, named), self._draws)
         except Exception as error:
             self.on_failure(error)
 
@@ -129,7 +129,7 @@ class FirstForwardProbe:
 
     def drew(self, batch_size: int | None) -> None:
         """See Listener."""
-        self._draw_size = batch_size
+        self._draws.append(batch_size)
 
     def thread_died(self, error: BaseException) -> None:
         """See EndListener."""

@@ -32,12 +32,15 @@ from autoconf_launch.core import (
     TracedPeak,
 )
 
-from ..model import SampleCounter, flop_counter, tensor_bytes
+from ..model import SampleCounter, flop_counter, is_slice, tensor_bytes
 from ..observe import StepWatch, Storages, held_by, unwrapped_model
 from .fakes import Fakes
 
 _GATHERS = ("embedding", "index_select", "gather", "index")
 """Operations that read of their first argument no more than they write."""
+
+_KEPT_OF_LSTM = 6
+"""Values beside each one it gives: four gates, the cell's state and its tanh."""
 
 
 class PhasedStorages(Storages):
@@ -86,6 +89,8 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an operation as it is, then look."""
         named = kwargs or {}
         result = func(*args, **named)
+        if func is torch.ops.aten.mkldnn_rnn_layer.default:
+            result = _with_gates(result)
         with suppress(Exception):  # a shape that a formula does not know, no storage
             self._look(func, args, named, result)
         return result
@@ -108,6 +113,14 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._costs[flops, written + (read or sum(map(tensor_bytes, given)))] += 1
 
 
+def _with_gates(result: Any) -> Any:
+    """An LSTM's layer with what it keeps for the backward pass, which fakes omit."""
+    given, hidden, cell, kept = result
+    if not kept.numel():
+        kept = kept.new_empty(_KEPT_OF_LSTM * tensor_bytes(given))
+    return given, hidden, cell, kept
+
+
 def _tensors(value: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
@@ -123,15 +136,18 @@ _SLACK = 1.02
 _CallArguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments of a call, by position and by name."""
 
+_Draw: TypeAlias = int | None
+"""Samples of a batch that a loader gave; None where it does not say."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutermostCall:
-    """An outermost call: the module, its arguments, how many samples they are."""
+    """An outermost call: the module, its arguments, how many rows they have."""
 
     module: nn.Module
     arguments: tuple[Any, ...]
     named: dict[str, Any]
-    samples: int
+    rows: int
 
 
 class ForwardBackwardTrace:
@@ -149,14 +165,26 @@ class ForwardBackwardTrace:
         self._peaks: list[TracedPeak] = []
         self._state_bytes: int | None = None
         self._held = 0
+        self._draws: tuple[int, ...] = ()
+        self._batches: list[Tensor] = []
+        """Arguments of all calls; a slice of a data set as the copy that a device would get."""
 
     @property
     def samples(self) -> int:
-        """Samples of the first call that has any."""
-        return next((call.samples for call in self._calls if call.samples), 1)
+        """Samples of the first call that has any; a loader's where rows are not samples."""
+        rows, sizes = self._rows, set(self._draws)
+        drawn = min(sizes) if len(sizes) == 1 else 0
+        return drawn if rows > drawn > 1 and rows != drawn * len(self._draws) else rows
 
-    def begins(self, module: nn.Module, given: _CallArguments, hint: int | None) -> None:
-        """A module is called; ``hint`` is what a loader says of the batch.
+    @property
+    def _rows(self) -> int:
+        """Rows of the first call that has any: samples, or the nodes of so many graphs."""
+        return next((call.rows for call in self._calls if call.rows), 1)
+
+    def begins(
+        self, module: nn.Module, given: _CallArguments, draws: Sequence[int | None]
+    ) -> None:
+        """A module is called; ``draws`` is what loaders say of the batches they gave before.
 
         Raises:
             TypeError: it cannot be made fake.
@@ -172,10 +200,13 @@ class ForwardBackwardTrace:
             self._begin_anew()
         if not self._calls:
             self._held = self._costs.storages.alive_bytes
-        self._costs.storages.add(tree_leaves(given))
-        hints = [hint] if hint else []
-        samples = SampleCounter().count(*given, hints)
-        self._calls.append(OutermostCall(module, *given, samples))
+        self._batches += [torch.empty_like(x) if is_slice(x) else x for x in _tensors(given)]
+        self._costs.storages.add(self._batches)
+        hints = [*filter(None, draws[-1:])]
+        if not self._calls:
+            self._draws = tuple(filter(None, draws))
+        rows = SampleCounter().count(*given, hints)
+        self._calls.append(OutermostCall(module, *given, rows))
         self._watch(module)
 
     def backward(self, tensors: Any) -> None:
@@ -235,6 +266,7 @@ class ForwardBackwardTrace:
         """What ran before was not a part of the training: a summary of the model, say."""
         self._costs.forget()
         self._calls.clear()
+        self._batches.clear()
         for watch in self._watches:
             watch.stop()
         self._watches.clear()
@@ -258,13 +290,14 @@ class ForwardBackwardTrace:
 
         The modules are called again with as many samples and with twice as many.
         """
-        size = self.samples
+        size = self._rows
         one, two = (_peaks_of(self._fakes, self._calls, size, factor) for factor in (1, 2))
         found = []
         for peak in self._peaks:
             once = one.get(peak.phase, peak.peak_bytes)
             more = two.get(peak.phase, once) - once + max(0, peak.peak_bytes - once)
-            found.append(replace(peak, micro_batch=2 * size, peak_bytes=peak.peak_bytes + more))
+            grown = peak.peak_bytes + more
+            found.append(replace(peak, micro_batch=2 * self.samples, peak_bytes=grown))
         return found
 
     def _spec(self) -> ModelSpec:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         SampleCounter,
         first_samples,
         first_tensor,
+        is_slice,
         map_tensors,
         split,
         tensors,

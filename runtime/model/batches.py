@@ -82,6 +82,20 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     return map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))
 
 
+_MUCH_LARGER = 2
+"""Bytes of a storage over those of its slice, from which on the storage is a data set."""
+
+
+def is_slice(tensor: Tensor) -> bool:
+    """Whether a tensor is some rows of one that is much larger, such as a data set."""
+    whole = tensor._base
+    if whole is None or not tensor.dim() or not whole.dim() or tensor.layout != torch.strided:
+        return False
+    own_bytes = tensor.numel() * tensor.element_size()
+    much_larger = tensor.untyped_storage().nbytes() >= _MUCH_LARGER * own_bytes
+    return much_larger and whole.shape[0] != tensor.shape[0]
+
+
 _DEPTH = 4
 _COUNTS = ("num_graphs", "batch_size")
 """Attributes by which batch objects without a samples' dimension say their size."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -12,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def flop_counter() -> FlopCounterMode:
-    """A counter as torch has it, that knows attention on CPU too."""
-    return FlopCounterMode(display=False, custom_mapping=_ATTENTION_ON_CPU)
+    """A counter as torch has it, that knows attention on CPU and recurrent layers too."""
+    return FlopCounterMode(display=False, custom_mapping=_WITHOUT_FORMULA)
 
 
 def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> int:
@@ -35,9 +36,38 @@ def _backward(_: Any, query: Any, key: Any, value: Any, *__: Any, **___: Any) ->
     return attention_flops(query, key, value) * 5 // 2
 
 
-_ATTENTION_ON_CPU = {
+def _rnn_layer(tokens: Any, wide: Any, deep: Any, *_: Any, **__: Any) -> int:
+    """Each token times the weights of its input and those of the state before it."""
+    return _rnn_flops(tokens, (wide, deep))
+
+
+def _rnn_layer_backward(tokens: Any, wide: Any, deep: Any, *_: Any, **__: Any) -> int:
+    """Two products where the forward pass has one."""
+    return 2 * _rnn_flops(tokens, (wide, deep))
+
+
+def _rnn(tokens: Any, weights: Any, *_: Any, **__: Any) -> int:
+    return _rnn_flops(tokens, weights)
+
+
+def _rnn_backward(tokens: Any, weights: Any, *_: Any, **__: Any) -> int:
+    return 2 * _rnn_flops(tokens, weights)
+
+
+def _rnn_flops(tokens: Sequence[int], weights: Sequence[Sequence[int]]) -> int:
+    """The last dimension of the tokens is their width; biases have one dimension."""
+    return 2 * prod(tokens[:-1]) * sum(prod(shape) for shape in weights if len(shape) > 1)
+
+
+_WITHOUT_FORMULA = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
+    torch.ops.aten.mkldnn_rnn_layer: _rnn_layer,
+    torch.ops.aten.mkldnn_rnn_layer_backward: _rnn_layer_backward,
+    torch.ops.aten._cudnn_rnn: _rnn,
+    torch.ops.aten._cudnn_rnn_backward: _rnn_backward,
+    torch.ops.aten.miopen_rnn: _rnn,
+    torch.ops.aten.miopen_rnn_backward: _rnn_backward,
 }
 
 

@@ -23,6 +23,8 @@ from ..model import (
     bytes_per_parameter,
     find_block_lists,
     first_tensor,
+    is_slice,
+    tensors_in,
     vocabulary_size,
 )
 
@@ -79,7 +81,10 @@ class Pieces:
         return sum(piece.flops for piece in self._pieces.values())
 
     def enters(self, module: nn.Module, arguments: tuple[Any, ...], named: Any) -> None:
-        """A module is called."""
+        """A module is called; a data set that the first one's batch is a slice of is not kept."""
+        if not self._places:
+            slices = (x for x in tensors_in((arguments, named)) if is_slice(x))
+            self._known |= {x.untyped_storage()._cdata for x in slices}
         if id(module) in self._names:
             self._place = self._names[id(module)]
             first = first_tensor((arguments, named), 0)

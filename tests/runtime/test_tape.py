@@ -116,3 +116,11 @@ def test_the_backward_pass_of_attention_on_cpu_is_counted() -> None:
         forward = counter.get_total_flops()
         torch.autograd.backward(mixed.sum())
     assert (forward, counter.get_total_flops() - forward) == (2048, 5120)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_products_of_an_lstm_are_counted(fast: bool) -> None:
+    model = nn.LSTM(40, 64, num_layers=2, batch_first=True)
+    with torch.backends.mkldnn.flags(enabled=fast), flop_counter() as counter:
+        model(torch.randn(8, 50, 40))
+    assert counter.get_total_flops() == 2 * 8 * 50 * 4 * 64 * (40 + 64 + 64 + 64)

@@ -142,3 +142,30 @@ def test_a_frozen_teacher_takes_its_place_in_memory(fit: Run) -> None:
     assert document["stages"][0]["parts"]["other models"] == pytest.approx(0.304, abs=0.001)
     (one,) = document["script"]["bystanders"]
     assert (one["name"], one["parameters"]) == ("Sequential", 81594000)
+
+
+ACCUMULATES = """
+import argparse
+
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, default=4)
+parser.add_argument("--gradient_accumulation_steps", type=int, default=3)
+given = parser.parse_args()
+model = torch.nn.Linear(64, 8)
+for _ in range(given.gradient_accumulation_steps):
+    model(torch.randn(given.batch_size, 64)).square().mean().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "batch"),
+    [((), 12), (("--batch_size", "8"), 24), (("--gradient_accumulation_steps", "1"), 4)],
+)
+def test_the_accumulation_that_the_script_s_arguments_say_is_in_the_global_batch(
+    fit: Run, words: tuple[str, ...], batch: int
+) -> None:
+    Path("train.py").write_text(ACCUMULATES)
+    ran: Ran = fit("--cluster", "1xRTX-4090", *COMMAND, *words)
+    assert f"global batch {batch}\n" in ran.out

@@ -87,6 +87,21 @@ def test_the_optimizer_s_state_is_counted(stopped: Any, kind: str, values: int) 
     assert state == pytest.approx(4 * values * WEIGHTS, rel=STATE_TOLERANCE)
 
 
+def test_an_lstm_s_products_and_what_it_keeps_are_counted(stopped: Any) -> None:
+    one = find(stopped("recurrent"))
+    tokens, weights = 16 * 128, 2 * 4 * 64 * 64
+    assert (one.fake, flops(one)) == (True, 3 * 2 * tokens * weights)
+    sizes = peaks(one)
+    assert sizes["forward", 32] - sizes["forward", 16] > 7 * 4 * tokens * 64
+
+
+def test_a_micro_batch_of_graphs_is_what_the_loader_drew(stopped: Any) -> None:
+    one = find(stopped("graphs"))
+    sizes, hidden = peaks(one), 4 * (20 + 21 + 22 + 23) * 64 * 4
+    assert one.micro_batch == 4
+    assert sizes["forward", 8] - sizes["forward", 4] >= hidden
+
+
 def test_no_step_is_made_and_nothing_is_left(stopped: Any) -> None:
     ended = stopped("swallows_everything")
     one = find(ended)

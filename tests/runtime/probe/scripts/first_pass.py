@@ -19,8 +19,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader
 
-SAMPLES, WIDTH, CLASSES = 16, 64, 8
+SAMPLES, WIDTH, CLASSES, TOKENS = 16, 64, 8, 128
 
 
 class Config:
@@ -166,6 +167,29 @@ def asks_for_tf32() -> None:
     train(Model())
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(WIDTH, WIDTH, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rnn(x)[0][:, -1]
+
+
+def recurrent() -> None:
+    model = Recurrent()
+    train(model, lambda: model(torch.randn(SAMPLES, TOKENS, WIDTH)).square().mean())
+
+
+def graphs() -> None:
+    """Each sample has rows of its own number."""
+    data: Any = [torch.randn(20 + place % 7, WIDTH) for place in range(64)]
+    loader = DataLoader(data, batch_size=4, collate_fn=torch.cat)
+    model = Model()
+    for x in loader:
+        model(x).square().mean().backward()
+
+
 KINDS: dict[str, Callable[[], None]] = {
     "plain": lambda: train(Model()),
     "looks": lambda: train(Model(looks=True)),
@@ -180,6 +204,8 @@ KINDS: dict[str, Callable[[], None]] = {
     "swallows_everything": swallows_everything,
     "runs_out_of_memory": runs_out_of_memory,
     "asks_for_tf32": asks_for_tf32,
+    "recurrent": recurrent,
+    "graphs": graphs,
     "never": lambda: None,
 }
 KINDS[sys.argv[1]]()
