@@ -89,7 +89,6 @@ if TYPE_CHECKING:
     )
     from .search import (
         bound_text,
-        lack_of_time_text,
         no_second_profile_text,
         no_time_for_ranks_text,
         no_trial_text,
@@ -106,7 +105,7 @@ if TYPE_CHECKING:
         summary_text,
         table_text,
     )
-    from .verification import refused_text
+    from .verification import lack_of_time_text, refused_text
     from .waterfall import (
         WaterfallStep,
         measured_waterfall,

@@ -11,7 +11,6 @@ from autoconf_launch.autotuner.playoff import (
     CAUSELESS,
     MOST_MEMORY,
     Decision,
-    LackOfTime,
     LossComparison,
     MeaningVerdict,
     Obstacle,
@@ -493,19 +492,6 @@ def parts_text(parts: TimeParts) -> str:
         f"This command took {_time(parts.whole_s)}: {_time(parts.profile_s)} until the first "
         f"trial, {_time(parts.trials_s)} for trials{confirmation}."
     )
-
-
-def lack_of_time_text(found: LackOfTime, ending_s: float = 0.0) -> str:
-    """Why no configuration passed a verification run.
-
-    Args:
-        found: with the time that launches had.
-        ending_s: seconds of the budget after these.
-    """
-    why = "it was ended within its steps"
-    if found.left_s is not None:
-        why = f"{found.left_s + ending_s:.0f} s remain"
-    return f"The budget had no room for a verification run of {found.name}: {why}."
 
 
 def failure_text(failure: Failure) -> str:

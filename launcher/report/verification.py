@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoconf_launch.autotuner.playoff import SoakReport
+from autoconf_launch.autotuner.playoff import LackOfTime, SoakReport
 from autoconf_launch.core import Aside, Asides, WentOn, encode, plural
 
 from .search import failure_text, refusal_text
@@ -123,3 +123,16 @@ def refused_lines(soak: SoakReport | None) -> list[str]:
     more = len(refused) - _MOST_REFUSED
     rest = [f"{more} more failed their verification run."] if more > 0 else []
     return [*refused[:_MOST_REFUSED], *rest]
+
+
+def lack_of_time_text(found: LackOfTime, ending_s: float = 0.0) -> str:
+    """Why no configuration passed a verification run.
+
+    Args:
+        found: with the time that launches had.
+        ending_s: seconds of the budget after these.
+    """
+    why = "it was ended within its steps"
+    if found.left_s is not None:
+        why = f"{found.left_s + ending_s:.0f} s remain"
+    return f"The budget had no room for a verification run of {found.name}: {why}."
