@@ -33,7 +33,7 @@ def ask_fit(asked: FitRequest, words: Sequence[str]) -> tuple[FitRequest, Traced
         NothingFeasibleError: the script does not come to a forward pass.
     """
     script = trace_script(script_command(words), asked.training.time_limit_s)
-    request = _fit_of(asked, script, _accumulation(words, script))
+    request = _fit_of(asked, script, _accumulation(words, script, asked.training))
     if script.architecture is None:
         check_pieces(request.training, script, request)
     return request, script
@@ -47,7 +47,7 @@ def ask_plan(asked: PlanRequest, words: Sequence[str]) -> tuple[PlanRequest, Tra
         NothingFeasibleError: the script does not come to a forward pass.
     """
     script = trace_script(script_command(words), asked.training.time_limit_s)
-    once = script.found.micro_batch * _accumulation(words, script)
+    once = script.found.micro_batch * _accumulation(words, script, asked.training)
     batch = once * len(asked.training.cluster.devices)
     request = replace(asked, training=_training_of(asked.training, script, batch))
     if script.architecture is None:
@@ -60,11 +60,12 @@ def ask_plan(asked: PlanRequest, words: Sequence[str]) -> tuple[PlanRequest, Tra
     return request, script
 
 
-def _accumulation(words: Sequence[str], script: TracedScript) -> int:
+def _accumulation(words: Sequence[str], script: TracedScript, asked: TrainingRequest) -> int:
     """Micro-batches of a step as the script's arguments say; 1 where they say another batch."""
     try:
         _, source = read_script(parse_request(list(words)))
-        user = choose_dialect(source).dialect.read(source, world_size=1)
+        ranks = len(asked.cluster.devices)
+        user = choose_dialect(source).dialect.read(source, world_size=ranks)
     except ConfigError:
         return 1
     layout = user.baseline.layout
