@@ -16,10 +16,8 @@ from autoconf_launch.core import (
 
 from ..dialects import choose_dialect
 from ..estimates import FitRequest, PlanRequest, TrainingRequest
-from ..flags import parse_request
-from ..launch import read_script
 from .answers import traced_factor
-from .command import script_command
+from .command import script_command, script_source
 from .script import TracedScript, trace_script
 
 _STAGES = {"FullyShardedDataParallel": 3}
@@ -63,7 +61,7 @@ def ask_plan(asked: PlanRequest, words: Sequence[str]) -> tuple[PlanRequest, Tra
 def _accumulation(words: Sequence[str], script: TracedScript, asked: TrainingRequest) -> int:
     """Micro-batches of a step as the script's arguments say; 1 where they say another batch."""
     try:
-        _, source = read_script(parse_request(list(words)))
+        source = script_source(words)
         ranks = len(asked.cluster.devices)
         user = choose_dialect(source).dialect.read(source, world_size=ranks)
     except ConfigError:

@@ -12,10 +12,11 @@ from pathlib import Path
 from autoconf_launch.core import TASK_VARIABLE, ConfigError
 
 from ..flags import parse_request
-from ..launch import unwrap_launcher
+from ..launch import read_script, unwrap_launcher
 from ..machine import deaf_flag, free_port
 from ..plan import LaunchPlan
 from ..request import LaunchRequest
+from ..script import ScriptSource
 
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?")
 _LAUNCHERS = ("torchrun", "deepspeed", "accelerate", "autoconf-launch")
@@ -72,6 +73,16 @@ def script_command(words: Sequence[str]) -> ScriptCommand:
             f"sitecustomize and cannot be inspected; start it without {flag}."
         )
     return ScriptCommand(name=_name(words), argv=(program, *words[1:]))
+
+
+def script_source(words: Sequence[str]) -> ScriptSource:
+    """What can be read of the script that a command starts, without running it.
+
+    Raises:
+        ConfigError: the command is wrong, or starts no script.
+    """
+    _, source = read_script(parse_request(list(words)))
+    return source
 
 
 def _program(word: str) -> str:
