@@ -250,9 +250,11 @@ def _notes(
     fixed = choice.how in (ChoiceKind.PINNED, ChoiceKind.LISTED)
     if rule.pinned is None or len(sizes) != 1 or fixed:
         return ()
+    least = _least_micro_batch(choices)
+    among = f" of those from {least} up" if least > 1 else ""
     return (
         f"A global batch of {rule.pinned} on {_ranks(baseline)} leaves only micro-batch "
-        f"{min(sizes)}; {rule.flag} searches others.",
+        f"{min(sizes)}{among}; {rule.flag} searches others.",
     )
 
 

@@ -16,8 +16,8 @@ from ..conftest import Driver
 NATIVE = "from autoconf_launch.runtime import initialize\n"
 DEEPSPEEDS = "import deepspeed\ndeepspeed.initialize()\n"
 OPENS = (
-    "A global batch of 2 on 1 data-parallel rank leaves only micro-batch 2; "
-    "--allow-global-batch-change searches others."
+    "A global batch of 2 on 1 data-parallel rank leaves only micro-batch 2 of those from 2 "
+    "up; --allow-global-batch-change searches others."
 )
 
 
