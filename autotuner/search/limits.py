@@ -52,6 +52,11 @@ def is_good_enough(found: OptimalityBound | None, limit: float | None, trials: i
     return bool(found.remaining) and found.possible_gain < limit
 
 
+def is_comparison(records: Sequence[Record]) -> bool:
+    """Whether anything was measured beside the baseline."""
+    return any(record.measurement and record.trial.number for record in records)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchLimits:
     """What a search may cost; None where there is no limit.
@@ -79,8 +84,7 @@ class SearchLimits:
         """The search's end; that of everything until two configurations can be compared."""
         if self.seconds is None:
             return math.inf
-        is_comparison = any(record.measurement and record.trial.number for record in records)
-        return self.seconds if is_comparison else self._last_s(self.seconds)
+        return self.seconds if is_comparison(records) else self._last_s(self.seconds)
 
     def _last_s(self, seconds: float) -> float:
         """When the last launch must have ended."""
@@ -100,7 +104,7 @@ class SearchLimits:
         made, now_s = 0, spent_s
         while made < most and self.seconds is not None:
             until_s = self.seconds if made > 1 else self._last_s(self.seconds)
-            if now_s + (MARGIN if made else 1.0) * trial_s > until_s:
+            if now_s + (MARGIN if made > 1 else 1.0) * trial_s > until_s:
                 return made
             made, now_s = min(most, made + (at_once if made else 1)), now_s + trial_s
         return most
@@ -242,7 +246,7 @@ class StepBounds:
 
 
 class LaunchBounds:
-    """What a launch of each row takes at most, by the trials and the repeats of a search."""
+    """What a launch of each row takes, by the trials and the repeats of a search."""
 
     def __init__(
         self, table: CandidateTable, predictions: PredictionTable | None, *, steps: int
@@ -250,13 +254,21 @@ class LaunchBounds:
         self._trials = StepBounds(table, predictions)
         self._repeats = StepBounds(table, predictions)
         self._steps = steps
+        self._band = (predictions.band if predictions is not None else None) or 0.0
 
     def seconds_C(self, records: Sequence[Record], repeats: Sequence[Record]) -> Floats:
-        """Bounds of the rows; both sequences grow from call to call."""
+        """Upper bounds of the rows; both sequences grow from call to call.
+
+        Until there is a comparison, what a launch is expected to take: what is cut at the budget's
+        end then loses nothing, as the time has no other use.
+        """
         self._trials.add(records)
         self._repeats.add(repeats)
         start_s = start_bound_s((*records, *repeats))
-        return start_s + self._steps * self._trials.and_of(self._repeats)
+        steps_s_C = self._steps * self._trials.and_of(self._repeats)
+        if is_comparison(records):
+            return start_s + steps_s_C
+        return (start_s + steps_s_C / (1.0 + self._band)) / MARGIN
 
 
 def start_bound_s(records: Sequence[Record]) -> float:

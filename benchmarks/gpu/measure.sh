@@ -54,7 +54,7 @@ SCRIPT=("--arg=gradient_accumulation_steps=--accumulation" "$HERE/train.py" --pr
 part env 30 bash -c "$PY $HERE/card.py 2>&1 | tee -a $OUT/env.txt"
 part predicted 85 $PY "$HERE/predicted.py" --model=$MODEL --gpu="$GPU" --global-batch=$BATCH --seconds=$PREDICTED_S --out="$OUT/predicted.csv"
 part one_gpu $ONE_GPU_S $PY "$HERE/one_gpu.py" --model=$MODEL --gpu="$GPU" --global-batch=$BATCH --first=$FIRST --seconds=$((ONE_GPU_S - 8)) --folder=. --out="$OUT/one_gpu.json"
-tune oom 70 --budget=4trials --soak-steps=0 "${SCRIPT[@]}" --model=$MODEL --batch_size=$((2 * BATCH)) --accumulation=1
+tune oom 110 --budget=4trials --soak-steps=0 "${SCRIPT[@]}" --model=$MODEL --batch_size=$((2 * BATCH)) --accumulation=1
 tune engine 50 --budget=35s "$ROOT/examples/01_pretrain_gpt/train.py" --config "$ROOT/examples/01_pretrain_gpt/config.json"
 tune hf 90 --budget=4trials --soak-steps=10 "$ROOT/examples/03_hf_trainer/train.py" --output_dir=out --per_device_train_batch_size=4 --gradient_accumulation_steps=8 $HF_DEVICE $HF_SIZE --samples=4096 --report_to=none
 part doctor 30 $PY -m autoconf_launch doctor

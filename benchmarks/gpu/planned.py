@@ -14,7 +14,10 @@ from autoconf_launch.core import ALL_LAYERS, HardwareError, Offload, Recompute
 from autoconf_launch.launcher.machine import is_cpu, local_cluster
 from autoconf_launch.tuning_spaces import known_accelerator
 
-TOKENS = {"gpt2": 1024, "gpt2-large": 1024, "llama3.2-1b": 2048}
+TOKENS = {
+    **dict.fromkeys(("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"), 1024),
+    **dict.fromkeys(("llama3.2-1b", "llama3.2-3b"), 2048),
+}
 """Sequence length of each model of ``train.py`` that ``plan`` knows."""
 
 

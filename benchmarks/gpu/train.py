@@ -36,13 +36,29 @@ SHAPES = {
     "gpt2": Shape(
         layers=12, width=768, heads=12, kv_heads=12, ffn=3072, vocabulary=50257, tokens=1024
     ),
+    "gpt2-medium": Shape(
+        layers=24, width=1024, heads=16, kv_heads=16, ffn=4096, vocabulary=50257, tokens=1024
+    ),
     "gpt2-large": Shape(
         layers=36, width=1280, heads=20, kv_heads=20, ffn=5120, vocabulary=50257, tokens=1024
+    ),
+    "gpt2-xl": Shape(
+        layers=48, width=1600, heads=25, kv_heads=25, ffn=6400, vocabulary=50257, tokens=1024
     ),
     "llama3.2-1b": Shape(
         layers=16,
         width=2048,
         heads=32,
+        kv_heads=8,
+        ffn=8192,
+        vocabulary=128256,
+        tokens=2048,
+        gated=True,
+    ),
+    "llama3.2-3b": Shape(
+        layers=28,
+        width=3072,
+        heads=24,
         kv_heads=8,
         ffn=8192,
         vocabulary=128256,

@@ -26,10 +26,21 @@ _SELECTIVE_BELOW = 0.35
 
 
 class StepWatch(SharedByCopies):
-    """Watches one optimizer step, from :meth:`start` to :meth:`stop`."""
+    """Watches one optimizer step, from :meth:`start` to :meth:`stop`.
+
+    Args:
+        first_alone: look only until the root is called after a backward pass, that is at the
+            first of several micro-batches. On a GPU the host's time for looking at each
+            operation is many times the step's.
+    """
 
     def __init__(
-        self, root: nn.Module, modules: Iterable[nn.Module], in_backward: Callable[[], bool]
+        self,
+        root: nn.Module,
+        modules: Iterable[nn.Module],
+        in_backward: Callable[[], bool],
+        *,
+        first_alone: bool = False,
     ) -> None:
         self.pieces = Pieces(root)
         self.forward_flops = 0.0
@@ -39,7 +50,10 @@ class StepWatch(SharedByCopies):
         self._watch = OperationWatch(self._count_flops, self._storages)
         self._hooks = ExitStack()
         self._forward: ExitStack | None = None
+        self._first_alone = first_alone
         self._passes = 0
+        self._passes_not_seen = 0
+        self._backward_ran = False
         self._in_call = False
         self._in_backward = in_backward
         self._again: set[int] = set()
@@ -62,6 +76,11 @@ class StepWatch(SharedByCopies):
         self._call_ended()
         self._watch.stop()
         self._hooks.close()
+
+    @property
+    def step_flops(self) -> float:
+        """Forward FLOPs of the whole step; passes that were not looked at count as the others."""
+        return self.forward_flops * (1 + self._passes_not_seen / max(1, self._passes))
 
     @property
     def storages_peak_bytes(self) -> int:
@@ -104,9 +123,23 @@ class StepWatch(SharedByCopies):
             self._run_again.append((module, self._alive_bytes()))
             return
         if module is self._root and torch.is_grad_enabled():
+            if self._first_alone and self._backward_ran:
+                self._look_away()
+                return
             self._call_begins()
         if self._forward is not None:
             self.pieces.enters(module, arguments, named)
+
+    def _look_away(self) -> None:
+        """A further micro-batch begins, of which only the root's calls are counted."""
+        self.stop()
+        handle = self._root.register_forward_pre_hook(self._count_pass)
+        self._hooks.callback(handle.remove)
+        self._passes_not_seen = 1
+
+    def _count_pass(self, module: nn.Module, arguments: Any) -> None:
+        if torch.is_grad_enabled() and not self._in_backward():
+            self._passes_not_seen += 1
 
     def _after(self, module: nn.Module, arguments: Any, result: Any) -> None:
         if self._in_backward():
@@ -135,6 +168,7 @@ class StepWatch(SharedByCopies):
 
     def _count_flops(self, flops: float) -> None:
         if self._in_backward():
+            self._backward_ran = True
             if torch.is_grad_enabled():  # gradients are computed without
                 self._recomputed_flops += flops
         elif self._in_call or torch.is_grad_enabled():

@@ -296,7 +296,8 @@ class RankReporter:
             self._pieces = Pieces(root)
             return
         self._memory.look()
-        self.watch = StepWatch(root, live.modules, live.in_backward)
+        several = self._device == "cuda" and self._last_made.accumulation > 1
+        self.watch = StepWatch(root, live.modules, live.in_backward, first_alone=several)
         self.watch.start(live.optimizers)
 
     def _conclude(self) -> None:
@@ -304,7 +305,7 @@ class RankReporter:
         self.watch.stop()
         self._memory.end_look(self.watch.storages_peak_bytes)
         self._looked_into = self._last_made
-        self._flops = _MODEL_FLOPS * self.watch.forward_flops or None
+        self._flops = _MODEL_FLOPS * self.watch.step_flops or None
         self._pieces = self.watch.pieces
         self._pieces.let_go()
 

@@ -111,6 +111,19 @@ def test_what_there_is_no_time_for_is_said() -> None:
     assert "The budget of 20 s had no room for another trial: of the " in stop_sentence(reason)
 
 
+@pytest.mark.parametrize(("left_s", "starts"), [(9.0, False), (10.0, True)])
+def test_until_something_can_be_compared_what_is_expected_to_end_in_time_starts(
+    left_s: float, starts: bool
+) -> None:
+    """Time that remains has no other use then; a bound on the same launch is 12 s."""
+    limits = SearchLimits(seconds=8.0 + left_s)
+    study = Study(any_batch(), None, AutotuningSettings(), limits=limits)
+    (first,) = study.ask(1, 0.0)
+    outcome = replace(steps_of(first, 1.0), first_step=3)
+    study.tell(Record(trial=first, outcome=outcome, wall_s=8.0))
+    assert bool(study.ask(1, 8.0)) is starts
+
+
 def test_without_a_budget_nothing_is_too_long() -> None:
     reason = search(None).study.stop_reason()
     assert reason is not None

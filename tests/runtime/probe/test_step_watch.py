@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from autoconf_launch.core import Precision, compile_sign, sign_path
 from autoconf_launch.launcher.launch import compile_time
+from autoconf_launch.runtime.observe import StepWatch
 
 STEPS = 5
 
@@ -75,3 +78,26 @@ def test_a_rank_says_how_long_it_has_compiled(probed: Any) -> None:
     pattern = sign_path(task, compile_sign("*"))
     assert list(pattern.parent.glob(pattern.name))
     assert 1.0 <= compile_time(task).seconds < 30.0
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_the_first_of_several_micro_batches_tells_the_flops_of_the_step(calls: int) -> None:
+    seen = [watch_of(calls, first_alone=first_alone) for first_alone in (False, True)]
+    assert seen[0].step_flops == seen[1].step_flops == 4 * calls * 2 * 8 * 16
+    assert seen[1].forward_flops == calls * 2 * 8 * 16
+
+
+def watch_of(calls: int, *, first_alone: bool) -> StepWatch:
+    """A step of four micro-batches, in each of which the model is called ``calls`` times."""
+    model, inside = nn.Linear(16, 1), [False]
+    watch = StepWatch(model, (model,), lambda: inside[0], first_alone=first_alone)
+    watch.start(())
+    for _ in range(4):
+        losses = [model(torch.ones(8, 16)).sum() for _ in range(calls)]
+        with torch.no_grad():
+            model(torch.ones(1, 16))
+        inside[0] = True
+        sum(losses, torch.zeros(())).backward()
+        inside[0] = False
+    watch.stop()
+    return watch
