@@ -10,7 +10,6 @@ import argparse
 import csv
 import json
 import re
-import shutil
 import statistics
 import tarfile
 import tempfile
@@ -334,9 +333,11 @@ def _rows(text: str) -> list[dict[str, str]]:
 
 
 def _read(folders: Sequence[Path], name: str) -> str:
-    """The text of a raw file: logs of all folders, else the first folder that has the file."""
+    """The text of a raw file: logs and rows of all folders, else of the last that has the file."""
     texts = [(folder / name).read_text() for folder in folders if (folder / name).exists()]
-    return "\n".join(texts) if name.endswith(".log") else next(iter(texts), "")
+    if name.endswith(".csv"):
+        return "".join(texts[:1] + [text.partition("\n")[2] for text in texts[1:]])
+    return "\n".join(texts) if name.endswith(".log") else "".join(texts[-1:])
 
 
 def store(folders: Sequence[Path], results: Path) -> Path:
@@ -347,9 +348,8 @@ def store(folders: Sequence[Path], results: Path) -> Path:
     raw.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     for name in KEPT:
-        source = next((folder / name for folder in folders if (folder / name).exists()), None)
-        if source:
-            shutil.copyfile(source, raw / name)
+        if kept := _read(folders, name):
+            (raw / name).write_text(kept)
     return path
 
 
