@@ -18,6 +18,7 @@ import pytest
 from autoconf_launch.launcher.cli import main
 
 from ..launcher.report.fixed import finish, write_folder
+from .frozen_texts import check_frozen_sentence
 
 NO, USAGE, INFEASIBLE, HARDWARE = 1, 2, 3, 4
 LLAMA = "--model llama3-8b --cluster 8xH100 --seq 4096 --global-batch 64"
@@ -358,6 +359,8 @@ def test_bad_input_is_one_line_with_its_exit_code(
     found = main(shlex.split(line))
     said = capsys.readouterr()
     check(found, said.out, said.err, code, says)
+    if "local" not in line:  # what this machine has is said then
+        check_frozen_sentence(line, said.err.strip().replace(str(workspace), "FOLDER"))
     assert sorted(workspace.rglob("*")) == before
     assert (workspace / "t.html").read_text() == "mine"
 
