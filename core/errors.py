@@ -223,18 +223,20 @@ def _common_length(text: str, other: str) -> int:
 def _forms(secret: str) -> Iterator[str]:
     """The value as Python, JSON, URLs and shells write it, and its lines; but none too short."""
     quoted = repr(secret)[1:-1], json.dumps(secret)[1:-1]
-    escaped = quote(secret, safe="", errors="surrogatepass")
+    encoded = secret.encode(errors="surrogatepass")
+    in_urls = quote(encoded), quote(encoded, safe=""), quote_plus(encoded)
     forms = (
         *(secret, " ".join(secret.split()), *secret.splitlines(), *quoted),
         *(json.dumps(secret, ensure_ascii=False)[1:-1], json.dumps(quoted[0])[1:-1]),
-        *(repr(quoted[1])[1:-1], repr(secret.encode(errors="surrogatepass"))[2:-1]),
-        *(escaped, re.sub("%..", lambda found: found[0].lower(), escaped)),
-        *(quote(secret, errors="surrogatepass"), secret.replace("'", "'\"'\"'")),
-        quote_plus(secret, errors="surrogatepass"),
+        *(repr(quoted[1])[1:-1], repr(encoded)[2:-1], secret.replace("'", "'\"'\"'"), *in_urls),
+        *(re.sub("%..", lambda found: found[0].lower(), form) for form in in_urls),
     )
-    for form in dict.fromkeys(forms):
-        if len(form) >= (_ALONE if _MIXED.search(form) else _ANYWHERE):
-            yield form
+    if _is_long(secret.strip()):
+        yield from filter(_is_long, dict.fromkeys(forms))
+
+
+def _is_long(text: str) -> bool:
+    return len(text) >= (_ALONE if _MIXED.search(text) else _ANYWHERE)
 
 
 def _is_distinct(text: str) -> bool:
