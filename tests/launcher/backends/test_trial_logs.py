@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +17,8 @@ from autoconf_launch.core import SecretFilter
 from autoconf_launch.launcher.backends import LocalBackend
 from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
 from autoconf_launch.launcher.backends.hosts import HostsBackend
-from autoconf_launch.launcher.plan import LaunchPlan
+from autoconf_launch.launcher.launch import agent
+from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 from .conftest import Lab, eventually
 
@@ -82,3 +87,38 @@ def test_a_killed_controller_leaves_no_secret_behind(lab: Lab) -> None:
     eventually(lambda: not lab.living(), 5.0)
     assert (lab.folder / "stdout.log").read_text() == "${HF_TOKEN}\nabcd-"
     assert path.read_text() == "gone"
+
+
+def test_an_agent_without_launcher_removes_the_order_in_its_folder(lab: Lab) -> None:
+    rank = plan_with_secrets(lab, "print('abcd-efgh-1', flush=True); time.sleep(100)").ranks[0]
+    order = {
+        "working_directory": str(lab.folder),
+        "environment": {},
+        "address": "",
+        "orphans": [],
+        "linger_s": 0.1,
+        "grace_s": 0.1,
+        "attempt": "now",
+        "extension_caches": [],
+        "folder": None,
+        "marker": None,
+        "may_leave": False,
+        "files": {},
+        "ranks": [{"rank": 0, "result": None, **vars_of(rank)}],
+    }
+    down = lab.folder / "0.down"
+    down.write_text(json.dumps(order) + "\n")
+    command = (sys.executable, host_agent_path(), "0.2", "3", "torch", str(lab.folder), "0")
+    subprocess.run(command, check=True, timeout=60, env={**os.environ, "LAB": lab.mark})
+    assert (lab.folder / "0.out").read_text() == "${HF_TOKEN}\n"
+    assert not down.exists()
+
+
+def vars_of(rank: RankPlan) -> dict[str, object]:
+    """A rank as an order has it."""
+    return {"argv": rank.argv, "environment": rank.environment}
+
+
+def host_agent_path() -> str:
+    """The agent is a script, which reads its arguments when it is imported."""
+    return str(Path(agent.__file__).with_name("host_agent.py"))
