@@ -23,6 +23,7 @@ from .equations import (
     require_global_batch,
 )
 from .errors import (
+    SECRETS_VARIABLE,
     AutoconfError,
     ConfigError,
     Failure,
@@ -30,6 +31,7 @@ from .errors import (
     HardwareError,
     NothingFeasibleError,
     ResultsFolderError,
+    SecretFilter,
     nearest_known,
     one_line,
     plural,

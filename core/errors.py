@@ -1,16 +1,21 @@
-"""Errors that say where, what is, what must be and what to do.
+"""Errors that say where, what is, what must be and what to do, and texts as they may be shown.
 
 A trial that fails is a value (:class:`~.failures.Failure`); only what the user must fix
-before anything can run is raised.
+before anything can run is raised. The agent of a launch loads this file by its path.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from typing import NamedTuple
+from urllib.parse import quote, quote_plus
 
 
 class AutoconfError(Exception):
@@ -75,6 +80,169 @@ def one_line(text: str) -> str:
     if len(line) <= _LONGEST_LINE:
         return line
     return f"{line[:head]} … {line[head + 3 - _LONGEST_LINE :]}"
+
+
+SECRETS_VARIABLE = "AUTOCONF_LAUNCH_SECRETS"
+"""Passes the secrets that the launcher knows to a trial, whose files and logs omit them."""
+_ANYWHERE, _ALONE = 8, 6
+_CUT_HERE = ("\n", "\r", '"', "'", "...", "\u2026", "\u2026".encode().decode("latin-1"))
+"""What follows a value that somebody has cut off."""
+_MIXED = re.compile(r"\d.*[^\W\d]|[^\W\d].*\d")
+"""A digit and a letter."""
+
+
+class SecretFilter:
+    """Texts, and a stream of bytes, with ``${HF_TOKEN}`` in place of known secrets.
+
+    A value is replaced anywhere if it has at least eight characters and is more than one plain
+    word or number; its beginning is, too, if the value was cut off after at least eight. A plain
+    word or number, and a value of six or seven characters with letters and digits, are replaced
+    only if no letter or digit adjoins them. Shorter values are ordinary ones: they are kept.
+    """
+
+    def __init__(self, secrets: Iterable[tuple[str, str]]) -> None:
+        pairs = tuple(secrets)
+        self.secrets = tuple((value, name) for value, name in pairs if any(_forms(value)))
+        """Values that are searched for, each with the variable that replaces it."""
+        self._pending, self._before = "", ""
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str] = os.environ) -> SecretFilter:
+        """The filter for a process of a trial, which the launcher has told the secrets."""
+        return SecretFilter(json.loads(environment.get(SECRETS_VARIABLE) or "[]"))
+
+    def to_environment(self) -> tuple[tuple[str, str], ...]:
+        """The variable that :meth:`from_environment` reads, if there are secrets."""
+        return ((SECRETS_VARIABLE, json.dumps(self.secrets)),) if self.secrets else ()
+
+    def text(self, text: str) -> str:
+        """The text without secrets."""
+        return self._in_texts.replace(text)[0]
+
+    def feed(self, data: bytes) -> bytes:
+        """The part of a stream that cannot belong to a secret of which more is to come."""
+        text = self._pending + data.decode("latin-1")
+        safe = self._in_bytes.safe_length(text)
+        shown, self._pending = self._in_bytes.replace(text, safe, self._before)
+        self._before = (self._before + text[: len(text) - len(self._pending)])[-1:]
+        return shown.encode("latin-1")
+
+    def end(self) -> bytes:
+        """The rest of the stream."""
+        text, self._pending = self._pending, ""
+        return self._in_bytes.replace(text, before=self._before)[0].encode("latin-1")
+
+    @cached_property
+    def _in_texts(self) -> _Forms:
+        return _Forms((form, name) for value, name in self.secrets for form in _forms(value))
+
+    @cached_property
+    def _in_bytes(self) -> _Forms:
+        """Each byte as the character of the same number."""
+        pairs = ((form, name) for value, name in self.secrets for form in _forms(value))
+        return _Forms(
+            (form.encode(errors="surrogatepass").decode("latin-1"), name) for form, name in pairs
+        )
+
+
+class _Form(NamedTuple):
+    """One way in which a secret is printed; ``head`` begins each match of it."""
+
+    text: str
+    shown: str
+    head: str
+    is_alone: bool
+
+
+class _Forms:
+    """All ways in which secrets are printed."""
+
+    def __init__(self, forms: Iterable[tuple[str, str]]) -> None:
+        made: dict[str, _Form] = {}
+        for text, name in forms:
+            alone = not _is_distinct(text)
+            head = text if alone else text[:_ANYWHERE]
+            made.setdefault(text, _Form(text, f"${{{name}}}", head, alone))
+        self._forms = tuple(sorted(made.values(), key=lambda form: -len(form.text)))
+        heads = sorted({form.head for form in self._forms}, key=len, reverse=True)
+        self._heads = re.compile("|".join(map(re.escape, heads)) or r"(?!)")
+
+    def replace(self, text: str, end: int | None = None, before: str = "") -> tuple[str, str]:
+        """The text with variables for secrets that begin before ``end``, and what is left.
+
+        ``before``: the character that precedes the text.
+        """
+        pieces, start, look = [], 0, 0
+        while (head := self._heads.search(text, look)) and (end is None or head.start() < end):
+            shown, length = self._at(text, head.start(), end is None, before)
+            if length:
+                pieces += [text[start : head.start()], shown]
+                start = look = head.start() + length
+            else:
+                look = head.start() + 1
+        rest = len(text) if end is None else max(start, end)
+        return "".join((*pieces, text[start:rest])), text[rest:]
+
+    def safe_length(self, text: str) -> int:
+        """Characters before the first place where a secret may begin that is not yet whole."""
+        first = len(text)
+        for form in self._forms:
+            longest = len(form.text) - (not form.is_alone)
+            start = text.find(form.text[0], max(0, len(text) - longest))
+            while 0 <= start < first:
+                if form.text.startswith(text[start:]):
+                    first = start
+                start = text.find(form.text[0], start + 1)
+        return first
+
+    def _at(self, text: str, start: int, is_all: bool, before: str) -> tuple[str, int]:
+        """What replaces a secret at this place, and its length; 0: there is none."""
+        best = "", 0
+        for form in self._forms:
+            if not text.startswith(form.head, start):
+                continue
+            length = _common_length(form.text, text[start : start + len(form.text)])
+            after = start + length
+            if form.is_alone:
+                around = (text[start - 1 : start] or before) + text[after : after + 1]
+                counts = not re.search(r"\w", around)
+            else:
+                is_cut = text.startswith(_CUT_HERE, after) or (is_all and after == len(text))
+                counts = length == len(form.text) or is_cut
+            if counts and length > best[1]:
+                best = form.shown, length
+        return best
+
+
+def _common_length(text: str, other: str) -> int:
+    """How many characters two texts have in common at their beginning."""
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(text), len(other)))
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """The value as Python, JSON, URLs and shells write it, and its lines; but none too short."""
+    quoted = repr(secret)[1:-1], json.dumps(secret)[1:-1]
+    encoded = secret.encode(errors="surrogatepass")
+    in_urls = quote(encoded), quote(encoded, safe=""), quote_plus(encoded)
+    forms = (
+        *(secret, " ".join(secret.split()), *secret.splitlines(), *quoted),
+        *(json.dumps(secret, ensure_ascii=False)[1:-1], json.dumps(quoted[0])[1:-1]),
+        *(repr(quoted[1])[1:-1], repr(encoded)[2:-1], secret.replace("'", "'\"'\"'"), *in_urls),
+        *(re.sub("%..", lambda found: found[0].lower(), form) for form in in_urls),
+    )
+    if _is_long(secret.strip()):
+        yield from filter(_is_long, dict.fromkeys(forms))
+
+
+def _is_long(text: str) -> bool:
+    return len(text) >= (_ALONE if _MIXED.search(text) else _ANYWHERE)
+
+
+def _is_distinct(text: str) -> bool:
+    """Whether a value is in no other text by chance."""
+    is_plain = text.isdecimal() or (text.isalpha() and len(text) < 2 * _ANYWHERE)
+    return len(text) >= _ANYWHERE and not is_plain
 
 
 def plural(count: int, noun: str, several: str = "") -> str:

@@ -23,7 +23,6 @@ from autoconf_launch.core import (
     NothingFeasibleError,
     ResultsFolderError,
     one_line,
-    visible,
 )
 
 from .events import Listener, Note
@@ -32,7 +31,7 @@ from .flags import VerbParser, parse_request, require_use
 from .interrupts import DoesNotFitError, InterruptedBySignalError
 from .live import open_view
 from .request import LaunchRequest
-from .results import is_misnamed, is_unwritable, saved_pid, sentence_on
+from .results import is_misnamed, is_unwritable, saved_pid, sentence_on, terminal_text
 from .verbs import LAUNCH_PARSER, LAUNCHING, VERBS, overview
 
 OK, NO, USAGE, INFEASIBLE, HARDWARE, RESUMABLE, CTRL_C = 0, 1, 2, 3, 4, 75, 130
@@ -140,7 +139,7 @@ def _print(pieces: Callable[[], Iterable[str]]) -> None:
     """Print text as it comes, for as long as anybody reads it."""
     with suppress(BrokenPipeError):
         for piece in pieces():
-            print(visible(piece), flush=True)
+            print(terminal_text(piece), flush=True)
 
 
 @contextmanager
@@ -166,7 +165,7 @@ def _discard(stream: TextIO) -> None:
 
 def _write_line(line: str) -> None:
     try:
-        print(visible(line), file=sys.stderr, flush=True)
+        print(terminal_text(line), file=sys.stderr, flush=True)
     except BrokenPipeError:  # a tune goes on: what it finds is in its folder
         _discard(sys.stderr)
 

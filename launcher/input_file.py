@@ -18,6 +18,14 @@ def is_file(word: str | Path) -> bool:
         return False
 
 
+def is_there(word: str) -> bool:
+    """Whether a word names a file, a folder or a socket; it may be too long for a name."""
+    try:
+        return Path(word).exists()
+    except (OSError, ValueError):
+        return False
+
+
 def input_text(path: Path, encoding: str = "utf-8") -> str:
     """Text of a regular file; nothing waits for a pipe or reads a device without end.
 

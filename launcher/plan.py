@@ -50,6 +50,8 @@ class LaunchPlan:
         checked: knobs of ``expected`` that are compared, with the words that ask for them; None:
             all that our own runtime reports.
         fresh: every rank is a new interpreter, also where a backend could fork one.
+        private_files: paths of files with secrets, each with its text without them, which
+            replaces the file's once the ranks have ended.
         alone: the one process starts further ranks by itself, if there are any.
     """
 
@@ -62,6 +64,7 @@ class LaunchPlan:
     task: RankTask | None = None
     expected: Candidate | None = None
     fresh: bool = False
+    private_files: tuple[tuple[str, str], ...] = ()
     alone: bool = False
     checked: tuple[tuple[str, str], ...] | None = None
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autoconf_launch.core import PROBE_VARIABLE, Mode, RankTask, Sign, sign_path
+from autoconf_launch.core import PROBE_VARIABLE, Mode, RankTask, SecretFilter, Sign, sign_path
 
 from .first_forward import FirstForwardProbe
 from .locate import Hooks, ManualUpdates, ModuleLocator, set_batch_size, watch_compile
@@ -93,7 +93,7 @@ class Probe:
     def give_up(self, error: Exception) -> None:
         """Leave word of an error of our own, and end a training that nobody measures."""
         self.silent = True
-        text = f"{type(error).__name__}: {error}"
+        text = SecretFilter.from_environment().text(f"{type(error).__name__}: {error}")
         with suppress(OSError):
             sign_path(self._task, Sign.BROKEN.value).write_text(text, errors="backslashreplace")
             if self._trains and not self._helper:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from ..launch import STDERR_LOG, STDOUT_LOG, LogStart, agent
+from ..launch import STDERR_LOG, STDOUT_LOG, LogStart, trial_logs
 from ..results import open_private
 from .local import LOG_LIMIT_BYTES
 
@@ -27,7 +27,7 @@ class HostLogs:
             paths = (Path(folder, name) for name in (STDOUT_LOG, STDERR_LOG))
             self._files = tuple(os.fdopen(open_private(p, _APPEND), "ab") for p in paths)
         half = LOG_LIMIT_BYTES // 2
-        self._limited = [agent.LimitedLog(file.fileno(), half) for file in self._files]
+        self._limited = [trial_logs.LimitedLog(file.fileno(), half) for file in self._files]
         sizes = (os.fstat(file.fileno()).st_size for file in self._files)
         self.start = LogStart(**dict(zip(("stdout_bytes", "stderr_bytes"), sizes, strict=False)))
         """Where this launch's part of the logs begins."""

@@ -40,7 +40,7 @@ from ..hosts import (
 from ..launch import STDERR_LOG, STDOUT_LOG, Cancelled, RanksEnd, read_outcome
 from ..plan import LaunchPlan, RankPlan
 from ..request import RemoteAccess
-from ..results import is_secret, open_private
+from ..results import is_secret_variable, open_private, write_private
 from .base import Job, JobEnd
 from .host_logs import HostLogs
 from .job_agent import JobAgent
@@ -272,6 +272,8 @@ class HostsJob:
 
     def _finish(self) -> None:
         self._logs.close()
+        for path, text in self.plan.private_files:
+            write_private(Path(path), text)
         if self._marker is not None:
             self._marker.unlink(missing_ok=True)
         end = RanksEnd(
@@ -436,7 +438,7 @@ def prepare_start(plan: LaunchPlan) -> tuple[dict[str, str], dict[str, str]]:
         Path(plan.folder).mkdir(parents=True, exist_ok=True)
     variables = passed_variables()
     ranks = (pair for rank in plan.ranks for pair in rank.environment)
-    secrets = {n: text for n, text in (*variables.items(), *ranks) if is_secret(n, text)}
+    secrets = {n: text for n, text in (*variables.items(), *ranks) if is_secret_variable(n, text)}
     return variables, secrets
 
 

@@ -29,7 +29,7 @@ from ..hosts import (
 from ..machine import MOST_HOST_LOSSES
 from ..plan import LaunchPlan, RankPlan
 from ..request import LaunchRequest, RemoteAccess
-from ..results import is_secret
+from ..results import is_secret_variable
 from .base import JobEnd
 from .hosts import HostsJob, passed_variables
 from .queued import QueuedBackend
@@ -117,7 +117,9 @@ def manifests_text(request: LaunchRequest) -> str:
     size = PodsSize(
         pods=request.hosts.nodes or 1, gpus=processes if isinstance(processes, int) else None
     )
-    secrets = {name: text for name, text in passed_variables().items() if is_secret(name, text)}
+    secrets = {
+        name: text for name, text in passed_variables().items() if is_secret_variable(name, text)
+    }
     order = PodsOrder(
         title=Path(request.script).name,
         command=pod_command(request.remote, Path.cwd() / ".agents-dry-run"),

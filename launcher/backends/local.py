@@ -398,6 +398,7 @@ class LocalBackend:
             "attempt": task and task.attempt,
             "extension_caches": extension_caches(self._whole(plan.ranks[0])),
             "log_limit_bytes": None if plan.folder is None else LOG_LIMIT_BYTES,
+            "private_files": plan.private_files,
             "may_leave": plan.folder is None,  # a training may, as with python; no trial may
             "ranks": [
                 {

@@ -58,8 +58,6 @@ from ..request import QUEUES, LaunchRequest, TrackingChoice
 from ..results import (
     OpenFolder,
     fingerprint,
-    hiding_secrets,
-    named_values,
     open_folder,
     read_result,
     render_unsearched,
@@ -137,7 +135,6 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
             listener(Note(text=text))
         write_environment(job.paths, request, job.cluster, job.user.settings)
         with (
-            hiding_secrets(job.paths.results, (*request.argv, *named_values(job.source.config))),
             track_events(
                 request.tracking, feed_of(request), job.paths.tracking, listener
             ) as heard,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import importlib.util
 import json
 import os
 import select
@@ -20,9 +21,14 @@ import stat
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-# ruff: noqa: PTH108, PTH112, PTH113, PTH115, PTH116, PTH118, PTH119, PTH123, PTH208
+if TYPE_CHECKING:
+    from autoconf_launch.core import SecretFilter
+
+    from . import trial_logs
+
+# ruff: noqa: PTH100, PTH120, PTH108, PTH112, PTH113, PTH115, PTH116, PTH118, PTH119, PTH123, PTH208
 
 
 ORPHAN_GRACE_S = 1.0  # from SIGTERM to SIGKILL once the controller is gone
@@ -33,7 +39,6 @@ REPEAT_S = 0.05
 LOCK_LOOKS_APART_S = 0.2  # between closing its lock and removing it nobody needs as long
 LOCAL_DISKS = frozenset({"bcachefs", "btrfs", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
 LOG_LOOKS_APART_S = 1.0
-PUNCH_HOLE = 3  # linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 Lock = tuple[str, int, int]  # path, inode, time of its making
 _Handler = Callable[[dict[str, Any]], object]  # gives a fork its program
@@ -48,6 +53,7 @@ class Watch:
         self._alarm, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._filtered = self._filter_output(_known_secrets(document))
         self._stop_listening()
         self._poller.register(control.descriptor, select.POLLIN)
         self._pids: list[int] = []
@@ -56,7 +62,7 @@ class Watch:
         self._due: list[tuple[float, int]] = []
         self._terminated_unix_s: float | None = None
         self._give_up_s = float("inf")
-        self._logs = limited_logs(document.get("log_limit_bytes"))
+        self._logs = trial_logs.limited_logs(document.get("log_limit_bytes"))
         self._held: set[Lock] = set()
         self._removed = remove_dead_locks(document["extension_caches"], self._held)
 
@@ -65,6 +71,8 @@ class Watch:
         group = 0
         for rank in self._document["ranks"]:
             if (pid := os.fork()) == 0:
+                for log in self._filtered:
+                    os.dup2(log.write, log.number)
                 return _become(rank, self._document["working_directory"], group, turn)
             self._pids.append(pid)
             group = group or pid
@@ -104,11 +112,18 @@ class Watch:
                 self._signal_below(signal.SIGKILL)
         if ends and not self._reap():
             self._removed += remove_dead_locks(self._document["extension_caches"], self._held)
-        for log in self._logs:
-            log.cut_middle()
+        self._end_logs()
+        for path, text in self._document.get("private_files", ()):
+            _write_over(path, text)
         for rank in self._document["ranks"]:
             with contextlib.suppress(OSError):
                 os.unlink(rank.get("shared_memory") or "")
+
+    def _end_logs(self) -> None:
+        for filtered in self._filtered:
+            filtered.end()
+        for log in self._logs:
+            log.cut_middle()
 
     def report(self) -> dict[str, Any]:
         """Exit code (negative: the signal) and time of each rank's end, in the plan's order."""
@@ -124,6 +139,12 @@ class Watch:
         ready = self._poller.poll(None if longest_s is None else max(0.0, longest_s) * 1e3 + 1)
         if any(descriptor == self._alarm for descriptor, _ in ready):
             os.read(self._alarm, 4096)
+        for log in self._filtered:
+            log.forward()
+
+    def _filter_output(self, filters: dict[int, SecretFilter]) -> list[trial_logs.FilteredLog]:
+        """Pipes in front of our standard output and error, which are the two logs."""
+        return [trial_logs.FilteredLog(number, known) for number, known in filters.items()]
 
     def _obey(self) -> None:
         for command in self._control.read_now():
@@ -142,6 +163,8 @@ class Watch:
     def _stop_listening(self) -> None:
         self._poller = select.poll()
         self._poller.register(self._alarm, select.POLLIN)
+        for log in self._filtered:
+            self._poller.register(log.read, select.POLLIN)
 
     def _end(self, *, after_s: float, grace_s: float) -> None:
         due_s = time.monotonic() + after_s
@@ -190,45 +213,6 @@ class Watch:
         return [pid for pid in self._pids if pid not in self._codes]
 
 
-class LimitedLog:
-    """One of our two logs, of which a launch keeps its first and its last ``half`` bytes."""
-
-    def __init__(self, descriptor: int, half: int) -> None:
-        self._descriptor, self._half = descriptor, half
-        self._start = os.fstat(descriptor).st_size
-
-    def free_middle(self) -> None:
-        """Give the room of what is omitted back to the disk; writers go on at the end."""
-        first, end = self._start + self._half, self._end()
-        if (size := end - self._half - first) > 0 and sys.platform == "linux":
-            libc = ctypes.CDLL(None)
-            offset, length = ctypes.c_int64(first), ctypes.c_int64(size)
-            libc.fallocate(self._descriptor, PUNCH_HOLE, offset, length)  # no matter if it fails
-
-    def cut_middle(self) -> None:
-        """Say what is omitted in its place, once nobody writes any more."""
-        first, end = self._start + self._half, self._end()
-        if (size := end - self._half - first) <= 0:
-            return
-        with contextlib.suppress(OSError):
-            with open(f"/proc/self/fd/{self._descriptor}", "rb") as file:
-                file.seek(end - self._half)
-                tail = file.read()
-            os.ftruncate(self._descriptor, first)
-            said = f"\n[autoconf-launch: {size} bytes are omitted here: a log has a limit]\n"
-            for data in (said.encode(), tail):
-                while data:
-                    data = data[os.write(self._descriptor, data) :]
-
-    def _end(self) -> int:
-        return os.fstat(self._descriptor).st_size
-
-
-def limited_logs(limit: int | None) -> list[LimitedLog]:
-    """Standard output and error as logs of a trial; none where they are the user's."""
-    return [LimitedLog(descriptor, limit // 2) for descriptor in (1, 2)] if limit else []
-
-
 class Control:
     """JSON lines from the controller; ``closed`` once it is gone."""
 
@@ -253,10 +237,7 @@ class Control:
 
     def write(self, line: dict[str, Any]) -> None:
         """Send a line; without effect where nobody listens any more."""
-        data = json.dumps(line).encode() + b"\n"
-        with contextlib.suppress(OSError):
-            while data:
-                data = data[os.write(self.descriptor, data) :]
+        trial_logs.write_all(self.descriptor, json.dumps(line).encode() + b"\n")
 
     def _take(self) -> None:
         data = b""
@@ -268,6 +249,39 @@ class Control:
     def _lines(self, count: int = -1) -> list[dict[str, Any]]:
         *whole, self._pending = self._pending.split(b"\n", count)
         return [json.loads(line) for line in whole]
+
+
+def _known_secrets(document: dict[str, Any]) -> dict[int, SecretFilter]:
+    """A filter for each of the two logs of a trial, if the launcher has told it secrets."""
+    variables = {**os.environ, **dict(document["ranks"][0]["environment"])}
+    if not document.get("attempt") or "AUTOCONF_LAUNCH_SECRETS" not in variables:
+        return {}
+    known = _load("..", "..", "core", "errors.py").SecretFilter
+    return {number: known.from_environment(variables) for number in (1, 2)}
+
+
+def _write_over(path: str, text: str) -> None:
+    """Replace the text of a file that is there; no link is followed."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+        trial_logs.write_all(descriptor, text.encode(errors="surrogateescape"))
+        os.close(descriptor)
+
+
+def _load(*parts: str) -> Any:
+    """A module of ours by its place from here, as this Python knows no package."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), *parts)
+    name = f"autoconf_launch_{parts[-1][:-3]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+if not TYPE_CHECKING:
+    trial_logs = _load("trial_logs.py")
 
 
 def descendants(ancestor: int) -> list[int]:

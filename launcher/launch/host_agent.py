@@ -34,12 +34,13 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from autoconf_launch.launcher.launch import agent
+    from autoconf_launch.core import SecretFilter
+    from autoconf_launch.launcher.launch import agent, trial_logs
 else:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import agent
 
-# ruff: noqa: PTH100, PTH103, PTH105, PTH110, PTH112, PTH116, PTH118, PTH120, PTH123
+# ruff: noqa: PTH100, PTH103, PTH105, PTH108, PTH110, PTH112, PTH116, PTH118, PTH120, PTH123
 
 BEAT_S, SILENCE_S = map(float, sys.argv[1:3])  # as hosts/line.py has them
 _PACKAGES = sys.argv[3].split(",")
@@ -152,6 +153,13 @@ class Folder(Pipe):
         self.closed = self.closed or not os.path.isdir(os.path.dirname(self._base))
         super().beat()
 
+    def drain(self) -> None:
+        """See :meth:`Pipe.drain`; an order that no launcher will remove may have secrets."""
+        super().drain()
+        if self.closed:
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self._base}.down")
+
     def read_first_host(self) -> dict[str, Any]:
         """What the agent of the first host has said of it; empty where nobody waits any more."""
         while not self.closed:
@@ -192,10 +200,17 @@ class HostWatch(agent.Watch):
                 self._write(name, base64.b64decode(text))
         super().__init__(document, pipe)
 
+    def _filter_output(self, filters: dict[int, SecretFilter]) -> list[trial_logs.FilteredLog]:
+        """Filters of what goes up the line, or pipes in front of its files."""
+        self._filters = filters if self._streams else {}
+        return [] if self._streams else super()._filter_output(filters)
+
     def finish(self) -> None:
         """Send what is left of output and files, then the report; remove a folder made here."""
         self._pipe.drain()  # a full pipe takes no more, and the last lines would be lost
         self._forward_streams()
+        for number, known in self._filters.items():
+            self._pipe.write({"stream": number, "data": _text(known.end())})
         self._forward_files()
         printed = [os.fstat(number).st_size for number in (1, 2) if not self._streams]
         self._pipe.write({"report": self.report(), "printed_bytes": printed})
@@ -239,7 +254,9 @@ class HostWatch(agent.Watch):
         for descriptor, number in self._streams.items():
             with contextlib.suppress(BlockingIOError):
                 while not self._pipe.is_full and (data := os.read(descriptor, 1 << 16)):
-                    self._pipe.write({"stream": number, "data": _text(data)})
+                    known = self._filters.get(number)
+                    shown = known.feed(data) if known else data
+                    self._pipe.write({"stream": number, "data": _text(shown)})
 
     def _forward_files(self) -> None:
         """Send each file of the ranks that has changed; results also where folders are shared."""

@@ -20,10 +20,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from autoconf_launch.core import visible
-
 from ..events import Event, Finished, ModelProfiled, Note, SpaceBuilt, TrialFinished
 from ..report import HEADERS, LinesView, RowKind, TrialRow, failure_lines, wrap_sentences
+from ..results import terminal_text
 from .board import Board, PhaseProgress
 
 
@@ -157,7 +156,7 @@ class LiveView:
         self._lines.handle(event)
 
     def _print(self, text: str) -> None:
-        lines = Text(wrap_sentences(visible(text), self._console.width))
+        lines = Text(wrap_sentences(terminal_text(text), self._console.width))
         self._console.print(lines, soft_wrap=True, highlight=False)
 
     def _frame(self) -> Group:
@@ -225,7 +224,7 @@ def _align(cells: Sequence[str], shown: Sequence[tuple[int, int]]) -> str:
 
 
 def _line(text: str, style: str = "") -> Text:
-    return Text(visible(text), style=style, no_wrap=True, overflow="ellipsis")
+    return Text(terminal_text(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def fitting_columns(rows: Sequence[TrialRow], width: int) -> list[tuple[int, int]]:

@@ -40,11 +40,14 @@ if TYPE_CHECKING:
     from .reading import FolderState, Results, read_results
     from .secrets import (
         document_without_secrets,
-        hiding_secrets,
+        dotenv_words,
         is_secret,
+        is_secret_variable,
+        known_secrets,
         named_values,
         shell_command,
-        without_printed,
+        terminal_text,
+        text_without_secrets,
         write_guarded,
         write_plain,
         write_private,

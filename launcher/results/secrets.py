@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from autoconf_launch.core import RawConfig, dotted_name
+from autoconf_launch.core import RawConfig, SecretFilter, dotted_name, visible
 
-from ..input_file import is_file
-from .own_files import open_file, open_private, read_file
+from ..input_file import input_text, is_there
+from .own_files import open_file, open_private
 
 _WORDS = {
     kind: frozenset(words.split())
@@ -27,8 +29,10 @@ _WORDS = {
     ).items()
 }
 """Last words of names whose values are secrets; words before ``key`` that make it one
-(``api_key``, not ``text_key``), and before ``token`` that make it none (``pad_token``); values
-that are none; patterns of values that are secrets under any name."""
+(``api_key``, not ``text_key``), and before ``token`` that make it none (``pad_token``); words, and
+ends of words, that make a variable of the environment one, and last words that do not; values that
+are none; patterns of values that are secrets under any name."""
+_ENDS = tuple(_WORDS["ends in variables"])
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _READ_ELSEWHERE = re.compile(r"\$\{.*\}")
@@ -44,12 +48,10 @@ _USER_IN_URL = re.compile(r"([a-z][a-z0-9+.\-]*)://([^/\s?#:@]*)(?::([^/\s?#]*))
 _WEB = ("http", "https")
 """Where a user without a password is a token; elsewhere it is a name, or a container of files."""
 _KNOWN_FORMS = re.compile(rf"(?<!\w)(?:{'|'.join(sorted(_WORDS['forms']))})")
+_QUOTES = "\"'"
 _UNSET = "is not set; export it with the secret that this command needs"
 _ROUNDS = 100_000
 """A short secret is not guessed from its digest in no time."""
-_LONG = 8
-_PRINTED = ("*/*.log", "*/result*.json", "*/failure.json")
-"""Below a results folder, what launches and their errors say."""
 
 
 class _Hidden(NamedTuple):
@@ -72,12 +74,7 @@ def is_secret(name: str, value: str) -> bool:
     """Whether a value of that name is a secret: ``hf_token`` is, ``max_tokens`` is not."""
     words = [part.lower() for part in _PART.findall(name)]
     last, before = next(reversed(words), ""), next(reversed(words[:-1]), "")
-    if (
-        not value
-        or is_file(value)
-        or value.lower() in _WORDS["switches"]
-        or _READ_ELSEWHERE.fullmatch(value)
-    ):
+    if _is_ordinary(value):
         return False
     if last in _WORDS["always"]:
         return True
@@ -86,6 +83,34 @@ def is_secret(name: str, value: str) -> bool:
     if last == "token":
         return before not in _WORDS["tokens of texts"]
     return last == "auth" or (last == "key" and before in _WORDS["keys of"])
+
+
+def _is_ordinary(value: str) -> bool:
+    """Whether a value is never a secret: a switch, a place, read from elsewhere."""
+    return (
+        not value
+        or value.lower() in _WORDS["switches"]
+        or is_there(value)
+        or _READ_ELSEWHERE.fullmatch(value) is not None
+    )
+
+
+def is_secret_variable(name: str, value: str) -> bool:
+    """Whether a variable of the environment is a secret: any word of its name may say so."""
+    words = [part.lower() for part in _PART.findall(name)]
+    last, before = next(reversed(words), ""), next(reversed(words[:-1]), "")
+    if (
+        last in _WORDS["places"]
+        or (last == "token" and before in _WORDS["tokens of texts"])
+        or _is_ordinary(value)
+        or _NUMBER.fullmatch(value)
+        or _IN_TEXTS.fullmatch(value)
+        or value.startswith("/")
+    ):
+        return is_secret(name, value)
+    return any(
+        word in _WORDS["in variables"] or word.removesuffix("s").endswith(_ENDS) for word in words
+    )
 
 
 def without_secrets(words: Iterable[str]) -> tuple[str, ...]:
@@ -134,25 +159,38 @@ def named_values(document: RawConfig) -> tuple[str, ...]:
     )
 
 
-def without_printed(text: str, words: Iterable[str]) -> str:
-    """What a process printed, with ``${HF_TOKEN}`` in place of long secrets of these words."""
-    return _replace_all(text, _long_secrets(words))
+def known_secrets(words: Iterable[str], variables: Mapping[str, str]) -> SecretFilter:
+    """The filter for secrets among the words of a command and the variables of a process."""
+    assigned = (f"{name}={text}" for name, text in variables.items())
+    pieces = (piece for pieces in _split((*words, *assigned)) for piece in pieces)
+    return SecretFilter({piece.secret: piece.variable for piece in pieces if piece.secret}.items())
 
 
-@contextmanager
-def hiding_secrets(results: Path, words: Iterable[str]) -> Iterator[None]:
-    """Hide long secrets, at the end, in every log and result of a launch below this folder."""
-    secrets = _long_secrets(words)
+def text_without_secrets(text: str) -> str:
+    """The text of a file with ``${API_KEY}`` in place of secrets that it names."""
+    return without_secrets((f"\n{text}",))[0][1:]
+
+
+def dotenv_words() -> tuple[str, ...]:
+    """Variables of the ``.env`` file here, which scripts read by themselves, as ``NAME=VALUE``."""
     try:
-        yield
-    finally:
-        paths = (path for name in _PRINTED for path in results.glob(name)) if secrets else ()
-        for path in paths:
-            if path.parent.is_symlink() or path.is_symlink() or not path.is_file():
-                continue  # no file of ours
-            before = read_file(path).decode("utf-8", "surrogateescape")
-            if (after := _replace_all(before, secrets)) != before:
-                write_plain(path, after)
+        lines = input_text(Path(".env")).splitlines()
+    except (OSError, ValueError):
+        return ()
+    parts = (line.removeprefix("export ").partition("=") for line in lines)
+    return tuple(f"{name.strip()}={value.strip().strip(_QUOTES)}" for name, _, value in parts)
+
+
+def terminal_text(text: str) -> str:
+    """A text for the terminal: control characters escaped, secrets of this command omitted."""
+    return visible(_of_this_command(tuple(sys.argv), tuple(os.environ.items())).text(text))
+
+
+@lru_cache(maxsize=1)
+def _of_this_command(
+    words: tuple[str, ...], variables: tuple[tuple[str, str], ...]
+) -> SecretFilter:
+    return known_secrets((*words, *dotenv_words()), dict(variables))
 
 
 def write_private(path: Path, text: str) -> None:
@@ -192,31 +230,6 @@ def _split(words: Iterable[str]) -> Iterator[tuple[_Piece, ...]]:
         before = word
 
 
-def _long_secrets(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Secrets that do not stand in other words by chance, as they are printed, with variables."""
-    pieces = [piece for pieces in _split(words) for piece in pieces if piece.secret]
-    return tuple(
-        (printed, piece.variable)
-        for piece in pieces
-        for printed in _printed_forms(piece.secret)
-        if len(printed) >= _LONG
-    )
-
-
-def _printed_forms(secret: str) -> tuple[str, ...]:
-    """The secret itself, as Python and JSON quote it, and its lines."""
-    quoted = (repr(secret)[1:-1], json.dumps(secret)[1:-1])
-    return tuple(dict.fromkeys((secret, *quoted, *secret.splitlines())))
-
-
-def _replace_all(text: str, secrets: Iterable[tuple[str, str]]) -> str:
-    """The text with variables in place of secrets, also of one that a limit cut off."""
-    for secret, variable in secrets:
-        for length in range(len(secret), _LONG - 1, -1) if secret[:_LONG] in text else ():
-            text = text.replace(secret[:length], f"${{{variable}}}")
-    return text
-
-
 def _digest(piece: _Piece) -> str:
     if not piece.variable:
         return ""
@@ -234,7 +247,8 @@ def _in_word(word: str, before: str) -> tuple[_Hidden, ...]:
     if not word.startswith("-") and is_secret(flag, word):
         return (_Hidden(0, len(word), _variable(flag)),)
     named = _NAMED.fullmatch(word)
-    if named and is_secret(named[1], named[2]):
+    check = is_secret_variable if named and named[1].isupper() else is_secret
+    if named and check(named[1], named[2]):
         return (_Hidden(named.start(2), len(word), _variable(named[1])),)
     name = named[1] if named else flag
     return _apart((*_in_url(word, name), *_by_name(word), *_by_form(word, name)))

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         with_path_argument,
         without_arguments,
     )
-    from .own_documents import document_key, file_of_key, script_documents
+    from .own_documents import document_key, document_values, file_of_key, script_documents
     from .own_words import (
         Told,
         bare,

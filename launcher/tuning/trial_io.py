@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from autoconf_launch.core import (
     Mode,
     ModelSpec,
     RankTask,
+    RawConfig,
+    SecretFilter,
     Workload,
     encode,
     result_file,
@@ -42,14 +45,16 @@ from ..request import LaunchRequest
 from ..results import (
     ResultsPaths,
     document_without_secrets,
+    dotenv_words,
+    known_secrets,
     named_values,
     shell_command,
-    without_printed,
+    text_without_secrets,
     write_plain,
     write_private,
 )
 from ..script import ScriptSource
-from ..spelling import Dialect, Rendered
+from ..spelling import Dialect, Rendered, document_values
 from .compile_caches import CompileCaches
 from .profile_run import clear_saved, needs_of, soak_task
 
@@ -157,15 +162,23 @@ class TrialFiles:
             outcome = replace(outcome, memory=replace(memory, limit_bytes=limit_bytes))
         if isinstance(outcome, FailedTrial):
             failure = outcome.failure
-            words = (*self._request.argv, *named_values(self._source.config))
-            detail = without_printed(failure.detail, words)
-            tail = tuple(without_printed(line, words) for line in failure.log_tail)
+            known = self._secrets
+            detail, tail = known.text(failure.detail), tuple(map(known.text, failure.log_tail))
             return replace(outcome, failure=replace(failure, detail=detail, log_tail=tail))
         spec = self._spec
         if not isinstance(outcome, Measurement) or outcome.flops_per_step or not spec:
             return outcome
         forward = spec.forward_flops_per_sample * outcome.samples_per_step
         return replace(outcome, flops_per_step=BACKWARD_AND_FORWARD * forward or None)
+
+    @property
+    def _secrets(self) -> SecretFilter:
+        """The filter for what the script and the launcher were given."""
+        variables = {**os.environ, **variables_of_user(self._request, self._cluster)}
+        values = (self._source.config, document_values(self._source))
+        words = (word for document in values for word in named_values(document))
+        texts = (f"\n{file.text}" for file in self._source.files)
+        return known_secrets((*self._request.argv, *words, *texts, *dotenv_words()), variables)
 
     def finish(self, record: Record) -> None:
         """Write the metrics, or the failure, of a trial."""
@@ -194,12 +207,12 @@ class TrialFiles:
         needs = needs_of(task, trial, self._spec)
         rendered = in_trial(self._dialect, rendered, self._source, task=task, needs=needs)
         caches = self._caches.variables(folder.name)
-        rendered = replace(rendered, environment=(*rendered.environment, *caches))
-        write_private(config_path, rendered.config.to_json() + "\n")
-        for file in rendered.files:
-            write_private(folder / file.name, file.text)
+        known = self._secrets
+        variables = (*rendered.environment, *caches, *known.to_environment())
+        rendered = replace(rendered, environment=variables)
         expected = trial.candidate if mode is Mode.MEASURE else None
         plan = plan_launch(self._request, self._cluster, rendered, task=task, expected=expected)
+        plan = replace(plan, private_files=tuple(_write_private(config_path, rendered, known)))
         self._describe(folder, trial, rendered, plan)
         return plan
 
@@ -247,6 +260,21 @@ class TrialFiles:
         write_json(self._paths.experiment(folder.name), experiment)
         write_json(folder / "exp.json", {**experiment, "exp_id": trial.number})
         write_plain(folder / "cmd.txt", f"{shell_command(plan.ranks[0].argv)}\n")
+
+
+def _write_private(
+    config_path: Path, rendered: Rendered, known: SecretFilter
+) -> Iterator[tuple[str, str]]:
+    """Write the configuration files of a trial; see :attr:`LaunchPlan.private_files`."""
+    shown = RawConfig(document_without_secrets(rendered.config.to_dict()))
+    texts = [(config_path, rendered.config.to_json() + "\n", shown.to_json() + "\n")]
+    for file in rendered.files:
+        path = config_path.with_name(file.name)
+        texts.append((path, file.text, text_without_secrets(file.text)))
+    for path, text, left in texts:
+        write_private(path, text)
+        if (left := known.text(left)) != text:
+            yield str(path), left
 
 
 def why_impossible(measurement: Measurement, cluster: ClusterSpec) -> str:

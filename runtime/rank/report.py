@@ -26,6 +26,7 @@ from autoconf_launch.core import (
     Mode,
     RankResult,
     RankTask,
+    SecretFilter,
     StepRecord,
     encode,
     real_time,
@@ -84,6 +85,7 @@ class Report:
         self._world_size = world_size
         self._written = False
         self._process = os.getpid()
+        self._secrets = SecretFilter.from_environment()
         self._left: tuple[str, ...] = ()
 
     def install(self) -> None:
@@ -147,9 +149,17 @@ class Report:
             return
         self._written = True
         self._left = self.put_away()
-        result = self.result(failure, asked=asked, end_step=end_step)
+        result = encode(self.result(failure, asked=asked, end_step=end_step))
         folder = Path(self.task.folder)
-        write_whole(folder / result_file(self._rank), json.dumps(encode(result)))
+        write_whole(folder / result_file(self._rank), json.dumps(self._without_secrets(result)))
+
+    def _without_secrets(self, value: object) -> object:
+        """A JSON value without secrets in its texts."""
+        if isinstance(value, dict):
+            return {key: self._without_secrets(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self._without_secrets(each) for each in value]
+        return self._secrets.text(value) if isinstance(value, str) else value
 
     def result(
         self, failure: Failure | None = None, *, asked: int = 0, end_step: int | None = None

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,25 +85,69 @@ def start(place: Place, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_script_that_prints_its_arguments_leaves_no_secret(place: Place, script: str) -> None:
-    path = Path(script)
-    said = "\nprint(arguments, flush=True)\nassert arguments.batch_size == 4, arguments\n"
-    path.write_text(path.read_text().replace(FIRST_PARSED, f"{FIRST_PARSED}{said}"))
-    knob = "--knob=train_micro_batch_size_per_gpu=[8]"
-    flags = (*(flag for flag in TUNE if "budget" not in flag), knob)
-    code, output = place.run(*flags, script, "--batch-size=4", "--hf_token", "hf_abcdefgh")
-    assert code == 0, output
-    assert "crashed" in output
-    log = (place.results / "z0_gas1_tmbspg4" / "stdout.log").read_text()
-    assert "hf_token='${HF_TOKEN}'" in log
-    for file in filter(Path.is_file, place.folder.rglob("*")):
-        assert b"hf_abcdefgh" not in file.read_bytes(), file
-
-
-@pytest.mark.slow
 def test_an_argument_that_only_sounds_like_a_secret_is_measured_anew(
     place: Place, script: str
 ) -> None:
     assert place.run(*TUNE, script, "--batch-size=4", "--max_tokens", "16")[0] == 0
     code, output = place.run(*TUNE, script, "--batch-size=4", "--max_tokens", "4096")
     assert (code, "Starting over because arguments changed" in output) == (0, True), output
+
+
+SECRETS = {
+    "HUB_TOKEN": f"hf_PLANT{'A' * 30}",
+    "WANDB_API_KEY": "PLANT-1/2 3",
+    "DATABASE": "postgres://me:PLANT12345@host/db",
+}
+PRINTS = """
+import os, time, urllib.parse
+if arguments.batch_size == 8:
+    token = os.environ["HUB_TOKEN"]
+    for part in (token[:9], token[9:], f"\\n{dict(os.environ)} {vars(arguments)}\\n"):
+        os.write(1, part.encode())
+        time.sleep(0.05)
+    if not os.path.exists("hung"):
+        open("hung", "w").close()
+        time.sleep(100)
+    key, url = urllib.parse.quote(os.environ["WANDB_API_KEY"]), os.environ["DATABASE"]
+    raise RuntimeError(f"401 for https://{key}@host/{token} with {arguments} on {url}")
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_and_continued_tune_shows_no_secret_of_the_environment(
+    place: Place, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_DATA_HOME", str(place.folder / "history"))
+    path = Path(script)
+    path.write_text(path.read_text().replace(FIRST_PARSED, f"{FIRST_PARSED}{PRINTS}"))
+    knob = "--knob=train_micro_batch_size_per_gpu=[8]"
+    flags = (*(flag for flag in TUNE if "budget" not in flag), knob)
+    words = (*flags, script, "--batch-size=4", "--hf_token", "PLANT-argument")
+    tune = place.start(*words)
+    deadline_s = time.monotonic() + 60
+    while not (place.folder / "hung").exists() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    require_hidden(place, "")
+    tune.kill()
+    screen, _ = tune.communicate()
+    while place.living() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    require_hidden(place, screen)
+    log = (place.results / "z0_gas1_tmbspg8" / "stdout.log").read_text()
+    assert log.startswith("${HUB_TOKEN}\n{")
+    assert "'hf_token': '${HF_TOKEN}'" in log
+    code, screen = place.run(*words)
+    assert (code, "401 for https://${WANDB_API_KEY}@host/${HUB_TOKEN} with" in screen) == (0, True)
+    require_hidden(place, screen)
+    for flag in ("--details", "--json"):
+        require_hidden(place, place.run("show", "autotuning_results", flag)[1])
+    assert "history" in {path.name for path in place.folder.iterdir()}
+
+
+def require_hidden(place: Place, screen: str) -> None:
+    """No value is on the screen or in a file but the script."""
+    assert "PLANT" not in screen
+    for path in filter(Path.is_file, place.folder.rglob("*")):
+        assert path.name == "mine.py" or b"PLANT" not in path.read_bytes(), path

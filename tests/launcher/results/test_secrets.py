@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,12 @@ import pytest
 from autoconf_launch.core import RawConfig
 from autoconf_launch.launcher.results.secrets import (
     document_without_secrets,
-    hiding_secrets,
+    dotenv_words,
+    known_secrets,
     named_values,
     shell_command,
+    text_without_secrets,
     with_digests,
-    without_printed,
     without_secrets,
     write_guarded,
     write_private,
@@ -155,27 +155,82 @@ WORDS = ("train.py", "--hf_token", "hf_abcdefgh", "--password=short")
 
 def test_what_a_process_prints_of_a_long_secret_is_replaced() -> None:
     said = "Namespace(hf_token='hf_abcdefgh', password='short')"
-    assert without_printed(said, WORDS) == "Namespace(hf_token='${HF_TOKEN}', password='short')"
+    shown = known_secrets(WORDS, {}).text(said)
+    assert shown == "Namespace(hf_token='${HF_TOKEN}', password='short')"
 
 
 def test_what_a_process_prints_of_its_configuration_s_secret_is_replaced() -> None:
     document = RawConfig({"hub": {"token": "hf_abcdefgh", "tokenizer": "llama-tokens"}, "lr": 1.0})
     said = "{'token': 'hf_abcdefgh', 'tokenizer': 'llama-tokens'}"
-    shown = without_printed(said, named_values(document))
+    shown = known_secrets(named_values(document), {}).text(said)
     assert shown == "{'token': '${HUB_TOKEN}', 'tokenizer': 'llama-tokens'}"
 
 
-def test_logs_and_results_show_no_long_secret_and_a_configuration_keeps_its_own(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "HF_TOKEN",
+            "WANDB_API_KEY",
+            "COMET_KEY",
+            "MY_SECRET_VALUE",
+            "DB_PASSWORD_PROD",
+            "PGPASSWD",
+        ),
+        *(
+            "GITLAB_PAT",
+            "OPENAIKEY",
+            "MYTOKEN",
+            "REGISTRY_AUTH",
+            "API_KEYS",
+            "CREDENTIAL",
+            "TOKEN_2",
+        ),
+    ],
+)
+def test_a_variable_is_secret_if_any_word_of_its_name_says_so(name: str) -> None:
+    filter_ = known_secrets((), {name: "abcd-efgh-1"})
+    assert filter_.text("it is abcd-efgh-1") == f"it is ${{{name}}}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("TOKENIZER", "meta-llama-3"),
+        ("MAX_TOKENS", "16384000"),
+        ("PAD_TOKEN", "end_of_text_1"),
+        ("HF_TOKEN_PATH", "cache/token-1"),
+        ("PWD", "/"),
+        ("SSH_AUTH_SOCK", "/tmp/agent.123"),
+        ("KEYBOARD", "us-intl-1"),
+        ("WANDB_API_KEY", ""),
+        ("USE_AUTH_TOKEN", "True"),
+    ],
+)
+def test_a_variable_that_only_sounds_like_a_secret_is_shown(name: str, value: str) -> None:
+    assert known_secrets((), {name: value}).secrets == ()
+
+
+def test_a_password_in_the_url_of_a_variable_is_a_secret() -> None:
+    filter_ = known_secrets((), {"DATABASE": "postgres://me:abcd-efgh-1@host/x"})
+    assert filter_.text("abcd-efgh-1 on host") == "${DATABASE_PASSWORD} on host"
+
+
+def test_a_file_of_variables_here_has_secrets_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("stdout.log", "stderr.log", "result.json", "config.json")
-    (tmp_path / "t1").mkdir()
-    with suppress(KeyError), hiding_secrets(tmp_path, WORDS):
-        for name in names:
-            (tmp_path / "t1" / name).write_bytes(b"\xff hf_abcdefgh")
-        raise KeyError
-    left = [(tmp_path / "t1" / name).read_bytes() for name in names]
-    assert left == [*[b"\xff ${HF_TOKEN}"] * 3, b"\xff hf_abcdefgh"]
+    monkeypatch.chdir(tmp_path)
+    assert dotenv_words() == ()
+    Path(".env").write_text("# mine\nexport MY_KEY='abcd-efgh-1'\nLR=0.125\n")
+    filter_ = known_secrets(dotenv_words(), {})
+    assert filter_.text("abcd-efgh-1 0.125") == "${MY_KEY} 0.125"
+
+
+def test_the_text_of_a_file_keeps_all_but_its_secrets() -> None:
+    text = 'api_key=abc\nlr: 1\nhub:\n  token: "x y"\n'
+    shown = 'api_key=${API_KEY}\nlr: 1\nhub:\n  token: "${TOKEN}"\n'
+    assert text_without_secrets(text) == shown
 
 
 def test_an_older_file_that_others_could_read_becomes_private(tmp_path: Path) -> None:
