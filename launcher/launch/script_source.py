@@ -110,7 +110,7 @@ def _read_named(path: Path, position: int, flag: str, *, is_foreign: bool) -> _N
     if not _exists(path):
         if may_be_its_own:  # which may look for it in another folder
             return None
-        raise ConfigError(f"{path}, named by the script's arguments, does not exist.")
+        raise ConfigError(f"{path}, given by {flag}, does not exist.")
     try:
         read = read_document(path)
     except ConfigError:
