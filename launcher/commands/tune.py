@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,13 +30,14 @@ from autoconf_launch.autotuner.search import (
     Study,
     baseline_trial,
 )
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ModelSpec, NothingFeasibleError, result_file, take_in_all
 
 from ..backends import Backend, backend_for, closing_backend, load_hosts_backend, warn_listener
 from ..estimates import choose_price, profiled_format_gains
 from ..events import Finished, Listener, Note, TuneBegun
 from ..interrupts import stopping_on_signals
-from ..launch import plan_launch
+from ..launch import plan_launch, printed_error
 from ..machine import (
     SlotPool,
     find_pool,
@@ -47,6 +48,7 @@ from ..machine import (
 )
 from ..report import (
     TF32_SWITCH,
+    crash_text,
     format_gains_text,
     no_trial_text,
     planned_tune_text,
@@ -123,7 +125,8 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
         0, or the training's own exit code.
 
     Raises:
-        NothingFeasibleError: the baseline fails, or nothing fits.
+        NothingFeasibleError: the baseline fails, nothing fits, or the script crashes after its
+            trials.
     """
     require_one_start(request.hosts)
     if request.dry_run:
@@ -149,14 +152,24 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
             if request.dry_run:
                 _as_it_starts(job, folder, partial(_forecast, backend=backend))
                 return 0
-            job, winner = _as_it_starts(job, folder, partial(_search, backend=backend))
+            job, found = _as_it_starts(job, folder, partial(_search, backend=backend))
+    if found.crash is not None:
+        raise found.crash
     if request.autotuning == "tune":
         return 0
-    plan = plan_launch(job.request, job.cluster, winner)
+    plan = plan_launch(job.request, job.cluster, found.winner)
     return run_to_end(plan, warn_listener(backend_for(job.request, job.cluster), listener))
 
 
-def _search(job: TuningJob, folder: OpenFolder, backend: Backend) -> tuple[TuningJob, Rendered]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """The winner as a launch spells it; ``crash``: why it should not be trained with as it is."""
+
+    winner: Rendered
+    crash: NothingFeasibleError | None
+
+
+def _search(job: TuningJob, folder: OpenFolder, backend: Backend) -> tuple[TuningJob, _Found]:
     return job, search_for_winner(job, folder, backend)
 
 
@@ -272,8 +285,8 @@ def _forecast(job: TuningJob, folder: OpenFolder, backend: Backend) -> None:
     job.listener(Finished(text=text))
 
 
-def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> Rendered:
-    """Search from the profile run to the results; the winner as a launch spells it.
+def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> _Found:
+    """Search from the profile run to the results.
 
     Raises:
         NothingFeasibleError: the baseline fails, or nothing fits.
@@ -404,7 +417,7 @@ def _conclude(
     stop: StopReason,
     parts: TimeParts,
     failed: Exception | None,
-) -> Rendered:
+) -> _Found:
     take_in_all(job.paths.results)
     said = said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)
     notes = (*end.notes, *said)
@@ -429,11 +442,10 @@ def _conclude(
         source=job.source,
         winner=winner,
     )
-    if winner is None:
-        soak = summary.decision.soak
+    soak, best = summary.decision.soak, summary.decision.winner
+    if winner is None or best is None:
         reason = refused_text(soak) if soak and not soak.passed else stop_sentence(stop)
         raise failed or NothingFeasibleError(reason, stop.log_tail)
-    best = summary.decision.winner
     job.listener(
         Finished(
             text=text,
@@ -442,4 +454,14 @@ def _conclude(
             compared=tuple(summary.decision.compared.values()),
         )
     )
-    return winner
+    return _Found(winner=winner, crash=_crash_error(job, end.soaks) if crash_text(soak) else None)
+
+
+def _crash_error(job: TuningJob, soaks: Sequence[Record]) -> NothingFeasibleError:
+    """The end of a tune whose script crashed in its last verification run."""
+    last = soaks[-1]
+    lines = printed_error(job.paths.trial(last.trial.name))
+    if last.failure is not None:
+        lines = last.failure.log_tail
+    text = f"The script crashed; what was measured before is in {job.paths.results}."
+    return NothingFeasibleError(text, lines)

@@ -17,6 +17,7 @@ from autoconf_launch.autotuner.playoff import (
     Summary,
     SummaryRow,
 )
+from autoconf_launch.autotuner.search import StopKind
 from autoconf_launch.autotuner.space import OBJECTIVES, Objective, is_better
 from autoconf_launch.core import Edit, dotted_name, encode, plural
 
@@ -33,7 +34,7 @@ from .search import (
     stop_document,
     stop_text,
 )
-from .verification import refused_lines, soak_document, verification_text
+from .verification import crash_text, refused_lines, soak_document, verification_text
 from .waterfall import step_parts_document, step_parts_text
 
 SCHEMA_VERSION = 1
@@ -78,22 +79,32 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
     """
     if summary.decision.winner is None:
         return "\n".join([*_stop_lines(summary), _more_line(folder)]) + "\n"
-    answer = [*_no_gain_lines(summary), _best_line(summary), *_edit_lines(summary, edits)]
+    crash = crash_text(summary.decision.soak)
+    answer = [
+        *filter(None, [crash]),
+        *_no_gain_lines(summary),
+        _best_line(summary),
+        *_edit_lines(summary, edits),
+    ]
     doubt = [
         *filter(None, [summary.impossible]),
         *_gap_lines(summary),
         *_tie_lines(summary),
         *level_lines(summary.decision),
-        *refused_lines(summary.decision.soak),
-        *_check_lines(summary),
+        *_check_lines(summary, crash),
         *_stop_lines(summary),
     ]
-    train = ["Train with it:", f"  {command}"]
+    once = "Train with it once the script is fixed:" if crash else "Train with it:"
+    train = [once, f"  {command}"]
     return "\n".join([*answer, *train, "", *doubt, _more_line(folder)]) + "\n"
 
 
 def _stop_lines(summary: Summary) -> list[str]:
-    stop = [stop_text(summary)] if summary.stop else []
+    """Why it ended, unless it is complete and yet nothing was shown, which is the answer then."""
+    is_complete = summary.stop is not None and summary.stop.kind is StopKind.EXPLORED
+    is_shown = summary.decision.verdict is not DecisionVerdict.INCONCLUSIVE
+    is_shown = is_shown and _NOT_SHOWN not in _no_gain_lines(summary)
+    stop = [stop_text(summary)] if summary.stop and (is_shown or not is_complete) else []
     return [*stop, *([parts_text(summary.parts)] if summary.parts else [])]
 
 
@@ -151,6 +162,7 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "near": list(decision.near),
         "findings": list(findings(summary)),
         "resolution": encode(decision.resolution),
+        "crash": crash_text(decision.soak) or None,
         "soak": soak_document(decision.soak),
         "meaning": meaning_document(decision.meaning),
         "certificate": certificate_text(summary),
@@ -172,12 +184,15 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
 
 
 def speed_up_text(speed_up: SpeedUp, other: str, how: str = "") -> str:
-    """``1.63x faster than OTHER (95 % interval 1.46 to 1.82x)``."""
-    faster = "faster than" if speed_up.ratio >= 1.0 else "the speed of"
+    """``1.63x faster than OTHER (95 % interval 1.46 to 1.82x)``, or ``12 % slower than OTHER``."""
     interval = f"95 % interval {speed_up.low:.2f} to {speed_up.high:.2f}x{how}"
     if math.isinf(speed_up.high):
         interval = "too few rounds for an interval"
-    return f"{speed_up.ratio:.2f}x {faster} {other} ({interval})"
+    gain = f"{speed_up.ratio:.2f}x faster than"
+    if speed_up.ratio < 1.0:
+        gain = f"{100.0 * (1.0 - speed_up.ratio):.0f} % slower than"
+        interval = interval.replace("interval", "interval of the speed ratio", 1)
+    return f"{gain} {other} ({interval})"
 
 
 def _cells(row: SummaryRow) -> tuple[str, str, str, str]:
@@ -282,7 +297,9 @@ def _gap_lines(summary: Summary) -> list[str]:
     if gap is None:
         return []
     is_slower = gap.verified_s > gap.measured_s
-    other = "launches of the playoff were"
+    other = "its launches in the playoff were"
+    if summary.decision.rounds == 1:
+        other = "its launch in the playoff was"
     whose, is_other_slower, other_s = "the verification run's speed", not is_slower, gap.measured_s
     if not summary.decision.played:
         other = "the verification run was"
@@ -401,12 +418,13 @@ def _advice_document(advice: LearningRateAdvice | None) -> object:
     return {"factor": advice.factor, "sentence": advice_text(advice)}
 
 
-def _check_lines(summary: Summary) -> list[str]:
-    """What is known of the winner beside its speed."""
+def _check_lines(summary: Summary, crash: str) -> list[str]:
+    """What is known of the winner beside its speed, and of the script's crash."""
     soak, meaning = summary.decision.soak, summary.decision.meaning
     advice = summary.learning_rate
+    is_said = soak is None or (crash and not soak.passed)
     return [
-        *([verification_text(soak)] if soak else ()),
+        *([] if is_said else [*refused_lines(soak), verification_text(soak)]),
         *([meaning_text(meaning)] if meaning else ()),
         *([advice_text(advice)] if advice else ()),
     ]
