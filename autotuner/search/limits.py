@@ -75,12 +75,19 @@ class SearchLimits:
         """Seconds that launches may still take, after these trials."""
         return self._end_s(records) - elapsed_s
 
+    def start_margin(self, records: Sequence[Record]) -> float:
+        """Margin of a launch's start; none if only this launch could use the time that is left.
+
+        That is so until two configurations can be compared: a launch that takes longer is ended
+        with the budget, and nothing else is lost.
+        """
+        return MARGIN if _is_comparison(records) else 1.0
+
     def _end_s(self, records: Sequence[Record]) -> float:
         """The search's end; that of everything until two configurations can be compared."""
         if self.seconds is None:
             return math.inf
-        is_comparison = any(record.measurement and record.trial.number for record in records)
-        return self.seconds if is_comparison else self._last_s(self.seconds)
+        return self.seconds if _is_comparison(records) else self._last_s(self.seconds)
 
     def _last_s(self, seconds: float) -> float:
         """When the last launch must have ended."""
@@ -147,6 +154,11 @@ class SearchLimits:
     def room(self, told: int, running: int) -> int:
         """Trials that may be started beside those that came back and those that run."""
         return sys.maxsize if self.trials is None else max(0, self.trials - told - running)
+
+
+def _is_comparison(records: Sequence[Record]) -> bool:
+    """Whether another configuration than the user's was measured."""
+    return any(record.measurement and record.trial.number for record in records)
 
 
 class Prospects:
@@ -251,22 +263,24 @@ class LaunchBounds:
         self._repeats = StepBounds(table, predictions)
         self._steps = steps
 
-    def seconds_C(self, records: Sequence[Record], repeats: Sequence[Record]) -> Floats:
-        """Bounds of the rows; both sequences grow from call to call."""
+    def seconds_C(
+        self, records: Sequence[Record], repeats: Sequence[Record], *, margin: float = MARGIN
+    ) -> Floats:
+        """Bounds of the rows; both sequences grow from call to call; ``margin``: of the start."""
         self._trials.add(records)
         self._repeats.add(repeats)
-        start_s = start_bound_s((*records, *repeats))
+        start_s = start_bound_s((*records, *repeats), margin)
         return start_s + self._steps * self._trials.and_of(self._repeats)
 
 
-def start_bound_s(records: Sequence[Record]) -> float:
+def start_bound_s(records: Sequence[Record], margin: float = MARGIN) -> float:
     """Bound on a launch's time beside its steps; 0 where no end of a launch was seen."""
     starts_s = (
         record.wall_s - record.measurement.mean_step_s * steps_made(record.measurement)
         for record in reversed(records)
         if record.measurement and record.wall_s
     )
-    return MARGIN * max([0.0, *islice(starts_s, _LATEST)])
+    return margin * max([0.0, *islice(starts_s, _LATEST)])
 
 
 def steps_made(measured: Measurement) -> int:

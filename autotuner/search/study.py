@@ -307,7 +307,11 @@ class Study:
         if math.isinf(left_s) or self._baseline_is_open():
             return
         observations = self._observations
-        bound_s_C = self._bounds.seconds_C(observations.records, observations.references.repeats)
+        bound_s_C = self._bounds.seconds_C(
+            observations.records,
+            observations.references.repeats,
+            margin=self._limits.start_margin(observations.records),
+        )
         self._pool.bound_time(bound_s_C, left_s)
         for trial in self._out.second_attempts:
             if not self._has_time(trial):

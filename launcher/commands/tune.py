@@ -340,7 +340,7 @@ def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> _
     parts = TimeParts(
         profile_s=before_s,
         trials_s=searched_s - before_s,
-        confirmation_s=job.budget.spent_s - searched_s if end.playoff or end.soaks else 0.0,
+        confirmation_s=job.budget.spent_s - searched_s,
     )
     return _conclude(job, study, end, stop, parts, failed)
 
@@ -436,7 +436,6 @@ def _conclude(
     winner = render_winner(summary, job.dialect, job.source, job.paths)
     text = write_results(
         job.paths,
-        study.records,
         summary,
         request=job.request,
         source=job.source,

@@ -487,7 +487,8 @@ def room_text(trial_s: float, *, room: int, trials: int, budget_s: float, enough
 def parts_text(parts: TimeParts) -> str:
     """Where the time of a command went."""
     after = "the final comparison and verification run"
-    confirmation = f", {_time(parts.confirmation_s)} for {after}" if parts.confirmation_s else ""
+    confirmation = f", {_time(parts.confirmation_s)} for {after}"
+    confirmation = confirmation if round(parts.confirmation_s) else ""
     return (
         f"This command took {_time(parts.whole_s)}: {_time(parts.profile_s)} until the first "
         f"trial, {_time(parts.trials_s)} for trials{confirmation}."

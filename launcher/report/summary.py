@@ -52,6 +52,8 @@ _ALREADY_BEST = "No gain: your configuration is the fastest measured."
 _CHOSEN = "Values chosen for what your configuration leaves open:"
 _ONCE = "Possibly as fast, measured only once"
 _BY_TRIALS = "Possibly as fast, by single trials alone"
+_UNCONFIRMED = "Unconfirmed, as faster only in a single trial"
+_CONFIRM = "The same command with a longer --budget goes on from here and compares them in turn."
 _MOST_COLD = 1.5
 """How many times as long a step may take because its caches are cold."""
 _BUSIER, _BUSIER_TIMES = 0.5, 1.25
@@ -63,7 +65,7 @@ def table_text(summary: Summary) -> str:
     """The table in the form of the DeepSpeed Autotuner, with duration and count."""
     rows = [_cells(row) for row in summary.rows]
     table = table_of(rows, _HEADERS, ("left", "right", "right", "left"), markdown=True)
-    duration = datetime.timedelta(seconds=summary.duration_s)
+    duration = datetime.timedelta(seconds=round(summary.duration_s))
     count = summary.rows[-1].num_experiments
     return f"{table}\n\nTuning completed in {duration}. Total number of experiments: {count}.\n"
 
@@ -234,7 +236,7 @@ def _no_gain_lines(summary: Summary) -> list[str]:
         return [_own_is_best(summary)] if _is_baseline(summary) else []
     is_alike = baseline.trial.name in (best, *decision.ties, *decision.near)
     is_known = decision.verdict is DecisionVerdict.TIED and decision.rounds
-    is_as_fast = is_known and not _some_looked_faster(decision)
+    is_as_fast = is_known and not _looked_faster(decision)
     return [_as_fast(summary) if is_as_fast else _NOT_SHOWN] if is_alike else []
 
 
@@ -269,10 +271,10 @@ def _own_is_best(summary: Summary) -> str:
     return f"No gain: {label(faster.trial.candidate)} was faster in its trial, but {why}."
 
 
-def _some_looked_faster(decision: Decision) -> bool:
-    """Whether a rival's figure, though not shown, is better by more than what was resolved for."""
+def _looked_faster(decision: Decision) -> tuple[str, ...]:
+    """Rivals whose figures, though not shown, are better by more than what was resolved for."""
     wanted = decision.resolution.wanted if decision.resolution else NORMAL.precision
-    return any(behind < -wanted for _, behind in decision.behind)
+    return tuple(name for name, behind in decision.behind if behind < -wanted)
 
 
 def speed_text(summary: Summary) -> str:
@@ -333,9 +335,12 @@ def _cause(gap: SpeedGap, *, slower: bool) -> str:
 def _tie_lines(summary: Summary) -> list[str]:
     """What may be as fast, and how small a difference the rounds could show."""
     lines, decision = [], summary.decision
-    if decision.ties:
+    faster = () if decision.rounds else _looked_faster(decision)
+    if faster:
+        lines.append(f"{_UNCONFIRMED}: {_names(summary, faster)}. {_CONFIRM}")
+    if ties := [name for name in decision.ties if name not in faster]:
         is_ranked = decision.verdict is not DecisionVerdict.INCONCLUSIVE
-        names = _names(summary, decision.ties, differences=is_ranked)
+        names = _names(summary, ties, differences=is_ranked)
         lines.append(f"{_tie_heading(decision)}: {names}.")
         lines += [resolution_text(decision)] if decision.resolution else []
     if decision.near:
@@ -356,16 +361,19 @@ def _names(summary: Summary, names: Sequence[str], *, differences: bool = True) 
 def _rivals(summary: Summary, names: Sequence[str], *, differences: bool) -> list[str]:
     """Labels of configurations, each with how much slower than the best it was measured.
 
-    Without what looked faster: noise does not distinguish it from the best.
+    A playoff says nothing of what looked faster: noise does not distinguish it from the best.
     """
     behind, known = dict(summary.decision.behind), labels(summary)
     return [
-        f"{known.get(name, name)}{_behind(behind.get(name)) if differences else ''}"
+        f"{known.get(name, name)}"
+        f"{_behind(behind.get(name), decision=summary.decision) if differences else ''}"
         for name in names
     ]
 
 
-def _behind(log_ratio: float | None) -> str:
+def _behind(log_ratio: float | None, *, decision: Decision) -> str:
+    if log_ratio is not None and not decision.rounds and log_ratio <= -NORMAL.precision:
+        return f" ({math.exp(-log_ratio):.2f}x faster)"
     if log_ratio is None or round(100.0 * math.expm1(log_ratio)) <= 0:
         return ""
     return f" ({_percent(log_ratio)} slower)"

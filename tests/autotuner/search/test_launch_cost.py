@@ -126,6 +126,17 @@ def test_a_baseline_that_the_budget_ended_ends_the_study() -> None:
     assert (reason.kind, reason.is_error) == (StopKind.NOTHING_MEASURED, True)
 
 
+def test_the_first_comparison_may_use_time_that_nothing_else_could() -> None:
+    """7.5 s are left for launches of about 6 s, which would take 7.6 s with the usual margin."""
+    limits = SearchLimits(seconds=10.0, whole_s=14.0, ending_s=0.5)
+    study = Study(any_batch(), with_room(any_batch()), AutotuningSettings(), limits=limits)
+    (first,) = study.ask(1, 0.0)
+    study.tell(Record(trial=first, outcome=steps_of(first, 0.01), wall_s=6.0))
+    (second,) = study.ask(1, 6.0)
+    study.tell(Record(trial=second, outcome=steps_of(second, 0.01), wall_s=2.0))
+    assert study.ask(1, 8.0) == ()
+
+
 def test_a_trial_that_the_budget_ended_was_not_tried() -> None:
     study = Study(any_batch(), None, AutotuningSettings(), limits=SearchLimits(seconds=60.0))
     (first,) = study.ask(1, 0.0)

@@ -136,6 +136,15 @@ def test_a_complete_search_is_not_said_beside_what_cannot_be_told() -> None:
     )
 
 
+def test_what_was_faster_only_in_its_trial_is_called_unconfirmed() -> None:
+    own, rival = RECORDS[0], RECORDS[3].trial.name
+    text = tell(winner=own, ties=(rival,), near=(), behind=((rival, -0.476),))
+    assert (
+        "Unconfirmed, as faster only in a single trial: ZeRO 1 · micro 8 · accum 2 (1.61x "
+        "faster). The same command with a longer --budget goes on from here"
+    ) in text
+
+
 def test_a_crash_leads_the_answer_and_the_command_waits_for_it() -> None:
     lines = tell(soak=PASSED).splitlines()
     assert lines[0].startswith("The script crashed in its verification run, after 50 steps: Key")
