@@ -58,6 +58,7 @@ from ..report import (
 )
 from ..request import QUEUES, LaunchRequest, TrackingChoice
 from ..results import (
+    JournalContents,
     OpenFolder,
     fingerprint,
     hiding_secrets,
@@ -76,6 +77,7 @@ from ..tuning import (
     Endgame,
     OtherStartError,
     Search,
+    TimeBudget,
     TrialFiles,
     TrialLimits,
     TuningJob,
@@ -301,15 +303,17 @@ def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> _
             decider, backend, files, journal=folder.journal, listener=listener, limits=limits
         )
 
-    job.listener(
-        TuneBegun(
-            effort=EFFORTS[job.user.settings.effort],
-            budget_s=budget.whole_s,
-            trials=budget.trials,
-            at_once=ready.at_once,
-            verifies=job.request.soak_steps != 0,
+    def confirm(earlier: JournalContents) -> Endgame:
+        return play(
+            _searched_by(study, ready, elapsed_s=controller.elapsed_s),
+            control,
+            listener=job.listener,
+            limits=limits,
+            earlier=earlier,
+            soak_asked=job.request.soak_steps,
         )
-    )
+
+    _say_begun(ready, budget)
     before_s = job.budget.spent_s
     controller = control(study, with_outlook(study, job.listener), limits)
     contents = open_space(folder, study.space, job.listener)
@@ -320,37 +324,62 @@ def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> _
         _plan_budget(ready, budget)
     stop = controller.run(pool)
     failed = _baseline_error(job, study, stop)
-    if isinstance(failed, OtherStartError):
-        raise failed
     searched_s = job.budget.spent_s
-    end = Endgame(elapsed_s=controller.elapsed_s)
-    if not stop.is_error:
-        end = play(
-            _searched_by(study, ready, elapsed_s=end.elapsed_s),
-            control,
-            listener=job.listener,
-            limits=limits,
-            earlier=contents,
-            soak_asked=job.request.soak_steps,
-        )
+    end = Endgame(elapsed_s=controller.elapsed_s) if stop.is_error else confirm(contents)
+    confirmation_s = job.budget.spent_s - searched_s
+    if _goes_on(job.budget, study, confirmation_s):
+        known, stop = folder.journal.read(), controller.run(pool)
+        searched_s, end = job.budget.spent_s, confirm(known)
+        confirmation_s += job.budget.spent_s - searched_s
     if (crash := late_crash(study, (*end.playoff, *end.soaks))) is not None:
         check_start(job, crash, backend=backend, folder=folder, pool=pool)
     if len(study.records) > len(contents.records):
         remember_times(job, ready.spec, at_last_level(study.records, study.repeats))
     parts = TimeParts(
         profile_s=before_s,
-        trials_s=searched_s - before_s,
-        confirmation_s=job.budget.spent_s - searched_s,
+        trials_s=job.budget.spent_s - before_s - confirmation_s,
+        confirmation_s=confirmation_s,
     )
     return _conclude(job, study, end, stop, parts, failed)
 
 
+def _say_begun(ready: _Prepared, limits: SearchLimits) -> None:
+    job = ready.job
+    job.listener(
+        TuneBegun(
+            effort=EFFORTS[job.user.settings.effort],
+            budget_s=limits.whole_s,
+            trials=limits.trials,
+            at_once=ready.at_once,
+            verifies=job.request.soak_steps != 0,
+        )
+    )
+
+
+_MUCH = 0.25
+"""Share of a budget that is worth another trial after the playoff."""
+
+
+def _goes_on(budget: TimeBudget, study: Study, confirmation_s: float) -> bool:
+    """Whether the playoff left time for more trials, and for as long a playoff after them."""
+    is_much = math.isfinite(budget.whole_s) and budget.left_s > _MUCH * budget.whole_s
+    until_s = budget.end_s - confirmation_s
+    return is_much and study.extend(until_s, elapsed_s=budget.spent_s)
+
+
 def _baseline_error(job: TuningJob, study: Study, stop: StopReason) -> Exception | None:
-    """What follows if the baseline failed, which may be another start; None: it ran."""
+    """The error if the baseline failed; None: it ran.
+
+    Raises:
+        OtherStartError: the script may have to be started in another way.
+    """
     failure = study.records[-1].failure if study.records else None
     if stop.kind is not StopKind.BASELINE_FAILED or failure is None:
         return None
-    return job_crash(job, NothingFeasibleError(stop_sentence(stop), stop.log_tail), failure)
+    error = job_crash(job, NothingFeasibleError(stop_sentence(stop), stop.log_tail), failure)
+    if isinstance(error, OtherStartError):
+        raise error
+    return error
 
 
 def _plan_budget(ready: _Prepared, limits: SearchLimits) -> None:

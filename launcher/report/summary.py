@@ -430,9 +430,10 @@ def _check_lines(summary: Summary, crash: str) -> list[str]:
     """What is known of the winner beside its speed, and of the script's crash."""
     soak, meaning = summary.decision.soak, summary.decision.meaning
     advice = summary.learning_rate
-    is_said = soak is None or (crash and not soak.passed)
+    verified = [*refused_lines(soak), verification_text(soak)] if soak else []
+    is_said = bool(soak and crash and not soak.passed)
     return [
-        *([] if is_said else [*refused_lines(soak), verification_text(soak)]),
+        *([] if is_said else verified),
         *([meaning_text(meaning)] if meaning else ()),
         *([advice_text(advice)] if advice else ()),
     ]

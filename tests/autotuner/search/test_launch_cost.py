@@ -104,6 +104,22 @@ def test_a_search_climbs_from_the_users_micro_batch() -> None:
     assert all(here <= 4 * before for before, here in zip(highest, micros[1:], strict=True))
 
 
+def test_a_search_that_time_ended_goes_on_with_more_of_it() -> None:
+    clock = search(42.0)
+    tried = len(clock.tried)
+    why = clock.study.stop_reason()
+    assert not clock.study.extend(43.0, elapsed_s=clock.now_s)
+    assert clock.study.stop_reason() == why
+    assert clock.study.extend(90.0, elapsed_s=clock.now_s)
+    assert len(clock.run().tried) > tried
+    assert clock.now_s <= 90.0
+
+
+def test_a_search_that_is_complete_does_not_go_on() -> None:
+    clock = search(None)
+    assert not clock.study.extend(1e6, elapsed_s=clock.now_s)
+
+
 def test_what_there_is_no_time_for_is_said() -> None:
     reason = search(20.0).study.stop_reason()
     assert reason is not None
