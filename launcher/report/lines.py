@@ -35,6 +35,7 @@ class LinesView:
         self._write = write
         self._quiet = quiet
         self._debug = level == "debug"
+        self._last_log: list[str] = []
 
     def handle(self, event: Event) -> None:
         """Show one event."""
@@ -80,8 +81,10 @@ class LinesView:
             return  # the round has a line
         if not self._quiet:
             self._write(trial_line(event))
-            for line in _log_lines(event.record):
+            log = _log_lines(event.record)
+            for line in log if log != self._last_log else ():
                 self._write(line)
+            self._last_log = log or self._last_log
 
     @_show.register
     def _(self, event: RoundFinished) -> None:

@@ -73,7 +73,7 @@ def plain(place: Place, *, old: str, new: str) -> tuple[int, str]:
     """Exit code and output of a tune of the plain loop with a change, at one micro-batch."""
     text = (SCRIPTS / "epochs.py").read_text()
     assert old in text
-    (place.folder / "train.py").write_text("STEPS = [*range(4)]\n" + text.replace(old, new))
+    (place.folder / "train.py").write_text("STEPS = [*range(3)]\n" + text.replace(old, new))
     knob = "--knob=train_micro_batch_size_per_gpu=[4]"
     return place.run("--autotuning=tune", *QUICK, CONSENT, knob, "train.py", "--batch-size", "4")
 

@@ -148,3 +148,11 @@ def test_a_model_whose_operations_no_formula_counts_is_not_said_to_have_none() -
     block = BlockSpec(name="model", count=1, parameters=2_000_000, activation_bytes=1000)
     said = profile_line(ModelSpec(grade=Grade.MEASURED, blocks=(block,)), 3.0)
     assert said.endswith("activations per sample [measured], FLOPs could not be counted")
+
+
+def test_a_second_launch_that_crashes_alike_does_not_repeat_the_log() -> None:
+    crashed = next(r for r in RECORDS if r.failure and r.failure.kind is FailureKind.CRASHED)
+    event = TrialFinished(record=crashed, best=None, elapsed_s=1.0)
+    shown = show((event, event))
+    assert shown.count("rank 1 ended with code 1") == 2
+    assert shown.count("ValueError: no") == 1
