@@ -259,7 +259,7 @@ def still_open(name: str, value: object) -> str:
 
 
 class NothingFeasibleError(AutoconfError):
-    """No configuration can be measured: the baseline fails, or nothing fits.
+    """No configuration can be trained with: the baseline fails, nothing fits, or a later crash.
 
     Attributes:
         log_tail: the child's own last lines, if one ran.

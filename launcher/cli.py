@@ -25,7 +25,7 @@ from autoconf_launch.core import (
     one_line,
 )
 
-from .events import Listener, Note
+from .events import Event, Listener, Note, TrialFinished
 from .extension_points import load_reference
 from .flags import VerbParser, parse_request, require_use
 from .interrupts import DoesNotFitError, InterruptedBySignalError
@@ -126,7 +126,20 @@ def _run(request: LaunchRequest, began_s: float) -> int:
     ):
         for text in request.notes:
             view.handle(Note(text=text, warning=True))
-        return command(request, view.handle)
+        shown: set[tuple[str, ...]] = set()
+
+        def handle(event: Event) -> None:
+            view.handle(event)
+            failure = event.record.failure if isinstance(event, TrialFinished) else None
+            if failure is not None and not request.quiet:
+                shown.add(failure.log_tail)
+
+        try:
+            return command(request, handle)
+        except NothingFeasibleError as error:
+            if error.log_tail in shown:
+                error.log_tail = ()
+            raise
 
 
 def _run_verb(where: str, arguments: Sequence[str]) -> int:

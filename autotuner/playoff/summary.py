@@ -147,6 +147,16 @@ class Summary:
     impossible: str = ""
     parts: TimeParts | None = None
 
+    @property
+    def shown(self) -> tuple[Record, ...]:
+        """Trials in order, each at its configuration's one speed: the one it was judged by."""
+        return _at_one_speed(self.drift.records, self.decision)
+
+
+def _at_one_speed(records: Sequence[Record], decision: Decision) -> tuple[Record, ...]:
+    known = decision.compared
+    return tuple(known.get(r.trial.name, r) if r.measurement else r for r in records)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launches:
@@ -216,7 +226,7 @@ def summarise_launches(
     decision = decide(records, launches.playoff, launches.soaks, settings, noise)
     winner, baseline = decision.winner, baseline_of(records)
     spaces = sorted({record.trial.space for record in records}, key=_space_order)
-    shown = [decision.compared.get(record.trial.name, record) for record in records]
+    shown = _at_one_speed(records, decision)
     by_space = [(s, [r for r in shown if r.trial.space == s]) for s in spaces]
     best = replace(
         _row(GLOBAL, shown, objective),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autoconf_launch.core import Candidate, Failure, FailureKind
 
@@ -34,7 +35,7 @@ from .limits import LaunchBounds, Prospects, SearchLimits
 from .observations import Observations
 from .optimality_bound import OptimalityBound
 from .pool import Grouping, PendingTrials, Pool
-from .stop import StopReason
+from .stop import StopKind, StopReason
 
 
 def baseline_trial(baseline: Candidate) -> Trial:
@@ -170,6 +171,19 @@ class Study:
         trials = self._next(free_slots)
         self._out.give(trials)
         return trials
+
+    def extend(self, seconds: float, *, elapsed_s: float) -> bool:
+        """Let the search go on until ``seconds``; whether it has something to launch by then."""
+        end = self.stop_reason()
+        if end is None or end.kind is not StopKind.BUDGET or self._cut:
+            return False
+        before, self._limits = self._limits, replace(self._limits, seconds=seconds)
+        self._look_at_time(elapsed_s)
+        if self.stop_reason() is None:
+            return True
+        self._limits = before
+        self._look_at_time(elapsed_s)
+        return False
 
     def tell(self, record: Record) -> None:
         """Take the outcome of a trial asked for here or in an earlier session; twice is once.

@@ -107,7 +107,7 @@ def _require_use(flags: Namespace, form: str) -> None:
 
 
 def _csv(results: Results) -> str:
-    rows = map(csv_row, results.contents.records)
+    rows = map(csv_row, results.summary().shown)
     return csv_text((CSV_COLUMNS, *rows)).rstrip("\n")
 
 

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.search import Grouping
@@ -20,7 +21,9 @@ from autoconf_launch.autotuner.space import (
     build_space,
 )
 from autoconf_launch.core import ZERO, ZERO_KNOBS, ConfigError, dotted_name
+from autoconf_launch.core import config_keys as keys
 
+from ..config_file import read_config
 from ..dialects import SPELLINGS, BuiltinDialect, DeepSpeedDialect, choose_dialect
 from ..events import Event, Note
 from ..flags import parse_request
@@ -39,6 +42,8 @@ _ONLY_DEEPSPEED = (
     "Read as a DeepSpeed configuration, since our own runtime does not have all of its keys; "
     "give the script too, to see what a tune of it searches."
 )
+_NO_BATCH = "It sets no batch, so that a micro-batch of 1 without accumulation is assumed."
+_MOST_KEYS = 5
 _AWAITS_PROFILE = (
     "A tune learns from its profile run what nothing here sets; it may search more micro-batches."
 )
@@ -77,6 +82,8 @@ def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
     named = ("--config", flags.config) if flags.config else ()
     if not request.script_args:
         source = find_source(named, request.tuning_space)
+        if flags.config and source.config_argument is None:
+            raise ConfigError(_on_foreign(flags.config))
         user, notes = _of_document(replace(request, autotuning="tune"), source)
     else:
         words = (*request.script_args[:-1], *named)
@@ -86,6 +93,17 @@ def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
     said = (_AWAITS_PROFILE,) if user.awaits_profile else space.notes
     notes = tuple(dict.fromkeys((*notes, *said)))
     yield _json(user, stages, notes) if flags.json else _text(user, stages, notes)
+
+
+def _on_foreign(path: str) -> str:
+    """Why a file that was given as a configuration is not read as one."""
+    found = list(read_config(Path(path)).to_dict())
+    more = ", …" if len(found) > _MOST_KEYS else ""
+    return (
+        f"None of the keys of {path} is known ({', '.join(found[:_MOST_KEYS])}{more}); a "
+        f"configuration has keys such as {keys.MICRO_BATCH[0]}, {keys.ACCUMULATION[0]} and "
+        f"{keys.ZERO_STAGE[0]}. For a script's own file, give the script, too."
+    )
 
 
 def _of_script(request: LaunchRequest) -> tuple[UserSettings, tuple[str, ...]]:
@@ -118,7 +136,9 @@ def _of_document(
         except ConfigError:
             raise error from None
         return user, (*user.notes, *user.warnings, _ONLY_DEEPSPEED)
-    return user, (*user.notes, *user.warnings)
+    batches = (keys.TRAIN_BATCH_SIZE, keys.MICRO_BATCH, keys.ACCUMULATION)
+    is_open = source.config_argument is not None and not any(k in source.config for k in batches)
+    return user, (*user.notes, *user.warnings, *([_NO_BATCH] if is_open else ()))
 
 
 def _stage_views(user: UserSettings, space: SearchSpace) -> Iterator[StageView]:

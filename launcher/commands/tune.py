@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,13 +30,14 @@ from autoconf_launch.autotuner.search import (
     Study,
     baseline_trial,
 )
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ModelSpec, NothingFeasibleError, result_file, take_in_all
 
 from ..backends import Backend, backend_for, closing_backend, load_hosts_backend, warn_listener
 from ..estimates import choose_price, profiled_format_gains
 from ..events import Finished, Listener, Note, TuneBegun
 from ..interrupts import stopping_on_signals
-from ..launch import plan_launch
+from ..launch import plan_launch, printed_error
 from ..machine import (
     SlotPool,
     find_pool,
@@ -47,6 +48,7 @@ from ..machine import (
 )
 from ..report import (
     TF32_SWITCH,
+    crash_text,
     format_gains_text,
     no_trial_text,
     planned_tune_text,
@@ -56,6 +58,7 @@ from ..report import (
 )
 from ..request import QUEUES, LaunchRequest, TrackingChoice
 from ..results import (
+    JournalContents,
     OpenFolder,
     fingerprint,
     open_folder,
@@ -72,6 +75,7 @@ from ..tuning import (
     Endgame,
     OtherStartError,
     Search,
+    TimeBudget,
     TrialFiles,
     TrialLimits,
     TuningJob,
@@ -121,7 +125,8 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
         0, or the training's own exit code.
 
     Raises:
-        NothingFeasibleError: the baseline fails, or nothing fits.
+        NothingFeasibleError: the baseline fails, nothing fits, or the script crashes after its
+            trials.
     """
     require_one_start(request.hosts)
     if request.dry_run:
@@ -146,14 +151,24 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
             if request.dry_run:
                 _as_it_starts(job, folder, partial(_forecast, backend=backend))
                 return 0
-            job, winner = _as_it_starts(job, folder, partial(_search, backend=backend))
+            job, found = _as_it_starts(job, folder, partial(_search, backend=backend))
+    if found.crash is not None:
+        raise found.crash
     if request.autotuning == "tune":
         return 0
-    plan = plan_launch(job.request, job.cluster, winner)
+    plan = plan_launch(job.request, job.cluster, found.winner)
     return run_to_end(plan, warn_listener(backend_for(job.request, job.cluster), listener))
 
 
-def _search(job: TuningJob, folder: OpenFolder, backend: Backend) -> tuple[TuningJob, Rendered]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """The winner as a launch spells it; ``crash``: why it should not be trained with as it is."""
+
+    winner: Rendered
+    crash: NothingFeasibleError | None
+
+
+def _search(job: TuningJob, folder: OpenFolder, backend: Backend) -> tuple[TuningJob, _Found]:
     return job, search_for_winner(job, folder, backend)
 
 
@@ -269,8 +284,8 @@ def _forecast(job: TuningJob, folder: OpenFolder, backend: Backend) -> None:
     job.listener(Finished(text=text))
 
 
-def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> Rendered:
-    """Search from the profile run to the results; the winner as a launch spells it.
+def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> _Found:
+    """Search from the profile run to the results.
 
     Raises:
         NothingFeasibleError: the baseline fails, or nothing fits.
@@ -285,15 +300,17 @@ def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> R
             decider, backend, files, journal=folder.journal, listener=listener, limits=limits
         )
 
-    job.listener(
-        TuneBegun(
-            effort=EFFORTS[job.user.settings.effort],
-            budget_s=budget.whole_s,
-            trials=budget.trials,
-            at_once=ready.at_once,
-            verifies=job.request.soak_steps != 0,
+    def confirm(earlier: JournalContents) -> Endgame:
+        return play(
+            _searched_by(study, ready, elapsed_s=controller.elapsed_s),
+            control,
+            listener=job.listener,
+            limits=limits,
+            earlier=earlier,
+            soak_asked=job.request.soak_steps,
         )
-    )
+
+    _say_begun(ready, budget)
     before_s = job.budget.spent_s
     controller = control(study, with_outlook(study, job.listener), limits)
     contents = open_space(folder, study.space, job.listener)
@@ -304,37 +321,62 @@ def search_for_winner(job: TuningJob, folder: OpenFolder, backend: Backend) -> R
         _plan_budget(ready, budget)
     stop = controller.run(pool)
     failed = _baseline_error(job, study, stop)
-    if isinstance(failed, OtherStartError):
-        raise failed
     searched_s = job.budget.spent_s
-    end = Endgame(elapsed_s=controller.elapsed_s)
-    if not stop.is_error:
-        end = play(
-            _searched_by(study, ready, elapsed_s=end.elapsed_s),
-            control,
-            listener=job.listener,
-            limits=limits,
-            earlier=contents,
-            soak_asked=job.request.soak_steps,
-        )
+    end = Endgame(elapsed_s=controller.elapsed_s) if stop.is_error else confirm(contents)
+    confirmation_s = job.budget.spent_s - searched_s
+    if _goes_on(job.budget, study, confirmation_s):
+        known, stop = folder.journal.read(), controller.run(pool)
+        searched_s, end = job.budget.spent_s, confirm(known)
+        confirmation_s += job.budget.spent_s - searched_s
     if (crash := late_crash(study, (*end.playoff, *end.soaks))) is not None:
         check_start(job, crash, backend=backend, folder=folder, pool=pool)
     if len(study.records) > len(contents.records):
         remember_times(job, ready.spec, at_last_level(study.records, study.repeats))
     parts = TimeParts(
         profile_s=before_s,
-        trials_s=searched_s - before_s,
-        confirmation_s=job.budget.spent_s - searched_s if end.playoff or end.soaks else 0.0,
+        trials_s=job.budget.spent_s - before_s - confirmation_s,
+        confirmation_s=confirmation_s,
     )
     return _conclude(job, study, end, stop, parts, failed)
 
 
+def _say_begun(ready: _Prepared, limits: SearchLimits) -> None:
+    job = ready.job
+    job.listener(
+        TuneBegun(
+            effort=EFFORTS[job.user.settings.effort],
+            budget_s=limits.whole_s,
+            trials=limits.trials,
+            at_once=ready.at_once,
+            verifies=job.request.soak_steps != 0,
+        )
+    )
+
+
+_MUCH = 0.25
+"""Share of a budget that is worth another trial after the playoff."""
+
+
+def _goes_on(budget: TimeBudget, study: Study, confirmation_s: float) -> bool:
+    """Whether the playoff left time for more trials, and for as long a playoff after them."""
+    is_much = math.isfinite(budget.whole_s) and budget.left_s > _MUCH * budget.whole_s
+    until_s = budget.end_s - confirmation_s
+    return is_much and study.extend(until_s, elapsed_s=budget.spent_s)
+
+
 def _baseline_error(job: TuningJob, study: Study, stop: StopReason) -> Exception | None:
-    """What follows if the baseline failed, which may be another start; None: it ran."""
+    """The error if the baseline failed; None: it ran.
+
+    Raises:
+        OtherStartError: the script may have to be started in another way.
+    """
     failure = study.records[-1].failure if study.records else None
     if stop.kind is not StopKind.BASELINE_FAILED or failure is None:
         return None
-    return job_crash(job, NothingFeasibleError(stop_sentence(stop), stop.log_tail), failure)
+    error = job_crash(job, NothingFeasibleError(stop_sentence(stop), stop.log_tail), failure)
+    if isinstance(error, OtherStartError):
+        raise error
+    return error
 
 
 def _plan_budget(ready: _Prepared, limits: SearchLimits) -> None:
@@ -401,7 +443,7 @@ def _conclude(
     stop: StopReason,
     parts: TimeParts,
     failed: Exception | None,
-) -> Rendered:
+) -> _Found:
     take_in_all(job.paths.results)
     said = said_by_probes(job.paths.results, Path.cwd(), job.paths.exps)
     notes = (*end.notes, *said)
@@ -420,17 +462,15 @@ def _conclude(
     winner = render_winner(summary, job.dialect, job.source, job.paths)
     text = write_results(
         job.paths,
-        study.records,
         summary,
         request=job.request,
         source=job.source,
         winner=winner,
     )
-    if winner is None:
-        soak = summary.decision.soak
+    soak, best = summary.decision.soak, summary.decision.winner
+    if winner is None or best is None:
         reason = refused_text(soak) if soak and not soak.passed else stop_sentence(stop)
         raise failed or NothingFeasibleError(reason, stop.log_tail)
-    best = summary.decision.winner
     job.listener(
         Finished(
             text=text,
@@ -439,4 +479,14 @@ def _conclude(
             compared=tuple(summary.decision.compared.values()),
         )
     )
-    return winner
+    return _Found(winner=winner, crash=_crash_error(job, end.soaks) if crash_text(soak) else None)
+
+
+def _crash_error(job: TuningJob, soaks: Sequence[Record]) -> NothingFeasibleError:
+    """The end of a tune whose script crashed in its last verification run."""
+    last = soaks[-1]
+    lines = printed_error(job.paths.trial(last.trial.name))
+    if last.failure is not None:
+        lines = last.failure.log_tail
+    text = f"The script crashed; what was measured before is in {job.paths.results}."
+    return NothingFeasibleError(text, lines)

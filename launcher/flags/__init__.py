@@ -7,6 +7,7 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .flag_table import add_host_flags, make_parser
     from .flags import (
+        is_for_tune,
         launch_flags,
         own_flag,
         parse_request,

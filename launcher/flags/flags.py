@@ -219,6 +219,11 @@ def own_flag(word: str) -> str | None:
     return flag if flag in make_parser()._option_string_actions else None
 
 
+def is_for_tune(word: str) -> bool:
+    """Whether our flag that this word is needs a tune."""
+    return own_flag(word) in tuning_flags(make_parser())
+
+
 def _normalise(name: str) -> str:
     return name.replace("-", "_").replace("__", "--", 1) if name.startswith("--") else name
 

@@ -22,6 +22,7 @@ from autoconf_launch.core import (
     RankTask,
     Recompute,
     even_pipeline_split,
+    plural,
 )
 
 from ..plan import LaunchPlan
@@ -325,7 +326,7 @@ def _other_ranks(task: RankTask, result: RankResult, started: int) -> Failure | 
     """The failure of a measured launch that ran another number of ranks than were started."""
     if task.mode is not Mode.MEASURE or result.world_size == started:
         return None
-    detail = f"the script ran with {result.world_size} ranks instead of {started}"
+    detail = f"the script ran with {plural(result.world_size, 'rank')} instead of {started}"
     return Failure(kind=FailureKind.NOT_APPLIED, detail=detail)
 
 
@@ -430,7 +431,7 @@ def _no_steps(plan: LaunchPlan, task: RankTask, results: RankResults) -> Failure
         detail = f"rank {silent[0]} ended without reporting an optimizer step"
     else:
         detail = (
-            f"the script ended after {made} optimizer steps, before start_profile_step "
+            f"the script ended after {plural(made, 'optimizer step')}, before start_profile_step "
             f"{task.start_step}; it must make at least {task.end_step}"
         )
     return Failure(kind=FailureKind.NO_STEPS, detail=detail)

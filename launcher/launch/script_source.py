@@ -19,7 +19,7 @@ from autoconf_launch.core import config_keys as keys
 
 from ..config_file import compose_yaml, read_config, read_document
 from ..dialects import PREFIXES, decode_document
-from ..flags import own_flag
+from ..flags import is_for_tune, own_flag
 from ..input_file import is_file
 from ..request import LaunchRequest
 from ..script import (
@@ -110,7 +110,7 @@ def _read_named(path: Path, position: int, flag: str, *, is_foreign: bool) -> _N
     if not _exists(path):
         if may_be_its_own:  # which may look for it in another folder
             return None
-        raise ConfigError(f"{path}, named by the script's arguments, does not exist.")
+        raise ConfigError(f"{path}, given by {flag}, does not exist.")
     try:
         read = read_document(path)
     except ConfigError:
@@ -230,9 +230,10 @@ def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
     source = find_script_source(request)
     for word in refused_flags(source.script_args, source.flags) if source.flags else ():
         if own_flag(word) is not None:
+            verb = "tune " if request.autotuning == "tune" or is_for_tune(word) else ""
             raise ConfigError(
                 f"{word} is given after {source.script}, whose parser does not know it; give "
-                f"flags of the launcher before the script: autoconf-launch {word} … "
+                f"flags of the launcher before the script: autoconf-launch {verb}{word} … "
                 f"{source.script}."
             )
     return request, source

@@ -329,7 +329,7 @@ class Board:
         if behind is None:
             return f"{status}; {step_text(entry.step)}" if entry.runs else status
         if behind is not self._standings[0]:
-            return behind_text(behind).removeprefix("takes ")
+            return behind_text(behind).removeprefix("is ")
         return "best" if self.phase is TunePhase.DONE else "leads"
 
 

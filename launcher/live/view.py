@@ -20,6 +20,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from autoconf_launch.core import plural
+
 from ..events import Event, Finished, ModelProfiled, Note, SpaceBuilt, TrialFinished
 from ..report import HEADERS, LinesView, RowKind, TrialRow, failure_lines, wrap_sentences
 from ..results import terminal_text
@@ -168,7 +170,9 @@ class LiveView:
         if answer := self._board.answer():
             lines.append(_line(answer, "bold"))
         if limit < count:
-            lines.append(_line(f"({count - limit} more trials come at the end)"))
+            come = "comes" if count - limit == 1 else "come"
+            more = plural(count - limit, "more trial")
+            lines.append(_line(f"({more} {come} at the end)"))
         if limit:
             lines += _table(self._board.rows(limit), self._console.size.width)
         if not self._closed:

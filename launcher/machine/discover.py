@@ -11,7 +11,15 @@ from pathlib import Path
 
 import psutil
 
-from autoconf_launch.core import ClusterSpec, ConfigError, Device, HardwareError, Node, visible
+from autoconf_launch.core import (
+    ClusterSpec,
+    ConfigError,
+    Device,
+    HardwareError,
+    Node,
+    plural,
+    visible,
+)
 from autoconf_launch.tuning_spaces import with_links
 
 from ..events import Listener, Note
@@ -203,7 +211,7 @@ def _say_what_is_visible(
 ) -> None:
     asked, cores = request.processes, usable_cores()
     if not gpus and isinstance(asked, int) and asked > cores:
-        text = f"--num_gpus {asked} starts {asked} processes, which share {cores} cores."
+        text = f"--num_gpus {asked} starts {asked} processes, which share {plural(cores, 'core')}."
         listener(Note(text=text, warning=True))
     value = os.environ.get(VISIBLE)
     if value is None or not gpus:

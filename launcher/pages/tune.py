@@ -131,7 +131,7 @@ _Launch = tuple[float, Record]
 def _charts(results: Results, summary: Summary) -> tuple[Chart, ...]:
     """Every chart that these launches have something to show in."""
     records = results.contents.records
-    measured = [(r, r.measurement) for r in records if r.measurement]
+    measured = [(r, r.measurement) for r in summary.shown if r.measurement]
     if not measured:
         return ()
     charts = (

@@ -105,7 +105,7 @@ if TYPE_CHECKING:
         summary_text,
         table_text,
     )
-    from .verification import lack_of_time_text, refused_text
+    from .verification import crash_text, lack_of_time_text, refused_text
     from .waterfall import (
         WaterfallStep,
         measured_waterfall,

@@ -9,7 +9,7 @@ from functools import singledispatchmethod
 
 from autoconf_launch.autotuner.measurement import MAX_USEFUL_LOG_HALF_WIDTH
 from autoconf_launch.autotuner.space import Prediction, Record
-from autoconf_launch.core import Failure, FailureKind, Grade, MemoryUse, ModelSpec
+from autoconf_launch.core import FailureKind, Grade, MemoryUse, ModelSpec, plural
 
 from ..events import (
     Event,
@@ -35,6 +35,7 @@ class LinesView:
         self._write = write
         self._quiet = quiet
         self._debug = level == "debug"
+        self._last_log: list[str] = []
 
     def handle(self, event: Event) -> None:
         """Show one event."""
@@ -80,8 +81,10 @@ class LinesView:
             return  # the round has a line
         if not self._quiet:
             self._write(trial_line(event))
-            for line in _log_lines(event.record.failure):
+            log = _log_lines(event.record)
+            for line in log if log != self._last_log else ():
                 self._write(line)
+            self._last_log = log or self._last_log
 
     @_show.register
     def _(self, event: RoundFinished) -> None:
@@ -130,7 +133,8 @@ def space_line(event: SpaceBuilt) -> str:
     """How many candidates there are, and why some are not tried."""
     taken = ", ".join(f"{count} by {rule}" for rule, count in event.rejected if count)
     without = f" (skipped: {taken})" if taken else ""
-    return f"search: {event.left} of {event.considered} candidates besides the baseline{without}"
+    considered = plural(event.considered, "candidate")
+    return f"search: {event.left} of {considered} besides the baseline{without}"
 
 
 def trial_line(event: TrialFinished) -> str:
@@ -147,7 +151,7 @@ def trial_line(event: TrialFinished) -> str:
 
 
 def round_line(event: RoundFinished) -> str:
-    """Elapsed, round, the best one, and how much longer the others take."""
+    """Elapsed, round, the best one, and how much slower the others are."""
     first, *others = event.standings
     behind = ", ".join(f"{label(other.trial.candidate)} {behind_text(other)}" for other in others)
     leads = f"{label(first.trial.candidate)} leads"
@@ -157,15 +161,16 @@ def round_line(event: RoundFinished) -> str:
 
 
 def behind_text(standing: Standing) -> str:
-    """How much longer a configuration takes than the leader, with the interval."""
+    """How much slower a configuration is than the leader, with the interval."""
     if standing.width > max(MAX_USEFUL_LOG_HALF_WIDTH, abs(standing.behind)):
         return "inconclusive so far"
     low, high = standing.behind - standing.width, standing.behind + standing.width
     if standing.behind > math.log(2.0):
         behind, low, high = (math.exp(x) for x in (standing.behind, low, high))
-        return f"takes {behind:.3g} times as long ({low:.3g} to {high:.3g})"
+        return f"is {behind:.3g}x slower ({low:.3g} to {high:.3g}x)"
     behind, low, high = (100.0 * math.expm1(x) for x in (standing.behind, low, high))
-    return f"takes {behind:+.1f} % ({low:+.1f} to {high:+.1f} %)"
+    how = "slower" if behind >= 0.0 else "faster"
+    return f"is {abs(behind):.1f} % {how} ({low:+.1f} to {high:+.1f} %)"
 
 
 def failure_lines(record: Record) -> list[str]:
@@ -175,7 +180,7 @@ def failure_lines(record: Record) -> list[str]:
         return []
     trial = record.trial
     what = f"{launch_label(trial)} {label(trial.candidate)} {failure.kind.value}: {failure.detail}"
-    return [f"{what} (its folder is {trial.name})", *_log_lines(failure)]
+    return [f"{what} (its folder is {trial.name})", *_log_lines(record)]
 
 
 def _prediction(prediction: Prediction | None) -> str:
@@ -191,7 +196,9 @@ def _result(record: Record) -> str:
         return f"{failure.kind.value}: {failure.detail}" if failure else "-"
     memory = _memory(measurement.memory)
     made = measurement.extrapolated_from
-    how = "measured" if made is None else f"extrapolated from {made} micro-batches"
+    how = "measured"
+    if made is not None:
+        how = f"extrapolated from {plural(made, 'micro-batch', 'micro-batches')}"
     return (
         f"{how} {measurement.mean_step_s:.3f} s  "
         f"{measurement.throughput_per_s:8.2f} samples/s  memory {memory}"
@@ -202,7 +209,10 @@ def _memory(memory: MemoryUse | None) -> str:
     return f"{size_text(memory.peak_bytes)} of {size_text(memory.limit_bytes)}" if memory else "-"
 
 
-def _log_lines(failure: Failure | None) -> list[str]:
+def _log_lines(record: Record) -> list[str]:
+    """The end of the child's log: all that is known of a launch that may end the tune."""
+    failure, trial = record.failure, record.trial
     if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
         return []
-    return [f"  | {line}" for line in failure.log_tail[-_SHOWN_LOG_LINES:]]
+    may_end = trial.number == 0 or trial.soak_steps
+    return [f"  | {line}" for line in failure.log_tail[0 if may_end else -_SHOWN_LOG_LINES :]]

@@ -100,15 +100,15 @@ def headlines(results: Results, summary: Summary) -> list[str]:
 
 def trial_rows(results: Results, summary: Summary) -> list[TrialRow]:
     """One row per record, at its configuration's one speed, then one per trial without any."""
-    compared, known = summary.decision.compared, labels(summary)
+    known = labels(summary)
     met = {measured_name(record.trial.name) for record in results.contents.finals}
     rows = [
         finished_row(
-            compared.get(record.trial.name, record),
+            record,
             is_best=_is_best(record, summary),
             in_playoff=record.trial.name in met,
         )
-        for record in results.contents.records
+        for record in summary.shown
     ]
     opened = [
         open_row(o.number, known.get(_trial_name(o), o.name), _open_status(results, o))
@@ -150,7 +150,7 @@ def results_document(results: Results) -> dict[str, object]:
         "findings": list(findings(summary)),
         "duration_s": results.duration_s,
         "spaces": [encode(row) for row in summary.rows],
-        "trials": [trial_document(record) for record in results.contents.records],
+        "trials": [trial_document(record) for record in summary.shown],
         "open": [
             {"number": o.number, "name": o.name, "step": results.last_step(o.name)}
             for o in _open(results)

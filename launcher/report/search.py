@@ -213,7 +213,8 @@ def meaning_text(meaning: LossComparison) -> str:
             batches=meaning.batches, percent=100 * meaning.own_gap
         )
         return f"The losses of your configuration and of the winner were not compared: {reason}."
-    over = f"over the first {meaning.steps} global batches"
+    batches = plural(meaning.steps, "global batch", "global batches")
+    over = f"over the first {batches.removeprefix('1 ')}"
     how = f"{over}: only one of them is finite"
     if meaning.worst is not None:
         how = f"by at most {meaning.worst:.1e} {over} (tolerance {meaning.tolerance:g})"
@@ -298,10 +299,8 @@ def _playoff(decision: Decision, known: Mapping[str, str]) -> Iterator[str]:
     for record in decision.failed:
         if record.failure:
             name = measured_name(record.trial.name)
-            yield (
-                f"{name} failed in the playoff ({failure_text(record.failure)}) and was "
-                "eliminated."
-            )
+            why = failure_text(record.failure)
+            yield f"{name} failed in the playoff ({why}) and was eliminated."
     if (found := decision.overtaken) is not None:
         leader, before = (known.get(name, name) for name in (found.leader, found.best))
         how = f"Re-measured in {'turn' if decision.in_turn else 'rounds'}, {leader}"
@@ -315,9 +314,10 @@ def level_lines(decision: Decision) -> tuple[str, ...]:
     """A sentence where the machine had another speed in the playoff than in the search."""
     if not decision.rounds or abs(decision.level) <= CAUSELESS:
         return ()
+    how = "slower" if decision.level > 0.0 else "faster"
     return (
-        f"Configurations in the playoff took {math.exp(decision.level):.2f} times as long as in "
-        "the search; compare their speeds only with each other.",
+        f"Everything ran {math.exp(abs(decision.level)):.2f}x {how} in the playoff than in the "
+        "search; compare speeds only within one of the two.",
     )
 
 
@@ -487,7 +487,8 @@ def room_text(trial_s: float, *, room: int, trials: int, budget_s: float, enough
 def parts_text(parts: TimeParts) -> str:
     """Where the time of a command went."""
     after = "the final comparison and verification run"
-    confirmation = f", {_time(parts.confirmation_s)} for {after}" if parts.confirmation_s else ""
+    confirmation = f", {_time(parts.confirmation_s)} for {after}"
+    confirmation = confirmation if round(parts.confirmation_s) else ""
     return (
         f"This command took {_time(parts.whole_s)}: {_time(parts.profile_s)} until the first "
         f"trial, {_time(parts.trials_s)} for trials{confirmation}."

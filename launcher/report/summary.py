@@ -17,6 +17,7 @@ from autoconf_launch.autotuner.playoff import (
     Summary,
     SummaryRow,
 )
+from autoconf_launch.autotuner.search import StopKind
 from autoconf_launch.autotuner.space import OBJECTIVES, Objective, is_better
 from autoconf_launch.core import Edit, dotted_name, encode, plural
 
@@ -33,7 +34,7 @@ from .search import (
     stop_document,
     stop_text,
 )
-from .verification import refused_lines, soak_document, verification_text
+from .verification import crash_text, refused_lines, soak_document, verification_text
 from .waterfall import step_parts_document, step_parts_text
 
 SCHEMA_VERSION = 1
@@ -51,6 +52,8 @@ _ALREADY_BEST = "No gain: your configuration is the fastest measured."
 _CHOSEN = "Values chosen for what your configuration leaves open:"
 _ONCE = "Possibly as fast, measured only once"
 _BY_TRIALS = "Possibly as fast, by single trials alone"
+_UNCONFIRMED = "Unconfirmed, as faster only in a single trial"
+_CONFIRM = "The same command with a longer --budget goes on from here and compares them in turn."
 _MOST_COLD = 1.5
 """How many times as long a step may take because its caches are cold."""
 _BUSIER, _BUSIER_TIMES = 0.5, 1.25
@@ -62,7 +65,7 @@ def table_text(summary: Summary) -> str:
     """The table in the form of the DeepSpeed Autotuner, with duration and count."""
     rows = [_cells(row) for row in summary.rows]
     table = table_of(rows, _HEADERS, ("left", "right", "right", "left"), markdown=True)
-    duration = datetime.timedelta(seconds=summary.duration_s)
+    duration = datetime.timedelta(seconds=round(summary.duration_s))
     count = summary.rows[-1].num_experiments
     return f"{table}\n\nTuning completed in {duration}. Total number of experiments: {count}.\n"
 
@@ -78,22 +81,32 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
     """
     if summary.decision.winner is None:
         return "\n".join([*_stop_lines(summary), _more_line(folder)]) + "\n"
-    answer = [*_no_gain_lines(summary), _best_line(summary), *_edit_lines(summary, edits)]
+    crash = crash_text(summary.decision.soak)
+    answer = [
+        *filter(None, [crash]),
+        *_no_gain_lines(summary),
+        _best_line(summary),
+        *_edit_lines(summary, edits),
+    ]
     doubt = [
         *filter(None, [summary.impossible]),
         *_gap_lines(summary),
         *_tie_lines(summary),
         *level_lines(summary.decision),
-        *refused_lines(summary.decision.soak),
-        *_check_lines(summary),
+        *_check_lines(summary, crash),
         *_stop_lines(summary),
     ]
-    train = ["Train with it:", f"  {command}"]
+    once = "Train with it once the script is fixed:" if crash else "Train with it:"
+    train = [once, f"  {command}"]
     return "\n".join([*answer, *train, "", *doubt, _more_line(folder)]) + "\n"
 
 
 def _stop_lines(summary: Summary) -> list[str]:
-    stop = [stop_text(summary)] if summary.stop else []
+    """Why it ended, unless it is complete and yet nothing was shown, which is the answer then."""
+    is_complete = summary.stop is not None and summary.stop.kind is StopKind.EXPLORED
+    is_shown = summary.decision.verdict is not DecisionVerdict.INCONCLUSIVE
+    is_shown = is_shown and _NOT_SHOWN not in _no_gain_lines(summary)
+    stop = [stop_text(summary)] if summary.stop and (is_shown or not is_complete) else []
     return [*stop, *([parts_text(summary.parts)] if summary.parts else [])]
 
 
@@ -151,6 +164,7 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
         "near": list(decision.near),
         "findings": list(findings(summary)),
         "resolution": encode(decision.resolution),
+        "crash": crash_text(decision.soak) or None,
         "soak": soak_document(decision.soak),
         "meaning": meaning_document(decision.meaning),
         "certificate": certificate_text(summary),
@@ -172,12 +186,15 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
 
 
 def speed_up_text(speed_up: SpeedUp, other: str, how: str = "") -> str:
-    """``1.63x faster than OTHER (95 % interval 1.46 to 1.82x)``."""
-    faster = "faster than" if speed_up.ratio >= 1.0 else "the speed of"
+    """``1.63x faster than OTHER (95 % interval 1.46 to 1.82x)``, or ``12 % slower than OTHER``."""
     interval = f"95 % interval {speed_up.low:.2f} to {speed_up.high:.2f}x{how}"
     if math.isinf(speed_up.high):
         interval = "too few rounds for an interval"
-    return f"{speed_up.ratio:.2f}x {faster} {other} ({interval})"
+    gain = f"{speed_up.ratio:.2f}x faster than"
+    if speed_up.ratio < 1.0:
+        gain = f"{100.0 * (1.0 - speed_up.ratio):.0f} % slower than"
+        interval = interval.replace("interval", "interval of the speed ratio", 1)
+    return f"{gain} {other} ({interval})"
 
 
 def _cells(row: SummaryRow) -> tuple[str, str, str, str]:
@@ -219,7 +236,7 @@ def _no_gain_lines(summary: Summary) -> list[str]:
         return [_own_is_best(summary)] if _is_baseline(summary) else []
     is_alike = baseline.trial.name in (best, *decision.ties, *decision.near)
     is_known = decision.verdict is DecisionVerdict.TIED and decision.rounds
-    is_as_fast = is_known and not _some_looked_faster(decision)
+    is_as_fast = is_known and not _looked_faster(decision)
     return [_as_fast(summary) if is_as_fast else _NOT_SHOWN] if is_alike else []
 
 
@@ -254,10 +271,10 @@ def _own_is_best(summary: Summary) -> str:
     return f"No gain: {label(faster.trial.candidate)} was faster in its trial, but {why}."
 
 
-def _some_looked_faster(decision: Decision) -> bool:
-    """Whether a rival's figure, though not shown, is better by more than what was resolved for."""
+def _looked_faster(decision: Decision) -> tuple[str, ...]:
+    """Rivals whose figures, though not shown, are better by more than what was resolved for."""
     wanted = decision.resolution.wanted if decision.resolution else NORMAL.precision
-    return any(behind < -wanted for _, behind in decision.behind)
+    return tuple(name for name, behind in decision.behind if behind < -wanted)
 
 
 def speed_text(summary: Summary) -> str:
@@ -282,7 +299,9 @@ def _gap_lines(summary: Summary) -> list[str]:
     if gap is None:
         return []
     is_slower = gap.verified_s > gap.measured_s
-    other = "launches of the playoff were"
+    other = "its launches in the playoff were"
+    if summary.decision.rounds == 1:
+        other = "its launch in the playoff was"
     whose, is_other_slower, other_s = "the verification run's speed", not is_slower, gap.measured_s
     if not summary.decision.played:
         other = "the verification run was"
@@ -316,9 +335,12 @@ def _cause(gap: SpeedGap, *, slower: bool) -> str:
 def _tie_lines(summary: Summary) -> list[str]:
     """What may be as fast, and how small a difference the rounds could show."""
     lines, decision = [], summary.decision
-    if decision.ties:
+    faster = () if decision.rounds else _looked_faster(decision)
+    if faster:
+        lines.append(f"{_UNCONFIRMED}: {_names(summary, faster)}. {_CONFIRM}")
+    if ties := [name for name in decision.ties if name not in faster]:
         is_ranked = decision.verdict is not DecisionVerdict.INCONCLUSIVE
-        names = _names(summary, decision.ties, differences=is_ranked)
+        names = _names(summary, ties, differences=is_ranked)
         lines.append(f"{_tie_heading(decision)}: {names}.")
         lines += [resolution_text(decision)] if decision.resolution else []
     if decision.near:
@@ -339,16 +361,19 @@ def _names(summary: Summary, names: Sequence[str], *, differences: bool = True) 
 def _rivals(summary: Summary, names: Sequence[str], *, differences: bool) -> list[str]:
     """Labels of configurations, each with how much slower than the best it was measured.
 
-    Without what looked faster: noise does not distinguish it from the best.
+    A playoff says nothing of what looked faster: noise does not distinguish it from the best.
     """
     behind, known = dict(summary.decision.behind), labels(summary)
     return [
-        f"{known.get(name, name)}{_behind(behind.get(name)) if differences else ''}"
+        f"{known.get(name, name)}"
+        f"{_behind(behind.get(name), decision=summary.decision) if differences else ''}"
         for name in names
     ]
 
 
-def _behind(log_ratio: float | None) -> str:
+def _behind(log_ratio: float | None, *, decision: Decision) -> str:
+    if log_ratio is not None and not decision.rounds and log_ratio <= -NORMAL.precision:
+        return f" ({math.exp(-log_ratio):.2f}x faster)"
     if log_ratio is None or round(100.0 * math.expm1(log_ratio)) <= 0:
         return ""
     return f" ({_percent(log_ratio)} slower)"
@@ -401,12 +426,14 @@ def _advice_document(advice: LearningRateAdvice | None) -> object:
     return {"factor": advice.factor, "sentence": advice_text(advice)}
 
 
-def _check_lines(summary: Summary) -> list[str]:
-    """What is known of the winner beside its speed."""
+def _check_lines(summary: Summary, crash: str) -> list[str]:
+    """What is known of the winner beside its speed, and of the script's crash."""
     soak, meaning = summary.decision.soak, summary.decision.meaning
     advice = summary.learning_rate
+    verified = [*refused_lines(soak), verification_text(soak)] if soak else []
+    is_said = bool(soak and crash and not soak.passed)
     return [
-        *([verification_text(soak)] if soak else ()),
+        *([] if is_said else verified),
         *([meaning_text(meaning)] if meaning else ()),
         *([advice_text(advice)] if advice else ()),
     ]

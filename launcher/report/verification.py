@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from autoconf_launch.autotuner.playoff import LackOfTime, SoakReport
-from autoconf_launch.core import Aside, Asides, WentOn, encode, plural
+from autoconf_launch.core import Aside, Asides, FailureKind, WentOn, encode, plural
 
 from .search import failure_text, refusal_text
 
 _WENT_ON = {
-    WentOn.END: "script ran to completion",
-    WentOn.EPOCH: "data was ended early, as after an epoch",
-    WentOn.EPOCH_END: "data was ended early, as after an epoch, and the script then ended",
+    WentOn.END: "the script ran to its end",
+    WentOn.EPOCH: "its data was then cut off, as at the end of an epoch",
+    WentOn.EPOCH_END: (
+        "its data was then cut off, as at the end of an epoch, and the script finished normally"
+    ),
 }
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "B"))
 _MOST_REFUSED = 2
@@ -38,7 +40,8 @@ def verification_text(soak: SoakReport) -> str:
             "A first attempt, with the script's evaluation and checkpoint moved into the run, "
             f"failed ({failure_text(soak.as_trial)})."
         )
-    sentences += _broke(asides)
+    if _lacked_data(asides):
+        sentences.append(f"The script could not continue without its data ({asides.broke}).")
     sentences += [_few_steps(soak)] if soak.few_steps else []
     return " ".join(sentences)
 
@@ -46,7 +49,7 @@ def verification_text(soak: SoakReport) -> str:
 def refused_text(soak: SoakReport) -> str:
     """Why there is nothing to train with, where no configuration passed."""
     if not soak.whatever:
-        return "No measured configuration passed its verification run."
+        return crash_text(soak) or "No measured configuration passed its verification run."
     return (
         "No configuration passes its verification run: the script fails in it whatever the "
         f"configuration, yours too ({failure_text(soak.whatever)})."
@@ -86,15 +89,32 @@ def _not_exercised(soak: SoakReport) -> list[str]:
     return missed
 
 
-def _broke(asides: Asides) -> list[str]:
-    if not asides.broke:
-        return []
-    if StopIteration.__name__ in asides.broke:
-        return [f"The script could not continue without its data ({asides.broke})."]
-    where = f"in or after the {asides.broke_in.value}" if asides.broke_in else "after its steps"
-    return [
-        f"It failed {where} ({asides.broke}); whether because its data ended early is not known."
-    ]
+def _lacked_data(asides: Asides) -> bool:
+    """Whether the script failed only because its data was cut off."""
+    return StopIteration.__name__ in asides.broke
+
+
+def crash_text(soak: SoakReport | None) -> str:
+    """The script's crash in a verification run, if no configuration got past it; else empty."""
+    if soak is None:
+        return ""
+    steps = plural(soak.steps, "step")
+    asides = soak.asides or Asides()
+    if soak.passed and asides.broke and not _lacked_data(asides):
+        where = f"in or after its {asides.broke_in.value}, " if asides.broke_in else ""
+        return (
+            f"The script crashed in its verification run, {where}after {steps}: "
+            f"{asides.broke.rstrip('.')}. Fix this before you train, unless the script fails only "
+            "because its data was cut off there."
+        )
+    refused = [found.failure for found in soak.refused if found.failure]
+    if soak.passed or not refused or refused[-1].kind is not FailureKind.CRASHED:
+        return ""
+    return (
+        f"The script crashed in the verification run of {soak.refused[-1].name}: "
+        f"{refused[-1].detail.rstrip('.')}. No configuration has passed one, so fix this before "
+        "you train."
+    )
 
 
 def _evaluation_text(asides: Asides) -> str:

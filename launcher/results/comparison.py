@@ -14,6 +14,7 @@ from autoconf_launch.autotuner.measurement import (
     speed_up,
     without_drift,
 )
+from autoconf_launch.autotuner.playoff import Decision
 from autoconf_launch.autotuner.space import OBJECTIVES, Objective, Record
 from autoconf_launch.core import dotted_name
 
@@ -83,7 +84,7 @@ def compare_results(a: Results, b: Results) -> Comparison:
     objective = a.objective if same else OBJECTIVES["throughput"]
     in_a, in_b = _by_name(a), _by_name(b)
     of_a, of_b = a.summary(), b.summary()
-    best_a, best_b = of_a.decision.expected, of_b.decision.expected
+    best_a, best_b = _best(of_a.decision), _best(of_b.decision)
     noise = of_both(of_a.noise, of_b.noise)
 
     def pair(one: Record, other: Record) -> Pair:
@@ -97,6 +98,11 @@ def compare_results(a: Results, b: Results) -> Comparison:
         best=pair(best_a, best_b) if best_a and best_b else None,
         differences=tuple(_differences(a, b)),
     )
+
+
+def _best(decision: Decision) -> Record | None:
+    """The winner at its one speed."""
+    return decision.compared[decision.winner.trial.name] if decision.winner else None
 
 
 def training_differences(a: Results, b: Results) -> tuple[Difference, ...]:

@@ -69,7 +69,7 @@ class TrialIO(Protocol):
 
 
 class Controller:
-    """Runs one study, or the playoff after it, on one backend; use ``run`` once."""
+    """Runs one study, or the playoff after it, on one backend; a second ``run`` goes on."""
 
     def __init__(
         self,

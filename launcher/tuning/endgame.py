@@ -307,6 +307,6 @@ def _on_left(paths: tuple[str, ...]) -> tuple[str, ...]:
     shown = ", ".join(paths[:_MOST_SHOWN])
     more = f" and {len(paths) - _MOST_SHOWN} more" if len(paths) > _MOST_SHOWN else ""
     return (
-        f"The script's short trials wrote to {shown}{more}; what they added there is not "
-        "part of any training and can be removed.",
+        f"New or changed in the working folder since the tune began: {shown}{more}; the trials "
+        "wrote that, or another program did.",
     )

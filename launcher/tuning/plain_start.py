@@ -23,6 +23,7 @@ from autoconf_launch.core import (
     NothingFeasibleError,
     RankTask,
     ResultsFolderError,
+    plural,
 )
 
 from ..backends import Backend
@@ -248,7 +249,9 @@ def check_ranks(request: LaunchRequest, cluster: ClusterSpec, task: RankTask | N
     found, counted = started_ranks(task), request.started or len(cluster.devices)
     if found > counted or (request.alone and found != counted):
         slots = request.processes if cluster.devices[0].visible_as else found
-        why = f"The script starts {found} ranks by itself; tuning for these instead of {counted}."
+        them = "these" if found > 1 else "it"
+        starts = f"The script starts {plural(found, 'rank')} by itself"
+        why = f"{starts}; tuning for {them} instead of {counted}."
         raise OtherStartError(replace(request, alone=True, processes=slots, started=found), why)
 
 

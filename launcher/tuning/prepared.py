@@ -38,6 +38,7 @@ from autoconf_launch.core import (
     ModelSpec,
     NothingFeasibleError,
     RankTask,
+    plural,
     result_file,
     stages_obstacle,
 )
@@ -173,8 +174,8 @@ def find_past_times(
             folder.journal.write_past(past)
     if past:
         text = (
-            f"Starting from {len(past)} step times that earlier tunes of this model measured on "
-            "this hardware (--no-history ignores them)."
+            f"Starting from {plural(len(past), 'step time')} that earlier tunes of this model "
+            "measured on this hardware (--no-history ignores them)."
         )
         job.listener(Note(text=text))
     return past
@@ -363,11 +364,13 @@ def _sentence(changed: JournalContents, space: SearchSpace) -> str:
     """How many records are used again, how many are not, and why."""
     count, used = len(changed.history), len(changed.records)
     if count == used:
-        return f"What is searched has changed; all {count} earlier trials are used again."
+        again = "the earlier trial is" if count == 1 else f"all {count} earlier trials are"
+        return f"What is searched has changed; {again} used again."
     missing = _missing_values(changed.others, space) or ("their combination of values",)
     why = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} no longer searched"
     return (
-        f"What is searched has changed: {used} of {count} earlier trials are used again; "
+        f"What is searched has changed: {used} of {plural(count, 'earlier trial')} "
+        f"{'is' if used == 1 else 'are'} used again; "
         f"{count - used} not, as {why}; the journal keeps them."
     )
 

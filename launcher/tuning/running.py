@@ -191,7 +191,8 @@ class Running:
         silent_s = self._clock() - self.progress_s
         return Failure(
             kind=FailureKind.STALLED,
-            detail=f"made {self.made} steps, then none for {silent_s:.0f} s (--stall-timeout)",
+            detail=f"made {plural(self.made, 'step')}, then none for {silent_s:.0f} s "
+            "(--stall-timeout)",
         )
 
 

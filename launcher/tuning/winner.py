@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autoconf_launch.autotuner.playoff import Summary
-from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import Edit, RawConfig, visible
 from autoconf_launch.core import config_keys as keys
 
@@ -45,7 +44,6 @@ _OMITTED = {keys.ACCUMULATION: 1, keys.ZERO_STAGE: 0}
 
 def write_results(
     paths: ResultsPaths,
-    records: tuple[Record, ...],
     summary: Summary,
     *,
     request: LaunchRequest,
@@ -64,7 +62,7 @@ def write_results(
     text = summary_text(table_text(summary), result, details_text(summary))
     write_plain(paths.summary_text, visible(text))
     write_json(paths.summary_json, summary_document(summary, edits, command))
-    rows = csv_text((CSV_COLUMNS, *map(csv_row, records)))
+    rows = csv_text((CSV_COLUMNS, *map(csv_row, summary.shown)))
     write_plain(paths.trials_csv, rows)
     if winner:
         write_guarded(paths.optimal_config, _optimal_config(winner, paths))

@@ -29,6 +29,7 @@ from autoconf_launch.core import (
     SecretFilter,
     StepRecord,
     encode,
+    plural,
     real_time,
     result_file,
     sign_path,
@@ -204,8 +205,8 @@ class Report:
         self.write(
             Failure(
                 kind=FailureKind.NO_STEPS,
-                detail=f"The script ended after {len(self.steps)} optimizer steps, but at least "
-                f"{needed} are needed; give it more data or more steps.",
+                detail=f"The script ended after {plural(len(self.steps), 'optimizer step')}, but "
+                f"at least {needed} are needed; give it more data or more steps.",
             )
         )
 

@@ -41,14 +41,14 @@ def test_a_tune_with_a_soak_to_the_scripts_own_end_leaves_a_log_and_names_it(
 ) -> None:
     code, output = tune(place, "--soak_steps=35")
     assert code == 0, output
-    assert "script ran to completion" in output
+    assert "the script ran to its end" in output
     assert intact(users)
     left = {path.name for path in users.parent.iterdir() if "autotuning" not in path.name}
     assert left == {"checkpoint", "train.log"}
     assert not (place.folder / "output").exists()
-    assert "The script's short trials wrote to train.log; " in output
+    assert "since the tune began: train.log; " in output
     summary = (users.parent / "autotuning_results" / "summary.txt").read_text()
-    assert "wrote to train.log; " in summary
+    assert "began: train.log; " in summary
 
 
 def test_a_training_without_an_optimizer_leaves_the_users_files(place: Place, users: Path) -> None:

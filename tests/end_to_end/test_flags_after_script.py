@@ -31,12 +31,12 @@ def script(place: Place, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_flag_of_ours_after_the_script_is_refused_before_anything_moves(place: Place) -> None:
     place.results.mkdir()
-    for flags in (TUNE, ()):
+    for flags, verb in ((TUNE, "tune "), ((), "")):
         code, output = place.run(*flags, *WORDS, "--quiet")
         assert code == 2
         assert output == (
             "autoconf-launch: --quiet is given after mine.py, whose parser does not know it; give "
-            "flags of the launcher before the script: autoconf-launch --quiet … mine.py.\n"
+            f"flags of the launcher before the script: autoconf-launch {verb}--quiet … mine.py.\n"
         )
     assert list(place.results.iterdir()) == []
 

@@ -55,7 +55,7 @@ def test_an_engines_script_without_memory_for_its_evaluation_gives_way(place: Pl
     text = (SCRIPTS / "own_epochs.py").read_text()
     (place.folder / "own.py").write_text(text.replace("_every", "_at").replace("-every", "-at"))
     output = own(place, LIMIT, micro_batches=[4, 64], words=HUNGRY)
-    assert "data was ended early, as after an epoch" in output
+    assert "its data was then cut off, as at the end of an epoch" in output
     assert_small_is_taken(place, output)
 
 
@@ -65,5 +65,35 @@ def test_a_plain_script_without_memory_for_its_evaluation_gives_way(place: Place
     argv = (*QUICK, CONSENT, LIMIT, knob, str(SCRIPTS / "epochs.py"), "--batch-size", "4")
     code, output = place.run("--autotuning=tune", *argv, *HUNGRY)
     assert code == 0, output
-    assert "data was ended early, as after an epoch" in output
+    assert "its data was then cut off, as at the end of an epoch" in output
     assert_small_is_taken(place, output)
+
+
+def plain(place: Place, *, old: str, new: str) -> tuple[int, str]:
+    """Exit code and output of a tune of the plain loop with a change, at one micro-batch."""
+    text = (SCRIPTS / "epochs.py").read_text()
+    assert old in text
+    (place.folder / "train.py").write_text("STEPS = [*range(3)]\n" + text.replace(old, new))
+    knob = "--knob=train_micro_batch_size_per_gpu=[4]"
+    return place.run("--autotuning=tune", *QUICK, CONSENT, knob, "train.py", "--batch-size", "4")
+
+
+def test_a_crash_after_the_steps_leads_the_answer_and_the_exit_code(place: Place) -> None:
+    code, output = plain(place, old="    torch.save(", new="    {}['accuracy']\n    torch.save(")
+    assert code == 3, output
+    crash = "crashed in its verification run, in or after its evaluation, after 12 steps: KeyError"
+    assert output.index(crash) < output.index("Best: ")
+    assert "Train with it once the script is fixed:" in output
+    assert output.rstrip().endswith("KeyError: 'accuracy'")
+    assert (place.results / "cmd_optimal.txt").exists()
+    code, shown = place.run("show", str(place.results))
+    assert crash in shown, shown
+
+
+def test_the_traceback_of_your_own_configuration_is_shown_once(place: Place) -> None:
+    step = "        optimizer.step()\n"
+    few = f"{step}        print('step', STEPS.pop())\n"
+    code, output = plain(place, old=step, new=few)
+    assert code == 3, output
+    assert output.count("IndexError: pop from empty list") > 1, output
+    assert output.count("Traceback (most recent call last)") == 1, output

@@ -104,6 +104,22 @@ def test_a_search_climbs_from_the_users_micro_batch() -> None:
     assert all(here <= 4 * before for before, here in zip(highest, micros[1:], strict=True))
 
 
+def test_a_search_that_time_ended_goes_on_with_more_of_it() -> None:
+    clock = search(42.0)
+    tried = len(clock.tried)
+    why = clock.study.stop_reason()
+    assert not clock.study.extend(43.0, elapsed_s=clock.now_s)
+    assert clock.study.stop_reason() == why
+    assert clock.study.extend(90.0, elapsed_s=clock.now_s)
+    assert len(clock.run().tried) > tried
+    assert clock.now_s <= 90.0
+
+
+def test_a_search_that_is_complete_does_not_go_on() -> None:
+    clock = search(None)
+    assert not clock.study.extend(1e6, elapsed_s=clock.now_s)
+
+
 def test_what_there_is_no_time_for_is_said() -> None:
     reason = search(20.0).study.stop_reason()
     assert reason is not None
@@ -137,6 +153,17 @@ def test_a_baseline_that_the_budget_ended_ends_the_study() -> None:
     reason = study.stop_reason()
     assert reason is not None
     assert (reason.kind, reason.is_error) == (StopKind.NOTHING_MEASURED, True)
+
+
+def test_the_first_comparison_may_use_time_that_nothing_else_could() -> None:
+    """7.5 s are left for launches of about 6 s, which would take 7.6 s with the usual margin."""
+    limits = SearchLimits(seconds=10.0, whole_s=14.0, ending_s=0.5)
+    study = Study(any_batch(), with_room(any_batch()), AutotuningSettings(), limits=limits)
+    (first,) = study.ask(1, 0.0)
+    study.tell(Record(trial=first, outcome=steps_of(first, 0.01), wall_s=6.0))
+    (second,) = study.ask(1, 6.0)
+    study.tell(Record(trial=second, outcome=steps_of(second, 0.01), wall_s=2.0))
+    assert study.ask(1, 8.0) == ()
 
 
 def test_a_trial_that_the_budget_ended_was_not_tried() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
+from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX, FINAL_SUFFIX
 from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.cli import main
@@ -199,3 +199,24 @@ def test_runs_of_different_scripts_are_not_compared(
     assert main(["compare", str(folder), str(other)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("the script is train.py in A, finetune.py in B.")
+
+
+def test_a_configuration_has_one_speed_in_every_form(tmp_path: Path) -> None:
+    steps = ((RECORDS[3], 0.128), (RECORDS[0], 0.4))
+    rounds = [
+        record(
+            replace(r.trial, name=f"{r.trial.name}{FINAL_SUFFIX}", final=True, attempt=number),
+            steps_of(step_s),
+        )
+        for number in (1, 2)
+        for r, step_s in steps
+    ]
+    folder = str(write_folder(tmp_path / "results", (*RECORDS, *rounds)))
+    found = json.loads(text_of(folder, "--json"))
+    rows = list(csv.DictReader(io.StringIO(text_of(folder, "--format=csv"))))
+    speed = found["spaces"][-1]["best_metric_val"]
+    (trial,) = [trial for trial in found["trials"] if trial["name"] == found["best"]]
+    (row,) = [row for row in rows if row["name"] == found["best"]]
+    assert trial["throughput"] == float(row["throughput"]) == speed == 250.0
+    assert "250 samples/s" in text_of(folder)
+    assert "250.00" in text_of(folder)

@@ -179,3 +179,25 @@ def test_a_batch_that_only_a_profile_run_finds_is_not_told_as_a_fact(
     said = show(str(tmp_path / "derives.py"), "--micro_batch_size", "4")
     assert "A tune learns from its profile run what nothing here sets" in said
     assert "leaves only micro-batch" not in said
+
+
+def test_a_configuration_without_any_known_key_is_refused_with_its_keys(
+    config: str, tmp_path: Path
+) -> None:
+    (tmp_path / "odd.json").write_text('{"batch": 8, "zero": 3}')
+    with pytest.raises(
+        ConfigError, match=r"None of the keys of odd\.json is known \(batch, zero\)"
+    ):
+        show(RANKS, "--config", "odd.json")
+
+
+def test_a_missing_configuration_is_named_with_its_flag(config: str) -> None:
+    with pytest.raises(ConfigError, match=r"^gone\.json, given by --config, does not exist\.$"):
+        show(RANKS, "--config", "gone.json")
+
+
+def test_a_batch_that_is_assumed_is_said(config: str, tmp_path: Path) -> None:
+    said = "It sets no batch, so that a micro-batch of 1 without accumulation is assumed."
+    assert said not in show(RANKS, "--config", config)
+    (tmp_path / "none.json").write_text('{"zero_optimization": {"stage": 1}}')
+    assert said in show(RANKS, "--config", "none.json")

@@ -37,7 +37,7 @@ def test_an_equals_sign_will_do(tmp_path: Path) -> None:
 
 def test_a_list_of_files_too_long_to_be_a_path_is_no_configuration() -> None:
     files = ",".join(f"part_{number:05}.json" for number in range(80))
-    with pytest.raises(ConfigError, match="named by the script's arguments, does not exist"):
+    with pytest.raises(ConfigError, match="given by --config, does not exist"):
         find_source(("--config", files))
 
 

@@ -130,8 +130,8 @@ def test_rows_of_the_playoff_move_as_their_standing_does() -> None:
     assert labels(made)[:3] == [*reversed(order), "ZeRO 0 · micro 1 · accum 16"]
     assert [row.cells[-1] for row in made.rows(3)] == [
         "leads",
-        "+10.5 % (+5.1 to +16.2 %)",
-        "+22.1 % (+16.2 to +28.4 %)",
+        "10.5 % slower (+5.1 to +16.2 %)",
+        "22.1 % slower (+16.2 to +28.4 %)",
     ]
 
 

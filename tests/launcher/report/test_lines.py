@@ -113,16 +113,16 @@ def test_only_sentences_are_wrapped() -> None:
 
 
 def test_a_round_tells_how_far_behind_another_one_is() -> None:
-    assert stood(0.1, 0.05).endswith(f"{BEST} leads; {OTHER} takes +10.5 % (+5.1 to +16.2 %)")
+    assert stood(0.1, 0.05).endswith(f"{BEST} leads; {OTHER} is 10.5 % slower (+5.1 to +16.2 %)")
 
 
 @pytest.mark.parametrize(
     ("ratio", "said"),
     [
-        (1.9, "takes +90.0 % (+80.7 to +99.7 %)"),
-        (2.1, "takes 2.1 times as long (2 to 2.21)"),
-        (77.8, "takes 77.8 times as long (74 to 81.8)"),
-        (250.0, "takes 250 times as long (238 to 263)"),
+        (1.9, "is 90.0 % slower (+80.7 to +99.7 %)"),
+        (2.1, "is 2.1x slower (2 to 2.21x)"),
+        (77.8, "is 77.8x slower (74 to 81.8x)"),
+        (250.0, "is 250x slower (238 to 263x)"),
     ],
 )
 def test_what_takes_more_than_twice_as_long_is_said_in_times(ratio: float, said: str) -> None:
@@ -135,7 +135,7 @@ def test_an_interval_that_says_nothing_is_not_shown(width: float) -> None:
 
 
 def test_a_wide_interval_is_shown_of_what_is_far_behind() -> None:
-    assert "times as long (6.05 to 66.7)" in stood(3.0, 1.2)
+    assert "x slower (6.05 to 66.7x)" in stood(3.0, 1.2)
 
 
 def test_a_model_that_was_not_looked_into_is_not_said_to_need_nothing() -> None:
@@ -148,3 +148,11 @@ def test_a_model_whose_operations_no_formula_counts_is_not_said_to_have_none() -
     block = BlockSpec(name="model", count=1, parameters=2_000_000, activation_bytes=1000)
     said = profile_line(ModelSpec(grade=Grade.MEASURED, blocks=(block,)), 3.0)
     assert said.endswith("activations per sample [measured], FLOPs could not be counted")
+
+
+def test_a_second_launch_that_crashes_alike_does_not_repeat_the_log() -> None:
+    crashed = next(r for r in RECORDS if r.failure and r.failure.kind is FailureKind.CRASHED)
+    event = TrialFinished(record=crashed, best=None, elapsed_s=1.0)
+    shown = show((event, event))
+    assert shown.count("rank 1 ended with code 1") == 2
+    assert shown.count("ValueError: no") == 1

@@ -23,7 +23,7 @@ from autoconf_launch.autotuner.search.skipped import Skipped
 from autoconf_launch.autotuner.search.stop import StopKind, StopReason
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Record
-from autoconf_launch.core import Edit, FailureKind
+from autoconf_launch.core import Edit, Failure, FailureKind
 from autoconf_launch.core.saved_paths import Aside, Asides, WentOn
 from autoconf_launch.launcher.report.summary import (
     advice_text,
@@ -36,7 +36,7 @@ from autoconf_launch.launcher.report.summary import (
     summary_text,
     table_text,
 )
-from autoconf_launch.launcher.report.verification import verification_text
+from autoconf_launch.launcher.report.verification import crash_text, verification_text
 
 from .fixed import RECORDS, failure_of, golden, record, steps_of, trial
 
@@ -126,6 +126,29 @@ def test_what_cannot_be_told_is_not_called_as_fast(rounds: int, width: float) ->
     wide = Resolution(rounds=2, round_s=6.2, width=width, wanted=0.03, further=None)
     first = tell(ties=own, near=(), rounds=rounds, resolution=wide).splitlines()[0]
     assert first.startswith("No gain was shown: these measurements are too few or too noisy")
+
+
+def test_a_complete_search_is_not_said_beside_what_cannot_be_told() -> None:
+    noisy = Resolution(rounds=2, round_s=6.2, width=2.0, wanted=0.03, further=None)
+    assert "Search complete" in tell(expected_gain=0.01)
+    assert "Search complete" not in tell(
+        expected_gain=0.01, ties=("z",), rounds=2, resolution=noisy
+    )
+
+
+def test_what_was_faster_only_in_its_trial_is_called_unconfirmed() -> None:
+    own, rival = RECORDS[0], RECORDS[3].trial.name
+    text = tell(winner=own, ties=(rival,), near=(), behind=((rival, -0.476),))
+    assert (
+        "Unconfirmed, as faster only in a single trial: ZeRO 1 · micro 8 · accum 2 (1.61x "
+        "faster). The same command with a longer --budget goes on from here"
+    ) in text
+
+
+def test_a_crash_leads_the_answer_and_the_command_waits_for_it() -> None:
+    lines = tell(soak=PASSED).splitlines()
+    assert lines[0].startswith("The script crashed in its verification run, after 50 steps: Key")
+    assert lines[lines.index("  command") - 1] == "Train with it once the script is fixed:"
 
 
 def told_of_own(faster: Record | None, **fields: Any) -> str:
@@ -272,9 +295,9 @@ def gap(measured_s: float, verified_s: float, *loads: float | None, turns: bool 
 
 def test_two_speeds_come_with_the_load_that_explains_them() -> None:
     assert gap(0.064, 0.128, 1.1, 3.8) == (
-        "That is the verification run's speed; launches of the playoff were faster (64.0 ms per "
-        "step), probably because of other work on this machine (load average 1.1 before, 3.8 in "
-        "the verification run)."
+        "That is the verification run's speed; its launches in the playoff were faster (64.0 ms "
+        "per step), probably because of other work on this machine (load average 1.1 before, 3.8 "
+        "in the verification run)."
     )
 
 
@@ -352,8 +375,8 @@ def beside(**seen: Any) -> str:
 
 def test_a_verification_run_says_its_steps_memory_and_end() -> None:
     assert beside(longest_batch=True, went_on=WentOn.END) == (
-        "Verification run of the winner: 50 steps, peak memory 1 %, script ran to completion; the "
-        "last step used the longest batch seen. Not exercised: evaluation, checkpointing."
+        "Verification run of the winner: 50 steps, peak memory 1 %, the script ran to its end; "
+        "the last step used the longest batch seen. Not exercised: evaluation, checkpointing."
     )
 
 
@@ -370,15 +393,15 @@ def test_an_evaluation_that_was_not_waited_for_is_said() -> None:
 
 def test_a_script_that_ended_as_its_data_was_ended_early_did_not_run_to_completion() -> None:
     assert beside(longest_batch=True, went_on=WentOn.EPOCH_END) == (
-        "Verification run of the winner: 50 steps, peak memory 1 %, data was ended early, as "
-        "after an epoch, and the script then ended; the last step used the longest batch seen. "
-        "Not exercised: evaluation, checkpointing."
+        "Verification run of the winner: 50 steps, peak memory 1 %, its data was then cut off, "
+        "as at the end of an epoch, and the script finished normally; the last step used the "
+        "longest batch seen. Not exercised: evaluation, checkpointing."
     )
 
 
 def test_data_that_ended_after_the_steps_is_said() -> None:
     seen = beside(evaluations=1, evaluation_batches=8, went_on=WentOn.EPOCH)
-    assert "50 steps, peak memory 1 %, data was ended early, as after an epoch." in seen
+    assert "1 %, its data was then cut off, as at the end of an epoch." in seen
     assert seen.endswith(
         "Not exercised: checkpointing, what the script does after its last epoch."
     )
@@ -389,19 +412,37 @@ def test_a_script_that_failed_as_its_data_ended_is_said() -> None:
     assert seen.endswith("could not continue without its data (StopIteration).")
 
 
-def test_another_failure_after_the_data_ended_has_no_known_cause() -> None:
-    seen = beside(went_on=WentOn.EPOCH, broke="KeyError: 'a'")
-    assert seen.endswith(
-        "after its steps (KeyError: 'a'); whether because its data ended early is not known."
-    )
+CUT = Asides(went_on=WentOn.EPOCH, broke="KeyError: 'a'")
+PASSED = SoakReport(steps=50, memory_share=0.01, refused=(), passed=True, asides=CUT)
 
 
-def test_what_failed_in_an_evaluation_is_not_blamed_on_the_end_of_data() -> None:
-    seen = beside(went_on=WentOn.EPOCH, broke="KeyError: 'a'", broke_in=Aside.EVALUATION)
-    assert seen.endswith(
-        "It failed in or after the evaluation (KeyError: 'a'); whether because its data ended "
-        "early is not known."
-    )
+def test_a_crash_after_the_steps_is_said_with_its_place() -> None:
+    end = "after 50 steps: KeyError: 'a'. Fix this before you train, unless the script fails only "
+    assert f"in its verification run, {end}" in crash_text(PASSED)
+    evaluating = replace(PASSED, asides=replace(CUT, broke_in=Aside.EVALUATION))
+    assert f"in its verification run, in or after its evaluation, {end}" in crash_text(evaluating)
+
+
+def test_a_script_that_lacks_only_its_data_did_not_crash() -> None:
+    assert crash_text(replace(PASSED, asides=replace(CUT, broke="StopIteration"))) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "passed", "is_crash"),
+    [
+        (FailureKind.CRASHED, False, True),
+        (FailureKind.CRASHED, True, False),
+        (FailureKind.OUT_OF_MEMORY, False, False),
+    ],
+)
+def test_a_crash_leads_where_nothing_else_passed(
+    kind: FailureKind, passed: bool, is_crash: bool
+) -> None:
+    refusal = Refusal(name="z0", failure=Failure(kind=kind, detail="KeyError: 'a'"))
+    soak = SoakReport(steps=0, memory_share=None, refused=(refusal,), passed=passed)
+    assert (
+        "crashed in the verification run of z0: KeyError: 'a'." in crash_text(soak)
+    ) is is_crash
 
 
 def test_one_step_is_said_to_be_one() -> None:

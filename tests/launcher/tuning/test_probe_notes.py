@@ -20,7 +20,7 @@ def test_what_trials_left_is_named_once_by_its_outermost_folder(tmp_path: Path) 
     leave(tmp_path / "results", "t0", "runs/")
     leave(tmp_path / "results", "t1", "runs/b/")
     (sentence,) = said_by_probes(tmp_path / "results", tmp_path)
-    assert "trials wrote to runs; " in sentence
+    assert "began: runs; " in sentence
 
 
 def test_what_is_gone_by_now_is_not_named(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ def keep(folder: Path, *findings: str) -> str:
     summary = summarise_launches(Launches(records=RECORDS), AutotuningSettings(), duration_s=1.0)
     write_results(
         paths,
-        RECORDS,
         replace(summary, notes=findings),
         request=parse_request(["train.py"]),
         source=ScriptSource(script_args=(), config=RawConfig({}), config_argument=None),
