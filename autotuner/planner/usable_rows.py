@@ -56,11 +56,8 @@ def _least_gain_s(one: Planned, question: Question) -> float:
 
 
 def _tier(one: Planned, question: Question) -> int:
-    """0 with the headroom, 1 within the memory, 2 beyond it."""
-    limits = question.limits
-    if limits.headroom is None:
-        return 0
-    return (one.peak_bytes > limits.safe_bytes) + (one.peak_bytes > limits.memory_bytes)
+    """0 with the headroom, 1 without."""
+    return int(one.peak_bytes > question.limits.safe_bytes)
 
 
 def _order(one: Planned, question: Question) -> tuple[int, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,15 @@ ANSWERS = {
 }
 _GIB = 2**30
 _LEAST_SHOWN = 0.005
+
+
+def marginal_note(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """One sentence on the mark of rows that may run out of memory; nothing if there is none."""
+    if Verdict.MARGINAL in verdicts:
+        yield (
+            f"marginal: below the memory limit by less than the error band of ±"
+            f"{percent(MEMORY_BAND)}, so it may run out."
+        )
 
 
 def fit_text(answer: FitAnswer) -> str:
@@ -257,7 +267,7 @@ def _remedies(answer: FitAnswer) -> str:
         ]
         for remedy in answer.remedies
     ]
-    headers = ["what would fit", "memory", "fits", "step", "price", "host memory per node"]
+    headers = ["what would fit", "memory", "fits", "step", "slower", "host memory per node"]
     if not any(remedy.host_bytes for remedy in answer.remedies):
         rows, headers = [row[:-1] for row in rows], headers[:-1]
     table = table_of(rows, headers, ["left", "right", "left", *("right" for _ in headers[3:])])

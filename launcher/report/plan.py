@@ -27,7 +27,7 @@ from .cells import (
     percent,
     write_csv,
 )
-from .fit import HOST_NOT_CHECKED, cluster_name, training_text
+from .fit import HOST_NOT_CHECKED, cluster_name, marginal_note, training_text
 from .measurements import (
     training_runs_document,
     training_runs_text,
@@ -170,7 +170,8 @@ def _verifying(answer: PlanAnswer, verifying: Verifying) -> str:
 def _headline(answer: PlanAnswer) -> str:
     found, request = answer.plan, answer.request
     limit = memory_size(request.training.limit_bytes)
-    room = f", {found.safe:,} with {_headroom(answer)} of {limit} to spare" if found.fit else ""
+    has_room = found.fit and request.headroom
+    room = f", {found.safe:,} with {_headroom(answer)} of {limit} to spare" if has_room else ""
     return (
         f"{training_text(request.training, cluster_text(answer))}\n"
         f"{found.considered:,} layouts considered in {answer.seconds:.2f} s: {found.valid:,} are "
@@ -244,13 +245,14 @@ _LEFT_OUT = {
     "recompute": "none",
     "sp": "-",
     "offload": "none",
+    "fits": "yes",
     "host memory": "-",
     "$/B tokens": "-",
     "$": "-",
     "runs here": "plan-only",
     "band": "-",
 }
-_WORDS = frozenset({"recompute", "sp", "offload", "runs here"})
+_WORDS = frozenset({"recompute", "sp", "offload", "fits", "runs here"})
 
 
 def _cells(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, str]:
@@ -308,7 +310,10 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
     safe = sum(one.peak_bytes <= limits.safe_bytes for one in best)
     if safe < len(best):
         rows = f"row {len(best)}" if safe == len(best) - 1 else f"rows {safe + 1} to {len(best)}"
-        yield f"Less than {_headroom(answer)} of memory is free in {rows}: it may run out."
+        yield (
+            f"Layouts that leave {_headroom(answer)} of memory free (--headroom) come first, by "
+            f"step time; {rows} {'leaves' if safe == len(best) - 1 else 'leave'} less."
+        )
     is_tighter = tightest is not None and tightest.peak_bytes > limits.safe_bytes
     if tightest is not None and is_tighter and tightest.step_s < _WORTH_NAMING * best[0].step_s:
         yield (
@@ -347,6 +352,7 @@ def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
         f"90 % error bands from {runs} runs: step time ±{errors} %, memory "
         f"±{percent(MEMORY_BAND)}."
     )
+    yield from marginal_note([one.verdict for _, one in rows])
     if unchecked := list(dict.fromkeys(what for one in bands for what in one.unchecked)):
         yield (f"Never checked on {' or '.join(unchecked)}, so the band of the step is wider.")
     if any(answer.workload.architecture.experts for answer, _ in rows):
@@ -413,7 +419,7 @@ def clusters_text(answers: Sequence[PlanAnswer]) -> str:
     names = [
         name
         for name in max(rows, key=lambda row: len(row))
-        if any(row.get(name, "-") != "-" for row in rows)
+        if any(row.get(name, "-") not in ("-", _LEFT_OUT.get(name)) for row in rows)
     ]
     align = ["left" if name in _LEFT_ALIGNED else "right" for name in names]
     table = dense_table([[row.get(name, "-") for name in names] for row in rows], names, align)

@@ -187,10 +187,9 @@ def _too_large(answer: PlanAnswer, found: Plan, smallest: Planned) -> str:
     needed, limit = smallest.peak_bytes, answer.question.limits.memory_bytes
     changes = [_with_change(change_text(answer, one)) for one in answer.changes]
     helps = [text for text in (*changes, _larger(needed)) if text]
-    doubt = f" ±{percent(MEMORY_BAND)}" if found.fit else ""
     return (
         f"none of {found.valid:,} valid layouts fits: the smallest need is "
-        f"{memory_size(needed)}{doubt} of {memory_size(limit)} a GPU "
+        f"{memory_size(needed)} ±{percent(MEMORY_BAND)} of {memory_size(limit)} a GPU "
         f"({name_of(smallest.layout)}); it would fit "
         f"{' or '.join(helps) or 'on no number or kind of GPU that we know'}."
     )
@@ -238,7 +237,7 @@ def rejected_table(found: Plan) -> str:
 
 
 def free_memory(answer: PlanAnswer, one: Planned) -> float:
-    """Share of a GPU's memory that is left; below 0 where the layout may not fit."""
+    """Share of a GPU's memory that is left."""
     return 1.0 - one.peak_bytes / answer.request.training.limit_bytes
 
 
@@ -252,6 +251,7 @@ def number_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
         "MFU": percent(one.mfu),
         "memory": memory_size(one.peak_bytes),
         "free": percent(free_memory(answer, one)),
+        "fits": one.verdict.value,
         "host memory": memory_size(one.host_bytes) if one.host_bytes else "-",
         **_price_cells(answer, one),
     }

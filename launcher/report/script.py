@@ -27,7 +27,7 @@ from .cells import (
     table_of,
     trainer_text,
 )
-from .fit import ANSWERS, FIT_SCHEMA_VERSION
+from .fit import ANSWERS, FIT_SCHEMA_VERSION, marginal_note
 from .plan import PLAN_SCHEMA_VERSION
 
 _GIB = 2**30
@@ -215,7 +215,8 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
         f"kernels reach: ±{percent(EAGER_BAND)}, so the order is a guide. Memory is "
         f"±{percent(MEMORY_BAND)}; a rank has {memory_size(asked.training.limit_bytes)}."
     )
-    notes = "\n".join(filter(None, [format_gains_text(answer.gains), note]))
+    marked = marginal_note([row.verdict for row in answer.best])
+    notes = "\n".join(filter(None, [format_gains_text(answer.gains), note, *marked]))
     return "\n\n".join([head, _ranking(answer), notes])
 
 
@@ -277,7 +278,7 @@ def _remedies(answer: PiecesFit) -> str:
         ]
         for one in answer.remedies
     ]
-    headers = ["what would fit", "memory", "fits", "step", "price"]
+    headers = ["what would fit", "memory", "fits", "step", "slower"]
     return table_of(rows, headers, ["left", "right", "left", "right", "right"])
 
 
@@ -302,16 +303,17 @@ def _ranking(answer: PiecesPlan) -> str:
             "-" if row.step_s is None else step_time_text(row.step_s),
             memory_size(row.peak_bytes, 2),
             percent(_free(answer, row)),
+            row.verdict.value,
         ]
         for rank, row in enumerate(answer.best, start=1)
     ]
-    headers = ["#", "dp", "zero", "micro", "acc", "recompute", "step", "memory", "free"]
+    headers = ["#", "dp", "zero", "micro", "acc", "recompute", "step", "memory", "free", "fits"]
     right = "right"
-    return table_of(cells, headers, [right] * 5 + ["left", right, right, right])
+    return table_of(cells, headers, [right] * 5 + ["left", right, right, right, "left"])
 
 
 def _free(answer: PiecesPlan, row: TracedRow) -> float:
-    """Share of a GPU's memory that is left; below 0 where the layout may not fit."""
+    """Share of a GPU's memory that is left."""
     return 1.0 - row.peak_bytes / answer.asked.training.limit_bytes
 
 
