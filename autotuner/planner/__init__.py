@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .trainer_choice import choose_trainer
     from .usable_rows import (
         NearestChange,
+        leading,
         lighter_trainings,
         nearest_changes,
         plan_usable_first,

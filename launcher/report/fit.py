@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -89,6 +90,12 @@ def _more_gpus(answer: FitAnswer) -> str:
     )
 
 
+def gpus_text(cluster: ClusterSpec) -> str:
+    """``8 x A100-SXM-80GB + 8 x H100-SXM-80GB``: how many GPUs of each kind."""
+    counts = Counter(device.name for device in cluster.devices)
+    return " + ".join(f"{count} x {name}" for name, count in counts.items())
+
+
 def cluster_name(cluster: ClusterSpec) -> str:
     """``2x8xA100-SXM-80GB``: equal nodes as ``--cluster`` takes them."""
     devices = cluster.nodes[0].devices
@@ -159,10 +166,8 @@ def _model_text(model: Architecture) -> str:
 
 def _headline(answer: FitAnswer) -> str:
     workload, layout = answer.asked.workload, answer.asked.layout
-    gpus = answer.cluster.devices
-    kinds = " + ".join(sorted({device.name for device in gpus}))
     return (
-        f"{_model_text(workload.architecture)}, on {len(gpus)} x {kinds}, "
+        f"{_model_text(workload.architecture)}, on {gpus_text(answer.cluster)}, "
         f"{trainer_text(answer.trainer)}\n"
         f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel} "
         f"tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "

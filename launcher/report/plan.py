@@ -8,7 +8,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any, TextIO
 
-from autoconf_launch.autotuner.cost import ALL_LAYERS, MEMORY_BAND
+from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.planner import (
     Loser,
     Planned,
@@ -36,6 +36,8 @@ from .measurements import (
 )
 from .plan_reasons import (
     RULES_IN_WORDS,
+    apart_text,
+    bands_text,
     change_text,
     changes_text,
     cluster_text,
@@ -205,11 +207,8 @@ def _tables(answer: PlanAnswer) -> Iterator[str]:
     if best:
         yield _ranking(answer, 1, best)
     if apart:
-        lead = percent(1.0 - min(one.step_s for one in apart) / best[0].step_s)
-        band = percent(max(step_band_of(answer, one).error for one in apart))
-        yield (
-            f"Faster if it works (by up to {lead}, error band ±{band}): plan-only or never checked"
-        )
+        lead = 1.0 - min(one.step_s for one in apart) / best[0].step_s
+        yield apart_text(lead, max(step_band_of(answer, one).error for one in apart))
         yield _ranking(answer, len(best) + 1, apart)
     if answer.changes:
         yield _why_changes(answer)
@@ -345,13 +344,7 @@ def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
     """What is faster than fp32, how far off the numbers may be, and what was not checked."""
     yield from filter(None, [format_gains_text(rows[0][0].gains)])
     bands = list(dict.fromkeys(step_band_of(answer, one) for answer, one in rows))
-    ends = dict.fromkeys(f(one.error for one in bands) for f in (min, max))
-    errors = " to ".join(dict.fromkeys(f"{100 * error:.0f}" for error in ends))
-    runs = "measured" if rows[0][0].measured else "published"
-    yield (
-        f"90 % error bands from {runs} runs: step time ±{errors} %, memory "
-        f"±{percent(MEMORY_BAND)}."
-    )
+    yield bands_text(bands, "measured" if rows[0][0].measured else "published")
     yield from marginal_note([one.verdict for _, one in rows])
     if unchecked := list(dict.fromkeys(what for one in bands for what in one.unchecked)):
         yield (f"Never checked on {' or '.join(unchecked)}, so the band of the step is wider.")

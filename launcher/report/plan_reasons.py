@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.planner import (
@@ -270,6 +271,29 @@ def _price_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
 def step_band_of(answer: PlanAnswer, one: Planned) -> StepBand:
     """How far off a layout's predicted step may be."""
     return planned_band(answer.question.training, one)
+
+
+def bands_text(bands: Iterable[StepBand], runs: str) -> str:
+    """One sentence on how far off steps and memory may be."""
+    errors = [one.error for one in bands]
+    ends = dict.fromkeys(f"{100 * error:.0f}" for error in (min(errors), max(errors)))
+    return (
+        f"90 % error bands from {runs} runs: step time ±{' to '.join(ends)} %, memory "
+        f"±{percent(MEMORY_BAND)}."
+    )
+
+
+def apart_text(lead: float, band: float) -> str:
+    """The line above the rows that are not to use first.
+
+    Args:
+        lead: share of the first row's step that the fastest of them saves.
+        band: error of their steps.
+    """
+    return (
+        f"Faster if it works (by up to {percent(lead)}, error band ±{percent(band)}): plan-only "
+        "or never checked"
+    )
 
 
 def cluster_text(answer: PlanAnswer) -> str:

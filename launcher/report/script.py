@@ -27,7 +27,7 @@ from .cells import (
     table_of,
     trainer_text,
 )
-from .fit import ANSWERS, FIT_SCHEMA_VERSION, marginal_note
+from .fit import ANSWERS, FIT_SCHEMA_VERSION, gpus_text, marginal_note
 from .plan import PLAN_SCHEMA_VERSION
 
 _GIB = 2**30
@@ -245,9 +245,8 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
 
 def _head(asked: PiecesQuestion) -> str:
     """The script, and where it trains."""
-    gpus = asked.training.cluster.devices
-    kinds = " + ".join(sorted({device.name for device in gpus}))
-    return f"{script_text(asked.script, asked.training.trainer)}\nOn {len(gpus)} x {kinds}"
+    place = gpus_text(asked.training.cluster)
+    return f"{script_text(asked.script, asked.training.trainer)}\nOn {place}"
 
 
 def _layout_text(layout: Layout) -> str:
