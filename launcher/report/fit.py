@@ -19,6 +19,7 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Architecture, Candidate, ClusterSpec, Layout, encode
 
 from ..estimates import FitAnswer, HostMemory, StageFits, TrainingRequest, has_rates
+from ..machine import is_cpu
 from .cells import (
     adapters_text,
     count_text,
@@ -80,6 +81,8 @@ def _more_gpus(answer: FitAnswer) -> str:
     if answer.by_stages is not None:
         return "autoconf-launch plan ranks the layouts that fit on this cluster."
     why, cluster = "It does not fit even with three layout changes", answer.smallest
+    if is_cpu(answer.cluster):
+        return f"{why} on this machine's CPU; ask about GPUs with --cluster, such as 8xH100."
     if cluster is None:
         return f"{why}; use larger GPUs."
     if cluster == answer.cluster:

@@ -284,6 +284,7 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     yield from _rows_notes(answer)
     shown = (*answer.plan.best, *answer.plan.apart)
     yield from doubts([(answer, one) for one in shown])
+    yield from _near_first(answer)
     if answer.verifying is None and step_band_of(answer, shown[0]).unchecked:
         yield "--verify 3 names the cheapest real runs that would check #1."
     if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
@@ -294,6 +295,16 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
         yield "No price of this GPU is known; give one with --usd-per-gpu-hour."
     if answer.steps is not None:
         yield f"The training takes {answer.steps:,} steps."
+
+
+def _near_first(answer: PlanAnswer) -> Iterator[str]:
+    """Which rows the predictions cannot distinguish from the first."""
+    first, *others = answer.plan.best
+    longest_s = first.step_s * (1.0 + step_band_of(answer, first).error)
+    if near := sum(one.step_s <= longest_s for one in others):
+        which = f"{near} of the other {len(others)} rows" if near < len(others) else "All rows"
+        verb = "is" if near == 1 else "are"
+        yield f"{which} {verb} within the error band of #1; short real runs decide between them."
 
 
 def _rows_notes(answer: PlanAnswer) -> Iterator[str]:

@@ -14,6 +14,7 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Bystander, Candidate, Layout, Recompute, encode
 
 from ..first_forward import PiecesFit, PiecesPlan, PiecesQuestion, Room, TracedRow, TracedScript
+from ..machine import is_cpu
 from .cells import (
     amount,
     count_text,
@@ -174,7 +175,12 @@ def pieces_fit_text(answer: PiecesFit) -> str:
     if answer.remedies:
         blocks.append(_remedies(answer))
     elif row.verdict is Verdict.NO:
-        blocks.append("No ZeRO stage, micro-batch or recomputation makes it fit; use larger GPUs.")
+        larger = (
+            "ask about GPUs with --cluster"
+            if is_cpu(asked.training.cluster)
+            else "use larger GPUs"
+        )
+        blocks.append(f"No ZeRO stage, micro-batch or recomputation makes it fit; {larger}.")
     return "\n\n".join(blocks)
 
 

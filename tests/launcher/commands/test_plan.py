@@ -281,6 +281,19 @@ def test_rows_within_the_error_band_below_the_limit_are_marked_and_the_mark_is_e
     assert "marginal" not in plan(*WORK).out
 
 
+def test_rows_that_the_predictions_cannot_distinguish_from_the_first_are_counted(
+    plan: Run,
+) -> None:
+    ran = plan(*WORK, "--json")
+    first, *others = ran.document["best"]
+    longest_s = first["step_time_s"] * (1 + first["step_time_band"])
+    near = sum(row["step_time_s"] <= longest_s for row in others)
+    all_rows = near == len(others)
+    which = "All rows are" if all_rows else f"{near} of the other {len(others)} rows are"
+    assert f"{which} within the error band of #1" in plan(*WORK).out
+    assert "within the error band of #1" not in plan(*WORK, "--top", "1").out
+
+
 def test_headroom_is_not_named_for_a_layout_that_leaves_it(plan: Run, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("nodes:\n- {gpu: A100-SXM-80GB, gpus: 8, count: 4, network_gb_per_s: 0.39}\n")
