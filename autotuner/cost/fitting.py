@@ -20,8 +20,6 @@ from .memory import MEMORY_BAND, peak_bytes
 from .model_state import RankWeights, rank_weights_of, resting_bytes, weights_at_rest
 from .weights import model_weights
 
-FLAGGED_ABOVE = 1.05
-"""Predicted over available memory from which on a layout is said not to fit."""
 _MOST_CHANGES = 3
 _SHOWN = 10
 
@@ -82,7 +80,7 @@ Change: TypeAlias = Callable[[Proposal], tuple[Proposal, str] | None]
 
 
 def verdict(needed_bytes: float, limit_bytes: float) -> Verdict:
-    """Yes if it fits even at the band's upper end, no if it is clearly above the limit."""
+    """Yes if it fits even at the band's upper end, no if it is above the limit."""
     if needed_bytes * (1 + MEMORY_BAND) <= limit_bytes:
         return Verdict.YES
     return Verdict.MARGINAL if fits(np.asarray(needed_bytes), limit_bytes) else Verdict.NO
@@ -90,7 +88,7 @@ def verdict(needed_bytes: float, limit_bytes: float) -> Verdict:
 
 def fits(needed_bytes_C: Floats, limit_bytes: float) -> Bools:
     """Where the verdict is not no: the one place that says so."""
-    return np.asarray(needed_bytes_C <= FLAGGED_ABOVE * limit_bytes)
+    return np.asarray(needed_bytes_C <= limit_bytes)
 
 
 def remedies(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         losers,
     )
     from .gpu_count import GpuCount, fewest_gpus
-    from .layout_family import family_name
+    from .layout_family import family_name, is_short_for_context
     from .mesh_grids import PLAN_RULES, count_layouts, grids, rule_mask
     from .own_runs import OwnRuns, cut_model, is_same_model, predicted_steps_s
     from .run_choice import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .trainer_choice import choose_trainer
     from .usable_rows import (
         NearestChange,
+        leading,
         lighter_trainings,
         nearest_changes,
         plan_usable_first,

@@ -21,7 +21,6 @@ from ..cost import (
     LayoutColumns,
     LayoutRule,
     estimate,
-    fits,
 )
 from ..measurement import chance_below
 from ..space import Bools, Floats, Ints
@@ -33,6 +32,8 @@ _CELLS = 1 << 16
 _MEMORY_SPREAD = MEMORY_BAND / NINE_OF_TEN
 _RISK = 0.8 * STEP_TIME_BAND / NINE_OF_TEN
 _LEAST_CHANCE = 1e-9
+_MOST_MEMORY = 1.05
+"""Predicted need over a GPU's memory up to which a layout is worth a trial."""
 _POINT = ("tensor_C", "pipeline_C", "context_C", "expert_C", "micro_batch_C")
 _RECOMPUTED = ("recompute_C", "recompute_layers_C")
 
@@ -119,7 +120,7 @@ def _look(grid: LayoutGrid, kept_C: Bools, question: PointQuestion, found: _Foun
     peak_C, step_s_C, limit = costs.peak_bytes_C, costs.step_s_C, question.memory_bytes
     kept_C = np.broadcast_to(kept_C, grid.shape)
     kept_C = has_host_memory(costs, kept_C, question.training, found.dropped)
-    good_C = np.broadcast_to(kept_C & fits(peak_C, limit), grid.shape)
+    good_C = np.broadcast_to(kept_C & (peak_C <= _MOST_MEMORY * limit), grid.shape)
     found.too_large += int(np.count_nonzero(kept_C))
     found.too_large -= int(np.count_nonzero(good_C))
     order_C = np.where(good_C, risked_s(step_s_C, predicted_chance_to_fit(peak_C, limit)), np.inf)

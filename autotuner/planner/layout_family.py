@@ -44,14 +44,19 @@ def shown_families(x: LayoutColumns, seconds_C: Floats, sequence_length: int) ->
     plain_s, context_s = np.full(FAMILIES, np.inf), np.full(FAMILIES, np.inf)
     plain_s[both[~has_context]] = seconds_C[~has_context]
     context_s[both[has_context]] = seconds_C[has_context]
-    is_short = sequence_length < _SHORT
+    is_short = is_short_for_context(sequence_length)
     leads = (context_s * (1.0 + least_lead(sequence_length)) < plain_s)[both]
     return np.flatnonzero(np.where(has_context, leads, not is_short or ~leads))
 
 
+def is_short_for_context(sequence_length: int) -> bool:
+    """Whether no published table has context parallelism for such a sequence."""
+    return sequence_length < _SHORT
+
+
 def least_lead(sequence_length: int, context_parallel: int = 2) -> float:
     """By how much a layout must be faster than one without what it has, to be worth a row."""
-    is_short = context_parallel > 1 and sequence_length < _SHORT
+    is_short = context_parallel > 1 and is_short_for_context(sequence_length)
     return _SHORT_LEAD if is_short else _LEAST_LEAD
 
 

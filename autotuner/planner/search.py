@@ -132,8 +132,7 @@ class Limits:
     Attributes:
         memory_bytes: of each rank.
         headroom: share of the memory that a layout should leave free; those that do rank first,
-            then those below the memory, then those that may fit by the memory's error band. None
-            ranks by time alone.
+            then the others. None ranks by time alone.
         deadline_step_s: the longest step that a deadline allows.
         cost_step_s: the longest step that a budget of money allows.
     """
@@ -205,14 +204,13 @@ class Plan:
     Attributes:
         considered: layouts that satisfy the equations of mesh and batch.
         valid: those of them that break no rule.
-        fit: those of them that are not surely too large for memory.
+        fit: those of them that are predicted to need no more than the memory.
         safe: those of them that leave the headroom free; 0 where none was asked for.
         rejected: rule and layouts that broke it first, ``memory`` and limits of time last.
         best: the fastest ones in order, where runs correct them by the end of one spread
-            (:func:`.cell_factors`); where a headroom was asked for, the first one is
-            predicted to fit.
+            (:func:`.cell_factors`).
         apart: the same of those that break a rule of ``apart_rules``.
-        tightest: with a headroom, the fastest that is predicted to fit, whatever it leaves free.
+        tightest: with a headroom, the fastest that fits, whatever it leaves free.
         surely: the fastest one that fits even at the upper end of the memory's error band.
         smallest: where none fits, the valid one that needs least memory.
         fastest: where none is within the limits, the fastest one that fits.
@@ -248,7 +246,6 @@ class _Tally:
     valid: int = 0
     fit: int = 0
     safe: int = 0
-    below: int = 0
 
 
 def plan(question: Question) -> Plan:
@@ -288,13 +285,10 @@ def _look(
     )
     kept_C = has_host_memory(costs, np.broadcast_to(kept_C, grid.shape), training, tally.dropped)
     fits_C = kept_C & fits(peak_C, limits.memory_bytes)
-    below_C = fits_C if limits.headroom is None else fits_C & (peak_C <= limits.memory_bytes)
     tally.valid += int(np.count_nonzero(kept_C))
     tally.fit += int(np.count_nonzero(fits_C))
-    tally.below += int(np.count_nonzero(below_C))
-    if not tally.below:
-        tally.smallest.add(grid, kept_C, peak_C)
     if not tally.fit:
+        tally.smallest.add(grid, kept_C, peak_C)
         return
     tally.surely.add(grid, fits_C & (peak_C * (1 + MEMORY_BAND) <= limits.memory_bytes), order_C)
     wanted_C = fits_C
@@ -303,15 +297,14 @@ def _look(
             within_C = wanted_C & (step_s_C <= longest_s)
             late = int(np.count_nonzero(wanted_C)) - int(np.count_nonzero(within_C))
             limited[name] = limited.get(name, 0) + late
-            tally.fastest.add(grid, below_C, order_C)
+            tally.fastest.add(grid, fits_C, order_C)
             wanted_C = within_C
-    _rank(grid, wanted_C, below_C, (peak_C, order_C), question, tally)
+    _rank(grid, wanted_C, (peak_C, order_C), question, tally)
 
 
 def _rank(
     grid: LayoutGrid,
     wanted_C: Bools,
-    below_C: Bools,
     peak_and_order_C: tuple[Floats, Floats],
     question: Question,
     tally: _Tally,
@@ -322,9 +315,8 @@ def _rank(
     if limits.headroom is not None:
         safe_C = peak_C <= limits.safe_bytes
         tally.safe += int(np.count_nonzero(wanted_C & safe_C))
-        tally.tightest.add(grid, wanted_C & below_C & ~apart_C, order_C)
-        tier_C = np.where(safe_C, 0, np.where(below_C, 1, 2))
-        order_C = np.ldexp(order_C, _TIER_BITS * tier_C)
+        tally.tightest.add(grid, wanted_C & ~apart_C, order_C)
+        order_C = np.ldexp(order_C, np.where(safe_C, 0, _TIER_BITS))
     tally.best.add(grid, wanted_C & ~apart_C, order_C)
     tally.apart.add(grid, wanted_C & apart_C, order_C)
 
@@ -354,7 +346,7 @@ def has_host_memory(
 def _plan(question: Question, tally: _Tally, limited: dict[str, int]) -> Plan:
     memory = {MEMORY: tally.valid - tally.fit}
     rejected = {**tally.dropped, **memory, **limited}
-    best, apart = (_fitting_plans(one, question) for one in (tally.best, tally.apart))
+    best, apart = (_best_plans(one, question) for one in (tally.best, tally.apart))
 
     def first(ranking: Ranking) -> Planned | None:
         return next(iter(_best_plans(ranking, question)), None)
@@ -369,16 +361,9 @@ def _plan(question: Question, tally: _Tally, limited: dict[str, int]) -> Plan:
         apart=apart,
         tightest=first(tally.tightest),
         surely=first(tally.surely),
-        smallest=None if tally.below else first(tally.smallest),
+        smallest=None if tally.fit else first(tally.smallest),
         fastest=None if best or apart else first(tally.fastest),
     )
-
-
-def _fitting_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
-    """A ranking whose first row is predicted to fit, if a headroom was asked for."""
-    limits, best = question.limits, _best_plans(ranking, question)
-    is_over = limits.headroom is not None and best and best[0].peak_bytes > limits.memory_bytes
-    return () if is_over else best
 
 
 def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
+from typing import Protocol, TypeVar
 
 from autoconf_launch.core import Optimizer, Workload
 
@@ -13,6 +14,14 @@ from ..cost import verdict
 from .bands import planned_band
 from .layout_family import least_lead
 from .search import Plan, Planned, Question, plan
+
+
+class _HasStep(Protocol):
+    @property
+    def step_s(self) -> float: ...
+
+
+_Row = TypeVar("_Row", bound=_HasStep)
 
 
 def plan_usable_first(question: Question) -> Plan:
@@ -29,9 +38,7 @@ def plan_usable_first(question: Question) -> Plan:
     to_beat_s = min(one.step_s for one in (found.best[0], found.tightest or found.best[0]))
     tier = _tier(found.best[0], question)
     roomy = [one for one in found.apart if _tier(one, question) <= tier]
-    lead = [
-        one for one in roomy if one.step_s < to_beat_s and _slowest_s(one, question) < to_beat_s
-    ]
+    lead = leading(roomy, to_beat_s, lambda one: planned_band(question.training, one).error)
     lead = lead[: None if most is None else max(1, most // 2)]
     best, ranked = (*lead, *found.best), {id(one) for one in lead}
     faster = [one for one in roomy if id(one) not in ranked and one.step_s < best[0].step_s]
@@ -44,9 +51,10 @@ def plan_usable_first(question: Question) -> Plan:
     return replace(found, best=best[:most], apart=tuple(faster))
 
 
-def _slowest_s(one: Planned, question: Question) -> float:
-    """Step at the end of its error band."""
-    return one.step_s * (1.0 + planned_band(question.training, one).error)
+def leading(rows: Iterable[_Row], to_beat_s: float, error: Callable[[_Row], float]) -> list[_Row]:
+    """Rows that are faster than a step even at the end of their error band."""
+    fast = (one for one in rows if one.step_s < to_beat_s)
+    return [one for one in fast if one.step_s * (1.0 + error(one)) < to_beat_s]
 
 
 def _least_gain_s(one: Planned, question: Question) -> float:
@@ -56,11 +64,8 @@ def _least_gain_s(one: Planned, question: Question) -> float:
 
 
 def _tier(one: Planned, question: Question) -> int:
-    """0 with the headroom, 1 within the memory, 2 beyond it."""
-    limits = question.limits
-    if limits.headroom is None:
-        return 0
-    return (one.peak_bytes > limits.safe_bytes) + (one.peak_bytes > limits.memory_bytes)
+    """0 with the headroom, 1 without."""
+    return int(one.peak_bytes > question.limits.safe_bytes)
 
 
 def _order(one: Planned, question: Question) -> tuple[int, float]:

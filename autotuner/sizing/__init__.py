@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         base_batch,
         choose_model,
         counted_model,
+        nvidias_shape_note,
     )
     from .families import (
         Family,

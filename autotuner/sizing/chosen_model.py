@@ -201,15 +201,16 @@ def choose_model(tables: Tables, asked: ModelQuestion) -> ChosenModel:
         shape = _own(tables, asked)
         notes.append(_own_note(tables, asked))
     model = counted_model(asked, shape, _batch(tables, asked))
-    if asked.is_exact and _is_off(model):
-        notes.append(_resized_note(model))
+    if asked.is_exact and (note := _resized_note(model)):
+        notes.append(note)
         model = counted_model(asked, _shape_of_size(tables, asked, shape), model.batch)
     notes += [model.batch.note, _layout_note(model.batch), _count_note(model)]
     return replace(model, notes=tuple(note for note in notes if note))
 
 
 def _choose_published(tables: Tables, asked: ModelQuestion, model: Architecture) -> ChosenModel:
-    """A model as it is; its batch and learning rate are those of its size."""
+    """A model as it is but for its vocabulary; batch and learning rate are those of its size."""
+    model = replace(model, vocabulary=asked.vocabulary)
     near = row_near(tables.shapes[Rules.GPT], asked.size_b)
     shape = shape_of_model(model, near.learning_rate)
     found = counted_model(asked, shape, _batch(tables, asked), form_of_model(model))
@@ -304,8 +305,17 @@ def _shape_of_size(tables: Tables, asked: ModelQuestion, shape: Shape) -> Shape:
     return best if off(best) <= _SAME_SIZE else _own(tables, asked)
 
 
+def nvidias_shape_note(tables: Tables, asked: ModelQuestion) -> str:
+    """What NVIDIA's tool would train in place of a size; empty if that is the size."""
+    shape = _by_table(tables, asked)
+    return (
+        "" if shape is None else _resized_note(counted_model(asked, shape, _batch(tables, asked)))
+    )
+
+
 def _resized_note(model: ChosenModel) -> str:
-    """What NVIDIA's tool would train in place of the size that was asked."""
+    if not _is_off(model):
+        return ""
     by_nemo = model.nemo_count_b
     counted = f", which its formula counts as {by_nemo:.3g} B" if by_nemo is not None else ""
     return (

@@ -25,6 +25,7 @@ from ..planner import (
     Question,
     Training,
     divisors,
+    is_short_for_context,
     plan,
 )
 from .model_size import FLOPS_PER_PARAMETER_AND_TOKEN, SECONDS_PER_DAY
@@ -129,11 +130,13 @@ def _plan(task: Task, batch: int) -> Planned | None:
 
 def _question(task: Task, batch: int) -> Question:
     workload = replace(task.training.workload, global_batch=batch)
+    is_short = is_short_for_context(workload.sequence_length)
+    degrees = replace(_DEGREES, context_parallel=(1,)) if is_short else _DEGREES
     return Question(
         training=replace(task.training, workload=workload),
         world=task.gpus,
         limits=Limits(memory_bytes=task.memory_bytes),
-        degrees=_DEGREES,
+        degrees=degrees,
         most=1,
         rules=search_rules(task.training.machine.gpus_per_node, _DEGREES),
     )

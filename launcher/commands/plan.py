@@ -234,26 +234,38 @@ def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     _refuse_runs(request)
     answer = mixed_answer(request)
     written = _export_mixed(answer)
+    is_fasop = request.csv_form is CsvForm.FASOP
+    every = every_candidate(answer) if is_fasop else ()
     if request.csv is not None:
-        save_csv(request.csv, lambda file: _mixed_table(answer, file))
+        save_csv(request.csv, lambda file: _mixed_table(answer, every, file))
     if request.html is not None:
         write_page(mixed_page(answer, mixed_text(answer)), request.html)
     if request.training.json:
         section = {} if script is None else {"script": script_document(script)}
         yield plan_json({**mixed_document(answer), **section, **_export_document(written)})
     else:
-        text = "\n".join((mixed_text(answer), *_sentences(request, written)))
+        in_csv = _csv_note(request, every) if is_fasop else ()
+        text = "\n".join((mixed_text(answer), *in_csv, *_sentences(request, written)))
         yield _below_script(script, text)
     if not answer.rows:
         raise NothingFeasibleError(why_nothing_mixed(answer))
 
 
-def _mixed_table(answer: MixedAnswer, file: TextIO) -> None:
+def _csv_note(request: PlanRequest, every: Sequence[MixedRow]) -> Iterator[str]:
+    """How the rows of FASOP's table differ from those on the screen."""
+    yield (
+        f"{request.csv} has {len(every):,} rows: the best layout of each mesh and micro-batch on "
+        "FASOP's orders of nodes, those out of memory included. The table above has only the "
+        "fastest that fits on each part of the cluster."
+    )
+
+
+def _mixed_table(answer: MixedAnswer, every: Sequence[MixedRow], file: TextIO) -> None:
     if answer.request.csv_form is CsvForm.FULL:
         mixed_csv(answer, file)
         return
     table = FasopTable(
-        rows=every_candidate(answer),
+        rows=tuple(every),
         cluster=answer.request.training.cluster,
         workload=answer.workload,
         steps=answer.steps,

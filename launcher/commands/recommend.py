@@ -45,7 +45,9 @@ def recommend(arguments: Sequence[str]) -> Iterator[str]:
         return
     yield text
     if written:
-        yield f"\nBase configuration: {written[0]}"
+        batch = answer.model.batch.global_batch
+        own = f", with a global batch of {batch}" if batch != answer.global_batch else ""
+        yield f"\nBase configuration: {written[0]}{own}"
         yield from (f"exported to {path}" for path in written[1:])
     if request.html is not None:
         yield f"\nWritten: {request.html}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autoconf_launch.autotuner.cost import LayoutColumns, LayoutRule
 from autoconf_launch.autotuner.mixed import (
     MIXED_DEGREES,
     Choice,
@@ -24,13 +26,13 @@ from autoconf_launch.autotuner.mixed import (
     rivals,
     rotations,
 )
-from autoconf_launch.autotuner.planner import time_band
+from autoconf_launch.autotuner.planner import StepBand, leading, time_band
 from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Workload
 
 from .answers import price_of_gpu
 from .fit_flags import Goal, PlanRequest
 from .layer_times import read_layer_times
-from .runnable import layout_rules, training_steps
+from .runnable import apart_rules, layout_rules, training_steps
 from .training_choice import (
     ChosenPrice,
     check_precision,
@@ -74,6 +76,8 @@ class MixedAnswer:
         prices: where each kind's price is from; None where none is known.
         plan: the best layout of each part of the cluster.
         choice: by which rows are ranked.
+        apart: faster layouts that do not run here or were never checked, and that lead the first
+            row by less than their error band.
         rows: those of them within the limits, best first, as many as were asked for; of the front
             of time and money all of it, the fastest first.
         sensitivity: of the choice; None where nothing is within the limits.
@@ -92,6 +96,7 @@ class MixedAnswer:
     headroom: float
     steps: int | None
     seconds: float
+    apart: tuple[MixedRow, ...] = ()
 
     @property
     def workload(self) -> Workload:
@@ -102,6 +107,10 @@ class MixedAnswer:
     def kinds(self) -> tuple[MachineKind, ...]:
         """Kinds of the cluster's nodes."""
         return self.question.kinds
+
+    def band_of(self, row: MixedRow) -> StepBand:
+        """The widest error band of a row's step on one of its kinds of GPU."""
+        return _band_of(self.question, row)
 
     @property
     def whole(self) -> MixedRow | None:
@@ -151,6 +160,7 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
         question = replace(question, headroom=0.0)
         found = mixed_plan(question)
     choice = _choice(request, steps, has_prices=None not in prices)
+    found, apart = _usable_first(request, question, choice, found)
     rows = choice.rank(found.best)
     if request.pareto:
         rows = pareto_front(rows)
@@ -161,11 +171,45 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
         plan=found,
         choice=choice,
         rows=rows if request.pareto else rows[: request.top],
+        apart=apart,
         sensitivity=_sensitivity(request, question, choice, found),
         headroom=question.headroom,
         steps=steps,
         seconds=time.perf_counter() - started,
     )
+
+
+def _usable_first(
+    request: PlanRequest, question: MixedQuestion, choice: Choice, found: MixedPlan
+) -> tuple[MixedPlan, tuple[MixedRow, ...]]:
+    """Rows to use, and faster ones that stand apart, by the rule for equal nodes.
+
+    A preset ranks as FASOP does, whose layouts Megatron-LM trains.
+    """
+    rules = () if request.degrees is not None else apart_rules(request)
+    others = [row for row in found.best if _breaks(row, rules, question.workload)]
+    if not others:
+        return found, ()
+    usable = mixed_plan(replace(question, rules=(*question.rules, *rules))).best
+    if not choice.rank(usable):
+        return found, ()
+    fastest_s = min(row.step_s for row in usable)
+    lead = leading(others, fastest_s, lambda row: _band_of(question, row).error)
+    best = tuple(sorted((*lead, *usable), key=lambda row: row.step_s))
+    apart = [row for row in others if row not in lead and row.step_s < best[0].step_s]
+    return replace(found, best=best), choice.rank(apart)
+
+
+def _breaks(row: MixedRow, rules: Sequence[LayoutRule], workload: Workload) -> bool:
+    columns = LayoutColumns.from_layouts([row.layout], [row.recompute_layers])
+    sequence = workload.sequence_length
+    return not all(rule.keep(columns, workload.architecture, sequence).all() for rule in rules)
+
+
+def _band_of(question: MixedQuestion, row: MixedRow) -> StepBand:
+    gpus = sorted({question.kinds[kind].machine.accelerator.name for kind in row.order})
+    bands = [time_band(question.workload, row.layout, gpu) for gpu in gpus]
+    return max(bands, key=lambda band: band.error)
 
 
 def every_candidate(answer: MixedAnswer) -> tuple[MixedRow, ...]:

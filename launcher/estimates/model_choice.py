@@ -6,6 +6,7 @@ Text and predictions follow the file: its shape, sequence, batch and kind win ov
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -18,6 +19,7 @@ from autoconf_launch.autotuner.cost import parameters
 from autoconf_launch.autotuner.sizing import (
     BaseConfig,
     ChosenModel,
+    Family,
     Pretraining,
     RunPlan,
     TrainedModel,
@@ -46,6 +48,7 @@ from autoconf_launch.tuning_spaces import (
     contradiction,
     is_hugging_face,
     known_model,
+    model_names,
     named_model,
 )
 
@@ -384,6 +387,29 @@ def with_model(request: RecommendRequest, model: Architecture) -> RecommendReque
     family = request.family or _family_of(model.name)
     size_b = round(parameters(model) / 1e9, 4)
     return replace(request, family=family, model_size_b=size_b, vocabulary=model.vocabulary)
+
+
+_SAME_SIZE, _NEAR_SIZE = 0.01, 0.04
+"""How far the count of a published model may be off a size, and off the size in its name."""
+
+
+def model_of_size(family: Family, size_b: float, vocabulary: int | None) -> Architecture | None:
+    """The published decoder of a family that has a size or its name; of several the nearest.
+
+    Families of NeMo 1.0 have NVIDIA's own shapes, whose counts are right.
+    """
+    if family.has_nemo1_layout:
+        return None
+    pattern = re.compile(rf"{re.escape(family.name)}[0-9.]*(-[a-z]+)?-(\d+x)?[0-9.]+[bm]")
+    found = []
+    for name in filter(pattern.fullmatch, model_names()):
+        model = named_model(name)
+        model = replace(model, vocabulary=vocabulary or model.vocabulary)
+        off = abs(parameters(model) / 1e9 / size_b - 1.0)
+        is_named = math.isclose(parse_model_name(name).size_b or 0.0, size_b)
+        if off <= (_NEAR_SIZE if is_named else _SAME_SIZE):
+            found.append((-off, name, model))
+    return max(found)[2] if found else None
 
 
 def _family_of(name: str) -> str:

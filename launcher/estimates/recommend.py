@@ -26,13 +26,14 @@ from autoconf_launch.autotuner.sizing import (
     log_width,
     narrow_band,
     nearest_predefined,
+    nvidias_shape_note,
     outlook,
     recommended_size_b,
     size_for_days,
     speed_band,
     training_days,
 )
-from autoconf_launch.core import ClusterSpec, ConfigError, NothingFeasibleError
+from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, NothingFeasibleError
 from autoconf_launch.tuning_spaces import (
     generation_of,
     predefined_searches,
@@ -42,9 +43,9 @@ from autoconf_launch.tuning_spaces import (
 )
 
 from ..measurements import TrainingRuns, read_training_runs
-from .model_choice import custom_model, model_of_flags, with_model
-from .recommend_cluster import ChosenCluster
-from .recommend_flags import RecommendRequest
+from .model_choice import custom_model, model_of_flags, model_of_size, with_model
+from .recommend_cluster import ChosenCluster, notes_on_rate
+from .recommend_flags import RecommendRequest, tokens_text
 from .training_choice import (
     USUAL_TRAINER,
     choose_price,
@@ -94,6 +95,7 @@ class Recommendation:
         days: rounded as NVIDIA's tool does.
         cluster: as given; where a node is too slow for the days and a size that were given, the
             GPUs that are needed.
+        global_batch: of the planner's layout, if none was given.
         model: has a shape of ours where a recommended size is above what the family's tables
             allow.
         measured: runs that correct the speed, where some were given.
@@ -111,6 +113,7 @@ class Recommendation:
     nearest: str | None
     cluster: ChosenCluster
     model: ChosenModel
+    global_batch: int
     planner: PlannerPart
     notes: tuple[str, ...]
     trainer: TrainerChoice = USUAL_TRAINER
@@ -127,12 +130,11 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
         NothingFeasibleError: GPUs are to be counted, and no number of them is fast enough.
     """
     bounds = request.verify
-    published = None if request.model is None else model_of_flags(request.model, {})
-    if published is not None:
-        request = with_model(request, published)
+    named = None if request.model is None else model_of_flags(request.model, {})
+    if named is not None:
+        request = with_model(request, named)
     family = Family(_family_name(request))
-    question = _question(request, family, cluster.gpu_memory_gb)
-    question = replace(question, published=published)
+    question = _question(request, family, cluster.gpu_memory_gb, named)
     runs = _measured_runs(request, cluster)
     predictor = _Predictor(request, cluster, question, None if runs is None else runs.own)
     enough = predictor.with_enough_gpus() if _asks_for_gpus(request) else None
@@ -160,6 +162,7 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
         nearest=nearest,
         cluster=cluster,
         model=model,
+        global_batch=_batch_of(request, model, planner),
         planner=planner,
         notes=tuple(_notes(request, model, cluster, nearest)),
         measured=runs,
@@ -204,7 +207,7 @@ def _is_kind(request: RecommendRequest, cluster: ChosenCluster, predictor: _Pred
 def _no_number(request: RecommendRequest, cluster: ChosenCluster) -> str:
     return (
         f"no number of the GPUs of {cluster.text} trains {request.model_size_b:g} B parameters on "
-        f"{_tokens_text(request.tokens_b)} in {request.max_days:g} days."
+        f"{tokens_text(request.tokens_b)} in {request.max_days:g} days."
     )
 
 
@@ -227,18 +230,30 @@ def _family_name(request: RecommendRequest) -> str:
     return request.family
 
 
-def _question(request: RecommendRequest, family: Family, memory_gb: float) -> ModelQuestion:
+def _question(
+    request: RecommendRequest, family: Family, memory_gb: float, named: Architecture | None
+) -> ModelQuestion:
     usual = usual_of(family.predefined) or (_USUAL_VOCABULARY, _USUAL_SEQUENCE)
+    size_b = request.model_size_b
+    published = named or (size_b and model_of_size(family, size_b, request.vocabulary)) or None
+    vocabulary = usual[0] if published is None else published.vocabulary
     return ModelQuestion(
         family=family,
-        size_b=request.model_size_b or 1.0,
-        vocabulary=request.vocabulary or usual[0],
+        size_b=size_b or 1.0,
+        vocabulary=request.vocabulary or vocabulary,
         sequence=request.sequence or usual[1],
         gpu_memory_gb=memory_gb,
         batch=request.global_batch,
-        may_exceed=request.model_size_b is None,
+        may_exceed=size_b is None,
+        published=published,
         is_exact=True,
     )
+
+
+def _batch_of(request: RecommendRequest, model: ChosenModel, planner: PlannerPart) -> int:
+    if planner.outlook is None or request.global_batch or request.custom_config:
+        return model.batch.global_batch
+    return planner.outlook.achieved.layout.global_batch
 
 
 def _size(request: RecommendRequest, budget: Budget) -> float:
@@ -257,15 +272,8 @@ def _model(question: ModelQuestion, request: RecommendRequest, budget: Budget) -
             raise
         raise ConfigError(
             f"In {request.max_days:g} days {budget.gpus} GPUs would train {question.size_b:g} B "
-            f"parameters on {_tokens_text(budget.tokens_b)}. {error}"
+            f"parameters on {tokens_text(budget.tokens_b)}. {error}"
         ) from error
-
-
-def _tokens_text(tokens_b: float) -> str:
-    """``2 T tokens``, ``300 B tokens``, ``0.3 M tokens``."""
-    scales = ((1e3, "T"), (1.0, "B"))
-    scale, letter = next((one for one in scales if tokens_b >= one[0]), (1e-3, "M"))
-    return f"{tokens_b / scale:g} {letter} tokens"
 
 
 class _Predictor:
@@ -465,19 +473,6 @@ def _rate(cluster: ClusterSpec, given: float | None) -> GpuPrice:
     return GpuPrice(usd_per_gpu_hour=found.usd_per_gpu_hour, source=source)
 
 
-def _notes_on_rate(request: RecommendRequest, cluster: ChosenCluster) -> Iterator[str]:
-    """A rate that was given and that no GPU of the cluster has."""
-    if request.tflops_per_gpu is None or cluster.spec is None:
-        return
-    gpu = machine_of(cluster.spec).accelerator
-    peak = max(gpu.half_flops_per_s, gpu.fp8_flops_per_s or 0.0) / 1e12
-    if request.tflops_per_gpu > peak:
-        yield (
-            f"--tflops-per-gpu is {request.tflops_per_gpu:g}, above the peak of {gpu.name} "
-            f"({peak:g}): no training reaches the days of the formula."
-        )
-
-
 def _notes(
     request: RecommendRequest, model: ChosenModel, cluster: ChosenCluster, nearest: str | None
 ) -> Iterator[str]:
@@ -485,12 +480,19 @@ def _notes(
     family = Family(_family_name(request))
     yield from model.notes
     yield from cluster.notes
-    yield from _notes_on_rate(request, cluster)
+    yield from notes_on_rate(request, cluster)
     if nearest is None:
         yield f"No search is predefined for the family {family.name}."
     has_usual = usual_of(family.predefined) is not None
     whose = f"{family.name}'s predefined searches" if has_usual else "Llama's searches"
-    if request.vocabulary is None:
+    published = model.asked.published
+    if request.model is None and published is not None:
+        yield from filter(None, [nvidias_shape_note(tables(generation_of(family)), model.asked)])
+        yield (
+            f"Using the shape of {published.name}: {model.exact_count / 1e9:.4g} B parameters, "
+            f"vocabulary {model.asked.vocabulary}."
+        )
+    elif request.vocabulary is None:
         vocabulary = model.asked.vocabulary
         yield f"Using the vocabulary of {whose}, {vocabulary} (change it with --vocab)."
     if request.sequence is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from autoconf_launch.core import ClusterSpec, ConfigError, HardwareError
@@ -9,7 +10,7 @@ from autoconf_launch.tuning_spaces import equal_nodes, machine
 
 from ..machine import is_cpu
 from .recommend_flags import RecommendRequest
-from .training_choice import choose_cluster, nodes_like, require_rates, whole_node
+from .training_choice import choose_cluster, machine_of, nodes_like, require_rates, whole_node
 
 _NODE = 8
 _SEEDS_GPU = "A100-SXM-80GB"
@@ -131,3 +132,16 @@ def _gpus_per_node(gpus: int, nodes: int | None) -> int:
         valid = " ".join(str(n) for n in range(1, min(gpus, 4096) + 1) if gpus % n == 0)
         raise ConfigError(f"--num-nodes {nodes} does not divide {gpus} GPUs; valid: {valid}.")
     return gpus // nodes
+
+
+def notes_on_rate(request: RecommendRequest, cluster: ChosenCluster) -> Iterator[str]:
+    """A rate that was given and that no GPU of the cluster has."""
+    if request.tflops_per_gpu is None or cluster.spec is None:
+        return
+    gpu = machine_of(cluster.spec).accelerator
+    peak = max(gpu.half_flops_per_s, gpu.fp8_flops_per_s or 0.0) / 1e12
+    if request.tflops_per_gpu > peak:
+        yield (
+            f"--tflops-per-gpu is {request.tflops_per_gpu:g}, above the peak of {gpu.name} "
+            f"({peak:g}): no training reaches the days of the formula."
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -45,7 +45,7 @@ class RecommendRequest:
     Attributes:
         family: None where a model says it.
         model: a name, an id or a file, as ``fit`` takes it.
-        tokens_b: in billions.
+        tokens_b: in billions; 0 where the flag was not given.
         custom_config: a file whose keys win over those of the base configuration.
         measured: file of real runs that correct predicted steps.
         verify: of the further runs to name.
@@ -95,7 +95,7 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
     request = RecommendRequest(
         family=flags.family,
         model=flags.model,
-        tokens_b=flags.tokens,
+        tokens_b=flags.tokens or 0.0,
         gpus=flags.gpus,
         nodes=flags.num_nodes,
         cluster=flags.cluster,
@@ -123,26 +123,41 @@ def parse_recommend(arguments: Sequence[str]) -> RecommendRequest:
 
 
 def what_is_missing(request: RecommendRequest) -> str | None:
-    """What must be given too, or omitted; None where the question is whole."""
+    """What must be omitted, or all that must be given too; None where the question is whole."""
+    contradiction = _applying(_contradictions(request))
+    if contradiction:
+        return contradiction[0]
+    return "; ".join(_applying(_gaps(request))) or None
+
+
+def _applying(rules: Iterable[tuple[bool, str]]) -> list[str]:
+    return [sentence for is_wrong, sentence in rules if is_wrong]
+
+
+def _gaps(request: RecommendRequest) -> Iterator[tuple[bool, str]]:
     nothing = request.cluster is None
-    rules = (
-        (request.family is None and request.model is None, "give --family, or --model"),
+    yield request.family is None and request.model is None, "give --family, or --model"
+    yield not request.tokens_b, "give --tokens, such as 2T"
+    yield (
+        (request.max_days or request.model_size_b or request.model) is None,
+        "give --max-days for a size, or --model-size or --model for the days; both for the "
+        "number of GPUs",
+    )
+    yield request.gpus is None and nothing, "give --gpus, or --cluster, such as 8xH100"
+    yield (
+        request.tflops_per_gpu is None and nothing,
+        "give --tflops-per-gpu, or --cluster to have it predicted",
+    )
+
+
+def _contradictions(request: RecommendRequest) -> tuple[tuple[bool, str], ...]:
+    return (
         (
             request.model is not None and request.model_size_b is not None,
             "--model has a size; omit --model-size",
         ),
         (
-            (request.max_days or request.model_size_b or request.model) is None,
-            "give --max-days for a size, or --model-size or --model for the days; both for the "
-            "number of GPUs",
-        ),
-        (request.gpus is None and nothing, "give --gpus, or --cluster, such as 8xH100"),
-        (
-            request.tflops_per_gpu is None and nothing,
-            "give --tflops-per-gpu, or --cluster to have it predicted",
-        ),
-        (
-            not nothing and request.nodes is not None,
+            request.cluster is not None and request.nodes is not None,
             "--cluster says how many nodes there are; omit --num-nodes",
         ),
         (
@@ -158,7 +173,6 @@ def what_is_missing(request: RecommendRequest) -> str | None:
             "--export exports what --base-config writes; give --base-config too",
         ),
     )
-    return next((sentence for is_wrong, sentence in rules if is_wrong), None)
 
 
 def make_recommend_parser() -> VerbParser:
@@ -191,7 +205,7 @@ def make_recommend_parser() -> VerbParser:
 def _add_question(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--family", type=_family, metavar="F", help="gpt3, t5, mt5, bert, llama, …")
-    add("--tokens", required=True, type=_billions, metavar="N", help="to train on: 300B, 1.8T, …")
+    add("--tokens", type=_billions, metavar="N", help="to train on: 300B, 1.8T, …")
     add(
         "--gpus",
         type=whole(1, _MOST_GPUS),
@@ -290,3 +304,10 @@ def _assumption(text: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(
             f"{text!r} must be NAME=VALUE, such as restart_s=600"
         ) from None
+
+
+def tokens_text(tokens_b: float) -> str:
+    """``2 T tokens``, ``300 B tokens``, ``0.3 M tokens``."""
+    scales = ((1e3, "T"), (1.0, "B"))
+    scale, letter = next((one for one in scales if tokens_b >= one[0]), (1e-3, "M"))
+    return f"{tokens_b / scale:g} {letter} tokens"

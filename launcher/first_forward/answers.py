@@ -377,8 +377,6 @@ def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PiecesPlan:
     fitting = [row for row in rows if row.verdict is not Verdict.NO]
     fitting.sort(key=lambda row: (_tier(row, request), *_rank(row)))
     best = fitting if request.top is None else list(_best_of_each(fitting))
-    if best and best[0].peak_bytes > request.training.limit_bytes:
-        best = []
     return PiecesPlan(
         asked=asked,
         considered=len(rows),
@@ -392,9 +390,8 @@ def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PiecesPlan:
 
 
 def _tier(row: TracedRow, request: PlanRequest) -> int:
-    """0: the headroom is left; 1: predicted to fit; 2: may fit."""
-    limit = request.training.limit_bytes
-    return (row.peak_bytes > (1 - request.headroom) * limit) + (row.peak_bytes > limit)
+    """0 with the headroom, 1 without."""
+    return int(row.peak_bytes > (1 - request.headroom) * request.training.limit_bytes)
 
 
 def _best_of_each(rows: Sequence[TracedRow]) -> Iterator[TracedRow]:

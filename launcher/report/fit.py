@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Architecture, Candidate, ClusterSpec, Layout, encode
 
 from ..estimates import FitAnswer, HostMemory, StageFits, TrainingRequest, has_rates
+from ..machine import is_cpu
 from .cells import (
     adapters_text,
     count_text,
@@ -44,6 +47,15 @@ _GIB = 2**30
 _LEAST_SHOWN = 0.005
 
 
+def marginal_note(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """One sentence on the mark of rows that may run out of memory; nothing if there is none."""
+    if Verdict.MARGINAL in verdicts:
+        yield (
+            f"marginal: below the memory limit by less than the error band of ±"
+            f"{percent(MEMORY_BAND)}, so it may run out."
+        )
+
+
 def fit_text(answer: FitAnswer) -> str:
     """Head, a table of parts by stages, the verdict, and what would help."""
     blocks = [_headline(answer), _table(answer)]
@@ -69,6 +81,8 @@ def _more_gpus(answer: FitAnswer) -> str:
     if answer.by_stages is not None:
         return "autoconf-launch plan ranks the layouts that fit on this cluster."
     why, cluster = "It does not fit even with three layout changes", answer.smallest
+    if is_cpu(answer.cluster):
+        return f"{why} on this machine's CPU; ask about GPUs with --cluster, such as 8xH100."
     if cluster is None:
         return f"{why}; use larger GPUs."
     if cluster == answer.cluster:
@@ -77,6 +91,12 @@ def _more_gpus(answer: FitAnswer) -> str:
         f"{why}; as the GPUs are doubled, the first cluster that fits without offload is "
         f"{cluster_name(cluster)}."
     )
+
+
+def gpus_text(cluster: ClusterSpec) -> str:
+    """``8 x A100-SXM-80GB + 8 x H100-SXM-80GB``: how many GPUs of each kind."""
+    counts = Counter(device.name for device in cluster.devices)
+    return " + ".join(f"{count} x {name}" for name, count in counts.items())
 
 
 def cluster_name(cluster: ClusterSpec) -> str:
@@ -149,10 +169,8 @@ def _model_text(model: Architecture) -> str:
 
 def _headline(answer: FitAnswer) -> str:
     workload, layout = answer.asked.workload, answer.asked.layout
-    gpus = answer.cluster.devices
-    kinds = " + ".join(sorted({device.name for device in gpus}))
     return (
-        f"{_model_text(workload.architecture)}, on {len(gpus)} x {kinds}, "
+        f"{_model_text(workload.architecture)}, on {gpus_text(answer.cluster)}, "
         f"{trainer_text(answer.trainer)}\n"
         f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel} "
         f"tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "
@@ -257,7 +275,7 @@ def _remedies(answer: FitAnswer) -> str:
         ]
         for remedy in answer.remedies
     ]
-    headers = ["what would fit", "memory", "fits", "step", "price", "host memory per node"]
+    headers = ["what would fit", "memory", "fits", "step", "slower", "host memory per node"]
     if not any(remedy.host_bytes for remedy in answer.remedies):
         rows, headers = [row[:-1] for row in rows], headers[:-1]
     table = table_of(rows, headers, ["left", "right", "left", *("right" for _ in headers[3:])])

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, TextIO
 
-from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.mixed import ChoiceRule, MixedRow, PriceRange
 from autoconf_launch.core import encode
 
@@ -23,8 +22,8 @@ from .cells import (
     table_of,
     write_csv,
 )
-from .fit import training_text
-from .plan_reasons import RULES_IN_WORDS
+from .fit import marginal_note, training_text
+from .plan_reasons import RULES_IN_WORDS, apart_text, bands_text
 
 MIXED_SCHEMA_VERSION = 1
 _GIB = 2**30
@@ -34,7 +33,13 @@ def mixed_text(answer: MixedAnswer) -> str:
     """Head, the best layout of each part of the cluster, notes, and reasons if asked for."""
     blocks = [_headline(answer)]
     if answer.rows:
-        blocks += [_ranking(answer), "\n".join(_notes(answer))]
+        blocks.append(_ranking(answer, 1, answer.rows))
+        if answer.apart:
+            lead = 1.0 - min(row.step_s for row in answer.apart) / answer.rows[0].step_s
+            band = max(answer.band_of(row).error for row in answer.apart)
+            blocks.append(apart_text(lead, band))
+            blocks.append(_ranking(answer, len(answer.rows) + 1, answer.apart))
+        blocks.append("\n".join(_notes(answer)))
         if lines := list(_sensitivity(answer)):
             blocks.append("\n".join(lines))
         if answer.request.explain:
@@ -76,12 +81,21 @@ def _headline(answer: MixedAnswer) -> str:
     )
 
 
-_OMITTED = {"recompute": "none", "sp": "-", "uneven micro": "-", "$": "-", "$/B tokens": "-"}
-_WORDS = frozenset({"nodes in order", "layers", "recompute", "sp", "uneven micro", "runs here"})
+_OMITTED = {
+    "fits": "yes",
+    "recompute": "none",
+    "sp": "-",
+    "uneven micro": "-",
+    "$": "-",
+    "$/B tokens": "-",
+}
+_WORDS = frozenset(
+    {"nodes in order", "layers", "recompute", "sp", "uneven micro", "fits", "runs here"}
+)
 
 
-def _ranking(answer: MixedAnswer) -> str:
-    rows = [_cells(rank, answer, row) for rank, row in enumerate(answer.rows, start=1)]
+def _ranking(answer: MixedAnswer, first: int, shown: Sequence[MixedRow]) -> str:
+    rows = [_cells(rank, answer, row) for rank, row in enumerate(shown, start=first)]
     names = [
         name
         for name in rows[0]
@@ -112,6 +126,7 @@ def _cells(rank: int, answer: MixedAnswer, row: MixedRow) -> dict[str, str]:
         "tokens/s": number_text(tokens / row.step_s, 3),
         "memory": memory_size(_fullest(row)[0]),
         "free": percent(1 - _fullest(row)[0] / _fullest(row)[1]),
+        "fits": row.verdict.value,
         **_price_cells(answer, row),
         "runs here": "plan-only" if _plan_only(answer, row) else "yes",
     }
@@ -158,8 +173,9 @@ def _notes(answer: MixedAnswer) -> Iterator[str]:
         yield f"Layers are as measured in {answer.request.layer_times}; tp is what it has."
     asked = answer.request.headroom
     if answer.headroom < asked:
-        yield f"No layout leaves {percent(asked)} of memory free: these may run out."
-    rules = {_plan_only(answer, row) for row in answer.rows} - {None}
+        yield f"No layout leaves {percent(asked)} of memory free."
+    shown = (*answer.rows, *answer.apart)
+    rules = {_plan_only(answer, row) for row in shown} - {None}
     for name in sorted(rule for rule in rules if rule is not None):
         yield f"Plan-only rows: {RULES_IN_WORDS[name]}."
     for kind, price in zip(answer.kinds, answer.prices, strict=True):
@@ -167,7 +183,8 @@ def _notes(answer: MixedAnswer) -> Iterator[str]:
             yield f"No price of {kind.name} is known; give one with --price."
         else:
             yield f"Price of {kind.name}: ${kind.usd_per_hour:.2f} per hour ({price.how})."
-    yield f"Memory is within ±{percent(MEMORY_BAND)} in 90 % of published runs."
+    yield bands_text([answer.band_of(row) for row in shown], "published")
+    yield from marginal_note([row.verdict for row in shown])
     if answer.steps is not None:
         yield f"The training takes {answer.steps:,} steps."
 
@@ -354,6 +371,7 @@ def mixed_document(answer: MixedAnswer) -> dict[str, Any]:
         ],
         "rule": answer.choice.rule.value,
         "best": [mixed_row_document(answer, row) for row in answer.rows],
+        "faster_if_it_works": [mixed_row_document(answer, row) for row in answer.apart],
         "sensitivity": sensitivity_document(answer),
     }
 
@@ -366,6 +384,7 @@ def mixed_row_document(answer: MixedAnswer, row: MixedRow) -> dict[str, Any]:
         "order": [answer.kinds[kind].name for kind in row.order],
         "candidate": encode(answer.layout(row)),
         "step_time_s": row.step_s,
+        "step_time_band": answer.band_of(row).error,
         "stages": [
             {
                 "nodes": [answer.kinds[kind].name for kind in stage.kinds],
@@ -389,8 +408,10 @@ def mixed_row_document(answer: MixedAnswer, row: MixedRow) -> dict[str, Any]:
 
 def mixed_csv(answer: MixedAnswer, file: TextIO) -> None:
     """Write a header and a line for each row, in the order of the table."""
-    for rank, row in enumerate(answer.rows, start=1):
-        cells = flat_mixed_row(rank, answer, row)
+    blocks = [("best", row) for row in answer.rows]
+    blocks += [("faster if it works", row) for row in answer.apart]
+    for rank, (block, row) in enumerate(blocks, start=1):
+        cells = {**flat_mixed_row(rank, answer, row), "block": block}
         if rank == 1:
             write_csv(file, [tuple(cells)])
         write_csv(file, [tuple(cells.values())])

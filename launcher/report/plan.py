@@ -8,7 +8,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any, TextIO
 
-from autoconf_launch.autotuner.cost import ALL_LAYERS, MEMORY_BAND
+from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.planner import (
     Loser,
     Planned,
@@ -27,7 +27,7 @@ from .cells import (
     percent,
     write_csv,
 )
-from .fit import HOST_NOT_CHECKED, cluster_name, training_text
+from .fit import HOST_NOT_CHECKED, cluster_name, marginal_note, training_text
 from .measurements import (
     training_runs_document,
     training_runs_text,
@@ -36,6 +36,8 @@ from .measurements import (
 )
 from .plan_reasons import (
     RULES_IN_WORDS,
+    apart_text,
+    bands_text,
     change_text,
     changes_text,
     cluster_text,
@@ -170,7 +172,8 @@ def _verifying(answer: PlanAnswer, verifying: Verifying) -> str:
 def _headline(answer: PlanAnswer) -> str:
     found, request = answer.plan, answer.request
     limit = memory_size(request.training.limit_bytes)
-    room = f", {found.safe:,} with {_headroom(answer)} of {limit} to spare" if found.fit else ""
+    has_room = found.fit and request.headroom
+    room = f", {found.safe:,} with {_headroom(answer)} of {limit} to spare" if has_room else ""
     return (
         f"{training_text(request.training, cluster_text(answer))}\n"
         f"{found.considered:,} layouts considered in {answer.seconds:.2f} s: {found.valid:,} are "
@@ -204,11 +207,8 @@ def _tables(answer: PlanAnswer) -> Iterator[str]:
     if best:
         yield _ranking(answer, 1, best)
     if apart:
-        lead = percent(1.0 - min(one.step_s for one in apart) / best[0].step_s)
-        band = percent(max(step_band_of(answer, one).error for one in apart))
-        yield (
-            f"Faster if it works (by up to {lead}, error band ±{band}): plan-only or never checked"
-        )
+        lead = 1.0 - min(one.step_s for one in apart) / best[0].step_s
+        yield apart_text(lead, max(step_band_of(answer, one).error for one in apart))
         yield _ranking(answer, len(best) + 1, apart)
     if answer.changes:
         yield _why_changes(answer)
@@ -244,13 +244,14 @@ _LEFT_OUT = {
     "recompute": "none",
     "sp": "-",
     "offload": "none",
+    "fits": "yes",
     "host memory": "-",
     "$/B tokens": "-",
     "$": "-",
     "runs here": "plan-only",
     "band": "-",
 }
-_WORDS = frozenset({"recompute", "sp", "offload", "runs here"})
+_WORDS = frozenset({"recompute", "sp", "offload", "fits", "runs here"})
 
 
 def _cells(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, str]:
@@ -283,6 +284,7 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     yield from _rows_notes(answer)
     shown = (*answer.plan.best, *answer.plan.apart)
     yield from doubts([(answer, one) for one in shown])
+    yield from _near_first(answer)
     if answer.verifying is None and step_band_of(answer, shown[0]).unchecked:
         yield "--verify 3 names the cheapest real runs that would check #1."
     if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
@@ -293,6 +295,16 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
         yield "No price of this GPU is known; give one with --usd-per-gpu-hour."
     if answer.steps is not None:
         yield f"The training takes {answer.steps:,} steps."
+
+
+def _near_first(answer: PlanAnswer) -> Iterator[str]:
+    """Which rows the predictions cannot distinguish from the first."""
+    first, *others = answer.plan.best
+    longest_s = first.step_s * (1.0 + step_band_of(answer, first).error)
+    if near := sum(one.step_s <= longest_s for one in others):
+        which = f"{near} of the other {len(others)} rows" if near < len(others) else "All rows"
+        verb = "is" if near == 1 else "are"
+        yield f"{which} {verb} within the error band of #1; short real runs decide between them."
 
 
 def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
@@ -308,7 +320,10 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
     safe = sum(one.peak_bytes <= limits.safe_bytes for one in best)
     if safe < len(best):
         rows = f"row {len(best)}" if safe == len(best) - 1 else f"rows {safe + 1} to {len(best)}"
-        yield f"Less than {_headroom(answer)} of memory is free in {rows}: it may run out."
+        yield (
+            f"Layouts that leave {_headroom(answer)} of memory free (--headroom) come first, by "
+            f"step time; {rows} {'leaves' if safe == len(best) - 1 else 'leave'} less."
+        )
     is_tighter = tightest is not None and tightest.peak_bytes > limits.safe_bytes
     if tightest is not None and is_tighter and tightest.step_s < _WORTH_NAMING * best[0].step_s:
         yield (
@@ -340,13 +355,8 @@ def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
     """What is faster than fp32, how far off the numbers may be, and what was not checked."""
     yield from filter(None, [format_gains_text(rows[0][0].gains)])
     bands = list(dict.fromkeys(step_band_of(answer, one) for answer, one in rows))
-    ends = dict.fromkeys(f(one.error for one in bands) for f in (min, max))
-    errors = " to ".join(dict.fromkeys(f"{100 * error:.0f}" for error in ends))
-    runs = "measured" if rows[0][0].measured else "published"
-    yield (
-        f"90 % error bands from {runs} runs: step time ±{errors} %, memory "
-        f"±{percent(MEMORY_BAND)}."
-    )
+    yield bands_text(bands, "measured" if rows[0][0].measured else "published")
+    yield from marginal_note([one.verdict for _, one in rows])
     if unchecked := list(dict.fromkeys(what for one in bands for what in one.unchecked)):
         yield (f"Never checked on {' or '.join(unchecked)}, so the band of the step is wider.")
     if any(answer.workload.architecture.experts for answer, _ in rows):
@@ -413,7 +423,7 @@ def clusters_text(answers: Sequence[PlanAnswer]) -> str:
     names = [
         name
         for name in max(rows, key=lambda row: len(row))
-        if any(row.get(name, "-") != "-" for row in rows)
+        if any(row.get(name, "-") not in ("-", _LEFT_OUT.get(name)) for row in rows)
     ]
     align = ["left" if name in _LEFT_ALIGNED else "right" for name in names]
     table = dense_table([[row.get(name, "-") for name in names] for row in rows], names, align)

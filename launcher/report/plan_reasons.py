@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.planner import (
@@ -187,10 +188,9 @@ def _too_large(answer: PlanAnswer, found: Plan, smallest: Planned) -> str:
     needed, limit = smallest.peak_bytes, answer.question.limits.memory_bytes
     changes = [_with_change(change_text(answer, one)) for one in answer.changes]
     helps = [text for text in (*changes, _larger(needed)) if text]
-    doubt = f" ±{percent(MEMORY_BAND)}" if found.fit else ""
     return (
         f"none of {found.valid:,} valid layouts fits: the smallest need is "
-        f"{memory_size(needed)}{doubt} of {memory_size(limit)} a GPU "
+        f"{memory_size(needed)} ±{percent(MEMORY_BAND)} of {memory_size(limit)} a GPU "
         f"({name_of(smallest.layout)}); it would fit "
         f"{' or '.join(helps) or 'on no number or kind of GPU that we know'}."
     )
@@ -238,7 +238,7 @@ def rejected_table(found: Plan) -> str:
 
 
 def free_memory(answer: PlanAnswer, one: Planned) -> float:
-    """Share of a GPU's memory that is left; below 0 where the layout may not fit."""
+    """Share of a GPU's memory that is left."""
     return 1.0 - one.peak_bytes / answer.request.training.limit_bytes
 
 
@@ -252,6 +252,7 @@ def number_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
         "MFU": percent(one.mfu),
         "memory": memory_size(one.peak_bytes),
         "free": percent(free_memory(answer, one)),
+        "fits": one.verdict.value,
         "host memory": memory_size(one.host_bytes) if one.host_bytes else "-",
         **_price_cells(answer, one),
     }
@@ -270,6 +271,29 @@ def _price_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
 def step_band_of(answer: PlanAnswer, one: Planned) -> StepBand:
     """How far off a layout's predicted step may be."""
     return planned_band(answer.question.training, one)
+
+
+def bands_text(bands: Iterable[StepBand], runs: str) -> str:
+    """One sentence on how far off steps and memory may be."""
+    errors = [one.error for one in bands]
+    ends = dict.fromkeys(f"{100 * error:.0f}" for error in (min(errors), max(errors)))
+    return (
+        f"90 % error bands from {runs} runs: step time ±{' to '.join(ends)} %, memory "
+        f"±{percent(MEMORY_BAND)}."
+    )
+
+
+def apart_text(lead: float, band: float) -> str:
+    """The line above the rows that are not to use first.
+
+    Args:
+        lead: share of the first row's step that the fastest of them saves.
+        band: error of their steps.
+    """
+    return (
+        f"Faster if it works (by up to {percent(lead)}, error band ±{percent(band)}): plan-only "
+        "or never checked"
+    )
 
 
 def cluster_text(answer: PlanAnswer) -> str:

@@ -111,20 +111,25 @@ def _generation(answer: Recommendation) -> str:
 def _formula(answer: Recommendation) -> Iterator[str]:
     budget = answer.budget
     predicted = ", predicted" if answer.is_rate_predicted else ""
-    yield (
-        f"NVIDIA's formula (NeMo {_generation(answer)[-1]}.0): {_parameters(answer.size_b)} "
-        f"train in {_days(answer)} days on {plural(budget.gpus, 'GPU')} at "
-        f"{number_text(budget.tflops_per_gpu)} TFLOP/s each{predicted}"
-    )
+    fewest = ""
     if answer.needed:
-        yield f"for {answer.max_days:g} days it needs {plural(answer.needed.by_formula, 'GPU')}"
+        fewest = (
+            f" (it would say {plural(answer.needed.by_formula, 'GPU')} for {answer.max_days:g} "
+            "days)"
+        )
+    yield (
+        f"NVIDIA's formula (NeMo {_generation(answer)[-1]}.0), for comparison: "
+        f"{_parameters(answer.size_b)} train in {_days(answer)} days on "
+        f"{plural(budget.gpus, 'GPU')} at "
+        f"{number_text(budget.tflops_per_gpu)} TFLOP/s each{predicted}{fewest}"
+    )
     if answer.nearest:
         yield f"nearest predefined search: search_config={answer.nearest}"
 
 
 def _model(answer: Recommendation) -> str:
     model = answer.model
-    shape, batch = model.shape, model.batch
+    shape = model.shape
     both = " in each stack" if answer.family.is_encoder_decoder else ""
     counts = f"{count_text(model.exact_count)} parameters"
     if model.nemo_count_b is not None:
@@ -132,7 +137,7 @@ def _model(answer: Recommendation) -> str:
     return (
         f"{shape.layers} layers{both}, hidden {shape.hidden}, heads {shape.heads}, ffn "
         f"{shape.ffn}, learning rate {shape.learning_rate:g}: {counts}\n"
-        f"global batch {batch.global_batch} of {model.asked.sequence} tokens, vocabulary "
+        f"global batch {answer.global_batch} of {model.asked.sequence} tokens, vocabulary "
         f"{model.asked.vocabulary}"
     )
 
@@ -167,8 +172,12 @@ def _outlook(answer: Recommendation, found: Outlook) -> Iterator[str]:
     """Days and money of the model, and how they come about."""
     done, band = found.achieved, found.band
     ends = f"{number_text(found.days_low, 3)} to {number_text(found.days_high, 3)}"
+    what = f"{answer.family.name}, {_parameters(answer.size_b)}"
+    needed = answer.needed and answer.needed.cluster
+    if needed and needed.gpus != answer.cluster.gpus:
+        what = f"on the {plural(answer.cluster.gpus, 'GPU')} that were given"
     yield (
-        f"{answer.family.name}, {_parameters(answer.size_b)}: {number_text(found.days, 3)} days "
+        f"{what}: {number_text(found.days, 3)} days "
         f"({ends}), {_money(found)} on {answer.cluster.text} for {_tokens(answer)}"
     )
     yield (
@@ -176,12 +185,12 @@ def _outlook(answer: Recommendation, found: Outlook) -> Iterator[str]:
         f"each GPU as the formula counts ({number_text(done.model_tflops_per_gpu)} of the model)"
     )
     yield f"by {_layout(done)}, {memory_size(done.peak_bytes)} of each GPU"
-    yield f"error band: {band.slowest:.2f} to {band.fastest:.2f} of this speed, {band.source}"
     if done.is_batch_changed:
         yield (
             f"with a global batch of {done.layout.global_batch}, which divides over more of the "
-            f"GPUs than {answer.model.batch.global_batch}"
+            f"GPUs than {answer.model.batch.global_batch} (--global-batch sets it)"
         )
+    yield f"error band: {band.slowest:.2f} to {band.fastest:.2f} of this speed, {band.source}"
 
 
 def _parameters(size_b: float) -> str:
@@ -251,7 +260,7 @@ def _model_document(answer: Recommendation) -> dict[str, Any]:
         **asdict(model.shape),
         "vocabulary": model.asked.vocabulary,
         "sequence": model.asked.sequence,
-        "global_batch": model.batch.global_batch,
+        "global_batch": answer.global_batch,
         "parameters": model.exact_count,
         "active_parameters": model.active_count,
         "parameters_by_formula_b": model.nemo_count_b,

@@ -200,6 +200,7 @@ def comparison_text(a: Results, b: Results, found: Comparison) -> str:
         _table(found),
         "\n".join(_findings(found)),
         "\n".join((*_again("A", a), *_again("B", b))),
+        "\n".join((*_impossible("A", a), *_impossible("B", b))),
     )
     return "\n\n".join(part for part in parts if part)
 
@@ -214,8 +215,8 @@ def comparison_document(a: Results, b: Results, found: Comparison) -> dict[str, 
     """Content of ``compare --json``; ratios are B over A, above 1 where B is better."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "a": {"folder": a.folder, "state": a.state.value, "trials": len(a.contents.records)},
-        "b": {"folder": b.folder, "state": b.state.value, "trials": len(b.contents.records)},
+        "a": _run_document(a),
+        "b": _run_document(b),
         "metric": found.objective.name,
         "unit": found.objective.unit,
         "faster": found.best.verdict and found.best.verdict.value if found.best else None,
@@ -224,6 +225,15 @@ def comparison_document(a: Results, b: Results, found: Comparison) -> dict[str, 
         "only_a": list(found.only_a),
         "only_b": list(found.only_b),
         "differences": [encode(difference) for difference in found.differences],
+    }
+
+
+def _run_document(results: Results) -> dict[str, object]:
+    return {
+        "folder": results.folder,
+        "state": results.state.value,
+        "trials": len(results.contents.records),
+        "impossible": results.impossible or None,
     }
 
 
@@ -291,6 +301,11 @@ def _again(name: str, run: Results) -> Iterator[str]:
     """Why numbers here are others than those of its trials."""
     for sentence in drift_findings(drift(run.contents.records, run.contents.repeats)):
         yield f"In {name}: {sentence}"
+
+
+def _impossible(name: str, run: Results) -> Iterator[str]:
+    if run.impossible:
+        yield f"In {name}, {run.impossible}"
 
 
 def _findings(found: Comparison) -> Iterator[str]:

@@ -14,6 +14,7 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Bystander, Candidate, Layout, Recompute, encode
 
 from ..first_forward import PiecesFit, PiecesPlan, PiecesQuestion, Room, TracedRow, TracedScript
+from ..machine import is_cpu
 from .cells import (
     amount,
     count_text,
@@ -27,7 +28,7 @@ from .cells import (
     table_of,
     trainer_text,
 )
-from .fit import ANSWERS, FIT_SCHEMA_VERSION
+from .fit import ANSWERS, FIT_SCHEMA_VERSION, gpus_text, marginal_note
 from .plan import PLAN_SCHEMA_VERSION
 
 _GIB = 2**30
@@ -174,7 +175,12 @@ def pieces_fit_text(answer: PiecesFit) -> str:
     if answer.remedies:
         blocks.append(_remedies(answer))
     elif row.verdict is Verdict.NO:
-        blocks.append("No ZeRO stage, micro-batch or recomputation makes it fit; use larger GPUs.")
+        larger = (
+            "ask about GPUs with --cluster"
+            if is_cpu(asked.training.cluster)
+            else "use larger GPUs"
+        )
+        blocks.append(f"No ZeRO stage, micro-batch or recomputation makes it fit; {larger}.")
     return "\n\n".join(blocks)
 
 
@@ -215,7 +221,8 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
         f"kernels reach: ±{percent(EAGER_BAND)}, so the order is a guide. Memory is "
         f"±{percent(MEMORY_BAND)}; a rank has {memory_size(asked.training.limit_bytes)}."
     )
-    notes = "\n".join(filter(None, [format_gains_text(answer.gains), note]))
+    marked = marginal_note([row.verdict for row in answer.best])
+    notes = "\n".join(filter(None, [format_gains_text(answer.gains), note, *marked]))
     return "\n\n".join([head, _ranking(answer), notes])
 
 
@@ -244,9 +251,8 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
 
 def _head(asked: PiecesQuestion) -> str:
     """The script, and where it trains."""
-    gpus = asked.training.cluster.devices
-    kinds = " + ".join(sorted({device.name for device in gpus}))
-    return f"{script_text(asked.script, asked.training.trainer)}\nOn {len(gpus)} x {kinds}"
+    place = gpus_text(asked.training.cluster)
+    return f"{script_text(asked.script, asked.training.trainer)}\nOn {place}"
 
 
 def _layout_text(layout: Layout) -> str:
@@ -277,7 +283,7 @@ def _remedies(answer: PiecesFit) -> str:
         ]
         for one in answer.remedies
     ]
-    headers = ["what would fit", "memory", "fits", "step", "price"]
+    headers = ["what would fit", "memory", "fits", "step", "slower"]
     return table_of(rows, headers, ["left", "right", "left", "right", "right"])
 
 
@@ -302,16 +308,17 @@ def _ranking(answer: PiecesPlan) -> str:
             "-" if row.step_s is None else step_time_text(row.step_s),
             memory_size(row.peak_bytes, 2),
             percent(_free(answer, row)),
+            row.verdict.value,
         ]
         for rank, row in enumerate(answer.best, start=1)
     ]
-    headers = ["#", "dp", "zero", "micro", "acc", "recompute", "step", "memory", "free"]
+    headers = ["#", "dp", "zero", "micro", "acc", "recompute", "step", "memory", "free", "fits"]
     right = "right"
-    return table_of(cells, headers, [right] * 5 + ["left", right, right, right])
+    return table_of(cells, headers, [right] * 5 + ["left", right, right, right, "left"])
 
 
 def _free(answer: PiecesPlan, row: TracedRow) -> float:
-    """Share of a GPU's memory that is left; below 0 where the layout may not fit."""
+    """Share of a GPU's memory that is left."""
     return 1.0 - row.peak_bytes / answer.asked.training.limit_bytes
 
 

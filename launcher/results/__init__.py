@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .paths import (
         CONFIG,
         DS_CONFIG,
+        METRICS_FILE,
         ResultsPaths,
         is_misnamed,
         is_unwritable,

@@ -34,6 +34,7 @@ SECOND_PROFILE = "profile_other_batch"
 DS_CONFIG = "ds_config"
 CONFIG = "config"
 CONFIG_STEMS = (DS_CONFIG, CONFIG)
+METRICS_FILE = "metrics.json"
 """File names of a trial's configuration: DeepSpeed's, and any other framework's."""
 CHOSEN_BY = "--results-dir and --exps-dir"
 _WRITTEN_BY_SCRIPTS = frozenset({SAVED, OUTPUT})

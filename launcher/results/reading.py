@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +16,7 @@ from autoconf_launch.autotuner.space import (
     AutotuningSettings,
     EffortName,
     Objective,
+    Record,
 )
 from autoconf_launch.core import (
     MODEL_INFO_FILE,
@@ -27,7 +29,7 @@ from autoconf_launch.core import (
 from .journal import JournalContents, read_journal
 from .lease import is_held
 from .own_files import read_file
-from .paths import CONFIG_STEMS, ResultsPaths
+from .paths import CONFIG_STEMS, METRICS_FILE, ResultsPaths
 from .steps import StepsTail
 
 
@@ -52,6 +54,7 @@ class Results:
         baseline_config: of the profile run; None where there is none.
         script: as the command named it; None where the folder does not say it.
         parameters: of the profiled model; None where nothing was profiled.
+        impossible: a sentence on a trial whose FLOPS are above the peak of its GPUs; else empty.
         refused: why the last command's budget had no room to go on; else empty.
     """
 
@@ -67,6 +70,7 @@ class Results:
     script: str | None = None
     parameters: int | None = None
     refused: str = ""
+    impossible: str = ""
 
     def summary(self) -> Summary:
         """What the records say so far, and the launches that were measured again after them."""
@@ -78,7 +82,8 @@ class Results:
             soaks=contents.soaks,
         )
         settings = AutotuningSettings(metric=self.objective.name, effort=self.effort)
-        return summarise_launches(launches, settings, duration_s=self.duration_s)
+        found = summarise_launches(launches, settings, duration_s=self.duration_s)
+        return replace(found, impossible=self.impossible)
 
     def last_step(self, name: str) -> int:
         """The last step that a rank of this trial has made; 0 before the first."""
@@ -109,6 +114,7 @@ def read_results(folder: Path) -> Results:
         contents=contents,
         state=FolderState.FINISHED if over else state,
         objective=_objective(summary, environment),
+        impossible=_impossible(paths, (*contents.records, *contents.finals)),
         refused=str(environment.get("refused", "")),
         effort=_effort(environment),
         summary_text=read_file(paths.summary_text).decode(errors="replace") if over else None,
@@ -149,6 +155,15 @@ def _document(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError, ResultsFolderError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _impossible(paths: ResultsPaths, records: Iterable[Record]) -> str:
+    """What the tune wrote beside the metrics of the first such trial."""
+    names = (record.trial.name for record in records if record.measurement)
+    found = (
+        (name, _document(paths.trial(name) / METRICS_FILE).get("impossible")) for name in names
+    )
+    return next((f"{name}: {why}" for name, why in found if isinstance(why, str)), "")
 
 
 def _experiments(summary: dict[str, Any]) -> int:

@@ -43,6 +43,7 @@ from ..plan import LaunchPlan
 from ..report import label
 from ..request import LaunchRequest
 from ..results import (
+    METRICS_FILE,
     ResultsPaths,
     document_without_secrets,
     dotenv_words,
@@ -61,10 +62,10 @@ from .profile_run import clear_saved, needs_of, soak_task
 BACKWARD_AND_FORWARD = 3.0
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
 _TERA = 1e12
-_METRICS, _FAILURE = "metrics.json", "failure.json"
+_FAILURE = "failure.json"
 _OF_AN_ATTEMPT = (
     *(STEPS_FILE, MODEL_INFO_FILE, FIRST_FORWARD_FILE, END_FILE),
-    *(_METRICS, _FAILURE),
+    *(METRICS_FILE, _FAILURE),
 )
 """Beside results of ranks, what would be taken for the next attempt's."""
 
@@ -189,7 +190,7 @@ class TrialFiles:
             found = metrics(record.measurement)
             if why := why_impossible(record.measurement, self._cluster):
                 found["impossible"] = why
-            write_json(folder / _METRICS, found)
+            write_json(folder / METRICS_FILE, found)
         elif record.failure:
             write_json(folder / _FAILURE, encode(record.failure))
 

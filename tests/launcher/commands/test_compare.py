@@ -72,3 +72,16 @@ def test_one_folder_is_not_enough() -> None:
 def test_a_folder_that_is_none_is_named() -> None:
     with pytest.raises(ConfigError, match="nothing is not a folder"):
         text_of("a", "nothing")
+
+
+def test_a_speed_above_the_peak_of_its_gpus_is_said_of_its_run() -> None:
+    why = "600 TFLOP/s per GPU is above the peak of A100-SXM-80GB (312 TFLOP/s)"
+    measured = next(one for one in RECORDS if one.measurement)
+    folder = Path("b") / measured.trial.name
+    folder.mkdir(exist_ok=True)
+    assert "above the peak" not in text_of("a", "b")
+    (folder / "metrics.json").write_text(json.dumps({"impossible": why}))
+    assert f"In B, {measured.trial.name}: {why}" in text_of("a", "b")
+    document = json.loads(text_of("a", "b", "--json"))
+    assert document["a"]["impossible"] is None
+    assert why in document["b"]["impossible"]

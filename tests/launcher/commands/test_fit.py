@@ -421,3 +421,10 @@ def test_an_unknown_gpu_is_answered_from_its_memory_without_times(
     remedies = fit(*GPT2, "--json").document["remedies"]
     assert remedies
     assert all(remedy["step_time_s"] is None for remedy in remedies)
+
+
+def test_a_no_for_a_cpu_asks_about_gpus_and_not_for_larger_ones(fit: Run) -> None:
+    ran = fit("--model", "llama3-70b", "--seq", "8k", "--global-batch", "64", "--cluster", "local")
+    assert ran.code == 1
+    assert "ask about GPUs with --cluster" in ran.out
+    assert "larger GPUs" not in ran.out

@@ -88,3 +88,8 @@ def test_impossible_splits_and_placements_are_one_sentence(
     assert ran.code == 2
     assert ran.is_one_line
     assert match in ran.err
+
+
+def test_the_first_line_says_how_many_gpus_of_each_kind_there_are(run: Run) -> None:
+    first = run("fit", *MIX, "--pp", "2").out.partition("\n")[0]
+    assert "on 8 x A100-SXM-40GB + 8 x A10G-24GB" in first

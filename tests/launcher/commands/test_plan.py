@@ -262,8 +262,36 @@ def test_the_first_row_leaves_the_headroom_that_was_asked_for(plan: Run) -> None
 
 def test_a_family_without_headroom_stands_below_and_is_warned_of(plan: Run) -> None:
     ran = plan(*WORK, "--trainer", "torchtitan", "--headroom", "70%")
-    assert "Less than 70 % of memory is free in row" in ran.out
+    assert "Layouts that leave 70 % of memory free (--headroom) come first" in ran.out
     assert "With --headroom 0 the best is" in ran.out
+
+
+def test_rows_within_the_error_band_below_the_limit_are_marked_and_the_mark_is_explained(
+    plan: Run,
+) -> None:
+    ran = plan(*WORK, "--headroom", "0", "--top", "0")
+    rows = ran.out.split("\n\n")[1].splitlines()
+    free = rows[0].index("free") + len("free")
+    shares = [int(row[:free].split()[-2]) for row in rows[2:]]
+    marked = ["marginal" in row for row in rows[2:]]
+    assert min(shares) >= 0
+    assert all(mark for mark, share in zip(marked, shares, strict=True) if share < 9)
+    assert not any(mark for mark, share in zip(marked, shares, strict=True) if share > 9)
+    assert ran.out.count("marginal: below the memory limit by less than the error band") == 1
+    assert "marginal" not in plan(*WORK).out
+
+
+def test_rows_that_the_predictions_cannot_distinguish_from_the_first_are_counted(
+    plan: Run,
+) -> None:
+    ran = plan(*WORK, "--json")
+    first, *others = ran.document["best"]
+    longest_s = first["step_time_s"] * (1 + first["step_time_band"])
+    near = sum(row["step_time_s"] <= longest_s for row in others)
+    all_rows = near == len(others)
+    which = "All rows are" if all_rows else f"{near} of the other {len(others)} rows are"
+    assert f"{which} within the error band of #1" in plan(*WORK).out
+    assert "within the error band of #1" not in plan(*WORK, "--top", "1").out
 
 
 def test_headroom_is_not_named_for_a_layout_that_leaves_it(plan: Run, tmp_path: Path) -> None:

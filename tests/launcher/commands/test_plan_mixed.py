@@ -90,3 +90,31 @@ def test_what_is_wrong_is_one_sentence(
     assert ran.code == 2
     assert ran.is_one_line
     assert match in ran.err
+
+
+def test_the_first_row_on_unequal_nodes_runs_or_leads_by_more_than_its_band(
+    plan: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "mix.yaml"
+    node = "{gpu: %s-SXM-80GB, count: 1, gpus: 8, network_gb_per_s: 3}"
+    path.write_text(f"nodes:\n- {node % 'A100'}\n- {node % 'H100'}\n")
+    work = ("--model", "gpt3-18b", "--seq", "2k", "--global-batch", "32", "--cluster", str(path))
+    document = plan(*work, "--json").document
+    first, apart = document["best"][0], document["faster_if_it_works"]
+    assert first["runnable"]
+    assert apart
+    for row in apart:
+        assert not row["runnable"]
+        assert row["step_time_s"] < first["step_time_s"]
+        assert row["step_time_s"] * (1 + row["step_time_band"]) >= first["step_time_s"]
+    out = plan(*work).out
+    assert "Faster if it works (by up to" in out
+    assert "90 % error bands from published runs: step time ±" in out
+
+
+def test_rows_of_unequal_nodes_near_their_memory_are_marked(plan: Run) -> None:
+    ran = plan(*MIX, "--headroom", "0", "--json")
+    fits = {row["fits"] for row in ran.document["best"]}
+    assert fits <= {"yes", "marginal"}
+    text = plan(*MIX, "--headroom", "0").out
+    assert ("marginal: below the memory limit" in text) == ("marginal" in fits)

@@ -1,5 +1,7 @@
 """``plan --preset``: a training with its cluster."""
 
+from pathlib import Path
+
 from autoconf_launch.autotuner.mixed import sub_clusters
 from autoconf_launch.autotuner.mixed.candidates import _layouts
 from autoconf_launch.launcher.estimates import mixed_answer, parse_plan
@@ -34,3 +36,15 @@ def test_the_pareto_preset_has_exactly_the_candidates_of_fasop() -> None:
     orders = [len(question.order_rule(counts, question.kinds)) for counts in parts]
     found = sum(valid[sum(counts)] * count for counts, count in zip(parts, orders, strict=True))
     assert (len(parts), found) == (80, 31_362)
+
+
+def test_the_text_says_what_the_table_in_fasops_columns_has_besides(
+    plan: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "b.csv"
+    files = ("--csv", str(path), "--csv-form", "fasop", "--top", "0")
+    out = plan("--preset", "fasop/bert", *files).out
+    rows = len(path.read_text().splitlines()) - 1
+    assert rows > 100
+    assert f"{path} has {rows:,} rows" in out
+    assert "those out of memory included" in out

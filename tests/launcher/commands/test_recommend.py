@@ -484,3 +484,63 @@ def test_a_rate_above_the_peak_of_the_gpu_is_said_to_be(recommend: Run) -> None:
     out = recommend(*given, *tokens, "--tflops-per-gpu", "597").out
     assert "--tflops-per-gpu is 597, above the peak of A100-SXM-80GB (312)" in out
     assert "above the peak" not in recommend(*given, *tokens, "--tflops-per-gpu", "200").out
+
+
+HERE = ("--tokens", "2T", "--cluster", "16x8xH100")
+
+
+@pytest.mark.parametrize(
+    ("size_b", "widths"),
+    [
+        ("7", (32, 4096, 32, 11008)),
+        ("8", (32, 4096, 32, 14336)),
+        ("13", (40, 5120, 40, 13824)),
+        ("33", (60, 6656, 52, 17920)),
+        ("70", (80, 8192, 64, 28672)),
+        ("405", (126, 16384, 128, 53248)),
+    ],
+)
+def test_a_published_size_has_the_published_shape(
+    recommend: Run, size_b: str, widths: tuple[int, ...]
+) -> None:
+    given = ("--family", "llama", "--model-size", size_b, "--tflops-per-gpu", "400")
+    model = recommend(*given, *HERE, "--json").document["model"]
+    assert tuple(model[name] for name in ("layers", "hidden", "heads", "ffn")) == widths
+    assert model["parameters"] == pytest.approx(1e9 * float(size_b), rel=0.04)
+
+
+def test_another_vocabulary_changes_the_shape_where_its_count_would_be_off(
+    recommend: Run,
+) -> None:
+    given = ("--family", "llama", "--model-size", "7", "--vocab", "256000")
+    model = recommend(*given, *HERE, "--json").document["model"]
+    assert model["vocabulary"] == 256000
+    assert model["parameters"] == pytest.approx(7e9, rel=0.02)
+
+
+def test_all_that_is_missing_is_asked_for_at_once(recommend: Run) -> None:
+    ran = recommend()
+    assert (ran.code, ran.is_one_line) == (2, True)
+    for flag in ("--family", "--model", "--tokens", "--max-days", "--model-size", "--cluster"):
+        assert flag in ran.err
+    assert "--tokens" not in recommend("--family", "llama", "--tokens", "2T").err
+
+
+def test_an_answer_has_one_global_batch_and_one_number_of_gpus(recommend: Run) -> None:
+    asked = ("--family", "llama", "--model-size", "34", "--tokens", "2T", "--max-days", "30")
+    document = recommend(*asked, "--cluster", "8xH100", "--json").document
+    out = recommend(*asked, "--cluster", "8xH100").out
+    batch, gpus = document["planner"]["global_batch"], document["gpus_needed"]["gpus"]
+    assert document["model"]["global_batch"] == batch
+    assert f"global batch {batch} of 4096 tokens" in out
+    assert out.startswith(f"llama, 34 B parameters in 30 days: {gpus} GPUs")
+    formula = next(line for line in out.splitlines() if line.startswith("NVIDIA's formula"))
+    assert "for comparison" in formula
+    assert f"on {gpus} GPUs" in formula
+
+
+def test_short_sequences_are_not_split_over_context_ranks(recommend: Run) -> None:
+    asked = ("--family", "llama", "--model-size", "70", "--tokens", "2T", "--max-days", "30")
+    for sequence in ("2k", "4k"):
+        ran = recommend(*asked, "--cluster", "8xH100", "--seq", sequence, "--json")
+        assert ran.document["planner"]["layout"].get("context_parallel", 1) == 1
