@@ -421,3 +421,21 @@ def test_an_unknown_gpu_is_answered_from_its_memory_without_times(
     remedies = fit(*GPT2, "--json").document["remedies"]
     assert remedies
     assert all(remedy["step_time_s"] is None for remedy in remedies)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "layout", "noted"),
+    [
+        ("torchtitan", ("--zero", "3", "--pp", "2"), True),
+        ("torchtitan", ("--zero", "3"), False),
+        ("torchtitan", ("--zero", "3", "--pp", "8"), False),
+        ("torchtitan", ("--zero", "1", "--pp", "2"), False),
+        ("megatron", ("--zero", "3", "--pp", "2"), False),
+    ],
+)
+def test_weights_and_gradients_that_fsdp_keeps_under_a_pipeline_are_explained(
+    fit: Run, trainer: str, layout: tuple[str, ...], noted: bool
+) -> None:
+    flags = ("--model", "llama3-8b", "--cluster", "8xH100", "--seq", "8k", "--global-batch", "64")
+    notes = fit(*flags, "--trainer", trainer, *layout, "--json").document["notes"]
+    assert ["until the last micro-batch" in note for note in notes] == [True] * noted
