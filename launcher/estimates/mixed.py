@@ -33,6 +33,7 @@ from .layer_times import read_layer_times
 from .runnable import layout_rules, training_steps
 from .training_choice import (
     ChosenPrice,
+    check_positions,
     check_precision,
     check_weights,
     choose_price,
@@ -129,6 +130,7 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
     require_rates(training.cluster)
     check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
+    check_positions(training.workload)
     started = time.perf_counter()
     prices = tuple(_price(request, kind) for kind in training.cluster.kinds)
     question = MixedQuestion(

@@ -423,6 +423,23 @@ def test_an_unknown_gpu_is_answered_from_its_memory_without_times(
     assert all(remedy["step_time_s"] is None for remedy in remedies)
 
 
+@pytest.mark.parametrize("model", ["gpt2", "bert-large", "opt-1.3b", "config.json"])
+def test_a_sequence_beyond_the_learned_positions_is_refused(
+    fit: Run, plan: Run, tmp_path: Path, model: str
+) -> None:
+    if model == "config.json":
+        config = {"model_type": "roberta", "hidden_size": 64, "num_hidden_layers": 2}
+        more = {"num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 514}
+        (tmp_path / model).write_text(json.dumps({**config, **more}))
+        model = str(tmp_path / model)
+    work = ("--model", model, "--cluster", "8xH100", "--global-batch", "64", "--seq")
+    for verb in (fit, plan):
+        ran = verb(*work, "4096")
+        assert ran.code == 2
+        assert "learned positions, so a sequence of 4,096 tokens fails" in ran.err
+        assert verb(*work, "512").code == verb(*work, "4096", "--positions", "4096").code == 0
+
+
 @pytest.mark.parametrize(
     ("trainer", "layout", "noted"),
     [

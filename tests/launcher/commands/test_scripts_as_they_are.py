@@ -169,3 +169,23 @@ def test_the_accumulation_that_the_script_s_arguments_say_is_in_the_global_batch
     Path("train.py").write_text(ACCUMULATES)
     ran: Ran = fit("--cluster", "1xRTX-4090", *COMMAND, *words)
     assert f"global batch {batch}\n" in ran.out
+
+
+def test_a_script_with_samples_beyond_its_learned_positions_is_refused(
+    fit: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(LONG)
+    ran = fit("--cluster", "A100", *COMMAND)
+    assert ran.code == 2
+    assert "64 learned positions, so a sequence of 128 tokens fails" in ran.err
+
+
+LONG = """
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+config = GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=500, n_positions=64)
+model = GPT2LMHeadModel(config)
+text = torch.randint(500, (2, 128))
+model(input_ids=text, labels=text).loss.backward()
+"""
