@@ -57,6 +57,9 @@ import torch
 with torch.device("meta"):
     model = found[0](config) if found else None
 weights = {} if model is None else dict(model.named_parameters())
+positions = ("wpe.weight", "position_embeddings.weight", "embed_positions.weight")
+rows = [len(one) for name, one in weights.items() if name.endswith(positions)]
+read["learned_positions"] = max(rows, default=None)
 count = sum(one.numel() for one in weights.values())
 words = ("mamba", "ssm", "conv", "recurrent", "rwkv", "delta", "A_log")
 states = sorted({word for word in words for name in weights if word in name})

@@ -243,6 +243,18 @@ def test_a_t5_is_as_tied_as_the_installed_transformers_makes_it(fit: Run, tmp_pa
     assert fit("--model", str(path), *work).document["parameters"] == counted
 
 
+def test_learned_positions_of_a_type_that_transformers_reads_are_kept(
+    fit: Run, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    config = {"model_type": "xlm-roberta", "hidden_size": 64, "num_attention_heads": 4}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, "intermediate_size": 256, "vocab_size": 5000}))
+    ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1k", "--global-batch", "8")
+    assert (ran.code, ran.is_one_line) == (2, True), ran.err
+    assert "has 512 learned positions, so a sequence of 1,024 tokens fails" in ran.err
+
+
 @pytest.mark.parametrize("name", ["json", "transformers"])
 def test_no_module_of_the_current_folder_is_run_to_read_a_type(
     fit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
