@@ -252,9 +252,7 @@ def _read(document: Mapping[str, Any], row: _Type, name: str) -> Architecture:
     for needed in ("layers", "hidden", "heads", "vocabulary"):
         if needed not in shapes:
             theirs = {**_USUAL, **row.names}[needed]
-            raise ConfigError(
-                f"{name} has no {theirs}, which must be a whole number; write it into the file."
-            )
+            raise ConfigError(f"{name} has no {theirs}, which must be a whole number.")
     try:
         return build_architecture(name, shapes)
     except DecodeError as error:
