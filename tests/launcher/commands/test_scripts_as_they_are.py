@@ -61,6 +61,7 @@ def test_plan_ranks_what_a_script_of_unknown_kind_can_do(plan: Run) -> None:
     ran: Ran = plan("--cluster", "8xH100", "--global-batch", "256", *COMMAND)
     assert ran.code == 0
     assert "train.py, stopped at its first forward pass (on fake tensors" in ran.out
+    assert "Models that it makes later, such as an EMA copy after a warm-up, are not" in ran.out
     assert "tensor and pipeline parallelism need a known architecture" in ran.out
     assert "48 layouts considered" in ran.out
     assert ran.err == ""
