@@ -156,13 +156,13 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
     if parts := other_parts(document):
         raise ConfigError(
             f"{name}: {' and '.join(parts)} {'are' if len(parts) > 1 else 'is'} not modelled, so "
-            f"memory and times would be wrong; {INSTEAD}.{_text_alone(document, parts)}"
+            f"memory and times would be wrong; {INSTEAD}.{_text_advice(document, parts)}"
         )
     inner = document.get(_TEXT_PART)
     if isinstance(inner, dict):
         document = {"model_type": document.get("model_type"), **inner}
     kind = document.get("model_type")
-    document = _completed(document)
+    document = _fill_defaults(document)
     _require_usual(document, name)
     row = _TYPES.get(str(kind))
     if row is None:
@@ -175,7 +175,7 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
     return _read(document, row, name)
 
 
-def _text_alone(document: Mapping[str, Any], parts: Sequence[str]) -> str:
+def _text_advice(document: Mapping[str, Any], parts: Sequence[str]) -> str:
     """How to ask for the text part, where it can be read; empty elsewhere."""
     inner, kind = document.get(_TEXT_PART), _FLAT_TYPES.get(str(document.get("model_type")))
     if isinstance(inner, dict):
@@ -195,7 +195,7 @@ _COUNTS = ("num_local_experts", "n_routed_experts", "num_experts")
 """Names of the number of experts, of which a document has one."""
 
 
-def _completed(document: Mapping[str, Any]) -> dict[str, Any]:
+def _fill_defaults(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with what its type has where the document is silent."""
     usual = _defaults().get(str(document.get("model_type")), {})
     counted = any(name in document for name in _COUNTS)

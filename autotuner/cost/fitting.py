@@ -111,8 +111,8 @@ def remedies(
     """
     found: list[Remedy] = []
     if asked.workload.software.framework is not Framework.MEGATRON:
-        found = _fewest(asked, limits, _beside_zero_3)
-    every = _fewest(asked, limits, partial(itertools.combinations, _CHANGES))
+        found = _fewest_changes(asked, limits, _zero_3_choices)
+    every = _fewest_changes(asked, limits, partial(itertools.combinations, _CHANGES))
     shown = [*found, *(one for one in every if one not in found)][:_SHOWN]
     times = seconds([remedy.proposal for remedy in shown]) if seconds else ()
     timed = itertools.zip_longest(shown, times)
@@ -120,7 +120,7 @@ def remedies(
     return tuple(sorted(priced, key=_seconds))
 
 
-def _fewest(
+def _fewest_changes(
     asked: Proposal, limits: NodeLimits, choices: Callable[[int], Iterable[Sequence[Change]]]
 ) -> list[Remedy]:
     """Remedies of as few changes as fit safely; ``choices`` gives those of a number of changes."""
@@ -132,7 +132,7 @@ def _fewest(
     return found
 
 
-def _beside_zero_3(number: int) -> Iterable[Sequence[Change]]:
+def _zero_3_choices(number: int) -> Iterable[Sequence[Change]]:
     """ZeRO 3 and others that leave each rank the same of the model."""
     return ((_zero(3), *more) for more in itertools.combinations(_OF_A_RANK, number - 1))
 
