@@ -37,7 +37,7 @@ class Objective:
         """What orders a record among others; None where the trial failed."""
         return None if record.measurement is None else self.rank(record.measurement)
 
-    def shown(self, record: Record) -> float | None:
+    def metric_of(self, record: Record) -> float | None:
         """The metric of a record; None where the trial failed."""
         return None if record.measurement is None else self.value(record.measurement)
 

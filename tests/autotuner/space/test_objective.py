@@ -39,7 +39,7 @@ def test_flops_are_shown_as_counted_and_ranked_by_samples() -> None:
         record(TRIAL, steps_of(TRIAL, step_s, flops_per_step=flops))
         for step_s, flops in ((2.0, 1e18), (1.0, 1e12))
     )
-    assert (objective.shown(slow) or 0) > (objective.shown(fast) or 0)
+    assert (objective.metric_of(slow) or 0) > (objective.metric_of(fast) or 0)
     assert objective.better(objective.of(fast) or 0, objective.of(slow) or 0)
 
 
