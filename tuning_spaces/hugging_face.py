@@ -6,10 +6,14 @@ Each model type is a row of names and traits; what a row does not say has the us
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import yaml
 
 from autoconf_launch.core import Architecture, ConfigError, DecodeError, RawConfig, nearest_known
 
@@ -105,6 +109,10 @@ _TYPES: Mapping[str, _Type] = MappingProxyType(
         "qwen2_moe": _Type(traits={**_GATED, "qkv_biases": True}, tied=False),
         "qwen3": _Type(traits={**_GATED, "query_key_norms": True}, tied=False),
         "qwen3_moe": _Type(traits={**_GATED, "query_key_norms": True}, tied=False),
+        "qwen2_vl_text": _Type(traits={**_GATED, "qkv_biases": True}, tied=False),
+        "qwen2_5_vl_text": _Type(traits={**_GATED, "qkv_biases": True}, tied=False),
+        "qwen3_vl_text": _Type(traits={**_GATED, "query_key_norms": True}, tied=False),
+        "qwen3_vl_moe_text": _Type(traits={**_GATED, "query_key_norms": True}, tied=False),
         "nemotron": _Type(traits={"biases": False, "norm_biases": True}, tied=False),
         "starcoder2": _Type(),
         "gpt_oss": _Type(traits=_GATED, tied=False),
@@ -148,13 +156,13 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
     if parts := other_parts(document):
         raise ConfigError(
             f"{name}: {' and '.join(parts)} {'are' if len(parts) > 1 else 'is'} not modelled, so "
-            f"memory and times would be wrong; {INSTEAD}. For the text part alone, give a file "
-            "with its text_config."
+            f"memory and times would be wrong; {INSTEAD}.{_text_advice(document, parts)}"
         )
     inner = document.get(_TEXT_PART)
     if isinstance(inner, dict):
         document = {"model_type": document.get("model_type"), **inner}
     kind = document.get("model_type")
+    document = _fill_defaults(document)
     _require_usual(document, name)
     row = _TYPES.get(str(kind))
     if row is None:
@@ -163,8 +171,43 @@ def from_hugging_face(config: RawConfig, name: str, *, usual: bool = False) -> A
                 f"{name}: model_type is {kind!r}, which only transformers can read; "
                 f"{nearest_type(str(kind))}"
             )
-        row = _Type(traits=_generic_traits(document))
+        row = _Type(names={"positions": "learned_positions"}, traits=_generic_traits(document))
     return _read(document, row, name)
+
+
+def _text_advice(document: Mapping[str, Any], parts: Sequence[str]) -> str:
+    """How to ask for the text part, where it can be read; empty elsewhere."""
+    inner, kind = document.get(_TEXT_PART), _FLAT_TYPES.get(str(document.get("model_type")))
+    if isinstance(inner, dict):
+        is_read = inner.get("model_type") in _TYPES
+        return " For the text part alone, give a file with the keys of its text_config." * is_read
+    if kind is None:
+        return ""
+    return (
+        f" For the text part alone, give the file without {' and '.join(parts)} and with "
+        f'"model_type": "{kind}".'
+    )
+
+
+_FLAT_TYPES: Mapping[str, str] = MappingProxyType({"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2"})
+"""Types whose files have the text part's keys beside the other parts, and the text part's type."""
+_COUNTS = ("num_local_experts", "n_routed_experts", "num_experts")
+"""Names of the number of experts, of which a document has one."""
+
+
+def _fill_defaults(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with what its type has where the document is silent."""
+    usual = _defaults().get(str(document.get("model_type")), {})
+    counted = any(name in document for name in _COUNTS)
+    kept = {key: value for key, value in usual.items() if not (counted and key in _COUNTS)}
+    return {**kept, **document}
+
+
+@cache
+def _defaults() -> dict[str, dict[str, Any]]:
+    text = Path(__file__).with_name("hugging_face_defaults.yaml").read_text(encoding="utf-8")
+    found: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return found
 
 
 def other_parts(document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -197,7 +240,7 @@ def _require_usual(document: Mapping[str, Any], name: str) -> None:
 def _read(document: Mapping[str, Any], row: _Type, name: str) -> Architecture:
     shapes: dict[str, Any] = dict(row.traits)
     for ours, theirs in {**_USUAL, **row.names}.items():
-        value = document.get(theirs)
+        value = document.get(theirs, document.get(_USUAL.get(ours, theirs)))
         if value is not None:
             shapes[ours] = _size(value, f"{name}: {theirs}")
     if "layers" not in shapes and "encoder_layers" in shapes:
@@ -228,7 +271,7 @@ def _is_tied(document: Mapping[str, Any], row: _Type, name: str) -> bool:
 
 def _mixture(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Experts by the names of Mixtral, Qwen and DeepSeek."""
-    for key in ("num_local_experts", "n_routed_experts", "num_experts"):
+    for key in _COUNTS:
         count = document.get(key)
         if not count:
             continue

@@ -473,9 +473,10 @@ def _logits(
     is_last_SC: Floats,
     tokens_C: Floats,
 ) -> Floats:
-    """Logits and loss, split over the vocabulary, and the last hidden states.
+    """Logits and loss of one micro-batch, split over the vocabulary, and the last hidden states.
 
-    torch's pipeline keeps the outputs of all micro-batches (``PipelineStage.output_chunks``).
+    Pipelines keep no others: the last stage of our runtime returns only its loss, and torchtitan
+    passes ``return_outputs=False`` (pull request 1922, October 2025).
     """
     model = workload.architecture
     framework = workload.software.framework
@@ -487,7 +488,5 @@ def _logits(
         each_C = np.minimum(each_C, _FUSED_LOGIT_BYTES)
     gathered_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
     states_C = tokens_C * (2 * model.hidden * workload.precision.value_bytes) * gathered_C
-    pipelined_C = is_fsdp & (columns.pipeline_C > 1)
-    outputs_C = pipelined_C * (columns.accumulation_C - 1) * workload.precision.value_bytes
-    logits_C = tokens_C / columns.tensor_C * model.vocabulary * (each_C + outputs_C)
+    logits_C = tokens_C / columns.tensor_C * model.vocabulary * each_C
     return np.asarray(is_last_SC * (logits_C + states_C))

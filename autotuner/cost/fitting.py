@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Layout, Offload, Recompute, Workload
+from autoconf_launch.core import Framework, Layout, Offload, Recompute, Workload
 
 from ..space import Bools, Floats, Ints
 from .layout_columns import ALL_LAYERS, OFFLOAD_CODES, LayoutColumns
@@ -98,7 +99,8 @@ def remedies(
 ) -> tuple[Remedy, ...]:
     """The fewest changes that fit safely, and fewer ones that may; empty if three do not.
 
-    Those that save least memory are taken, and the fastest of them stands first.
+    Those that save least memory are taken, and the fastest of them stands first. A trainer that
+    shards by a setting, without Megatron's split layers, also gets the fewest beside ZeRO 3.
 
     Args:
         asked: what does not fit.
@@ -106,26 +108,42 @@ def remedies(
         seconds: a time model for the prices.
     """
     found: list[Remedy] = []
-    for number in range(1, _MOST_CHANGES + 1):
-        found += _remedies_of(asked, limits, number)
-        if any(remedy.verdict is Verdict.YES for remedy in found):
-            break
-    shown = found[:_SHOWN]
+    if asked.workload.software.framework is not Framework.MEGATRON:
+        found = _fewest_changes(asked, limits, _zero_3_choices)
+    every = _fewest_changes(asked, limits, partial(itertools.combinations, _CHANGES))
+    shown = [*found, *(one for one in every if one not in found)][:_SHOWN]
     times = seconds([remedy.proposal for remedy in shown]) if seconds else ()
     timed = itertools.zip_longest(shown, times)
     priced = (replace(remedy, step_s=step_s) for remedy, step_s in timed)
     return tuple(sorted(priced, key=_seconds))
 
 
+def _fewest_changes(
+    asked: Proposal, limits: NodeLimits, choices: Callable[[int], Iterable[Sequence[Change]]]
+) -> list[Remedy]:
+    """Remedies of as few changes as fit safely; ``choices`` gives those of a number of changes."""
+    found: list[Remedy] = []
+    for number in range(1, _MOST_CHANGES + 1):
+        found += _remedies_of(asked, limits, choices(number))
+        if any(remedy.verdict is Verdict.YES for remedy in found):
+            break
+    return found
+
+
+def _zero_3_choices(number: int) -> Iterable[Sequence[Change]]:
+    """ZeRO 3 and others that leave each rank the same of the model."""
+    return ((_zero(3), *more) for more in itertools.combinations(_OF_A_RANK, number - 1))
+
+
 def _seconds(remedy: Remedy) -> float:
     return math.inf if remedy.step_s is None else remedy.step_s
 
 
-def _remedies_of(asked: Proposal, limits: NodeLimits, number: int) -> list[Remedy]:
-    """Remedies of ``number`` changes each; those that fit safely, if there are any."""
-    changed = [
-        _apply_changes(asked, chosen) for chosen in itertools.combinations(_CHANGES, number)
-    ]
+def _remedies_of(
+    asked: Proposal, limits: NodeLimits, choices: Iterable[Sequence[Change]]
+) -> list[Remedy]:
+    """Which of ``choices`` fit; those that fit safely, if there are any."""
+    changed = [_apply_changes(asked, chosen) for chosen in choices]
     tried = [(proposal, labels) for proposal, labels in changed if proposal and _distinct(labels)]
     if not tried:
         return []
@@ -290,11 +308,14 @@ def _offload(proposal: Proposal) -> tuple[Proposal, str] | None:
     return _with_layout(proposal, "offload=optimizer", away)
 
 
-_CHANGES: tuple[Change, ...] = (
+_OF_A_RANK: tuple[Change, ...] = (
     _smaller_micro_batch,
     _smallest_micro_batch,
-    _sequence_parallel,
     *(_recompute(kind) for kind in (Recompute.SELECTIVE, Recompute.FULL)),
+)
+_CHANGES: tuple[Change, ...] = (
+    *_OF_A_RANK,
+    _sequence_parallel,
     *(_zero(stage) for stage in (1, 2, 3)),
     *(_tensor(factor) for factor in (2, 4, 8)),
     *(_degree("pipeline_parallel", "pp", factor) for factor in (2, 4, 8)),

@@ -198,7 +198,7 @@ def speed_up(
 
     ``tail``: chance that it is below the interval, and that it is above.
     """
-    before, after = objective.value(baseline), objective.value(best)
+    before, after = objective.rank(baseline), objective.rank(best)
     if not before or not after:
         return None
     ratio = after / before if objective.higher_is_better else before / after

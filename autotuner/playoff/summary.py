@@ -230,7 +230,9 @@ def summarise_launches(
     by_space = [(s, [r for r in shown if r.trial.space == s]) for s in spaces]
     best = replace(
         _row(GLOBAL, shown, objective),
-        best_metric_val=objective.of(decision.compared[winner.trial.name]) if winner else None,
+        best_metric_val=objective.metric_of(decision.compared[winner.trial.name])
+        if winner
+        else None,
         best_exp_name=winner.trial.name if winner else None,
     )
     return Summary(
@@ -279,7 +281,7 @@ def _row(name: str, records: Sequence[Record], objective: Objective) -> SummaryR
     return SummaryRow(
         tuning_space=name,
         num_experiments=len(records),
-        best_metric_val=objective.of(best) if best else None,
+        best_metric_val=objective.metric_of(best) if best else None,
         failure=kinds.most_common(1)[0][0] if kinds and best is None else None,
         best_exp_name=best.trial.name if best else None,
     )

@@ -142,7 +142,7 @@ def stage_no_better(
 
 
 def _best_of(stage: StageProgress, objective: Objective) -> float:
-    return (objective.of(stage.best) if stage.best else None) or 0.0
+    return (objective.metric_of(stage.best) if stage.best else None) or 0.0
 
 
 def good_enough(bound: OptimalityBound) -> StopReason:

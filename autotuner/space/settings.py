@@ -130,7 +130,8 @@ class AutotuningSettings(BaseModel):
     )
     overwrite: bool = Field(default=False, description="move old results aside")
     metric: MetricName = Field(
-        default="throughput", description="what is best: samples/s, time per step or FLOP/s"
+        default="throughput",
+        description="what is best: samples/s, time per step or FLOP/s (ranked by samples/s)",
     )
     start_profile_step: PositiveInt = Field(
         default=3, description="first optimizer step that is measured (default: 3)"

@@ -74,6 +74,7 @@ class Measurement:
     ``extrapolated_from`` is the number of micro-batches that a rank made of a step too long to be
     made; ``step_s`` then has one extrapolated step for each of them that counts.
     ``asides`` are what a script did between its steps, where a probe was told to see (a soak).
+    ``above_peak``: its FLOPS are above its GPUs' peak, so their count or the time is wrong.
     """
 
     step_s: tuple[float, ...]
@@ -88,6 +89,7 @@ class Measurement:
     phases: tuple[tuple[str, float], ...] = ()
     extrapolated_from: int | None = None
     asides: Asides | None = None
+    above_peak: bool = False
 
     @property
     def mean_step_s(self) -> float:

@@ -59,6 +59,7 @@ from .runnable import (
 from .training_choice import (
     ChosenPrice,
     TrainingRequest,
+    check_positions,
     check_precision,
     check_weights,
     choose_price,
@@ -178,6 +179,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     training = request.training
     check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
+    check_positions(training.workload)
     workload, cluster, limit_bytes = training.workload, training.cluster, training.limit_bytes
     asked = Proposal(
         layout=_layout(request), workload=workload, recompute_layers=request.recompute_layers
@@ -297,6 +299,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     require_rates(training.cluster)
     check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
+    check_positions(training.workload)
     started = time.perf_counter()
     bounds = request.verify
     runs = _read_runs(request)

@@ -46,9 +46,9 @@ names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_val
          "head_dim", "intermediate_size", "vocab_size", "hidden_act", "tie_word_embeddings")
 read = {name: getattr(config, name, None) for name in names}
 parts = [name for name in getattr(config, "sub_configs", {}) if name != "text_config"]
-kinds = ["SEQ_TO_SEQ_CAUSAL_LM", "CAUSAL_LM", "MASKED_LM", "IMAGE_TEXT_TO_TEXT"]
-if not config.is_encoder_decoder:
-    kinds = [*kinds[1:], kinds[0]]
+kinds = ["CAUSAL_LM", "MASKED_LM", "IMAGE_TEXT_TO_TEXT"]
+both = ["SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ"]
+kinds = [*both, *kinds] if config.is_encoder_decoder else [*kinds, *both]
 tables = [getattr(auto, f"MODEL_FOR_{kind}_MAPPING", {}) for kind in kinds] + [auto.MODEL_MAPPING]
 named = (getattr(transformers, name, None) for name in given.get("architectures") or ())
 found = [one for one in named if one is not None]
@@ -57,6 +57,9 @@ import torch
 with torch.device("meta"):
     model = found[0](config) if found else None
 weights = {} if model is None else dict(model.named_parameters())
+positions = ("wpe.weight", "position_embeddings.weight", "embed_positions.weight")
+rows = [len(one) for name, one in weights.items() if name.endswith(positions)]
+read["learned_positions"] = max(rows, default=None)
 count = sum(one.numel() for one in weights.values())
 words = ("mamba", "ssm", "conv", "recurrent", "rwkv", "delta", "A_log")
 states = sorted({word for word in words for name in weights if word in name})
@@ -87,6 +90,11 @@ def _by_usual_names(config: RawConfig, path: Path) -> Architecture:
     kind, counted = config.get(("model_type",)), answer["parameters"]
     read = {name: value for name, value in answer["sizes"].items() if value is not None}
     read |= {part: {"hidden_size": 1} for part in answer["parts"]}
+    if not answer["parts"] and (answer["sizes"]["vocab_size"] is None or not counted):
+        raise ConfigError(
+            f"{path}: a {kind} alone is not a language model, and nothing else is modelled; "
+            f"{INSTEAD}."
+        )
     if answer["states"]:
         raise ConfigError(
             f"{path}: a {kind} has layers other than attention and MLPs (weights named "

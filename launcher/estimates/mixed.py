@@ -35,6 +35,7 @@ from .layer_times import read_layer_times
 from .runnable import apart_rules, layout_rules, training_steps
 from .training_choice import (
     ChosenPrice,
+    check_positions,
     check_precision,
     check_weights,
     choose_price,
@@ -138,6 +139,7 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
     require_rates(training.cluster)
     check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
+    check_positions(training.workload)
     started = time.perf_counter()
     prices = tuple(_price(request, kind) for kind in training.cluster.kinds)
     question = MixedQuestion(

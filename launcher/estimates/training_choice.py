@@ -168,6 +168,21 @@ def check_weights(workload: Workload) -> None:
         )
 
 
+def check_positions(workload: Workload) -> None:
+    """See that a model with learned positions has one for each token.
+
+    Raises:
+        ConfigError: a sample is longer.
+    """
+    model, tokens = workload.model, workload.sequence_length
+    if isinstance(model, Architecture) and 0 < model.positions < tokens:
+        raise ConfigError(
+            f"{model.name} has {model.positions:,} learned positions, so a sequence of "
+            f"{tokens:,} tokens fails in its embedding; give --seq {model.positions} or less, or "
+            f"--positions {tokens} for a model with a longer table."
+        )
+
+
 def nodes_like(node: Node, nodes: int, gpus: int) -> ClusterSpec:
     """Equal nodes with so many of a node's GPUs each, and their share of all else that it has."""
 

@@ -293,6 +293,8 @@ def fit_by_pieces(request: FitRequest, script: TracedScript) -> PiecesFit:
     """
     asked = PiecesQuestion(script=script, training=request.training)
     layout = _layout(request)
+    if script.found.recompute is not Recompute.NONE:  # its trace has what it recomputes
+        layout = replace(layout, recompute=Recompute.NONE)
     row = traced_rows(asked, [layout])[0]
     remedies: list[TracedRow] = []
     if row.verdict is Verdict.NO:

@@ -119,6 +119,8 @@ def finished_row(
     else:
         status = "resumed" if resumed else "playoff" if in_playoff else "measured"
         kind = RowKind.MEASURED
+    if measured and measured.above_peak:
+        status = f"{status}, FLOPS > peak"
     results = (
         seconds_text(measured.mean_step_s) if measured else "-",
         f"{measured.throughput_per_s:.2f}" if measured else "-",
@@ -417,6 +419,9 @@ def _csv_cell(value: object) -> object:
     return text if is_plain else f"'{text}"
 
 
+ABOVE_PEAK = "FLOPS above the peak of its GPUs: their count or the step time is wrong"
+
+
 def csv_row(record: Record) -> tuple[object, ...]:
     """Values in the order of ``CSV_COLUMNS``; None where there is none."""
     measured, failure, predicted = record.measurement, record.failure, record.prediction
@@ -433,7 +438,7 @@ def csv_row(record: Record) -> tuple[object, ...]:
         predicted.step_s if predicted else None,
         predicted.peak_bytes if predicted else None,
         record.wall_s,
-        failure.detail if failure else None,
+        failure.detail if failure else ABOVE_PEAK if measured and measured.above_peak else None,
     )
 
 

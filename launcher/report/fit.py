@@ -16,7 +16,15 @@ from autoconf_launch.autotuner.cost import (
     parameters,
 )
 from autoconf_launch.autotuner.space import candidate_name
-from autoconf_launch.core import Architecture, Candidate, ClusterSpec, Layout, encode
+from autoconf_launch.core import (
+    FIRST_FSDP_STAGE,
+    Architecture,
+    Candidate,
+    ClusterSpec,
+    Framework,
+    Layout,
+    encode,
+)
 
 from ..estimates import FitAnswer, HostMemory, StageFits, TrainingRequest, has_rates
 from ..machine import is_cpu
@@ -62,6 +70,7 @@ def fit_text(answer: FitAnswer) -> str:
     if answer.by_stages is not None:
         blocks.append(_stages(answer.by_stages, answer.asked.layout))
     blocks.append(_verdict(answer))
+    blocks += _notes(answer)
     if gains := format_gains_text(answer.gains):
         blocks.append(gains)
     if not has_rates(answer.cluster):
@@ -74,6 +83,22 @@ def fit_text(answer: FitAnswer) -> str:
     elif answer.verdict is Verdict.NO:
         blocks.append(_more_gpus(answer))
     return "\n\n".join(blocks)
+
+
+def _notes(answer: FitAnswer) -> list[str]:
+    """Sentences on what a reader would not expect."""
+    layout, framework = answer.asked.layout, answer.asked.workload.software.framework
+    is_fsdp = framework is Framework.FSDP and layout.zero_stage >= FIRST_FSDP_STAGE
+    if (
+        not is_fsdp
+        or layout.pipeline_parallel == 1
+        or layout.data_parallel * layout.context_parallel == 1
+    ):
+        return []
+    return [
+        "With pipeline stages, FSDP keeps a rank's whole weights and whole fp32 gradients until "
+        "the last micro-batch (row gathered), so more stages can need more memory."
+    ]
 
 
 def _more_gpus(answer: FitAnswer) -> str:
@@ -121,6 +146,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
         "host_memory_gib": _to_gib(answer.host.needed_bytes),
         "host_limit_gib": None if host_limit is None else _to_gib(host_limit),
         "step_time_s": answer.step_s,
+        "notes": _notes(answer),
         "faster_formats": format_gains_document(answer.gains),
         "stages": [
             {

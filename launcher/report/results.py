@@ -248,7 +248,7 @@ def _pair_document(pair: Pair, objective: Objective) -> dict[str, object]:
 
 def _outcome(record: Record, objective: Objective) -> dict[str, object]:
     kind = record.failure.kind.value if record.failure else None
-    return {"value": objective.of(record), "failure": kind}
+    return {"value": objective.metric_of(record), "failure": kind}
 
 
 def _run(results: Results) -> str:
@@ -291,7 +291,7 @@ def _row(pair: Pair, objective: Objective) -> tuple[str, ...]:
 
 
 def _value(record: Record, objective: Objective) -> str:
-    value = objective.of(record)
+    value = objective.metric_of(record)
     if value is not None:
         return number_text(value)
     return record.failure.kind.value if record.failure else "-"

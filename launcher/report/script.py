@@ -109,6 +109,7 @@ def _lines(script: TracedScript, rules: str) -> Iterator[str]:
         )
     if others := _bystanders(seen.bystanders):
         yield f"Also on the device: {others}."
+    yield "Models that it makes later, such as an EMA copy after a warm-up, are not counted."
     if not seen.backward:
         yield "No backward pass ran; it is estimated as twice the forward pass."
     for note in seen.notes:

@@ -283,7 +283,7 @@ def speed_text(summary: Summary) -> str:
     assert decision.winner is not None
     shown = decision.compared[decision.winner.trial.name]
     assert shown.measurement is not None
-    value = f"{number_text(_objective(summary).of(shown) or math.nan)} {summary.unit}"
+    value = f"{number_text(_objective(summary).metric_of(shown) or math.nan)} {summary.unit}"
     if summary.metric == "latency":
         return value
     return f"{value} ({seconds_text(shown.measurement.mean_step_s)} per step)"

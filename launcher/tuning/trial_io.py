@@ -166,11 +166,12 @@ class TrialFiles:
             known = self._secrets
             detail, tail = known.text(failure.detail), tuple(map(known.text, failure.log_tail))
             return replace(outcome, failure=replace(failure, detail=detail, log_tail=tail))
-        spec = self._spec
-        if not isinstance(outcome, Measurement) or outcome.flops_per_step or not spec:
+        if not isinstance(outcome, Measurement):
             return outcome
-        forward = spec.forward_flops_per_sample * outcome.samples_per_step
-        return replace(outcome, flops_per_step=BACKWARD_AND_FORWARD * forward or None)
+        if self._spec and not outcome.flops_per_step:
+            forward = self._spec.forward_flops_per_sample * outcome.samples_per_step
+            outcome = replace(outcome, flops_per_step=BACKWARD_AND_FORWARD * forward or None)
+        return replace(outcome, above_peak=bool(why_impossible(outcome, self._cluster)))
 
     @property
     def _secrets(self) -> SecretFilter:
@@ -293,7 +294,7 @@ def why_impossible(measurement: Measurement, cluster: ClusterSpec) -> str:
         f"{made / _TERA:,.0f} TFLOP/s per GPU is above the peak of {gpu} "
         f"({peak / _TERA:,.0f} TFLOP/s) and cannot be right: the steps had fewer FLOPs "
         "than were counted, or their time is wrong. Check that each step trains on its whole "
-        "batch; --metric throughput does not use this count."
+        "batch. Trials are ranked by samples per second, which do not use this count."
     )
 
 

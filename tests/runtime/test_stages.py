@@ -1,7 +1,9 @@
-"""Whether a model can be cut into pipeline stages, found in one process."""
+"""Models cut into pipeline stages: where they can be, in one process, and what two ranks keep."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -132,3 +134,15 @@ def test_stages_beyond_the_blocks_are_refused_with_how_many_there_are(
     layout: Layout, says: str
 ) -> None:
     assert says in str(stages_obstacle(layout, 3))
+
+
+@pytest.mark.parametrize("stages_each", [1, 2])
+def test_the_last_stage_keeps_the_logits_of_one_micro_batch(
+    launch: Callable[..., Any], stages_each: int
+) -> None:
+    parallelism = {"pipeline": 2, "virtual_pipeline": stages_each}
+    ended = launch("kept_logits.py", json.dumps(parallelism), ranks=2)
+    assert ended.exit_codes == (0, 0), ended.errors
+    kept = json.loads(ended.outputs[1])
+    assert kept["made"] >= 2 * 8
+    assert kept["alive"] == 1

@@ -232,6 +232,12 @@ def test_the_text_part_of_a_configuration_is_read() -> None:
     assert from_hugging_face(RawConfig(both), "x").hidden == 2304
 
 
+def test_a_text_part_that_cannot_be_read_is_not_advised() -> None:
+    both = {"model_type": "new_vl", "vision_config": {"hidden_size": 8}, "text_config": {"a": 1}}
+    with pytest.raises(ConfigError, match=r"python train.py ...\).$"):
+        from_hugging_face(RawConfig(both), "x")
+
+
 @pytest.mark.parametrize("part", ["vision_config", "audio_config", "qformer_config"])
 def test_a_part_beside_the_text_is_refused_by_name(part: str) -> None:
     inner = {**PUBLISHED["gemma2-2b"], "model_type": "gemma3_text"}
@@ -272,13 +278,77 @@ def test_the_weights_of_a_known_type_are_as_many_as_transformers_makes(kind: str
     from transformers.models.auto import modeling_auto as auto
 
     config = AutoConfig.for_model(kind, **_NO_DEFAULT.get(kind, {}))
-    tables = (auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING)
+    tables = (
+        auto.MODEL_FOR_CAUSAL_LM_MAPPING,
+        auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+        auto.MODEL_MAPPING,  # text parts, to which the whole model adds the head
+    )
     model_class: Any = next(table[type(config)] for table in tables if type(config) in table)
     with torch.device("meta"):
         model = model_class(config)
     counted = sum(weight.numel() for weight in model.parameters())
-    found = from_hugging_face(RawConfig(config.to_dict()), kind)
-    assert parameters(found) == pytest.approx(counted, rel=0.001)
+    if kind.endswith("_vl_text"):
+        counted += config.vocab_size * config.hidden_size
+    document = config.to_dict()
+    silent = {k: v for k, v in document.items() if k not in hugging_face._defaults().get(kind, ())}
+    for one in (document, silent):
+        found = from_hugging_face(RawConfig(one), kind)
+        assert parameters(found) == pytest.approx(counted, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("published", "weights"),
+    [
+        (
+            {
+                "model_type": "gemma3",
+                "text_config": {
+                    "model_type": "gemma3_text",
+                    "hidden_size": 3840,
+                    "intermediate_size": 15360,
+                    "num_attention_heads": 16,
+                    "num_hidden_layers": 48,
+                    "num_key_value_heads": 8,
+                },
+                "vision_config": {"hidden_size": 1152},
+            },
+            11_766_034_176,
+        ),
+        (
+            {
+                "model_type": "llava",
+                "text_config": {"model_type": "llama", "vocab_size": 32064},
+                "vision_config": {"hidden_size": 1024},
+            },
+            6_738_939_904,
+        ),
+        (
+            {
+                "model_type": "qwen2_vl",
+                "hidden_size": 3584,
+                "intermediate_size": 18944,
+                "num_attention_heads": 28,
+                "num_hidden_layers": 28,
+                "num_key_value_heads": 4,
+                "vision_config": {"embed_dim": 1280},
+                "vocab_size": 152064,
+            },
+            7_615_616_512,
+        ),
+    ],
+)
+def test_the_text_part_of_a_published_file_is_read_as_its_refusal_says(
+    published: dict[str, Any], weights: int
+) -> None:
+    with pytest.raises(ConfigError, match="For the text part alone, give") as refused:
+        from_hugging_face(RawConfig(published), "x")
+    if "the keys of its text_config" in str(refused.value):
+        text = published["text_config"]
+    else:
+        kind = str(refused.value).rpartition('"model_type": "')[2].partition('"')[0]
+        text = {**published, "model_type": kind}
+        del text["vision_config"]
+    assert parameters(from_hugging_face(RawConfig(text), "x")) == weights
 
 
 def test_an_unknown_type_is_named() -> None:

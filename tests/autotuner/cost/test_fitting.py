@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.cost.fitting import (
     remedies,
     verdict,
 )
-from autoconf_launch.core import Layout, Offload, Workload
+from autoconf_launch.core import Framework, Layout, Offload, Software, Workload
 from autoconf_launch.tuning_spaces.models import named_model
 
 GB = 2**30
@@ -45,6 +45,19 @@ def test_single_changes_are_proposed_before_pairs() -> None:
     found = remedies(ask(micro_batch=8, zero_stage=3), ROOMY)
     assert found
     assert {len(remedy.changes) for remedy in found} == {1}
+
+
+@pytest.mark.parametrize("framework", [Framework.FSDP, Framework.DEEPSPEED])
+@pytest.mark.parametrize("size_gb", [40, 80])
+@pytest.mark.parametrize("start", [ask(zero_stage=0), ask(micro_batch=4), ask(micro_batch=32)])
+def test_trainers_that_shard_by_a_setting_are_offered_zero_3(
+    framework: Framework, size_gb: int, start: Proposal
+) -> None:
+    workload = replace(WORKLOAD, software=Software(framework=framework))
+    limits = replace(ROOMY, device_bytes=size_gb * GB)
+    found = remedies(replace(start, workload=workload), limits)
+    sharded = [one for one in found if one.proposal.layout.mesh == start.layout.mesh]
+    assert any("zero=3" in one.changes for one in sharded)
 
 
 def test_what_is_proposed_fits_and_keeps_the_global_batch() -> None:

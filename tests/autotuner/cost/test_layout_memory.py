@@ -188,6 +188,17 @@ def test_logits_are_on_the_last_stage_alone() -> None:
     assert found["logits"] == [0, 6 * 800 / 2]
 
 
+@pytest.mark.parametrize("workload", [OLD, NEW, TORCH], ids=["old", "new", "torch"])
+@pytest.mark.parametrize("micro_batches", [2, 64])
+def test_more_stages_keep_the_logits_of_one_micro_batch(
+    workload: Workload, micro_batches: int
+) -> None:
+    whole = parts(workload)["logits"]
+    for stages in (2, 4):
+        found = parts(workload, pipeline_parallel=stages, accumulation=micro_batches)
+        assert found["logits"] == [0] * (stages - 1) + [whole]
+
+
 def test_experts_are_split_over_expert_ranks_and_their_copies_kept() -> None:
     moe = replace(GPT, gated=True, biases=False, experts=Experts(count=4, per_token=2, ffn=40))
     one, two = (

@@ -59,10 +59,10 @@ def test_so_many_of_the_best_micro_batches_get_further_knobs(count: int, sizes: 
     assert len(varied) == 5 * count
 
 
-def test_the_best_micro_batches_are_those_of_the_metric() -> None:
+def test_flops_rank_by_samples_so_that_a_wrong_count_does_not_win() -> None:
     def answer(trial: Trial) -> Outcome:
         micro = trial.candidate.layout.micro_batch
-        return steps_of(trial, 1.0, flops_per_step=float(micro))
+        return steps_of(trial, 1.0 / micro, flops_per_step=1e15 if micro == 2 else 1e3)
 
     asked = study(
         full_space(0), num_tuning_micro_batch_sizes=1, metric="FLOPS", tuner_early_stopping=99

@@ -29,7 +29,18 @@ def test_equal_values_are_not_better(name: MetricName) -> None:
 
 
 def test_flops_that_were_not_counted_have_no_value() -> None:
-    assert OBJECTIVES["FLOPS"].value(steps_of(TRIAL, 2.0)) is None
+    objective, measured = OBJECTIVES["FLOPS"], steps_of(TRIAL, 2.0)
+    assert objective.value(measured) is objective.rank(measured) is None
+
+
+def test_flops_are_shown_as_counted_and_ranked_by_samples() -> None:
+    objective = OBJECTIVES["FLOPS"]
+    slow, fast = (
+        record(TRIAL, steps_of(TRIAL, step_s, flops_per_step=flops))
+        for step_s, flops in ((2.0, 1e18), (1.0, 1e12))
+    )
+    assert (objective.metric_of(slow) or 0) > (objective.metric_of(fast) or 0)
+    assert objective.better(objective.of(fast) or 0, objective.of(slow) or 0)
 
 
 def test_a_failure_has_no_value() -> None:

@@ -218,6 +218,7 @@ def test_a_type_that_nobody_knows_is_refused_with_those_that_are_known(
         ({"model_type": "bart", "d_model": 64}, "transformers counts"),
         ({"model_type": "jamba", "num_hidden_layers": 4, "hidden_size": 64}, "named A_log, conv,"),
         ({"model_type": "video_llama_3"}, "vision_config is not modelled"),
+        ({"model_type": "vit", "hidden_size": 64}, "a vit alone is not a language model"),
     ],
 )
 def test_a_type_whose_weights_are_not_all_modelled_is_refused_with_the_reason(
@@ -241,6 +242,18 @@ def test_a_t5_is_as_tied_as_the_installed_transformers_makes_it(fit: Run, tmp_pa
     work = ("--cluster", "8xH100", "--seq", "8", "--global-batch", "8", "--json")
     counted = sum(weight.numel() for weight in model.parameters())
     assert fit("--model", str(path), *work).document["parameters"] == counted
+
+
+def test_learned_positions_of_a_type_that_transformers_reads_are_kept(
+    fit: Run, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    config = {"model_type": "xlm-roberta", "hidden_size": 64, "num_attention_heads": 4}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, "intermediate_size": 256, "vocab_size": 5000}))
+    ran = fit("--model", str(path), "--cluster", "8xH100", "--seq", "1k", "--global-batch", "8")
+    assert (ran.code, ran.is_one_line) == (2, True), ran.err
+    assert "has 512 learned positions, so a sequence of 1,024 tokens fails" in ran.err
 
 
 @pytest.mark.parametrize("name", ["json", "transformers"])
@@ -428,3 +441,38 @@ def test_a_no_for_a_cpu_asks_about_gpus_and_not_for_larger_ones(fit: Run) -> Non
     assert ran.code == 1
     assert "ask about GPUs with --cluster" in ran.out
     assert "larger GPUs" not in ran.out
+
+
+@pytest.mark.parametrize("model", ["gpt2", "bert-large", "opt-1.3b", "config.json"])
+def test_a_sequence_beyond_the_learned_positions_is_refused(
+    fit: Run, plan: Run, tmp_path: Path, model: str
+) -> None:
+    if model == "config.json":
+        config = {"model_type": "roberta", "hidden_size": 64, "num_hidden_layers": 2}
+        more = {"num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 514}
+        (tmp_path / model).write_text(json.dumps({**config, **more}))
+        model = str(tmp_path / model)
+    work = ("--model", model, "--cluster", "8xH100", "--global-batch", "64", "--seq")
+    for verb in (fit, plan):
+        ran = verb(*work, "4096")
+        assert ran.code == 2
+        assert "learned positions, so a sequence of 4,096 tokens fails" in ran.err
+        assert verb(*work, "512").code == verb(*work, "4096", "--positions", "4096").code == 0
+
+
+@pytest.mark.parametrize(
+    ("trainer", "layout", "noted"),
+    [
+        ("torchtitan", ("--zero", "3", "--pp", "2"), True),
+        ("torchtitan", ("--zero", "3"), False),
+        ("torchtitan", ("--zero", "3", "--pp", "8"), False),
+        ("torchtitan", ("--zero", "1", "--pp", "2"), False),
+        ("megatron", ("--zero", "3", "--pp", "2"), False),
+    ],
+)
+def test_weights_and_gradients_that_fsdp_keeps_under_a_pipeline_are_explained(
+    fit: Run, trainer: str, layout: tuple[str, ...], noted: bool
+) -> None:
+    flags = ("--model", "llama3-8b", "--cluster", "8xH100", "--seq", "8k", "--global-batch", "64")
+    notes = fit(*flags, "--trainer", trainer, *layout, "--json").document["notes"]
+    assert ["until the last micro-batch" in note for note in notes] == [True] * noted

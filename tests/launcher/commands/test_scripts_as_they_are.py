@@ -61,6 +61,7 @@ def test_plan_ranks_what_a_script_of_unknown_kind_can_do(plan: Run) -> None:
     ran: Ran = plan("--cluster", "8xH100", "--global-batch", "256", *COMMAND)
     assert ran.code == 0
     assert "train.py, stopped at its first forward pass (on fake tensors" in ran.out
+    assert "Models that it makes later, such as an EMA copy after a warm-up, are not" in ran.out
     assert "tensor and pipeline parallelism need a known architecture" in ran.out
     assert "48 layouts considered" in ran.out
     assert ran.err == ""
@@ -169,3 +170,23 @@ def test_the_accumulation_that_the_script_s_arguments_say_is_in_the_global_batch
     Path("train.py").write_text(ACCUMULATES)
     ran: Ran = fit("--cluster", "1xRTX-4090", *COMMAND, *words)
     assert f"global batch {batch}\n" in ran.out
+
+
+def test_a_script_with_samples_beyond_its_learned_positions_is_refused(
+    fit: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(LONG)
+    ran = fit("--cluster", "A100", *COMMAND)
+    assert ran.code == 2
+    assert "64 learned positions, so a sequence of 128 tokens fails" in ran.err
+
+
+LONG = """
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+config = GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=500, n_positions=64)
+model = GPT2LMHeadModel(config)
+text = torch.randint(500, (2, 128))
+model(input_ids=text, labels=text).loss.backward()
+"""

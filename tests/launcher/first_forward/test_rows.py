@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.core import Layout, Recompute
+from autoconf_launch.launcher.estimates.fit_flags import parse_fit
 from autoconf_launch.launcher.first_forward.answers import (
+    fit_by_pieces,
     layout_peak_bytes,
     recomputations,
     traced_rows,
 )
 
-from .made import GB, MODEL, pieces_of
+from .made import GB, MODEL, pieces_of, script
 
 
 def parts(layout: Layout, cluster: str = "8xA100-SXM-80GB") -> dict[str, float]:
@@ -78,3 +80,12 @@ def test_a_pass_that_kept_nothing_still_has_its_weights() -> None:
     idle = replace(MODEL, blocks=(replace(MODEL.blocks[0], activation_bytes=0),))
     one = pieces_of("A100-SXM-80GB", peaks=(), model=idle)
     assert layout_peak_bytes(one, Layout(micro_batch=4)) > 4 * GB
+
+
+def test_what_a_script_recomputes_by_itself_is_not_saved_twice() -> None:
+    words = ["--cluster", "A100-SXM-80GB", "--precision", "fp32", "--global-batch", "4"]
+    request = parse_fit([*words, "--micro-batch", "4", "--recompute", "full"], of_script=True)
+    found = fit_by_pieces(request, script(recompute=Recompute.FULL))
+    traced = layout_peak_bytes(pieces_of("A100-SXM-80GB"), Layout(micro_batch=4))
+    assert found.row.peak_bytes == pytest.approx(traced)
+    assert {room.peak_bytes for room in found.rooms} == {found.row.peak_bytes}

@@ -3,11 +3,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 from autoconf_launch.launcher.report.cells import (
+    ABOVE_PEAK,
     CSV_COLUMNS,
     csv_row,
     csv_text,
+    finished_row,
     trial_document,
 )
 
@@ -21,6 +24,15 @@ def test_there_is_a_row_for_each_record_under_the_columns() -> None:
 
 def test_a_detail_with_commas_and_quotes_is_one_cell() -> None:
     assert next(csv.reader(io.StringIO(csv_text([('a, "b"', None)])))) == ['a, "b"', ""]
+
+
+def test_flops_above_the_peak_are_marked_in_the_table_and_the_live_view() -> None:
+    measured = RECORDS[0].measurement
+    assert measured
+    wrong = replace(RECORDS[0], outcome=replace(measured, above_peak=True))
+    assert csv_row(RECORDS[0])[-1] is None
+    assert csv_row(wrong)[-1] == ABOVE_PEAK
+    assert finished_row(wrong, is_best=True).cells[-1] == "best, FLOPS > peak"
 
 
 def test_a_trial_is_a_document_of_json_values() -> None:

@@ -12,7 +12,7 @@ import pytest
 from autoconf_launch.autotuner.measurement.stop_rule import FEWEST_TIMED
 from autoconf_launch.autotuner.space.dominance import is_sure
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import FailedTrial, Record, Trial, Turn
+from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial, Turn
 from autoconf_launch.core import (
     Candidate,
     ClusterSpec,
@@ -95,7 +95,10 @@ def test_metrics_say_that_a_rate_is_above_the_peak_of_the_gpu(
     files._cluster = ClusterSpec(nodes=(Node(host="a", devices=cards),))
     trial = replace(FINAL, final=False)
     files.plan(trial, "one")
-    files.finish(record(trial, replace(steps_of(0.1), flops_per_step=flops)))
+    measured = files.complete(replace(steps_of(0.1), flops_per_step=flops))
+    assert isinstance(measured, Measurement)
+    assert measured.above_peak is not is_possible
+    files.finish(record(trial, measured))
     found = json.loads((tmp_path / trial.name / "metrics.json").read_text())
     assert ("impossible" in found) is not is_possible
     assert is_possible or "above the peak of A100-SXM-80GB (312 TFLOP/s)" in found["impossible"]
