@@ -283,6 +283,7 @@ def per_gpu_objective(bound_s: float) -> Objective:
         name="throughput",
         unit="samples/s/GPU",
         value=value,
+        rank=value,
         higher_is_better=True,
         per_sample=True,
     )
