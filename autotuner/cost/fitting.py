@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
@@ -15,7 +15,7 @@ from autoconf_launch.core import Layout, Offload, Recompute, Workload
 
 from ..space import Bools, Floats, Ints
 from .layout_columns import ALL_LAYERS, OFFLOAD_CODES, LayoutColumns
-from .layout_rules import Stages, rows_obeying, stages_of_peak
+from .layout_rules import LayoutRule, Stages, rows_obeying, stages_of_peak
 from .memory import MEMORY_BAND, peak_bytes
 from .model_state import RankWeights, rank_weights_of, resting_bytes, weights_at_rest
 from .weights import model_weights
@@ -97,6 +97,9 @@ def remedies(
     asked: Proposal,
     limits: NodeLimits,
     seconds: Callable[[Sequence[Proposal]], Sequence[float | None]] | None = None,
+    rules: Sequence[LayoutRule] = (),
+    *,
+    splits: bool = True,
 ) -> tuple[Remedy, ...]:
     """The fewest changes that fit safely, and fewer ones that may; empty if three do not.
 
@@ -106,10 +109,13 @@ def remedies(
         asked: what does not fit.
         limits: of the smallest node.
         seconds: a time model for the prices.
+        rules: further ones that a remedy must obey.
+        splits: whether new tensor-parallel ranks share out the sequence, if they can.
     """
     found: list[Remedy] = []
     for number in range(1, _MOST_CHANGES + 1):
-        found += _remedies_of(asked, limits, number)
+        chosen = itertools.combinations(_changes(splits), number)
+        found += _remedies_of(asked, limits, chosen, rules)
         if any(remedy.verdict is Verdict.YES for remedy in found):
             break
     shown = found[:_SHOWN]
@@ -123,11 +129,14 @@ def _seconds(remedy: Remedy) -> float:
     return math.inf if remedy.step_s is None else remedy.step_s
 
 
-def _remedies_of(asked: Proposal, limits: NodeLimits, number: int) -> list[Remedy]:
-    """Remedies of ``number`` changes each; those that fit safely, if there are any."""
-    changed = [
-        _apply_changes(asked, chosen) for chosen in itertools.combinations(_CHANGES, number)
-    ]
+def _remedies_of(
+    asked: Proposal,
+    limits: NodeLimits,
+    combinations: Iterable[Sequence[Change]],
+    rules: Sequence[LayoutRule],
+) -> list[Remedy]:
+    """Remedies by each of some changes; those that fit safely, if there are any."""
+    changed = [_apply_changes(asked, chosen) for chosen in combinations]
     tried = [(proposal, labels) for proposal, labels in changed if proposal and _distinct(labels)]
     if not tried:
         return []
@@ -136,9 +145,10 @@ def _remedies_of(asked: Proposal, limits: NodeLimits, number: int) -> list[Remed
         [proposal.recompute_layers for proposal, _ in tried],
     )
     wide = columns.tensor_C > max(limits.gpus, asked.layout.tensor_parallel)
-    possible = (
-        rows_obeying(columns, asked.workload.architecture, asked.workload.sequence_length) & ~wide
-    )
+    model, sequence = asked.workload.architecture, asked.workload.sequence_length
+    possible = rows_obeying(columns, model, sequence) & ~wide
+    for rule in rules:
+        possible &= rule.keep(columns, model, sequence)
     peaks = peak_bytes(columns, asked.workload)
     hosts = host_bytes(columns, asked.workload, limits.gpus)
     possible &= hosts <= (np.inf if limits.host_bytes is None else limits.host_bytes)
@@ -239,8 +249,8 @@ def can_split_sequence(layout: Layout, workload: Workload) -> bool:
     return layout.tensor_parallel > 1 and workload.sequence_length % parts == 0
 
 
-def _tensor(factor: int) -> Change:
-    """More tensor-parallel ranks, which share out the sequence where there were none before."""
+def _tensor(factor: int, splits: bool) -> Change:
+    """More tensor-parallel ranks; new ones share out the sequence if ``splits``."""
     widen = _degree("tensor_parallel", "tp", factor)
 
     def change(proposal: Proposal) -> tuple[Proposal, str] | None:
@@ -248,8 +258,8 @@ def _tensor(factor: int) -> Change:
         if widened is None or proposal.layout.tensor_parallel > 1:
             return widened
         changed, label = widened
-        splits = can_split_sequence(changed.layout, changed.workload)
-        return _with_layout(changed, label, replace(changed.layout, sequence_parallel=splits))
+        is_split = splits and can_split_sequence(changed.layout, changed.workload)
+        return _with_layout(changed, label, replace(changed.layout, sequence_parallel=is_split))
 
     return change
 
@@ -292,18 +302,19 @@ def _offload(proposal: Proposal) -> tuple[Proposal, str] | None:
     return _with_layout(proposal, "offload=optimizer", away)
 
 
-_CHANGES: tuple[Change, ...] = (
-    _smaller_micro_batch,
-    _smallest_micro_batch,
-    _sequence_parallel,
-    *(_recompute(kind) for kind in (Recompute.SELECTIVE, Recompute.FULL)),
-    *(_zero(stage) for stage in (1, 2, 3)),
-    *(_tensor(factor) for factor in (2, 4, 8)),
-    *(_degree("pipeline_parallel", "pp", factor) for factor in (2, 4, 8)),
-    *(_degree("context_parallel", "cp", factor) for factor in (2, 4, 8)),
-    *(_experts(factor) for factor in (2, 4, 8)),
-    _offload,
-)
+def _changes(splits: bool) -> tuple[Change, ...]:
+    return (
+        _smaller_micro_batch,
+        _smallest_micro_batch,
+        _sequence_parallel,
+        *(_recompute(kind) for kind in (Recompute.SELECTIVE, Recompute.FULL)),
+        *(_zero(stage) for stage in (1, 2, 3)),
+        *(_tensor(factor, splits) for factor in (2, 4, 8)),
+        *(_degree("pipeline_parallel", "pp", factor) for factor in (2, 4, 8)),
+        *(_degree("context_parallel", "cp", factor) for factor in (2, 4, 8)),
+        *(_experts(factor) for factor in (2, 4, 8)),
+        _offload,
+    )
 
 
 def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .runnable import RUNTIME_RULES, plan_only_by
     from .search import Limits, Plan, Planned, Question, Training, plan
     from .smaller_runs import RUN_STEPS, SmallerRun
-    from .trainer_choice import choose_trainer
+    from .trainer_choice import choose_trainer, trainer_rules
     from .usable_rows import (
         NearestChange,
         lighter_trainings,

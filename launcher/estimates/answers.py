@@ -52,8 +52,11 @@ from .fit_flags import FitRequest, Goal, PlanRequest
 from .runnable import (
     apart_rules,
     changes_to_use,
+    default_zero,
+    has_sequence,
     layout_rules,
     plan_limits,
+    trainer_of_layout,
     training_steps,
 )
 from .training_choice import (
@@ -67,6 +70,7 @@ from .training_choice import (
     nodes_like,
     proposal_step_s,
     require_rates,
+    rules_of,
     smallest_cluster,
     whole_node,
 )
@@ -178,10 +182,13 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     training = request.training
     check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
-    workload, cluster, limit_bytes = training.workload, training.cluster, training.limit_bytes
-    asked = Proposal(
-        layout=_layout(request), workload=workload, recompute_layers=request.recompute_layers
+    layers = request.recompute_layers
+    training = trainer_of_layout(
+        training, lambda one: _layout(replace(request, training=one)), layers
     )
+    request = replace(request, training=training)
+    workload, cluster, limit_bytes = training.workload, training.cluster, training.limit_bytes
+    asked = Proposal(layout=_layout(request), workload=workload, recompute_layers=layers)
     columns = LayoutColumns.from_layouts([asked.layout], [asked.recompute_layers])
     sequence = workload.sequence_length
     if why := broken_rule(asked.layout, columns, workload.architecture, sequence):
@@ -200,7 +207,8 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     found: tuple[Remedy, ...] = ()
     seconds = partial(proposal_step_s, cluster)
     if answer is Verdict.NO:
-        found = remedies(asked, limits, seconds)
+        rules, splits = rules_of(training), has_sequence(training)
+        found = remedies(asked, limits, seconds, rules, splits=splits)
     return FitAnswer(
         cluster=cluster,
         trainer=training.trainer,
@@ -270,13 +278,16 @@ def _layout(request: FitRequest) -> Layout:
             f"{layout.micro_batch} x {data} data-parallel ranks = {once}; "
             f"valid: {once}, {2 * once}, {3 * once}, …"
         )
-    splits = can_split_sequence(layout, training.workload) and request.is_sequence_open
-    return replace(
+    can_split = can_split_sequence(layout, training.workload) and has_sequence(training)
+    layout = replace(
         layout,
         data_parallel=data,
         accumulation=training.workload.global_batch // once,
-        sequence_parallel=layout.sequence_parallel or splits,
+        sequence_parallel=layout.sequence_parallel or (can_split and request.is_sequence_open),
     )
+    if not request.is_zero_open:
+        return layout
+    return replace(layout, zero_stage=default_zero(training, layout))
 
 
 def _ranks(request: FitRequest) -> int:

@@ -58,7 +58,7 @@ def test_the_best_stand_first_and_their_parts_add_up(plan: Run) -> None:
     assert all(sum(row["parts"].values()) == pytest.approx(row["step_time_s"]) for row in rows)
 
 
-@pytest.mark.parametrize("rank", [0, 3, 7])
+@pytest.mark.parametrize("rank", [0, 3, 5])
 def test_fit_says_the_same_of_the_same_layout(run: Run, plan: Run, rank: int) -> None:
     row = plan(*WORK, "--json").document["best"][rank]
     layout = row["candidate"]
@@ -139,7 +139,7 @@ def test_where_nothing_fits_the_smallest_need_and_what_would_help_are_named(plan
     ran = plan(*flags, "--cluster", "1xT4-16GB", "--precision", "fp16")
     assert (ran.code, ran.err.count("\n")) == (3, 1)
     assert "the smallest need is" in ran.err
-    assert "it would fit on 128x4xT4-16GB or on " in ran.err
+    assert "it would fit on 128x4xT4-16GB" in ran.err
     assert "\n128x4xT4-16GB  " in ran.out
 
 
