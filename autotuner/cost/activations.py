@@ -489,5 +489,6 @@ def _logits(
     states_C = tokens_C * (2 * model.hidden * workload.precision.value_bytes) * gathered_C
     pipelined_C = is_fsdp & (columns.pipeline_C > 1)
     outputs_C = pipelined_C * (columns.accumulation_C - 1) * workload.precision.value_bytes
+    each_C = each_C / workload.software.loss_chunks
     logits_C = tokens_C / columns.tensor_C * model.vocabulary * (each_C + outputs_C)
     return np.asarray(is_last_SC * (logits_C + states_C))

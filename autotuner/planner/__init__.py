@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         lighter_trainings,
         nearest_changes,
         plan_usable_first,
+        shorter_trainings,
     )
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -90,10 +90,12 @@ def trainer_rules(has: Abilities) -> tuple[LayoutRule, ...]:
 
 
 def _no_kind(flag: str, knob: str) -> LayoutRule:
-    def keep(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
-        return np.asarray(getattr(x, knob) <= 1)
+    is_switch = flag == "sp"
 
-    long = "sequence-parallel" if flag == "sp" else flag
+    def keep(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
+        return np.asarray(getattr(x, knob) < (1 if is_switch else 2))
+
+    long = "sequence-parallel" if is_switch else flag
     return LayoutRule(f"trainer_{flag}", knob, long, "", keep)
 
 

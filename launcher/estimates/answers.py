@@ -220,7 +220,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         remedies=found,
         host=host,
         smallest=smallest_cluster(training) if answer is Verdict.NO and not found else None,
-        gains=layout_format_gains(cluster, asked),
+        gains=layout_format_gains(training, asked),
     )
 
 
@@ -339,23 +339,22 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         needed=needed,
         measured=runs,
         verifying=verify_plan(question, price, found, bounds) if bounds and found.best else None,
-        gains=_gains_of(cluster, training.workload, found.best[0]) if found.best else (),
+        gains=_gains_of(request.training, found.best[0]) if found.best else (),
     )
     return replace(answer, changes=tuple(_changed_answers(answer)))
 
 
 def _changed_answers(answer: PlanAnswer) -> Iterator[PlanAnswer]:
     """The nearest trainings that have what is missing, if a layout to use is."""
-    for change in changes_to_use(answer.question, answer.plan, answer.request.training):
-        workload, gpus = change.question.training.workload, change.question.world
-        request = replace(
-            answer.request, training=replace(answer.request.training, workload=workload)
-        )
+    question = answer.question
+    for training, change in changes_to_use(question, answer.plan, answer.request.training):
+        gpus = change.question.world
+        request = replace(answer.request, training=training)
         if gpus != answer.question.world:
             nodes = change.question.training.machine.gpus_per_node
             node = answer.cluster.nodes[0]
             cluster = nodes_like(node, gpus // nodes, nodes)
-            training = replace(request.training, cluster=cluster, cluster_text="")
+            training = replace(training, cluster=cluster, cluster_text="")
             request = replace(request, training=training)
         yield replace(
             answer,
@@ -365,10 +364,10 @@ def _changed_answers(answer: PlanAnswer) -> Iterator[PlanAnswer]:
         )
 
 
-def _gains_of(cluster: ClusterSpec, workload: Workload, one: Planned) -> tuple[FormatGain, ...]:
-    layers = one.recompute_layers
+def _gains_of(training: TrainingRequest, one: Planned) -> tuple[FormatGain, ...]:
+    layers, workload = one.recompute_layers, training.workload
     asked = Proposal(layout=one.layout, workload=workload, recompute_layers=layers)
-    return layout_format_gains(cluster, asked)
+    return layout_format_gains(training, asked)
 
 
 def _read_runs(request: PlanRequest) -> TrainingRuns | None:

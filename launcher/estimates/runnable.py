@@ -20,7 +20,7 @@ from autoconf_launch.autotuner.planner import (
     lighter_trainings,
     nearest_changes,
     plan_only_by,
-    trainer_rules,
+    shorter_trainings,
 )
 from autoconf_launch.core import (
     BUILTIN_PRECISIONS,
@@ -43,6 +43,7 @@ from .training_choice import (
     larger_clusters,
     machine_of,
     rules_of,
+    usual_trainer,
     with_choice,
 )
 from .training_request import TrainingRequest
@@ -98,8 +99,12 @@ def apart_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
 
     A training that another trainer runs, by a flag or as ours does not, is not held to our rules.
     """
-    training = request.training
-    return _NEVER_CHECKED if _runs_elsewhere(training) else _rules_of(training.workload)
+    return _apart_of(request.training)
+
+
+def _apart_of(training: TrainingRequest) -> tuple[LayoutRule, ...]:
+    is_ours = trains_here(training.workload) and not _runs_elsewhere(training)
+    return RUNTIME_RULES if is_ours else _NEVER_CHECKED
 
 
 def _runs_elsewhere(training: TrainingRequest) -> bool:
@@ -108,39 +113,95 @@ def _runs_elsewhere(training: TrainingRequest) -> bool:
     return "--trainer" in training.given and is_theirs
 
 
-def _rules_of(workload: Workload) -> tuple[LayoutRule, ...]:
-    return RUNTIME_RULES if trains_here(workload) else _NEVER_CHECKED
-
-
 def changes_to_use(
     question: Question, found: Plan, training: TrainingRequest
-) -> tuple[NearestChange, ...]:
-    """The nearest trainings with a layout that fits, and runs if the one asked for does not."""
-    workload, cluster = question.training.workload, training.cluster
-    changes: tuple[NearestChange, ...] = ()
+) -> Iterator[tuple[TrainingRequest, NearestChange]]:
+    """The nearest trainings with a layout that fits, and runs if the one asked for does not.
+
+    Adapters stay adapters, and frozen parts frozen.
+    """
+    workload = question.training.workload
     if found.smallest is not None or found.are_all_apart:
-        lighter = [_with_workload(question, one) for one in lighter_trainings(workload)]
-        changes = nearest_changes(lighter, _larger(question, cluster))
-        if all(one.question.world == question.world for one in changes):
-            checked = replace(question, apart_rules=_NEVER_CHECKED)
-            changes += nearest_changes((), _larger(checked, cluster))
-    if not trains_here(workload) and not _runs_elsewhere(training):
+        is_adapters = workload.lora_rank is not None
+        changes = _changes_of_adapters if is_adapters else _changes_that_fit
+        yield from changes(question, training)
+    is_whole = workload.lora_rank is None and not workload.frozen
+    if is_whole and not trains_here(workload) and not _runs_elsewhere(training):
         plain = replace(
             workload,
             precision=_known_precision(workload.precision),
             optimizer=_known_optimizer(workload.optimizer),
-            lora_rank=None,
-            weight_format=None,
-            frozen=frozenset(),
         )
-        ours = _with_workload(question, plain)
-        changes += nearest_changes((ours,), _larger(ours, cluster))[:1]
-    return changes
+        for changed, ours in _with_workload(question, training, plain):
+            larger = _larger(ours, training.cluster)
+            for one in nearest_changes((ours,), larger)[:1]:
+                yield changed, one
 
 
-def _with_workload(question: Question, workload: Workload) -> Question:
-    training = replace(question.training, workload=workload)
-    return replace(question, training=training, apart_rules=_rules_of(workload))
+def _changes_that_fit(
+    question: Question, training: TrainingRequest
+) -> Iterator[tuple[TrainingRequest, NearestChange]]:
+    """Lighter trainings on these machines, then the same on more."""
+    for lighter in lighter_trainings(question.training.workload):
+        for changed, one in _with_workload(question, training, lighter):
+            yield from ((changed, change) for change in nearest_changes((one,), ()))
+    yield from _larger_change(question, training)
+
+
+def _changes_of_adapters(
+    question: Question, training: TrainingRequest
+) -> Iterator[tuple[TrainingRequest, NearestChange]]:
+    """Weights in 4 bits; else, with them and without, shorter samples and more machines."""
+    bases = [(training, question)]
+    for lighter in lighter_trainings(question.training.workload):
+        for base in _with_workload(question, training, lighter):
+            if changes := nearest_changes((base[1],), ()):
+                yield base[0], changes[0]
+            else:
+                bases.append(base)
+    for own, base_question in bases:
+        for shorter in shorter_trainings(own.workload):
+            changed, one = next(_with_workload(base_question, own, shorter))
+            if changes := nearest_changes((one,), ()):
+                yield changed, changes[0]
+                break
+    for own, base_question in bases:
+        yield from _larger_change(base_question, own)
+
+
+def _larger_change(
+    question: Question, training: TrainingRequest
+) -> Iterator[tuple[TrainingRequest, NearestChange]]:
+    """More machines, up to the first with a layout to use, or else with one that was checked."""
+    larger = nearest_changes((), _larger(question, training.cluster))
+    if not larger:
+        checked = replace(question, apart_rules=_NEVER_CHECKED)
+        larger = nearest_changes((), _larger(checked, training.cluster))
+    yield from ((training, change) for change in larger)
+
+
+def _with_workload(
+    question: Question, training: TrainingRequest, workload: Workload
+) -> Iterator[tuple[TrainingRequest, Question]]:
+    """Another training with its trainer: the one of the question, or one that has it."""
+    is_ours = any(rule in RUNTIME_RULES for rule in question.rules)
+    choice = training.trainer
+    if TRAINERS[choice.name].abilities.first_lack(workload) is not None:
+        choice = usual_trainer(workload, [device.name for device in training.cluster.devices])
+    lacked = TRAINERS[choice.name].abilities.first_lack(workload)
+    if lacked is not None or (is_ours and not trains_here(workload)):
+        return
+    changed = with_choice(replace(training, workload=workload), choice)
+    others = (rule for rule in question.rules if not rule.name.startswith("trainer_"))
+    yield (
+        changed,
+        replace(
+            question,
+            training=replace(question.training, workload=changed.workload),
+            rules=(*others, *rules_of(changed)),
+            apart_rules=_apart_of(changed),
+        ),
+    )
 
 
 def _larger(question: Question, cluster: ClusterSpec) -> Iterator[Question]:
@@ -218,9 +279,8 @@ def trainer_of_layout(
     def first_lack(one: TrainingRequest) -> LayoutRule | None:
         columns = LayoutColumns.from_layouts([lay_out(one)], [layers])
         model, sequence = one.workload.architecture, one.workload.sequence_length
-        rules = trainer_rules(TRAINERS[one.trainer.name].abilities)
         return next(
-            (rule for rule in rules if not rule.keep(columns, model, sequence).all()), None
+            (rule for rule in rules_of(one) if not rule.keep(columns, model, sequence).all()), None
         )
 
     if training.trainer.why == BY_SCRIPT or (rule := first_lack(training)) is None:

@@ -305,14 +305,16 @@ def machine_of(cluster: ClusterSpec) -> Machine:
     return replace(usual, link=replace(usual.link, bytes_per_s=node.link_bytes_per_s))
 
 
-def layout_format_gains(cluster: ClusterSpec, asked: Proposal) -> tuple[FormatGain, ...]:
-    """What other formats of the products would gain in the same layout."""
+def layout_format_gains(training: TrainingRequest, asked: Proposal) -> tuple[FormatGain, ...]:
+    """What formats that its trainer has would gain in the same layout."""
+    cluster, has = training.cluster, TRAINERS[training.trainer.name].abilities
 
     def step_s(precision: Precision) -> float | None:
         workload = replace(asked.workload, precision=precision)
         return proposal_step_s(cluster, [replace(asked, workload=workload)])[0]
 
-    return format_gains(asked.workload.precision, machine_of(cluster).accelerator, step_s)
+    gains = format_gains(asked.workload.precision, machine_of(cluster).accelerator, step_s)
+    return tuple(one for one in gains if one.precision in has.precisions)
 
 
 def profiled_format_gains(

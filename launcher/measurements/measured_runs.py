@@ -77,6 +77,7 @@ _SOURCES = (
     ("mosaicml/llm-foundry", "llm-foundry"),
     ("pytorch/torchtitan benchmarks/llama3-8b_h200_202506_trainy-whitefiber", "torchtitan-2025"),
     ("pytorch/torchtitan", "torchtitan"),
+    ("pytorch/torchtune", "torchtune"),
     ("NVIDIA/NeMo", "nemo"),
     ("NVIDIA-NeMo/", "nemo"),
     ("NVIDIA/dgxc-benchmarking", "nemo-2025"),

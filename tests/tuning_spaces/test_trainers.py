@@ -41,3 +41,9 @@ def test_a_row_that_is_like_another_has_its_own_fields_and_the_other_s() -> None
 )
 def test_what_a_trainer_lacks_is_named(workload: Workload, name: str, lacked: str | None) -> None:
     assert TRAINERS[name].abilities.first_lack(workload) == lacked
+
+
+def test_torchtune_keeps_all_states_in_16_bits() -> None:
+    software = TRAINERS["torchtune"].software
+    assert (software.weight_bytes, TRAINERS["torchtitan"].software.weight_bytes) == (2.0, 4.0)
+    assert software.loss_chunks > 1
