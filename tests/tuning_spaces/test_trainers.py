@@ -1,5 +1,7 @@
 """Rows of the trainers' table."""
 
+from pathlib import Path
+
 import pytest
 
 from autoconf_launch.core import Optimizer, Precision, Workload
@@ -47,3 +49,14 @@ def test_torchtune_keeps_all_states_in_16_bits() -> None:
     software = TRAINERS["torchtune"].software
     assert (software.weight_bytes, TRAINERS["torchtitan"].software.weight_bytes) == (2.0, 4.0)
     assert software.loss_chunks > 1
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_the_guide_s_table_is_that_of_the_rows(name: str) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "cost_model.md").read_text(encoding="utf-8")
+    (line,) = (line for line in guide.splitlines() if line.startswith(f"| {name} |"))
+    parallel, zero, *_, eight_bit, adapters = (cell.strip() for cell in line.split("|")[2:-1])
+    has = TRAINERS[name].abilities
+    assert set(parallel.split()) - {"-"} == has.parallel
+    assert [int(stage) for stage in zero.split()] == [stage for stage, _ in has.zero]
+    assert (eight_bit == "yes", adapters == "yes") == (has.eight_bit_states, has.adapters)
