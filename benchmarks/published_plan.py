@@ -11,10 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoconf_launch.autotuner.cost import trainer
 from autoconf_launch.autotuner.planner import Limits, Planned, Question, Training, plan
 from autoconf_launch.core import Precision, Workload
-from autoconf_launch.tuning_spaces import machine, named_model, usable_bytes
+from autoconf_launch.tuning_spaces import (
+    machine,
+    named_model,
+    trainer,
+    usable_bytes,
+)
 
 GPUS, BATCH, LENGTH = 2048, 15360, 4096
 PUBLISHED_S = 2.664e6 * 3600 / GPUS / (14.8e12 / (BATCH * LENGTH))

@@ -68,6 +68,8 @@ class Software:
             vocabulary that nobody padded.
         gradient_bytes: of a gradient that waits for the update; None: as the framework does.
         weight_bytes: of a trained weight of plain torch, its gradient and optimizer values.
+        fused_update: the optimizer updates weights in place, without a temporary of their size.
+        loss_chunks: pieces of a sample whose logits and loss are made one after the other.
     """
 
     framework: Framework = Framework.MEGATRON
@@ -81,6 +83,8 @@ class Software:
     plain_torch: bool = False
     gradient_bytes: float | None = None
     weight_bytes: float = 4.0
+    fused_update: bool = False
+    loss_chunks: int = 1
 
 
 OPTIMIZER_STATES: Mapping[str, float] = MappingProxyType(

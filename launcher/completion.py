@@ -6,9 +6,12 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 
-from autoconf_launch.autotuner.cost import TRAINER_NAMES
 from autoconf_launch.core import OPTIMIZER_STATES, ConfigError, Offload, Recompute, nearest_known
-from autoconf_launch.tuning_spaces import SCHEMAS, model_names
+from autoconf_launch.tuning_spaces import (
+    SCHEMAS,
+    TRAINER_NAMES,
+    model_names,
+)
 
 from .estimates import PRECISIONS
 from .export import BASE_EXPORTERS, EXPORTERS

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypedDict
 
-from autoconf_launch.autotuner.cost import TRAINER_NAMES
 from autoconf_launch.autotuner.inference import ENGINE_HABITS
 from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.autotuner.space import EffortName, SearchBudget
@@ -26,6 +25,7 @@ from autoconf_launch.core import (
     WeightFormat,
     nearest_known,
 )
+from autoconf_launch.tuning_spaces import TRAINER_NAMES
 
 from .estimates import MOST, MOST_DEGREE, MOST_RUNS, PRECISIONS, Goal
 from .request import Processes

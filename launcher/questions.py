@@ -120,7 +120,7 @@ def fit(**training: Unpack[FitKeywords]) -> ShownFit:
         ConfigError: a keyword, a value, a name or a layout is wrong.
     """
     with keyword_errors("fit", FitKeywords, training):
-        given = {"zero": 1, **check_values(training)}
+        given = check_values(training)
         layers = given.get("recompute_layers")
         if layers is not None:
             given["recompute"] = Recompute.FULL
@@ -130,6 +130,7 @@ def fit(**training: Unpack[FitKeywords]) -> ShownFit:
             layout=Layout(**layout),
             recompute_layers=layers or ALL_LAYERS,
             is_sequence_open="sequence_parallel" not in given,
+            is_zero_open="zero" not in given,
         )
         return show_as(ShownFit, fit_answer(request))
 

@@ -69,5 +69,6 @@ if TYPE_CHECKING:
         shipped_base_config,
         usual_of,
     )
+    from .trainers import CHECKED, TRAINER_NAMES, TRAINERS, trainer
 else:
     __getattr__ = lazy_names(__name__, __file__)

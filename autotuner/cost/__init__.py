@@ -117,14 +117,13 @@ if TYPE_CHECKING:
     )
     from .software import (
         AUTO_TRAINER,
-        TRAINER_NAMES,
-        TRAINERS,
+        Abilities,
         TrainerChoice,
+        TrainerHabits,
         configured_workload,
         has_flat_gathers,
         kernel_traits,
         overlaps_reduction,
-        trainer,
     )
     from .step import BACKWARD, StepParts, profiled_step_parts, zero_exchanges
     from .weights import (

@@ -489,4 +489,5 @@ def _logits(
     gathered_C = columns.sequence_parallel_C & (columns.tensor_C > 1)
     states_C = tokens_C * (2 * model.hidden * workload.precision.value_bytes) * gathered_C
     logits_C = tokens_C / columns.tensor_C * model.vocabulary * each_C
+    logits_C = logits_C / workload.software.loss_chunks
     return np.asarray(is_last_SC * (logits_C + states_C))

@@ -16,7 +16,7 @@ from autoconf_launch.core import Framework, Layout, Offload, Recompute, Workload
 
 from ..space import Bools, Floats, Ints
 from .layout_columns import ALL_LAYERS, OFFLOAD_CODES, LayoutColumns
-from .layout_rules import Stages, rows_obeying, stages_of_peak
+from .layout_rules import LayoutRule, Stages, rows_obeying, stages_of_peak
 from .memory import MEMORY_BAND, peak_bytes
 from .model_state import RankWeights, rank_weights_of, resting_bytes, weights_at_rest
 from .weights import model_weights
@@ -96,6 +96,9 @@ def remedies(
     asked: Proposal,
     limits: NodeLimits,
     seconds: Callable[[Sequence[Proposal]], Sequence[float | None]] | None = None,
+    rules: Sequence[LayoutRule] = (),
+    *,
+    splits: bool = True,
 ) -> tuple[Remedy, ...]:
     """The fewest changes that fit safely, and fewer ones that may; empty if three do not.
 
@@ -106,11 +109,14 @@ def remedies(
         asked: what does not fit.
         limits: of the smallest node.
         seconds: a time model for the prices.
+        rules: further ones that a remedy must obey.
+        splits: whether new tensor-parallel ranks share out the sequence, if they can.
     """
     found: list[Remedy] = []
+    changes = _changes(splits)
     if asked.workload.software.framework is not Framework.MEGATRON:
-        found = _fewest_changes(asked, limits, _zero_3_choices)
-    every = _fewest_changes(asked, limits, partial(itertools.combinations, _CHANGES))
+        found = _fewest_changes(asked, limits, _zero_3_choices, rules)
+    every = _fewest_changes(asked, limits, partial(itertools.combinations, changes), rules)
     shown = [*found, *(one for one in every if one not in found)][:_SHOWN]
     times = seconds([remedy.proposal for remedy in shown]) if seconds else ()
     timed = itertools.zip_longest(shown, times)
@@ -119,12 +125,15 @@ def remedies(
 
 
 def _fewest_changes(
-    asked: Proposal, limits: NodeLimits, choices: Callable[[int], Iterable[Sequence[Change]]]
+    asked: Proposal,
+    limits: NodeLimits,
+    choices: Callable[[int], Iterable[Sequence[Change]]],
+    rules: Sequence[LayoutRule],
 ) -> list[Remedy]:
     """Remedies of as few changes as fit safely; ``choices`` gives those of a number of changes."""
     found: list[Remedy] = []
     for number in range(1, _MOST_CHANGES + 1):
-        found += _remedies_of(asked, limits, choices(number))
+        found += _remedies_of(asked, limits, choices(number), rules)
         if any(remedy.verdict is Verdict.YES for remedy in found):
             break
     return found
@@ -140,7 +149,10 @@ def _seconds(remedy: Remedy) -> float:
 
 
 def _remedies_of(
-    asked: Proposal, limits: NodeLimits, choices: Iterable[Sequence[Change]]
+    asked: Proposal,
+    limits: NodeLimits,
+    choices: Iterable[Sequence[Change]],
+    rules: Sequence[LayoutRule],
 ) -> list[Remedy]:
     """Which of ``choices`` fit; those that fit safely, if there are any."""
     changed = [_apply_changes(asked, chosen) for chosen in choices]
@@ -152,9 +164,10 @@ def _remedies_of(
         [proposal.recompute_layers for proposal, _ in tried],
     )
     wide = columns.tensor_C > max(limits.gpus, asked.layout.tensor_parallel)
-    possible = (
-        rows_obeying(columns, asked.workload.architecture, asked.workload.sequence_length) & ~wide
-    )
+    model, sequence = asked.workload.architecture, asked.workload.sequence_length
+    possible = rows_obeying(columns, model, sequence) & ~wide
+    for rule in rules:
+        possible &= rule.keep(columns, model, sequence)
     peaks = peak_bytes(columns, asked.workload)
     hosts = host_bytes(columns, asked.workload, limits.gpus)
     possible &= hosts <= (np.inf if limits.host_bytes is None else limits.host_bytes)
@@ -255,8 +268,8 @@ def can_split_sequence(layout: Layout, workload: Workload) -> bool:
     return layout.tensor_parallel > 1 and workload.sequence_length % parts == 0
 
 
-def _tensor(factor: int) -> Change:
-    """More tensor-parallel ranks, which share out the sequence where there were none before."""
+def _tensor(factor: int, splits: bool) -> Change:
+    """More tensor-parallel ranks; new ones share out the sequence if ``splits``."""
     widen = _degree("tensor_parallel", "tp", factor)
 
     def change(proposal: Proposal) -> tuple[Proposal, str] | None:
@@ -264,8 +277,8 @@ def _tensor(factor: int) -> Change:
         if widened is None or proposal.layout.tensor_parallel > 1:
             return widened
         changed, label = widened
-        splits = can_split_sequence(changed.layout, changed.workload)
-        return _with_layout(changed, label, replace(changed.layout, sequence_parallel=splits))
+        is_split = splits and can_split_sequence(changed.layout, changed.workload)
+        return _with_layout(changed, label, replace(changed.layout, sequence_parallel=is_split))
 
     return change
 
@@ -313,16 +326,19 @@ _OF_A_RANK: tuple[Change, ...] = (
     _smallest_micro_batch,
     *(_recompute(kind) for kind in (Recompute.SELECTIVE, Recompute.FULL)),
 )
-_CHANGES: tuple[Change, ...] = (
-    *_OF_A_RANK,
-    _sequence_parallel,
-    *(_zero(stage) for stage in (1, 2, 3)),
-    *(_tensor(factor) for factor in (2, 4, 8)),
-    *(_degree("pipeline_parallel", "pp", factor) for factor in (2, 4, 8)),
-    *(_degree("context_parallel", "cp", factor) for factor in (2, 4, 8)),
-    *(_experts(factor) for factor in (2, 4, 8)),
-    _offload,
-)
+
+
+def _changes(splits: bool) -> tuple[Change, ...]:
+    return (
+        *_OF_A_RANK,
+        _sequence_parallel,
+        *(_zero(stage) for stage in (1, 2, 3)),
+        *(_tensor(factor, splits) for factor in (2, 4, 8)),
+        *(_degree("pipeline_parallel", "pp", factor) for factor in (2, 4, 8)),
+        *(_degree("context_parallel", "cp", factor) for factor in (2, 4, 8)),
+        *(_experts(factor) for factor in (2, 4, 8)),
+        _offload,
+    )
 
 
 def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:

@@ -313,10 +313,10 @@ def _logit_line(spec: ModelSpec) -> Line:
 
 
 NCCL_BYTES = 1.0 * 2**30
-"""NCCL's own buffers: a few communicators with two buffers of 4 MiB for each of 24 to 32 channels
-(NCCL_BUFFSIZE); taken as one figure, since how many there are depends on the framework."""
+"""NCCL's own buffers: a few communicators with two of 4 MiB (NCCL_BUFFSIZE) for each of 24 to 32
+channels; one figure, since their number depends on the framework."""
 FRAGMENTATION = 0.04
-"""Share of temporary memory that torch's allocator reserves over what is allocated."""
+"""Share of temporary memory that torch reserves over what is allocated."""
 REUSED = 0.5
 """Share of freed memory that later tensors of other sizes find: what a block makes again, in what
 the loss left, or an update's temporaries in what activations left. The rest stays reserved beside
@@ -451,8 +451,7 @@ def _pipeline_buffers(columns: LayoutColumns, workload: Workload, kept_SC: Float
 
 
 MEMORY_BAND = 0.10
-"""Relative error to expect: nine of ten published peaks lie within 7.3 %, and those are of few
-models and codes."""
+"""Relative error to expect; nine of ten published peaks, of few models, lie within 7.3 %."""
 
 
 def memory_bytes(
@@ -478,11 +477,13 @@ def memory_bytes(
     looked_at = Stages.of(stages, columns, layers, given_SC)
     counts = rank_weights_of(weights, workload, columns, looked_at)
     activations = activation_bytes(workload, weights, columns, looked_at)
-    groups = (
-        model_state(counts, columns, workload),
-        activations,
-        overheads(counts, activations, columns, workload, looked_at),
-    )
+    state = model_state(counts, columns, workload)
+    if workload.software.framework is Framework.FSDP:
+        coming_SC = broadcast_sum(getattr(activations, one.name) for one in fields(activations))
+        last_SC = activations.working_SC + activations.logits_SC
+        last_SC = np.maximum(last_SC, update_bytes(counts.trained, columns, workload))
+        state = state.with_late_gradients(columns, coming_SC - last_SC)
+    groups = (state, activations, overheads(counts, activations, columns, workload, looked_at))
     named = [
         (part.name.removesuffix("_SC"), getattr(group, part.name))
         for group in groups

@@ -216,6 +216,17 @@ class ModelState:
     gradients_SC: Floats
     optimizer_SC: Floats
 
+    def with_late_gradients(self, columns: LayoutColumns, freed_SC: Floats) -> ModelState:
+        """Gradients of a rank by itself that find room in what the backward pass has freed.
+
+        torch makes those of its only micro-batch while activations go; they are whole beside the
+        last layer's. Checked by torchtune's published peaks (README.md), within 6 %.
+        """
+        ranks_C = columns.shards_C * columns.tensor_C * columns.pipeline_C
+        is_first_C = (ranks_C == 1) & (columns.accumulation_C == 1)
+        late_SC = np.maximum(0.0, self.gradients_SC - np.maximum(0.0, freed_SC))
+        return replace(self, gradients_SC=np.where(is_first_C, late_SC, self.gradients_SC))
+
 
 @dataclass(frozen=True, slots=True)
 class _Bytes:
@@ -350,7 +361,8 @@ def _fsdp(workload: Workload) -> _Bytes:
         size = float(workload.precision.value_bytes)
         return _Bytes(size, size, 4.0 * states, 0.0)
     size = workload.software.weight_bytes
-    return _Bytes(size, size, size * states, size if states > 1 else 0.0)
+    makes_values = states > 1 and not workload.software.fused_update
+    return _Bytes(size, size, size * states, size if makes_values else 0.0)
 
 
 _BYTES = {

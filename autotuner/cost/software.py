@@ -15,15 +15,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autoconf_launch.core import (
-    ConfigError,
     Experts,
     Framework,
+    Offload,
     Optimizer,
     Precision,
     ResolvedConfig,
     Software,
     Workload,
-    nearest_known,
 )
 
 if TYPE_CHECKING:  # flags read the trainers without numpy, which functions of columns import
@@ -33,15 +32,56 @@ if TYPE_CHECKING:  # flags read the trainers without numpy, which functions of c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What a training code can be asked for.
+
+    Attributes:
+        parallel: kinds beside data parallelism by their flags: tp, sp, pp, vpp, cp, ep.
+        zero: each ZeRO stage with the code's own name for it.
+        zero_in_pipelines: stages that it combines with pipelines.
+        zero_beside_tensor: stages that it combines with tensor or context parallelism.
+        offload: what it can keep in host memory.
+        recompute: none, selective, full, and layers: only some of a stage's in full.
+        precisions: formats of its products.
+        eight_bit_states: whether it has optimizers with states of 8 bits.
+        adapters: whether it trains LoRA's adapters, on quantized weights too.
+    """
+
+    parallel: frozenset[str]
+    zero: tuple[tuple[int, str], ...]
+    zero_in_pipelines: frozenset[int]
+    zero_beside_tensor: frozenset[int]
+    offload: frozenset[Offload]
+    recompute: frozenset[str]
+    precisions: frozenset[Precision]
+    eight_bit_states: bool = False
+    adapters: bool = False
+
+    def first_lack(self, workload: Workload) -> str | None:
+        """The first thing of a training that the code lacks, whatever the layout."""
+        if workload.precision not in self.precisions:
+            return f"precision {workload.precision.value}"
+        if workload.lora_rank is not None and not self.adapters:
+            return "LoRA"
+        if (workload.optimizer.name or "").endswith("8bit") and not self.eight_bit_states:
+            return f"optimizer {workload.optimizer.name}"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerHabits:
     """Habits of a code; ``sequence_parallel`` where a table leaves it open and tp > 1.
 
-    ``tf32``: products of fp32 are TF32's.
+    ``tf32``: products of fp32 are TF32's. ``checked``: architectures of GPUs on which its
+    published runs were predicted.
     """
 
     software: Software
+    abilities: Abilities
+    source: str
     sequence_parallel: bool = False
     tf32: bool = False
+    checked: frozenset[str] = frozenset()
 
     def apply_to(self, workload: Workload) -> Workload:
         """``workload`` with these habits; whether it is compiled is the user's to say."""
@@ -66,44 +106,8 @@ def configured_workload(config: ResolvedConfig) -> Workload:
     )
 
 
-_MEGATRON = Software(framework=Framework.MEGATRON)
-# 16-bit gradients and 8-bit weights by default in its recipes
-_NEMO = replace(_MEGATRON, transformer_engine=True, gradient_bytes=2.0)
-_FSDP = Software(framework=Framework.FSDP)
-_DEEPSPEED = Software(framework=Framework.DEEPSPEED)
-TRAINERS = {
-    **dict.fromkeys(
-        ("native", "huggingface", "peft", "accelerate", "lightning"),
-        TrainerHabits(software=replace(_FSDP, plain_torch=True)),
-    ),
-    # NVIDIA's containers, in which Megatron and NeMo run, switch TF32 on
-    "megatron": TrainerHabits(software=_MEGATRON, tf32=True),
-    # before flash attention and sequence parallelism: SC21, vTrain, DLPerf
-    "megatron-2021": TrainerHabits(
-        software=replace(_MEGATRON, flash_attention=False, dropout=True), tf32=True
-    ),
-    # full-iteration graphs in the recipes of experts in MXFP8, from its release 26.06 on
-    "nemo": TrainerHabits(
-        software=replace(_NEMO, graphed=True), sequence_parallel=True, tf32=True
-    ),
-    "nemo-2025": TrainerHabits(software=_NEMO, sequence_parallel=True, tf32=True),
-    "deepspeed": TrainerHabits(software=_DEEPSPEED),
-    "megatron-deepspeed": TrainerHabits(
-        software=replace(_DEEPSPEED, flash_attention=False, dropout=True)
-    ),
-    "torchtitan": TrainerHabits(software=_FSDP, sequence_parallel=True),
-    # the loss is compiled with the model since January 2025
-    "torchtitan-2025": TrainerHabits(
-        software=replace(_FSDP, fused_loss=True), sequence_parallel=True
-    ),
-    # loss_fn: fused_crossentropy
-    "llm-foundry": TrainerHabits(software=replace(_FSDP, fused_loss=True)),
-}
-
-
 AUTO_TRAINER = "auto"
 """The name that leaves the choice of the trainer to the question."""
-TRAINER_NAMES = (AUTO_TRAINER, *TRAINERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,17 +116,6 @@ class TrainerChoice:
 
     name: str = "megatron"
     why: str = "default"
-
-
-def trainer(name: str) -> TrainerHabits:
-    """The habits of a code.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
-    if name not in TRAINERS:
-        raise ConfigError(f"Trainer {name!r} is unknown; {nearest_known(name, TRAINERS)}")
-    return TRAINERS[name]
 
 
 _MATRICES_REPEATED = 0.5

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from .runnable import RUNTIME_RULES, plan_only_by
     from .search import Limits, Plan, Planned, Question, Training, plan
     from .smaller_runs import RUN_STEPS, SmallerRun
-    from .trainer_choice import choose_trainer
+    from .trainer_choice import choose_trainer, trainer_rules
     from .usable_rows import (
         NearestChange,
         leading,
         lighter_trainings,
         nearest_changes,
         plan_usable_first,
+        shorter_trainings,
     )
 else:
     __getattr__ = lazy_names(__name__, __file__)

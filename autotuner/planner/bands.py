@@ -110,8 +110,9 @@ def step_band(
         methods: what the training does besides that no group has.
     """
     groups = tuple(measured)
+    places = frozenset(one.traits.architecture for one in groups if _weight(one))
     error, wider, unchecked = _mean_error(groups), _UNSEEN_METHOD ** bool(methods), []
-    for is_same, factor, what in _circles(traits):
+    for is_same, factor, what in _circles(traits, places):
         same = tuple(one for one in groups if is_same(one.traits))
         if not (count := sum(map(_weight, same))):
             wider *= factor
@@ -122,17 +123,24 @@ def step_band(
     return StepBand(error=min(error * wider, 1.0), unchecked=(*unchecked, *methods))
 
 
-def _circles(traits: Traits) -> tuple[tuple[Callable[[Traits], bool], float, str], ...]:
+def _circles(
+    traits: Traits, places: frozenset[str]
+) -> tuple[tuple[Callable[[Traits], bool], float, str], ...]:
     """A test of each circle, the factor for a training that it has no settings of, and a name.
+
+    Architectures in ``places`` were measured with other trainings.
 
     Models with experts do all that dense ones do and more, so that these take the factor back.
     """
     has_experts, bits, architecture = traits.has_experts, traits.bits, traits.architecture
     kind = (_UNSEEN_EXPERTS, "experts") if has_experts else (1 / _UNSEEN_EXPERTS, "dense models")
+    place = (
+        f"{kind[1]} in {bits.value} on {architecture}" if architecture in places else architecture
+    )
     return (
         (lambda other: other.has_experts == has_experts, *kind),
         (lambda other: other.bits is bits, _UNSEEN_BITS, bits.value),
-        (lambda other: other.architecture == architecture, _UNSEEN_ARCHITECTURE, architecture),
+        (lambda other: other.architecture == architecture, _UNSEEN_ARCHITECTURE, place),
     )
 
 

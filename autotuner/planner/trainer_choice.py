@@ -1,31 +1,43 @@
-"""The trainer of a question that names none: one for all its layouts and formats of weights.
+"""The trainer of a question that names none, and the layouts that a trainer has.
 
-The choice never depends on the ZeRO stage or on how frozen weights are stored, so that sharding
-and quantizing never change the rules.
+One trainer is chosen for all layouts and formats of weights. The choice never depends on the ZeRO
+stage or on how frozen weights are stored, so that sharding and quantizing never change the rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 
-from autoconf_launch.core import Architecture, Precision, Workload
+import numpy as np
 
-from ..cost import TrainerChoice
+from autoconf_launch.core import Architecture, Offload, Precision, Recompute, Workload
+
+from ..cost import (
+    ALL_LAYERS,
+    OFFLOAD_CODES,
+    RECOMPUTE_CODES,
+    Abilities,
+    LayoutColumns,
+    LayoutRule,
+    TrainerChoice,
+)
+from ..space import Bools, Ints
 from .bands import gpu_architecture
 
-_NVIDIA_CHECKED = ("Hopper", "Blackwell")
-"""Architectures on which NVIDIA publishes the runs that predictions are checked against
-(Megatron-Bridge, docs/performance-summary.md)."""
 _DESKTOPS = ("RTX-", "GTX-", "TITAN-", "Quadro-", "GB10-")
 """GPUs of desktops and workstations, on which no published table has a run of Megatron."""
 
 
-def choose_trainer(workload: Workload, gpus: Iterable[str]) -> TrainerChoice:
+def choose_trainer(
+    workload: Workload, gpus: Iterable[str], checked: Mapping[str, frozenset[str]]
+) -> TrainerChoice:
     """The code that usually trains so on these GPUs, preferably one that was checked on them.
 
     Args:
         workload: the model, the precision, and what is frozen.
         gpus: names of all GPUs in question.
+        checked: architectures of GPUs on which runs of each trainer were predicted.
     """
     names = sorted(set(gpus))
     architectures = list(dict.fromkeys(map(gpu_architecture, names)))
@@ -43,9 +55,12 @@ def choose_trainer(workload: Workload, gpus: Iterable[str]) -> TrainerChoice:
     if desktops:
         return TrainerChoice(name="huggingface", why=f"default on {desktops[0]}")
     places = " and ".join(architectures)
-    if set(architectures) <= set(_NVIDIA_CHECKED) and _is_megatrons(workload):
+    known = [name for name, where in checked.items() if where.issuperset(architectures)]
+    if "nemo" in known and _is_megatrons(workload):
         return TrainerChoice(name="nemo", why=f"default, checked on {places}")
-    return TrainerChoice(name="megatron", why=f"default on {places}")
+    older = next((name for name in known if name.startswith("megatron")), None)
+    where = "never checked there" if older is None else f"checked there as {older}"
+    return TrainerChoice(name="megatron", why=f"default on {places}, {where}")
 
 
 def _is_megatrons(workload: Workload) -> bool:
@@ -54,3 +69,82 @@ def _is_megatrons(workload: Workload) -> bool:
     if not isinstance(model, Architecture):
         return False
     return model.causal and not model.encoder_layers and model.state is None
+
+
+@cache
+def trainer_rules(has: Abilities) -> tuple[LayoutRule, ...]:
+    """Layouts that a training code can be asked for."""
+    kinds = (
+        ("tp", "tensor_C"),
+        ("sp", "sequence_parallel_C"),
+        ("pp", "pipeline_C"),
+        ("vpp", "virtual_C"),
+        ("cp", "context_C"),
+        ("ep", "expert_C"),
+    )
+    return (
+        *(_no_kind(flag, knob) for flag, knob in kinds if flag not in has.parallel),
+        *_zero_rules(has),
+        *_saver_rules(has),
+    )
+
+
+def _no_kind(flag: str, knob: str) -> LayoutRule:
+    is_switch = flag == "sp"
+
+    def keep(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
+        return np.asarray(getattr(x, knob) < (1 if is_switch else 2))
+
+    long = "sequence-parallel" if is_switch else flag
+    return LayoutRule(f"trainer_{flag}", knob, long, "", keep)
+
+
+def _zero_rules(has: Abilities) -> tuple[LayoutRule, ...]:
+    """Stages by themselves, and with other kinds; one rank has nothing to shard."""
+
+    def among(stages: Iterable[int], x: LayoutColumns) -> Bools:
+        is_alone_C = (x.shards_C == 1) & (x.zero_stage_C == 0)
+        return np.asarray(np.isin(x.zero_stage_C, tuple(stages)) | is_alone_C)
+
+    def rule(name: str, keep: object) -> LayoutRule:
+        return LayoutRule(name, "zero_stage_C", "zero", "", keep)  # type: ignore[arg-type]
+
+    stages = dict(has.zero)
+    return (
+        rule("trainer_zero", lambda x, a, sequence: among(stages, x)),
+        rule(
+            "trainer_zero_in_pipelines",
+            lambda x, a, sequence: (x.pipeline_C == 1) | among(has.zero_in_pipelines, x),
+        ),
+        rule(
+            "trainer_zero_beside_tensor",
+            lambda x, a, sequence: (
+                (x.tensor_C * x.context_C == 1) | among(has.zero_beside_tensor, x)
+            ),
+        ),
+    )
+
+
+def _saver_rules(has: Abilities) -> tuple[LayoutRule, ...]:
+    """Offload and recomputation."""
+    away = [OFFLOAD_CODES[one] for one in Offload if one in has.offload]
+    kinds = [RECOMPUTE_CODES[one] for one in Recompute if one.value in has.recompute]
+
+    def offload(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
+        return _among(x.offload_C, away)
+
+    def recompute(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
+        return _among(x.recompute_C, kinds)
+
+    def layers(x: LayoutColumns, a: Architecture, sequence: int) -> Bools:
+        return np.asarray((x.recompute_layers_C == ALL_LAYERS) | ("layers" in has.recompute))
+
+    return (
+        LayoutRule("trainer_offload", "offload_C", "offload", "", offload),
+        LayoutRule("trainer_recompute", "recompute_C", "recompute", "", recompute),
+        LayoutRule("trainer_layers", "recompute_layers_C", "recompute-layers", "", layers),
+    )
+
+
+def _among(values_C: Ints, wanted: list[int]) -> Bools:
+    return np.asarray(np.isin(values_C, wanted))

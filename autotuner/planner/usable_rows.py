@@ -8,7 +8,7 @@ from heapq import merge
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from autoconf_launch.core import Optimizer, Workload
+from autoconf_launch.core import Optimizer, WeightFormat, Workload
 
 from ..cost import verdict
 from .bands import planned_band
@@ -112,9 +112,24 @@ def _with_layouts(questions: Iterable[Question]) -> Iterator[NearestChange]:
 
 
 def lighter_trainings(workload: Workload) -> Iterator[Workload]:
-    """The same training with 8-bit states of its optimizer, and of adapters alone."""
+    """The same training with 8-bit optimizer states, then of adapters; adapters on 4 bits."""
+    if workload.lora_rank is not None:
+        if workload.weight_format is not WeightFormat.NF4:
+            yield replace(workload, weight_format=WeightFormat.NF4)
+        return
     light = {"adam": "adam8bit", "adamw": "adamw8bit"}.get(workload.optimizer.name or "")
-    if light is not None and workload.lora_rank is None:
+    if light is not None:
         yield replace(workload, optimizer=Optimizer.from_name(light))
-    if workload.lora_rank is None:
-        yield replace(workload, lora_rank=LIKELY_RANK)
+    yield replace(workload, lora_rank=LIKELY_RANK)
+
+
+_SHORTEST = 256
+"""Tokens below which samples are not cut."""
+
+
+def shorter_trainings(workload: Workload) -> Iterator[Workload]:
+    """The same training on samples of half as many tokens, again and again."""
+    length = workload.sequence_length // 2
+    while length >= _SHORTEST:
+        yield replace(workload, sequence_length=length)
+        length //= 2

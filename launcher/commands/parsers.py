@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from autoconf_launch.autotuner.cost import AUTO_TRAINER, TRAINER_NAMES
+from autoconf_launch.autotuner.cost import (
+    AUTO_TRAINER,
+)
+from autoconf_launch.tuning_spaces import TRAINER_NAMES
 
 from ..estimates import choice_reader
 from ..export import BASE_EXPORTERS, EXPORTERS

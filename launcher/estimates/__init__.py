@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .recommend_flags import RecommendRequest, parse_recommend, what_is_missing
     from .runnable import UNKNOWN_MODEL, UNKNOWN_TRAINING, plan_only_rule, trains_here
     from .training_choice import (
+        BY_SCRIPT,
         ChosenPrice,
         check_precision,
         choose_cluster,

@@ -52,8 +52,11 @@ from .fit_flags import FitRequest, Goal, PlanRequest
 from .runnable import (
     apart_rules,
     changes_to_use,
+    default_zero,
+    has_sequence,
     layout_rules,
     plan_limits,
+    trainer_of_layout,
     training_steps,
 )
 from .training_choice import (
@@ -68,6 +71,7 @@ from .training_choice import (
     nodes_like,
     proposal_step_s,
     require_rates,
+    rules_of,
     smallest_cluster,
     whole_node,
 )
@@ -180,10 +184,13 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
     check_positions(training.workload)
-    workload, cluster, limit_bytes = training.workload, training.cluster, training.limit_bytes
-    asked = Proposal(
-        layout=_layout(request), workload=workload, recompute_layers=request.recompute_layers
+    layers = request.recompute_layers
+    training = trainer_of_layout(
+        training, lambda one: _layout(replace(request, training=one)), layers
     )
+    request = replace(request, training=training)
+    workload, cluster, limit_bytes = training.workload, training.cluster, training.limit_bytes
+    asked = Proposal(layout=_layout(request), workload=workload, recompute_layers=layers)
     columns = LayoutColumns.from_layouts([asked.layout], [asked.recompute_layers])
     sequence = workload.sequence_length
     if why := broken_rule(asked.layout, columns, workload.architecture, sequence):
@@ -202,7 +209,8 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     found: tuple[Remedy, ...] = ()
     seconds = partial(proposal_step_s, cluster)
     if answer is Verdict.NO:
-        found = remedies(asked, limits, seconds)
+        rules, splits = rules_of(training), has_sequence(training)
+        found = remedies(asked, limits, seconds, rules, splits=splits)
     return FitAnswer(
         cluster=cluster,
         trainer=training.trainer,
@@ -214,7 +222,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         remedies=found,
         host=host,
         smallest=smallest_cluster(training) if answer is Verdict.NO and not found else None,
-        gains=layout_format_gains(cluster, asked),
+        gains=layout_format_gains(training, asked),
     )
 
 
@@ -272,13 +280,16 @@ def _layout(request: FitRequest) -> Layout:
             f"{layout.micro_batch} x {data} data-parallel ranks = {once}; "
             f"valid: {once}, {2 * once}, {3 * once}, …"
         )
-    splits = can_split_sequence(layout, training.workload) and request.is_sequence_open
-    return replace(
+    can_split = can_split_sequence(layout, training.workload) and has_sequence(training)
+    layout = replace(
         layout,
         data_parallel=data,
         accumulation=training.workload.global_batch // once,
-        sequence_parallel=layout.sequence_parallel or splits,
+        sequence_parallel=layout.sequence_parallel or (can_split and request.is_sequence_open),
     )
+    if not request.is_zero_open:
+        return layout
+    return replace(layout, zero_stage=default_zero(training, layout))
 
 
 def _ranks(request: FitRequest) -> int:
@@ -331,23 +342,22 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         needed=needed,
         measured=runs,
         verifying=verify_plan(question, price, found, bounds) if bounds and found.best else None,
-        gains=_gains_of(cluster, training.workload, found.best[0]) if found.best else (),
+        gains=_gains_of(request.training, found.best[0]) if found.best else (),
     )
     return replace(answer, changes=tuple(_changed_answers(answer)))
 
 
 def _changed_answers(answer: PlanAnswer) -> Iterator[PlanAnswer]:
     """The nearest trainings that have what is missing, if a layout to use is."""
-    for change in changes_to_use(answer.question, answer.plan, answer.request.training):
-        workload, gpus = change.question.training.workload, change.question.world
-        request = replace(
-            answer.request, training=replace(answer.request.training, workload=workload)
-        )
+    question = answer.question
+    for training, change in changes_to_use(question, answer.plan, answer.request.training):
+        gpus = change.question.world
+        request = replace(answer.request, training=training)
         if gpus != answer.question.world:
             nodes = change.question.training.machine.gpus_per_node
             node = answer.cluster.nodes[0]
             cluster = nodes_like(node, gpus // nodes, nodes)
-            training = replace(request.training, cluster=cluster, cluster_text="")
+            training = replace(training, cluster=cluster, cluster_text="")
             request = replace(request, training=training)
         yield replace(
             answer,
@@ -357,10 +367,10 @@ def _changed_answers(answer: PlanAnswer) -> Iterator[PlanAnswer]:
         )
 
 
-def _gains_of(cluster: ClusterSpec, workload: Workload, one: Planned) -> tuple[FormatGain, ...]:
-    layers = one.recompute_layers
+def _gains_of(training: TrainingRequest, one: Planned) -> tuple[FormatGain, ...]:
+    layers, workload = one.recompute_layers, training.workload
     asked = Proposal(layout=one.layout, workload=workload, recompute_layers=layers)
-    return layout_format_gains(cluster, asked)
+    return layout_format_gains(training, asked)
 
 
 def _read_runs(request: PlanRequest) -> TrainingRuns | None:

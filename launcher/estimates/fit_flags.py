@@ -41,12 +41,14 @@ class FitRequest:
         recompute_layers: of each stage, recomputed in full; -1 for all.
         is_sequence_open: sequence parallelism was not said; trainers switch it on with tensor
             parallelism.
+        is_zero_open: the ZeRO stage was not said; it is the trainer's.
     """
 
     training: TrainingRequest
     layout: Layout
     recompute_layers: int = ALL_LAYERS
     is_sequence_open: bool = False
+    is_zero_open: bool = False
 
 
 def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitRequest:
@@ -73,7 +75,7 @@ def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitReques
         virtual_pipeline=flags.vpp,
         context_parallel=flags.cp,
         expert_parallel=flags.ep,
-        zero_stage=flags.zero,
+        zero_stage=flags.zero or 0,
         micro_batch=sum(samples) // len(samples) if samples else flags.micro_batch,
         recompute=recompute,
         offload=Offload(flags.offload),
@@ -87,6 +89,7 @@ def parse_fit(arguments: Sequence[str], *, of_script: bool = False) -> FitReques
         layout=layout,
         recompute_layers=flags.recompute_layers or ALL_LAYERS,
         is_sequence_open=flags.sequence_parallel is None,
+        is_zero_open=flags.zero is None,
     )
 
 
@@ -129,7 +132,8 @@ def _add_layout(group: argparse._ArgumentGroup) -> None:
         ("--micro-batch", "samples per forward pass of a rank"),
     ):
         add(flag, type=degree, default=1, metavar="N", help=text)
-    add("--zero", type=whole(0, 3), default=1, metavar="0-3", help="ZeRO stage; default 1")
+    zero_help = "ZeRO stage; default 1, or 3 if the trainer lacks 1"
+    add("--zero", type=whole(0, 3), metavar="0-3", help=zero_help)
     recomputes, offloads = [r.value for r in Recompute], [o.value for o in Offload]
     read = choice_reader("recompute", recomputes)
     add("--recompute", type=read, metavar="KIND", help=", ".join(recomputes))

@@ -1,4 +1,4 @@
-"""What layouts of a plan must obey: our runtime's rules, limits of time and money.
+"""What layouts must obey: the rules of trainers and of our runtime, limits of time and money.
 
 And the nearest trainings that do where none does. Not: the rules on a layout.
 """
@@ -6,10 +6,10 @@ And the nearest trainings that do where none does. Not: the rules on a layout.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from autoconf_launch.autotuner.cost import LayoutColumns, LayoutRule
+from autoconf_launch.autotuner.cost import Abilities, LayoutColumns, LayoutRule, TrainerChoice
 from autoconf_launch.autotuner.planner import (
     PLAN_RULES,
     RUNTIME_RULES,
@@ -20,6 +20,7 @@ from autoconf_launch.autotuner.planner import (
     lighter_trainings,
     nearest_changes,
     plan_only_by,
+    shorter_trainings,
 )
 from autoconf_launch.core import (
     BUILTIN_PRECISIONS,
@@ -33,9 +34,18 @@ from autoconf_launch.core import (
     Precision,
     Workload,
 )
+from autoconf_launch.tuning_spaces import TRAINERS
 
 from .fit_flags import Goal, PlanRequest
-from .training_choice import ChosenPrice, larger_clusters, machine_of
+from .training_choice import (
+    BY_SCRIPT,
+    ChosenPrice,
+    larger_clusters,
+    machine_of,
+    rules_of,
+    usual_trainer,
+    with_choice,
+)
 from .training_request import TrainingRequest
 
 UNKNOWN_TRAINING = "runtime_training"
@@ -68,15 +78,16 @@ def layout_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
     Raises:
         ConfigError: only those that run here are asked for, but no layout of the training does.
     """
+    trainers = rules_of(request.training)
     if not request.runnable:
-        return PLAN_RULES
+        return (*PLAN_RULES, *trainers)
     if not trains_here(request.training.workload):
         raise ConfigError(
             "--runnable ranks what our own runtime trains, which is whole models in "
             f"{', '.join(kind.value for kind in BUILTIN_PRECISIONS)} with one of "
             f"{', '.join(sorted(OPTIMIZERS))}; omit it, or change the training."
         )
-    return (*PLAN_RULES, *RUNTIME_RULES)
+    return (*PLAN_RULES, *trainers, *RUNTIME_RULES)
 
 
 _NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.name == "runtime_offload")
@@ -88,8 +99,12 @@ def apart_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
 
     A training that another trainer runs, by a flag or as ours does not, is not held to our rules.
     """
-    training = request.training
-    return _NEVER_CHECKED if _runs_elsewhere(training) else _rules_of(training.workload)
+    return _apart_of(request.training)
+
+
+def _apart_of(training: TrainingRequest) -> tuple[LayoutRule, ...]:
+    is_ours = trains_here(training.workload) and not _runs_elsewhere(training)
+    return RUNTIME_RULES if is_ours else _NEVER_CHECKED
 
 
 def _runs_elsewhere(training: TrainingRequest) -> bool:
@@ -98,39 +113,95 @@ def _runs_elsewhere(training: TrainingRequest) -> bool:
     return "--trainer" in training.given and is_theirs
 
 
-def _rules_of(workload: Workload) -> tuple[LayoutRule, ...]:
-    return RUNTIME_RULES if trains_here(workload) else _NEVER_CHECKED
-
-
 def changes_to_use(
     question: Question, found: Plan, training: TrainingRequest
-) -> tuple[NearestChange, ...]:
-    """The nearest trainings with a layout that fits, and runs if the one asked for does not."""
-    workload, cluster = question.training.workload, training.cluster
-    changes: tuple[NearestChange, ...] = ()
+) -> Iterator[tuple[TrainingRequest, NearestChange]]:
+    """The nearest trainings with a layout that fits, and runs if the one asked for does not.
+
+    Adapters stay adapters, and frozen parts frozen.
+    """
+    workload = question.training.workload
     if found.smallest is not None or found.are_all_apart:
-        lighter = [_with_workload(question, one) for one in lighter_trainings(workload)]
-        changes = nearest_changes(lighter, _larger(question, cluster))
-        if all(one.question.world == question.world for one in changes):
-            checked = replace(question, apart_rules=_NEVER_CHECKED)
-            changes += nearest_changes((), _larger(checked, cluster))
-    if not trains_here(workload) and not _runs_elsewhere(training):
+        is_adapters = workload.lora_rank is not None
+        changes = _changes_of_adapters if is_adapters else _changes_that_fit
+        yield from changes(question, training)
+    is_whole = workload.lora_rank is None and not workload.frozen
+    if is_whole and not trains_here(workload) and not _runs_elsewhere(training):
         plain = replace(
             workload,
             precision=_known_precision(workload.precision),
             optimizer=_known_optimizer(workload.optimizer),
-            lora_rank=None,
-            weight_format=None,
-            frozen=frozenset(),
         )
-        ours = _with_workload(question, plain)
-        changes += nearest_changes((ours,), _larger(ours, cluster))[:1]
-    return changes
+        for changed, ours in _with_workload(question, training, plain):
+            larger = _larger(ours, training.cluster)
+            for one in nearest_changes((ours,), larger)[:1]:
+                yield changed, one
 
 
-def _with_workload(question: Question, workload: Workload) -> Question:
-    training = replace(question.training, workload=workload)
-    return replace(question, training=training, apart_rules=_rules_of(workload))
+def _changes_that_fit(
+    question: Question, training: TrainingRequest
+) -> Iterator[tuple[TrainingRequest, NearestChange]]:
+    """Lighter trainings on these machines, then the same on more."""
+    for lighter in lighter_trainings(question.training.workload):
+        for changed, one in _with_workload(question, training, lighter):
+            yield from ((changed, change) for change in nearest_changes((one,), ()))
+    yield from _larger_change(question, training)
+
+
+def _changes_of_adapters(
+    question: Question, training: TrainingRequest
+) -> Iterator[tuple[TrainingRequest, NearestChange]]:
+    """Weights in 4 bits; else, with them and without, shorter samples and more machines."""
+    bases = [(training, question)]
+    for lighter in lighter_trainings(question.training.workload):
+        for base in _with_workload(question, training, lighter):
+            if changes := nearest_changes((base[1],), ()):
+                yield base[0], changes[0]
+            else:
+                bases.append(base)
+    for own, base_question in bases:
+        for shorter in shorter_trainings(own.workload):
+            changed, one = next(_with_workload(base_question, own, shorter))
+            if changes := nearest_changes((one,), ()):
+                yield changed, changes[0]
+                break
+    for own, base_question in bases:
+        yield from _larger_change(base_question, own)
+
+
+def _larger_change(
+    question: Question, training: TrainingRequest
+) -> Iterator[tuple[TrainingRequest, NearestChange]]:
+    """More machines, up to the first with a layout to use, or else with one that was checked."""
+    larger = nearest_changes((), _larger(question, training.cluster))
+    if not larger:
+        checked = replace(question, apart_rules=_NEVER_CHECKED)
+        larger = nearest_changes((), _larger(checked, training.cluster))
+    yield from ((training, change) for change in larger)
+
+
+def _with_workload(
+    question: Question, training: TrainingRequest, workload: Workload
+) -> Iterator[tuple[TrainingRequest, Question]]:
+    """Another training with its trainer: the one of the question, or one that has it."""
+    is_ours = any(rule in RUNTIME_RULES for rule in question.rules)
+    choice = training.trainer
+    if TRAINERS[choice.name].abilities.first_lack(workload) is not None:
+        choice = usual_trainer(workload, [device.name for device in training.cluster.devices])
+    lacked = TRAINERS[choice.name].abilities.first_lack(workload)
+    if lacked is not None or (is_ours and not trains_here(workload)):
+        return
+    changed = with_choice(replace(training, workload=workload), choice)
+    others = (rule for rule in question.rules if not rule.name.startswith("trainer_"))
+    yield (
+        changed,
+        replace(
+            question,
+            training=replace(question.training, workload=changed.workload),
+            rules=(*others, *rules_of(changed)),
+            apart_rules=_apart_of(changed),
+        ),
+    )
 
 
 def _larger(question: Question, cluster: ClusterSpec) -> Iterator[Question]:
@@ -189,3 +260,91 @@ def _affordable(
     if request.max_cost_usd is None or steps is None or price is None:
         return math.inf
     return request.max_cost_usd / steps / (world * price.usd_per_gpu_hour / 3600)
+
+
+def trainer_of_layout(
+    training: TrainingRequest, lay_out: Callable[[TrainingRequest], Layout], layers: int
+) -> TrainingRequest:
+    """The training with a trainer that has its layout: its own, or if none was given another.
+
+    Args:
+        training: with the trainer that was given or chosen.
+        lay_out: the layout with a trainer's defaults.
+        layers: of each stage that are recomputed in full; -1 for all.
+
+    Raises:
+        ConfigError: the trainer that was given lacks the layout, or all do.
+    """
+
+    def first_lack(one: TrainingRequest) -> LayoutRule | None:
+        columns = LayoutColumns.from_layouts([lay_out(one)], [layers])
+        model, sequence = one.workload.architecture, one.workload.sequence_length
+        return next(
+            (rule for rule in rules_of(one) if not rule.keep(columns, model, sequence).all()), None
+        )
+
+    if training.trainer.why == BY_SCRIPT or (rule := first_lack(training)) is None:
+        return training  # a script runs as it is
+    name, is_default = training.trainer.name, training.trainer.why != "as given"
+    trainers = (
+        TrainerChoice(name=other, why=f"default for {rule.flag}")
+        for other, habits in TRAINERS.items()
+        if habits.abilities.first_lack(training.workload) is None
+    )
+    able = [one for one in trainers if first_lack(replace(training, trainer=one)) is None]
+    if is_default and able:
+        return with_choice(training, able[0])
+    has = _what_it_has(TRAINERS[name].abilities, rule, lay_out(training))
+    names = " or ".join(one.name for one in able[:_MOST_NAMED])
+    instead = f"change that, or give --trainer {names}" if able else "no trainer of ours has it"
+    raise ConfigError(f"Trainer {name} {has}; {instead}.")
+
+
+_MOST_NAMED = 3
+
+
+def _what_it_has(has: Abilities, rule: LayoutRule, layout: Layout) -> str:
+    """What a trainer has instead of what breaks a rule, as the end of a sentence."""
+    stages = {
+        "trainer_zero": frozenset(dict(has.zero)),
+        "trainer_zero_in_pipelines": has.zero_in_pipelines,
+        "trainer_zero_beside_tensor": has.zero_beside_tensor,
+    }.get(rule.name)
+    if stages is not None:
+        among = ", ".join(f"{stage} ({words})" for stage, words in has.zero if stage in stages)
+        place = {"trainer_zero_in_pipelines": " with --pp"}.get(rule.name, "")
+        place = " with --tp or --cp" if rule.name == "trainer_zero_beside_tensor" else place
+        return f"has no --zero {layout.zero_stage}{place}; valid: {among}"
+    if rule.name in ("trainer_offload", "trainer_recompute"):
+        kinds = has.recompute - {"layers"} if rule.flag == "recompute" else has.offload
+        words = sorted(str(getattr(one, "value", one)) for one in kinds)
+        given = getattr(layout, rule.flag).value
+        return f"has no --{rule.flag} {given}; valid: {', '.join(words)}"
+    beside = (f"--{one}, " for one in _KINDS if one in has.parallel)
+    stages_had = ", ".join(str(stage) for stage, _ in has.zero)
+    return f"has no --{rule.flag}; it has {''.join(beside)}--zero {stages_had}"
+
+
+_KINDS = ("tp", "pp", "vpp", "cp", "ep")
+
+
+def default_zero(training: TrainingRequest, layout: Layout) -> int:
+    """The ZeRO stage of a layout that leaves it open: 1, or the highest that its trainer has."""
+    has = TRAINERS[training.trainer.name].abilities
+    stages = set(dict(has.zero))
+    if layout.pipeline_parallel > 1:
+        stages &= has.zero_in_pipelines
+    if layout.tensor_parallel * layout.context_parallel > 1:
+        stages &= has.zero_beside_tensor
+    if layout.data_parallel * layout.context_parallel == 1 and 1 not in stages:
+        return 0
+    return 1 if 1 in stages or not stages else max(stages)
+
+
+def has_sequence(training: TrainingRequest) -> bool:
+    """Whether the trainer splits the sequence beside tensor parallelism, or leaves it to others.
+
+    A default trainer without tensor parallelism gives way to one that has it.
+    """
+    parallel = TRAINERS[training.trainer.name].abilities.parallel
+    return "sp" in parallel or ("tp" not in parallel and training.trainer.why != "as given")

@@ -13,10 +13,10 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost import (
     AUTO_TRAINER,
-    TRAINERS,
     Accelerator,
     FormatGain,
     LayoutColumns,
+    LayoutRule,
     Machine,
     Proposal,
     TrainerChoice,
@@ -25,10 +25,17 @@ from autoconf_launch.autotuner.cost import (
     format_gains,
     measured_format_gains,
     parameters,
-    trainer,
 )
 from autoconf_launch.autotuner.mixed import MachineKind
-from autoconf_launch.autotuner.planner import Limits, Question, Training, choose_trainer, plan
+from autoconf_launch.autotuner.planner import (
+    PLAN_RULES,
+    Limits,
+    Question,
+    Training,
+    choose_trainer,
+    plan,
+    trainer_rules,
+)
 from autoconf_launch.autotuner.sizing import runs_flash
 from autoconf_launch.core import (
     Architecture,
@@ -45,6 +52,8 @@ from autoconf_launch.core import (
     Workload,
 )
 from autoconf_launch.tuning_spaces import (
+    CHECKED,
+    TRAINERS,
     cluster_of_document,
     known_accelerator,
     machine,
@@ -52,6 +61,7 @@ from autoconf_launch.tuning_spaces import (
     preset,
     preset_names,
     price,
+    trainer,
     unrated_machine,
 )
 
@@ -76,7 +86,7 @@ def with_trainer(
         runnable: only layouts of our own runtime are ranked.
 
     Raises:
-        ConfigError: no such trainer is known.
+        ConfigError: no such trainer is known, or it lacks what is trained.
     """
     workload = trainings[0].workload
     if name != AUTO_TRAINER:
@@ -84,13 +94,54 @@ def with_trainer(
     elif runnable:
         choice = TrainerChoice(name="native", why="default for --runnable")
     else:
-        gpus = (device.name for one in trainings for device in one.cluster.devices)
-        choice = choose_trainer(workload, gpus)
+        gpus = [device.name for one in trainings for device in one.cluster.devices]
+        choice = usual_trainer(workload, gpus)
     workload = trainer(choice.name).apply_to(workload)
+    if (lacked := TRAINERS[choice.name].abilities.first_lack(workload)) and name != AUTO_TRAINER:
+        raise ConfigError(f"--trainer {name} has no {lacked}; {_trainers_with(workload)}.")
     if flash_attention is not None:
         software = replace(workload.software, flash_attention=flash_attention)
         workload = replace(workload, software=software)
     return tuple(replace(one, workload=workload, trainer=choice) for one in trainings)
+
+
+def with_choice(training: TrainingRequest, choice: TrainerChoice) -> TrainingRequest:
+    """The training with the habits of a trainer; attention that was asked for stays."""
+    before = training.workload.software.flash_attention
+    is_asked = before is not trainer(training.trainer.name).software.flash_attention
+    workload = trainer(choice.name).apply_to(training.workload)
+    if is_asked:
+        workload = replace(workload, software=replace(workload.software, flash_attention=before))
+    return replace(training, workload=workload, trainer=choice)
+
+
+def usual_trainer(workload: Workload, gpus: Sequence[str]) -> TrainerChoice:
+    """The default trainer of a training, or another one if that lacks what is trained."""
+    choice = choose_trainer(workload, gpus, CHECKED)
+    if (lacked := TRAINERS[choice.name].abilities.first_lack(workload)) is None:
+        return choice
+    others = (name for name, one in TRAINERS.items() if one.abilities.first_lack(workload) is None)
+    # what the table has no trainer for is priced as the default's
+    name = next(iter(sorted(others, key=lambda name: name != _GENERAL)), None)
+    return choice if name is None else TrainerChoice(name=name, why=f"default for {lacked}")
+
+
+_GENERAL = "huggingface"
+"""The trainer of what the usual one lacks, if it has it."""
+
+
+def rules_of(training: TrainingRequest) -> tuple[LayoutRule, ...]:
+    """Layouts that the trainer has."""
+    return trainer_rules(TRAINERS[training.trainer.name].abilities)
+
+
+BY_SCRIPT = "by the script"
+"""Why a trainer is a script's."""
+
+
+def _trainers_with(workload: Workload) -> str:
+    names = [name for name, one in TRAINERS.items() if one.abilities.first_lack(workload) is None]
+    return f"trainers with it: {', '.join(names)}" if names else "no trainer of ours has it"
 
 
 def limit_memory(asked: int | None, cluster: ClusterSpec) -> int:
@@ -245,6 +296,7 @@ def _on_cluster(training: TrainingRequest, cluster: ClusterSpec) -> Question:
         limits=Limits(memory_bytes=training.limit_bytes),
         degrees=Degrees(offload=(Offload.NONE,)),
         most=1,
+        rules=(*PLAN_RULES, *rules_of(training)),
     )
 
 
@@ -268,14 +320,16 @@ def machine_of(cluster: ClusterSpec) -> Machine:
     return replace(usual, link=replace(usual.link, bytes_per_s=node.link_bytes_per_s))
 
 
-def layout_format_gains(cluster: ClusterSpec, asked: Proposal) -> tuple[FormatGain, ...]:
-    """What other formats of the products would gain in the same layout."""
+def layout_format_gains(training: TrainingRequest, asked: Proposal) -> tuple[FormatGain, ...]:
+    """What formats that its trainer has would gain in the same layout."""
+    cluster, has = training.cluster, TRAINERS[training.trainer.name].abilities
 
     def step_s(precision: Precision) -> float | None:
         workload = replace(asked.workload, precision=precision)
         return proposal_step_s(cluster, [replace(asked, workload=workload)])[0]
 
-    return format_gains(asked.workload.precision, machine_of(cluster).accelerator, step_s)
+    gains = format_gains(asked.workload.precision, machine_of(cluster).accelerator, step_s)
+    return tuple(one for one in gains if one.precision in has.precisions)
 
 
 def profiled_format_gains(

@@ -12,7 +12,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.autotuner.cost import AUTO_TRAINER, TRAINER_NAMES
+from autoconf_launch.autotuner.cost import (
+    AUTO_TRAINER,
+)
 from autoconf_launch.core import (
     OPTIMIZER_STATES,
     ConfigError,
@@ -25,7 +27,10 @@ from autoconf_launch.core import (
     Workload,
     nearest_known,
 )
-from autoconf_launch.tuning_spaces import hint
+from autoconf_launch.tuning_spaces import (
+    TRAINER_NAMES,
+    hint,
+)
 
 from ..flags import parse_bytes, unknown_flag
 from .training_request import MOST, TIME_LIMIT_S, TrainingRequest

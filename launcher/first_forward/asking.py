@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autoconf_launch.autotuner.cost import TrainerChoice, trainer
+from autoconf_launch.autotuner.cost import (
+    TrainerChoice,
+)
 from autoconf_launch.core import (
     BUILTIN_PRECISIONS,
     ConfigError,
@@ -13,9 +15,10 @@ from autoconf_launch.core import (
     Optimizer,
     Recompute,
 )
+from autoconf_launch.tuning_spaces import trainer
 
 from ..dialects import choose_dialect
-from ..estimates import FitRequest, PlanRequest, TrainingRequest
+from ..estimates import BY_SCRIPT, FitRequest, PlanRequest, TrainingRequest
 from .answers import traced_factor
 from .command import script_command, script_source
 from .script import TracedScript, trace_script
@@ -84,7 +87,8 @@ def _fit_of(asked: FitRequest, script: TracedScript, accumulation: int) -> FitRe
         micro_batch=size,
         recompute=layout.recompute if keeps_recompute else found.recompute,
     )
-    return replace(asked, training=_training_of(asked.training, script, batch), layout=layout)
+    training = _training_of(asked.training, script, batch)
+    return replace(asked, training=training, layout=layout, is_zero_open=False)
 
 
 def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> TrainingRequest:
@@ -124,7 +128,7 @@ def _trainer_of(script: TracedScript) -> TrainerChoice:
         return TrainerChoice(name="native", why="default for a model known by its pieces")
     wrapper = script.found.wrapper or ""
     name = "deepspeed" if wrapper == "DeepSpeedEngine" else "huggingface"
-    return TrainerChoice(name=name, why="by the script")
+    return TrainerChoice(name=name, why=BY_SCRIPT)
 
 
 _ARCHITECTURE_ALONE = (

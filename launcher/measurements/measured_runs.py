@@ -27,7 +27,6 @@ from autoconf_launch.autotuner.cost import (
     kernel_traits,
     peak_flops_per_s,
     trained_share,
-    trainer,
 )
 from autoconf_launch.autotuner.mixed import GivenStages, MachineKind, given_stages
 from autoconf_launch.autotuner.planner import choose_trainer
@@ -42,7 +41,14 @@ from autoconf_launch.core import (
     Workload,
     even_pipeline_split,
 )
-from autoconf_launch.tuning_spaces import known_accelerator, machine, named_model, usable_bytes
+from autoconf_launch.tuning_spaces import (
+    CHECKED,
+    known_accelerator,
+    machine,
+    named_model,
+    trainer,
+    usable_bytes,
+)
 
 from .row import PublishedRow, Row
 from .row_shape import RowShape
@@ -71,6 +77,7 @@ _SOURCES = (
     ("mosaicml/llm-foundry", "llm-foundry"),
     ("pytorch/torchtitan benchmarks/llama3-8b_h200_202506_trainy-whitefiber", "torchtitan-2025"),
     ("pytorch/torchtitan", "torchtitan"),
+    ("pytorch/torchtune", "torchtune"),
     ("NVIDIA/NeMo", "nemo"),
     ("NVIDIA-NeMo/", "nemo"),
     ("NVIDIA/dgxc-benchmarking", "nemo-2025"),
@@ -205,7 +212,7 @@ def trainer_of(one: PublishedRow) -> str:
         return one.trainer
     name = next((name for source, name in _SOURCES if source in one.source), None)
     if name is None:
-        return choose_trainer(_plain_workload(one), [one.gpu]).name
+        return choose_trainer(_plain_workload(one), [one.gpu], CHECKED).name
     if name == "nemo" and (release := _RELEASE.search(one.source)):
         return name if release[1] >= _GRAPHED else "nemo-2025"
     return name

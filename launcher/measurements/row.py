@@ -10,7 +10,9 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 
-from autoconf_launch.autotuner.cost import AUTO_TRAINER, TRAINERS
+from autoconf_launch.autotuner.cost import (
+    AUTO_TRAINER,
+)
 from autoconf_launch.core import (
     Candidate,
     ConfigError,
@@ -20,6 +22,7 @@ from autoconf_launch.core import (
     Recompute,
     nearest_known,
 )
+from autoconf_launch.tuning_spaces import TRAINERS
 
 from ..input_file import input_text
 from .row_shape import (

@@ -117,7 +117,11 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
         "best": [row_document(answer, one) for one in found.best],
         "faster_if_it_works": [row_document(answer, one) for one in found.apart],
         "nearest_changes": [
-            {"change": change_text(answer, one), **row_document(one, one.plan.best[0])}
+            {
+                "change": change_text(answer, one),
+                "trainer": one.request.training.trainer.name,
+                **row_document(one, one.plan.best[0]),
+            }
             for one in answer.changes
         ],
         "rejected": dict(found.rejected),
@@ -166,7 +170,14 @@ def _verifying(answer: PlanAnswer, verifying: Verifying) -> str:
     def band(share: float) -> str:
         return f"±{percent((1.0 + error) ** share - 1.0)}"
 
-    return verifying_text(verifying, answer.workload.architecture.layers, band)
+    text = verifying_text(verifying, answer.workload.architecture.layers, band)
+    commands = [one.command for one in verifying.named if one.command is not None]
+    if not any(one.framework == "megatron" for one in commands):
+        return text
+    return (
+        f"{text}\nThese runs need Megatron-LM, as the prediction follows the rules of trainer "
+        f"{answer.request.training.trainer.name}; --trainer native names runs of our own runtime."
+    )
 
 
 def _headline(answer: PlanAnswer) -> str:
@@ -220,7 +231,7 @@ def _tables(answer: PlanAnswer) -> Iterator[str]:
 def _why_changes(answer: PlanAnswer) -> str:
     if not answer.plan.best:
         return "Nothing fits. Nearest changes that would:"
-    if trains_here(answer.workload):
+    if trains_here(answer.workload) or answer.plan.are_all_apart:
         return "Every layout that fits is plan-only or never checked. Nearest changes with others:"
     return "Another trainer must run this, as our runtime does not. Nearest change that it trains:"
 

@@ -54,6 +54,18 @@ RULES_IN_WORDS = {
     "runtime_virtual": "the model has fewer blocks than virtual stages",
     "runtime_context": "our runtime does not share out this model's tokens",
     "runtime_expert": "our runtime does not share out this model's experts",
+    "trainer_tp": "the trainer has no tensor parallelism",
+    "trainer_sp": "the trainer has no sequence parallelism",
+    "trainer_pp": "the trainer has no pipelines",
+    "trainer_vpp": "the trainer has no virtual stages",
+    "trainer_cp": "the trainer has no context parallelism",
+    "trainer_ep": "the trainer has no expert parallelism",
+    "trainer_zero": "the trainer has no such ZeRO stage",
+    "trainer_zero_in_pipelines": "the trainer has no such ZeRO stage in pipelines",
+    "trainer_zero_beside_tensor": "the trainer has no such ZeRO stage beside TP or CP",
+    "trainer_offload": "the trainer has no such offload",
+    "trainer_recompute": "the trainer has no such recomputation",
+    "trainer_layers": "the trainer recomputes all layers or none",
     "expert_ranks": "expert ranks must divide the data-parallel ranks",
     "stage_micro_batches": "1F1B needs a micro-batch for each stage",
     "runtime_layers": "our runtime recomputes some layers only where each rank has one stage",
@@ -306,12 +318,18 @@ def change_text(answer: PlanAnswer, changed: PlanAnswer) -> str:
     """The flags or the cluster in which a changed training differs from the one asked for."""
     before, after, words = answer.workload, changed.workload, []
     if after.lora_rank != before.lora_rank:
-        rank = after.lora_rank
-        words.append("no --lora-rank" if rank is None else f"--lora-rank {rank}")
+        words.append(f"--lora-rank {after.lora_rank}")
     if after.optimizer != before.optimizer:
         words.append(f"--optimizer {after.optimizer.name}")
     if after.precision is not before.precision:
         words.append(f"--precision {after.precision.value}")
+    if after.weight_format is not before.weight_format and after.weight_format:
+        words.append(f"--weights {after.weight_format.value}")
+    if after.sequence_length != before.sequence_length:
+        words.append(f"--seq {after.sequence_length}")
+    trainers = [one.request.training.trainer.name for one in (answer, changed)]
+    if trainers[0] != trainers[1]:
+        words.append(f"--trainer {trainers[1]}")
     if changed.question.world != answer.question.world:
         nodes = changed.cluster.nodes
         words.append(f"{len(nodes)}x{len(nodes[0].devices)}x{nodes[0].devices[0].name}")
@@ -329,7 +347,8 @@ def changes_text(answer: PlanAnswer) -> str:
     for changed in answer.changes:
         one = changed.plan.best[0]
         cells = number_cells(changed, one)
-        runs = "yes" if runs_here(changed, one) else "another trainer"
+        trainer = changed.request.training.trainer.name
+        runs = "yes" if runs_here(changed, one) else f"with {trainer}"
         names = ("step", "tokens/s/GPU", "memory", "free")
         text = change_text(answer, changed)
         rows.append([text, name_of(one.layout), *(cells[name] for name in names), runs])

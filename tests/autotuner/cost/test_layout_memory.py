@@ -26,6 +26,7 @@ from autoconf_launch.core import (
     Software,
     Workload,
 )
+from autoconf_launch.tuning_spaces import named_model, trainer
 
 # 4 layers of 10 wide: 12 h^2 + 13 h = 1330 weights each; 100 tokens: 1000; last norm: 20.
 GPT = Architecture(
@@ -371,3 +372,37 @@ def test_layers_to_recompute_come_from_the_extra_of_a_table() -> None:
     ]
     table = CandidateTable.from_candidates(rows)
     assert LayoutColumns.from_table(table).recompute_layers_C.tolist() == [2, -1]
+
+
+@pytest.mark.parametrize(
+    ("recompute", "chunks", "published_gib"),
+    [(Recompute.NONE, 1, 51.0), (Recompute.FULL, 8, 24.9)],
+)
+def test_torchtune_s_published_peaks_are_met(
+    recompute: Recompute, chunks: int, published_gib: float
+) -> None:
+    """Llama 3.2 3B, two samples of 4,096 tokens, compiled (pytorch/torchtune, README.md)."""
+    workload = trainer("torchtune").apply_to(
+        Workload(
+            model=named_model("llama3.2-3b"),
+            sequence_length=4096,
+            global_batch=2,
+            software=Software(compiled=True),
+        )
+    )
+    workload = replace(workload, software=replace(workload.software, loss_chunks=chunks))
+    layout = LayoutColumns.from_layouts([Layout(micro_batch=2, recompute=recompute)])
+    peak = float(memory_bytes(layout, workload).peak_C[0])
+    assert peak / 2**30 == pytest.approx(published_gib, rel=0.07)
+
+
+def test_gradients_of_several_micro_batches_stay_beside_activations() -> None:
+    workload = trainer("huggingface").apply_to(
+        Workload(model=named_model("gpt2"), sequence_length=1024, global_batch=8)
+    )
+    once, often = (
+        LayoutColumns.from_layouts([Layout(micro_batch=4, accumulation=n)]) for n in (1, 2)
+    )
+    first, later = (memory_bytes(one, workload) for one in (once, often))
+    assert first["gradients"].max() < later["gradients"].max()
+    assert first.peak_C[0] < later.peak_C[0]

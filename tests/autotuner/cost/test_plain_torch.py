@@ -11,7 +11,9 @@ from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
 from autoconf_launch.autotuner.cost.kernel_times import update_traffic_bytes
 from autoconf_launch.autotuner.cost.layer import Kernels, attention_times, layer_times
 from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, distinct, stacks
-from autoconf_launch.autotuner.cost.software import TRAINERS, small_traffic, trainer
+from autoconf_launch.autotuner.cost.software import (
+    small_traffic,
+)
 from autoconf_launch.autotuner.cost.step import StepParts, step_parts
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
@@ -23,6 +25,7 @@ from autoconf_launch.core import (
     Software,
     Workload,
 )
+from autoconf_launch.tuning_spaces import TRAINERS, trainer
 from autoconf_launch.tuning_spaces.machines import machine
 from autoconf_launch.tuning_spaces.models import named_model
 

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost import TRAINERS, LayoutColumns, memory_bytes, trainer
+from autoconf_launch.autotuner.cost import (
+    LayoutColumns,
+    memory_bytes,
+)
 from autoconf_launch.core import (
     OPTIMIZER_STATES,
     Architecture,
@@ -21,6 +24,7 @@ from autoconf_launch.core import (
     WeightFormat,
     Workload,
 )
+from autoconf_launch.tuning_spaces import TRAINERS, trainer
 
 ROUNDING = 1 + 1e-9
 POWERS = st.sampled_from([1, 2, 4, 8])

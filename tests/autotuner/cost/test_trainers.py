@@ -3,14 +3,13 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.autotuner.cost.software import (
-    TRAINERS,
     is_compiled,
     is_tensor_async,
     kernel_traits,
-    trainer,
     waits_for_routing,
 )
 from autoconf_launch.core import ConfigError, Framework, Precision, Workload
+from autoconf_launch.tuning_spaces import TRAINERS, trainer
 from autoconf_launch.tuning_spaces.models import named_model
 
 GPT = Workload(model=named_model("gpt2"), sequence_length=7)

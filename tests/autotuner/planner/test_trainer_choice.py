@@ -6,7 +6,7 @@ import pytest
 
 from autoconf_launch.autotuner.planner import choose_trainer
 from autoconf_launch.core import FrozenPart, Precision, WeightFormat, Workload
-from autoconf_launch.tuning_spaces import named_model
+from autoconf_launch.tuning_spaces import CHECKED, named_model
 
 LLAMA = Workload(model=named_model("llama3-8b"), sequence_length=8192)
 LORA = replace(LLAMA, lora_rank=16)
@@ -31,14 +31,25 @@ LORA = replace(LLAMA, lora_rank=16)
 def test_the_training_and_the_gpus_choose_the_trainer(
     workload: Workload, gpu: str, name: str
 ) -> None:
-    assert choose_trainer(workload, [gpu]).name == name
+    assert choose_trainer(workload, [gpu], CHECKED).name == name
 
 
 def test_a_mix_of_gpus_has_the_trainer_of_all_of_them() -> None:
-    found = choose_trainer(LLAMA, ["H100-SXM-80GB", "A100-SXM-80GB"])
-    assert (found.name, found.why) == ("megatron", "default on Ampere and Hopper")
+    found = choose_trainer(LLAMA, ["H100-SXM-80GB", "A100-SXM-80GB"], CHECKED)
+    assert (found.name, found.why) == (
+        "megatron",
+        "default on Ampere and Hopper, never checked there",
+    )
 
 
 def test_how_frozen_weights_are_stored_does_not_change_the_trainer() -> None:
+    gpus = ["A100-SXM-80GB"]
     stored = replace(LORA, weight_format=WeightFormat.NF4)
-    assert choose_trainer(stored, ["A100-SXM-80GB"]) == choose_trainer(LORA, ["A100-SXM-80GB"])
+    assert choose_trainer(stored, gpus, CHECKED) == choose_trainer(LORA, gpus, CHECKED)
+
+
+def test_a_default_says_as_what_it_was_checked_on_the_gpus() -> None:
+    assert choose_trainer(LLAMA, ["H100-SXM-80GB"], CHECKED).why == "default, checked on Hopper"
+    ampere = choose_trainer(LLAMA, ["A100-SXM-80GB"], CHECKED).why
+    assert ampere == "default on Ampere, checked there as megatron-2021"
+    assert choose_trainer(LLAMA, ["L40S-48GB"], CHECKED).why.endswith("never checked there")

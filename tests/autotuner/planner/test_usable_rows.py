@@ -12,8 +12,9 @@ from autoconf_launch.autotuner.planner import (
     nearest_changes,
     plan_usable_first,
     planned_band,
+    shorter_trainings,
 )
-from autoconf_launch.core import Offload, Optimizer
+from autoconf_launch.core import Offload, Optimizer, WeightFormat
 
 from .conftest import SMALL, Ask
 
@@ -105,4 +106,11 @@ def test_only_what_an_optimizer_has_in_8_bits_is_proposed(ask: Ask) -> None:
     assert (first.optimizer.name, second.lora_rank) == ("adamw8bit", 16)
     plain = replace(workload, optimizer=Optimizer.from_name("sgd"))
     assert [one.optimizer.name for one in lighter_trainings(plain)] == ["sgd"]
-    assert not list(lighter_trainings(second))
+
+
+def test_adapters_stay_adapters_on_lighter_weights_or_shorter_samples(ask: Ask) -> None:
+    workload = replace(question(ask, 1.0).training.workload, lora_rank=8, sequence_length=1024)
+    (light,) = lighter_trainings(workload)
+    assert (light.lora_rank, light.weight_format) == (8, WeightFormat.NF4)
+    assert not list(lighter_trainings(light))
+    assert [one.sequence_length for one in shorter_trainings(workload)] == [512, 256]

@@ -15,7 +15,8 @@ SMALL = ("--layers", "4", "--hidden", "512", "--heads", "8", "--vocabulary", "10
 FITS = (*LLAMA, "--cluster", "2x8xA100-SXM-40GB", "--tp", "2", "--pp", "4", "--sequence-parallel")
 TOO_LARGE = (*LLAMA, "--cluster", "8xA100-SXM-40GB", "--tp", "2")
 GOLDEN = """\
-llama3.1-8b: 8.03 B parameters, on 16 x A100-SXM-40GB, trainer megatron (default on Ampere)
+llama3.1-8b: 8.03 B parameters, on 16 x A100-SXM-40GB, trainer megatron (default on Ampere, \
+checked there as megatron-2021)
 z1_tp2_pp4_spT_gas32_tmbspg1: dp=2 tp=2 pp=4 cp=1, global batch 64 of 4096 tokens
 
 GiB of a rank      stage 0    stage 1    stage 2    stage 3
@@ -309,7 +310,7 @@ def test_weights_that_cannot_be_trained_are_refused(
 
 AWAY = (
     *("--model", "llama2-70b", "--seq", "2048", "--global-batch", "64", "--recompute", "full"),
-    *("--zero", "3", "--offload", "parameters", "--trainer", "native"),
+    *("--zero", "3", "--offload", "parameters", "--trainer", "huggingface"),
 )
 
 
@@ -466,7 +467,7 @@ def test_a_sequence_beyond_the_learned_positions_is_refused(
         ("torchtitan", ("--zero", "3", "--pp", "2"), True),
         ("torchtitan", ("--zero", "3"), False),
         ("torchtitan", ("--zero", "3", "--pp", "8"), False),
-        ("torchtitan", ("--zero", "1", "--pp", "2"), False),
+        ("torchtitan", ("--zero", "0", "--pp", "2"), False),
         ("megatron", ("--zero", "3", "--pp", "2"), False),
     ],
 )
@@ -476,3 +477,43 @@ def test_weights_and_gradients_that_fsdp_keeps_under_a_pipeline_are_explained(
     flags = ("--model", "llama3-8b", "--cluster", "8xH100", "--seq", "8k", "--global-batch", "64")
     notes = fit(*flags, "--trainer", trainer, *layout, "--json").document["notes"]
     assert ["until the last micro-batch" in note for note in notes] == [True] * noted
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--trainer huggingface --pp 2", "has no --pp; it has --tp, --cp, --zero 0, 1, 2, 3"),
+        ("--trainer lightning --cp 2", "has no --cp"),
+        ("--trainer torchtitan --zero 1", "has no --zero 1; valid: 0 (DDP), 2 (FSDP"),
+        ("--trainer deepspeed --pp 2 --zero 3", "has no --zero 3 with --pp; valid: 0"),
+        ("--trainer huggingface --tp 2 --zero 1", "has no --zero 1 with --tp or --cp"),
+        ("--trainer native --offload optimizer", "has no --offload optimizer; valid: none"),
+        ("--trainer accelerate --recompute selective", "has no --recompute selective"),
+        ("--trainer megatron --lora-rank 8", "has no LoRA; trainers with it: nemo"),
+        ("--trainer torchtitan --optimizer adamw8bit", "has no optimizer adamw8bit"),
+    ],
+)
+def test_what_the_given_trainer_lacks_is_refused_with_what_it_has(
+    fit: Run, flags: str, words: str
+) -> None:
+    ran = fit(*LLAMA, "--cluster", "8xH100", *flags.split())
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert words in ran.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "trainer", "stage"),
+    [
+        ("--trainer torchtitan", "torchtitan", 3),
+        ("--trainer huggingface --tp 2", "huggingface", 3),
+        ("--trainer huggingface", "huggingface", 1),
+        ("--lora-rank 8 --tp 2 --pp 2", "nemo", 1),
+        ("--optimizer adamw8bit", "huggingface", 1),
+        ("--offload parameters --zero 3", "deepspeed", 3),
+    ],
+)
+def test_what_is_left_open_is_what_a_trainer_has(
+    fit: Run, flags: str, trainer: str, stage: int
+) -> None:
+    document = fit(*LLAMA, "--cluster", "8xH100", "--json", *flags.split()).document
+    assert (document["trainer"], document["layout"].get("zero_stage", 0)) == (trainer, stage)

@@ -3,6 +3,8 @@ from typing import Any
 
 import pytest
 
+from autoconf_launch.autotuner.cost import LayoutColumns, computes_in
+from autoconf_launch.autotuner.planner import trainer_rules
 from autoconf_launch.core import (
     Framework,
     Layout,
@@ -14,9 +16,15 @@ from autoconf_launch.core import (
     Workload,
 )
 from autoconf_launch.core import config_keys as keys
-from autoconf_launch.launcher.estimates import PlanRequest, TrainingRequest
+from autoconf_launch.launcher.estimates import (
+    PlanRequest,
+    TrainingRequest,
+    machine_of,
+    plan_answer,
+    with_trainer,
+)
 from autoconf_launch.launcher.estimates.runnable import apart_rules, plan_only_rule
-from autoconf_launch.tuning_spaces import parse_cluster
+from autoconf_launch.tuning_spaces import TRAINERS, parse_cluster
 from autoconf_launch.tuning_spaces.models import named_model
 
 GPT2 = Workload(model=named_model("gpt2"), sequence_length=1024)
@@ -117,3 +125,30 @@ def test_a_training_of_another_trainer_is_not_held_to_our_rules() -> None:
     assert names_apart(megatron) == ours
     native = replace(LLAMA, software=Software(framework=Framework.FSDP))
     assert names_apart(native, "--trainer") == ours
+
+
+@pytest.mark.parametrize("gpu", ["V100-SXM-16GB", "A100-SXM-40GB", "H100-SXM-80GB", "RTX-3090"])
+@pytest.mark.parametrize("name", TRAINERS)
+def test_only_what_gpu_and_trainer_have_is_offered(gpu: str, name: str) -> None:
+    cluster = parse_cluster(f"1x{gpu}")
+    workload = replace(GPT2, precision=Precision.FP32, global_batch=8)
+    if not gpu.startswith("V100"):
+        workload = replace(LLAMA, precision=Precision.FP32, global_batch=8)
+    training = TrainingRequest(
+        workload=workload, cluster=cluster, limit_bytes=cluster.least_memory_bytes
+    )
+    (training,) = with_trainer([training], name)
+    answer = plan_answer(PlanRequest(training=training, top=1))
+    accelerator = machine_of(cluster).accelerator
+    for gain in answer.gains:
+        assert gain.precision in TRAINERS[name].abilities.precisions
+        assert computes_in(accelerator, gain.precision)
+        assert gain.precision is not Precision.TF32 or accelerator.tf32_flops_per_s
+    for change in answer.changes:
+        offered = change.request.training
+        assert TRAINERS[offered.trainer.name].abilities.first_lack(offered.workload) is None
+        assert computes_in(accelerator, offered.workload.precision)
+        rules = trainer_rules(TRAINERS[offered.trainer.name].abilities)
+        columns = LayoutColumns.from_layouts([change.plan.best[0].layout])
+        kept = [rule.keep(columns, offered.workload.architecture, 1024) for rule in rules]
+        assert all(one.all() for one in kept)

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost import parameters, trainer
+from autoconf_launch.autotuner.cost import (
+    parameters,
+)
 from autoconf_launch.core import (
     BlockSpec,
     Bystander,
@@ -23,7 +25,10 @@ from autoconf_launch.launcher.first_forward.answers import (
     traced_factor,
 )
 from autoconf_launch.launcher.first_forward.script import TracedScript
-from autoconf_launch.tuning_spaces import named_model
+from autoconf_launch.tuning_spaces import (
+    named_model,
+    trainer,
+)
 
 from .made import find
 

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.cost.software import TRAINERS, trainer
 from autoconf_launch.core import ConfigError, Precision, Recompute, Workload
 from autoconf_launch.launcher.measurements.measured_runs import (
     nearest_architecture,
@@ -14,6 +13,7 @@ from autoconf_launch.launcher.measurements.measured_runs import (
     workload_of,
 )
 from autoconf_launch.launcher.measurements.row import MeasurementFile, read_measurements
+from autoconf_launch.tuning_spaces import TRAINERS, trainer
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 

@@ -1,0 +1,72 @@
+"""Training codes: their habits, and what they can be asked for; one row of ``trainers.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from autoconf_launch.autotuner.cost import AUTO_TRAINER, Abilities, TrainerHabits
+from autoconf_launch.core import (
+    ConfigError,
+    Framework,
+    Offload,
+    Precision,
+    Software,
+    nearest_known,
+)
+
+
+def _read_rows() -> Mapping[str, TrainerHabits]:
+    path = Path(__file__).with_name("trainers.json")
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    return MappingProxyType({name: _habits(_whole_row(rows, name)) for name in rows})
+
+
+def _whole_row(rows: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """A row over the one that it is like."""
+    row = dict(rows[name])
+    like = row.pop("like", None)
+    return row if like is None else {**_whole_row(rows, like), **row}
+
+
+def _habits(row: Mapping[str, Any]) -> TrainerHabits:
+    zero = {int(stage): words for stage, words in row["zero"].items()}
+    return TrainerHabits(
+        software=Software(framework=Framework(row["framework"]), **row.get("software", {})),
+        sequence_parallel=row.get("sequence_parallel", False),
+        tf32=row.get("tf32", False),
+        checked=frozenset(row.get("checked", ())),
+        source=row["source"],
+        abilities=Abilities(
+            parallel=frozenset(row.get("parallel", ())),
+            zero=tuple(zero.items()),
+            zero_in_pipelines=frozenset(row.get("zero_in_pipelines", zero)),
+            zero_beside_tensor=frozenset(row.get("zero_beside_tensor", zero)),
+            offload=frozenset(map(Offload, row.get("offload", ("none",)))),
+            recompute=frozenset(row["recompute"]),
+            precisions=frozenset(map(Precision, row["precisions"])),
+            eight_bit_states=row.get("eight_bit_states", False),
+            adapters=row.get("adapters", False),
+        ),
+    )
+
+
+TRAINERS = _read_rows()
+"""Training codes by name, those that stand in for others first."""
+TRAINER_NAMES = (AUTO_TRAINER, *TRAINERS)
+CHECKED = MappingProxyType({name: habits.checked for name, habits in TRAINERS.items()})
+"""Architectures of GPUs on which published runs of each were predicted."""
+
+
+def trainer(name: str) -> TrainerHabits:
+    """The habits of a code.
+
+    Raises:
+        ConfigError: the name is unknown.
+    """
+    if name not in TRAINERS:
+        raise ConfigError(f"Trainer {name!r} is unknown; {nearest_known(name, TRAINERS)}")
+    return TRAINERS[name]
