@@ -295,7 +295,8 @@ def trainer_of_layout(
     if is_default and able:
         return with_choice(training, able[0])
     has = _what_it_has(TRAINERS[name].abilities, rule, lay_out(training))
-    names = " or ".join(one.name for one in able[:_MOST_NAMED])
+    *most, last = ["", *(one.name for one in able[:_MOST_NAMED])]
+    names = " or ".join(filter(None, (", ".join(most[1:]), last)))
     instead = f"change that, or give --trainer {names}" if able else "no trainer of ours has it"
     raise ConfigError(f"Trainer {name} {has}; {instead}.")
 
