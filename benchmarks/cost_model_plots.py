@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoconf_launch.autotuner.mixed import MixedRow
-from autoconf_launch.launcher.estimates import MixedAnswer, mixed_answer, parse_plan
+from autoconf_launch.launcher.estimates import MixedAnswer, mixed_answer, parse_fit, parse_plan
 from autoconf_launch.launcher.estimates.answers import FitAnswer, fit_answer
-from autoconf_launch.launcher.estimates.fit_flags import parse_fit
 from autoconf_launch.launcher.measurements.row import read_measurements
 from autoconf_launch.launcher.measurements.validation import Validation, validate_table
 

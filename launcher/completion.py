@@ -13,7 +13,7 @@ from autoconf_launch.tuning_spaces import (
     model_names,
 )
 
-from .estimates import PRECISIONS
+from .asked import PRECISIONS
 from .export import BASE_EXPORTERS, EXPORTERS
 from .extension_points import load_reference
 from .flags import VerbParser

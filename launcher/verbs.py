@@ -23,8 +23,7 @@ class Verb:
 
 
 _COMMANDS = "autoconf_launch.launcher.commands"
-_ESTIMATES = "autoconf_launch.launcher.estimates"
-_INFERENCE = "autoconf_launch.launcher.inference.inference_flags"
+_ASKED = "autoconf_launch.launcher.asked"
 LAUNCH_PARSER = "autoconf_launch.launcher.flags:make_parser"
 LAUNCHING = MappingProxyType(
     {
@@ -38,27 +37,27 @@ VERBS = MappingProxyType(
         "fit": Verb(
             answers="does a model, or a script as it is, fit in memory?",
             reference=f"{_COMMANDS}.fit:fit",
-            parser=f"{_ESTIMATES}.fit_flags:make_fit_parser",
+            parser=f"{_ASKED}:FitCommand.parser",
         ),
         "plan": Verb(
             answers="which layout is best on which cluster, how long, for how much money?",
             reference=f"{_COMMANDS}.plan:plan",
-            parser=f"{_ESTIMATES}.fit_flags:make_plan_parser",
+            parser=f"{_ASKED}:PlanCommand.parser",
         ),
         "fit --inference": Verb(
             answers="does a model generate text in memory, and how fast?",
             reference=f"{_COMMANDS}.inference:fit_inference",
-            parser=f"{_INFERENCE}:make_fit_inference_parser",
+            parser=f"{_ASKED}:FitInferenceCommand.parser",
         ),
         "plan --inference": Verb(
             answers="which tensor and pipeline ranks and batch generate text best?",
             reference=f"{_COMMANDS}.inference:plan_inference",
-            parser=f"{_INFERENCE}:make_plan_inference_parser",
+            parser=f"{_ASKED}:PlanInferenceCommand.parser",
         ),
         "recommend": Verb(
             answers="which model size do days and GPUs allow?",
             reference=f"{_COMMANDS}.recommend:recommend",
-            parser=f"{_ESTIMATES}.recommend_flags:make_recommend_parser",
+            parser=f"{_ASKED}:RecommendCommand.parser",
         ),
         "search": Verb(
             answers="NVIDIA's searches: which layout trains a model, which writes its text?",

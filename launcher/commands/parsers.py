@@ -8,9 +8,8 @@ from pathlib import Path
 from autoconf_launch.autotuner.cost import (
     AUTO_TRAINER,
 )
-from autoconf_launch.tuning_spaces import TRAINER_NAMES
 
-from ..estimates import choice_reader
+from ..asked import TRAINER
 from ..export import BASE_EXPORTERS, EXPORTERS
 from ..flags import VerbParser, add_host_flags
 
@@ -114,10 +113,9 @@ def validate_parser() -> VerbParser:
         ),
     )
     parser.add_argument("files", metavar="FILE.csv", nargs="+", help="a table of measurements")
-    read_trainer = choice_reader("trainer", TRAINER_NAMES)
     trainer_help = "framework of rows without a column trainer; default auto: by source, then GPU"
     parser.add_argument(
-        "--trainer", type=read_trainer, default=AUTO_TRAINER, metavar="NAME", help=trainer_help
+        "--trainer", type=TRAINER.read, default=AUTO_TRAINER, metavar="NAME", help=trainer_help
     )
     correction = parser.add_argument_group("correction").add_argument
     fit_help = "fit the correction factors on N random rows of each model, score the others"

@@ -23,9 +23,8 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import cluster_template
 
+from ..asked import CsvForm
 from ..estimates import (
-    CLUSTER_TEMPLATE,
-    CsvForm,
     MixedAnswer,
     PlanRequest,
     Verifying,
@@ -89,6 +88,7 @@ from ..report import (
 )
 from .inference import plan_inference
 
+_CLUSTER_TEMPLATE = "--cluster-template"
 _TITLE = "autoconf-launch: layouts of a script"
 _ROUGH_CPU = (
     "Times on a CPU are rough: they follow from a matrix product and a copy measured here just "
@@ -108,9 +108,9 @@ def plan(arguments: Sequence[str]) -> Iterator[str]:
     if INFERENCE in own:
         yield from plan_inference(arguments)
         return
-    if CLUSTER_TEMPLATE in own:
-        if others := [word for word in own if word != CLUSTER_TEMPLATE]:
-            raise ConfigError(f"{CLUSTER_TEMPLATE} only prints a file; omit {others[0]}.")
+    if _CLUSTER_TEMPLATE in own:
+        if others := [word for word in own if word != _CLUSTER_TEMPLATE]:
+            raise ConfigError(f"{_CLUSTER_TEMPLATE} only prints a file; omit {others[0]}.")
         yield cluster_template().rstrip("\n")
         return
     if command is not None:
@@ -226,7 +226,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
 def _is_mixed(request: PlanRequest) -> bool:
     """Whether parts of the cluster are ranked, stage by stage, instead of all its layouts."""
     asks = request.pareto or request.layer_times is not None
-    is_fasop = request.csv_form is CsvForm.FASOP
+    is_fasop = request.csv_form == CsvForm.FASOP
     return asks or is_fasop or not request.training.cluster.are_nodes_equal
 
 
@@ -234,7 +234,7 @@ def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     _refuse_runs(request)
     answer = mixed_answer(request)
     written = _export_mixed(answer)
-    is_fasop = request.csv_form is CsvForm.FASOP
+    is_fasop = request.csv_form == CsvForm.FASOP
     every = every_candidate(answer) if is_fasop else ()
     if request.csv is not None:
         save_csv(request.csv, lambda file: _mixed_table(answer, every, file))
@@ -261,7 +261,7 @@ def _csv_note(request: PlanRequest, every: Sequence[MixedRow]) -> Iterator[str]:
 
 
 def _mixed_table(answer: MixedAnswer, every: Sequence[MixedRow], file: TextIO) -> None:
-    if answer.request.csv_form is CsvForm.FULL:
+    if answer.request.csv_form == CsvForm.FULL:
         mixed_csv(answer, file)
         return
     table = FasopTable(

@@ -11,12 +11,11 @@ from pathlib import Path
 from autoconf_launch.autotuner.sizing import RunPlan
 from autoconf_launch.core import ConfigError
 
+from ..asked import RecommendCommand, read_flags
 from ..estimates import (
     Recommendation,
-    RecommendRequest,
     base_document,
     cluster_of,
-    parse_recommend,
     recommendation,
     write_base_config,
     write_text,
@@ -32,7 +31,7 @@ def recommend(arguments: Sequence[str]) -> Iterator[str]:
     Raises:
         ConfigError: wrong arguments, a size that the family does not allow, an unwritable file.
     """
-    request = parse_recommend(arguments)
+    request = read_flags(RecommendCommand, arguments, {"tokens_b": 0.0})
     if request.base_config is not None:
         _require_folder(request.base_config)
     answer = recommendation(request, cluster_of(request))
@@ -61,7 +60,7 @@ def _require_folder(path: Path) -> None:
         )
 
 
-def _write(request: RecommendRequest, answer: Recommendation) -> tuple[Path, ...]:
+def _write(request: RecommendCommand, answer: Recommendation) -> tuple[Path, ...]:
     """The file asked for, and each export beside it."""
     assert request.base_config is not None
     plan = RunPlan(

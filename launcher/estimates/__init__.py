@@ -15,18 +15,6 @@ if TYPE_CHECKING:
         price_of_gpu,
         require_equal_nodes,
     )
-    from .fit_flags import (
-        CLUSTER_TEMPLATE,
-        USUAL_HEADROOM,
-        CsvForm,
-        FitRequest,
-        Goal,
-        PlanRequest,
-        parse_fit,
-        parse_plan,
-        read_price,
-        read_share,
-    )
     from .fit_stages import StageFits
     from .mixed import (
         PRICE_CHANGE,
@@ -46,7 +34,8 @@ if TYPE_CHECKING:
     )
     from .recommend import GpusForDays, Recommendation, recommendation
     from .recommend_cluster import ChosenCluster, cluster_of
-    from .recommend_flags import RecommendRequest, parse_recommend, what_is_missing
+    from .requests import FitRequest, PlanRequest, TrainingRequest
+    from .resolve import fit_request, parse_fit, parse_plan, plan_request, same_values
     from .runnable import UNKNOWN_MODEL, UNKNOWN_TRAINING, plan_only_rule, trains_here
     from .training_choice import (
         BY_SCRIPT,
@@ -63,19 +52,6 @@ if TYPE_CHECKING:
         usual_training,
         with_trainer,
     )
-    from .training_flags import (
-        MODEL_HELP,
-        MOST_DEGREE,
-        MOST_RUNS,
-        PRECISIONS,
-        add_shapes,
-        choice_reader,
-        read_sequence,
-        shapes_of,
-        whole,
-        with_dashes,
-    )
-    from .training_request import MOST, TrainingRequest
-    from .verifying import NamedRun, Verifying, run_bounds
+    from .verifying import NamedRun, Verifying
 else:
     __getattr__ = lazy_names(__name__, __file__)

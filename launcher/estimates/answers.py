@@ -46,9 +46,10 @@ from autoconf_launch.core import (
     Workload,
 )
 
+from ..asked import Goal
 from ..machine import is_cpu
 from ..measurements import TrainingRuns, read_training_runs
-from .fit_flags import FitRequest, Goal, PlanRequest
+from .requests import FitRequest, PlanRequest
 from .runnable import (
     apart_rules,
     changes_to_use,
@@ -75,7 +76,7 @@ from .training_choice import (
     smallest_cluster,
     whole_node,
 )
-from .verifying import Verifying, log_band, verify_plan
+from .verifying import Verifying, log_band, run_bounds, verify_plan
 
 if TYPE_CHECKING:
     from .fit_stages import StageFits
@@ -312,7 +313,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     check_weights(training.workload)
     check_positions(training.workload)
     started = time.perf_counter()
-    bounds = request.verify
+    bounds = run_bounds(request)
     runs = _read_runs(request)
     own = None if runs is None else runs.own
     needed = _gpus_needed(request, own) if request.gpus_needed else None
@@ -405,7 +406,7 @@ def plan_clusters(request: PlanRequest) -> tuple[PlanAnswer, ...]:
         if best is None:
             return True, 0.0
         usd = answer.usd_per_step(best)
-        return False, usd if request.goal is Goal.COST and usd is not None else best.step_s
+        return False, usd if request.objective == Goal.COST and usd is not None else best.step_s
 
     return tuple(sorted(answers, key=order))
 

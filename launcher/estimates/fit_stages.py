@@ -20,9 +20,8 @@ from autoconf_launch.autotuner.mixed import GivenStages, StagePlan, given_stages
 from autoconf_launch.core import ClusterSpec, ConfigError, Layout, even_pipeline_split
 
 from ..machine import is_cpu
-from .fit_flags import FitRequest
+from .requests import FitRequest, TrainingRequest
 from .training_choice import machine_kinds
-from .training_request import TrainingRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,9 +29,10 @@ from autoconf_launch.autotuner.mixed import (
 from autoconf_launch.autotuner.planner import StepBand, leading, time_band
 from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Workload
 
+from ..asked import Goal
 from .answers import price_of_gpu
-from .fit_flags import Goal, PlanRequest
 from .layer_times import read_layer_times
+from .requests import PlanRequest
 from .runnable import apart_rules, layout_rules, training_steps
 from .training_choice import (
     ChosenPrice,
@@ -241,7 +242,7 @@ def _with_layers(question: MixedQuestion, path: Path, cluster: ClusterSpec) -> M
 
 def _choice(request: PlanRequest, steps: int | None, *, has_prices: bool) -> Choice:
     """The cheapest within a deadline, the fastest within a budget, or what is asked for."""
-    wants_cheap = request.goal is Goal.COST
+    wants_cheap = request.objective == Goal.COST
     if "--objective" not in request.training.given and request.max_cost_usd is None:
         wants_cheap = wants_cheap or request.pareto or request.deadline_s is not None
     longest, most = request.deadline_s, request.max_cost_usd
@@ -296,7 +297,7 @@ def _price(request: PlanRequest, kind: NodeKind) -> ChosenPrice | None:
     asks = (
         *(("--pareto",) if request.pareto else ()),
         *(("--max-cost",) if request.max_cost_usd is not None else ()),
-        *(("--objective cost",) if request.goal is Goal.COST else ()),
+        *(("--objective cost",) if request.objective == Goal.COST else ()),
     )
     if found is None and asks:
         is_alone = request.training.cluster.are_nodes_equal

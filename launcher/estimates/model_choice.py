@@ -36,6 +36,7 @@ from autoconf_launch.core import (
     Architecture,
     ConfigError,
     DecodeError,
+    Experts,
     ModelSpec,
     RawConfig,
     decode,
@@ -52,10 +53,9 @@ from autoconf_launch.tuning_spaces import (
     named_model,
 )
 
+from ..asked import MOST, RecommendCommand
 from ..config_file import read_config
 from .hub import hub_config, hugging_face_model, is_hub_id
-from .recommend_flags import RecommendRequest
-from .training_request import MOST
 
 _HEAD = 64
 
@@ -71,7 +71,7 @@ def model_of_flags(text: str | None, shapes: Mapping[str, Any]) -> Architecture:
     Raises:
         ConfigError: the name is unknown, the file cannot be read, or a shape is missing.
     """
-    given = {name: value for name, value in shapes.items() if value is not None}
+    given = _with_experts(shapes)
     if text is None:
         return _from_flags(given)
     path = Path(text)
@@ -83,6 +83,25 @@ def model_of_flags(text: str | None, shapes: Mapping[str, Any]) -> Architecture:
     if "hidden" in given or "heads" in given:
         document |= {"head": None, "kv_heads": given.get("heads", found.kv_heads)}
     return _build_architecture({**document, **given}, f"{found.name}, changed")
+
+
+def _with_experts(shapes: Mapping[str, Any]) -> dict[str, Any]:
+    """Shapes that are given, with the flags on experts as one value."""
+    given = {name: value for name, value in shapes.items() if value is not None}
+    of_experts = {name: given.pop(name, None) for name in ("experts_per_token", "expert_ffn")}
+    if given.get("experts") is None:
+        for name in (name for name, value in of_experts.items() if value is not None):
+            raise ConfigError(f"--{name.replace('_', '-')} needs --experts, their number.")
+    elif not isinstance(given["experts"], Experts):
+        ffn = of_experts["expert_ffn"] or given.get("ffn")
+        if ffn is None:
+            raise ConfigError("--experts needs the width of one; give it with --expert-ffn.")
+        per_token = of_experts["experts_per_token"] or _USUAL_EXPERTS
+        given["experts"] = Experts(count=given["experts"], per_token=per_token, ffn=ffn)
+    return given
+
+
+_USUAL_EXPERTS = 2
 
 
 def _model_by_name(text: str) -> Architecture:
@@ -370,7 +389,7 @@ def _notes(model: ChosenModel, custom: Path) -> Iterator[str]:
     )
 
 
-def with_model(request: RecommendRequest, model: Architecture) -> RecommendRequest:
+def with_model(request: RecommendCommand, model: Architecture) -> RecommendCommand:
     """The question with what a model says: family, size, vocabulary.
 
     Raises:

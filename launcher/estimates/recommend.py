@@ -42,10 +42,10 @@ from autoconf_launch.tuning_spaces import (
     usual_of,
 )
 
+from ..asked import RecommendCommand, tokens_text
 from ..measurements import TrainingRuns, read_training_runs
 from .model_choice import custom_model, model_of_flags, model_of_size, with_model
 from .recommend_cluster import ChosenCluster, notes_on_rate
-from .recommend_flags import RecommendRequest, tokens_text
 from .training_choice import (
     USUAL_TRAINER,
     choose_price,
@@ -53,7 +53,7 @@ from .training_choice import (
     usual_training,
     whole_node,
 )
-from .verifying import Verifying, verify_outlook
+from .verifying import Verifying, run_bounds, verify_outlook
 
 _USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
 _FIRST_GUESS_TFLOPS = 140.0
@@ -121,7 +121,7 @@ class Recommendation:
     verifying: Verifying | None = None
 
 
-def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recommendation:
+def recommendation(request: RecommendCommand, cluster: ChosenCluster) -> Recommendation:
     """Work it all out.
 
     Raises:
@@ -129,7 +129,7 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
             that no shape has.
         NothingFeasibleError: GPUs are to be counted, and no number of them is fast enough.
     """
-    bounds = request.verify
+    bounds = run_bounds(request)
     named = None if request.model is None else model_of_flags(request.model, {})
     if named is not None:
         request = with_model(request, named)
@@ -170,7 +170,7 @@ def recommendation(request: RecommendRequest, cluster: ChosenCluster) -> Recomme
     )
 
 
-def _measured_runs(request: RecommendRequest, cluster: ChosenCluster) -> TrainingRuns | None:
+def _measured_runs(request: RecommendCommand, cluster: ChosenCluster) -> TrainingRuns | None:
     """Runs of the model that is recommended without them, which may not be the answer's.
 
     Raises:
@@ -178,7 +178,7 @@ def _measured_runs(request: RecommendRequest, cluster: ChosenCluster) -> Trainin
     """
     if request.measured is None:
         return None
-    plain = replace(request, measured=None, verify=None)
+    plain = replace(request, measured=None, verify=None, verify_budget_usd=None)
     before = recommendation(plain, cluster)
     spec, found = before.cluster.spec, before.planner.outlook
     if spec is None or found is None:
@@ -190,12 +190,12 @@ def _measured_runs(request: RecommendRequest, cluster: ChosenCluster) -> Trainin
     return read_training_runs(request.measured, training, log_width(found.band), len(spec.nodes))
 
 
-def _asks_for_gpus(request: RecommendRequest) -> bool:
+def _asks_for_gpus(request: RecommendCommand) -> bool:
     """A size and days are given, so that the number of GPUs is what is left to say."""
     return request.model_size_b is not None and request.max_days is not None
 
 
-def _is_kind(request: RecommendRequest, cluster: ChosenCluster, predictor: _Predictor) -> bool:
+def _is_kind(request: RecommendCommand, cluster: ChosenCluster, predictor: _Predictor) -> bool:
     """Whether a cluster of one node only says which GPUs, as it is too slow for the days."""
     assert request.max_days is not None
     if request.gpus is not None or cluster.nodes > 1 or cluster.spec is None:
@@ -204,7 +204,7 @@ def _is_kind(request: RecommendRequest, cluster: ChosenCluster, predictor: _Pred
     return found is None or found.days > request.max_days
 
 
-def _no_number(request: RecommendRequest, cluster: ChosenCluster) -> str:
+def _no_number(request: RecommendCommand, cluster: ChosenCluster) -> str:
     return (
         f"no number of the GPUs of {cluster.text} trains {request.model_size_b:g} B parameters on "
         f"{tokens_text(request.tokens_b)} in {request.max_days:g} days."
@@ -212,7 +212,7 @@ def _no_number(request: RecommendRequest, cluster: ChosenCluster) -> str:
 
 
 def _gpus_for_days(
-    request: RecommendRequest, budget: Budget, enough: _Predictor | None
+    request: RecommendCommand, budget: Budget, enough: _Predictor | None
 ) -> GpusForDays | None:
     if request.model_size_b is None or request.max_days is None:
         return None
@@ -225,13 +225,13 @@ def _gpus_for_days(
     )
 
 
-def _family_name(request: RecommendRequest) -> str:
+def _family_name(request: RecommendCommand) -> str:
     assert request.family is not None
     return request.family
 
 
 def _question(
-    request: RecommendRequest, family: Family, memory_gb: float, named: Architecture | None
+    request: RecommendCommand, family: Family, memory_gb: float, named: Architecture | None
 ) -> ModelQuestion:
     usual = usual_of(family.predefined) or (_USUAL_VOCABULARY, _USUAL_SEQUENCE)
     size_b = request.model_size_b
@@ -250,20 +250,20 @@ def _question(
     )
 
 
-def _batch_of(request: RecommendRequest, model: ChosenModel, planner: PlannerPart) -> int:
+def _batch_of(request: RecommendCommand, model: ChosenModel, planner: PlannerPart) -> int:
     if planner.outlook is None or request.global_batch or request.custom_config:
         return model.batch.global_batch
     return planner.outlook.achieved.layout.global_batch
 
 
-def _size(request: RecommendRequest, budget: Budget) -> float:
+def _size(request: RecommendCommand, budget: Budget) -> float:
     if request.model_size_b is not None:
         return request.model_size_b
     assert request.max_days is not None
     return recommended_size_b(_family_name(request), budget, request.max_days)
 
 
-def _model(question: ModelQuestion, request: RecommendRequest, budget: Budget) -> ChosenModel:
+def _model(question: ModelQuestion, request: RecommendCommand, budget: Budget) -> ChosenModel:
     """The model of a size; of one that was recommended it says why where there is none."""
     try:
         return choose_model(tables(generation_of(question.family)), question)
@@ -281,7 +281,7 @@ class _Predictor:
 
     def __init__(
         self,
-        request: RecommendRequest,
+        request: RecommendCommand,
         cluster: ChosenCluster,
         question: ModelQuestion,
         runs: OwnRuns | None,
@@ -410,7 +410,7 @@ class _Predictor:
         has_experts = model.architecture.experts is not None
         band = speed_band(published_speeds(), has_experts=has_experts)
         assumed = Assumed(
-            goodput=self._request.goodput,
+            goodput=self._request.assumed_goodput(),
             rate=_rate(spec, self._request.usd_per_gpu_hour),
             band=band if self._runs is None else narrow_band(band, done.narrowing),
         )
@@ -444,7 +444,7 @@ class _Predictor:
             speed_band(published_speeds(), has_experts=has_experts is not None),
             bounds,
             _rate(spec, self._request.usd_per_gpu_hour).usd_per_gpu_hour,
-            self._request.goodput.restart_s,
+            self._request.assumed_goodput().restart_s,
         )
 
     def _size(self, size_b: float) -> float | None:
@@ -474,7 +474,7 @@ def _rate(cluster: ClusterSpec, given: float | None) -> GpuPrice:
 
 
 def _notes(
-    request: RecommendRequest, model: ChosenModel, cluster: ChosenCluster, nearest: str | None
+    request: RecommendCommand, model: ChosenModel, cluster: ChosenCluster, nearest: str | None
 ) -> Iterator[str]:
     """What was not given, not covered, or not as it seems."""
     family = Family(_family_name(request))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from autoconf_launch.core import ClusterSpec, ConfigError, HardwareError
 from autoconf_launch.tuning_spaces import equal_nodes, machine
 
+from ..asked import RecommendQuestion
 from ..machine import is_cpu
-from .recommend_flags import RecommendRequest
 from .training_choice import choose_cluster, machine_of, nodes_like, require_rates, whole_node
 
 _NODE = 8
@@ -63,7 +63,7 @@ class ChosenCluster:
         return replace(self, nodes=gpus // each, gpus_per_node=each, spec=spec, text=text)
 
 
-def cluster_of(request: RecommendRequest) -> ChosenCluster:
+def cluster_of(request: RecommendQuestion) -> ChosenCluster:
     """``--cluster``, or nodes of the GPUs that NVIDIA's tools count on.
 
     Raises:
@@ -74,7 +74,7 @@ def cluster_of(request: RecommendRequest) -> ChosenCluster:
     )
 
 
-def _given_cluster(request: RecommendRequest, text: str) -> ChosenCluster:
+def _given_cluster(request: RecommendQuestion, text: str) -> ChosenCluster:
     spec = choose_cluster(text)
     if is_cpu(spec):
         raise HardwareError(
@@ -102,7 +102,7 @@ def _datasheet_gb(spec: ClusterSpec) -> float:
     return machine(spec.nodes[0].devices[0].name).accelerator.memory_bytes / _GB
 
 
-def _assumed_cluster(request: RecommendRequest) -> ChosenCluster:
+def _assumed_cluster(request: RecommendQuestion) -> ChosenCluster:
     gpus = request.gpus
     assert gpus is not None
     each = _gpus_per_node(gpus, request.nodes)
@@ -134,7 +134,7 @@ def _gpus_per_node(gpus: int, nodes: int | None) -> int:
     return gpus // nodes
 
 
-def notes_on_rate(request: RecommendRequest, cluster: ChosenCluster) -> Iterator[str]:
+def notes_on_rate(request: RecommendQuestion, cluster: ChosenCluster) -> Iterator[str]:
     """A rate that was given and that no GPU of the cluster has."""
     if request.tflops_per_gpu is None or cluster.spec is None:
         return

@@ -36,7 +36,8 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import TRAINERS
 
-from .fit_flags import Goal, PlanRequest
+from ..asked import Goal
+from .requests import PlanRequest, TrainingRequest
 from .training_choice import (
     BY_SCRIPT,
     ChosenPrice,
@@ -46,7 +47,6 @@ from .training_choice import (
     usual_trainer,
     with_choice,
 )
-from .training_request import TrainingRequest
 
 UNKNOWN_TRAINING = "runtime_training"
 """The rule on what is trained with, which holds for all layouts alike."""
@@ -252,7 +252,7 @@ def _affordable(
     request: PlanRequest, steps: int | None, price: ChosenPrice | None, world: int
 ) -> float:
     """The longest step that the money lasts for; all GPUs are paid for whatever the layout."""
-    if price is None and (request.max_cost_usd is not None or request.goal is Goal.COST):
+    if price is None and (request.max_cost_usd is not None or request.objective == Goal.COST):
         raise ConfigError(
             "No price of this GPU is known, but the objective or --max-cost needs one; give it "
             "with --usd-per-gpu-hour."

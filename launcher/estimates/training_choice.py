@@ -67,7 +67,7 @@ from autoconf_launch.tuning_spaces import (
 
 from ..config_file import read_config
 from ..machine import cpu_machine, is_cpu, local_cluster
-from .training_request import TrainingRequest
+from .requests import TrainingRequest
 
 
 def with_trainer(

@@ -33,6 +33,7 @@ from autoconf_launch.autotuner.sizing import (
 )
 from autoconf_launch.core import ALL_LAYERS, Candidate, ConfigError, Layout
 
+from ..asked import RealRuns
 from ..export import Optimum, RunCommand, run_command
 from ..machine import THREADS, usable_cores
 from ..measurements import row_to_fill
@@ -96,16 +97,9 @@ class VerifyQuestion:
     start_s: float
 
 
-def run_bounds(runs: int | None, usd: float | None) -> Bounds | None:
-    """What ``--verify`` and ``--verify-budget`` ask for; None where nothing does.
-
-    Raises:
-        ConfigError: both are given.
-    """
-    if runs is not None and usd is not None:
-        raise ConfigError(
-            "--verify and --verify-budget cannot be given together; give one of them."
-        )
+def run_bounds(asked: RealRuns) -> Bounds | None:
+    """What ``--verify`` or ``--verify-budget`` asks for; None where neither does."""
+    runs, usd = asked.verify, asked.verify_budget_usd
     return None if runs is None and usd is None else Bounds(runs=runs, usd=usd)
 
 

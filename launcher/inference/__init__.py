@@ -1,4 +1,4 @@
-"""``plan --inference`` and ``fit --inference``: flags to requests, answers, and their text."""
+"""``plan --inference`` and ``fit --inference``: requests, answers, and their text."""
 
 from typing import TYPE_CHECKING
 
@@ -11,15 +11,12 @@ if TYPE_CHECKING:
         fit_inference_answer,
         plan_inference_answer,
     )
-    from .inference_flags import (
+    from .requests import (
         INFERENCE,
-        FitInferenceRequest,
-        PlanInferenceRequest,
-        Serving,
-        make_fit_inference_parser,
-        make_plan_inference_parser,
+        fit_inference_request,
         parse_fit_inference,
         parse_plan_inference,
+        plan_inference_request,
     )
     from .text import (
         fit_inference_document,

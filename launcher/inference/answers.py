@@ -32,7 +32,7 @@ from ..estimates import (
     require_rates,
 )
 from ..machine import is_cpu
-from .inference_flags import FitInferenceRequest, PlanInferenceRequest, Serving
+from .requests import FitInferenceRequest, PlanInferenceRequest, Serving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +101,9 @@ def plan_inference_answer(request: PlanInferenceRequest) -> PlanInferenceAnswer:
     question = _question(
         serving,
         limit_bytes=serving.limit_bytes * (1.0 - request.headroom),
-        tensor=request.tp,
-        pipeline=request.pp,
-        batches=request.batch,
+        tensor=tuple(request.tp),
+        pipeline=tuple(request.pp),
+        batches=tuple(request.batch),
         max_latency_s=request.max_latency_ms / 1e3,
     )
     for tensor in request.tp:

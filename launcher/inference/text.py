@@ -28,7 +28,7 @@ from ..report import (
     table_of,
 )
 from .answers import FitInferenceAnswer, PlanInferenceAnswer
-from .inference_flags import Serving
+from .requests import Serving
 
 INFERENCE_SCHEMA_VERSION = 1
 _GIB = 2**30

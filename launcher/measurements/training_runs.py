@@ -73,7 +73,9 @@ class TrainingRuns:
     skipped: tuple[Problem, ...]
 
 
-def read_training_runs(path: Path, training: Training, band: float, nodes: int) -> TrainingRuns:
+def read_training_runs(
+    path: str | Path, training: Training, band: float, nodes: int
+) -> TrainingRuns:
     """Runs of a training.
 
     Args:
@@ -85,7 +87,7 @@ def read_training_runs(path: Path, training: Training, band: float, nodes: int) 
     Raises:
         ConfigError: the file cannot be read, or no row of it serves.
     """
-    file = read_measurements(path)
+    file = read_measurements(Path(path))
     whys = {one.line: _why_not(one, training) for one in file.measurements}
     rows = [one for one in file.measurements if whys[one.line] is None]
     skipped = [Problem(line=line, text=why) for line, why in whys.items() if why]
@@ -108,7 +110,7 @@ def read_training_runs(path: Path, training: Training, band: float, nodes: int) 
         strict=True,
     )
     return TrainingRuns(
-        file=path.name,
+        file=Path(path).name,
         own=own.without_contradicting(surprises_M, off_M),
         runs=tuple(
             TrainingRun(

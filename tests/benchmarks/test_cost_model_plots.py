@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from autoconf_launch.launcher.estimates import parse_fit
 from autoconf_launch.launcher.estimates.answers import fit_answer
-from autoconf_launch.launcher.estimates.fit_flags import parse_fit
 
 from .conftest import import_benchmark
 

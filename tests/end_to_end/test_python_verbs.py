@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from autoconf_launch import fit, plan, tune
 from autoconf_launch.launcher.events import Event, Finished
-from autoconf_launch.launcher.keywords import TrainingKeywords
 
 from .conftest import SCRIPT, SMALL, Place
 
-TRAINING: TrainingKeywords = {
+TRAINING: dict[str, Any] = {
     "model": "gpt2-xl",
     "cluster": "8xA100-SXM-80GB",
     "seq": 1024,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autoconf_launch import ConfigError, fit, plan, recommend
-from autoconf_launch.launcher.keywords import TrainingKeywords
 from autoconf_launch.launcher.notebook import TuneAnswer
 from autoconf_launch.launcher.results import read_results
 
 from .report.fixed import finish, write_folder
 
-TRAINING: TrainingKeywords = {
+TRAINING: dict[str, Any] = {
     "model": "gpt2-xl",
     "cluster": "8xA100-SXM-80GB",
     "seq": 1024,

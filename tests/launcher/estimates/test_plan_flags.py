@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.estimates.fit_flags import Goal, PlanRequest, parse_plan
+from autoconf_launch.launcher.asked import Goal
+from autoconf_launch.launcher.estimates import PlanRequest, parse_plan
 
 WORK = ("--model", "gpt2", "--cluster", "8xH100", "--seq", "1024", "--global-batch", "64")
 
@@ -32,7 +33,7 @@ def test_no_number_to_show_means_all() -> None:
 
 def test_what_is_not_given_has_a_default() -> None:
     request: Any = parse()
-    assert (request.goal, request.explain, request.training.json) == (Goal.TIME, False, False)
+    assert (request.objective, request.explain, request.training.json) == (Goal.TIME, False, False)
     assert request.tokens is request.deadline_s is request.max_cost_usd is request.csv is None
 
 

@@ -1,13 +1,13 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autoconf_launch import ConfigError, fit, plan, recommend, tune, validate
 from autoconf_launch.launcher.commands.validate import validate as command
-from autoconf_launch.launcher.keywords import TrainingKeywords
 
-TRAINING: TrainingKeywords = {
+TRAINING: dict[str, Any] = {
     "model": "gpt2-xl",
     "cluster": "8xA100-SXM-80GB",
     "seq": 1024,
@@ -84,7 +84,7 @@ def test_a_value_out_of_its_range_is_named() -> None:
 
 
 def test_a_deadline_needs_tokens() -> None:
-    with pytest.raises(ConfigError, match="need tokens"):
+    with pytest.raises(ConfigError, match=r"^deadline_s bounds .* give its tokens"):
         plan(**TRAINING, deadline_s=3600.0)
 
 
@@ -170,6 +170,6 @@ def test_tune_names_an_unknown_keyword() -> None:
         ({"usd_per_gpu_hour": "2"}, "usd_per_gpu_hour is '2'; it must be a number above 0"),
     ],
 )
-def test_a_wrong_number_names_its_keyword(wrong: dict[str, object], sentence: str) -> None:
+def test_a_wrong_number_names_its_keyword(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        plan(**TRAINING, **wrong)  # type: ignore[call-overload]
+        plan(**TRAINING, **wrong)

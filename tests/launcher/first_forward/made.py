@@ -7,7 +7,7 @@ from typing import Any
 
 from autoconf_launch.core import BlockSpec, Grade, ModelSpec, TracedPeak
 from autoconf_launch.core.rank import FirstForward, OperationCost
-from autoconf_launch.launcher.estimates.fit_flags import parse_plan
+from autoconf_launch.launcher.estimates import parse_plan
 from autoconf_launch.launcher.first_forward.answers import PiecesQuestion
 from autoconf_launch.launcher.first_forward.script import TracedScript
 

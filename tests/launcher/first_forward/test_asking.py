@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.estimates.fit_flags import parse_fit
+from autoconf_launch.launcher.estimates import parse_fit
 from autoconf_launch.launcher.first_forward.answers import PiecesQuestion
 from autoconf_launch.launcher.first_forward.asking import check_pieces
 

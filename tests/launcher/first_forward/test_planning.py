@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from autoconf_launch.launcher.estimates.fit_flags import PlanRequest, parse_plan
+from autoconf_launch.launcher.estimates import PlanRequest, parse_plan
 from autoconf_launch.launcher.first_forward.answers import plan_by_pieces, why_no_pieces
 
 from .made import script

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.core import Layout, Recompute
-from autoconf_launch.launcher.estimates.fit_flags import parse_fit
+from autoconf_launch.launcher.estimates import parse_fit
 from autoconf_launch.launcher.first_forward.answers import (
     fit_by_pieces,
     layout_peak_bytes,

@@ -17,8 +17,7 @@ from autoconf_launch.core import (
     TracedPeak,
     Workload,
 )
-from autoconf_launch.launcher.estimates import FitRequest, fit_answer
-from autoconf_launch.launcher.estimates.fit_flags import parse_fit
+from autoconf_launch.launcher.estimates import FitRequest, fit_answer, parse_fit
 from autoconf_launch.launcher.first_forward.answers import (
     PiecesQuestion,
     layout_peak_bytes,

@@ -1,15 +1,15 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autoconf_launch import ConfigError, fit_inference, plan_inference
-from autoconf_launch.launcher.keywords import ServingKeywords
 
 from ..commands.verb import Run
 from .conftest import SERVING
 
 GOLDEN = Path(__file__).parent / "golden"
-ONE: ServingKeywords = {
+ONE: dict[str, Any] = {
     "model": "llama3.1-8b",
     "cluster": "8xA100-SXM-80GB",
     "input_len": 2048,

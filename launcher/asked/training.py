@@ -1,0 +1,325 @@
+"""``fit`` and ``plan``: a training and its machines, one layout, and how all are ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+
+from autoconf_launch.autotuner.cost import AUTO_TRAINER
+from autoconf_launch.core import (
+    OPTIMIZER_STATES,
+    FrozenPart,
+    Offload,
+    Precision,
+    Recompute,
+    WeightFormat,
+)
+from autoconf_launch.tuning_spaces import TRAINER_NAMES
+
+from .model import Modelled
+from .parameters import parameter, question
+from .units import (
+    BYTES,
+    DEGREE,
+    DURATION,
+    FILE,
+    FROZEN_PARTS,
+    MOST,
+    MOST_DEGREE,
+    ON,
+    PERCENT,
+    PRICE,
+    SEQUENCE,
+    SHOWN,
+    SWITCH,
+    TOKENS,
+    USD,
+    WHOLE_NUMBERS,
+    ValueUnit,
+    choice,
+    whole,
+)
+
+_MOST_RUNS = 16
+"""Verifying runs that may be asked for."""
+PRECISIONS = tuple(precision.value for precision in Precision)
+HABITS_GROUP = "what is trained, and how"
+TRAINER = choice("trainer", TRAINER_NAMES)
+PRECISION = choice("precision", PRECISIONS)
+CLUSTER = ValueUnit(metavar="C")
+_CLUSTERS = ValueUnit(metavar="C", action="append")
+
+
+class Goal(str, Enum):
+    """What layouts are ranked by."""
+
+    TIME = "time"
+    COST = "cost"
+
+
+SEQUENCE_ABOUT = "sequence length in tokens, such as 8192 or 8k (1k: 1024 tokens)"
+_CLUSTER_ABOUT = "64x8xH100-SXM-80GB, a file, or local for this machine"
+
+
+def _names(kind: type[Enum]) -> str:
+    return ", ".join(one.value for one in kind)
+
+
+@question
+class TrainingQuestion(Modelled):
+    """What is trained, and on what."""
+
+    cluster: str | list[str] | tuple[str, ...] = parameter(
+        "training", _CLUSTER_ABOUT, unit=CLUSTER
+    )
+    seq: int = parameter(
+        "training",
+        SEQUENCE_ABOUT,
+        unit=SEQUENCE,
+    )
+    global_batch: int = parameter(
+        "training", "samples per optimizer step", unit=whole(1, MOST, "B")
+    )
+    memory_bytes: int | None = parameter(
+        "training",
+        "memory of each GPU that may be used, such as 70GB; default: all that it has",
+        unit=BYTES,
+        default=None,
+        flag="--memory-limit",
+    )
+    precision: Precision | str = parameter(
+        HABITS_GROUP, f"{', '.join(PRECISIONS)}; default bf16", unit=PRECISION, default="bf16"
+    )
+    optimizer: str = parameter(
+        HABITS_GROUP,
+        f"{', '.join(OPTIMIZER_STATES)}; default adamw",
+        unit=choice("optimizer", OPTIMIZER_STATES),
+        default="adamw",
+    )
+    trainer: str = parameter(
+        HABITS_GROUP,
+        f"framework whose rules apply: {', '.join(TRAINER_NAMES)}; default {AUTO_TRAINER}",
+        unit=TRAINER,
+        default=AUTO_TRAINER,
+    )
+    lora_rank: int | None = parameter(
+        HABITS_GROUP,
+        "train adapters of this rank",
+        unit=whole(1, 1 << 16, "R"),
+        default=None,
+    )
+    weights: WeightFormat | str | None = parameter(
+        HABITS_GROUP,
+        "how frozen weights are stored under --lora-rank: int8, or nf4 (QLoRA)",
+        unit=choice("weight format", [one.value for one in WeightFormat], "FORMAT"),
+        default=None,
+    )
+    freeze: Collection[FrozenPart | str] = parameter(
+        HABITS_GROUP,
+        f"parts that are not trained, with commas between them: {_names(FrozenPart)}",
+        unit=FROZEN_PARTS,
+        default=frozenset(),
+    )
+    compile: bool = parameter(
+        HABITS_GROUP, "the model runs under torch.compile", unit=ON, default=False
+    )
+    flash_attention: bool | None = parameter(
+        HABITS_GROUP, "default: the trainer's", unit=SWITCH, default=None
+    )
+
+
+@question
+class FitQuestion(TrainingQuestion):
+    """A training and one layout of it."""
+
+    cluster: str = parameter(
+        "training", f"{_CLUSTER_ABOUT}; default local", unit=CLUSTER, default="local"
+    )
+    tp: int = parameter("layout", "tensor-parallel ranks", unit=DEGREE, default=1)
+    pp: int = parameter("layout", "pipeline stages", unit=DEGREE, default=1)
+    vpp: int = parameter("layout", "virtual stages per pipeline rank", unit=DEGREE, default=1)
+    cp: int = parameter("layout", "context-parallel ranks", unit=DEGREE, default=1)
+    ep: int = parameter("layout", "expert-parallel ranks", unit=DEGREE, default=1)
+    micro_batch: int = parameter(
+        "layout", "samples per forward pass of a rank", unit=DEGREE, default=1
+    )
+    zero: int | None = parameter(
+        "layout",
+        "ZeRO stage; default 1, or 3 if the trainer lacks 1",
+        unit=whole(0, 3, "0-3"),
+        default=None,
+    )
+    recompute: Recompute | str | None = parameter(
+        "layout",
+        _names(Recompute),
+        unit=choice("recompute", [one.value for one in Recompute], "KIND"),
+        default=None,
+    )
+    recompute_layers: int | None = parameter(
+        "layout", "only K layers of each stage", unit=whole(1, MOST_DEGREE, "K"), default=None
+    )
+    offload: Offload | str = parameter(
+        "layout",
+        _names(Offload),
+        unit=choice("offload", [one.value for one in Offload], "WHAT"),
+        default="none",
+    )
+    placement: Sequence[int] | None = parameter(
+        "layout",
+        "slot of each rank, node by node: 4-7,0-3; default: in order",
+        unit=WHOLE_NUMBERS,
+        default=None,
+    )
+    pipeline_split: Sequence[int] | None = parameter(
+        "layout", "layers of each stage: 14,5,5", unit=WHOLE_NUMBERS, default=None
+    )
+    micro_batch_split: Sequence[int] | None = parameter(
+        "layout",
+        "micro-batch of each data-parallel rank: 5,3",
+        unit=WHOLE_NUMBERS,
+        default=None,
+    )
+    sequence_parallel: bool | None = parameter(
+        "layout",
+        "split norms and dropout along the sequence; default with --tp",
+        unit=SWITCH,
+        default=None,
+    )
+
+    def recomputes(self) -> Recompute:
+        """The kind of recomputation; layers to recompute are in full."""
+        return Recompute(self.recompute or ("full" if self.recompute_layers else "none"))
+
+    def contradictions(self) -> Iterator[str]:
+        """Sentences on layers and samples that do not go together."""
+        recompute, samples = self.recomputes(), self.micro_batch_split
+        if self.recompute_layers and recompute is not Recompute.FULL:
+            yield f"--recompute-layers needs --recompute full, got {recompute.value}"
+        if samples and len(set(samples)) > 1 and sum(samples) % len(samples):
+            yield (
+                f"--micro-batch-split adds up to {sum(samples)}; it must be a multiple of its "
+                f"{len(samples)} ranks, as its mean is the micro-batch"
+            )
+
+
+@question
+class PlanRanking:
+    """How layouts are ranked."""
+
+    top: int | None = parameter(
+        "ranking",
+        "families to show, the best layout of each; default 10, 0: all layouts that fit",
+        unit=SHOWN,
+        default=10,
+    )
+    headroom: float = parameter(
+        "ranking",
+        "share of a GPU's memory that a safe layout leaves free; default 10",
+        unit=PERCENT,
+        default=0.1,
+    )
+    explain: bool = parameter(
+        "ranking",
+        "say why well-known layouts lost and where the winner's step time goes",
+        unit=ON,
+        default=False,
+    )
+    runnable: bool = parameter(
+        "ranking", "rank only layouts that our own runtime trains", unit=ON, default=False
+    )
+    objective: Goal | str = parameter(
+        "ranking",
+        f"{_names(Goal)}; default time",
+        unit=choice("objective", [one.value for one in Goal], "GOAL"),
+        default="time",
+    )
+    tokens: int | None = parameter(
+        "ranking", "of the whole training, such as 300B or 15T", unit=TOKENS, default=None
+    )
+    gpus_needed: bool = parameter(
+        "ranking",
+        "the fewest GPUs of this kind that fit it, or train within --deadline",
+        unit=ON,
+        default=False,
+    )
+    deadline_s: float | None = parameter(
+        "ranking",
+        "to train on all tokens, such as 5d",
+        unit=DURATION,
+        default=None,
+        flag="--deadline",
+    )
+    max_cost_usd: float | None = parameter(
+        "ranking",
+        "to train on all tokens, such as 5M",
+        unit=USD,
+        default=None,
+        flag="--max-cost",
+    )
+    usd_per_gpu_hour: float | None = parameter(
+        "ranking", "replaces our table of prices", unit=PRICE, default=None
+    )
+
+
+@question
+class RealRuns:
+    """Real runs that correct a prediction, and which further ones would narrow it."""
+
+    measured: str | Path | None = parameter(
+        "real runs",
+        "real runs of this training, smaller ones too, that correct the answer (as validate)",
+        unit=FILE,
+        default=None,
+    )
+    verify: int | None = parameter(
+        "real runs",
+        "name the N cheapest real runs that narrow the error band most",
+        unit=whole(1, _MOST_RUNS),
+        default=None,
+    )
+    verify_budget_usd: float | None = parameter(
+        "real runs",
+        "the same, of as many runs as this money pays for",
+        unit=USD,
+        default=None,
+        flag="--verify-budget",
+    )
+
+    def contradictory_runs(self) -> Iterator[str]:
+        """A sentence on two bounds of the runs to name."""
+        if self.verify is not None and self.verify_budget_usd is not None:
+            yield "--verify and --verify-budget cannot be given together; give one of them"
+
+
+_OF_ONE_CLUSTER = (
+    *("--top", "--explain", "--export", "--pareto", "--csv-form", "--layer-times"),
+    *("--measured", "--verify", "--verify-budget"),
+)
+
+
+@question
+class PlanQuestion(RealRuns, PlanRanking, TrainingQuestion):
+    """A training, and how its layouts are ranked."""
+
+    cluster: str | list[str] | tuple[str, ...] = parameter(
+        "training", f"{_CLUSTER_ABOUT}; several are compared", unit=_CLUSTERS
+    )
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Each cluster once."""
+        texts = [self.cluster] if isinstance(self.cluster, str) else self.cluster
+        return tuple(dict.fromkeys(texts))
+
+    def contradictions(self) -> Iterator[str]:
+        """Sentences on limits without tokens, and on what one cluster is asked alone."""
+        for flag, limit in (("--deadline", self.deadline_s), ("--max-cost", self.max_cost_usd)):
+            if limit is not None and self.tokens is None:
+                yield f"{flag} bounds the whole training; give its --tokens too, such as 15T"
+        yield from self.contradictory_runs()
+        if not self.clusters:
+            yield "--cluster is empty; give at least one, such as '8xH100'"
+        for flag in (one for one in _OF_ONE_CLUSTER if one in self.given):
+            if len(self.clusters) > 1:
+                yield f"{flag} is about the layouts of one cluster; give one --cluster"

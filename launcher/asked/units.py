@@ -1,0 +1,307 @@
+"""Units of parameters: how a value is read from a command line, and checked as a keyword."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from autoconf_launch.core import ConfigError, FrozenPart, nearest_known
+from autoconf_launch.tuning_spaces import hint
+
+from ..flags import parse_bytes
+
+MOST = 1 << 31
+"""The largest size of a model that is believed."""
+MOST_DEGREE = 1 << 20
+POWERS = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
+"""Powers of ten by their letters."""
+_FEWEST_TOKENS, _MOST_TOKENS = 10**5, 10**18
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def _accept(value: Any) -> None:
+    """Refuse nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueUnit:
+    """How values of a parameter are written, and which are right.
+
+    Attributes:
+        metavar: placeholder of the value in the help.
+        read: a word of the command line as a value.
+        refuse: the end of a sentence on a keyword's wrong value; None for a right one.
+        action: what argparse does with the flag.
+    """
+
+    metavar: str = ""
+    read: Callable[[str], Any] = str
+    refuse: Callable[[Any], str | None] = _accept
+    action: str = "store"
+
+
+def whole(least: int, most: int, metavar: str = "N") -> ValueUnit:
+    """Whole numbers in a range."""
+    must = f"must be a whole number from {least} to {most}"
+
+    def refuse(value: Any) -> str | None:
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        return None if is_whole and least <= value <= most else f"it {must}"
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"-?\d{1,18}", text) or refuse(int(text)):
+            raise argparse.ArgumentTypeError(f"{text!r} {must}")
+        return int(text)
+
+    return ValueUnit(metavar=metavar, read=read, refuse=refuse)
+
+
+def decimal(least: float, most: float, metavar: str) -> ValueUnit:
+    """Numbers in a range."""
+    must = f"must be a number from {least:g} to {most:g}"
+
+    def refuse(value: Any) -> str | None:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return None if is_number and least <= value <= most else f"it {must}"
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if refuse(value):
+            raise argparse.ArgumentTypeError(f"{text!r} {must}")
+        return value
+
+    return ValueUnit(metavar=metavar, read=read, refuse=refuse)
+
+
+def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
+    """One of several names; an enumeration's members count as their values."""
+    names = tuple(known)
+
+    def refuse(value: Any) -> str | None:
+        return None if value in names else hint(str(value), names)
+
+    def read(text: str) -> str:
+        if why := refuse(text.lower()):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {what}; {why}")
+        return text.lower()
+
+    return ValueUnit(metavar=metavar, read=read, refuse=refuse)
+
+
+def frameworks(known: Iterable[str]) -> ValueUnit:
+    """Names of frameworks with commas between them, each once."""
+    names = tuple(known)
+
+    def read(text: str) -> tuple[str, ...]:
+        given = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
+        for name in given:
+            if name not in names:
+                raise argparse.ArgumentTypeError(
+                    f"{name!r} is not a framework; {nearest_known(name, names)}"
+                )
+        return given
+
+    return ValueUnit(metavar="|".join(names), read=read)
+
+
+def _refuse_amount(value: Any) -> str | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return None if is_number and 0.0 < value < math.inf else "it must be a number above 0"
+
+
+def _refuse_share(value: Any) -> str | None:
+    is_share = isinstance(value, (int, float)) and 0.0 <= value < 1.0
+    return None if is_share else "it must be a share from 0 to below 1"
+
+
+def _refuse_switch(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "it must be True or False"
+
+
+def _read_sequence(text: str) -> int:
+    """Tokens of ``8192``, ``8k``, ``1M``: contexts go by powers of two, so a k is 1024."""
+    found = re.fullmatch(r"([0-9]{1,18})([km]?)", text.strip().lower())
+    length = int(found[1]) << {"": 0, "k": 10, "m": 20}[found[2]] if found else 0
+    if not 1 <= length <= MOST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a number of tokens, such as 8192 or 8k"
+        )
+    return length
+
+
+def _read_tokens(text: str) -> int:
+    """Tokens of ``300B``, ``1.8T``, ``5000000000``; exact in decimals."""
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([kmbt]?)", text.strip().lower())
+    count = int(Decimal(found[1]) * 10 ** POWERS[found[2]]) if found else 0
+    if not 0 < count <= _MOST_TOKENS:
+        raise argparse.ArgumentTypeError(f"{text!r} must be tokens, such as 300B or 15T")
+    if count < _FEWEST_TOKENS:  # nobody trains on 300: 300 billion are meant
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is {count:,} tokens; did you mean {text.strip()}B?"
+        )
+    return count
+
+
+def tokens_text(tokens_b: float) -> str:
+    """``2 T tokens``, ``300 B tokens``, ``0.3 M tokens``."""
+    scales = ((1e3, "T"), (1.0, "B"))
+    scale, letter = next((one for one in scales if tokens_b >= one[0]), (1e-3, "M"))
+    return f"{tokens_b / scale:g} {letter} tokens"
+
+
+def _read_money(text: str) -> float:
+    """USD of ``250000``, ``$5M``."""
+    found = re.fullmatch(r"\$?([0-9]{1,15}(?:\.[0-9]{1,15})?)([kmb]?)", text.strip().lower())
+    amount = float(Decimal(found[1]) * 10 ** POWERS[found[2]]) if found else 0.0
+    if amount <= 0.0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be an amount in USD, such as 250000 or 5M"
+        )
+    return amount
+
+
+def _read_price(text: str) -> float:
+    """``2.5``, ``$2.5``: USD."""
+    plain = text.strip().removeprefix("$").replace("_", "")
+    if not re.fullmatch(r"[0-9]{1,15}(?:\.[0-9]{1,15})?", plain) or not float(plain):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0 (price in USD)")
+    return float(plain)
+
+
+def _read_named_price(text: str) -> tuple[str, float]:
+    name, equals, amount = text.partition("=")
+    if not (name.strip() and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a GPU and its price, as A10G=0.9")
+    return name.strip(), _read_price(amount)
+
+
+def _read_share(text: str) -> float:
+    """``10``, ``10%``: a share below 1."""
+    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%?", text.strip())
+    if not found or float(found[1]) >= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a percentage from 0 to below 100")
+    return float(found[1]) / 100
+
+
+def _read_duration(text: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)([smhdw])", text.strip().lower())
+    if not found or not float(found[1]):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be a time with its unit, such as 5d or 12h"
+        )
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _read_whole_numbers(text: str) -> tuple[int, ...]:
+    """Numbers with commas between them; ``4-7`` is 4,5,6,7."""
+    parts = [re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", part.strip()) for part in text.split(",")]
+    runs = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
+    if not all(parts) or any(first > last for first, last in runs):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be whole numbers, such as 14,5,5 or 4-7,0-3"
+        )
+    if sum(last - first + 1 for first, last in runs) > MOST_DEGREE:
+        raise argparse.ArgumentTypeError(f"{text!r} has more than {MOST_DEGREE} numbers")
+    return tuple(number for first, last in runs for number in range(first, last + 1))
+
+
+def _refuse_whole_numbers(value: Any) -> str | None:
+    is_whole = isinstance(value, (tuple, list)) and not any(map(_DIGIT.refuse, value))
+    return None if is_whole else "it must be whole numbers, such as (14, 5, 5)"
+
+
+def _read_parts(text: str) -> frozenset[FrozenPart]:
+    known = {part.value: part for part in FrozenPart}
+    for name in text.lower().split(","):
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is not a part; {hint(name, known)}")
+    return frozenset(known[name] for name in text.lower().split(","))
+
+
+def _refuse_parts(value: Any) -> str | None:
+    known = [part.value for part in FrozenPart]
+    names = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
+    return next((hint(str(name), known) for name in names if name not in known), None)
+
+
+def _read_sizes(text: str) -> tuple[int, ...]:
+    return tuple(sorted({DEGREE.read(part.strip()) for part in text.split(",")}))
+
+
+def _refuse_sizes(value: Any) -> str | None:
+    if not isinstance(value, (tuple, list)):
+        return "it must be whole numbers, such as [1, 2, 4]"
+    return next((why for one in value if (why := DEGREE.refuse(one))), None)
+
+
+def _read_milliseconds(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,9})?", text.strip()) or not float(text):
+        raise argparse.ArgumentTypeError(f"{text!r} must be milliseconds above 0, such as 2000")
+    return float(text)
+
+
+def _read_billions(text: str) -> float:
+    """Exact in decimals, as the formula rounds."""
+    return float(Decimal(_read_tokens(text)).scaleb(-9))
+
+
+def _read_family(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name of a family")
+    from autoconf_launch.autotuner.sizing import family_named  # with numpy, unlike --help
+
+    try:
+        return family_named(text).name
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _read_assumption(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name.replace("-", "_"), float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be NAME=VALUE, such as restart_s=600"
+        ) from None
+
+
+def _read_shown(text: str) -> int | None:
+    return whole(0, _MOST_SHOWN).read(text) or None
+
+
+_MOST_SHOWN = 1 << 24
+_DIGIT = whole(0, 9_999_999)
+NAME = ValueUnit(metavar="NAME")
+FILE = ValueUnit(metavar="FILE", read=Path)
+FOLDER = ValueUnit(metavar="DIR", read=Path)
+ON = ValueUnit(action="store_true", refuse=_refuse_switch)
+SWITCH = ValueUnit(action="switch", refuse=_refuse_switch)
+DEGREE = whole(1, MOST_DEGREE)
+SIZE = whole(1, MOST)
+SHOWN = ValueUnit(metavar="N", read=_read_shown, refuse=whole(1, MOST).refuse)
+"""Rows to show; all are None as a keyword, 0 as a flag."""
+SEQUENCE = ValueUnit(metavar="S", read=_read_sequence, refuse=whole(1, MOST).refuse)
+TOKENS = ValueUnit(metavar="T", read=_read_tokens, refuse=whole(1, _MOST_TOKENS).refuse)
+BYTES = ValueUnit(metavar="SIZE", read=parse_bytes)
+USD = ValueUnit(metavar="USD", read=_read_money, refuse=_refuse_amount)
+PRICE = ValueUnit(metavar="USD", read=_read_price, refuse=_refuse_amount)
+NAMED_PRICE = ValueUnit(metavar="GPU=USD", read=_read_named_price, action="append")
+PERCENT = ValueUnit(metavar="PERCENT", read=_read_share, refuse=_refuse_share)
+DURATION = ValueUnit(metavar="TIME", read=_read_duration, refuse=_refuse_amount)
+WHOLE_NUMBERS = ValueUnit(metavar="N,N", read=_read_whole_numbers, refuse=_refuse_whole_numbers)
+FROZEN_PARTS = ValueUnit(metavar="PARTS", read=_read_parts, refuse=_refuse_parts)
+SIZES = ValueUnit(metavar="N,N", read=_read_sizes, refuse=_refuse_sizes)
+MILLISECONDS = ValueUnit(metavar="MS", read=_read_milliseconds, refuse=_refuse_amount)
+BILLIONS = ValueUnit(metavar="N", read=_read_billions, refuse=_refuse_amount)
+FAMILY = ValueUnit(metavar="F", read=_read_family)
+ASSUMPTION = ValueUnit(metavar="NAME=VALUE", read=_read_assumption, action="append")

@@ -1,0 +1,68 @@
+"""Questions whose names are resolved: a workload on a cluster, one layout or a ranking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autoconf_launch.autotuner.cost import TrainerChoice
+from autoconf_launch.core import ALL_LAYERS, ClusterSpec, Degrees, Layout, Workload
+
+from ..asked import PlanFiles, PlanRanking, RealRuns
+
+TIME_LIMIT_S = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRequest:
+    """What is trained on what, and how it is answered.
+
+    Attributes:
+        workload: of a script, its model and what no flag gives are known once it has run.
+        limit_bytes: memory of each GPU.
+        cluster_text: the cluster as it was asked for; empty where it is one of ours.
+        trainer: the code whose habits the workload's software has.
+        time_limit_s: for a script to reach its first forward pass.
+        given: flags of the command line, as ``--seq``; a script says the others.
+    """
+
+    workload: Workload
+    cluster: ClusterSpec
+    limit_bytes: int
+    cluster_text: str = ""
+    trainer: TrainerChoice = field(default_factory=TrainerChoice)
+    time_limit_s: int = TIME_LIMIT_S
+    json: bool = False
+    given: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitRequest:
+    """What is asked.
+
+    Attributes:
+        layout: its data parallelism and accumulation follow from cluster and global batch.
+        recompute_layers: of each stage, recomputed in full; -1 for all.
+        is_sequence_open: sequence parallelism was not said; trainers switch it on with tensor
+            parallelism.
+        is_zero_open: the ZeRO stage was not said; it is the trainer's.
+    """
+
+    training: TrainingRequest
+    layout: Layout
+    recompute_layers: int = ALL_LAYERS
+    is_sequence_open: bool = False
+    is_zero_open: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest(PlanFiles, RealRuns, PlanRanking):
+    """A training, and how its layouts are ranked, shown and written.
+
+    Attributes:
+        degrees: of a preset that looks at some layouts alone.
+        others: the same training on other clusters, to be compared.
+    """
+
+    training: TrainingRequest
+    degrees: Degrees | None = None
+    others: tuple[TrainingRequest, ...] = ()
