@@ -37,15 +37,12 @@ class Modelled(VerbQuestion):
     """A model, by its name or its shapes."""
 
     model: str | None = parameter(
-        "model",
-        "a name, a Hugging Face id, config.json or model_info.json",
-        unit=MODEL,
-        default=None,
+        "model", "a name, a Hugging Face id, config.json or model_info.json", MODEL, default=None
     )
     shapes: Mapping[str, Any] | None = parameter(
         SHAPES_GROUP,
         "fields of Architecture, such as layers, that change the model or are all of it",
-        unit=NAME,
+        NAME,
         default=None,
         parts=_SHAPES,
     )

@@ -4,7 +4,7 @@ A question is a class of parameters::
 
     @question
     class PlanQuestion(VerbQuestion):
-        tokens: int | None = parameter("ranking", "to train on", unit=TOKENS, default=None)
+        tokens: int | None = parameter("ranking", "to train on", TOKENS, default=None)
 
 Its flags come from ``parser`` and :func:`read_flags`, its Python function from ``answers``.
 """
@@ -42,8 +42,8 @@ class _Asked:
 def parameter(
     group: str,
     about: str,
-    *,
     unit: ValueUnit,
+    *,
     default: Any = MISSING,
     flag: str = "",
     parts: Mapping[str, tuple[ValueUnit, str]] = _NONE,

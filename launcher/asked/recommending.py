@@ -35,68 +35,66 @@ class RecommendQuestion(RealRuns, VerbQuestion):
     """Machines, and days, a size or a model."""
 
     family: str | None = parameter(
-        "question", "gpt3, t5, mt5, bert, llama, …", unit=FAMILY, default=None
+        "question", "gpt3, t5, mt5, bert, llama, …", FAMILY, default=None
     )
     tokens_b: float = parameter(
-        "question", "to train on: 300B, 1.8T, …", unit=BILLIONS, flag="--tokens"
+        "question", "to train on: 300B, 1.8T, …", BILLIONS, flag="--tokens"
     )
     gpus: int | None = parameter(
-        "question", "in all; --cluster has them", unit=whole(1, MOST_DEGREE), default=None
+        "question", "in all; --cluster has them", whole(1, MOST_DEGREE), default=None
     )
     nodes: int | None = parameter(
         "question",
         "nodes that hold --gpus",
-        unit=whole(1, MOST_DEGREE),
+        whole(1, MOST_DEGREE),
         default=None,
         flag="--num-nodes",
     )
     tflops_per_gpu: float | None = parameter(
         "question",
         "TFLOP/s that each GPU achieves, not its datasheet's peak",
-        unit=decimal(1e-3, 1e6, "T"),
+        decimal(1e-3, 1e6, "T"),
         default=None,
     )
     max_days: float | None = parameter(
         "question",
         "days to train in: for a model size, or the GPUs of one",
-        unit=decimal(1e-4, 1e5, "D"),
+        decimal(1e-4, 1e5, "D"),
         default=None,
     )
     model_size_b: float | None = parameter(
         "question",
         "billions of parameters: predict the days; with --max-days the GPUs",
-        unit=decimal(1e-6, 1e6, "B"),
+        decimal(1e-6, 1e6, "B"),
         default=None,
         flag="--model-size",
     )
     model: str | None = parameter(
         "question",
         "in place of --model-size: a name, a Hugging Face id or config.json",
-        unit=MODEL,
+        MODEL,
         default=None,
     )
     vocabulary: int | None = parameter(
-        "model", "vocabulary size", unit=whole(1, MOST, "V"), default=None, flag="--vocab"
+        "model", "vocabulary size", whole(1, MOST, "V"), default=None, flag="--vocab"
     )
-    sequence: int | None = parameter(
-        "model", SEQUENCE_ABOUT, unit=SEQUENCE, default=None, flag="--seq"
-    )
+    sequence: int | None = parameter("model", SEQUENCE_ABOUT, SEQUENCE, default=None, flag="--seq")
     global_batch: int | None = parameter(
-        "model", "samples per optimizer step", unit=whole(1, MOST, "B"), default=None
+        "model", "samples per optimizer step", whole(1, MOST, "B"), default=None
     )
     cluster: str | None = parameter(
-        "planner", "20x8xA100-SXM-80GB, a file, or local", unit=CLUSTER, default=None
+        "planner", "20x8xA100-SXM-80GB, a file, or local", CLUSTER, default=None
     )
     gpu_memory_gb: float | None = parameter(
-        "planner", "of each GPU", unit=decimal(1, 1e4, "GB"), default=None
+        "planner", "of each GPU", decimal(1, 1e4, "GB"), default=None
     )
     usd_per_gpu_hour: float | None = parameter(
-        "planner", "replaces our table of prices", unit=decimal(0, 1e4, "USD"), default=None
+        "planner", "replaces our table of prices", decimal(0, 1e4, "USD"), default=None
     )
     goodput: Goodput | Sequence[tuple[str, float]] = parameter(
         "planner",
         "an assumption on failures and pauses, such as restart_s=600",
-        unit=ASSUMPTION,
+        ASSUMPTION,
         default=(),
         flag="--assume",
     )
@@ -168,27 +166,24 @@ class RecommendCommand(RecommendQuestion):
     base_config: Path | None = parameter(
         "output",
         "write the base configuration",
-        unit=ValueUnit(metavar="OUT.yaml", read=Path),
+        ValueUnit(metavar="OUT.yaml", read=Path),
         default=None,
     )
     custom_config: Path | None = parameter(
         "output",
         "its keys override the base configuration; a whole one replaces it",
-        unit=FILE,
+        FILE,
         default=None,
     )
     export: tuple[str, ...] = parameter(
-        "output",
-        "also write it for these frameworks",
-        unit=frameworks(BASE_EXPORTERS),
-        default=(),
+        "output", "also write it for these frameworks", frameworks(BASE_EXPORTERS), default=()
     )
     wandb_project: str | None = parameter(
-        "output", "that the base configuration logs to", unit=NAME, default=None
+        "output", "that the base configuration logs to", NAME, default=None
     )
-    json: bool = parameter("output", "print one JSON document", unit=ON, default=False)
+    json: bool = parameter("output", "print one JSON document", ON, default=False)
     html: Path | None = parameter(
-        "output", "write the answer with charts as one page", unit=FILE, default=None
+        "output", "write the answer with charts as one page", FILE, default=None
     )
 
     def contradictions(self) -> Iterator[str]:

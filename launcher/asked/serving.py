@@ -11,18 +11,7 @@ from autoconf_launch.core import Precision
 from .model import SHAPES_GROUP, Modelled
 from .parameters import Header, parameter, question
 from .training import CLUSTER, PRECISION, PRECISIONS
-from .units import (
-    BYTES,
-    DEGREE,
-    MILLISECONDS,
-    ON,
-    PERCENT,
-    PRICE,
-    SEQUENCE,
-    SHOWN,
-    SIZES,
-    choice,
-)
+from .units import BYTES, DEGREE, MILLISECONDS, ON, PERCENT, PRICE, SEQUENCE, SHOWN, SIZES, choice
 
 USUAL_ENGINE = "vllm"
 _GROUPS = ("model", "generation", "point", "ranking", "output", SHAPES_GROUP)
@@ -33,32 +22,32 @@ class ServingQuestion(Modelled):
     """A model that generates text, and the machines."""
 
     cluster: str = parameter(
-        "generation", "8xH100-SXM-80GB, a file, or local for this machine", unit=CLUSTER
+        "generation", "8xH100-SXM-80GB, a file, or local for this machine", CLUSTER
     )
     input_len: int = parameter(
-        "generation", "tokens of a prompt, such as 2048 or 2k (1k: 1024 tokens)", unit=SEQUENCE
+        "generation", "tokens of a prompt, such as 2048 or 2k (1k: 1024 tokens)", SEQUENCE
     )
     output_len: int = parameter(
-        "generation", "tokens of its answer, the first one included", unit=SEQUENCE
+        "generation", "tokens of its answer, the first one included", SEQUENCE
     )
     engine: str = parameter(
         "generation",
         f"{', '.join(ENGINE_HABITS)}; default {USUAL_ENGINE}",
-        unit=choice("known engine", ENGINE_HABITS),
+        choice("known engine", ENGINE_HABITS),
         default=USUAL_ENGINE,
     )
     precision: Precision | str = parameter(
-        "generation", f"{', '.join(PRECISIONS)}; default bf16", unit=PRECISION, default="bf16"
+        "generation", f"{', '.join(PRECISIONS)}; default bf16", PRECISION, default="bf16"
     )
     memory_bytes: int | None = parameter(
         "generation",
         "memory of each GPU that may be used, such as 70GB; default: all that it has",
-        unit=BYTES,
+        BYTES,
         default=None,
         flag="--memory-limit",
     )
     usd_per_gpu_hour: float | None = parameter(
-        "generation", "replaces our table of prices", unit=PRICE, default=None
+        "generation", "replaces our table of prices", PRICE, default=None
     )
 
 
@@ -66,13 +55,10 @@ class ServingQuestion(Modelled):
 class ServingPoint:
     """One point of a serving."""
 
-    tp: int = parameter("point", "tensor-parallel ranks; default 1", unit=DEGREE, default=1)
-    pp: int = parameter("point", "pipeline stages; default 1", unit=DEGREE, default=1)
+    tp: int = parameter("point", "tensor-parallel ranks; default 1", DEGREE, default=1)
+    pp: int = parameter("point", "pipeline stages; default 1", DEGREE, default=1)
     batch: int = parameter(
-        "point",
-        "samples that go through the model together; default 1",
-        unit=DEGREE,
-        default=1,
+        "point", "samples that go through the model together; default 1", DEGREE, default=1
     )
 
 
@@ -81,40 +67,29 @@ class ServingPoints:
     """Which points of a serving are ranked, and how."""
 
     tp: Sequence[int] = parameter(
-        "ranking",
-        "tensor-parallel ranks to look at: 1,2,4; default: all",
-        unit=SIZES,
-        default=(),
+        "ranking", "tensor-parallel ranks to look at: 1,2,4; default: all", SIZES, default=()
     )
     pp: Sequence[int] = parameter(
-        "ranking", "pipeline stages to look at; default: all", unit=SIZES, default=()
+        "ranking", "pipeline stages to look at; default: all", SIZES, default=()
     )
     batch: Sequence[int] = parameter(
-        "ranking",
-        "batches to look at; default: powers of two, and the largest",
-        unit=SIZES,
-        default=(),
+        "ranking", "batches to look at; default: powers of two, and the largest", SIZES, default=()
     )
     max_latency_ms: float = parameter(
         "ranking",
         "most milliseconds of a batch from its prompt to its last token",
-        unit=MILLISECONDS,
+        MILLISECONDS,
         default=math.inf,
     )
     pareto: bool = parameter(
         "ranking",
         "show what no other point beats in both latency and throughput per GPU",
-        unit=ON,
+        ON,
         default=False,
     )
-    top: int | None = parameter(
-        "ranking", "rows to show; default 10, 0: all", unit=SHOWN, default=10
-    )
+    top: int | None = parameter("ranking", "rows to show; default 10, 0: all", SHOWN, default=10)
     headroom: float = parameter(
-        "ranking",
-        "share of a GPU's memory that stays free; default 10",
-        unit=PERCENT,
-        default=0.1,
+        "ranking", "share of a GPU's memory that stays free; default 10", PERCENT, default=0.1
     )
 
 
@@ -132,8 +107,8 @@ class PlanInferenceQuestion(ServingPoints, ServingQuestion):
 class InferenceCommand:
     """What both verbs have on the command line only."""
 
-    inference: bool = parameter("", "generate text instead of training", unit=ON, default=False)
-    json: bool = parameter("output", "print one JSON document", unit=ON, default=False)
+    inference: bool = parameter("", "generate text instead of training", ON, default=False)
+    json: bool = parameter("output", "print one JSON document", ON, default=False)
 
 
 @question

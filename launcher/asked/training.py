@@ -70,62 +70,51 @@ def _names(kind: type[Enum]) -> str:
 class TrainingQuestion(Modelled):
     """What is trained, and on what."""
 
-    cluster: str | list[str] | tuple[str, ...] = parameter(
-        "training", _CLUSTER_ABOUT, unit=CLUSTER
-    )
-    seq: int = parameter(
-        "training",
-        SEQUENCE_ABOUT,
-        unit=SEQUENCE,
-    )
-    global_batch: int = parameter(
-        "training", "samples per optimizer step", unit=whole(1, MOST, "B")
-    )
+    cluster: str | list[str] | tuple[str, ...] = parameter("training", _CLUSTER_ABOUT, CLUSTER)
+    seq: int = parameter("training", SEQUENCE_ABOUT, SEQUENCE)
+    global_batch: int = parameter("training", "samples per optimizer step", whole(1, MOST, "B"))
     memory_bytes: int | None = parameter(
         "training",
         "memory of each GPU that may be used, such as 70GB; default: all that it has",
-        unit=BYTES,
+        BYTES,
         default=None,
         flag="--memory-limit",
     )
     precision: Precision | str = parameter(
-        HABITS_GROUP, f"{', '.join(PRECISIONS)}; default bf16", unit=PRECISION, default="bf16"
+        HABITS_GROUP, f"{', '.join(PRECISIONS)}; default bf16", PRECISION, default="bf16"
     )
     optimizer: str = parameter(
         HABITS_GROUP,
         f"{', '.join(OPTIMIZER_STATES)}; default adamw",
-        unit=choice("optimizer", OPTIMIZER_STATES),
+        choice("optimizer", OPTIMIZER_STATES),
         default="adamw",
     )
     trainer: str = parameter(
         HABITS_GROUP,
         f"framework whose rules apply: {', '.join(TRAINER_NAMES)}; default {AUTO_TRAINER}",
-        unit=TRAINER,
+        TRAINER,
         default=AUTO_TRAINER,
     )
     lora_rank: int | None = parameter(
-        HABITS_GROUP,
-        "train adapters of this rank",
-        unit=whole(1, 1 << 16, "R"),
-        default=None,
+        HABITS_GROUP, "train adapters of this rank", whole(1, 1 << 16, "R"), default=None
     )
     weights: WeightFormat | str | None = parameter(
         HABITS_GROUP,
         "how frozen weights are stored under --lora-rank: int8, or nf4 (QLoRA)",
-        unit=choice("weight format", [one.value for one in WeightFormat], "FORMAT"),
+        choice("weight format", WeightFormat, "FORMAT"),
         default=None,
     )
     freeze: Collection[FrozenPart | str] = parameter(
         HABITS_GROUP,
         f"parts that are not trained, with commas between them: {_names(FrozenPart)}",
-        unit=FROZEN_PARTS,
+        FROZEN_PARTS,
         default=frozenset(),
     )
     compile: bool = parameter(
-        HABITS_GROUP, "the model runs under torch.compile", unit=ON, default=False
+        HABITS_GROUP, "the model runs under torch.compile", ON, default=False
     )
     flash_attention: bool | None = parameter(
-        HABITS_GROUP, "default: the trainer's", unit=SWITCH, default=None
+        HABITS_GROUP, "default: the trainer's", SWITCH, default=None
     )
 
 
@@ -134,56 +123,45 @@ class FitQuestion(TrainingQuestion):
     """A training and one layout of it."""
 
     cluster: str = parameter(
-        "training", f"{_CLUSTER_ABOUT}; default local", unit=CLUSTER, default="local"
+        "training", f"{_CLUSTER_ABOUT}; default local", CLUSTER, default="local"
     )
-    tp: int = parameter("layout", "tensor-parallel ranks", unit=DEGREE, default=1)
-    pp: int = parameter("layout", "pipeline stages", unit=DEGREE, default=1)
-    vpp: int = parameter("layout", "virtual stages per pipeline rank", unit=DEGREE, default=1)
-    cp: int = parameter("layout", "context-parallel ranks", unit=DEGREE, default=1)
-    ep: int = parameter("layout", "expert-parallel ranks", unit=DEGREE, default=1)
-    micro_batch: int = parameter(
-        "layout", "samples per forward pass of a rank", unit=DEGREE, default=1
-    )
+    tp: int = parameter("layout", "tensor-parallel ranks", DEGREE, default=1)
+    pp: int = parameter("layout", "pipeline stages", DEGREE, default=1)
+    vpp: int = parameter("layout", "virtual stages per pipeline rank", DEGREE, default=1)
+    cp: int = parameter("layout", "context-parallel ranks", DEGREE, default=1)
+    ep: int = parameter("layout", "expert-parallel ranks", DEGREE, default=1)
+    micro_batch: int = parameter("layout", "samples per forward pass of a rank", DEGREE, default=1)
     zero: int | None = parameter(
         "layout",
         "ZeRO stage; default 1, or 3 if the trainer lacks 1",
-        unit=whole(0, 3, "0-3"),
+        whole(0, 3, "0-3"),
         default=None,
     )
     recompute: Recompute | str | None = parameter(
-        "layout",
-        _names(Recompute),
-        unit=choice("recompute", [one.value for one in Recompute], "KIND"),
-        default=None,
+        "layout", _names(Recompute), choice("recompute", Recompute, "KIND"), default=None
     )
     recompute_layers: int | None = parameter(
-        "layout", "only K layers of each stage", unit=whole(1, MOST_DEGREE, "K"), default=None
+        "layout", "only K layers of each stage", whole(1, MOST_DEGREE, "K"), default=None
     )
     offload: Offload | str = parameter(
-        "layout",
-        _names(Offload),
-        unit=choice("offload", [one.value for one in Offload], "WHAT"),
-        default="none",
+        "layout", _names(Offload), choice("offload", Offload, "WHAT"), default="none"
     )
     placement: Sequence[int] | None = parameter(
         "layout",
         "slot of each rank, node by node: 4-7,0-3; default: in order",
-        unit=WHOLE_NUMBERS,
+        WHOLE_NUMBERS,
         default=None,
     )
     pipeline_split: Sequence[int] | None = parameter(
-        "layout", "layers of each stage: 14,5,5", unit=WHOLE_NUMBERS, default=None
+        "layout", "layers of each stage: 14,5,5", WHOLE_NUMBERS, default=None
     )
     micro_batch_split: Sequence[int] | None = parameter(
-        "layout",
-        "micro-batch of each data-parallel rank: 5,3",
-        unit=WHOLE_NUMBERS,
-        default=None,
+        "layout", "micro-batch of each data-parallel rank: 5,3", WHOLE_NUMBERS, default=None
     )
     sequence_parallel: bool | None = parameter(
         "layout",
         "split norms and dropout along the sequence; default with --tp",
-        unit=SWITCH,
+        SWITCH,
         default=None,
     )
 
@@ -210,55 +188,47 @@ class PlanRanking:
     top: int | None = parameter(
         "ranking",
         "families to show, the best layout of each; default 10, 0: all layouts that fit",
-        unit=SHOWN,
+        SHOWN,
         default=10,
     )
     headroom: float = parameter(
         "ranking",
         "share of a GPU's memory that a safe layout leaves free; default 10",
-        unit=PERCENT,
+        PERCENT,
         default=0.1,
     )
     explain: bool = parameter(
         "ranking",
         "say why well-known layouts lost and where the winner's step time goes",
-        unit=ON,
+        ON,
         default=False,
     )
     runnable: bool = parameter(
-        "ranking", "rank only layouts that our own runtime trains", unit=ON, default=False
+        "ranking", "rank only layouts that our own runtime trains", ON, default=False
     )
     objective: Goal | str = parameter(
         "ranking",
         f"{_names(Goal)}; default time",
-        unit=choice("objective", [one.value for one in Goal], "GOAL"),
+        choice("objective", Goal, "GOAL"),
         default="time",
     )
     tokens: int | None = parameter(
-        "ranking", "of the whole training, such as 300B or 15T", unit=TOKENS, default=None
+        "ranking", "of the whole training, such as 300B or 15T", TOKENS, default=None
     )
     gpus_needed: bool = parameter(
         "ranking",
         "the fewest GPUs of this kind that fit it, or train within --deadline",
-        unit=ON,
+        ON,
         default=False,
     )
     deadline_s: float | None = parameter(
-        "ranking",
-        "to train on all tokens, such as 5d",
-        unit=DURATION,
-        default=None,
-        flag="--deadline",
+        "ranking", "to train on all tokens, such as 5d", DURATION, default=None, flag="--deadline"
     )
     max_cost_usd: float | None = parameter(
-        "ranking",
-        "to train on all tokens, such as 5M",
-        unit=USD,
-        default=None,
-        flag="--max-cost",
+        "ranking", "to train on all tokens, such as 5M", USD, default=None, flag="--max-cost"
     )
     usd_per_gpu_hour: float | None = parameter(
-        "ranking", "replaces our table of prices", unit=PRICE, default=None
+        "ranking", "replaces our table of prices", PRICE, default=None
     )
 
 
@@ -269,19 +239,19 @@ class RealRuns:
     measured: str | Path | None = parameter(
         "real runs",
         "real runs of this training, smaller ones too, that correct the answer (as validate)",
-        unit=FILE,
+        FILE,
         default=None,
     )
     verify: int | None = parameter(
         "real runs",
         "name the N cheapest real runs that narrow the error band most",
-        unit=whole(1, _MOST_RUNS),
+        whole(1, _MOST_RUNS),
         default=None,
     )
     verify_budget_usd: float | None = parameter(
         "real runs",
         "the same, of as many runs as this money pays for",
-        unit=USD,
+        USD,
         default=None,
         flag="--verify-budget",
     )
@@ -303,7 +273,7 @@ class PlanQuestion(RealRuns, PlanRanking, TrainingQuestion):
     """A training, and how its layouts are ranked."""
 
     cluster: str | list[str] | tuple[str, ...] = parameter(
-        "training", f"{_CLUSTER_ABOUT}; several are compared", unit=_CLUSTERS
+        "training", f"{_CLUSTER_ABOUT}; several are compared", _CLUSTERS
     )
 
     @property

@@ -31,11 +31,11 @@ _HABITS_GROUP = "what is trained, and how"
 class OnScreen:
     """The answer on the screen, and the script that it may be about."""
 
-    json: bool = parameter("output", "print one JSON document", unit=ON, default=False)
+    json: bool = parameter("output", "print one JSON document", ON, default=False)
     time_limit: int | None = parameter(
         "model",
         "time for the script after -- to reach its first forward pass; default 600",
-        unit=whole(1, 7 * 86400, "SECONDS"),
+        whole(1, 7 * 86400, "SECONDS"),
         default=None,
     )
 
@@ -45,60 +45,47 @@ class PlanFiles:
     """The answer in files, and parts of a mixed cluster: only a command has them."""
 
     csv: Path | None = parameter(
-        "output",
-        "write the table with all numbers of its rows",
-        unit=FILE,
-        default=None,
+        "output", "write the table with all numbers of its rows", FILE, default=None
     )
     html: Path | None = parameter(
-        "output",
-        "write the answer with charts as one page",
-        unit=FILE,
-        default=None,
+        "output", "write the answer with charts as one page", FILE, default=None
     )
     csv_form: CsvForm | str = parameter(
         "output",
         "of --csv: full, or fasop (FASOP's columns with * between them, every candidate, out of "
         "memory or not); default full",
-        unit=choice("form", [one.value for one in CsvForm], "FORM"),
+        choice("form", CsvForm, "FORM"),
         default="full",
     )
     export: tuple[str, ...] = parameter(
-        "output",
-        "write a row's layout for these frameworks",
-        unit=frameworks(_EXPORTED),
-        default=(),
+        "output", "write a row's layout for these frameworks", frameworks(_EXPORTED), default=()
     )
     row: int | None = parameter(
         "output",
         "the row of the table that is exported; default 1, for native the first that runs",
-        unit=whole(1, _MOST_ROWS),
+        whole(1, _MOST_ROWS),
         default=None,
     )
     output: Path | None = parameter(
-        "output",
-        "folder of what is exported",
-        unit=FOLDER,
-        default=None,
-        flag="-o --output",
+        "output", "folder of what is exported", FOLDER, default=None, flag="-o --output"
     )
     prices: tuple[tuple[str, float], ...] = parameter(
         "ranking",
         "USD an hour of a GPU by its name, such as A10G-24GB=0.9; may be repeated",
-        unit=NAMED_PRICE,
+        NAMED_PRICE,
         default=(),
         flag="--price",
     )
     layer_times: Path | None = parameter(
         "ranking",
         "measured forward passes of layers in place of predicted ones, a CSV file",
-        unit=FILE,
+        FILE,
         default=None,
     )
     pareto: bool = parameter(
         "ranking",
         "rank the front of time and money over all parts of the cluster",
-        unit=ON,
+        ON,
         default=False,
     )
 
@@ -124,7 +111,7 @@ class FitCommand(OnScreen, FitQuestion):
     inference: bool = parameter(
         "output",
         "text generation instead of training; see fit --inference --help",
-        unit=ON,
+        ON,
         default=False,
     )
 
@@ -159,20 +146,17 @@ class PlanCommand(PlanFiles, OnScreen, PlanQuestion):
     preset: str | None = parameter(
         "",
         "a training with its cluster, such as fasop/bert; other flags change it",
-        unit=NAME,
+        NAME,
         default=None,
     )
     inference: bool = parameter(
         "output",
         "text generation instead of training; see plan --inference --help",
-        unit=ON,
+        ON,
         default=False,
     )
     cluster_template: bool = parameter(
-        "output",
-        "print a cluster file with all its keys, and nothing else",
-        unit=ON,
-        default=False,
+        "output", "print a cluster file with all its keys, and nothing else", ON, default=False
     )
 
     def contradictions(self) -> Iterator[str]:

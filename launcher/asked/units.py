@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,8 @@ def decimal(least: float, most: float, metavar: str) -> ValueUnit:
 
 
 def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
-    """One of several names; an enumeration's members count as their values."""
-    names = tuple(known)
+    """One of several names, or of an enumeration's values; its members are right, too."""
+    names = tuple(one.value if isinstance(one, Enum) else one for one in known)
 
     def refuse(value: Any) -> str | None:
         return None if value in names else hint(str(value), names)

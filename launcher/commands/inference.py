@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 from autoconf_launch.autotuner.cost import Verdict
 from autoconf_launch.core import NothingFeasibleError
 
+from ..asked import FitInferenceCommand, PlanInferenceCommand, read_flags
 from ..inference import (
     fit_inference_answer,
     fit_inference_document,
+    fit_inference_request,
     fit_inference_text,
-    parse_fit_inference,
-    parse_plan_inference,
     plan_inference_answer,
     plan_inference_document,
+    plan_inference_request,
     plan_inference_text,
     why_not_within,
 )
@@ -30,7 +31,7 @@ def plan_inference(arguments: Sequence[str]) -> Iterator[str]:
         ConfigError: wrong arguments, an unknown name, or a model that generates no text so.
         NothingFeasibleError: no point fits or is within the bound; all has been yielded by then.
     """
-    request = parse_plan_inference(arguments)
+    request = plan_inference_request(read_flags(PlanInferenceCommand, arguments))
     answer = plan_inference_answer(request)
     if request.json:
         yield json.dumps(plan_inference_document(answer), indent=2, allow_nan=False)
@@ -47,7 +48,7 @@ def fit_inference(arguments: Sequence[str]) -> Iterator[str]:
         ConfigError: wrong arguments, an unknown name, or a model that generates no text so.
         DoesNotFitError: the answer is no; everything has been yielded by then.
     """
-    request = parse_fit_inference(arguments)
+    request = fit_inference_request(read_flags(FitInferenceCommand, arguments))
     answer = fit_inference_answer(request)
     if request.json:
         yield json.dumps(fit_inference_document(answer), indent=2, allow_nan=False)

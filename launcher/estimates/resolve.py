@@ -117,11 +117,7 @@ def same_values(asked: VerbQuestion, kind: type) -> dict[str, Any]:
 
 
 def _trainings(
-    asked: TrainingQuestion,
-    clusters: Sequence[str],
-    *,
-    of_script: bool,
-    runnable: bool = False,
+    asked: TrainingQuestion, clusters: Sequence[str], *, of_script: bool, runnable: bool = False
 ) -> tuple[TrainingRequest, ...]:
     """The training on each cluster, with one trainer."""
     return with_trainer(

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from .requests import (
         INFERENCE,
         fit_inference_request,
-        parse_fit_inference,
-        parse_plan_inference,
         plan_inference_request,
     )
     from .text import (

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoconf_launch.core import Architecture, ClusterSpec, Precision
 
 from ..asked import (
-    FitInferenceCommand,
     FitInferenceQuestion,
-    PlanInferenceCommand,
     PlanInferenceQuestion,
     ServingPoint,
     ServingPoints,
     ServingQuestion,
-    read_flags,
 )
 from ..estimates import choose_cluster, limit_memory, model_of_flags, same_values
 
@@ -56,24 +52,6 @@ class PlanInferenceRequest(ServingPoints):
 
     serving: Serving
     json: bool = False
-
-
-def parse_fit_inference(arguments: Sequence[str]) -> FitInferenceRequest:
-    """Read the flags.
-
-    Raises:
-        ConfigError: an unknown flag, name or value, or a number that is out of range.
-    """
-    return fit_inference_request(read_flags(FitInferenceCommand, arguments))
-
-
-def parse_plan_inference(arguments: Sequence[str]) -> PlanInferenceRequest:
-    """Read the flags.
-
-    Raises:
-        ConfigError: an unknown flag, name or value, or a number that is out of range.
-    """
-    return plan_inference_request(read_flags(PlanInferenceCommand, arguments))
 
 
 def fit_inference_request(asked: FitInferenceQuestion) -> FitInferenceRequest:
