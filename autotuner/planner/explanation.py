@@ -153,7 +153,8 @@ class Loser:
 
 
 def losers(question: Question, best: Planned) -> tuple[Loser, ...]:
-    """Each family beside the best layout."""
+    """Each family beside the best layout; those that offload only if the question does."""
+    offloads = set(question.degrees.offload or Offload)
     node = question.training.machine.gpus_per_node
     free = replace(question.limits, deadline_step_s=float("inf"), cost_step_s=float("inf"))
     of_family = replace(question, most=1, limits=free)
@@ -164,4 +165,5 @@ def losers(question: Question, best: Planned) -> tuple[Loser, ...]:
             best=best,
         )
         for one in families(best, world=question.world, node=node)
+        if offloads.issuperset(one.degrees.offload)
     )

@@ -206,6 +206,9 @@ class PlanRanking:
     runnable: bool = parameter(
         "ranking", "rank only layouts that our own runtime trains", ON, default=False
     )
+    exclude_offload: bool = parameter(
+        "ranking", "rank only layouts that keep all states on the GPUs", ON, default=False
+    )
     objective: Goal | str = parameter(
         "ranking",
         f"{_names(Goal)}; default time",

@@ -325,7 +325,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
         training=Training(workload=training.workload, machine=machine_of(cluster), runs=own),
         world=len(cluster.devices),
         limits=plan_limits(request, price, len(cluster.devices)),
-        degrees=_degrees(cluster),
+        degrees=_degrees(request),
         most=request.top,
         one_each=request.top is not None,
         rules=layout_rules(request),
@@ -383,9 +383,10 @@ def _read_runs(request: PlanRequest) -> TrainingRuns | None:
     return read_training_runs(request.measured, training, band, len(cluster.nodes))
 
 
-def _degrees(cluster: ClusterSpec) -> Degrees:
+def _degrees(request: PlanRequest) -> Degrees:
     """All of a layout's choices; a CPU's memory is its host's, so nothing is offloaded from it."""
-    return Degrees(offload=(Offload.NONE,)) if is_cpu(cluster) else Degrees()
+    keeps_states = request.exclude_offload or is_cpu(request.training.cluster)
+    return Degrees(offload=(Offload.NONE,)) if keeps_states else Degrees()
 
 
 def plan_clusters(request: PlanRequest) -> tuple[PlanAnswer, ...]:

@@ -348,6 +348,20 @@ def test_host_memory_of_offload_is_a_column_and_a_limit(plan: Run, tmp_path: Pat
     assert tight.code == 3
 
 
+def test_offload_may_be_excluded_from_the_rows_and_what_they_are_compared_with(
+    plan: Run,
+) -> None:
+    work = ("--model", "gpt2", "--cluster", "2xA100", "--seq", "1024", "--global-batch", "64")
+    words = (*work, "--trainer", "deepspeed", "--top", "0", "--explain")
+    kinds = [
+        {row["candidate"]["offload"] for row in plan(*words, *more, "--json").document["best"]}
+        for more in ((), ("--exclude-offload",))
+    ]
+    assert kinds == [{"none", "optimizer", "parameters"}, {"none"}]
+    assert "the best with offload" in plan(*words).out
+    assert "offload" not in plan(*words, "--exclude_offload").out
+
+
 def test_an_unknown_host_memory_is_said_once(plan: Run) -> None:
     ran = plan("--model", "llama2-7b", *BIG[2:], "--cluster", "2xRTX-4090")
     assert ran.out.count("Host memory is not checked") == 1
