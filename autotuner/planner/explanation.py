@@ -165,5 +165,5 @@ def losers(question: Question, best: Planned) -> tuple[Loser, ...]:
             best=best,
         )
         for one in families(best, world=question.world, node=node)
-        if offloads.issuperset(one.degrees.offload)
+        if offloads.issuperset(one.degrees.offload or ())
     )

@@ -24,7 +24,7 @@ from autoconf_launch.launcher.asked.serving import (
 from autoconf_launch.launcher.asked.training import FitQuestion, PlanQuestion
 from autoconf_launch.launcher.asked.training_commands import FitCommand, PlanCommand
 
-PAIRS = {
+PAIRS: dict[str, tuple[type[VerbQuestion], type[VerbQuestion]]] = {
     "fit": (FitQuestion, FitCommand),
     "plan": (PlanQuestion, PlanCommand),
     "fit_inference": (FitInferenceQuestion, FitInferenceCommand),
