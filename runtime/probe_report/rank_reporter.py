@@ -129,7 +129,8 @@ class RankReporter:
         self._pieces: Pieces | None = None
         self._flops: float | None = None
         self._largest = Made(micro_batch=0, accumulation=1)
-        self._notes: list[str] = []
+        self.notes: list[str] = []
+        """Sentences for the user."""
         self._device = device.type
         self._exchange = Exchange()
         self.beside = Beside(task, here.rank, self.timeline, self._so_far)
@@ -262,7 +263,7 @@ class RankReporter:
             caught=word.caught,
             ended_early=word.ended_early,
             left_behind=word.left_behind,
-            notes=(*self._notes, *word.notes, *((_ONE_OF_SEVERAL,) * self._claim.is_shared)),
+            notes=(*self.notes, *word.notes, *((_ONE_OF_SEVERAL,) * self._claim.is_shared)),
             asides=self.beside.summary() if self.timeline.steps else None,
             crowded=self._claim.is_crowded,
         )
@@ -285,12 +286,12 @@ class RankReporter:
 
     def _look_closely(self, root: nn.Module, live: Live) -> None:
         if _get_current_dispatch_mode() is not None:  # ours would end while the script's goes on
-            self._notes.append(
+            self.notes.append(
                 "The script uses a torch dispatch mode of its own, so FLOPs are not counted."
             )
             return
         if has_compiled_part(root):
-            self._notes.append(
+            self.notes.append(
                 "Under torch.compile FLOPs and pieces of the model are not recorded."
             )
             self._pieces = Pieces(root)
