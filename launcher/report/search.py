@@ -412,12 +412,28 @@ def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120.0 else duration_text(seconds)
 
 
-def profile_cut_text(budget_s: float, folder: Path) -> str:
-    """The deadline came within the profile run."""
+def profile_cut_text(
+    budget_s: float, folder: Path, *, first_step_s: float | None, timeout_s: float
+) -> str:
+    """The deadline came within the profile run.
+
+    Args:
+        budget_s: of the whole command.
+        folder: of the profile run.
+        first_step_s: from the script's start to the end of its first step; None if it made none.
+        timeout_s: what each launch may take without a budget.
+    """
+    seen = ""
+    if first_step_s is not None:
+        seen = (
+            f" It needs two optimizer steps of the script; the first ended after "
+            f"{_time(first_step_s)}, and the second had not ended when the run was stopped."
+        )
     return (
         f"The profile run did not end within the budget of {_time(budget_s)}, so nothing was "
-        f"measured; allow more, such as --budget {longer_budget(_ENOUGH * budget_s)}. Its output "
-        f"is in {folder}."
+        f"measured.{seen} How long it takes is not known: allow more, such as "
+        f"--budget {longer_budget(_ENOUGH * budget_s)}, or leave --budget out, which gives each "
+        f"launch {_time(timeout_s)}. Its output is in {folder}."
     )
 
 
