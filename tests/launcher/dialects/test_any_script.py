@@ -493,9 +493,7 @@ def test_a_program_of_which_only_a_part_was_read_may_accumulate() -> None:
 def test_steps_of_one_micro_batch_are_not_called_the_rule_of_a_program_read_in_part() -> None:
     source = script("batch=8", text="import argparse")
     source = replace(source, is_whole=False, applied=strategy_of(accumulation=1))
-    with pytest.raises(
-        ConfigError, match="were seen of .* had one micro-batch each; if all"
-    ):
+    with pytest.raises(ConfigError, match=r"were seen of .* had one micro-batch each; if all"):
         DIALECT.read(source, world_size=1)
 
 
