@@ -150,6 +150,8 @@ class Probe:
 
     def _count_manual_update(self, updates: ManualUpdates) -> None:
         """A backward pass begins, and no torch optimizer has made a step."""
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            return  # reading a weight would end the capture
         modules = self._locator.candidates
         if updates.ends_step(modules):
             step = partial(self.on_step, updates.optimizer)

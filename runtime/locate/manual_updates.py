@@ -83,9 +83,9 @@ class ManualUpdates:
 
 
 def _trainable(modules: Iterable[nn.Module]) -> list[Tensor]:
-    weights = (weight for module in modules for weight in module.parameters())
-    plain = {id(w): w for w in weights if w.requires_grad and type(w) is nn.Parameter}
-    return list(plain.values())
+    """Weights whose sum is a number, without a message to other ranks."""
+    weights = {id(w): w for module in modules for w in module.parameters() if w.requires_grad}
+    return [w for w in weights.values() if type(w) is nn.Parameter and w.is_floating_point()]
 
 
 def _sum(weight: Tensor) -> float:

@@ -125,7 +125,7 @@ def at_unequal_intervals() -> None:
 
 def descend(updates: Callable[[int], bool]) -> None:
     """Change the weights after the backward passes of these numbers."""
-    model, number = nn.Linear(8, 2), 0
+    model, number = Rotated(8, 2), 0
     for _ in range(20):
         for inputs, labels in loader():
             nn.functional.cross_entropy(model(inputs), labels).backward()
@@ -135,6 +135,17 @@ def descend(updates: Callable[[int], bool]) -> None:
                     assert weight.grad is not None
                     weight.data.sub_(0.1 * weight.grad)
                     weight.grad = None
+
+
+class Rotated(nn.Linear):
+    """Has a complex weight, too."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.phase = nn.Parameter(torch.ones(outputs, dtype=torch.cfloat))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (super().forward(inputs) * self.phase).real
 
 
 def late_optimizer() -> None:
