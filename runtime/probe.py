@@ -150,10 +150,11 @@ class Probe:
 
     def _count_manual_update(self, updates: ManualUpdates) -> None:
         """A backward pass begins, and no torch optimizer has made a step."""
-        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if started and torch.cuda.is_current_stream_capturing():
             return  # reading a weight would end the capture
         modules = self._locator.candidates
-        if updates.ends_step(modules):
+        if updates.ends_step(modules) and updates.optimizer is not None:
             step = partial(self.on_step, updates.optimizer)
             self._hooks.after_backward = step if updates.steps > 1 else self.on_skip
         elif updates.optimizer is None:

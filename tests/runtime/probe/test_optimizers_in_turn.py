@@ -65,3 +65,10 @@ def test_weights_that_change_at_unequal_intervals_make_no_steps(probed: Any) -> 
     ended = probed("optimizers.py", "at_unequal_intervals")
     assert ended.failure_kind() is FailureKind.NO_STEPS
     assert "at equal intervals" in ended.failure().detail
+
+
+def test_accumulation_that_grows_while_the_script_trains_is_said(probed: Any) -> None:
+    ended = probed("optimizers.py", "warm_up")
+    assert [record.samples for record in ended.result().steps] == [5, 5, 5, 10, 10]
+    notes = " ".join(ended.result().notes)
+    assert "had 1 micro-batch at first and 2 later" in notes

@@ -148,6 +148,17 @@ class Rotated(nn.Linear):
         return (super().forward(inputs) * self.phase).real
 
 
+def warm_up() -> None:
+    """The first three steps have one micro-batch, the others two."""
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number, (inputs, labels) in enumerate(loader()):
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        if number < 3 or number % 2 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 def late_optimizer() -> None:
     """A copy that follows the model's weights in each micro-batch, of which a step has eight."""
     model = nn.ModuleDict({"own": nn.Linear(8, 2), "copy": nn.Linear(8, 2)})
