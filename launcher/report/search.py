@@ -415,14 +415,7 @@ def _time(seconds: float) -> str:
 def profile_cut_text(
     budget_s: float, folder: Path, *, first_step_s: float | None, timeout_s: float
 ) -> str:
-    """The deadline came within the profile run.
-
-    Args:
-        budget_s: of the whole command.
-        folder: of the profile run.
-        first_step_s: from the script's start to the end of its first step; None if it made none.
-        timeout_s: what each launch may take without a budget.
-    """
+    """The deadline came within the profile run, perhaps after its first step."""
     seen = ""
     if first_step_s is not None:
         seen = (
@@ -431,9 +424,9 @@ def profile_cut_text(
         )
     return (
         f"The profile run did not end within the budget of {_time(budget_s)}, so nothing was "
-        f"measured.{seen} How long it takes is not known: allow more, such as "
-        f"--budget {longer_budget(_ENOUGH * budget_s)}, or leave --budget out, which gives each "
-        f"launch {_time(timeout_s)}. Its output is in {folder}."
+        f"measured.{seen} How long it takes is not known: allow more, such as --budget "
+        f"{longer_budget(_ENOUGH * budget_s)}, or leave --budget out, which gives each launch "
+        f"{_time(timeout_s)}. Its output is in {folder}."
     )
 
 
@@ -483,15 +476,7 @@ def no_trial_text(
 
 
 def room_text(trial_s: float, *, room: int, trials: int, budget_s: float, enough_s: float) -> str:
-    """How many trials the budget has room for, after the profile run.
-
-    Args:
-        trial_s: expected seconds of a trial.
-        room: trials that fit, the user's own configuration included.
-        trials: all that there are to make.
-        budget_s: of the whole command.
-        enough_s: the budget that would cover all of them.
-    """
+    """How many of the trials the budget has room for; one of ``enough_s`` would cover all."""
     takes = f"A trial takes about {_time(trial_s)}; the budget of {_time(budget_s)} has room for"
     if room == trials:
         return f"{takes} {'all of ' if trials > 1 else ''}{plural(trials, 'trial')}."

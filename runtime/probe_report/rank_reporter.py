@@ -161,7 +161,7 @@ class RankReporter:
             if made.samples > self._largest.samples:
                 if self.timeline.steps > 1 and made.micro_batch == self._largest.micro_batch:
                     self._grown = _GROWN.format(
-                        before=plural(self._largest.accumulation, "micro-batch"),
+                        before=plural(self._largest.accumulation, "micro-batch", "micro-batches"),
                         after=made.accumulation,
                     )
                 self._largest = made
