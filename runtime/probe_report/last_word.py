@@ -14,8 +14,8 @@ from ..rank import asked_bytes, classify, is_allocation_failure, is_of_weights
 
 NO_STEPS = Failure(
     kind=FailureKind.NO_STEPS,
-    detail="The script trained (it ran backward passes), but no torch.optim.Optimizer made a "
-    "step; only steps of torch optimizers are measured.",
+    detail="The script ran backward passes, but no torch.optim.Optimizer made a step and no "
+    "weights of a module were seen to change at equal intervals, so that its steps are not known.",
 )
 
 
