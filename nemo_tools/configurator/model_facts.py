@@ -53,7 +53,7 @@ _NEMO1_SIGNS: tuple[KeyPath, ...] = (
 
 
 def is_nemo1(document: RawConfig) -> bool:
-    """Whether a document has the layout of NeMo 1.0, not only a model without a section."""
+    """True if a document has the layout of NeMo 1.0, not only a model without a section."""
     return _has_any(document, _NEMO1_SHAPES) and _has_any(document, _NEMO1_SIGNS)
 
 

@@ -109,7 +109,7 @@ class _Walk:
 
 
 def _has_attributes(value: object) -> bool:
-    """Whether a value may have some of its own, unlike dates and types of tensors."""
+    """True if a value may have some of its own, unlike dates and types of tensors."""
     return hasattr(value, "__dict__") or dataclasses.is_dataclass(value)
 
 
@@ -151,7 +151,7 @@ def _public(names: Mapping[Any, object]) -> dict[str, object]:
 
 
 def _is_data(value: object) -> bool:
-    """Whether a value of a class is one of its instances, too: no method, property or class."""
+    """True if a value of a class is one of its instances, too: no method, property or class."""
     return not hasattr(type(value), "__get__") and not isinstance(value, _CALLED)
 
 

@@ -31,7 +31,7 @@ POINT_LOG = "log_job_"
 
 
 def has_run(folder: Path) -> bool:
-    """Whether a job has left something in a point's folder."""
+    """True if a job has left something in a point's folder."""
     names = (LATENCY_FILE, FIRST_TOKEN_FILE, f"{POINT_LOG}*", "slurm-*.out")
     return any(any(folder.glob(name)) for name in names)
 

@@ -71,7 +71,7 @@ class InferenceRun:
 
     @property
     def satisfies(self) -> bool:
-        """Whether it was measured within the bound."""
+        """True if it was measured within the bound."""
         return self.latency_s is not None and self.latency_s <= self.bound_s
 
     @property

@@ -210,7 +210,7 @@ NOT_STARTED = "not started"
 
 
 def is_not_started(failure: Failure) -> bool:
-    """Whether the run has left nothing, so that no kind of failure is known."""
+    """True if the run has left nothing, so that no kind of failure is known."""
     return failure.kind is FailureKind.NO_STEPS and failure.detail.startswith(NOT_STARTED)
 
 

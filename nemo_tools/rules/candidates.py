@@ -155,7 +155,7 @@ def _meshes(grid: Grid, model: SearchedModel) -> Iterator[_Mesh]:
 
 
 def _is_mesh(mesh: _Mesh, model: SearchedModel) -> bool:
-    """Whether the degrees divide what they must."""
+    """True if the degrees divide what they must."""
     tensor, pipeline, context, expert = mesh
     stacks = 2 if model.family.is_encoder_decoder else 1
     return (

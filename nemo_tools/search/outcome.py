@@ -69,7 +69,7 @@ def least_run_s(one: SearchCandidate) -> float:
 
 
 def is_too_slow(one: SearchCandidate, minutes: float) -> bool:
-    """Whether a run would surely not even make that."""
+    """True if a run would surely not even make that."""
     return least_run_s(one) > _SURELY * 60.0 * minutes
 
 
@@ -91,14 +91,14 @@ def all_too_slow(found: Sequence[SearchCandidate], minutes: float) -> str:
 
 
 def counts(record: Record, minutes: float) -> bool:
-    """Whether an earlier outcome is one of today: not where its run had less time."""
+    """True if an earlier outcome is one of today: not where its run had less time."""
     failure = record.failure
     is_late = failure is not None and failure.kind is FailureKind.TIMED_OUT
     return not is_late or record.wall_s >= _SAME_TIME * run_limit_s(minutes)
 
 
 def are_extrapolated(records: Sequence[Record]) -> bool:
-    """Whether there was no time for a whole step; then there is none to measure the best again."""
+    """True if there was no time for a whole step; then there is none to measure the best again."""
     made = [record.measurement for record in records if record.measurement]
     return any(one.extrapolated_from is not None for one in made)
 

@@ -17,7 +17,7 @@ MOST_OF_A_SEARCH = 2**40
 
 
 def is_whole(value: object, least: int) -> bool:
-    """Whether it is a whole number of at least ``least``; True and False are none."""
+    """True if it is a whole number of at least ``least``; True and False are none."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 

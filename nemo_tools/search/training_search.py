@@ -81,7 +81,7 @@ def search_training(
 
 
 def _is_engine_here(prepared: Prepared) -> bool:
-    """Whether what starts the runs answers on this machine; nothing runs of a base alone."""
+    """True if what starts the runs answers on this machine; nothing runs of a base alone."""
     settings = prepared.settings
     if settings.cluster.kind is ClusterKind.LOCAL or not settings.runs_training:
         return True

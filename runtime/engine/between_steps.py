@@ -91,11 +91,11 @@ class BetweenSteps:
 
     @property
     def is_over(self) -> bool:
-        """Whether the steps were made and the script goes on."""
+        """True if the steps were made and the script goes on."""
         return self.beside.went_on
 
     def is_next_epoch(self) -> bool:
-        """Whether a step that begins after the last one is of one, or of too many."""
+        """True if a step that begins after the last one is of one, or of too many."""
         data = self.beside.data
         return data is None or data.is_new_epoch or not data.is_left_over()
 

@@ -133,7 +133,7 @@ class Measured:
         return number >= last or self._is_late(number - self._lag)
 
     def _is_late(self, made: int) -> bool:
-        """Whether a step after the earliest possible end would overrun the time given.
+        """True if a step after the earliest possible end would overrun the time given.
 
         Only then steps wait for the device: they are long, and few.
         """

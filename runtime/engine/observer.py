@@ -114,7 +114,7 @@ def _split_seen(split: tuple[int, ...], layout: Layout) -> tuple[int, ...] | Non
 
 
 def _is_sharded(module: nn.Module) -> bool:
-    """Whether weights lie in shards of FSDP; those of tensor ranks are whole to their rank."""
+    """True if weights lie in shards of FSDP; those of tensor ranks are whole to their rank."""
     return any(
         isinstance(weight, DTensor) and SHARD in (weight.device_mesh.mesh_dim_names or ())
         for weight in module.parameters()

@@ -82,7 +82,7 @@ class Trainer:
 
     @property
     def can_be_cut(self) -> bool:
-        """Whether a step may end before its last micro-batch; a pipeline's overlap."""
+        """True if a step may end before its last micro-batch; a pipeline's overlap."""
         return not self._laid_out.stages
 
     @property

@@ -168,7 +168,7 @@ class Surveyor:
         return tuple(models)
 
     def _is_here(self, place: int) -> bool:
-        """Whether something is where the trained model is."""
+        """True if something is where the trained model is."""
         return place >= max(self._place, _OPEN)
 
     def _kept_sizes(self, counted: set[int], samples: int) -> Iterator[int]:
@@ -190,7 +190,7 @@ def _alive(kind: type) -> Iterator[Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a dense tensor with memory."""
+    """True if a value is a dense tensor with memory."""
     is_tensor = isinstance(value, Tensor) and value.layout == torch.strided
     return is_tensor and value.device.type != "meta"
 

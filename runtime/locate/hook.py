@@ -61,7 +61,7 @@ class Hooks:
 
     @property
     def in_backward(self) -> bool:
-        """Whether a backward pass runs, and forward passes are recomputation."""
+        """True if a backward pass runs, and forward passes are recomputation."""
         return bool(self.running)
 
     def reset(self) -> None:

@@ -87,7 +87,7 @@ _MUCH_LARGER = 2
 
 
 def is_slice(tensor: Tensor) -> bool:
-    """Whether a tensor is some rows of one that is much larger, such as a data set."""
+    """True if a tensor is some rows of one that is much larger, such as a data set."""
     whole = tensor._base
     if whole is None or not tensor.dim() or not whole.dim() or tensor.layout != torch.strided:
         return False
@@ -173,7 +173,7 @@ def _items(value: Any) -> Collection[Any]:
 
 
 def _is_list_of_samples(arguments: tuple[Any, ...], hints: Collection[int]) -> bool:
-    """Whether the first argument is a list with one tensor or dict for each sample."""
+    """True if the first argument is a list with one tensor or dict for each sample."""
     first = arguments[0] if arguments else None
     if not isinstance(first, list) or not first:
         return False

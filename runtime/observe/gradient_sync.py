@@ -35,7 +35,7 @@ class Exchange:
         self._before = _collectives()
 
     def is_nothing(self) -> bool:
-        """Whether there was none; never where something else may exchange, too."""
+        """True if there was none; never where something else may exchange, too."""
         if any(name in sys.modules for name in _OTHER_MEANS):
             return False
         return self._before is not None and _collectives() == self._before

@@ -144,7 +144,7 @@ class StepWatch(SharedByCopies):
 
 
 def _hooks_of_script() -> bool:
-    """Whether the script keeps saved tensors elsewhere: of such hooks the last alone act."""
+    """True if the script keeps saved tensors elsewhere: of such hooks the last alone act."""
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return top is not None and top(True) is not None
 

@@ -70,7 +70,7 @@ class StepCounter:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a pass of the next step was seen since the last one."""
+        """True if a pass of the next step was seen since the last one."""
         return not self._spent
 
     def forward(self, samples: int) -> None:

@@ -153,7 +153,7 @@ class Timeline(PauseRule):
         return real_time.perf_counter() - began_s
 
     def _runs(self, step: _Pending) -> bool:
-        """Whether the device is still busy with a step, or its loss is on the way."""
+        """True if the device is still busy with a step, or its loss is on the way."""
         return not (self._clock.has_passed(step[1]) and self._losses.has_arrived(step[-1]))
 
     def _record(self, number: int, step: _Pending) -> StepRecord:

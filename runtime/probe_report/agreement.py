@@ -66,7 +66,7 @@ class Agreement:
         return self._stop
 
     def is_last(self, step: int) -> bool:
-        """Whether all ranks end after this step; to be asked after each one."""
+        """True if all ranks end after this step; to be asked after each one."""
         if self._stop is None:
             self._stop = self._announce(step) if self._rank == 0 else self._read_announced_end()
         if self._stop is not None:
@@ -147,7 +147,7 @@ class AfterEpoch:
             write_sign(self._task, f"endless_rank{self._rank}", "")
 
     def agree(self, wanted: bool) -> bool:
-        """Whether all go on, after the last step; rank 0 says what is wanted.
+        """True if all go on, after the last step; rank 0 says what is wanted.
 
         A rank that hears nothing for 30 s takes its own word.
         """

@@ -37,7 +37,7 @@ class LastWord:
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Whether that is why."""
+        """True if that is why."""
         return self.failure is not None and self.failure.kind is FailureKind.OUT_OF_MEMORY
 
 

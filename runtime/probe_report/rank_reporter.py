@@ -278,7 +278,7 @@ class RankReporter:
         return None
 
     def _are_apart(self) -> bool:
-        """Whether there are other ranks, of which this one's training takes no notice."""
+        """True if there are other ranks, of which this one's training takes no notice."""
         several = self._place.world_size > 1 and self.timeline.steps > 1
         joined = self._applied is not None and self._applied.data_parallel > 1
         return several and not joined and self._exchange.is_nothing()

@@ -75,7 +75,7 @@ def classify(error: BaseException, *, is_limited: bool = False) -> Failure:
 
 
 def is_allocation_failure(error: BaseException) -> bool:
-    """Whether an allocator of the device or the host refused."""
+    """True if an allocator of the device or the host refused."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     if isinstance(error, OSError):
@@ -87,7 +87,7 @@ def is_allocation_failure(error: BaseException) -> bool:
 
 
 def _is_of_torch(error: BaseException) -> bool:
-    """Whether it is a RuntimeError as torch raises it, and no class of a script."""
+    """True if it is a RuntimeError as torch raises it, and no class of a script."""
     kind = type(error)
     return kind is RuntimeError or (
         issubclass(kind, RuntimeError) and kind.__module__.partition(".")[0] == "torch"
@@ -95,7 +95,7 @@ def _is_of_torch(error: BaseException) -> bool:
 
 
 def _may_lack_memory() -> bool:
-    """Whether the GPU has little free memory, as far as can be known."""
+    """True if the GPU has little free memory, as far as can be known."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return True
     try:
@@ -105,7 +105,7 @@ def _may_lack_memory() -> bool:
 
 
 def is_device_lost() -> bool:
-    """Whether this process's GPU context is broken, so that every further call to it raises.
+    """True if this process's GPU context is broken, so that every further call to it raises.
 
     So it is after a device-side assert, an illegal memory access or a memory error.
     """
@@ -127,7 +127,7 @@ def asked_bytes(error: BaseException) -> int:
 
 
 def is_of_weights(error: BaseException) -> bool:
-    """Whether it was raised while a module was made or moved, and none was called."""
+    """True if it was raised while a module was made or moved, and none was called."""
     names = {
         frame.f_code.co_name
         for cause in _causes(error)

@@ -94,7 +94,7 @@ class StepCutter:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the step ends before its last micro-batch."""
+        """True if the step ends before its last micro-batch."""
         return self._last < self._whole
 
     def last(self) -> int:

@@ -70,7 +70,7 @@ class Surroundings:
         return f"{name}/" if path.is_dir() else name
 
     def _was_there(self, path: Path) -> bool:
-        """Whether a file that is about to be written is not the trial's."""
+        """True if a file that is about to be written is not the trial's."""
         real = path.parent.resolve() / path.name  # as the walk calls it: no links, no ".."
         known = real.is_relative_to(self._folder) and len(self._before) < _MOST_ENTRIES
         if not known or not self._unseen_before.isdisjoint((real, *real.parents)):

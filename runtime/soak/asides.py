@@ -40,7 +40,7 @@ class AsideWatch:
 
     @property
     def is_lacking(self) -> bool:
-        """Whether there was no evaluation or no checkpoint."""
+        """True if there was no evaluation or no checkpoint."""
         return not (self._evaluations and self._checkpoints)
 
     def on_evaluation(self) -> None:
@@ -194,7 +194,7 @@ class Beside:
 
     @property
     def went_on(self) -> bool:
-        """Whether the steps were made and the script goes on."""
+        """True if the steps were made and the script goes on."""
         return self._watch.went_on is not None
 
     def on_evaluation(self) -> None:

@@ -40,7 +40,7 @@ class Longest:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is one; a batch without tensors has no length."""
+        """True if there is one; a batch without tensors has no length."""
         return self._elements > 0
 
     def see(self, batch: Any) -> None:
@@ -134,12 +134,12 @@ class TrainingData:
 
     @property
     def can_end(self) -> bool:
-        """Whether the last step was made from a loader."""
+        """True if the last step was made from a loader."""
         return bool(self._last) or self._last_ended
 
     @property
     def gave_longest(self) -> bool:
-        """Whether the last step was made from the longest batches.
+        """True if the last step was made from the longest batches.
 
         Known where no more than the batches of a step are drawn ahead, by those of the first.
         """
@@ -203,7 +203,7 @@ class TrainingData:
         self._has_ended = self._last_ended and not self._last
 
     def is_left_over(self) -> bool:
-        """Whether a step after the end may be of batches that were drawn before."""
+        """True if a step after the end may be of batches that were drawn before."""
         self._left_over += self._trained
         self._trained = False
         return self._left_over <= _LEFT_OVER
