@@ -108,7 +108,7 @@ def build_object(value: Any) -> Any:
 
 
 def resolve_name(words: str) -> Any:
-    """What a name in a recipe's code refers to.
+    """The object that a name in a recipe's code refers to.
 
     Raises:
         ConfigError: NeMo, or what it needs, cannot be imported.
@@ -143,7 +143,7 @@ _KEPT = ("seq_length", "micro_batch_size", "global_batch_size", "tokenizer", "nu
 
 
 def is_recipe_object(value: object) -> bool:
-    """True if it is a configuration of fiddle's, as NeMo-Run's are."""
+    """True if a value is a fiddle configuration, as NeMo-Run's are."""
     has_names = hasattr(value, "__dict__") and not isinstance(value, type)
     return has_names and isinstance(vars(value).get("__arguments__"), Mapping)
 
