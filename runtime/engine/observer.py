@@ -58,7 +58,7 @@ class Observer:
             self._whole_after_forward = not _is_sharded(self._watched)
 
     def strategy(self, passes: Passes, optimizer: Optimizer, layout: Layout) -> AppliedStrategy:
-        """What runs; to be asked between steps, after the first one, on all ranks.
+        """The strategy that runs; call it on all ranks, between steps, after the first one.
 
         ``layout`` says the batch split, which the model does not show.
         """

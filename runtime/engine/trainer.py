@@ -1,4 +1,4 @@
-"""One optimizer step: passes, clipping, update."""
+"""An optimizer step: passes, clipping, update."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Trainer:
 
     @property
     def trained(self) -> Trained:
-        """What a checkpoint is of."""
+        """The state that a checkpoint holds."""
         return Trained(
             model=self._laid_out,
             optimizer=self._optimizer,

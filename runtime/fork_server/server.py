@@ -32,7 +32,7 @@ PRELOADED = (
     "torch._dynamo",
     "torch.distributed.optim",
 )
-"""What a rank of ours imports sooner or later; none of it computes."""
+"""Modules that every rank of ours imports; none of them computes."""
 
 _LONGEST_NAME = 256
 _ENVIRON_START = 47

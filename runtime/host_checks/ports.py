@@ -19,9 +19,9 @@ from typing import TypeAlias
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 MEET_S = 60.0
-"""How long ranks may take to reach rank 0; they import torch first, some from a slow disk."""
+"""Longest time for ranks to reach rank 0, in seconds; a slow disk delays torch's import."""
 _CONNECT_S = 5.0
-"""How long a host of the same network may take to accept a connection."""
+"""Longest time for a host of the same network to accept a connection, in seconds."""
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _ANSWER_S = 5.0
 _RETRY_S = 0.2

@@ -110,7 +110,7 @@ class SampleCounter:
         """Which tensor of a call has the dimension; later calls have it in the same place."""
         self._by_length = False
         self.quick = 0
-        """Where not 0: the dimension, from 1, of a tensor that is the first argument."""
+        """Dimension of the samples, from 1, if the first argument has it; else 0."""
 
     def count(
         self, arguments: tuple[Any, ...], named: Mapping[str, Any], hints: Collection[int]

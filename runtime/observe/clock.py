@@ -165,7 +165,7 @@ def loss_of(tensors: Any) -> Tensor | None:
 
 
 def sum_of(earlier: Tensor | None, loss: Tensor | None) -> Tensor | None:
-    """What an optimizer step descends: the losses of its backward passes together, so far."""
+    """Sum of the losses of a step's backward passes so far."""
     if earlier is None or loss is None or earlier.device != loss.device:
         return loss
     return earlier.float() + loss.float()

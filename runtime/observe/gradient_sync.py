@@ -1,4 +1,4 @@
-"""Whether the ranks of a launch exchange anything while they train.
+"""Detection of launches whose ranks exchange nothing while they train.
 
 Where they do not, each trains a model of its own, however many were launched.
 """

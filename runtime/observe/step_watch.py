@@ -76,7 +76,7 @@ class StepWatch(SharedByCopies):
 
     @property
     def recompute(self) -> Recompute:
-        """What the backward pass computed again."""
+        """The parts that the backward pass computed again."""
         if not self._again:
             return Recompute.NONE
         share = self._recomputed_flops / (self.forward_flops or 1.0)
@@ -121,7 +121,7 @@ class StepWatch(SharedByCopies):
             self._formats[result.dtype] += sum(weight.numel() for weight in weights)
 
     def _ran_again(self, module: nn.Module) -> None:
-        """What the outermost module has made is what it keeps where nothing is recomputed."""
+        """Count new tensors of the outermost module called again: it keeps them otherwise."""
         while self._run_again:
             began, before_bytes = self._run_again.pop()
             if began is module:

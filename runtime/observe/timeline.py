@@ -51,7 +51,7 @@ class PauseRule:
         self._resumed = True
 
     def start(self, since: Any, number: int) -> Any:
-        """Where the time of the step that ends now begins: at ``since`` or after a pause."""
+        """Start of the step that ends now: ``since``, or the end of a pause."""
         left_out = self.pause is not None and not self._paused_before
         start = self.pause if left_out else since
         if left_out:
@@ -83,7 +83,7 @@ class Timeline(PauseRule):
         self.records: list[StepRecord] = []
         """Records of the steps that the device has passed."""
         self.steps = 0
-        """How many have ended."""
+        """Number of steps that have ended."""
         self._rank = rank
         self._clock = clock
         self._losses = LossReader()

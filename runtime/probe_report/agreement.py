@@ -49,7 +49,7 @@ class StepSchedule:
 
 
 class Agreement:
-    """One rank's view of the common end."""
+    """A rank's view of the common end."""
 
     def __init__(
         self, task: RankTask, *, rank: int, world_size: int, schedule: StepSchedule
@@ -133,7 +133,7 @@ _GOING_ON_POLL_S = 0.005
 
 
 class AfterEpoch:
-    """One rank's part in it."""
+    """A rank's part in the agreement to go on after the last step."""
 
     def __init__(self, task: RankTask, *, rank: int, world_size: int) -> None:
         self._task = task

@@ -49,7 +49,7 @@ class Claim:
         return True
 
     def holds(self) -> bool:
-        """True if nobody has taken it over."""
+        """True if no other process has taken the claim over."""
         return not self._path(self._number + 1).exists()
 
     @property

@@ -61,7 +61,7 @@ _ONE_OF_SEVERAL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """What the script holds now."""
+    """Modules and optimizers that the script holds now."""
 
     modules: tuple[nn.Module, ...]
     optimizers: tuple[Optimizer, ...]
@@ -104,7 +104,7 @@ class InTurn:
 
 
 class RankReporter:
-    """One rank's report in the making."""
+    """A rank's report in the making."""
 
     def __init__(
         self,
@@ -140,9 +140,9 @@ class RankReporter:
         self.last_untimed = self._schedule.heavy or 1
         """The last step after which there is time to look around."""
         self.is_last = self._agreement.is_last
-        """Whether all ranks end after a step."""
+        """True if all ranks end after a step."""
         self.leftovers: Callable[[], tuple[str, ...]] = tuple
-        """What the script has written that nobody takes away."""
+        """Files that the script has written and nobody removes."""
 
     def step(self, made: Made, loss: Tensor | None) -> int:
         """A step has ended; its number."""

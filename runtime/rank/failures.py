@@ -1,4 +1,4 @@
-"""What kind of failure an exception in the rank is.
+"""Kinds of failure, from an exception in the rank.
 
 Taken in the rank, at once: a moment later its peers fill the shared log with their own ends.
 """
@@ -29,7 +29,7 @@ _REFUSED = re.compile(
     r"|\w+_ALLOC_FAILED|CUDNN_STATUS_INTERNAL_ERROR_\w+_ALLOCATION_FAILED)",
     re.MULTILINE | re.IGNORECASE,
 )
-"""How allocators speak that torch wraps as a plain RuntimeError; torch raises no other sign.
+"""Messages of allocators that torch wraps as a plain RuntimeError, without another sign.
 
 Those of a GPU begin a line, so that a sentence that only mentions them does not count.
 """
@@ -38,7 +38,7 @@ _NOT_STARTED = re.compile(
     "|CUFFT_INTERNAL_ERROR)",
     re.MULTILINE | re.IGNORECASE,
 )
-"""How libraries fail to start for want of memory, or for another reason."""
+"""Messages of libraries that fail to start for lack of memory, or for another reason."""
 _AMPLE_BYTES = 1 << 30
 """More than any of these libraries takes to start: kernels and workspaces of some hundred MiB."""
 _ASKED = re.compile(r"(?:[Tt]ried to allocate|[cm]alloc(?: async)?) ([\d.]+) ?(bytes|KiB|MiB|GiB)")
@@ -49,7 +49,7 @@ _PEER_GONE = re.compile(
     "|Watchdog caught collective operation timeout|NCCL communicator was aborted"
     "|NCCL operations have failed or timed out"
 )
-"""How gloo and NCCL say, in a plain RuntimeError or DistBackendError, that a rank has gone."""
+"""Messages of gloo and NCCL, in RuntimeError or DistBackendError, that a rank has gone."""
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 

@@ -20,7 +20,7 @@ from autoconf_launch.core import is_part
 from .trial_paths import TrialPaths
 
 _PATHLIBS_OWN = getattr(pathlib, "_NormalAccessor", None)
-"""Where Python 3.10's paths keep what they call."""
+"""Object with the functions that Python 3.10's paths call."""
 
 
 class FileCalls:

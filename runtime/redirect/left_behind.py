@@ -1,4 +1,4 @@
-"""What a trial leaves where the user works: logs, dated folders."""
+"""Files that a trial leaves in the user's folder: logs, dated folders."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Surroundings:
         self._saved.listen(listener)
 
     def new(self) -> tuple[str, ...]:
-        """What is left once all was moved away that can be."""
+        """Files left after all that can be moved was moved away."""
         self._saved.paths.put_away()
         return self.leftovers()
 

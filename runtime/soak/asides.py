@@ -1,4 +1,4 @@
-"""What a rank does beside its steps: evaluations, checkpoints, what follows its last step."""
+"""A rank's work besides its steps: evaluations, checkpoints, the time after the last step."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ _EVERY_S = 1.0
 
 
 class Unfinished:
-    """What a rank has to say in a soak before it is over, as asides can take longer than allowed.
+    """A rank's report during a soak, as asides can take longer than allowed.
 
     Written once a second at most, and whenever something else is under way.
     """
@@ -186,7 +186,7 @@ class Beside:
         """``so_far`` is what the rank has to say by now; None: another speaks for it."""
         self.data: TrainingData | None = None
         self.took_longest = False
-        """Whether the last step was given the longest batch, by what makes the steps."""
+        """True if the last step was given the longest batch, by the maker of the steps."""
         self._watch = AsideWatch()
         self._pauses = pauses
         self._so_far = so_far

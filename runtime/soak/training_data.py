@@ -116,16 +116,16 @@ class TrainingData:
     def restart(self) -> None:
         """Steps count anew."""
         self.is_over = False
-        """Whether the steps were made and the script goes on."""
+        """True if the steps were made and the script goes on."""
         self.is_new_epoch = False
-        """Whether it trains on what it has drawn since its data ended."""
+        """True if it trains on batches drawn since its data ended."""
         self._new: WeakSet[Any] = WeakSet()
         """Iterators that were drawn from since the last pass: nobody knows yet what for."""
         self._training: WeakSet[Any] = WeakSet()
         self._in_step: WeakSet[Any] = WeakSet()
-        """Those that the training has drawn from since its last step."""
+        """Loaders that the training has drawn from since its last step."""
         self._last: WeakSet[Any] = WeakSet()
-        """The same of the last step."""
+        """Loaders that the training drew from for its last step."""
         self._ending: WeakSet[Any] = WeakSet()
         self._has_ended = self._last_ended = self._trained = self._gave = False
         self._made = self._drawn = self._step_drawn = self._left_over = 0
@@ -148,7 +148,7 @@ class TrainingData:
         return 0 < self._draws[0] <= _AHEAD * min(self._draws[-_AHEAD:])
 
     def draw(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """What the iterator gives, or the longest so far.
+        """The iterator's next batch, or the longest one so far.
 
         Raises:
             StopIteration: it is at its end, or the training is.
