@@ -30,7 +30,7 @@ class ManualUpdates:
         self._before: tuple[float, ...] | None = None
 
     def detect(self, modules: Iterable[nn.Module]) -> bool:
-        """True if weights have changed; to be asked at the start of each backward pass."""
+        """Whether weights have changed; to be asked at the start of each backward pass."""
         self._passes += 1
         if self._passes % _EVERY:
             return False
