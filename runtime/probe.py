@@ -22,7 +22,14 @@ from torch.optim import Optimizer
 from autoconf_launch.core import PROBE_VARIABLE, Mode, RankTask, SecretFilter, Sign, sign_path
 
 from .first_forward import FirstForwardProbe
-from .locate import Hooks, ManualUpdates, ModuleLocator, set_batch_size, watch_compile
+from .locate import (
+    Hooks,
+    ManualUpdates,
+    ModuleLocator,
+    UpdatesByHand,
+    set_batch_size,
+    watch_compile,
+)
 from .model import device_of, stay_out_of_scripts, weights_of
 from .observe import Made, Meaning, MemoryWatch, StepCounter, dynamo_ran, loss_of, sum_of
 from .probe_report import (
@@ -60,7 +67,8 @@ class Probe:
     _loss: Tensor | None
     _autocast: torch.dtype | None
     _reasons: Reasons
-    _manual_updates: ManualUpdates
+    _manual_updates: ManualUpdates | None
+    """None once a torch optimizer has made a step."""
     _trains: bool
     _written: bool
     _lost: bool
@@ -134,13 +142,26 @@ class Probe:
         data = self._hooks.data
         if data is not None and data.trains() and self._reporter:
             self._finish(self._reporter)
-        stepped = self._reporter is not None or self._optimizers
-        if not stepped and self._manual_updates.detect(self._locator.candidates):
-            self.on_end(None)
-            leave(0)
+        if self._manual_updates is not None:
+            self._count_manual_update(self._manual_updates)
         first = self._counter.backward() == 1
         loss = loss_of(tensors)
         self._loss = loss if first else sum_of(self._loss, loss)
+
+    def _count_manual_update(self, updates: ManualUpdates) -> None:
+        """A backward pass begins, and no torch optimizer has made a step."""
+        started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if started and torch.cuda.is_current_stream_capturing():
+            return  # reading a weight would end the capture
+        modules = self._locator.candidates
+        if updates.ends_step(modules) and updates.optimizer is not None:
+            step = partial(self.on_step, updates.optimizer)
+            self._hooks.after_backward = step if updates.steps > 1 else self.on_skip
+        elif updates.optimizer is None:
+            if updates.is_irregular:
+                self.on_end(None)
+                leave(0)
+            self._hooks.after_backward = partial(updates.end_pass, modules)
 
     @safely
     def on_step(self, optimizer: Optimizer) -> None:
@@ -156,8 +177,7 @@ class Probe:
             return
         size = self._optimizers.get(optimizer)
         if size is None:
-            size = sum(weight.numel() for weight in weights_of(optimizer))
-            self._optimizers[optimizer] = size
+            size = self._add(optimizer)
         meaning = self._counter.step(optimizer, size)
         if meaning is Meaning.BOUNDARY:
             self._boundary(optimizer, self._counter.last_step())
@@ -165,6 +185,14 @@ class Probe:
             self._locator.look()
             if self._reporter:
                 self._reporter.restart()
+
+    def _add(self, optimizer: Optimizer) -> int:
+        """Keep an optimizer that steps for the first time; the number of its weights."""
+        size = sum(weight.numel() for weight in weights_of(optimizer))
+        self._optimizers[optimizer] = size
+        if not isinstance(optimizer, UpdatesByHand):
+            self._manual_updates = None
+        return size
 
     @safely
     def on_skip(self) -> None:
@@ -258,6 +286,8 @@ class Probe:
             self._reporter.beside.data = self._hooks.data
             self._reporter.leftovers = self._surroundings.leftovers
             self._surroundings.tell(self._reporter.beside)
+            if isinstance(optimizer, UpdatesByHand) and self._manual_updates is not None:
+                self._reporter.notes.append(self._manual_updates.note)
         return self._reporter
 
     def _follow(self, optimizer: Optimizer, number: int, reporter: RankReporter) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ChoiceSensitivity,
         MixedAnswer,
         every_candidate,
+        machine_kinds,
         mixed_answer,
     )
     from .model_choice import (
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
         choose_price,
         has_rates,
         limit_memory,
-        machine_kinds,
         machine_of,
         profiled_format_gains,
         require_rates,

@@ -20,8 +20,8 @@ from autoconf_launch.autotuner.mixed import GivenStages, StagePlan, given_stages
 from autoconf_launch.core import ClusterSpec, ConfigError, Layout, even_pipeline_split
 
 from ..machine import is_cpu
+from .mixed import machine_kinds
 from .requests import FitRequest, TrainingRequest
-from .training_choice import machine_kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Wor
 from ..asked import Goal
 from .answers import price_of_gpu
 from .layer_times import read_layer_times
-from .requests import PlanRequest
+from .requests import PlanRequest, TrainingRequest
 from .runnable import apart_rules, layout_rules, training_steps
 from .training_choice import (
     ChosenPrice,
@@ -40,7 +40,7 @@ from .training_choice import (
     check_precision,
     check_weights,
     choose_price,
-    machine_kinds,
+    machine_of,
     one_node,
     require_rates,
 )
@@ -307,3 +307,31 @@ def _price(request: PlanRequest, kind: NodeKind) -> ChosenPrice | None:
             "hour of one GPU)."
         )
     return found
+
+
+def machine_kinds(
+    training: TrainingRequest, prices: Sequence[ChosenPrice | None]
+) -> tuple[MachineKind, ...]:
+    """What the search knows of each kind of a cluster's nodes.
+
+    Args:
+        training: with the cluster, and the memory of a GPU where a flag bounds it.
+        prices: of each kind.
+    """
+    bound = training.limit_bytes if "--memory-limit" in training.given else math.inf
+    return tuple(
+        _machine_kind(kind, price, bound)
+        for kind, price in zip(training.cluster.kinds, prices, strict=True)
+    )
+
+
+def _machine_kind(kind: NodeKind, price: ChosenPrice | None, bound: float) -> MachineKind:
+    memory = min(device.memory_bytes for device in kind.node.devices)
+    hourly = None if price is None else price.usd_per_gpu_hour * len(kind.node.devices)
+    return MachineKind(
+        name=kind.name,
+        machine=machine_of(one_node(kind.node)),
+        count=kind.count,
+        memory_bytes=min(memory, bound),
+        usd_per_hour=hourly,
+    )

@@ -198,7 +198,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
         text=text,
         modules=own_source.modules,
         is_whole=own_source.is_whole,
-        composed=hydra_values(script, text),
+        composed=hydra_values(script, text, request.script_args),
         files=(
             *_default_files(request.script_args, declared_in(sources), script.parent),
             *_named_files(request.script_args),

@@ -75,9 +75,8 @@ def _budget_sentence(budget: str, no_room: NoRoom | None) -> str:
         return f"The budget of {budget} is spent."
     count = no_room.candidates
     whom = f"of the {count} candidates left the shortest" if count > 1 else "the one left"
-    kept = ""
-    if no_room.shortest_s <= no_room.left_s:
-        kept = f", {no_room.kept_s:.0f} s of them for the playoff and the verification run"
+    kept = f", {no_room.kept_s:.0f} s of them for the playoff and the verification run"
+    kept *= no_room.shortest_s <= no_room.left_s
     return (
         f"The budget of {budget} had no room for another trial: {whom} may take "
         f"{no_room.shortest_s:.0f} s, and {no_room.left_s:.0f} s remained after the search{kept}."
@@ -412,12 +411,21 @@ def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120.0 else duration_text(seconds)
 
 
-def profile_cut_text(budget_s: float, folder: Path) -> str:
-    """The deadline came within the profile run."""
+def profile_cut_text(
+    budget_s: float, folder: Path, *, first_step_s: float | None, timeout_s: float
+) -> str:
+    """The deadline came within the profile run, perhaps after its first step."""
+    seen = ""
+    if first_step_s is not None:
+        seen = (
+            f" It needs two optimizer steps of the script; the first ended after "
+            f"{_time(first_step_s)}, and the second had not ended when the run was stopped."
+        )
     return (
         f"The profile run did not end within the budget of {_time(budget_s)}, so nothing was "
-        f"measured; allow more, such as --budget {longer_budget(_ENOUGH * budget_s)}. Its output "
-        f"is in {folder}."
+        f"measured.{seen} How long it takes is not known: allow more, such as --budget "
+        f"{longer_budget(_ENOUGH * budget_s)}, or leave --budget out, which gives each launch "
+        f"{_time(timeout_s)}. Its output is in {folder}."
     )
 
 
@@ -467,15 +475,7 @@ def no_trial_text(
 
 
 def room_text(trial_s: float, *, room: int, trials: int, budget_s: float, enough_s: float) -> str:
-    """How many trials the budget has room for, after the profile run.
-
-    Args:
-        trial_s: expected seconds of a trial.
-        room: trials that fit, the user's own configuration included.
-        trials: all that there are to make.
-        budget_s: of the whole command.
-        enough_s: the budget that would cover all of them.
-    """
+    """How many of the trials the budget has room for; one of ``enough_s`` would cover all."""
     takes = f"A trial takes about {_time(trial_s)}; the budget of {_time(budget_s)} has room for"
     if room == trials:
         return f"{takes} {'all of ' if trials > 1 else ''}{plural(trials, 'trial')}."

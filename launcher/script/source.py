@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
@@ -248,11 +248,21 @@ def _names(call: ast.Call) -> Iterator[str]:
 
 
 _GLOBAL = "@package _global_"
+_SELF = "_self_"
 _TARGET = "_target_"
+_MOST_NESTED = 8
 
 
-def hydra_values(script: Path, text: str) -> tuple[tuple[str, KnobValue], ...]:
-    """Dotted keys of what ``@hydra.main`` names, with the groups in its list of defaults."""
+def hydra_values(
+    script: Path, text: str, arguments: Sequence[str] = ()
+) -> tuple[tuple[str, KnobValue], ...]:
+    """Dotted keys of what ``@hydra.main`` names, with its lists of defaults.
+
+    Args:
+        script: path of the script.
+        text: its source.
+        arguments: of the script; those that choose a group's option decide.
+    """
     facts = facts_of(text)
     if not facts.imports("hydra"):
         return ()
@@ -260,33 +270,62 @@ def hydra_values(script: Path, text: str) -> tuple[tuple[str, KnobValue], ...]:
     if name is None or not isinstance(name.value, str):
         return ()
     root = script.parent / (str(folder.value) if folder and folder.value else ".")
-    keys = dict(_compose(root, Path(name.value).with_suffix(".yaml"), ()))
-    return tuple(keys.items())
+    pairs = (word.lstrip("+").partition("=") for word in arguments if not word.startswith("-"))
+    composed = _Composed(root=root, choices={key: value for key, _, value in pairs})
+    return tuple(dict(composed.values("", name.value, ())).items())
 
 
-def _compose(root: Path, file: Path, package: tuple[str, ...]) -> Iterator[tuple[str, KnobValue]]:
-    text = plain_text(root / file)
-    document = _document(root / file)
-    if document is None:
-        return
-    package = () if _GLOBAL in text else package
-    for group, option in _defaults(document):
-        yield from _compose(root, Path(group, option).with_suffix(".yaml"), (*package, group))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Composed:
+    """A folder of hydra's configurations; ``choices`` are the options of groups as typed."""
+
+    root: Path
+    choices: Mapping[str, str]
+
+    def values(
+        self, group: str, name: str, package: tuple[str, ...], depth: int = 0
+    ) -> Iterator[tuple[str, KnobValue]]:
+        """Keys of one file of a group and of its defaults; what comes later replaces."""
+        file = self.root / group / Path(name).with_suffix(".yaml")
+        document = _document(file)
+        if document is None or depth > _MOST_NESTED:
+            return
+        package = () if _GLOBAL in plain_text(file) else package
+        listed: Any = document.get(("defaults",))
+        entries = [*listed] if isinstance(listed, list) else []
+        for entry in entries if _SELF in entries else (*entries, _SELF):
+            if entry == _SELF:
+                yield from _leaves(document, package)
+                continue
+            for path, option, more in self._options(group, entry):
+                yield from self.values(path, option, (*package, *more), depth + 1)
+
+    def _options(self, group: str, entry: Any) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """Group, option and package of an entry; a path counts from the group of its file."""
+        if isinstance(entry, str):
+            path, _, option = entry.rpartition("/")
+            entry = {path: option}
+        for words, options in entry.items() if isinstance(entry, dict) else ():
+            *mode, place = str(words).split() or [""]
+            path, _, package = place.partition("@")
+            if "override" in mode:
+                continue
+            whole = path.lstrip("/") if path.startswith("/") or not group else f"{group}/{path}"
+            whole = whole.rstrip("/")
+            options = self.choices.get(whole, options) if path else options
+            for option in options if isinstance(options, list) else (options,):
+                if isinstance(option, str):
+                    more = package.split(".") if package else path.strip("/").split("/")
+                    yield whole, option, tuple(filter(None, more))
+
+
+def _leaves(document: RawConfig, package: tuple[str, ...]) -> Iterator[tuple[str, KnobValue]]:
     for path, value in document.without(("defaults",)).leaves():
         if path and isinstance(value, (bool, int, float, str)):
             yield dotted_name((*package, *path)), value
         for number, item in enumerate(value if isinstance(value, list) else ()):
             if isinstance(item, dict) and isinstance(made := item.get(_TARGET), str):
                 yield dotted_name((*package, *path, str(number), _TARGET)), made
-
-
-def _defaults(document: RawConfig) -> Iterator[tuple[str, str]]:
-    listed: Any = document.get(("defaults",))
-    for entry in listed if isinstance(listed, list) else ():
-        for group, option in entry.items() if isinstance(entry, dict) else ():
-            words = str(group).split()
-            if isinstance(option, str) and words and words[0] != "override":
-                yield words[-1].partition("@")[0], option
 
 
 def _document(path: Path) -> RawConfig | None:

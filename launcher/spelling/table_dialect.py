@@ -361,12 +361,15 @@ def _on_global_batch(
     files = "".join(f" or {file_of_key(reading.source, place.path)}" for place in keys)
     example = "SECTION.KEY" if keys else "--NAME"
     name, is_measured = f"{reading.source.name}{files}", not reading.is_before_profile
-    found = f"No gradient accumulation was found in {name}"
+    found = f"No gradient accumulation was found in {name}, so another micro-batch would change"
     if is_measured and not reading.source.is_whole:
-        found = f"The first steps of {name} had one micro-batch each"
+        found = (
+            f"The steps that were seen of {name} had one micro-batch each; if all have, another "
+            "micro-batch changes"
+        )
     sentence = (
-        f"{found}, so another micro-batch would change the global batch{today}: allow that with "
-        "--allow-global-batch-change before the command, or name what sets its accumulation with "
+        f"{found} the global batch{today}: allow that with --allow-global-batch-change before the "
+        f"command, or name what sets its accumulation with "
         f"--arg gradient_accumulation_steps={example}."
     )
     if not any(len(choice.values) > 1 for choice in choices if choice.knob not in _BATCH):

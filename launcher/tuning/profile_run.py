@@ -16,6 +16,7 @@ from autoconf_launch.autotuner.space import FailedTrial, Trial
 from autoconf_launch.core import (
     MODEL_INFO_FILE,
     SAVED,
+    STEPS_FILE,
     DecodeError,
     Failure,
     FailureKind,
@@ -38,7 +39,7 @@ from ..launch import compile_time
 from ..machine import SlotPool
 from ..plan import LaunchPlan
 from ..report import profile_cut_text
-from ..results import HEARTBEAT_S, Journal, read_file, read_result
+from ..results import HEARTBEAT_S, Journal, StepsTail, read_file, read_result
 from ..spelling import TrialNeeds
 from .running import (
     MOST_LOSSES,
@@ -141,7 +142,7 @@ def run_profile(
         end = wait_for_end(backend, job, limits, journal, partial(listener, _slow_note(folder)))
         clear_saved(folder)
         if isinstance(end.outcome, FailedTrial) and limits.budget.left_s <= 0.0:
-            raise BudgetSpentError(profile_cut_text(limits.budget.whole_s, folder))
+            raise BudgetSpentError(_cut_text(folder, limits))
         if (loss := launch_loss(end)) is None:
             break
         losses.append(end.lost_hosts)
@@ -154,6 +155,17 @@ def run_profile(
     _require_end(end, folder, described=spec is not None)
     journal.write_profiled(end.wall_s)
     return ModelProfiled(spec=spec, wall_s=end.wall_s)
+
+
+def _cut_text(folder: Path, limits: TrialLimits) -> str:
+    steps = StepsTail(folder / STEPS_FILE).new()
+    is_first = bool(steps) and all(step.step == 1 for step in steps)
+    return profile_cut_text(
+        limits.budget.whole_s,
+        folder,
+        first_step_s=max(step.wall_s for step in steps) if is_first else None,
+        timeout_s=limits.timeout_s,
+    )
 
 
 def _slow_note(folder: Path) -> Note:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .compiled import watch_compile
     from .hook import Hooks
     from .loader_batch import set_batch_size
-    from .manual_updates import ManualUpdates, leave_after
+    from .manual_updates import ManualUpdates, UpdatesByHand, leave_after
     from .root_module import ModuleLocator, watch_outer_calls
     from .strategy import find_strategy, stated_precision
 else:

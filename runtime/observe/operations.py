@@ -78,6 +78,10 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.__enter__()  # type: ignore[no-untyped-call]
         self._running = True
 
+    def pause(self) -> bool:
+        """Stop until :meth:`start`; False if a mode of the script is above, which stays."""
+        return self._running and _get_current_dispatch_mode() is self and self.stop()
+
     def stop(self) -> bool:
         """Stop; False where the script has put a mode of its own above, which stays."""
         ours = _get_current_dispatch_mode() is self
@@ -107,7 +111,7 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def held_by(modules: Iterable[torch.nn.Module], optimizers: Iterable[Any]) -> list[Tensor]:
-    """What a training holds between steps: weights, buffers, gradients, optimizer state."""
+    """Tensors held between steps: weights, buffers, gradients, optimizer state."""
     held: list[Any] = []
     for module in modules:
         held += [*module.parameters(), *module.buffers()]

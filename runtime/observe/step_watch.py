@@ -55,6 +55,8 @@ class StepWatch(SharedByCopies):
         self._passes_not_seen = 0
         self._backward_ran = False
         self._in_call = False
+        self._evaluated: nn.Module | None = None
+        """The module whose evaluation between two steps runs, which is not looked into."""
         self._in_backward = in_backward
         self._again: set[int] = set()
         self._run_again: list[tuple[nn.Module, int]] = []
@@ -95,7 +97,7 @@ class StepWatch(SharedByCopies):
 
     @property
     def recompute(self) -> Recompute:
-        """What the backward pass computed again."""
+        """The parts that the backward pass computed again."""
         if not self._again:
             return Recompute.NONE
         share = self._recomputed_flops / (self.forward_flops or 1.0)
@@ -122,6 +124,8 @@ class StepWatch(SharedByCopies):
             self._again.add(id(module))
             self._run_again.append((module, self._alive_bytes()))
             return
+        if self._evaluated is not None or self._begins_evaluation(module):
+            return
         if module is self._root and torch.is_grad_enabled():
             if self._first_alone and self._backward_ran:
                 self._look_away()
@@ -145,6 +149,11 @@ class StepWatch(SharedByCopies):
         if self._in_backward():
             self._ran_again(module)
             return
+        if self._evaluated is not None:
+            if module is self._evaluated:
+                self._evaluated = None
+                self._watch.start()
+            return
         if self._forward is not None:
             self.pieces.leaves(module)
         if module is self._root:
@@ -153,8 +162,15 @@ class StepWatch(SharedByCopies):
         if weights and isinstance(result, Tensor) and result.is_floating_point():
             self._formats[result.dtype] += sum(weight.numel() for weight in weights)
 
+    def _begins_evaluation(self, module: nn.Module) -> bool:
+        """Look away from an evaluation, which would take twice as long."""
+        is_training = self._in_call or module.training or torch.is_grad_enabled()
+        if not is_training and self._watch.pause():
+            self._evaluated = module
+        return self._evaluated is not None
+
     def _ran_again(self, module: nn.Module) -> None:
-        """What the outermost module has made is what it keeps where nothing is recomputed."""
+        """Count new tensors of the outermost module called again: it keeps them otherwise."""
         while self._run_again:
             began, before_bytes = self._run_again.pop()
             if began is module:
@@ -178,7 +194,7 @@ class StepWatch(SharedByCopies):
 
 
 def _hooks_of_script() -> bool:
-    """Whether the script keeps saved tensors elsewhere: of such hooks the last alone act."""
+    """True if the script keeps saved tensors elsewhere: of such hooks the last alone act."""
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return top is not None and top(True) is not None
 

@@ -1,4 +1,4 @@
-"""What a probe adds when a rank writes its result.
+"""The reason that a probe adds when a rank writes its result.
 
 An error or a status that the script outlives by a step is not a reason.
 """
@@ -14,8 +14,8 @@ from ..rank import asked_bytes, classify, is_allocation_failure, is_of_weights
 
 NO_STEPS = Failure(
     kind=FailureKind.NO_STEPS,
-    detail="The script trained (it ran backward passes), but no torch.optim.Optimizer made a "
-    "step; only steps of torch optimizers are measured.",
+    detail="The script ran backward passes, but no torch.optim.Optimizer made a step and no "
+    "weights of a module were seen to change at equal intervals, so that its steps are not known.",
 )
 
 
@@ -37,7 +37,7 @@ class LastWord:
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Whether that is why."""
+        """True if the script ended out of memory."""
         return self.failure is not None and self.failure.kind is FailureKind.OUT_OF_MEMORY
 
 

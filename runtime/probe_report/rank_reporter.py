@@ -25,6 +25,7 @@ from autoconf_launch.core import (
     RankResult,
     RankTask,
     encode,
+    plural,
     real_time,
     result_file,
 )
@@ -59,9 +60,15 @@ _ONE_OF_SEVERAL = (
 )
 
 
+_GROWN = (
+    "Steps of the script had {before} at first and {after} later: its accumulation changes while "
+    "it trains. Speeds count the samples of each step."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """What the script holds now."""
+    """Modules and optimizers that the script holds now."""
 
     modules: tuple[nn.Module, ...]
     optimizers: tuple[Optimizer, ...]
@@ -104,7 +111,7 @@ class InTurn:
 
 
 class RankReporter:
-    """One rank's report in the making."""
+    """A rank's report in the making."""
 
     def __init__(
         self,
@@ -129,7 +136,10 @@ class RankReporter:
         self._pieces: Pieces | None = None
         self._flops: float | None = None
         self._largest = Made(micro_batch=0, accumulation=1)
-        self._notes: list[str] = []
+        self._grown = ""
+        """A sentence if steps later had more micro-batches than the first ones."""
+        self.notes: list[str] = []
+        """Sentences for the user."""
         self._device = device.type
         self._exchange = Exchange()
         self.beside = Beside(task, here.rank, self.timeline, self._so_far)
@@ -140,15 +150,20 @@ class RankReporter:
         self.last_untimed = self._schedule.heavy or 1
         """The last step after which there is time to look around."""
         self.is_last = self._agreement.is_last
-        """Whether all ranks end after a step."""
+        """True if all ranks end after a step."""
         self.leftovers: Callable[[], tuple[str, ...]] = tuple
-        """What the script has written that nobody takes away."""
+        """Files that the script has written and nobody removes."""
 
     def step(self, made: Made, loss: Tensor | None) -> int:
         """A step has ended; its number."""
         if made is not self._last_made:
             self._last_made = made
             if made.samples > self._largest.samples:
+                if self.timeline.steps > 1 and made.micro_batch == self._largest.micro_batch:
+                    self._grown = _GROWN.format(
+                        before=plural(self._largest.accumulation, "micro-batch", "micro-batches"),
+                        after=made.accumulation,
+                    )
                 self._largest = made
         paused = self.timeline.pause is not None
         number = self.timeline.end(made, loss)
@@ -181,6 +196,7 @@ class RankReporter:
             self.watch.stop()
             self.watch = None
         self._largest = self._last_made = Made(micro_batch=0, accumulation=1)
+        self._grown = ""
         self.beside.restart()
         self._agreement.restart()
         self.timeline.restart()
@@ -262,10 +278,14 @@ class RankReporter:
             caught=word.caught,
             ended_early=word.ended_early,
             left_behind=word.left_behind,
-            notes=(*self._notes, *word.notes, *((_ONE_OF_SEVERAL,) * self._claim.is_shared)),
+            notes=tuple(filter(None, self._all_notes(word))),
             asides=self.beside.summary() if self.timeline.steps else None,
             crowded=self._claim.is_crowded,
         )
+
+    def _all_notes(self, word: LastWord) -> tuple[str, ...]:
+        shared = _ONE_OF_SEVERAL if self._claim.is_shared else ""
+        return (*self.notes, *word.notes, self._grown, shared)
 
     def _memory_use(self, word: LastWord) -> MemoryUse | None:
         larger = self._largest.micro_batch > self._looked_into.micro_batch
@@ -278,19 +298,19 @@ class RankReporter:
         return None
 
     def _are_apart(self) -> bool:
-        """Whether there are other ranks, of which this one's training takes no notice."""
+        """True if there are other ranks, of which this one's training takes no notice."""
         several = self._place.world_size > 1 and self.timeline.steps > 1
         joined = self._applied is not None and self._applied.data_parallel > 1
         return several and not joined and self._exchange.is_nothing()
 
     def _look_closely(self, root: nn.Module, live: Live) -> None:
         if _get_current_dispatch_mode() is not None:  # ours would end while the script's goes on
-            self._notes.append(
+            self.notes.append(
                 "The script uses a torch dispatch mode of its own, so FLOPs are not counted."
             )
             return
         if has_compiled_part(root):
-            self._notes.append(
+            self.notes.append(
                 "Under torch.compile FLOPs and pieces of the model are not recorded."
             )
             self._pieces = Pieces(root)

@@ -11,7 +11,7 @@ from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling import on_no_batch
 from autoconf_launch.launcher.spelling.base import TrialNeeds
 
-from .sources import allowing, layout, render_with, say_of, script
+from .sources import allowing, layout, render_with, say_of, script, strategy_of
 
 DIALECT = ArgumentsDialect()
 DECLARES = 'p.add_argument("-b", "--batch-size", type=int, default=64)\n'
@@ -488,6 +488,13 @@ def test_the_loaders_batch_is_offered_only_to_a_script_that_has_one(
 def test_a_program_of_which_only_a_part_was_read_may_accumulate() -> None:
     source = replace(script("batch=8", text="import argparse"), is_whole=False)
     assert DIALECT.read(source, world_size=1).awaits_profile
+
+
+def test_steps_of_one_micro_batch_are_not_called_the_rule_of_a_program_read_in_part() -> None:
+    source = script("batch=8", text="import argparse")
+    source = replace(source, is_whole=False, applied=strategy_of(accumulation=1))
+    with pytest.raises(ConfigError, match=r"were seen of .* had one micro-batch each; if all"):
+        DIALECT.read(source, world_size=1)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from autoconf_launch.autotuner.playoff.summary import TimeParts
@@ -7,6 +9,7 @@ from autoconf_launch.autotuner.search.stop import NoRoom, StopKind, StopReason
 from autoconf_launch.launcher.report.search import (
     no_trial_text,
     parts_text,
+    profile_cut_text,
     room_text,
     stop_sentence,
 )
@@ -36,6 +39,19 @@ def test_a_budget_that_the_profile_run_used_up_says_so_and_what_to_type() -> Non
     )
     again = no_trial_text(58.0, profile_s=55.0, budget_s=60.0, enough_s=140.0)
     assert again.endswith("Use --budget 3m for two trials.")
+
+
+def test_a_profile_run_that_the_budget_cut_says_what_was_seen_of_it() -> None:
+    def text(first_step_s: float | None) -> str:
+        return profile_cut_text(120.0, Path("profile"), first_step_s=first_step_s, timeout_s=600.0)
+
+    assert text(None) == (
+        "The profile run did not end within the budget of 2 minutes, so nothing was measured. How "
+        "long it takes is not known: allow more, such as --budget 6m, or leave --budget out, "
+        "which gives each launch 10 minutes. Its output is in profile."
+    )
+    seen = "the first ended after 31 s, and the second had not ended when the run was stopped."
+    assert f"It needs two optimizer steps of the script; {seen} How" in text(31.2)
 
 
 @pytest.mark.parametrize(

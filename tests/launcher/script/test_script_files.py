@@ -50,6 +50,33 @@ def test_a_group_may_be_of_the_whole(script: Path) -> None:
     assert ("batch_size", 8) in hydra_values(script, HYDRA)
 
 
+def test_an_option_on_the_command_line_is_composed(script: Path) -> None:
+    (script.parent / "conf" / "trainer" / "large.yaml").write_text("batch_size: 64\n")
+    assert ("trainer.batch_size", 64) in hydra_values(script, HYDRA, ("trainer=large", "lr=1"))
+
+
+def test_a_group_may_be_made_of_its_own_files(script: Path) -> None:
+    """As callbacks and trainers of Lightning's templates are."""
+    group = script.parent / "conf" / "trainer"
+    (group / "base.yaml").write_text("batch_size: 2\nsaver: {_target_: a.ModelCheckpoint}\n")
+    (group / "small.yaml").write_text("defaults:\n- base\nbatch_size: 8\n")
+    keys = dict(hydra_values(script, HYDRA))
+    assert keys["trainer.batch_size"] == 8
+    assert keys["trainer.saver._target_"] == "a.ModelCheckpoint"
+
+
+def test_files_that_name_each_other_end(script: Path) -> None:
+    group = script.parent / "conf" / "trainer"
+    (group / "small.yaml").write_text("defaults:\n- small\nbatch_size: 8\n")
+    assert ("trainer.batch_size", 8) in hydra_values(script, HYDRA)
+
+
+def test_a_package_of_a_group_is_where_its_keys_are(script: Path) -> None:
+    config = script.parent / "conf" / "config.yaml"
+    config.write_text("defaults:\n- trainer@fit.trainer: small\n")
+    assert hydra_values(script, HYDRA) == (("fit.trainer.batch_size", 8),)
+
+
 @pytest.mark.parametrize("text", ["import hydra", "", HYDRA.replace('config")', 'nope")')])
 def test_a_script_without_such_a_file_composes_nothing(script: Path, text: str) -> None:
     assert hydra_values(script, text) == ()

@@ -7,6 +7,7 @@ import pytest
 
 from autoconf_launch.autotuner.space.trial import FailedTrial
 from autoconf_launch.core import (
+    STEPS_FILE,
     Failure,
     FailureKind,
     HardwareError,
@@ -113,7 +114,10 @@ def test_the_deadline_of_the_budget_ends_a_profile_run_with_a_budget_to_type(
         name="profile", ranks=(rank,), working_directory=folder, folder=folder, task=task
     )
     budget, began_s = TimeBudget(whole_s=0.5), time.monotonic()
-    text = "did not end within the budget of 0 s.* --budget 30s"
+    (tmp_path / STEPS_FILE).write_text(
+        '{"rank": 0, "step": 1, "wall_s": 12.5, "samples": 4, "loss": null}\n'
+    )
+    text = "did not end within the budget of 0 s.* the first ended after 12 s.* --budget 30s"
     with (
         Journal(tmp_path / "journal.jsonl") as journal,
         pytest.raises(BudgetSpentError, match=text),

@@ -32,6 +32,12 @@ def test_a_script_that_counts_flops_has_its_counter_alone_in_every_step(probed: 
     assert any("FLOPs are not counted" in note for note in ended.result().notes)
 
 
+def test_an_evaluation_between_steps_is_not_looked_into(probed: Any) -> None:
+    ended = probed("instruments.py", "evaluates_after_each_step")
+    assert set(show(ended)) == {"None"}
+    assert ended.result().flops_per_step == 3 * 2 * 2 * 4 * 4  # two samples of a 4 by 4 layer
+
+
 def test_tensors_that_a_script_keeps_elsewhere_go_there_in_every_step(probed: Any) -> None:
     assert len(set(show(probed("instruments.py", "keeps_tensors_elsewhere")))) == 1
 

@@ -60,6 +60,18 @@ def counts_flops() -> Iterator[object]:
         yield flops.get_total_flops(), _get_current_dispatch_mode()
 
 
+def evaluates_after_each_step() -> Iterator[object]:
+    modes: list[object] = []
+    model.layer.register_forward_hook(lambda *_: modes.append(_get_current_dispatch_mode()))
+    while True:
+        step()
+        model.eval()
+        with torch.no_grad():
+            model(INPUTS)
+        model.train()
+        yield modes.pop()
+
+
 def keeps_tensors_elsewhere() -> Iterator[object]:
     kept: list[Tensor] = []
 

@@ -113,19 +113,78 @@ def in_backward() -> None:
 
 
 def by_hand() -> None:
-    """No torch optimizer at all."""
-    descend(lambda weight, gradient: weight.data.sub_(0.1 * gradient))
+    """No torch optimizer at all; the second argument says after how many micro-batches."""
+    every = int(sys.argv[2])
+    descend(lambda number: number % every == 0)
 
 
-def descend(update: Callable[[Tensor, Tensor], object]) -> None:
-    model = nn.Linear(8, 2)
+def at_unequal_intervals() -> None:
+    triangular = {count * (count + 1) // 2 for count in range(100)}
+    descend(triangular.__contains__)
+
+
+def descend(updates: Callable[[int], bool]) -> None:
+    """Change the weights after the backward passes of these numbers."""
+    model, number = Rotated(8, 2), 0
     for _ in range(20):
         for inputs, labels in loader():
             nn.functional.cross_entropy(model(inputs), labels).backward()
-            for weight in model.parameters():
-                if weight.grad is not None:
-                    update(weight, weight.grad)
-                weight.grad = None
+            number += 1
+            if updates(number):
+                for weight in model.parameters():
+                    assert weight.grad is not None
+                    weight.data.sub_(0.1 * weight.grad)
+                    weight.grad = None
+
+
+class Rotated(nn.Linear):
+    """Has a complex weight, too."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.phase = nn.Parameter(torch.ones(outputs, dtype=torch.cfloat))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (super().forward(inputs) * self.phase).real
+
+
+def warm_up() -> None:
+    """The first three steps have one micro-batch, the others two."""
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number, (inputs, labels) in enumerate(loader()):
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        if number < 3 or number % 2 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def late_optimizer() -> None:
+    """A copy that follows the model's weights in each micro-batch, of which a step has eight."""
+    model = nn.ModuleDict({"own": nn.Linear(8, 2), "copy": nn.Linear(8, 2)})
+    train = Trained(model)
+    optimizer = torch.optim.SGD(model["own"].parameters(), lr=0.1)
+    for number, (inputs, labels) in enumerate(loader(1000), start=1):
+        train(inputs, labels).backward()
+        with torch.no_grad():
+            for copied in model["copy"].parameters():
+                copied.add_(0.01)
+        if number % 8 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+class Trained(nn.Module):
+    """The loss of a model beside a copy that gets no gradients."""
+
+    def __init__(self, models: nn.ModuleDict) -> None:
+        super().__init__()
+        self.models = models
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.models["copy"](inputs)
+        return nn.functional.cross_entropy(self.models["own"](inputs), labels)
 
 
 if __name__ == "__main__":
