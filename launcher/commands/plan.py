@@ -288,9 +288,9 @@ class _Written:
 
 def _export(request: PlanRequest, rows: Sequence[tuple[Layout, int]]) -> _Written:
     """Write the row asked for, for each framework; nothing where the table is empty."""
-    optima = [_optimum(request, layout, layers) for layout, layers in rows]
     if not rows or request.output is None:
         return _Written()
+    optima = [_optimum(request, layout, layers) for layout, layers in rows]
     row = request.row or (first_runnable(optima) if NATIVE in request.export else 1)
     return _write_row(request, optima, row)
 

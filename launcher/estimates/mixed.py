@@ -32,7 +32,7 @@ from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Wor
 from .answers import price_of_gpu
 from .fit_flags import Goal, PlanRequest
 from .layer_times import read_layer_times
-from .runnable import apart_rules, layout_rules, training_steps
+from .runnable import apart_rules, layout_rules, plan_only_rule, training_steps
 from .training_choice import (
     ChosenPrice,
     check_positions,
@@ -109,9 +109,26 @@ class MixedAnswer:
         """Kinds of the cluster's nodes."""
         return self.question.kinds
 
-    def band_of(self, row: MixedRow) -> StepBand:
-        """The widest error band of a row's step on one of its kinds of GPU."""
-        return _band_of(self.question, row)
+    def bands(self, rows: Sequence[MixedRow]) -> list[StepBand]:
+        """The widest error band of each row's step on one of its kinds of GPU."""
+        return [_band_of(self.question, row) for row in rows]
+
+    def plan_only_by(self, rows: Sequence[MixedRow]) -> list[str | None]:
+        """Name of the rule by which our runtime does not run each row; None: it runs."""
+        return [plan_only_rule(row.layout, row.recompute_layers, self.workload) for row in rows]
+
+    def usd_per_step(self, row: MixedRow) -> float | None:
+        """Money for the nodes in use while a step lasts; None where a price is not known."""
+        return row.usd_per_step
+
+    def gpus(self, row: MixedRow) -> int:
+        """How many train in a row."""
+        return sum(self.kinds[kind].gpus for kind in row.order)
+
+    def fullest(self, row: MixedRow) -> tuple[float, float]:
+        """Memory of the stage with the smallest share left, and what its GPU has."""
+        stage = max(row.stages, key=lambda one: one.peak_bytes / one.limit_bytes)
+        return stage.peak_bytes, stage.limit_bytes
 
     @property
     def whole(self) -> MixedRow | None:

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         trial_document,
         write_csv,
     )
+    from .columns import nodes_text
     from .fit import ANSWERS, fit_document, fit_text, host_limit_text
     from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
-    from .markup import text_html
     from .measurements import (
         GroupScores,
         problem_lines,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         verifying_document,
         verifying_text,
     )
-    from .mixed import mixed_csv, mixed_document, mixed_text, nodes_text, why_nothing_mixed
+    from .mixed import mixed_csv, mixed_document, mixed_text, why_nothing_mixed
     from .plan import (
         clusters_csv,
         clusters_document,

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -341,25 +342,24 @@ def table_of(
     markdown: bool = False,
 ) -> str:
     """Columns under their headers, or a pipe table; no number is read into a cell."""
-    return _tabulate(rows, headers, align, "pipe" if markdown else "simple")
+    from tabulate import tabulate  # the command itself does not wait for it
+
+    form = "pipe" if markdown else "simple"
+    table = tabulate(rows, headers=headers, tablefmt=form, colalign=align, disable_numparse=True)
+    return "\n".join(line.rstrip() for line in table.splitlines())
 
 
 def dense_table(
     rows: Sequence[Sequence[str]], headers: Sequence[str], align: Sequence[str]
 ) -> str:
     """Many columns under their headers, each as narrow as its cells."""
-    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-    rules = ["-" * width for width in widths]
-    return _tabulate([headers, rules, *rows], (), align, "plain")
-
-
-def _tabulate(
-    rows: Sequence[Sequence[str]], headers: Sequence[str], align: Sequence[str], form: str
-) -> str:
-    from tabulate import tabulate  # the command itself does not wait for it
-
-    table = tabulate(rows, headers=headers, tablefmt=form, colalign=align, disable_numparse=True)
-    return "\n".join(line.rstrip() for line in table.splitlines())
+    padded = []
+    for side, column in zip(align, zip(headers, *rows, strict=True), strict=True):
+        width = max(map(len, column))
+        pad = str.ljust if side == "left" else str.rjust
+        first, *others = (pad(cell, width) for cell in column)
+        padded.append((first, "-" * width, *others))
+    return "\n".join("  ".join(cells).rstrip() for cells in zip(*padded, strict=True))
 
 
 _FORMULA = ("=", "+", "-", "@")
@@ -388,14 +388,12 @@ def write_csv(file: TextIO, rows: Iterable[Sequence[object]], *, delimiter: str 
 
 
 def save_csv(path: Path, write: Callable[[TextIO], None]) -> None:
-    """Write the file of ``--csv``.
+    """Write the file of ``--csv``, line by line.
 
     Raises:
         ConfigError: it cannot be written.
     """
-    text = io.StringIO(newline="")
-    write(text)
-    save_text("--csv", path, text.getvalue())
+    _save("--csv", path, write)
 
 
 def save_text(flag: str, path: Path, text: str) -> None:
@@ -404,9 +402,13 @@ def save_text(flag: str, path: Path, text: str) -> None:
     Raises:
         ConfigError: it cannot be written.
     """
+    _save(flag, path, lambda file: file.write(text))
+
+
+def _save(flag: str, path: Path, write: Callable[[TextIO], object]) -> None:
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
-            file.write(text)
+            write(file)
     except OSError as error:
         raise ConfigError(f"{flag} {path} cannot be written: {error.strerror}.") from error
 
@@ -414,7 +416,12 @@ def save_text(flag: str, path: Path, text: str) -> None:
 def _csv_cell(value: object) -> object:
     if value is None or isinstance(value, (int, float)):
         return value
-    text = visible(value if isinstance(value, str) else str(value))
+    return _csv_text(value if isinstance(value, str) else str(value))
+
+
+@lru_cache(maxsize=1 << 10)
+def _csv_text(value: str) -> str:
+    text = visible(value)
     is_plain = text.lstrip()[:1] not in _FORMULA or text == "-" or _NUMBER.fullmatch(text)
     return text if is_plain else f"'{text}"
 
