@@ -25,7 +25,7 @@ ONLY_IN_JSON = {"placement", "pipeline_split", "micro_batch_split"}
 
 
 @cache
-def ranked(cluster: str) -> tuple[RankedAnswer, RankedRows]:
+def answer_on(cluster: str) -> tuple[RankedAnswer, RankedRows]:
     request = parse_plan([*WORK, cluster])
     if "+" in cluster:
         mixed = mixed_answer(request)
@@ -39,7 +39,7 @@ CLUSTERS = pytest.mark.parametrize("cluster", ["8xA100-SXM-80GB", "8xA100-SXM-40
 
 @CLUSTERS
 def test_csv_has_the_names_of_the_document(cluster: str) -> None:
-    answer, rows = ranked(cluster)
+    answer, rows = answer_on(cluster)
     document = row_documents(answer, rows)[0]
     names = document.keys() - {"candidate", "parts", "stages"}
     names |= document["candidate"].keys() | document["parts"].keys()
@@ -59,7 +59,7 @@ def test_a_column_of_the_list_is_in_all_forms(
 
     added = PlanColumn("world", world, "ranks")
     monkeypatch.setattr(columns, "PLAN_COLUMNS", (*PLAN_COLUMNS, added))
-    answer, rows = ranked(cluster)
+    answer, rows = answer_on(cluster)
     file = StringIO()
     write_blocks(file, [("best", answer, rows)])
     header, first, *_ = file.getvalue().splitlines()
@@ -70,7 +70,7 @@ def test_a_column_of_the_list_is_in_all_forms(
 
 
 def test_a_column_of_plain_cells_is_left_out_of_the_text_only() -> None:
-    answer, rows = ranked("8xA100-SXM-80GB")
+    answer, rows = answer_on("8xA100-SXM-80GB")
     assert {row.layout.context_parallel for row in rows} == {1}
     assert " cp " not in ranking_text(answer, 1, rows)
     assert "context_parallel" in csv_header(answer)
