@@ -20,7 +20,8 @@ test: $(READY)
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 test-frameworks: $(READY)
-	$(BIN)/python -m pytest -m "slow or not slow" tests/end_to_end/frameworks
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torchtitan megatron-core triton
+	$(BIN)/python -m pytest -m "slow or not slow" tests/end_to_end/frameworks tests/launcher/dialects/test_published_names.py
 test-deepspeed: $(READY)
 	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --constraint constraints.txt deepspeed
 	$(BIN)/python -m pytest -m deepspeed

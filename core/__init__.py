@@ -1,4 +1,4 @@
-"""What both sides of a launch agree on; standard library only.
+"""Values and files that launcher and ranks share; standard library only.
 
 Both take away what a trial wrote among the user's files (``saved_paths``).
 """

@@ -11,7 +11,7 @@ _SAME_FREE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One slot: a GPU, or on a machine without any the share of one process of the CPU.
+    """A slot: a GPU, or one process's share of the CPU on a machine without GPUs.
 
     Attributes:
         memory_bytes: what a rank may use; where ``emulated``, the rank must enforce it itself.
@@ -33,7 +33,7 @@ class Device:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is a process's share of a CPU."""
+        """True if the slot is a process's share of a CPU."""
         return self.name.startswith("cpu")
 
     @property
@@ -43,7 +43,7 @@ class Device:
         return min(self.memory_bytes, free)
 
     def is_like(self, other: Device) -> bool:
-        """Whether a trial measures the same on both: equal GPUs with as much free memory."""
+        """True if a trial measures the same on both slots: equal GPUs with equal free memory."""
         difference = abs(self.usable_bytes - other.usable_bytes)
         alike = (self.name, self.memory_bytes) == (other.name, other.memory_bytes)
         return alike and difference <= _SAME_FREE * self.memory_bytes
@@ -51,7 +51,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One host with its slots in order.
+    """A host with its slots in order.
 
     Attributes:
         link_bytes_per_s: between two of its slots, one direction; None where not known.
@@ -92,7 +92,7 @@ class NodeKind:
 
     @property
     def gpu(self) -> str:
-        """Name of its GPUs."""
+        """Name of the node's GPUs."""
         return self.node.devices[0].name
 
     @property
@@ -126,7 +126,7 @@ class ClusterSpec:
 
     @property
     def are_nodes_equal(self) -> bool:
-        """Whether all nodes have the same GPUs, links and price, whatever their names."""
+        """True if all nodes have the same GPUs, links and price, whatever their names."""
         return all(
             replace(node, host="") == replace(self.nodes[0], host="") for node in self.nodes
         )

@@ -21,7 +21,7 @@ FIRST_FSDP_STAGE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroKnob:
-    """One knob.
+    """A knob of ``zero_optimization``.
 
     Attributes:
         name: its key under ``zero_optimization``.
@@ -58,7 +58,7 @@ class ZeroKnob:
 
     @property
     def needs_replicas(self) -> bool:
-        """Whether it is of DDP or its sharded optimizer, which train whole copies alone."""
+        """True if the knob belongs to DDP or its sharded optimizer, which need whole copies."""
         return max(self.stages) < FIRST_FSDP_STAGE
 
     def obstacle(
@@ -275,7 +275,7 @@ APPLIED_PARALLELISM = frozenset(
         *(VIRTUAL_PIPELINE, PIPELINE_SCHEDULE, PIPELINE_SPLIT, MICRO_BATCH_SPLIT),
     )
 )
-"""Those that our runtime applies."""
+"""Knobs that our runtime applies."""
 CHECKPOINTING_KEYS = frozenset(
     {
         "mode",
@@ -312,17 +312,17 @@ _DEEPSPEED_TOP_LEVEL = frozenset(
 
 
 def is_ours(raw: RawConfig) -> bool:
-    """Whether a document has any key that this project reads at its top level."""
+    """True if a document has any key that this project reads at its top level."""
     return any((name,) in raw for name in TOP_LEVEL)
 
 
 def is_surely_ours(raw: RawConfig) -> bool:
-    """Whether it has a key that other tools' files do not have, or has no key at all."""
+    """True if a document is empty or has a key that other tools' files do not have."""
     return raw == RawConfig({}) or any((path[0],) in raw for path in _UNMISTAKABLE)
 
 
 def is_of_arguments(raw: RawConfig) -> bool:
-    """Whether a document holds words of a command line: a section's name with a switch or word.
+    """True if a document holds words of a command line: a section's name with a switch or word.
 
     ``bf16: true`` is an argument of a script, such as transformers' TrainingArguments has;
     DeepSpeed has a section of that name.

@@ -1,4 +1,4 @@
-"""How a model lies on the ranks, what may be chosen of it, and a candidate.
+"""Layouts of a model over the ranks, the knobs of a layout, and candidates.
 
 The field names are the canonical knobs; ``autotuner/space/knobs.py`` says what each one means to a
 search, a dialect says how a framework spells it.
@@ -28,7 +28,7 @@ class Recompute(str, Enum):
 
 
 class Offload(str, Enum):
-    """What is kept in host memory."""
+    """Training state that is kept in host memory."""
 
     NONE = "none"
     OPTIMIZER = "optimizer"
@@ -154,7 +154,7 @@ class Degrees:
         return tuple(axis or (1,) for axis in axes)
 
     def allows_product(self, ranks: int) -> bool:
-        """Whether the degrees of model parallelism may multiply to ``ranks``."""
+        """True if the degrees of model parallelism may multiply to ``ranks``."""
         return (self.least_product or 1) <= ranks <= (self.most_product or ranks)
 
     def override(self, wanted: Degrees) -> Degrees:
@@ -165,7 +165,7 @@ class Degrees:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One value for each knob: the layout, and knobs that only some frameworks have."""
+    """A value for each knob: the layout, and knobs that only some frameworks have."""
 
     layout: Layout
     extras: tuple[tuple[str, KnobValue], ...] = ()

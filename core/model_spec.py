@@ -1,4 +1,4 @@
-"""What a cost model may know of a neural network.
+"""Descriptions of a neural network that a cost model reads.
 
 ``tuning_spaces`` reads these from data files and Hugging Face configurations.
 """
@@ -43,7 +43,7 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateMixer:
-    """What stands in place of attention where a layer keeps a state instead of keys.
+    """A layer's replacement for attention that keeps a state instead of keys.
 
     A gated delta network (Yang et al. 2024, arXiv:2412.06464): queries, keys, values and a gate
     are projected, convolved over ``convolution`` tokens, and read and write a state of
@@ -113,7 +113,7 @@ class Architecture:
 
 
 class Grade(str, Enum):
-    """Where a ModelSpec comes from; cost functions say which grades they can predict."""
+    """Source of a ModelSpec; each cost function names the grades that it can predict."""
 
     ARCHITECTURE = "architecture"
     TRACED = "traced"
@@ -133,7 +133,7 @@ class GemmShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPart:
-    """What tensor ranks share out of one piece; each number is for one sample.
+    """The part of a piece that tensor ranks split; each number is for one sample.
 
     Attributes:
         parameters: weights that are split.
@@ -204,7 +204,7 @@ class TracedPeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DegreeLimits:
-    """What a degree of parallelism shares out of a live model.
+    """Counts in a live model that a degree of parallelism must divide.
 
     Attributes:
         key: the degree's name under ``parallelism``.

@@ -33,12 +33,12 @@ class Precision(str, Enum):
 
     @property
     def is_fp8(self) -> bool:
-        """Whether matrix products take 8-bit floating-point numbers, whatever their scales."""
+        """True if matrix products take 8-bit floating-point numbers, whatever their scales."""
         return "fp8" in self.value
 
     @property
     def is_quantized(self) -> bool:
-        """Whether matrix products take scaled numbers of 8 bits or fewer."""
+        """True if matrix products take scaled numbers of 8 bits or fewer."""
         return self.is_fp8 or self is Precision.NVFP4
 
     @property
@@ -55,4 +55,4 @@ class Precision(str, Enum):
 
 
 BUILTIN_PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16)
-"""What our runtime computes in; the others are for planning."""
+"""Precisions of our runtime; the others are for planning."""

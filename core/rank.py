@@ -1,4 +1,4 @@
-"""What a launcher tells a rank and what a rank reports back.
+"""The launcher's task for a rank, and the rank's report.
 
 The task travels in one environment variable; each rank appends to one ``steps.jsonl`` and
 writes a result file of its own into the task's folder.
@@ -66,7 +66,7 @@ class Mode(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTask:
-    """What a trial's ranks are to do; without one a rank just trains.
+    """The task of a trial's ranks; without a task a rank only trains.
 
     Attributes:
         mode: why the rank runs.
@@ -122,7 +122,7 @@ class RankTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """One optimizer step of one rank, data loading included; ``step`` counts from 1."""
+    """An optimizer step of one rank, data loading included; ``step`` counts from 1."""
 
     rank: int
     step: int
@@ -151,7 +151,7 @@ class CutStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedStrategy:
-    """What really ran, found by looking at the live model and optimizer.
+    """The strategy that ran, read from the live model and optimizer.
 
     ``extras`` are the knobs of ``ZERO_KNOBS`` that this stage has, with the values found;
     ``pipeline_split`` has the blocks of each stage, None where they are even and were not given;
@@ -253,12 +253,12 @@ DOCTOR_MARK = "autoconf-launch doctor: "
 
 
 class Sign(str, Enum):
-    """How far the probe came in any process of a launch."""
+    """The probe's progress in any process of a launch."""
 
     INJECTED = "injected"
     """A Python of the launch read our ``sitecustomize``."""
     ARMED = "armed"
-    """One of them imported torch, and the probe's hooks stand."""
+    """A Python of the launch imported torch, and the probe's hooks are installed."""
     BROKEN = "broken"
     """The probe could not be loaded or failed; the file says why."""
     STOP = "stop"

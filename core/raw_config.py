@@ -22,7 +22,7 @@ def dotted_name(path: KeyPath) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One difference between two documents; None means "not there"."""
+    """A difference between two documents; None means "not there"."""
 
     path: KeyPath
     before: Any
@@ -87,7 +87,7 @@ class RawConfig:
         yield from _leaves((), self._document)
 
     def diff(self, other: RawConfig) -> tuple[Edit, ...]:
-        """What must change in this document to get the other one."""
+        """Changes that turn this document into the other one."""
         mine, theirs = dict(self.leaves()), dict(other.leaves())
         paths = filter(None, (*mine, *(path for path in theirs if path not in mine)))
         return tuple(

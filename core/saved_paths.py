@@ -1,4 +1,4 @@
-"""What a trial's script wrote among the user's files: notes of it, and its removal from there.
+"""Notes of a trial's writes among the user's files, and the removal of these files.
 
 A process notes each file and folder before it is there, so that what comes after it finds them:
 the process itself at its end, or the launcher where that was ended from outside.
@@ -25,7 +25,7 @@ class Aside(str, Enum):
 
 
 class WentOn(str, Enum):
-    """How far a script went after the steps that were asked of it."""
+    """A script's progress after the steps of its task."""
 
     EPOCH = "epoch"
     """It did what follows an epoch, up to its next training step or until nobody waited."""
@@ -37,7 +37,7 @@ class WentOn(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asides:
-    """What a probe saw between the steps of one rank, or of a whole launch.
+    """Events between the steps of one rank, or of a whole launch.
 
     Attributes:
         evaluations: pauses between steps in which the model was called without gradients, in
@@ -71,7 +71,7 @@ class Asides:
 
 
 def of_all_ranks(asides: Sequence[Asides]) -> Asides | None:
-    """What the ranks of one launch did together; None where none of them says anything."""
+    """The asides of all ranks of a launch as one; None if no rank reported any."""
     if not asides:
         return None
     broken = next((rank for rank in asides if rank.broke), Asides())
@@ -91,7 +91,7 @@ def of_all_ranks(asides: Sequence[Asides]) -> Asides | None:
 
 
 def _of_all(ranks: set[WentOn | None]) -> WentOn | None:
-    """How far all ranks went: to the end only where each of them did."""
+    """The least progress of all ranks."""
     ways = (WentOn.EPOCH, WentOn.EPOCH_END, WentOn.END)
     return next((way for way in ways if way in ranks), None)
 
@@ -112,26 +112,26 @@ _DIES_WITHIN_S = 10.0
 
 _SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".tar", ".distcp"})
 _METADATA = (".metadata", ".metadata.tmp")
-"""How names end of what stands beside ``.distcp`` files."""
+"""Endings of the metadata's names alongside ``.distcp`` files."""
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether its name says that it holds tensors."""
+    """True if a file's name says that the file holds tensors."""
     return path.suffix in _SUFFIXES or is_part(path)
 
 
 def is_part(path: Path) -> bool:
-    """Whether it is part of a checkpoint that torch writes in many files."""
+    """True if a file is part of a checkpoint that torch writes in many files."""
     return path.suffix == ".distcp" or path.name.endswith(_METADATA)
 
 
 def notes_of(folder: Path, pid: int) -> Path:
-    """Where a process of a trial notes what its script writes."""
+    """File in which a process of a trial notes its script's writes."""
     return folder / NOTES.replace("*", str(pid))
 
 
 def mirror(folder: Path, path: Path) -> Path:
-    """Where the file of an absolute path is put below a trial's folder."""
+    """Place below a trial's folder for the file of an absolute path."""
     return folder / SAVED / path.relative_to(path.anchor)
 
 
@@ -201,7 +201,7 @@ def noted_folders(results: Path) -> Iterator[Path]:
 
 
 def noted_paths(folder: Path) -> tuple[Path, ...]:
-    """What is noted in a trial's folder and exists."""
+    """Paths that a trial's notes name and that exist."""
     return tuple(path for path in _paths_in(_all_notes(folder)) if os.path.lexists(path))
 
 
@@ -252,7 +252,7 @@ def _move_all(
 
 
 def is_trials(path: Path, folder: Path, below: Path) -> bool:
-    """Whether notes of a trial's folder that may be somebody else's can name this path.
+    """True if notes of a trial's folder that may be somebody else's can name this path.
 
     It stands in ``below``, wherever links and ``..`` lead, and is none of the results.
     """

@@ -33,7 +33,7 @@ class FrozenPart(str, Enum):
 
 
 class WeightFormat(str, Enum):
-    """How frozen matrices of layers are stored, where not in the precision of the run.
+    """Storage of the layers' frozen matrices, if not the precision of the run.
 
     Embeddings, norms and the head stay as they are.
     """
@@ -52,7 +52,7 @@ class WeightFormat(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """What a training code does, whatever it trains.
+    """Properties of a training code that do not depend on the model.
 
     Attributes:
         flash_attention: attention in one kernel; the matrix of scores is never stored.
@@ -111,7 +111,7 @@ _LIKELY_STATES = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """What an update of the weights keeps and needs.
+    """Memory and work of an optimizer's update.
 
     Attributes:
         name: None where the script makes its own.
@@ -131,13 +131,13 @@ class Optimizer:
 
     @property
     def scales_with_batch(self) -> bool:
-        """Whether the learning rate follows the batch linearly (SGD), not by its root."""
+        """True if the learning rate follows the batch linearly (SGD), not by its root."""
         return self.name == "sgd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is trained and how; equal for all candidates of one call.
+    """The model and its training; equal for all candidates of one call.
 
     Attributes:
         model: shapes that formulas know, or what a profile run found; None before it.

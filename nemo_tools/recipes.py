@@ -74,7 +74,7 @@ def get_results(
 
 
 def is_nemo_installed() -> bool:
-    """Whether recipes can be built here: NeMo-Run, and a NeMo with language models."""
+    """True if recipes can be built here: NeMo-Run, and a NeMo with language models."""
     found = find_spec("nemo_run") and find_spec("nemo")
     return bool(found and find_spec("nemo.collections.llm"))
 
@@ -108,7 +108,7 @@ def build_object(value: Any) -> Any:
 
 
 def resolve_name(words: str) -> Any:
-    """What a name in a recipe's code refers to.
+    """The object that a name in a recipe's code refers to.
 
     Raises:
         ConfigError: NeMo, or what it needs, cannot be imported.
@@ -143,7 +143,7 @@ _KEPT = ("seq_length", "micro_batch_size", "global_batch_size", "tokenizer", "nu
 
 
 def is_recipe_object(value: object) -> bool:
-    """Whether it is a configuration of fiddle's, as NeMo-Run's are."""
+    """True if a value is a fiddle configuration, as NeMo-Run's are."""
     has_names = hasattr(value, "__dict__") and not isinstance(value, type)
     return has_names and isinstance(vars(value).get("__arguments__"), Mapping)
 

@@ -284,7 +284,7 @@ _FILE = Path(__file__).parent / "prices.csv"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What one GPU costs; ``as_of`` is a date, or ``recalled`` where nobody checked it."""
+    """Price of one GPU; ``as_of`` is a date, or ``recalled`` if nobody checked the price."""
 
     gpu: str
     usd_per_gpu_hour: float

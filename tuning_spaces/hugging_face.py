@@ -30,7 +30,7 @@ _USUAL = {
 }
 _OF_EXPERTS = {"per_token": "num_experts_per_tok", "first_dense": "first_k_dense_replace"}
 INSTEAD = "ask for the script itself (autoconf-launch fit --cluster C -- python train.py ...)"
-"""What works for any model, as the end of a sentence."""
+"""Advice that works for any model, as the end of a sentence."""
 _TEXT_PART = "text_config"
 _PARTS = ("vision", "audio", "speech", "image", "video", "encoder", "decoder")
 _PART_NAMES = frozenset({"hidden_size", "num_hidden_layers", "d_model", "embed_dim"})
@@ -126,12 +126,12 @@ _TYPES: Mapping[str, _Type] = MappingProxyType(
 
 
 def is_hugging_face(config: RawConfig) -> bool:
-    """Whether a document is such a configuration."""
+    """True if a document is a Hugging Face configuration."""
     return isinstance(config.get(("model_type",)), str)
 
 
 def is_known_type(config: RawConfig) -> bool:
-    """Whether the document's type can be read without transformers."""
+    """True if the document's type can be read without transformers."""
     return config.get(("model_type",)) in _TYPES
 
 
@@ -220,7 +220,7 @@ def other_parts(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_part(key: str, value: object) -> bool:
-    """Whether a section describes a model, and not how one is stored or used."""
+    """True if a section describes a model, and not how one is stored or used."""
     if not isinstance(value, dict):
         return False
     return key.startswith(_PARTS) or any(name in value for name in _PART_NAMES)
@@ -312,7 +312,7 @@ def _latent(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _specials(document: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, Any]:
-    """What single types have beside their shapes."""
+    """Fields that single model types have besides the usual shapes."""
     kind, hidden = document.get("model_type"), shapes.get("hidden", 0)
     found: dict[str, Any] = {}
     if kind in ("bert", "roberta"):  # token types, a norm, the pooler

@@ -75,7 +75,7 @@ def default_families() -> tuple[FamilyKnob, ...]:
 
 
 def parse_families(document: RawConfig, origin: str) -> tuple[FamilyKnob, ...]:
-    """What a space lists of ``parallelism`` beside its degrees.
+    """The ``parallelism`` knobs of a space, without the degrees.
 
     Raises:
         ConfigError: a key is unknown, a piece has no degree, or a list is empty.

@@ -48,7 +48,7 @@ _LEAST_SHARE = 0.6
 
 
 def unknown_gpu(name: str) -> ConfigError:
-    """What to raise for a name that is not a GPU's."""
+    """The error for a name that is not a known GPU."""
     also = {other: names[0] for other, names in _names().items()}
     return ConfigError(f"GPU {name!r} is unknown; {hint(name, accelerator_names(), also)}")
 

@@ -1,4 +1,4 @@
-"""What is searched beside stage and micro-batch: a file, the user's section, the default space.
+"""Knobs to search besides stage and micro-batch: file, user's section, default space.
 
 The first of these that names a knob for a stage decides. Not: candidates (autotuner).
 """
@@ -16,7 +16,7 @@ from .loader import SpaceKnob, numeral
 
 
 class KnobRules(Protocol):
-    """What a framework knows of its own knobs."""
+    """A framework's rules for its own knobs."""
 
     def read(self, name: str, value: Any) -> KnobValue:
         """The value as the knob has it.
@@ -34,7 +34,7 @@ class KnobRules(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroSearch:
-    """Where values may come from.
+    """Sources of the values to search.
 
     Attributes:
         stages: ZeRO stages that are searched.
@@ -57,7 +57,7 @@ _LISTS_THEMSELVES = ("leaf_module",)
 
 
 def given_knobs(config: RawConfig) -> tuple[tuple[str, Any], ...]:
-    """What a configuration's ``zero_optimization`` says beside the stage, for ``ZeroSearch``."""
+    """Knobs that a configuration's ``zero_optimization`` sets besides the stage."""
     section = config.get(ZERO)
     if not isinstance(section, dict):
         return ()
@@ -75,7 +75,7 @@ def given_knobs(config: RawConfig) -> tuple[tuple[str, Any], ...]:
 
 
 def zero_choices(search: ZeroSearch, rules: KnobRules) -> tuple[KnobChoice, ...]:
-    """One choice for each stage and knob; a value that a stage cannot apply is not in it.
+    """A choice for each stage and knob, without values that the stage cannot apply.
 
     Raises:
         ConfigError: a value that the user named cannot be applied at any searched stage.
@@ -153,7 +153,7 @@ class BuiltinRules:
         self._data_parallel = data_parallel
 
     def knows(self, name: str) -> bool:
-        """Whether it is one of our runtime's knobs."""
+        """True if our runtime has the knob."""
         return name in ZERO_KNOBS
 
     def read(self, name: str, value: Any) -> KnobValue:

@@ -34,7 +34,7 @@ _MAPPINGS = "the script's argument for each key, as --arg KEY=FLAG says it"
 
 
 def cluster_schema() -> Schema:
-    """What ``--cluster FILE`` reads."""
+    """Schema of the file of ``--cluster``."""
     schema = ClusterFile.model_json_schema()
     group = schema["$defs"]["NodeGroup"]["properties"]
     group["gpu"] |= _known_name(accelerator_names())
@@ -42,7 +42,7 @@ def cluster_schema() -> Schema:
 
 
 def config_schema() -> Schema:
-    """What ``--config FILE`` reads; a key that is searched takes a list, too."""
+    """Schema of the file of ``--config``; a key that can be searched takes a list, too."""
     section, definitions = _autotuning()
     properties = {
         SCHEMA_KEY: {"type": "string", "description": "of this schema"},
@@ -189,7 +189,7 @@ def _describe(about: str, schema: Schema) -> Schema:
 
 
 def _searchable(value: Schema) -> Schema:
-    """One value, a list of values to search, or "auto"."""
+    """Schema of a value, a list of values to search, or "auto"."""
     return {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}, _AUTO]}
 
 
@@ -212,7 +212,7 @@ def schema_text(name: str) -> str:
 
 
 def shipped_schema(name: str) -> str:
-    """The schema as it is shipped."""
+    """The schema as the package ships it."""
     return files(__package__).joinpath(_file(name)).read_text("utf-8")
 
 

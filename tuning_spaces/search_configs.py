@@ -57,7 +57,7 @@ def predefined_searches() -> tuple[Predefined, ...]:
 
 
 def is_shipped(family: Family, size_b: float, sequence: int) -> bool:
-    """Whether NVIDIA ships a search of this family, size and sequence length."""
+    """True if NVIDIA ships a search of this family, size and sequence length."""
     return (family.predefined, size_b, sequence) in _shipped_searches()
 
 

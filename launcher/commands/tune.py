@@ -211,14 +211,7 @@ class _Prepared:
 
 def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
     """The profile run, or what an earlier one found, and the study that follows from it."""
-    files = TrialFiles(
-        job.request,
-        job.cluster,
-        job.paths,
-        source=job.source,
-        dialect=job.dialect,
-        settings=job.user.settings,
-    )
+    files = TrialFiles.for_job(job)
     pool = find_pool(job.request, job.cluster)
     at_once = pool.room(pool.usual)
     began_s, is_known = time.monotonic(), folder.contents.profiled

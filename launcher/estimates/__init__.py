@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ChoiceSensitivity,
         MixedAnswer,
         every_candidate,
+        machine_kinds,
         mixed_answer,
     )
     from .model_choice import (
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
         choose_price,
         has_rates,
         limit_memory,
-        machine_kinds,
         machine_of,
         profiled_format_gains,
         require_rates,

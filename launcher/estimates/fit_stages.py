@@ -21,7 +21,7 @@ from autoconf_launch.core import ClusterSpec, ConfigError, Layout, even_pipeline
 
 from ..machine import is_cpu
 from .fit_flags import FitRequest
-from .training_choice import machine_kinds
+from .mixed import machine_kinds
 from .training_request import TrainingRequest
 
 

@@ -39,10 +39,11 @@ from .training_choice import (
     check_precision,
     check_weights,
     choose_price,
-    machine_kinds,
+    machine_of,
     one_node,
     require_rates,
 )
+from .training_request import TrainingRequest
 
 PRICE_CHANGE = 0.2
 """Prices that move by this share should leave a choice as it is."""
@@ -323,3 +324,31 @@ def _price(request: PlanRequest, kind: NodeKind) -> ChosenPrice | None:
             "hour of one GPU)."
         )
     return found
+
+
+def machine_kinds(
+    training: TrainingRequest, prices: Sequence[ChosenPrice | None]
+) -> tuple[MachineKind, ...]:
+    """What the search knows of each kind of a cluster's nodes.
+
+    Args:
+        training: with the cluster, and the memory of a GPU where a flag bounds it.
+        prices: of each kind.
+    """
+    bound = training.limit_bytes if "--memory-limit" in training.given else math.inf
+    return tuple(
+        _machine_kind(kind, price, bound)
+        for kind, price in zip(training.cluster.kinds, prices, strict=True)
+    )
+
+
+def _machine_kind(kind: NodeKind, price: ChosenPrice | None, bound: float) -> MachineKind:
+    memory = min(device.memory_bytes for device in kind.node.devices)
+    hourly = None if price is None else price.usd_per_gpu_hour * len(kind.node.devices)
+    return MachineKind(
+        name=kind.name,
+        machine=machine_of(one_node(kind.node)),
+        count=kind.count,
+        memory_bytes=min(memory, bound),
+        usd_per_hour=hourly,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,6 @@ from autoconf_launch.autotuner.cost import (
     measured_format_gains,
     parameters,
 )
-from autoconf_launch.autotuner.mixed import MachineKind
 from autoconf_launch.autotuner.planner import (
     PLAN_RULES,
     Limits,
@@ -45,7 +43,6 @@ from autoconf_launch.core import (
     HardwareError,
     ModelSpec,
     Node,
-    NodeKind,
     Offload,
     Precision,
     RankResult,
@@ -477,34 +474,6 @@ def proposal_step_s(
     )
     found = estimate(columns, proposals[0].workload, nodes)
     return tuple(float(s) if np.isfinite(s) else None for s in found.step_s_C)
-
-
-def machine_kinds(
-    training: TrainingRequest, prices: Sequence[ChosenPrice | None]
-) -> tuple[MachineKind, ...]:
-    """What the search knows of each kind of a cluster's nodes.
-
-    Args:
-        training: with the cluster, and the memory of a GPU where a flag bounds it.
-        prices: of each kind.
-    """
-    bound = training.limit_bytes if "--memory-limit" in training.given else math.inf
-    return tuple(
-        _machine_kind(kind, price, bound)
-        for kind, price in zip(training.cluster.kinds, prices, strict=True)
-    )
-
-
-def _machine_kind(kind: NodeKind, price: ChosenPrice | None, bound: float) -> MachineKind:
-    memory = min(device.memory_bytes for device in kind.node.devices)
-    hourly = None if price is None else price.usd_per_gpu_hour * len(kind.node.devices)
-    return MachineKind(
-        name=kind.name,
-        machine=machine_of(one_node(kind.node)),
-        count=kind.count,
-        memory_bytes=min(memory, bound),
-        usd_per_hour=hourly,
-    )
 
 
 def one_node(node: Node) -> ClusterSpec:

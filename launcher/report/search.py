@@ -75,9 +75,8 @@ def _budget_sentence(budget: str, no_room: NoRoom | None) -> str:
         return f"The budget of {budget} is spent."
     count = no_room.candidates
     whom = f"of the {count} candidates left the shortest" if count > 1 else "the one left"
-    kept = ""
-    if no_room.shortest_s <= no_room.left_s:
-        kept = f", {no_room.kept_s:.0f} s of them for the playoff and the verification run"
+    kept = f", {no_room.kept_s:.0f} s of them for the playoff and the verification run"
+    kept *= no_room.shortest_s <= no_room.left_s
     return (
         f"The budget of {budget} had no room for another trial: {whom} may take "
         f"{no_room.shortest_s:.0f} s, and {no_room.left_s:.0f} s remained after the search{kept}."

@@ -43,6 +43,7 @@ DETAILS = "Details"
 
 _MOST_EDITS = 7
 _MOST_NAMES = 5
+_FASTEST = "No gain: your configuration was the fastest in the search."
 _NO_GAIN = "No measurable gain: your configuration is as fast."
 _NOT_SHOWN = (
     "No gain was shown: these measurements are too few or too noisy to tell whether another "
@@ -50,6 +51,7 @@ _NOT_SHOWN = (
 )
 _ALREADY_BEST = "No gain: your configuration is the fastest measured."
 _CHOSEN = "Values chosen for what your configuration leaves open:"
+_FAR_SLOWER = math.log(1.25)
 _ONCE = "Possibly as fast, measured only once"
 _BY_TRIALS = "Possibly as fast, by single trials alone"
 _UNCONFIRMED = "Unconfirmed, as faster only in a single trial"
@@ -234,6 +236,9 @@ def _no_gain_lines(summary: Summary) -> list[str]:
     best = decision.winner.trial.name
     if decision.verdict is DecisionVerdict.FASTER:
         return [_own_is_best(summary)] if _is_baseline(summary) else []
+    rivals = {*decision.ties, *decision.near} - set(_looked_far_slower(decision))
+    if _is_baseline(summary) and not decision.rounds and not rivals:
+        return [_FASTEST]
     is_alike = baseline.trial.name in (best, *decision.ties, *decision.near)
     is_known = decision.verdict is DecisionVerdict.TIED and decision.rounds
     is_as_fast = is_known and not _looked_faster(decision)
@@ -265,7 +270,7 @@ def _own_is_best(summary: Summary) -> str:
     elif decision.rounds and name in decision.compared:
         why = "was slower than yours in the playoff, which measures both again"
     elif summary.baseline and not is_better(faster, summary.baseline, _objective(summary)):
-        return "No gain: your configuration was the fastest in the search."
+        return _FASTEST
     else:
         return _NOT_SHOWN
     return f"No gain: {label(faster.trial.candidate)} was faster in its trial, but {why}."
@@ -338,7 +343,8 @@ def _tie_lines(summary: Summary) -> list[str]:
     faster = () if decision.rounds else _looked_faster(decision)
     if faster:
         lines.append(f"{_UNCONFIRMED}: {_names(summary, faster)}. {_CONFIRM}")
-    if ties := [name for name in decision.ties if name not in faster]:
+    slower = () if decision.rounds else _looked_far_slower(decision)
+    if ties := [name for name in decision.ties if name not in (*faster, *slower)]:
         is_ranked = decision.verdict is not DecisionVerdict.INCONCLUSIVE
         names = _names(summary, ties, differences=is_ranked)
         lines.append(f"{_tie_heading(decision)}: {names}.")
@@ -346,6 +352,11 @@ def _tie_lines(summary: Summary) -> list[str]:
     if decision.near:
         lines.append(f"{_ONCE}: {_names(summary, decision.near)}.")
     return lines
+
+
+def _looked_far_slower(decision: Decision) -> tuple[str, ...]:
+    """Ties whose single trial was so much slower that nobody would call them as fast."""
+    return tuple(name for name, log_ratio in decision.behind if log_ratio > _FAR_SLOWER)
 
 
 def _tie_heading(decision: Decision) -> str:

@@ -13,9 +13,10 @@ _WORD = r"[A-Za-z0-9.~%+-]+"
 _OF_A_TUNE = rf"z[0-3](_{_WORD})*_gas{_SIZE}_tmbspg{_SIZE}"
 _OF_A_SEARCH = (
     rf"[\w.+-]+_{_SIZE}b_{_SIZE}nodes_tp_{_SIZE}_pp_{_SIZE}_cp_{_SIZE}_ep_{_SIZE}_mbs_{_SIZE}"
-    r"_act_ckpt_(None|[0-9]+)_num_mbs_act_(None|[0-9]+)_act_per_pipe_(None|[0-9]+)(_selective)?"
+    r"(_act_ckpt_(None|[0-9]+)_num_mbs_act_(None|[0-9]+)_act_per_pipe_(None|[0-9]+)(_selective)?"
+    r"|_vp_(None|[0-9]+)(_act_ckpt_([0-9]+|full|selective))?(_gbs_[0-9]+)?)"
 )
-"""A run's name in NeMo 1.0."""
+"""A run's name in NeMo 1.0, or in NeMo 2.0 with recomputation and another batch at its end."""
 _OF_AN_INFERENCE_SEARCH = rf"[\w.+-]+_tp{_SIZE}_pp{_SIZE}_bs{_SIZE}"
 _SUFFIXES = "|".join(map(re.escape, (AGAIN_SUFFIX, FINAL_SUFFIX, SOAK_SUFFIX)))
 _NAME = re.compile(rf"({_OF_A_TUNE}|{_OF_A_SEARCH}|{_OF_AN_INFERENCE_SEARCH})({_SUFFIXES})*")

@@ -183,14 +183,7 @@ def check_start(
         return
     job.listener(Note(text=other.why, warning=True))
     once = read_as_started(job, other.request)
-    files = TrialFiles(
-        once.request,
-        once.cluster,
-        once.paths,
-        source=once.source,
-        dialect=once.dialect,
-        settings=once.user.settings,
-    )
+    files = TrialFiles.for_job(once)
     plan = files.plan(_checking_trial(crash.trial, job.user.settings), uuid.uuid4().hex)
     launched = backend.submit(pool.first_share.place(plan, alone=True))
     end = wait_for_end(backend, launched, trial_limits(job), folder.journal)

@@ -57,6 +57,7 @@ from ..results import (
 from ..script import ScriptSource
 from ..spelling import Dialect, Rendered, document_values
 from .compile_caches import CompileCaches
+from .job import TuningJob
 from .profile_run import clear_saved, needs_of, soak_task
 
 BACKWARD_AND_FORWARD = 3.0
@@ -94,6 +95,18 @@ class TrialFiles:
         self._untimed: KernelTimes | None = None
         self._most_steps: int | None = None
         self._cut_s: float | None = None
+
+    @classmethod
+    def for_job(cls, job: TuningJob) -> TrialFiles:
+        """The files of a tuning run's trials, below the job's results folder."""
+        return cls(
+            job.request,
+            job.cluster,
+            job.paths,
+            source=job.source,
+            dialect=job.dialect,
+            settings=job.user.settings,
+        )
 
     def bound_steps(self, most: int, *, cut_s: float) -> None:
         """Let each trial make so many steps, unless its decider ends it before.

@@ -44,7 +44,7 @@ _SCHEDULE: KeyPath = ("optim", "lr_scheduler")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedTraining:
-    """What recipe and arguments say of a training.
+    """A training as recipe and arguments state it.
 
     Attributes:
         document: the recipe as data.
@@ -95,7 +95,7 @@ def base_of(given: StatedTraining, model: ChosenModel, plan: RunPlan) -> RawConf
 def recipe_edits(
     given: StatedTraining, model: ChosenModel, plan: RunPlan
 ) -> Iterator[tuple[KeyPath, Any]]:
-    """What is set in a recipe of NeMo 2.0 before its layout: as in its document."""
+    """Settings of a NeMo 2.0 recipe before its layout, as in its document."""
     own = RawConfig({"model": {"config": {}}})
     yield from _shape_edits(own, given, model)
     yield from _machine_edits(own, model, plan)
@@ -183,7 +183,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _sections(given: RawConfig) -> RawConfig:
-    """What of a document has a place in a recipe; short forms such as ``num_nodes`` do not."""
+    """A document's sections that a recipe has, without short forms such as ``num_nodes``."""
     document: Mapping[str, Any] = given.to_dict()
     kept = {name: value for name, value in document.items() if name in RECIPE_SECTIONS}
     model = document.get("model")

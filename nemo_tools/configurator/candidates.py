@@ -29,7 +29,7 @@ from .training import RecipeTraining, with_batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """What can run, in order, and the training that it is of.
+    """Candidates that can run, in order, and their training.
 
     ``training`` has another batch than was asked about where the recommended one divides nowhere.
     """
@@ -162,7 +162,7 @@ def _searched_batches(lists: Sequence[Sequence[SearchCandidate]]) -> str:
 
 
 def price_elsewhere(question: SearchQuestion) -> ChosenPrice | None:
-    """What an hour of a GPU elsewhere costs: as given, or published for one of this memory."""
+    """Price of a GPU elsewhere: the given one, or one published for this GPU memory."""
     machines = search_machines(question.settings, question.gpus_per_node)
     found = machines.price
     if found is None or question.settings.cluster.usd_per_gpu_hour is not None:

@@ -133,12 +133,12 @@ class AutoConfigurator:
         return self._question.base.to_dict(), found
 
     def base_edits(self) -> tuple[tuple[Keys, Any], ...]:
-        """What the base configuration has otherwise than the recipe, by path."""
+        """Differences of the base configuration from the recipe, by path."""
         training = self._candidates.training
         return tuple(recipe_edits(training.given, training.question.model, training.plan))
 
     def edits(self) -> dict[str, tuple[tuple[Keys, Any], ...]]:
-        """What each candidate has otherwise than the recipe, by the name of its run."""
+        """Differences of each candidate from the recipe, by the name of its run."""
         question, base = self._question, self.base_edits()
         return {
             one.name: (

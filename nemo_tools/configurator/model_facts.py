@@ -33,7 +33,7 @@ from .recipe import Recipe, own_form
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBounds:
-    """What ends a run of the search, and where its logs go.
+    """Bounds of a run of the search, and the folder of its logs.
 
     Attributes:
         max_minutes: of one run, for the trainer's own limit of time.
@@ -53,7 +53,7 @@ _NEMO1_SIGNS: tuple[KeyPath, ...] = (
 
 
 def is_nemo1(document: RawConfig) -> bool:
-    """Whether a document has the layout of NeMo 1.0, not only a model without a section."""
+    """True if a document has the layout of NeMo 1.0, not only a model without a section."""
     return _has_any(document, _NEMO1_SHAPES) and _has_any(document, _NEMO1_SIGNS)
 
 
@@ -95,7 +95,7 @@ def _stays(base: RawConfig, path: KeyPath) -> bool:
 def bound_edits(
     document: RawConfig, name: str, bounds: RunBounds
 ) -> Iterator[tuple[KeyPath, Any]]:
-    """What bounds a run, and where its logs go."""
+    """Settings that bound a run and place its logs."""
     days, minutes = divmod(bounds.max_minutes, 24 * 60)
     hours, minutes = divmod(minutes, 60)
     yield ("trainer", "max_steps"), bounds.max_steps
@@ -147,7 +147,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDefaults:
-    """What holds where a recipe says nothing.
+    """Defaults for a recipe's missing values.
 
     Attributes:
         vocabulary: None for that of the model's name.

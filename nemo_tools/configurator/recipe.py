@@ -109,7 +109,7 @@ class _Walk:
 
 
 def _has_attributes(value: object) -> bool:
-    """Whether a value may have some of its own, unlike dates and types of tensors."""
+    """True if a value can have attributes, unlike dates and tensor types."""
     return hasattr(value, "__dict__") or dataclasses.is_dataclass(value)
 
 
@@ -151,7 +151,7 @@ def _public(names: Mapping[Any, object]) -> dict[str, object]:
 
 
 def _is_data(value: object) -> bool:
-    """Whether a value of a class is one of its instances, too: no method, property or class."""
+    """True if a value of a class is one of its instances, too: no method, property or class."""
     return not hasattr(type(value), "__get__") and not isinstance(value, _CALLED)
 
 
@@ -212,7 +212,7 @@ def own_form(model: Mapping[str, Any], usual: Form, where: str) -> Form:
 
 
 def value_in(model: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    """What a model's section has below ``config``, ``encoder`` or itself; else a mark of ours."""
+    """Value below ``config``, ``encoder`` or the section itself, or a marker if missing."""
     sections = (model.get(section) if section else model for section in _SECTIONS)
     for words in sections:
         if isinstance(words, Mapping):
@@ -289,7 +289,7 @@ class Recipe:
 
     @property
     def document(self) -> RawConfig:
-        """What of the recipe is data."""
+        """The recipe's data as a document."""
         return RawConfig(_to_document(self._root, self._model).value)
 
     @property

@@ -183,7 +183,7 @@ def run_here(
 def seen_here(
     question: SearchQuestion, points: Iterable[SearchCandidate], configs: Mapping[str, RawConfig]
 ) -> SearchOutcome | None:
-    """What earlier runs on this machine left in the journal; None where there were none.
+    """Outcome of this machine's earlier runs, from the journal; None if there are none.
 
     Raises:
         ResultsFolderError: the journal cannot be read.

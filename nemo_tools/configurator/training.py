@@ -1,4 +1,4 @@
-"""What ``AutoConfigurator`` was asked, as one value: the question that a search answers.
+"""``AutoConfigurator``'s arguments as one value: the question that a search answers.
 
 Machines, days and bounds of the search are read here; the model by model_facts. Not: candidates
 (candidates), nor runs (results).
@@ -65,7 +65,7 @@ def sizes(name: str, value: object) -> tuple[int, ...] | None:
 
 
 def size(name: str, value: object) -> int | None:
-    """One size; None for "auto" and None.
+    """A checked size; None for "auto" and None.
 
     Raises:
         ConfigError: it is neither.
@@ -74,7 +74,7 @@ def size(name: str, value: object) -> int | None:
 
 
 def one_of(name: str, value: object, known: Iterable[str]) -> str:
-    """One of some words.
+    """The value, checked to be one of the known words.
 
     Raises:
         ConfigError: it is another.
@@ -158,12 +158,12 @@ class Machines:
 
     @property
     def gpus(self) -> int:
-        """All GPUs."""
+        """GPUs of all nodes."""
         return self.nodes * self.gpus_per_node
 
     @property
     def note(self) -> str:
-        """What was assumed, as a sentence; "" where nothing was."""
+        """The assumptions as a sentence; "" if there are none."""
         if not self._assumed:
             return ""
         return f"Not given, so assumed: {', '.join(self._assumed)}."
@@ -189,7 +189,7 @@ def given_batch(asked: AutoConfigurator, recipe: Recipe) -> int | None:
 
 
 def size_calculator(asked: AutoConfigurator, gpus: int) -> Callable[[Family], float] | None:
-    """What gives a family's size for the days; None where none is to be calculated.
+    """Function that sizes a family for the training days; None if the size is given.
 
     Raises:
         ConfigError: a number of the formula is none; calling it, the budget gives no size.

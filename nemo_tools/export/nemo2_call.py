@@ -146,7 +146,7 @@ def recipe_call(base: Pretraining, document: RawConfig) -> Call:
 
 
 def set_after(document: RawConfig) -> Iterator[tuple[KeyPath, Any]]:
-    """What is set in a recipe that is made: NeMo's own parts have other defaults."""
+    """Settings of a recipe after it is made, as NeMo's own parts have other defaults."""
     path = ("log", "ckpt", "save_last")
     if path in document:
         yield path, document.get(path)

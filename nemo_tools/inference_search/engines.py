@@ -45,7 +45,7 @@ TIMED_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRun:
-    """One point as an engine's program runs it.
+    """A point as an engine's program runs it.
 
     Attributes:
         base: the model's base configuration, with the vocabulary that it has.
@@ -71,7 +71,7 @@ class InferenceEngine(Protocol):
         """Why it cannot run on this machine, with what to install; empty where it can."""
 
     def files(self, run: EngineRun) -> Mapping[Path, str]:
-        """What its commands read, by absolute path."""
+        """Files that its commands read, by absolute path."""
 
     def commands(self, run: EngineRun) -> tuple[tuple[str, ...], ...]:
         """Words of its programs, one after the other; they leave their figures in the folder."""
@@ -80,7 +80,7 @@ class InferenceEngine(Protocol):
         """Processes that a launcher must start: one for each rank, or one that starts them."""
 
     def read(self, run: EngineRun) -> Outcome:
-        """What its commands measured, or why there is nothing; no file is a failure, too."""
+        """Measurement of its commands, or a failure, also if no file was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def read_figures(run: EngineRun) -> Outcome:
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """What an engine's program wrote.
+    """The JSON object that an engine's program wrote.
 
     Raises:
         ConfigError: it wrote nothing, or no JSON object.

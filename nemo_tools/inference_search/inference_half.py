@@ -255,7 +255,7 @@ def _row_of_job(
     point: SearchPoint,
     ended: Mapping[str, str],
 ) -> InferenceRun:
-    """What a point's job has left by now; ``ended`` says how those went that were waited for."""
+    """Run of a point from its job's files; ``ended`` has the ends of awaited jobs."""
     if why := point.why_not or why_no_job(prepared, point):
         return not_run(_refuse(point, why), prepared.bound_s)
     folder = prepared.run_of(point, search).folder

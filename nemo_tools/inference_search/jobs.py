@@ -1,4 +1,4 @@
-"""How the points of an inference search are launched on a cluster, as text."""
+"""Launches of an inference search's points on a cluster, as text."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _RANK_VARIABLES = (
     "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS "
     "MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR MASTER_PORT=29500; exec "
 )
-"""What ranks that Slurm starts are told, by variables that it sets for each."""
+"""Arguments of ranks that Slurm starts, from the variables that Slurm sets for each."""
 _UNGIVEN = "???"
 POINT_LOG = "log_job_"
 """Beginning of the names of a job's logs, before its number."""
 
 
 def has_run(folder: Path) -> bool:
-    """Whether a job has left something in a point's folder."""
+    """True if a job has left something in a point's folder."""
     names = (LATENCY_FILE, FIRST_TOKEN_FILE, f"{POINT_LOG}*", "slurm-*.out")
     return any(any(folder.glob(name)) for name in names)
 
@@ -58,7 +58,7 @@ def why_no_job(prepared: PreparedInference, point: SearchPoint) -> str:
 
 
 def inference_job(prepared: PreparedInference, search: LengthSearch, point: SearchPoint) -> str:
-    """What is submitted for a point: a batch script, or commands on Base Command."""
+    """The batch script of a point, or its commands on Base Command."""
     run = prepared.run_of(point, search)
     return command_job(prepared, point, run.folder, prepared.engine.commands(run))
 

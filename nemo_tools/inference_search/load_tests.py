@@ -34,7 +34,7 @@ _HEADS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTest:
-    """What a test is made of: files by absolute path, and the words of its commands."""
+    """A load test: files by absolute path, and the words of its commands."""
 
     files: Mapping[Path, str]
     commands: tuple[tuple[str, ...], ...]
@@ -42,7 +42,7 @@ class LoadTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadFigures:
-    """What one benchmark measured; None and empty where it does not say.
+    """Figures of one benchmark; None and empty if it does not report them.
 
     Attributes:
         benchmark: which one.
@@ -71,7 +71,7 @@ class LoadTestingEngine(InferenceEngine, Protocol):
         """A test of the point's layout with up to its batch at once, all in this folder."""
 
     def read_load(self, folder: Path) -> Iterable[LoadFigures]:
-        """What the commands have left there."""
+        """Figures that the commands have left in a folder."""
 
 
 def load_script(prepared: PreparedInference, search: LengthSearch, point: SearchPoint) -> str:
@@ -95,7 +95,7 @@ def load_files(
 def load_lines(
     prepared: PreparedInference, search: LengthSearch, point: SearchPoint
 ) -> Iterator[str]:
-    """What to say of the test of the recommended point; nothing where the engine has none."""
+    """Lines on the recommended point's load test; none if the engine has no test."""
     if _table(prepared, search, point):
         yield f"Under load: {search.summary / _TABLE}"
     elif _test(prepared, search, point):

@@ -67,7 +67,7 @@ _METRICS, _FAILURE = "metrics.json", "failure.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSearch:
-    """What the runs of one search have in common.
+    """Settings that the runs of one search share.
 
     Attributes:
         runs: every point that is run, as its engine sees it, in the order of running.
@@ -88,7 +88,7 @@ class LocalSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneGenerations:
-    """What came back; ``ruled_out`` has names that need more memory than one that failed."""
+    """Finished runs; ``ruled_out`` names points that need more memory than a failed one."""
 
     records: tuple[Record, ...]
     ruled_out: tuple[tuple[str, Record], ...]
@@ -96,11 +96,11 @@ class DoneGenerations:
 
 
 Runners: TypeAlias = tuple[TrialIO, Backend]
-"""What plans the points, and what runs the plans."""
+"""The planner of points, and the backend that runs the plans."""
 
 
 class PointTrials:
-    """What is predicted and written of points, whatever runs them: part of a ``TrialIO``."""
+    """Predictions and files of points for any engine: part of a ``TrialIO``."""
 
     def __init__(self, search: LocalSearch) -> None:
         self._search = search
@@ -109,7 +109,7 @@ class PointTrials:
         self._predicted = {point.name: point.predicted for point in search.points}
 
     def predict(self, trial: Trial) -> Prediction | None:
-        """What was predicted of the point; a step is one generation."""
+        """Prediction for the point; a step is one generation."""
         found = self._predicted[trial.name]
         if found is None:
             return None
@@ -121,7 +121,7 @@ class PointTrials:
         )
 
     def complete(self, outcome: Outcome) -> Outcome:
-        """What ran knows it all."""
+        """The outcome as it is: the engine has already completed it."""
         return outcome
 
     def finish(self, record: Record) -> None:
@@ -298,7 +298,7 @@ def needs_more(record: Record) -> Failure:
 
 
 def busy_note(records: Sequence[Record], ranks: int) -> str:
-    """What to do where other work had this machine's cores; empty where it had not."""
+    """Advice if other work used this machine's cores; empty if none did."""
     loads = [record.conditions.load_before for record in records if record.conditions]
     own, cores = ranks + 1, usable_cores()  # what stays of the previous run, and this process
     busy = [load for load in loads if load is not None and load > cores + own]

@@ -61,7 +61,7 @@ class NativeEngine:
         return ((*words, "--output-json", str(run.folder / LATENCY_FILE)),)
 
     def arguments(self, run: EngineRun) -> tuple[str, ...]:
-        """What a rank's module is given."""
+        """Arguments of a rank's module."""
         base, point = (str(run.folder / name) for name in (_BASE, _POINT))
         return ("--base-config", base, "--generation", point)
 

@@ -29,7 +29,7 @@ _BLOCK = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPoint:
-    """One run that could be made.
+    """A run that the search could make.
 
     Attributes:
         name: of its folder.
@@ -60,7 +60,7 @@ class SearchPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthQuestion:
-    """What the points of one search are asked of.
+    """The question that all points of one search share.
 
     Attributes:
         priced: the model, the machine, the engine's habits and the memory of a rank.

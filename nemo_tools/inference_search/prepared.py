@@ -81,7 +81,7 @@ class PreparedInference:
 
     @property
     def is_local(self) -> bool:
-        """Whether this machine runs the points."""
+        """True if this machine runs the points."""
         return self.question.settings.cluster.kind is ClusterKind.LOCAL
 
     @property

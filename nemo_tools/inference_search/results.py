@@ -1,4 +1,4 @@
-"""What an inference search found: rows, their order, and what is recommended.
+"""Results of an inference search: rows, their order, and the recommendation.
 
 Every point has a row, also one that failed or was not run. NVIDIA's headings come first; what
 only we know stands behind them.
@@ -35,7 +35,7 @@ _FEWEST_RANKED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceRun:
-    """One point with what came of it; ``bound_s`` is that of the recommendation."""
+    """A point with its outcome; ``bound_s`` is the recommendation's latency bound."""
 
     point: SearchPoint
     outcome: Outcome
@@ -71,7 +71,7 @@ class InferenceRun:
 
     @property
     def satisfies(self) -> bool:
-        """Whether it was measured within the bound."""
+        """True if it was measured within the bound."""
         return self.latency_s is not None and self.latency_s <= self.bound_s
 
     @property
@@ -267,7 +267,7 @@ def _analysis_fields(run: InferenceRun) -> Iterator[tuple[str, object]]:
 
 
 def prediction_line(runs: Sequence[InferenceRun]) -> str:
-    """How well predicted and measured values agree; empty where there are too few."""
+    """Agreement of predicted and measured values; empty if there are too few."""
     both = [(run.point.predicted, run.latency_s, run.measured) for run in runs]
     pairs = [(p.latency_s, s) for p, s, _ in both if p is not None and s is not None]
     if len(pairs) < _FEWEST_RANKED:

@@ -84,7 +84,7 @@ _MOST_LINES = 1000
 
 
 def _first_error(folder: Path) -> str:
-    """What a process of the engine logged first as it failed, or else the last traceback."""
+    """The first error that an engine's process logged, or else the last traceback."""
     logs = (folder / STDOUT_LOG, folder / STDERR_LOG)
     lines = (line for path in logs for line in file_tail(path, lines=_MOST_LINES))
     found = filter(None, map(_LOGGED_ERROR.fullmatch, lines))
@@ -125,7 +125,7 @@ class SharedTrials(PointTrials):
         return replace(plan, name=trial.name, folder=str(self._runs[trial.name].folder))
 
     def read_figures_of(self, name: str) -> Outcome | None:
-        """What a process of this session has left of a point; None: nothing whole."""
+        """A point's measurement by a process of this session; None if it is not complete."""
         outcome = self._engine.read(self._runs[name]) if name in self._asked else None
         return outcome if isinstance(outcome, Measurement) else None
 
@@ -138,7 +138,7 @@ class SharedTrials(PointTrials):
 
 
 def _degrees(run: EngineRun) -> tuple[int, int]:
-    """What the points of one process have in common."""
+    """Degrees that the points of one process share."""
     return run.task.layout.tensor_parallel, run.task.layout.pipeline_parallel
 
 

@@ -105,7 +105,7 @@ WARM_UP_STEPS = 1
 LEAST_STEPS = 3
 """Beside the warm-up; fewer say too little of a step."""
 JOB_LOG = "log_"
-"""How the names of logs begin that our own jobs write."""
+"""Prefix of the logs that our own jobs write."""
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\bCUDA out of memory\b|\boom-kill\b")
 _LAST_LINES = 100
 """In which a log ends: launchers tell of every rank after the one that failed."""

@@ -1,4 +1,4 @@
-"""What a search for a training configuration found, as values."""
+"""Results of a search for a training configuration, as values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..rules import NemoCandidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRun:
-    """One candidate that was started, with a measurement or a failure.
+    """A candidate that was started, with a measurement or a failure.
 
     Attributes:
         name: of its folder and file: one for each candidate of a search.
@@ -54,7 +54,7 @@ class SearchRun:
 
     @property
     def memory_share(self) -> float:
-        """How full the memory of its fullest rank was; 0 where nobody logged it."""
+        """Used share of the fullest rank's memory; 0 if nobody logged it."""
         return (self.peak_bytes or 0) / (self.memory_bytes or math.inf)
 
 
@@ -125,7 +125,7 @@ _TIE_SPREADS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a measured run means for the whole training.
+    """A measured run's figures for the whole training.
 
     Attributes:
         model_tflops: of all GPUs, as NVIDIA's tool counts operations.
@@ -147,7 +147,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptimum:
-    """What to train with.
+    """The configuration to train with.
 
     Attributes:
         config: for the whole training, on its own nodes where the run's layout divides them.
@@ -210,7 +210,7 @@ NOT_STARTED = "not started"
 
 
 def is_not_started(failure: Failure) -> bool:
-    """Whether the run has left nothing, so that no kind of failure is known."""
+    """True if the run has left nothing, so that no kind of failure is known."""
     return failure.kind is FailureKind.NO_STEPS and failure.detail.startswith(NOT_STARTED)
 
 

@@ -221,7 +221,7 @@ def _remarks(outcome: SearchOutcome, ranked: tuple[Figures, ...]) -> Iterator[st
 
 
 def summary_lines(outcome: SearchOutcome, candidates: Collection[str]) -> Iterator[str]:
-    """What became of the candidates, by name, and what the fastest gains over the slowest."""
+    """Outcomes of the candidates, and the fastest one's gain over the slowest."""
     ranked = fastest_first(outcome)
     failed = sum(run.name in candidates for run, _ in failed_runs(outcome))
     left = len(candidates) - len(ranked) - failed

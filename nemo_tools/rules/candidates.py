@@ -27,7 +27,7 @@ _Mesh: TypeAlias = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchedModel:
-    """What a grid is searched for; ``layers`` of T5 are those of one stack.
+    """The model that a grid is for; ``layers`` of T5 counts one stack.
 
     ``recompute_layers`` takes the place of the grid's where ``method`` is block.
     """
@@ -44,7 +44,7 @@ class SearchedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NemoCandidate:
-    """One run, with what NVIDIA's terms say beside its layout; see ``RecomputeChoices``."""
+    """A run in NVIDIA's terms: its layout, and recomputation as in ``RecomputeChoices``."""
 
     layout: Layout
     virtual: int | None = None
@@ -155,7 +155,7 @@ def _meshes(grid: Grid, model: SearchedModel) -> Iterator[_Mesh]:
 
 
 def _is_mesh(mesh: _Mesh, model: SearchedModel) -> bool:
-    """Whether the degrees divide what they must."""
+    """True if the degrees divide heads and layers, and context and experts do not combine."""
     tensor, pipeline, context, expert = mesh
     stacks = 2 if model.family.is_encoder_decoder else 1
     return (

@@ -28,7 +28,7 @@ from autoconf_launch.core import Architecture, Degrees, Layout, Offload, Recompu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerGridQuestion:
-    """What is searched on which nodes.
+    """The training to search for, and the nodes.
 
     Attributes:
         training: the model and the machine that the nodes are.
@@ -46,13 +46,13 @@ class PlannerGridQuestion:
 
     @property
     def gpus(self) -> int:
-        """All GPUs."""
+        """GPUs of all nodes."""
         return self.nodes * self.training.machine.gpus_per_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerCandidate:
-    """One run.
+    """A candidate of the planner.
 
     Attributes:
         recompute_layers: layers of each pipeline stage that are recomputed in full.

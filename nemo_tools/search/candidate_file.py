@@ -47,7 +47,7 @@ class SearchFolder:
         return self.logs / "jobs" / f"{name}.sh"
 
     def run(self, name: str) -> Path:
-        """What a candidate's run leaves."""
+        """Folder of a candidate's run."""
         return self.logs / _RUNS / name
 
     @property
@@ -138,7 +138,7 @@ def write_documents(
 
 
 def knobs_of(candidate: SearchCandidate) -> tuple[tuple[str, int | float | str | bool], ...]:
-    """What a candidate has that NVIDIA's terms cannot say; their optimizer is ZeRO 1."""
+    """Knobs of a candidate that NVIDIA's terms lack; their optimizer is ZeRO 1."""
     layout = candidate.layout
     found: list[tuple[str, int | float | str | bool]] = []
     if layout.recompute is Recompute.SELECTIVE:
@@ -151,7 +151,7 @@ def knobs_of(candidate: SearchCandidate) -> tuple[tuple[str, int | float | str |
 def layout_edits(
     question: SearchQuestion, candidate: SearchCandidate
 ) -> Iterator[tuple[KeyPath, Any]]:
-    """What a candidate changes of the training."""
+    """A candidate's changes of the training."""
     is_recipe = RECIPE in question.base
     yield from (
         _recipe_edits(question, candidate) if is_recipe else _nemo1_edits(question, candidate)
@@ -176,7 +176,7 @@ def _batch_edits(
 def run_edits(
     question: SearchQuestion, candidate: SearchCandidate, nodes: int
 ) -> Iterator[tuple[KeyPath, Any]]:
-    """What bounds a run of the search, and names it."""
+    """Settings that bound a run of the search and name it."""
     train = question.settings.train
     yield ("run", "name"), candidate.name
     yield ("run", "time_limit"), minutes_limit(max(1, round(train.max_minutes)))
@@ -217,7 +217,7 @@ def _nemo1_edits(
 
 
 def _gpt_edits(candidate: SearchCandidate) -> Iterator[tuple[KeyPath, Any]]:
-    """What NeMo 1.0 has for models of one stack alone."""
+    """Settings that NeMo 1.0 has only for models of one stack."""
     point = candidate.point
     yield ("model", "context_parallel_size"), candidate.layout.context_parallel
     yield ("model", "expert_model_parallel_size"), candidate.layout.expert_parallel

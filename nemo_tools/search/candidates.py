@@ -41,7 +41,7 @@ from .settings import SearchSettings
 
 _GB = 2**30
 _SEEDS_GPUS = {80.0: "A100-SXM-80GB", 40.0: "A100-SXM-40GB"}
-"""What NVIDIA's tools count on."""
+"""GPUs that NVIDIA's tools assume, by memory in GB."""
 _SAME_MEMORY = 0.1
 """Memory by which a GPU is known: makers' GB and GiB differ by 7 %."""
 _POWERS = tuple(1 << power for power in range(12))
@@ -50,7 +50,7 @@ OTHERWISE = "take other nodes, another global_batch_size, or other sizes to sear
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchMachines:
-    """What the planner assumes; ``notes`` say what was assumed."""
+    """Machines of the planner; ``notes`` name the assumptions."""
 
     gpu: str
     gpus_per_node: int
@@ -196,7 +196,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchCandidate:
-    """One run that could be made.
+    """A run that the search could make.
 
     Attributes:
         name: of its file and folder.
@@ -225,7 +225,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateList:
-    """What is to be run, in order.
+    """Candidates to run, in order.
 
     Attributes:
         nodes: of each run.
@@ -286,7 +286,7 @@ def searched_model(question: SearchQuestion, gpus: int) -> SearchedModel:
 def planner_candidate(
     question: SearchQuestion, found: PlannerCandidate, nodes: int
 ) -> SearchCandidate:
-    """One of the planner's candidates with its name."""
+    """A candidate of the planner with its name."""
     layout = found.layout
     one = NemoCandidate(
         layout=layout,
@@ -336,7 +336,7 @@ def _nothing_divides(question: SearchQuestion, grid: Grid, nodes: int) -> str:
 
 
 def _order(found: PlannerGrid) -> tuple[str, ...]:
-    """What the order of the planner's candidates means (``recommend.run_order``)."""
+    """Meaning of the order of the planner's candidates (``recommend.run_order``)."""
     said = (
         "The first candidate is the planner's best; the others follow by their chance to be the "
         "fastest (similar layouts have similar errors, so s/step need not rise), those with "

@@ -53,7 +53,7 @@ from .settings import ClusterKind
 _LOOK_S = 0.5
 _GB = 10**9
 _FILES_APPEAR_S = 10.0
-"""What the files of a job that has ended may be late, where caches hide them."""
+"""Longest delay of an ended job's files if caches hide them, in seconds."""
 
 
 class NemoJob:
@@ -73,7 +73,7 @@ class NemoJob:
         return "" if self.process else str(self.number)
 
     def why_queued(self) -> str:
-        """What Slurm says of it."""
+        """Slurm's reason why the job waits."""
         return pending_text(self.number)
 
 
@@ -170,7 +170,7 @@ class NemoJobs:
         return _by_itself(over.detail) if over.kind is FailureKind.CRASHED else over
 
     def outcome(self, name: str) -> Outcome:
-        """What a run has left in its folder."""
+        """Outcome of a run from its folder."""
         found = read_run(self._folder.run(name), JOB_LOG)
         if isinstance(found, Failure):
             return FailedTrial(failure=found)
@@ -300,7 +300,7 @@ _NEVER_S = 1e9
 
 
 def collect_runs(prepared: Prepared, folder: SearchFolder) -> DoneRuns:
-    """What all runs have left, whoever submitted them."""
+    """Outcomes of all runs, whoever submitted them."""
     jobs = NemoJobs(prepared, folder, {})
     records = tuple(
         Record(trial=trial, outcome=jobs.outcome(trial.name), wall_s=0.0)

@@ -132,7 +132,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composed:
-    """One document with nothing left to interpolate.
+    """A composed document without interpolations.
 
     Attributes:
         choice: the search configuration by its name, such as ``gpt3/5b``.
@@ -285,7 +285,7 @@ def _resolve_config(omega: Any, config: Any, given: set[str]) -> Composed:
 
 
 def _set_paths(omega: Any, config: Any, given: set[str]) -> bool:
-    """Where the tool stands by its old name, or here where nobody says."""
+    """Set the tool's folder: as given, by its old name, or ours; True if the user gave one."""
     old = config.get(_OLD_TOOL) if not _is_missing(omega, config, _OLD_TOOL) else None
     if old and "data_dir" not in given and _OLD_TOOL in given:
         config["data_dir"] = _OLD_DATA

@@ -12,7 +12,7 @@ from autoconf_launch.launcher.flags import VerbParser, parse_steps, unknown_flag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest:
-    """What is asked.
+    """The request of a ``search`` command line.
 
     Attributes:
         overrides: ``key=value`` words, as hydra reads them.

@@ -39,7 +39,7 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)|(\d+):(\d\d)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceSettings:
-    """What an inference search is to do; None where a choice is left to us.
+    """Settings of an inference search; None leaves the choice to us.
 
     Attributes:
         name: of the model in names of folders; None: as the training's runs.

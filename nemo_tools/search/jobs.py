@@ -1,4 +1,4 @@
-"""How each candidate would be launched on a cluster, as text.
+"""Launches of candidates on a cluster, as text.
 
 The order of options is that of NVIDIA's writer (auto_configurator, 24.12), so that files of both
 can be compared line by line.
@@ -24,12 +24,12 @@ JOBS_AT_ONCE = 8
 """Jobs that wait or run: what runs out of memory rules out larger ones among the others."""
 SHEBANG = "#!/usr/bin/env bash"
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]*")
-"""What an option of sbatch is written with as it is; everything else stands in quotes."""
+"""Characters of an sbatch option that needs no quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmJob:
-    """One job.
+    """A job of Slurm.
 
     Attributes:
         command: a text for a shell.
@@ -186,7 +186,7 @@ _HYDRA_PLAIN = re.compile(r"[\w./:+-]+|\?{3}")
 
 
 def job_text(question: SearchQuestion, candidate: SearchCandidate, nodes: int) -> str:
-    """What is submitted for a candidate: a batch script, or a command on Base Command."""
+    """The batch script of a candidate, or its command on Base Command."""
     command = f"{_key_from_file(question.settings)}{training_command(question, candidate)}"
     if question.settings.cluster.kind is ClusterKind.BCP:
         tasks = question.gpus_per_node
@@ -196,7 +196,7 @@ def job_text(question: SearchQuestion, candidate: SearchCandidate, nodes: int) -
 
 
 def _key_from_file(settings: SearchSettings) -> str:
-    """What gives a run the key of W&B, which stands in no script; "" where it has its own."""
+    """Shell text that reads the W&B key from its file; "" if no such file is needed."""
     path = settings.tracking.wandb_key_file
     if path is None or not settings.tracking.trackers:
         return ""

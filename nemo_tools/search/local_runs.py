@@ -233,7 +233,7 @@ _Some: TypeAlias = tuple[SearchCandidate, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Session:
-    """What the runs of a folder have in common while it is ours."""
+    """State that the runs of a folder share while we hold it."""
 
     opened: OpenFolder
     backend: Backend
@@ -322,7 +322,7 @@ class LocalRuns:
         )
 
     def _candidates(self, session: _Session) -> tuple[_Some, _Some]:
-        """What is run and what is too slow, once the model has been profiled."""
+        """Candidates to run and too slow candidates, after the profile run."""
         spec = self._profile(session)
         training = configured_workload(
             resolve(self._source.config, world_size=len(self._cluster.devices))
@@ -336,7 +336,7 @@ class LocalRuns:
         return candidates, too_slow
 
     def _earlier(self, session: _Session, trials: list[Trial]) -> Earlier:
-        """What an earlier search of the same wrote down, as far as it is one of today's runs."""
+        """Results of an earlier, equal search for runs that this search has, too."""
         contents = session.opened.contents
         known = {trial.name: trial.candidate for trial in trials}
         minutes = self._prepared.settings.train.max_minutes
@@ -420,7 +420,7 @@ class LocalRuns:
             ) from error
 
     def _order(self, workload: Workload) -> tuple[_Some, _Some]:
-        """What is run, and what is too slow; NVIDIA's grid keeps NVIDIA's order.
+        """Candidates to run and too slow candidates; NVIDIA's grid keeps NVIDIA's order.
 
         Ours is by what the profile run lets predict, and what may lack time comes last.
         """

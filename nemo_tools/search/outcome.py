@@ -22,7 +22,7 @@ from .question import decoder_tokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneRuns:
-    """What came back.
+    """Finished runs of a search.
 
     Attributes:
         candidates: that were to be run, in order.
@@ -69,7 +69,7 @@ def least_run_s(one: SearchCandidate) -> float:
 
 
 def is_too_slow(one: SearchCandidate, minutes: float) -> bool:
-    """Whether a run would surely not even make that."""
+    """True if a run cannot make its least work in time, even if twice as fast as predicted."""
     return least_run_s(one) > _SURELY * 60.0 * minutes
 
 
@@ -80,7 +80,7 @@ def in_time_first(found: Sequence[SearchCandidate], minutes: float) -> tuple[Sea
 
 
 def all_too_slow(found: Sequence[SearchCandidate], minutes: float) -> str:
-    """A sentence for where every candidate is."""
+    """A sentence for a search whose candidates are all too slow."""
     fastest_s = min(least_run_s(one) for one in found)
     return (
         f"No candidate can make {_FEWEST_MICRO_BATCHES} micro-batches here within "
@@ -91,14 +91,14 @@ def all_too_slow(found: Sequence[SearchCandidate], minutes: float) -> str:
 
 
 def counts(record: Record, minutes: float) -> bool:
-    """Whether an earlier outcome is one of today: not where its run had less time."""
+    """True if an earlier outcome still counts: its run had at least as much time."""
     failure = record.failure
     is_late = failure is not None and failure.kind is FailureKind.TIMED_OUT
     return not is_late or record.wall_s >= _SAME_TIME * run_limit_s(minutes)
 
 
 def are_extrapolated(records: Sequence[Record]) -> bool:
-    """Whether there was no time for a whole step; then there is none to measure the best again."""
+    """True if no whole step fitted; then there is no time to measure the best again."""
     made = [record.measurement for record in records if record.measurement]
     return any(one.extrapolated_from is not None for one in made)
 

@@ -62,19 +62,19 @@ def decoder_tokens(base: RawConfig, sequence: int) -> int:
 
 
 def section(base: RawConfig, family: Family) -> KeyPath:
-    """Where the model's shape stands."""
+    """Path of the model's shape in the base configuration."""
     if RECIPE in base:
         return RECIPE
     return ("model", "encoder") if family.is_encoder_decoder else ("model",)
 
 
 def batch_path(base: RawConfig) -> KeyPath:
-    """Where the global batch stands."""
+    """Path of the global batch in the base configuration."""
     return ("data", "global_batch_size") if RECIPE in base else ("model", "global_batch_size")
 
 
 def data_path(base: RawConfig) -> KeyPath:
-    """Where the training's data stand."""
+    """Path of the training's data in the base configuration."""
     return ("data", "paths") if RECIPE in base else ("model", "data", "data_prefix")
 
 
@@ -334,7 +334,7 @@ def whose_grid(question: SearchQuestion) -> GridKind:
 
 
 def notes_on_rules(question: SearchQuestion) -> tuple[str, ...]:
-    """Where a rule of NVIDIA's is asked for and none covers the model: that, and what it gets."""
+    """Notes on NVIDIA's grid: a missing rule, an assumption, layers that are not used."""
     grid = nemo_grid_of(question)
     if isinstance(grid, NoRule):
         return (grid.sentence,)

@@ -9,7 +9,7 @@ from typing import Any
 from autoconf_launch.core import ConfigError, KeyPath, RawConfig, dotted_name
 
 _AUTO = (None, "auto", "null", "None")
-"""What leaves a choice to us, in the words of all generations."""
+"""Values that leave a choice to us, in all generations of NVIDIA's tools."""
 
 
 MOST_OF_A_SEARCH = 2**40
@@ -17,7 +17,7 @@ MOST_OF_A_SEARCH = 2**40
 
 
 def is_whole(value: object, least: int) -> bool:
-    """Whether it is a whole number of at least ``least``; True and False are none."""
+    """True if a value is an integer of at least ``least``; booleans are not integers."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -54,7 +54,7 @@ def absolute_path(path: str) -> Path:
 
 
 class Reader:
-    """One section; errors name the full key."""
+    """A section of a document; errors name the full key."""
 
     def __init__(self, document: RawConfig, section: KeyPath) -> None:
         self._document, self._section = document, section
@@ -145,7 +145,7 @@ class Reader:
         return tuple(str(one) for one in values if one not in _AUTO)
 
     def one_of(self, key: str, valid: tuple[str, ...], default: str) -> str:
-        """One of some words.
+        """The value of a key, checked to be one of the valid words.
 
         Raises:
             ConfigError: it is another one.

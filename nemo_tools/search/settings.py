@@ -1,4 +1,4 @@
-"""What a search is to do, in types, from a composed document."""
+"""Settings of a search, as types, from a composed document."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _USUAL_SEQUENCE = 2048
 
 
 class ClusterKind(str, Enum):
-    """Where runs are launched."""
+    """System that launches the runs."""
 
     BCM = "bcm"
     BCP = "bcp"

@@ -141,7 +141,7 @@ def local_request(ranks: int | None) -> LaunchRequest:
 
 
 def local_candidates(question: SearchQuestion) -> CandidateList:
-    """What can be run, NVIDIA's order or ours, and what cannot.
+    """Candidates that this machine can run, in NVIDIA's order or ours, and the others.
 
     Ours is by micro-batch, the largest first, until a profile run has told more.
 
@@ -231,7 +231,7 @@ def _order(layout: Layout) -> tuple[object, ...]:
 
 
 def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[SearchCandidate]:
-    """One candidate, or one for each of the numbers of layers that the user wants."""
+    """The candidates of a layout: one for each number of recomputed layers requested."""
     wanted, kind = question.settings.train.degrees.recompute_layers, layout.recompute
     whole = layers_of_stage(question, layout.pipeline_parallel)
     if wanted is None:

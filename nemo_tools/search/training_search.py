@@ -81,7 +81,7 @@ def search_training(
 
 
 def _is_engine_here(prepared: Prepared) -> bool:
-    """Whether what starts the runs answers on this machine; nothing runs of a base alone."""
+    """True if the backend of the runs answers on this machine."""
     settings = prepared.settings
     if settings.cluster.kind is ClusterKind.LOCAL or not settings.runs_training:
         return True
@@ -90,7 +90,7 @@ def _is_engine_here(prepared: Prepared) -> bool:
 
 
 def _list_length(prepared: Prepared, request: SearchRequest) -> int:
-    """How many candidates are listed; 0: all."""
+    """Number of candidates to list; 0: all."""
     return prepared.settings.train.top_n if request.top is None else request.top
 
 
@@ -207,7 +207,7 @@ def _cluster_text(prepared: Prepared, folder: SearchFolder) -> str:
 
 
 def _expected_text(prepared: Prepared) -> str:
-    """What the planner expects of the first candidate; nothing where it cannot predict."""
+    """The planner's prediction for the first candidate; empty if it cannot predict."""
     first = prepared.found.candidates[0]
     if first.step_s is None:
         return ""
@@ -252,7 +252,7 @@ def result_document(name: str, outcome: SearchOutcome) -> str:
 
 
 def _base_alone_document(name: str, base_config: Path) -> str:
-    """Where nothing is searched: the file alone."""
+    """JSON document if nothing is searched: only the base configuration."""
     document = {
         "schema_version": SEARCH_SCHEMA_VERSION,
         "model": name,
@@ -334,7 +334,7 @@ def _report(
 
 
 def _base_alone(question: SearchQuestion, folder: SearchFolder, *, json: bool) -> str:
-    """What was written where run_training_hp_search is False."""
+    """Answer if run_training_hp_search is False: the base configuration that was written."""
     path = folder.base(question)
     if json:
         return _base_alone_document(question.name, path)

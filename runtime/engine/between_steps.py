@@ -1,4 +1,4 @@
-"""What a script on our engine does between its steps, and after the last one of a soak.
+"""Watch a script on our engine between its steps, and after a soak's last step.
 
 The model is watched for calls outside of steps, and what the script saves.
 """
@@ -91,11 +91,11 @@ class BetweenSteps:
 
     @property
     def is_over(self) -> bool:
-        """Whether the steps were made and the script goes on."""
+        """True if the steps were made and the script goes on."""
         return self.beside.went_on
 
     def is_next_epoch(self) -> bool:
-        """Whether a step that begins after the last one is of one, or of too many."""
+        """True if a step after the last one is of a new epoch, not of batches drawn before."""
         data = self.beside.data
         return data is None or data.is_new_epoch or not data.is_left_over()
 

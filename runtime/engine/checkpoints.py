@@ -32,7 +32,7 @@ _ITERATION, _SCALE, _GOOD_STEPS = "schedule.iteration", "loss_scale.value", "los
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What a checkpoint is of."""
+    """The state that a checkpoint holds."""
 
     model: Applied
     optimizer: Optimizer

@@ -17,7 +17,7 @@ ConfigSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | RawConfig
 
 
 def read_engine_config(source: ConfigSource, *, world_size: int) -> ResolvedConfig:
-    """What a path of strict JSON, a mapping or a document says for ``world_size`` ranks.
+    """The configuration of a JSON file, a mapping or a document for ``world_size`` ranks.
 
     Raises:
         ConfigError: the file is missing or no strict JSON, or its values cannot be applied.

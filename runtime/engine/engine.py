@@ -24,14 +24,14 @@ class Stepper(Protocol):
 
     @property
     def applied(self) -> AppliedStrategy | None:
-        """What was seen to run."""
+        """The strategy that was seen to run."""
 
     @property
     def trained(self) -> Trained | None:
-        """What a checkpoint is of; None where nothing is trained."""
+        """The state that a checkpoint holds; None if nothing is trained."""
 
     def step(self, batch: Batch) -> Tensor:
-        """One optimizer step."""
+        """Make an optimizer step and return its loss."""
 
     def evaluate(self, batch: Batch) -> Tensor:
         """The loss without an update."""
@@ -119,7 +119,7 @@ class Engine:
 
     @property
     def device(self) -> torch.device:
-        """Where this rank computes."""
+        """Device on which this rank computes."""
         return self._ranks.device
 
     @property

@@ -54,7 +54,7 @@ def _sum_of_squares(parts: list[Tensor], splitters: tuple[ProcessGroup, ...]) ->
 
 
 def clipping_factor(norm: Tensor, limit: float) -> Tensor:
-    """What gradients of norm ``norm`` are multiplied with so that it is at most ``limit``."""
+    """Factor that scales gradients of norm ``norm`` down to ``limit`` at most."""
     return (limit / (norm + _EPSILON)).clamp(max=1.0)
 
 

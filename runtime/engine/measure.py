@@ -53,7 +53,7 @@ class Measured:
         self._timeline = Timeline(report.task, ranks.rank, device_clock, began_s=self._start_s)
         self._lag = int(device_clock.lags and ranks.world_size > 1)
         self._asked: Tensor | Arriving | None = None
-        """Whether a rank asked in the step before to end after this one, on a GPU."""
+        """Request of any rank, from the step before, to end after this one; only on a GPU."""
         self._flags = LossReader()
         report.steps, report.settle = self._timeline.records, self._timeline.settle
         self._between = BetweenSteps(report, ranks, trainer.module, self._timeline)
@@ -133,7 +133,7 @@ class Measured:
         return number >= last or self._is_late(number - self._lag)
 
     def _is_late(self, made: int) -> bool:
-        """Whether a step after the earliest possible end would overrun the time given.
+        """True if a step after the earliest possible end would overrun the time given.
 
         Only then steps wait for the device: they are long, and few.
         """

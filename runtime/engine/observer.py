@@ -58,7 +58,7 @@ class Observer:
             self._whole_after_forward = not _is_sharded(self._watched)
 
     def strategy(self, passes: Passes, optimizer: Optimizer, layout: Layout) -> AppliedStrategy:
-        """What runs; to be asked between steps, after the first one, on all ranks.
+        """The strategy that runs; call it on all ranks, between steps, after the first one.
 
         ``layout`` says the batch split, which the model does not show.
         """
@@ -114,7 +114,7 @@ def _split_seen(split: tuple[int, ...], layout: Layout) -> tuple[int, ...] | Non
 
 
 def _is_sharded(module: nn.Module) -> bool:
-    """Whether weights lie in shards of FSDP; those of tensor ranks are whole to their rank."""
+    """True if weights lie in shards of FSDP; those of tensor ranks are whole to their rank."""
     return any(
         isinstance(weight, DTensor) and SHARD in (weight.device_mesh.mesh_dim_names or ())
         for weight in module.parameters()

@@ -48,7 +48,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warmup:
-    """How far a warm-up has come: 0 at its start, 1 from its end on."""
+    """Progress of a warm-up: 0 at its start, 1 from its end on."""
 
     steps: int
     kind: str = "log"

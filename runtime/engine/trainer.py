@@ -1,4 +1,4 @@
-"""One optimizer step: passes, clipping, update."""
+"""An optimizer step: passes, clipping, update."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ class Trainer:
 
     @property
     def can_be_cut(self) -> bool:
-        """Whether a step may end before its last micro-batch; a pipeline's overlap."""
+        """True if a step may end before its last micro-batch; a pipeline's overlap."""
         return not self._laid_out.stages
 
     @property
     def trained(self) -> Trained:
-        """What a checkpoint is of."""
+        """The state that a checkpoint holds."""
         return Trained(
             model=self._laid_out,
             optimizer=self._optimizer,

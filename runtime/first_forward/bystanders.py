@@ -24,8 +24,8 @@ from autoconf_launch.core import Bystander
 from ..model import is_slice
 
 _HOST, _OPEN, _NAMED, _CUDA = range(-1, 3)
-"""Where something was sent: to the host for sure, nowhere, to a device that is the CPU only while
-no GPU is seen, to CUDA by name."""
+"""Destination of a tensor: the host for sure, none, a device that is the CPU only while no GPU is
+seen, CUDA by name."""
 _MARK = "_autoconf_launch_place"
 """Stands in a module's attributes, so that its copies have it too."""
 _CUDA_NAME = re.compile(r"cuda(:\d+)?")
@@ -39,7 +39,7 @@ class DevicePlaces:
     def __init__(self) -> None:
         self._sent: dict[int, tuple[weakref.ref[Any], int]] = {}
         self.closed = False
-        """Whether tensors are no longer followed."""
+        """True once tensors are no longer followed."""
 
     def install(self) -> None:
         """Follow modules from here on."""
@@ -65,12 +65,12 @@ class DevicePlaces:
             self._sent[key] = (weakref.ref(storage, _drop_from(self._sent, key)), place)
 
     def of_tensor(self, tensor: Tensor) -> int:
-        """Where a tensor was sent."""
+        """Destination of a tensor."""
         known = self._sent.get(storage_key(tensor)) if tensor.layout == torch.strided else None
         return _OPEN if known is None else known[1]
 
     def of_module(self, module: nn.Module) -> int:
-        """Where a module, or the first of its weights to be sent anywhere, was sent."""
+        """Destination of a module, or of the first of its weights that was sent anywhere."""
         marked: int = max(part.__dict__.get(_MARK, _OPEN) for part in module.modules())
         if marked == _HOST:
             return _HOST
@@ -148,7 +148,7 @@ class Surveyor:
                     self._kept[key] = (weakref.ref(storage), self._places.of_tensor(tensor), rows)
 
     def bystanders(self, roots: Sequence[nn.Module], samples: int) -> tuple[Bystander, ...]:
-        """What is alive besides the roots, the largest first."""
+        """Modules and tensors alive besides the roots, the largest first."""
         gc.collect()
         modules = list(_alive(nn.Module))
         own = {storage_key(x) for root in roots for x in _tensors_of(root)}
@@ -168,7 +168,7 @@ class Surveyor:
         return tuple(models)
 
     def _is_here(self, place: int) -> bool:
-        """Whether something is where the trained model is."""
+        """True if a destination is the trained model's."""
         return place >= max(self._place, _OPEN)
 
     def _kept_sizes(self, counted: set[int], samples: int) -> Iterator[int]:
@@ -190,7 +190,7 @@ def _alive(kind: type) -> Iterator[Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a dense tensor with memory."""
+    """True if a value is a dense tensor with memory."""
     is_tensor = isinstance(value, Tensor) and value.layout == torch.strided
     return is_tensor and value.device.type != "meta"
 

@@ -21,7 +21,7 @@ from ..model import tensor_bytes
 _READ = (Tensor.item, Tensor.__float__, Tensor.tolist)
 _LARGE_BYTES = 1 << 16
 _ANY_LOSS = 1.0
-"""What a script reads that looks at a loss which nobody has computed."""
+"""Value for a script that reads a loss that nobody has computed."""
 
 
 class Fakes:
@@ -101,7 +101,7 @@ def make_hollow(fakes: Fakes) -> None:
 
 
 def _make_apply(moved: dict[int, tuple[Tensor, Tensor]]) -> Callable[..., nn.Module]:
-    """What ``to`` and ``half`` do: torch's own way changes weights in place, which fakes forbid.
+    """A replacement of ``to`` and ``half``: torch changes weights in place, which fakes forbid.
 
     ``moved`` keeps weights that several modules share one.
     """

@@ -173,7 +173,7 @@ class FirstForwardProbe:
             self._why_real = sign_path(self._task, Sign.NOT_FAKE.value).read_text()
 
     def _become_fake(self) -> None:
-        """What is real computes with one thread: OpenMP's others do not live on in a fork."""
+        """Make tensors fake; real ones use one thread, as OpenMP's others end in a fork."""
         torch.set_num_threads(1)
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (1, 2):

@@ -151,7 +151,7 @@ class OutermostCall:
 
 
 class ForwardBackwardTrace:
-    """What happens from the first call of a module that trains."""
+    """Trace from the first call of a module that trains."""
 
     def __init__(self, in_backward: Callable[[], bool], fakes: Fakes | None) -> None:
         self.roots: list[nn.Module] = []
@@ -263,7 +263,7 @@ class ForwardBackwardTrace:
         )
 
     def _begin_anew(self) -> None:
-        """What ran before was not a part of the training: a summary of the model, say."""
+        """Forget earlier calls that were not training, such as a summary of the model."""
         self._costs.forget()
         self._calls.clear()
         self._batches.clear()
@@ -286,7 +286,7 @@ class ForwardBackwardTrace:
         self._peaks.append(TracedPeak(phase=phase, micro_batch=self.samples, peak_bytes=peak))
 
     def _at_twice_the_size(self) -> list[TracedPeak]:
-        """What grows in the modules, and in what the script does with what they give.
+        """Peaks that grow in the modules, and in the script's use of their outputs.
 
         The modules are called again with as many samples and with twice as many.
         """

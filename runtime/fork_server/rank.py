@@ -23,7 +23,7 @@ _MODULE_FLAG = "-m"
 
 
 def has_namesakes(document: dict[str, Any]) -> bool:
-    """Whether a file beside the script would be imported in place of something imported here."""
+    """True if a file beside the script would be imported in place of something imported here."""
     loaded = {name.partition(".")[0] for name in sys.modules} - {"__main__"}
     folders = {
         _first_path(rank["argv"], document["working_directory"]) for rank in document["ranks"]

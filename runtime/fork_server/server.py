@@ -32,7 +32,7 @@ PRELOADED = (
     "torch._dynamo",
     "torch.distributed.optim",
 )
-"""What a rank of ours imports sooner or later; none of it computes."""
+"""Modules that every rank of ours imports; none of them computes."""
 
 _LONGEST_NAME = 256
 _ENVIRON_START = 47
@@ -60,7 +60,7 @@ def _outlive_parent(agent: Any) -> None:
 
 
 def can_fork() -> bool:
-    """Whether a fork of this process can compute: one thread, and CUDA's driver not started."""
+    """True if a fork of this process can compute: one thread, and CUDA's driver not started."""
     one_thread = len(tuple(Path("/proc/self/task").iterdir())) == 1
     return one_thread and not any(map(_is_of_cuda, Path("/proc/self/fd").iterdir()))
 

@@ -34,12 +34,12 @@ from .tensor_shards import TensorShards
 from .weights import RandomWeights, first_names, weights_on_meta
 
 _FIRST_TOKEN = 0
-"""What an encoder-decoder's answer begins with."""
+"""First token of an encoder-decoder's answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenText:
-    """What came of one generation; times are of this rank.
+    """Result of one generation, with this rank's times.
 
     ``tokens`` has the written ones, of shape (batch, output_len).
     """
@@ -181,7 +181,7 @@ class Generator:
 
     @torch.inference_mode()
     def write(self) -> WrittenText:
-        """One batch: the tokens, and the seconds of both phases."""
+        """Write one batch: the tokens, and the seconds of both phases."""
         self._cache.reset()
         start_s = self._now()
         tokens = [self._next(self._begin())]
@@ -195,7 +195,7 @@ class Generator:
         )
 
     def _begin(self) -> Tensor:
-        """What the decoder reads first; an encoder has read by then."""
+        """Tokens that the decoder reads first, once an encoder has run."""
         if not self._config.is_encoder_decoder:
             return self._read
         self._encoded = self._model.get_encoder()(self._read)

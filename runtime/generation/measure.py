@@ -52,7 +52,7 @@ class PhaseSums:
         self._count = 0
 
     def add(self, prefill_s: float, decode_s: float) -> None:
-        """One more generation."""
+        """Add the times of one generation."""
         self._sums[PREFILL] += prefill_s
         self._sums[DECODE] += decode_s
         self._count += 1
@@ -184,7 +184,7 @@ class _Measured:
 
 
 def _what_ran(prepared: PreparedModel, written: WrittenText) -> AppliedStrategy:
-    """What ran, from the live parts and the tokens."""
+    """The strategy that ran, from the live parts and the tokens."""
     batch, output_len = written.tokens.shape
     stage = prepared.stage
     extras = ((INPUT_LEN, prepared.asked.input_len), (OUTPUT_LEN, int(output_len)))

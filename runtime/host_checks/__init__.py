@@ -1,1 +1,1 @@
-"""What each slot and each pair of hosts can do: the ranks of ``autoconf-launch doctor``."""
+"""Speed of each slot and each pair of hosts: the ranks of ``autoconf-launch doctor``."""

@@ -1,4 +1,4 @@
-"""One rank of ``autoconf-launch doctor``: measures its slot, and with others the links.
+"""A rank of ``autoconf-launch doctor``: measures its slot, and with others the links.
 
 It prints one line, ``DOCTOR_MARK`` and a JSON document. Arguments are a file of the launcher and
 the number of hosts.
@@ -129,7 +129,7 @@ def _best_s(
 
 
 def _clock_s(ranks: Ranks) -> float:
-    """What this clock shows more than that of rank 0, by the shortest of a few round trips."""
+    """Lead of this clock over rank 0's in seconds, by the shortest of a few round trips."""
     found = []
     for _ in range(_REPEATS):
         for other in range(1, ranks.world_size):

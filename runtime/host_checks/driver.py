@@ -67,7 +67,7 @@ def users_of(uuid: str) -> list[str]:
 
 
 def has_pending_rows(uuid: str) -> bool:
-    """Whether the memory of a GPU waits for a reset to replace faulty rows."""
+    """True if the memory of a GPU waits for a reset to replace faulty rows."""
     code, text = _ask("--query-remapped-rows=gpu_uuid,remapped_rows.pending", _FORMAT)
     return code == 0 and any(
         row[0] == uuid and row[1].lower() in ("1", "yes") for row in _rows(text) if len(row) == 2

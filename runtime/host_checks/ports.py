@@ -19,9 +19,9 @@ from typing import TypeAlias
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 MEET_S = 60.0
-"""How long ranks may take to reach rank 0; they import torch first, some from a slow disk."""
+"""Longest time for ranks to reach rank 0, in seconds; a slow disk delays torch's import."""
 _CONNECT_S = 5.0
-"""How long a host of the same network may take to accept a connection."""
+"""Longest time for a host of the same network to accept a connection, in seconds."""
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _ANSWER_S = 5.0
 _RETRY_S = 0.2
@@ -31,7 +31,7 @@ Port: TypeAlias = tuple[int, int]
 
 
 def is_reached(place: tuple[str, int], patience_s: float) -> bool:
-    """Whether an address accepts a connection within so many seconds; it may refuse some first."""
+    """True if an address accepts a connection within so many seconds; it may refuse some first."""
     until_s = time.monotonic() + patience_s
     while (left_s := until_s - time.monotonic()) > 0:
         with suppress(OSError):
@@ -60,12 +60,12 @@ def find_blocked(
 
 
 def is_blocked(store: Store) -> bool:
-    """Whether some host does not reach another; waits for those who try."""
+    """True if some host does not reach another; waits for those who try."""
     return not (_is_all(store, "port", MEET_S) and _is_all(store, "reached", MEET_S))
 
 
 def _have_all(store: Store, name: str, node: int, nodes: int, patience_s: float) -> bool:
-    """Whether every node has set a key, to anything but "no"; node 0 decides it for all."""
+    """True if every node has set a key, to anything but "no"; node 0 decides it for all."""
     if node == 0:
         keys = [f"{name}/{number}" for number in range(nodes)]
         have_all = _wait(store, keys, patience_s) and b"no" not in map(store.get, keys)

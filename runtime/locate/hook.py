@@ -1,4 +1,4 @@
-"""Where the probe listens in torch: backward passes, optimizer steps, scalers, loaders.
+"""The probe's hooks in torch: backward passes, optimizer steps, scalers, loaders.
 
 Installed once, before the script can have made anything. What a listener raises never reaches
 the script. Not: forward passes (``root_module``), ends of the process (``ending``).
@@ -47,21 +47,21 @@ class Hooks:
     def __init__(self, listener: ScriptListener) -> None:
         self._listener = listener
         self.running: list[bool] = []
-        """One entry for each backward pass that runs: asked in every step, without a call."""
+        """An entry for each backward pass that runs; a list, as every step reads it."""
         self.after_backward: Callable[[], None] | None = None
         """Called once, when the backward pass that runs has returned."""
         self._steps = 0
         self._after_each: RemovableHandle | None = None
-        """Where steps are heard of until anything is compiled."""
+        """Hook for steps until anything is compiled."""
         self._batch_sizes: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
         self._handed: WeakKeyDictionary[Any, deque[int]] = WeakKeyDictionary()
         """Samples of the batches that each loader was asked for and has not given yet."""
         self.data: TrainingData | None = None
-        """What a soak does with loaders."""
+        """Loaders that a soak watches."""
 
     @property
     def in_backward(self) -> bool:
-        """Whether a backward pass runs, and forward passes are recomputation."""
+        """True if a backward pass runs, and forward passes are recomputation."""
         return bool(self.running)
 
     def reset(self) -> None:

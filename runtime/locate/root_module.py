@@ -50,7 +50,7 @@ class ModuleLocator(SharedByCopies):
         self._in_backward = in_backward
         self._handles: list[RemovableHandle] = []
         self.looking = False
-        """Whether the calls of all modules are listened to."""
+        """True while the calls of all modules are watched."""
         self._running: list[nn.Module] = []
         self._seen: weakref.WeakKeyDictionary[nn.Module, SampleCounter] = (
             weakref.WeakKeyDictionary()

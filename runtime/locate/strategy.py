@@ -37,7 +37,7 @@ def find_strategy(
     precision: Precision,
     recompute: Recompute | None,
 ) -> AppliedStrategy:
-    """What runs; the first kind that is found decides the ZeRO stage."""
+    """The strategy that runs; the first kind that is found decides the ZeRO stage."""
     optimizers = tuple(optimizers)
     names = tuple(dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers))
     stage, ranks, words = _layout(root, names)

@@ -87,7 +87,7 @@ _MUCH_LARGER = 2
 
 
 def is_slice(tensor: Tensor) -> bool:
-    """Whether a tensor is some rows of one that is much larger, such as a data set."""
+    """True if a tensor is some rows of one that is much larger, such as a data set."""
     whole = tensor._base
     if whole is None or not tensor.dim() or not whole.dim() or tensor.layout != torch.strided:
         return False
@@ -110,7 +110,7 @@ class SampleCounter:
         """Which tensor of a call has the dimension; later calls have it in the same place."""
         self._by_length = False
         self.quick = 0
-        """Where not 0: the dimension, from 1, of a tensor that is the first argument."""
+        """Dimension of the samples, from 1, if the first argument has it; else 0."""
 
     def count(
         self, arguments: tuple[Any, ...], named: Mapping[str, Any], hints: Collection[int]
@@ -173,7 +173,7 @@ def _items(value: Any) -> Collection[Any]:
 
 
 def _is_list_of_samples(arguments: tuple[Any, ...], hints: Collection[int]) -> bool:
-    """Whether the first argument is a list with one tensor or dict for each sample."""
+    """True if the first argument is a list with one tensor or dict for each sample."""
     first = arguments[0] if arguments else None
     if not isinstance(first, list) or not first:
         return False

@@ -75,7 +75,7 @@ EMBEDDING, HEAD, REST, MODEL = "embedding", "head", "rest", "model"
 
 @dataclass(slots=True, kw_only=True)
 class Piece:
-    """What a part holds and takes. Weights that parts share count for the first that runs.
+    """Weights, operations and memory of a part; shared weights count for the first to run.
 
     Those with ``split`` are of what tensor ranks share out, and are counted in the others, too.
     """

@@ -1,4 +1,4 @@
-"""What becomes of our hooks in copies of a hooked model.
+"""Our hooks in copies of a hooked model.
 
 A script may copy its model (an average of the weights, say), save it whole, or compile it to
 TorchScript. Such hooks are methods of a :class:`SharedByCopies`.

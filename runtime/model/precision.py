@@ -27,7 +27,7 @@ def precision_of(dtype: torch.dtype) -> Precision:
 
 
 def _allows_tf32() -> bool:
-    """Whether CUDA may round fp32 operands to TF32.
+    """True if CUDA may round fp32 operands to TF32.
 
     Torch 2.9 and later have a word of its own for it, and refuse to answer in the older one after
     a script used the new one.
@@ -59,7 +59,7 @@ class LossScale:
         self.good_steps = 0
 
     def admits(self, gradient_norm: Tensor) -> bool:
-        """Whether the step may be taken; adapts the scale. Waits for the device."""
+        """True if the step may be taken; adapts the scale. Waits for the device."""
         finite = bool(torch.isfinite(gradient_norm))
         if self._dynamic:
             self._adapt(finite)

@@ -18,13 +18,13 @@ class Clock(Protocol):
     """Takes marks and tells the seconds between them."""
 
     lags: bool
-    """Whether the device can be behind its marks."""
+    """True if the device can be behind its marks."""
 
     def mark(self) -> Any:
         """Now, in the order of the work given so far."""
 
     def has_passed(self, mark: Any) -> bool:
-        """Whether the device has come to a mark."""
+        """True if the device has come to a mark."""
 
     def between_s(self, start: Any, end: Any) -> float:
         """Seconds from one mark to a later one that has passed."""
@@ -105,7 +105,7 @@ class Arriving:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether reading it takes no time."""
+        """True if reading it takes no time."""
         return bool(self._copied.query())  # type: ignore[no-untyped-call]
 
     def take(self, free_cells: list[Tensor]) -> float:
@@ -143,7 +143,7 @@ class LossReader:
         return Arriving(cell, copied)
 
     def has_arrived(self, sent: Tensor | Arriving | None) -> bool:
-        """Whether :meth:`read` returns at once."""
+        """True if :meth:`read` returns at once."""
         return not isinstance(sent, Arriving) or sent.has_arrived
 
     def read(self, sent: Tensor | Arriving | None) -> float | None:
@@ -165,7 +165,7 @@ def loss_of(tensors: Any) -> Tensor | None:
 
 
 def sum_of(earlier: Tensor | None, loss: Tensor | None) -> Tensor | None:
-    """What an optimizer step descends: the losses of its backward passes together, so far."""
+    """Sum of the losses of a step's backward passes so far."""
     if earlier is None or loss is None or earlier.device != loss.device:
         return loss
     return earlier.float() + loss.float()

@@ -1,4 +1,4 @@
-"""Whether the ranks of a launch exchange anything while they train.
+"""Detection of launches whose ranks exchange nothing while they train.
 
 Where they do not, each trains a model of its own, however many were launched.
 """
@@ -35,7 +35,7 @@ class Exchange:
         self._before = _collectives()
 
     def is_nothing(self) -> bool:
-        """Whether there was none; never where something else may exchange, too."""
+        """True if there was none; never where something else may exchange, too."""
         if any(name in sys.modules for name in _OTHER_MEANS):
             return False
         return self._before is not None and _collectives() == self._before

@@ -20,8 +20,7 @@ from ..rank import CpuMeter, CudaMeter
 
 _NOTICEABLE_BYTES = 32 << 20
 _NOTICEABLE_SHARE = 1 / 8
-"""How much more a step needs than the one that was looked into, beyond what a process of equal
-steps grows by."""
+"""Growth of a step over the traced one that is more than the growth of equal steps, as a share."""
 
 
 class MemoryWatch:

@@ -111,7 +111,7 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def held_by(modules: Iterable[torch.nn.Module], optimizers: Iterable[Any]) -> list[Tensor]:
-    """What a training holds between steps: weights, buffers, gradients, optimizer state."""
+    """Tensors held between steps: weights, buffers, gradients, optimizer state."""
     held: list[Any] = []
     for module in modules:
         held += [*module.parameters(), *module.buffers()]

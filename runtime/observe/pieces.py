@@ -185,7 +185,7 @@ def _block(group: list[Piece], micro_batch: int) -> BlockSpec:
 
 
 def has_compiled_part(root: nn.Module) -> bool:
-    """Whether torch.compile runs any of it, so that modules' hooks would make it compile again."""
+    """True if torch.compile runs any of it, so that modules' hooks would make it compile again."""
     compiled = "_compiled_call_impl"
     return (
         any(
@@ -198,6 +198,6 @@ def has_compiled_part(root: nn.Module) -> bool:
 
 
 def dynamo_ran() -> bool:
-    """Whether torch.compile has compiled anything in this process."""
+    """True if torch.compile has compiled anything in this process."""
     counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return bool(counters and counters.get("stats", {}).get("unique_graphs"))

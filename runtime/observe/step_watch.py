@@ -97,7 +97,7 @@ class StepWatch(SharedByCopies):
 
     @property
     def recompute(self) -> Recompute:
-        """What the backward pass computed again."""
+        """The parts that the backward pass computed again."""
         if not self._again:
             return Recompute.NONE
         share = self._recomputed_flops / (self.forward_flops or 1.0)
@@ -170,7 +170,7 @@ class StepWatch(SharedByCopies):
         return self._evaluated is not None
 
     def _ran_again(self, module: nn.Module) -> None:
-        """What the outermost module has made is what it keeps where nothing is recomputed."""
+        """Count new tensors of the outermost module called again: it keeps them otherwise."""
         while self._run_again:
             began, before_bytes = self._run_again.pop()
             if began is module:
@@ -194,7 +194,7 @@ class StepWatch(SharedByCopies):
 
 
 def _hooks_of_script() -> bool:
-    """Whether the script keeps saved tensors elsewhere: of such hooks the last alone act."""
+    """True if the script keeps saved tensors elsewhere: of such hooks the last alone act."""
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return top is not None and top(True) is not None
 

@@ -18,7 +18,7 @@ _PATIENCE = 16
 
 
 class Meaning(Enum):
-    """What one call of ``Optimizer.step`` is."""
+    """Meaning of a call of ``Optimizer.step``."""
 
     INSIDE = "inside"
     """Part of a step that ends elsewhere."""
@@ -70,7 +70,7 @@ class StepCounter:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a pass of the next step was seen since the last one."""
+        """True if a pass of the next step was seen since the last one."""
         return not self._spent
 
     def forward(self, samples: int) -> None:
@@ -103,7 +103,7 @@ class StepCounter:
         self._draws = 0
 
     def step_of_pacer(self, optimizer: object) -> Made | None:
-        """What went into the step that the optimizer that sets the pace ends here.
+        """Contents of the step that ends here, if this optimizer sets the pace.
 
         None: it is another one, or ends nothing; :meth:`step` says what it is, then.
         """
@@ -136,7 +136,7 @@ class StepCounter:
         return Meaning.RESTART
 
     def last_step(self) -> Made:
-        """What went into the step whose boundary was just met."""
+        """Contents of the step that has just ended."""
         return self._made
 
     def _boundary(self) -> Meaning:

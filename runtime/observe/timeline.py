@@ -51,7 +51,7 @@ class PauseRule:
         self._resumed = True
 
     def start(self, since: Any, number: int) -> Any:
-        """Where the time of the step that ends now begins: at ``since`` or after a pause."""
+        """Start of the step that ends now: ``since``, or the end of a pause."""
         left_out = self.pause is not None and not self._paused_before
         start = self.pause if left_out else since
         if left_out:
@@ -83,7 +83,7 @@ class Timeline(PauseRule):
         self.records: list[StepRecord] = []
         """Records of the steps that the device has passed."""
         self.steps = 0
-        """How many have ended."""
+        """Number of steps that have ended."""
         self._rank = rank
         self._clock = clock
         self._losses = LossReader()
@@ -153,7 +153,7 @@ class Timeline(PauseRule):
         return real_time.perf_counter() - began_s
 
     def _runs(self, step: _Pending) -> bool:
-        """Whether the device is still busy with a step, or its loss is on the way."""
+        """True if the device is still busy with a step, or its loss is on the way."""
         return not (self._clock.has_passed(step[1]) and self._losses.has_arrived(step[-1]))
 
     def _record(self, number: int, step: _Pending) -> StepRecord:

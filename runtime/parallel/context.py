@@ -306,7 +306,7 @@ def _takes(module: nn.Module, name: str) -> bool:
 
 
 def _shifts_labels(model: nn.Module) -> bool:
-    """Whether it has a loss function of transformers that takes labels as we shift them."""
+    """True if it has a loss function of transformers that takes labels as we shift them."""
     function = getattr(model, "loss_function", None)
     parameters = inspect.signature(model.forward).parameters.values()
     spreads = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)

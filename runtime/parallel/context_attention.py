@@ -71,7 +71,7 @@ class SharedAttention:
 
 
 def is_shareable(model: nn.Module) -> bool:
-    """Whether it has attention of transformers, or has called ours."""
+    """True if it has attention of transformers, or has called ours."""
     return _was_called or any(True for _ in _configs(model))
 
 

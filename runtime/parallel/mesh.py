@@ -36,7 +36,7 @@ class DeviceMeshes:
 
     @property
     def is_data_only(self) -> bool:
-        """Whether each rank, or each group that shards, holds all of the model."""
+        """True if each rank, or each group that shards, holds all of the model."""
         return self.experts is None and not {PIPELINE, TENSOR} & set(_names(self.world))
 
     @property

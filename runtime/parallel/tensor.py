@@ -64,7 +64,7 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
 
 
 def is_sequence_parallel(module: nn.Module) -> bool:
-    """Whether the live blocks work on parts of the sequence."""
+    """True if the live blocks work on parts of the sequence."""
     return any(
         isinstance(hook, _Scatter)
         for part in module.modules()

@@ -15,7 +15,7 @@ from torch import nn
 from autoconf_launch.core import ConfigError, RawConfig
 
 RECIPE_MODEL = ("model", "config")
-"""Where a recipe of NeMo 2.0 describes its model; files of 1.0 have no such section."""
+"""Path of the model in a NeMo 2.0 recipe; files of 1.0 have no such section."""
 
 
 def build(base: RawConfig) -> nn.Module:

@@ -16,7 +16,7 @@ LEAST_VOCABULARY = 256 + SPECIAL
 _SUMS = 20_000
 _MASKED = 0.15
 _MISSING = 4
-"""One token in so many is missing in what an encoder reads, at most."""
+"""An encoder's input lacks at most one token in this many."""
 _ENCODER_DECODERS = ("t5", "mt5")
 _NOT_COUNTED = -100
 

@@ -49,7 +49,7 @@ class StepSchedule:
 
 
 class Agreement:
-    """One rank's view of the common end."""
+    """A rank's view of the common end."""
 
     def __init__(
         self, task: RankTask, *, rank: int, world_size: int, schedule: StepSchedule
@@ -66,7 +66,7 @@ class Agreement:
         return self._stop
 
     def is_last(self, step: int) -> bool:
-        """Whether all ranks end after this step; to be asked after each one."""
+        """True if all ranks end after this step; to be asked after each one."""
         if self._stop is None:
             self._stop = self._announce(step) if self._rank == 0 else self._read_announced_end()
         if self._stop is not None:
@@ -133,7 +133,7 @@ _GOING_ON_POLL_S = 0.005
 
 
 class AfterEpoch:
-    """One rank's part in it."""
+    """A rank's part in the agreement to go on after the last step."""
 
     def __init__(self, task: RankTask, *, rank: int, world_size: int) -> None:
         self._task = task
@@ -147,7 +147,7 @@ class AfterEpoch:
             write_sign(self._task, f"endless_rank{self._rank}", "")
 
     def agree(self, wanted: bool) -> bool:
-        """Whether all go on, after the last step; rank 0 says what is wanted.
+        """True if all go on, after the last step; rank 0 says what is wanted.
 
         A rank that hears nothing for 30 s takes its own word.
         """

@@ -49,17 +49,17 @@ class Claim:
         return True
 
     def holds(self) -> bool:
-        """Whether nobody has taken it over."""
+        """True if no other process has taken the claim over."""
         return not self._path(self._number + 1).exists()
 
     @property
     def is_crowded(self) -> bool:
-        """Whether another process has made steps for this rank, before or beside this one."""
+        """True if another process has made steps for this rank, before or beside this one."""
         return self._number > 0 or self.is_shared
 
     @property
     def is_shared(self) -> bool:
-        """Whether another process makes steps for this rank beside this one."""
+        """True if another process makes steps for this rank beside this one."""
         return self._refused_path.exists()
 
     @property
@@ -127,7 +127,7 @@ def _first_number(names: tuple[str, ...], default: int) -> int:
 
 
 def _gives_way(claim: Path) -> bool:
-    """Whether a claim's holder has ended, or is a descendant of this process."""
+    """True if a claim's holder has ended, or is a descendant of this process."""
     pid, _, started = claim.read_text().partition(" ")
     return _start_time(int(pid)) != started or os.getpid() in _ancestors(int(pid))
 

@@ -1,4 +1,4 @@
-"""What a probe adds when a rank writes its result.
+"""The reason that a probe adds when a rank writes its result.
 
 An error or a status that the script outlives by a step is not a reason.
 """
@@ -37,7 +37,7 @@ class LastWord:
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Whether that is why."""
+        """True if the script ended out of memory."""
         return self.failure is not None and self.failure.kind is FailureKind.OUT_OF_MEMORY
 
 

@@ -68,7 +68,7 @@ _GROWN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """What the script holds now."""
+    """Modules and optimizers that the script holds now."""
 
     modules: tuple[nn.Module, ...]
     optimizers: tuple[Optimizer, ...]
@@ -111,7 +111,7 @@ class InTurn:
 
 
 class RankReporter:
-    """One rank's report in the making."""
+    """A rank's report in the making."""
 
     def __init__(
         self,
@@ -150,9 +150,9 @@ class RankReporter:
         self.last_untimed = self._schedule.heavy or 1
         """The last step after which there is time to look around."""
         self.is_last = self._agreement.is_last
-        """Whether all ranks end after a step."""
+        """True if all ranks end after a step."""
         self.leftovers: Callable[[], tuple[str, ...]] = tuple
-        """What the script has written that nobody takes away."""
+        """Files that the script has written and nobody removes."""
 
     def step(self, made: Made, loss: Tensor | None) -> int:
         """A step has ended; its number."""
@@ -298,7 +298,7 @@ class RankReporter:
         return None
 
     def _are_apart(self) -> bool:
-        """Whether there are other ranks, of which this one's training takes no notice."""
+        """True if there are other ranks, of which this one's training takes no notice."""
         several = self._place.world_size > 1 and self.timeline.steps > 1
         joined = self._applied is not None and self._applied.data_parallel > 1
         return several and not joined and self._exchange.is_nothing()

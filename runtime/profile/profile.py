@@ -56,7 +56,7 @@ _REPEATS = 5
 _ENOUGH_S = 1.0
 """No further repeat of a measurement starts after so much time."""
 _LONG_S = 5.0
-"""What takes so long is measured once: beside it a warm-up is short."""
+"""Seconds of a step that is measured only once, as its warm-up is short in comparison."""
 _STACK_BYTES = 64 << 20
 """The trace recurses deeply, and an emulated memory limit makes the default stack small."""
 _META = torch.device("meta")
@@ -252,7 +252,7 @@ def _summary(error: BaseException | None) -> str:
 
 
 def _deepspeed_names(spec: ModelSpec) -> dict[str, int]:
-    """What DeepSpeed's own model_info.json says, for tools that read it."""
+    """Keys of DeepSpeed's own model_info.json, for tools that read it."""
     return {
         "num_params": spec.parameters,
         "trainable_num_params": spec.trainable_parameters,

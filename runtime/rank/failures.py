@@ -1,4 +1,4 @@
-"""What kind of failure an exception in the rank is.
+"""Kinds of failure, from an exception in the rank.
 
 Taken in the rank, at once: a moment later its peers fill the shared log with their own ends.
 """
@@ -29,7 +29,7 @@ _REFUSED = re.compile(
     r"|\w+_ALLOC_FAILED|CUDNN_STATUS_INTERNAL_ERROR_\w+_ALLOCATION_FAILED)",
     re.MULTILINE | re.IGNORECASE,
 )
-"""How allocators speak that torch wraps as a plain RuntimeError; torch raises no other sign.
+"""Messages of allocators that torch wraps as a plain RuntimeError, without another sign.
 
 Those of a GPU begin a line, so that a sentence that only mentions them does not count.
 """
@@ -38,7 +38,7 @@ _NOT_STARTED = re.compile(
     "|CUFFT_INTERNAL_ERROR)",
     re.MULTILINE | re.IGNORECASE,
 )
-"""How libraries fail to start for want of memory, or for another reason."""
+"""Messages of libraries that fail to start for lack of memory, or for another reason."""
 _AMPLE_BYTES = 1 << 30
 """More than any of these libraries takes to start: kernels and workspaces of some hundred MiB."""
 _ASKED = re.compile(r"(?:[Tt]ried to allocate|[cm]alloc(?: async)?) ([\d.]+) ?(bytes|KiB|MiB|GiB)")
@@ -49,7 +49,7 @@ _PEER_GONE = re.compile(
     "|Watchdog caught collective operation timeout|NCCL communicator was aborted"
     "|NCCL operations have failed or timed out"
 )
-"""How gloo and NCCL say, in a plain RuntimeError or DistBackendError, that a rank has gone."""
+"""Messages of gloo and NCCL, in RuntimeError or DistBackendError, that a rank has gone."""
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -75,7 +75,7 @@ def classify(error: BaseException, *, is_limited: bool = False) -> Failure:
 
 
 def is_allocation_failure(error: BaseException) -> bool:
-    """Whether an allocator of the device or the host refused."""
+    """True if an allocator of the device or the host refused."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     if isinstance(error, OSError):
@@ -87,7 +87,7 @@ def is_allocation_failure(error: BaseException) -> bool:
 
 
 def _is_of_torch(error: BaseException) -> bool:
-    """Whether it is a RuntimeError as torch raises it, and no class of a script."""
+    """True if it is a RuntimeError as torch raises it, and no class of a script."""
     kind = type(error)
     return kind is RuntimeError or (
         issubclass(kind, RuntimeError) and kind.__module__.partition(".")[0] == "torch"
@@ -95,7 +95,7 @@ def _is_of_torch(error: BaseException) -> bool:
 
 
 def _may_lack_memory() -> bool:
-    """Whether the GPU has little free memory, as far as can be known."""
+    """True if the GPU has little free memory, as far as can be known."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return True
     try:
@@ -105,7 +105,7 @@ def _may_lack_memory() -> bool:
 
 
 def is_device_lost() -> bool:
-    """Whether this process's GPU context is broken, so that every further call to it raises.
+    """True if this process's GPU context is broken, so that every further call to it raises.
 
     So it is after a device-side assert, an illegal memory access or a memory error.
     """
@@ -127,7 +127,7 @@ def asked_bytes(error: BaseException) -> int:
 
 
 def is_of_weights(error: BaseException) -> bool:
-    """Whether it was raised while a module was made or moved, and none was called."""
+    """True if it was raised while a module was made or moved, and none was called."""
     names = {
         frame.f_code.co_name
         for cause in _causes(error)

@@ -72,7 +72,7 @@ _MOST_CONTEXT_BYTES, _MOST_NCCL_BYTES = 1 << 30, 1 << 30
 
 
 class CudaMeter:
-    """What torch's allocator has reserved on one GPU since the process began, and the context."""
+    """Memory that torch's allocator has reserved on one GPU, and the context's."""
 
     def __init__(
         self, device: torch.device, limit_bytes: int | None = None, weight_bytes: int = 0
@@ -84,7 +84,7 @@ class CudaMeter:
         self._total = total
         self._limit = min(limit_bytes or total, total)
         self._kept_bytes = 0
-        """What a limit keeps free for the context."""
+        """Bytes that a limit keeps free for the context."""
         self._is_limited = self._weights_exceed = False
         held = torch.cuda.memory_reserved(device) + self._context_bytes()
         self._free_before = min(free + held, self._limit)
@@ -143,7 +143,7 @@ class CudaMeter:
         yield
 
     def _context_bytes(self) -> int:
-        """What this process has on the device outside of torch's allocator.
+        """Bytes of this process on the device outside of torch's allocator.
 
         The driver only tells what all processes use: their memory is ours unless it is too much.
         """

@@ -1,4 +1,4 @@
-"""Where the time of an optimizer step goes, by phase while it runs.
+"""Time of an optimizer step by phase, taken while it runs.
 
 Each end of a phase waits for the device, so only steps that are never compared are taken apart.
 
@@ -94,7 +94,7 @@ class StepCutter:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the step ends before its last micro-batch."""
+        """True if the step ends before its last micro-batch."""
         return self._last < self._whole
 
     def last(self) -> int:
@@ -111,7 +111,7 @@ class StepCutter:
         self._since = now
 
     def result(self, samples: int, loss: float) -> CutStep:
-        """What was seen, once the update is over."""
+        """The step's phases, once the update is over."""
         *others, last_s = self._micro_s
         return CutStep(
             whole=self._whole,

@@ -150,7 +150,7 @@ def _own_store(environment: Mapping[str, str]) -> Store | None:
 
 _BACKLOG = 4096
 _GROUP = "default_pg"
-"""What ``init_process_group`` puts before the keys of the store that it makes by itself."""
+"""Prefix that ``init_process_group`` puts before the keys of a store that it makes."""
 
 
 def _leave(joined: int) -> None:

@@ -49,7 +49,7 @@ class Turns:
         self.wait()
 
     def ends_with(self, step: int) -> bool:
-        """Whether the turn passes after this step."""
+        """True if the turn passes after this step."""
         return self._turns_before(step) > self._turns_before(step - 1)
 
     def wait(self) -> None:

@@ -20,7 +20,7 @@ from autoconf_launch.core import is_part
 from .trial_paths import TrialPaths
 
 _PATHLIBS_OWN = getattr(pathlib, "_NormalAccessor", None)
-"""Where Python 3.10's paths keep what they call."""
+"""Object with the functions that Python 3.10's paths call."""
 
 
 class FileCalls:
@@ -140,7 +140,7 @@ class FileCalls:
         return None
 
     def _is_full_folder(self, path: Path) -> bool:
-        """Whether nothing can be renamed to it, as the system will say."""
+        """True if nothing can be renamed to it, as the system will say."""
         return path.is_dir() and self._paths.keeps(path) and not self._paths.made_anew(path)
 
     def _link(self, original: Callable[..., Any], src: Any, dst: Any, **named: Any) -> Any:

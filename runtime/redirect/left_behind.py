@@ -1,4 +1,4 @@
-"""What a trial leaves where the user works: logs, dated folders."""
+"""Files that a trial leaves in the user's folder: logs, dated folders."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Surroundings:
         self._saved.listen(listener)
 
     def new(self) -> tuple[str, ...]:
-        """What is left once all was moved away that can be."""
+        """Files left after all that can be moved was moved away."""
         self._saved.paths.put_away()
         return self.leftovers()
 
@@ -70,7 +70,7 @@ class Surroundings:
         return f"{name}/" if path.is_dir() else name
 
     def _was_there(self, path: Path) -> bool:
-        """Whether a file that is about to be written is not the trial's."""
+        """True if a file that is about to be written is not the trial's."""
         real = path.parent.resolve() / path.name  # as the walk calls it: no links, no ".."
         known = real.is_relative_to(self._folder) and len(self._before) < _MOST_ENTRIES
         if not known or not self._unseen_before.isdisjoint((real, *real.parents)):

@@ -1,4 +1,4 @@
-"""What a trial saves once it trains, kept away from the user's own files.
+"""A trial's saved files, kept away from the user's own files.
 
 A checkpoint of a trial would be loaded by the next one, and by the training itself; one that the
 user has would be overwritten. What is saved before the first backward pass is data, and stays.
@@ -131,7 +131,7 @@ class SavedFiles:
         return load
 
     def _target(self, file: Any) -> Any:
-        """Where to write: as the script says, but never over what is not the trial's."""
+        """File to write: the script's own, but never over a file that is not the trial's."""
         name = file if isinstance(file, (str, os.PathLike)) else getattr(file, "name", None)
         if (path := self.paths.path(name)) is None:
             return file
@@ -158,7 +158,7 @@ _READERS: dict[str, tuple[str, ...]] = {
     "safetensors": ("safe_open",),
     "safetensors.torch": ("load_file", "safe_open"),
 }
-"""Those that read them otherwise than by Python's files."""
+"""Functions that read checkpoints without Python's files."""
 _FOLDER_WRITERS: dict[str, tuple[tuple[str, str], ...]] = {
     "transformers.tokenization_utils_base": (("PreTrainedTokenizerBase", "save_pretrained"),),
 }

@@ -52,7 +52,7 @@ class TrialPaths:
         self._removed: set[Path] = set()
         """Paths of the user's that the script has removed, as it sees it."""
         self._written: dict[Path, bool] = {}
-        """What was opened for writing and is not the trial's, and whether it was there before."""
+        """Files opened for writing that are not the trial's; True if they existed before."""
         self._real: dict[str, str] = {}
         """Folders without links: data is read file by file."""
         self._since: set[Path] = set()
@@ -78,7 +78,7 @@ class TrialPaths:
         return Path(self._real[folder], path.name)
 
     def is_users(self, path: Path) -> bool:
-        """Whether a file there is neither the trial's nor new."""
+        """True if a file exists that the trial did not make."""
         if self._is_own(path) or self._is_made(path):
             return False
         if path in self._written:
@@ -87,11 +87,11 @@ class TrialPaths:
         return not made and self._was_there(path)
 
     def keeps(self, path: Path) -> bool:
-        """Whether the user has a file or folder there that the trial must not change."""
+        """True if the user has a file or folder there that the trial must not change."""
         return self.is_users(path) and self._is_guarded(path)
 
     def target(self, path: Path, *, checkpoint: bool = False, copies: bool = False) -> Path:
-        """Where to write instead of ``path``: there, but never over what the user has.
+        """File to write for ``path``: itself, but never over a file of the user's.
 
         Args:
             path: what the script writes.
@@ -114,13 +114,13 @@ class TrialPaths:
         return path
 
     def folder(self, path: Path) -> Path:
-        """Where to write a folder's files: elsewhere if the user has it."""
+        """Folder to write for ``path``: another one if the user has it."""
         if not self._is_own(path):
             self._receive(path)
         return self._instead_of(path, copies=False) if self.keeps(path) else path
 
     def edit_target(self, path: Path) -> Path:
-        """Where to change a file in place: data that is mapped into memory is not a checkpoint."""
+        """File to change in place; data that is mapped into memory is not a checkpoint."""
         if is_checkpoint(path) or not self._received.isdisjoint(path.parents):
             return self.target(path, copies=True)
         self.wrote(path)
@@ -141,7 +141,7 @@ class TrialPaths:
                 self._since.add(path)
 
     def locate(self, path: Path) -> Path:
-        """Where the file is that the script calls so."""
+        """Actual place of the file that the script calls ``path``."""
         place = f"{self._saved}{path}"
         return Path(place) if self.has_others and os.path.lexists(place) else path
 
@@ -150,12 +150,12 @@ class TrialPaths:
         return Path(os.path.realpath(self.locate(path)))
 
     def read(self, path: Path) -> Path:
-        """Where to read what the script calls so."""
+        """File to read for ``path``, behind links."""
         place = self.locate(path)
         return self.locate(self.behind(place)) if place.is_symlink() else place
 
     def on_move(self, path: Path) -> None:
-        """What the trial made there is there no more."""
+        """Note that a file that the trial made was moved away."""
         self.on_link()
         self._made.pop(path, None)
 
@@ -168,7 +168,7 @@ class TrialPaths:
         self._removed.add(path)
 
     def made_anew(self, path: Path) -> bool:
-        """Whether the script makes what it had removed."""
+        """True if the script makes a file that it had removed."""
         return any(place in self._removed for place in (path, *path.parents))
 
     def made_below(self, path: Path) -> list[Path]:
@@ -177,7 +177,7 @@ class TrialPaths:
 
     @property
     def has_others(self) -> bool:
-        """Whether anything was written elsewhere than the script said."""
+        """True if anything was written elsewhere than the script said."""
         return self.trains and os.path.exists(self._saved)  # noqa: PTH110 - asked at each read
 
     def put_away(self) -> None:
@@ -191,7 +191,7 @@ class TrialPaths:
         self._made = {path: pid for path, pid in [*self._made.items()] if pid != os.getpid()}
 
     def _is_output(self, path: Path) -> bool:
-        """Whether a folder that the script made before its training is for its output.
+        """True if a folder that the script made before its training is for its output.
 
         Scripts that refuse an output folder that exists could not be started a second time. All
         in it was written by this process, is small, and was read by nobody: data that was
@@ -214,7 +214,7 @@ class TrialPaths:
         return True
 
     def leftovers(self) -> list[Path]:
-        """What was written, cannot be taken away, and no look at the working directory shows."""
+        """Written files that stay and that a look at the working directory does not show."""
         folders = [path for path, pid in [*self._folders.items()] if pid == os.getpid()]
         written = [*self._written, *folders]
         return [
@@ -227,7 +227,7 @@ class TrialPaths:
         ]
 
     def is_trials(self, path: Path) -> bool:
-        """Whether the launcher takes it away where this process does not."""
+        """True if the launcher removes a file that this process does not."""
         return self._is_made(path)
 
     @property
@@ -284,7 +284,7 @@ class TrialPaths:
         return path in self._made or any(parent in self._made for parent in path.parents)
 
     def _is_covered(self, path: Path) -> bool:
-        """Whether what the script writes there is the trial's."""
+        """True if what the script writes there is the trial's."""
         if self._is_made(path) or is_part(path) or not self._received.isdisjoint(path.parents):
             return True
         if not path.is_relative_to(self._here):
@@ -292,7 +292,7 @@ class TrialPaths:
         return not _is_hidden(path.relative_to(self._here))
 
     def _is_guarded(self, path: Path) -> bool:
-        """Whether what the user has there stays as it is; caches and devices are none of ours."""
+        """True if what the user has there stays as it is; caches and devices are none of ours."""
         if not _is_regular(path):
             return False
         return self._is_covered(path) or is_checkpoint(path) or not self._is_passing(path)
@@ -310,12 +310,12 @@ def _temporary() -> Path:
 
 
 def _is_hidden(path: Path) -> bool:
-    """Whether a folder on the way is a cache, or of a tool."""
+    """True if a folder on the way is a cache, or of a tool."""
     return any(name.startswith(".") or name in PASSED_OVER for name in path.parent.parts)
 
 
 def _is_regular(path: Path) -> bool:
-    """Whether it is a file or a folder, or not there: no device and no pipe."""
+    """True if it is a file or a folder, or not there: no device and no pipe."""
     try:
         mode = path.stat().st_mode
     except OSError:

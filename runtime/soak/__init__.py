@@ -1,4 +1,4 @@
-"""What a verification run must go through besides its steps."""
+"""Phases of a verification run besides its steps."""
 
 from typing import TYPE_CHECKING
 

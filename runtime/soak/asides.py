@@ -1,4 +1,4 @@
-"""What a rank does beside its steps: evaluations, checkpoints, what follows its last step."""
+"""A rank's work besides its steps: evaluations, checkpoints, the time after the last step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AsideWatch:
 
     @property
     def is_lacking(self) -> bool:
-        """Whether there was no evaluation or no checkpoint."""
+        """True if there was no evaluation or no checkpoint."""
         return not (self._evaluations and self._checkpoints)
 
     def on_evaluation(self) -> None:
@@ -145,7 +145,7 @@ _EVERY_S = 1.0
 
 
 class Unfinished:
-    """What a rank has to say in a soak before it is over, as asides can take longer than allowed.
+    """A rank's report during a soak, as asides can take longer than allowed.
 
     Written once a second at most, and whenever something else is under way.
     """
@@ -186,7 +186,7 @@ class Beside:
         """``so_far`` is what the rank has to say by now; None: another speaks for it."""
         self.data: TrainingData | None = None
         self.took_longest = False
-        """Whether the last step was given the longest batch, by what makes the steps."""
+        """True if the last step was given the longest batch, by the maker of the steps."""
         self._watch = AsideWatch()
         self._pauses = pauses
         self._so_far = so_far
@@ -194,7 +194,7 @@ class Beside:
 
     @property
     def went_on(self) -> bool:
-        """Whether the steps were made and the script goes on."""
+        """True if the steps were made and the script goes on."""
         return self._watch.went_on is not None
 
     def on_evaluation(self) -> None:

@@ -40,7 +40,7 @@ class Longest:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is one; a batch without tensors has no length."""
+        """True if there is one; a batch without tensors has no length."""
         return self._elements > 0
 
     def see(self, batch: Any) -> None:
@@ -116,16 +116,16 @@ class TrainingData:
     def restart(self) -> None:
         """Steps count anew."""
         self.is_over = False
-        """Whether the steps were made and the script goes on."""
+        """True if the steps were made and the script goes on."""
         self.is_new_epoch = False
-        """Whether it trains on what it has drawn since its data ended."""
+        """True if it trains on batches drawn since its data ended."""
         self._new: WeakSet[Any] = WeakSet()
         """Iterators that were drawn from since the last pass: nobody knows yet what for."""
         self._training: WeakSet[Any] = WeakSet()
         self._in_step: WeakSet[Any] = WeakSet()
-        """Those that the training has drawn from since its last step."""
+        """Loaders that the training has drawn from since its last step."""
         self._last: WeakSet[Any] = WeakSet()
-        """The same of the last step."""
+        """Loaders that the training drew from for its last step."""
         self._ending: WeakSet[Any] = WeakSet()
         self._has_ended = self._last_ended = self._trained = self._gave = False
         self._made = self._drawn = self._step_drawn = self._left_over = 0
@@ -134,12 +134,12 @@ class TrainingData:
 
     @property
     def can_end(self) -> bool:
-        """Whether the last step was made from a loader."""
+        """True if the last step was made from a loader."""
         return bool(self._last) or self._last_ended
 
     @property
     def gave_longest(self) -> bool:
-        """Whether the last step was made from the longest batches.
+        """True if the last step was made from the longest batches.
 
         Known where no more than the batches of a step are drawn ahead, by those of the first.
         """
@@ -148,7 +148,7 @@ class TrainingData:
         return 0 < self._draws[0] <= _AHEAD * min(self._draws[-_AHEAD:])
 
     def draw(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """What the iterator gives, or the longest so far.
+        """The iterator's next batch, or the longest one so far.
 
         Raises:
             StopIteration: it is at its end, or the training is.
@@ -203,7 +203,7 @@ class TrainingData:
         self._has_ended = self._last_ended and not self._last
 
     def is_left_over(self) -> bool:
-        """Whether a step after the end may be of batches that were drawn before."""
+        """True if a step after the end may be of batches that were drawn before."""
         self._left_over += self._trained
         self._trained = False
         return self._left_over <= _LEFT_OVER

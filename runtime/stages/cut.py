@@ -45,7 +45,7 @@ class Places:
         return len(self.counts) - 1 if self._is_after(name) else 0
 
     def has_outside(self, name: str) -> bool:
-        """Whether a module is neither of a block nor behind them."""
+        """True if a module is neither of a block nor behind them."""
         return not (name in (self.blocks.name,) or self._in_block(name) or self._is_after(name))
 
     def _in_block(self, name: str) -> bool:

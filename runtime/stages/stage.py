@@ -38,7 +38,7 @@ class Stage(nn.Module):
 
     @property
     def is_last(self) -> bool:
-        """Whether it has the loss."""
+        """True if it has the loss."""
         return self.index == self.count - 1
 
     def begin_at_first_block(self) -> Any:

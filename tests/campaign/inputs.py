@@ -151,8 +151,8 @@ OVERRIDES = (
     "search_config.train_settings.global_batch_size=512",
     "search_config.train_settings.act_ckpt_layers=[0,1]",
     "cluster.partition=batch", "cluster.account=me", "cluster.job_name_prefix=x",
-    "cluster.nodelist=n[3-4],m7", "cluster_type=bcm", "grid=nemo", "base_results_dir=/tmp/r",
-    "data_dir=/tmp/d", "wandb.enable=False", "run_training_hp_search=True",
+    "cluster.nodelist=n[3-4],m7", "cluster_type=bcm", "grid=nemo", "base_results_dir=results",
+    "data_dir=data", "wandb.enable=False", "run_training_hp_search=True",
 )  # fmt: skip
 
 

@@ -220,7 +220,7 @@ class Kubelet:
 
     def _variables(self, pod: dict[str, Any], container: dict[str, Any]) -> dict[str, str]:
         """The container's own, as the API's documents say; nothing of ours but its PATH."""
-        found = {"PATH": os.environ["PATH"], "HOME": "/root", "OMP_NUM_THREADS": "1"}
+        found = {"PATH": os.environ["PATH"], "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
         limits = container.get("resources", {}).get("limits", {})
         if gpus := int(limits.get(GPU, 0)):
             found["PATH"] = f"{self._driver(gpus)}:{found['PATH']}"

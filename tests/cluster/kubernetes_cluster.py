@@ -41,8 +41,8 @@ spec:
   containers:
     - image: {image}
       resources: {resources}
-      volumeMounts: [{{name: work, mountPath: /work}}]
-  volumes: [{{name: work, hostPath: {{path: /work}}}}]
+      volumeMounts: [{{name: shared, mountPath: /shared}}]
+  volumes: [{{name: shared, hostPath: {{path: /shared}}}}]
 """
 
 

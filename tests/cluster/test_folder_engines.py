@@ -16,7 +16,8 @@ from .test_ssh_hosts import pytestmark as on_namespaces
 
 ENGINES = [
     pytest.param(
-        engine, marks=pytest.mark.skipif(not shutil.which(program), reason=f"no {program}")
+        engine,
+        marks=pytest.mark.skipif(not shutil.which(program), reason=f"{program} is not installed"),
     )
     for engine, program in (("pdsh", "pdsh"), ("openmpi", "mpirun"))
 ]

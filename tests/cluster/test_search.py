@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("hydra", reason="searches are composed by hydra")
-pytest.importorskip("transformers", reason="runs build models with transformers")
+pytest.importorskip("hydra")
+pytest.importorskip("transformers")
 
 from . import namespaces, slurm
 from .namespaces import Hosts

@@ -80,7 +80,7 @@ def test_a_shared_process_reads_files_of_its_runs_and_says_its_version(
     engine: InferenceEngine, run: EngineRun
 ) -> None:
     if not isinstance(engine, SharingEngine):
-        pytest.skip("its points have ranks each")
+        pytest.skip("this engine starts ranks for each point")
     process = engine.shared_process((run,), cores=((0,), (1,)))
     assert process.program.is_file()
     assert process.version
@@ -92,7 +92,7 @@ def test_a_load_test_reads_files_of_its_folder_and_leaves_figures_there(
     engine: InferenceEngine, run: EngineRun, tmp_path: Path
 ) -> None:
     if not isinstance(engine, LoadTestingEngine):
-        pytest.skip("it serves no requests beside each other")
+        pytest.skip("this engine does not serve requests in parallel")
     test = engine.load_test(run, tmp_path / "load")
     assert test.commands
     assert all(path.is_relative_to(tmp_path / "load") for path in test.files)

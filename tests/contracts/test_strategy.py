@@ -38,7 +38,7 @@ SEED = 7
 
 def need(name: str) -> list[pytest.MarkDecorator]:
     missing = name == "optuna" and importlib.util.find_spec("optuna") is None
-    return [pytest.mark.skipif(missing, reason="Optuna is an extra")]
+    return [pytest.mark.skipif(missing, reason="optuna is not installed")]
 
 
 ALL = tuple(pytest.param(name, marks=need(name)) for name in (*STRATEGIES, *PEERS))

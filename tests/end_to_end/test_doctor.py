@@ -33,7 +33,7 @@ def test_two_processes_of_this_machine_are_measured_in_seconds(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no safe path")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the safe path needs Python 3.11")
 def test_no_module_of_the_current_folder_is_imported(tmp_path: Path) -> None:
     for name in ("autoconf_launch", "json", "torch"):
         (tmp_path / f"{name}.py").write_text(f"open('ran', 'w').write({name!r})\n")

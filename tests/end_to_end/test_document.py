@@ -56,7 +56,9 @@ def test_a_yaml_file_is_copied_for_each_trial_and_for_the_winner(place: Place) -
             TOML,
             (),
             (2, 4),
-            marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib is of 3.11"),
+            marks=pytest.mark.skipif(
+                sys.version_info < (3, 11), reason="tomllib needs Python 3.11"
+            ),
         ),
         ("own.json", JSON, (), (2, 4)),
         ("own.yaml", f"{YAML}  accum: 4\n", ("train.micro_batch_size=4",), (4, 4)),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("hydra", reason="searches are composed by hydra")
-pytest.importorskip("transformers", reason="its models write the text")
+pytest.importorskip("hydra")
+pytest.importorskip("transformers")
 
 PAGE = Path(__file__).parents[2] / "examples" / "09_inference_search" / "README.md"
 

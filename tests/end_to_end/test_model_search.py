@@ -14,8 +14,8 @@ import yaml
 
 from autoconf_launch.launcher.results import FolderState, read_results
 
-pytest.importorskip("hydra", reason="searches are composed by hydra")
-pytest.importorskip("transformers", reason="its models are what is trained")
+pytest.importorskip("hydra")
+pytest.importorskip("transformers")
 
 SIZES = {"gpt3": 0.001, "t5": 0.0005, "mt5": 0.0005, "bert": 0.001, "llama": 0.002}
 PRICE_USD = 2.0
@@ -153,7 +153,7 @@ def test_the_same_search_again_measures_nothing_twice(tmp_path: Path) -> None:
 def test_every_run_of_a_search_is_a_run_of_wandb_and_the_key_stays_in_its_file(
     tmp_path: Path,
 ) -> None:
-    pytest.importorskip("wandb", reason="it is what is written with")
+    pytest.importorskip("wandb")
     key = tmp_path / "key.txt"
     key.write_text("0123456789abcdef" * 3 + "\n")
     words = ("wandb.enable=True", "wandb.project=sizes", f"wandb.api_key_file={key}")

@@ -1,4 +1,4 @@
-"""What the recommended layout does under load: ``vllm bench throughput``, ``serve`` and ``sweep``.
+"""The recommended layout under load: ``vllm bench throughput``, ``serve`` and ``sweep``.
 
 One batch says how quick a layout is; these say what it serves when requests come beside each
 other. Names of options and JSON fields are those of ``vllm/benchmarks/{throughput,serve}.py`` and

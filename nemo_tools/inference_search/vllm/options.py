@@ -20,7 +20,7 @@ TYPE_OPTIONS = {
 
 
 def engine_options(run: EngineRun, model: Path) -> dict[str, Any]:
-    """What every process of vLLM is told of a model and its layout."""
+    """Options of every vLLM process for a model and its layout."""
     layout, task = run.task.layout, run.task
     return {
         "model": str(model),

@@ -87,7 +87,7 @@ def test_megatron_core_builds_the_arguments_model(
     assert by_megatron[family] == pytest.approx(choose(family).exact_count, rel=1e-3)
 
 
-@needs("nemo_run", "nemo_toolkit[llm] nemo_run")
+@needs("nemo", "nemo_toolkit[llm]==2.7.3 nemo_run")
 @pytest.mark.parametrize("family", [*DECODERS, "t5"])
 def test_nemo_2_builds_the_recipes_model(family: str, by_nemo: dict[str, int]) -> None:
     assert by_nemo[family] == pytest.approx(choose(family).exact_count, rel=1e-3)

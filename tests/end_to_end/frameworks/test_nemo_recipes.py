@@ -11,8 +11,9 @@ from autoconf_launch.nemo.configurator.configurator import AutoConfigurator
 from autoconf_launch.nemo.recipes import generate_configs
 
 pytestmark = pytest.mark.slow
-run: Any = pytest.importorskip("nemo_run", reason="pip install nemo_toolkit[llm]==2.7.3 nemo_run")
-llm: Any = pytest.importorskip("nemo.collections.llm", reason="pip install nemo_toolkit[llm]")
+WHEELS = "nemo is not installed: pip install nemo_toolkit[llm]==2.7.3 nemo_run"
+llm: Any = pytest.importorskip("nemo.collections.llm", reason=WHEELS)
+run: Any = pytest.importorskip("nemo_run", reason=WHEELS)
 fiddle: Any = pytest.importorskip("fiddle")
 
 

@@ -80,7 +80,7 @@ def test_a_pod_is_found_by_its_variables(
     assert not text or (found or "").startswith(text)
 
 
-@pytest.mark.skipif(not HAS_CLIENT, reason="needs the package kubernetes")
+@pytest.mark.skipif(not HAS_CLIENT, reason="kubernetes is not installed")
 def test_orders_wait_until_all_pods_have_begun_and_name_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytest.importorskip("hydra", reason="searches are composed by hydra")
+pytest.importorskip("hydra")
 
 from ...nemo_tools.report.logged import log_steps
 from .verb import Run
@@ -215,7 +215,7 @@ def test_a_candidate_of_nemo_2_is_a_script_with_its_layout_its_limits_and_its_da
 
 
 def test_both_halves_end_in_their_recommendations(search: Run, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="reads what NeMo logs")
+    pytest.importorskip("tensorboard")
     both = [word for word in words(tmp_path, "engine=vllm") if "run_inference" not in word]
     assert search(*both).code == 0
     logs = tmp_path / "results/gpt3/5b_80gb"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("hydra", reason="searches are composed by hydra")
+pytest.importorskip("hydra")
 
 from autoconf_launch.tuning_spaces.search_configs import search_config_names
 

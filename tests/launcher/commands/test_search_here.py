@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("hydra", reason="searches are composed by hydra")
-pytest.importorskip("transformers", reason="its models are what would be trained")
+pytest.importorskip("hydra")
+pytest.importorskip("transformers")
 
 from .verb import Run
 
@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_written_is_named(search: Run, tmp_path: Path) -
 def test_a_key_file_that_is_not_there_is_named_before_anything_is_written(
     search: Run, tmp_path: Path
 ) -> None:
-    pytest.importorskip("wandb", reason="without it that is said instead")
+    pytest.importorskip("wandb")
     words = ("wandb.enable=True", f"wandb.api_key_file={tmp_path}/key")
     said = refuse(search, 2, *line(tmp_path, size="unknown_size"), *_SMALL, *words)
     assert "Weights & Biases key cannot be read" in said

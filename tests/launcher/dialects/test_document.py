@@ -111,7 +111,7 @@ def test_json_and_toml_keep_their_other_text_too() -> None:
     json.loads(copy.text)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib is of Python 3.11")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib needs Python 3.11")
 def test_toml_keeps_its_other_text_too() -> None:
     text = (
         'name = "x = 2"\nsince = 2024-01-01\nmodel.batch = "2"\n[[loop]]\nbatch_size = 2 # micro\n'

@@ -67,7 +67,7 @@ def test_keys_of_deepspeed() -> None:
 
 def test_options_of_torchtitan() -> None:
     text = text_of("torchtitan")
-    options = {torchtitan._MICRO_BATCH, torchtitan.GLOBAL_BATCH, torchtitan.STEPS}
+    options = {torchtitan._MICRO_BATCH, torchtitan.GLOBAL_BATCH_KEY, torchtitan.STEPS}
     options |= {torchtitan.REPLICATE, torchtitan.SHARD, torchtitan._RESHARD, torchtitan.OFFLOAD}
     options |= {torchtitan.PIPELINE_MICRO_BATCH, torchtitan.SCHEDULE}
     options |= set(torchtitan._DEGREES.values()) - {torchtitan._DEGREES["expert_parallel"]}

@@ -88,7 +88,7 @@ def test_toml_reads_back_what_was_written(value: Any) -> None:
 
 def toml(text: str) -> dict[str, Any]:
     if sys.version_info < (3, 11):
-        pytest.skip("tomllib is of Python 3.11")
+        pytest.skip("tomllib needs Python 3.11")
     import tomllib
 
     return tomllib.loads(text)

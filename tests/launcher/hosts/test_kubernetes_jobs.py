@@ -14,7 +14,7 @@ from autoconf_launch.launcher.request import RemoteAccess
 from ...cluster.kubernetes_api import Key, StandIn, wait_until
 from ...cluster.kubernetes_cluster import HAS_CLIENT, write_config
 
-needs_client = pytest.mark.skipif(not HAS_CLIENT, reason="needs the package kubernetes")
+needs_client = pytest.mark.skipif(not HAS_CLIENT, reason="kubernetes is not installed")
 POD = "kind: Pod\nspec: {containers: [{image: x, resources: {limits: {nvidia.com/gpu: 2}}}]}\n"
 
 

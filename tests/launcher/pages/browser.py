@@ -26,7 +26,7 @@ FLAGS = (
     "--virtual-time-budget=5000",
     "--dump-dom",
 )
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
 def open_page(page: Path, folder: Path, script: str = "") -> str:

@@ -161,6 +161,17 @@ def test_your_own_is_called_the_fastest_only_where_no_trial_was_faster() -> None
     assert told_of_own(None) == "No gain: your configuration is the fastest measured."
 
 
+def test_a_trial_that_was_far_slower_is_not_called_as_fast_however_noisy_it_was() -> None:
+    name = RECORDS[3].trial.name
+    noisy: dict[str, Any] = {"rounds": 0, "ties": (name,), "speed_up": None}
+    near, far = (
+        tell(winner=RECORDS[0], near=(), behind=((name, x),), **noisy) for x in (0.1, 1.0)
+    )
+    assert "by single trials alone" in near
+    assert "by single trials alone" not in far
+    assert far.startswith("No gain: your configuration was the fastest in the search.")
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [

@@ -13,7 +13,12 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, DecodeError, Layout, Offload, Recompute
 from autoconf_launch.launcher.results.names import require_names
 from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.nemo.rules.candidates import NemoCandidate, SearchedModel, nemo1_name
+from autoconf_launch.nemo.rules.candidates import (
+    NemoCandidate,
+    SearchedModel,
+    nemo1_name,
+    nemo2_name,
+)
 
 SIZES = st.integers(1, 10**6)
 VALUES = st.one_of(
@@ -54,14 +59,17 @@ def test_a_candidates_name_and_what_is_launched_again_is_one(
         recompute_layers=st.none() | st.integers(0, 99),
         recompute_micro_batches=st.none() | st.integers(0, 99),
         recompute_layers_per_pipeline=st.none() | st.integers(0, 99),
+        virtual=st.none() | st.integers(1, 99),
     ),
 )
 def test_a_run_of_a_search_has_one(family: str, size_b: float, one: NemoCandidate) -> None:
     model = SearchedModel(
         family=Family(family), size_b=size_b, layers=1, heads=1, global_batch=1, gpus=1
     )
-    name = nemo1_name(model, 16, one)
+    name, newer = nemo1_name(model, 16, one), nemo2_name(model, 16, one)
     require_names(name, f"{name}_selective", f"{name}_selective_final")
+    require_names(newer, f"{newer}_final", f"{newer}_act_ckpt_4", f"{newer}_gbs_512")
+    require_names(f"{newer}_act_ckpt_full", f"{newer}_act_ckpt_selective_gbs_512_again")
 
 
 @pytest.mark.parametrize("model", ["gpt3_5b", "my-model", "llama_0.5b", "a.b", "modèle"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("wandb", reason="wandb is not installed")
+pytest.importorskip("wandb")
 
 from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.trackers import TRACKERS

@@ -61,12 +61,17 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrialFiles:
     Path("train.py").write_text("")
     Path("config.json").write_text('{"train_micro_batch_size_per_gpu": 1}')
     Path("exps").mkdir()
+    return trial_files(tmp_path)
+
+
+def trial_files(folder: Path) -> TrialFiles:
+    """The trials of the script in the current folder, on one CPU."""
     request = parse_request(["train.py", "--config", "config.json"])
     source = find_script_source(request)
     return TrialFiles(
         request,
         ClusterSpec(nodes=(Node(host="a", devices=(Device(name="cpu", memory_bytes=1),)),)),
-        ResultsPaths(results=tmp_path, exps=tmp_path / "exps"),
+        ResultsPaths(results=folder, exps=folder / "exps"),
         source=source,
         dialect=choose_dialect(source).dialect,
         settings=AutotuningSettings(),
@@ -168,13 +173,5 @@ def test_a_compile_cache_that_the_user_has_set_stays(
     files: TrialFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine")
-    source = find_script_source(request := parse_request(["train.py", "--config", "config.json"]))
-    made = TrialFiles(
-        request,
-        ClusterSpec(nodes=(Node(host="a", devices=(Device(name="cpu", memory_bytes=1),)),)),
-        ResultsPaths(results=tmp_path, exps=tmp_path / "exps"),
-        source=source,
-        dialect=choose_dialect(source).dialect,
-        settings=AutotuningSettings(),
-    )
+    made = trial_files(tmp_path)
     assert cache_of(made, FINAL) is None

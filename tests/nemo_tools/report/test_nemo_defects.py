@@ -188,7 +188,7 @@ def test_10_a_limit_never_cuts_the_largest_micro_batches_first(limit: int) -> No
 
 
 def test_10_a_limited_search_on_this_machine_begins_with_the_largest_micro_batch() -> None:
-    pytest.importorskip("hydra", reason="searches are composed by hydra")
+    pytest.importorskip("hydra")
     words = (*SMALL, "grid=nemo", *train(seq_length=2048))
     everything = ask_for(*words).found.candidates
     (kept,) = ask_for(*words, *train(limit_search_runs=1)).found.candidates

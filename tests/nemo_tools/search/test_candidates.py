@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-pytest.importorskip("hydra", reason="searches are composed by hydra")
+pytest.importorskip("hydra")
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.nemo.search.prepare import dry_run_document

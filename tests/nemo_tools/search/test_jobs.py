@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-pytest.importorskip("hydra", reason="searches are composed by hydra")
+pytest.importorskip("hydra")
 
 from autoconf_launch.nemo.search.jobs import job_text, training_command
 

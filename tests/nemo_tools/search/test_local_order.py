@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("hydra", reason="searches are composed by hydra")
+pytest.importorskip("hydra")
 
 from autoconf_launch.core import (
     BlockSpec,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("hydra", reason="searches are composed by hydra")
+pytest.importorskip("hydra")
 
 from autoconf_launch.autotuner.measurement.noise import FINAL_SUFFIX
 from autoconf_launch.autotuner.search.stop import StopKind, StopReason

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("hydra", reason="searches are composed by hydra")
+pytest.importorskip("hydra")
 
 from autoconf_launch.autotuner.cost.weights import parameters
 from autoconf_launch.nemo.search.this_machine import STATE_BYTES, why_no_room

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("hydra", reason="searches are composed by hydra")
+pytest.importorskip("hydra")
 
 from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.nemo.search.flags import parse_search

@@ -135,7 +135,7 @@ def test_the_model_s_own_configuration_comes_along(stopped: Any) -> None:
     assert json.loads(config) == {"model_type": "llama", "hidden_size": 64}
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="runs on the GPU itself")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_script_that_asks_for_cuda_by_name_needs_none(stopped: Any) -> None:
     one = find(stopped("on_a_gpu", str(free_port())))
     assert (one.model.parameters, one.wrapper) == (WEIGHTS, "DistributedDataParallel")

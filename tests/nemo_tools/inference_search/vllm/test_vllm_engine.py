@@ -133,7 +133,7 @@ def test_experts_of_any_family_are_mixtral_s(run: EngineRun) -> None:
 
 
 def test_a_tokenizer_has_a_word_for_each_token() -> None:
-    pytest.importorskip("tokenizers", reason="it comes with transformers")
+    pytest.importorskip("tokenizers")
     from tokenizers import Tokenizer
 
     documents = tokenizer_documents(300)
