@@ -3,7 +3,7 @@
 Both take away what a trial wrote among the user's files (``saved_paths``).
 """
 
-from .cluster import ClusterSpec, Device, Node, NodeKind
+from .cluster import GIB, ClusterSpec, Device, Node, NodeKind
 from .codec import DecodeError, decode, encode
 from .config_keys import (
     FIRST_FSDP_STAGE,

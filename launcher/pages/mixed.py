@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from autoconf_launch.autotuner.mixed import MixedRow
+from autoconf_launch.core import GIB
 
 from ..estimates import MixedAnswer
 from ..report import name_of, nodes_text, seconds_text
@@ -13,7 +14,6 @@ from .page import Chart, HtmlPage
 from .plan import Point, front_chart
 
 _S_PER_DAY = 86400.0
-_GIB = 2**30
 _MOST_DRAWN = 3
 
 
@@ -83,7 +83,7 @@ def _memory(number: int, row: MixedRow) -> Chart:
     stages = [str(stage) for stage in range(len(row.stages))]
 
     def gib(sizes: Sequence[float]) -> list[float]:
-        return [size / _GIB for size in sizes]
+        return [size / GIB for size in sizes]
 
     limits = gib([stage.limit_bytes for stage in row.stages])
     needed = bar_trace("needed", stages, gib([stage.peak_bytes for stage in row.stages]))

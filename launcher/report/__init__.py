@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         duration_text,
         finished_row,
         format_gains_text,
+        gib,
         label,
         launch_label,
         memory_size,

@@ -23,6 +23,7 @@ from autoconf_launch.autotuner.space import (
     extra_order,
 )
 from autoconf_launch.core import (
+    GIB,
     INPUT_LEN,
     Candidate,
     ConfigError,
@@ -157,19 +158,24 @@ def size_text(count_bytes: float) -> str:
     return f"{count_bytes / _GB:.2f} GB"
 
 
-_GIB, _MIB = 2**30, 2**20
+_MIB = 2**20
 _SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def memory_unit(largest_bytes: float) -> tuple[str, int]:
     """Name and bytes of the unit for a column of memory that goes up to this size."""
-    return ("GiB", _GIB) if largest_bytes >= _GIB / 10 else ("MiB", _MIB)
+    return ("GiB", GIB) if largest_bytes >= GIB / 10 else ("MiB", _MIB)
 
 
 def memory_size(count_bytes: float, digits: int = 1) -> str:
     """``74.5 GiB``, ``8.3 MiB``: memory of a device."""
     name, unit = memory_unit(count_bytes)
     return f"{count_bytes / unit:.{digits}f} {name}"
+
+
+def gib(size_bytes: float) -> float:
+    """A size as documents have it."""
+    return round(size_bytes / GIB, 3)
 
 
 def amount(value: float) -> str:

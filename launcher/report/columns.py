@@ -20,6 +20,7 @@ from ..estimates import PlanAnswer
 from .cells import (
     dense_table,
     duration_text,
+    gib,
     memory_size,
     number_text,
     percent,
@@ -34,14 +35,9 @@ if TYPE_CHECKING:  # with the mixed room, which plan does not wait for
 RankedAnswer: TypeAlias = "PlanAnswer | MixedAnswer"
 RankedRows: TypeAlias = Sequence[Any]
 """Rows of one answer: ``Planned`` of a ``PlanAnswer``, ``MixedRow`` of a ``MixedAnswer``."""
-
-
-class TableForm(Enum):
-    """Where a column is written."""
-
-    TEXT = "text"
-    JSON = "json"
-    CSV = "csv"
+_TEXT, _JSON, _CSV = "text", "json", "csv"
+_STAGES = "stages"
+_S_PER_DAY = 86400
 
 
 def _plain_text(value: Any) -> str:
@@ -50,19 +46,21 @@ def _plain_text(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _is_always(answer: Any, form: TableForm) -> bool:
-    return True
-
-
-def _is_equal(answer: Any, form: TableForm) -> bool:
+def _is_equal(answer: Any, form: str) -> bool:
     return isinstance(answer, PlanAnswer)
 
 
-def _is_mixed(answer: Any, form: TableForm) -> bool:
+def _is_mixed(answer: Any, form: str) -> bool:
     return not isinstance(answer, PlanAnswer)
 
 
-STAGES = "stages"
+def _is_unequal(answer: Any, form: str) -> bool:
+    """What equal nodes have only in JSON, where it is null."""
+    return form == _JSON or _is_mixed(answer, form)
+
+
+def _has_steps(answer: Any, form: str) -> bool:
+    return form != _TEXT or answer.steps is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,8 @@ class PlanColumn:
         omit: the text leaves the column out where all its cells are this one or a dash.
         is_left: the text starts its cells at the left.
         data: a value as JSON and CSV have it.
-        group: the object of a row in JSON that has the key; ``STAGES``: that of each stage.
-        when: the answers and forms that have it.
+        group: the object of a row in JSON that has the key; ``stages``: that of each stage.
+        when: whether an answer has it in a form.
     """
 
     name: str
@@ -89,13 +87,7 @@ class PlanColumn:
     is_left: bool = False
     data: Callable[[Any], Any] | None = None
     group: str = ""
-    when: Callable[[Any, TableForm], bool] = _is_always
-
-    def is_in(self, form: TableForm, answer: RankedAnswer) -> bool:
-        """Whether a form of an answer has the column."""
-        return bool(self.header if form is TableForm.TEXT else self.name) and self.when(
-            answer, form
-        )
+    when: Callable[[Any, str], bool] = lambda answer, form: True
 
     def data_of(self, answer: RankedAnswer, rows: RankedRows) -> Sequence[Any]:
         """Its values as JSON and CSV have them."""
@@ -103,75 +95,67 @@ class PlanColumn:
         return values if self.data is None else [*map(self.data, values)]
 
 
-def text_cells(answer: RankedAnswer, rows: RankedRows) -> dict[str, list[str]]:
-    """Cells of the text by header."""
-    shown = [one for one in PLAN_COLUMNS if one.is_in(TableForm.TEXT, answer)]
-    return {one.header: [one.shown(value) for value in one.of(answer, rows)] for one in shown}
+def _columns(answer: RankedAnswer, form: str) -> list[PlanColumn]:
+    named = (one for one in PLAN_COLUMNS if (one.header if form == _TEXT else one.name))
+    return [one for one in named if one.when(answer, form)]
+
+
+def _text_cells(answer: RankedAnswer, rows: RankedRows) -> dict[str, list[str]]:
+    columns = _columns(answer, _TEXT)
+    return {one.header: [one.shown(value) for value in one.of(answer, rows)] for one in columns}
 
 
 def number_cells(answer: RankedAnswer, row: Any) -> dict[str, str]:
     """Cells of a row on its speed, memory, time and money, by header."""
     numbers = {one.header for one in PLAN_COLUMNS if not one.group and one.name != "runnable"}
-    cells = text_cells(answer, [row])
+    cells = _text_cells(answer, [row])
     return {header: column[0] for header, column in cells.items() if header in numbers}
 
 
 def text_table(cells: Mapping[str, Sequence[str]]) -> str:
     """Columns under their headers, without those in which every row is plain."""
-    kept = {name: column for name, column in cells.items() if {*column} - {"-", _OMIT.get(name)}}
-    align = ["left" if name in _LEFT else "right" for name in kept]
+    omit = {one.header: one.omit for one in PLAN_COLUMNS}
+    kept = {name: column for name, column in cells.items() if {*column} - {"-", omit.get(name)}}
+    left = {one.header for one in PLAN_COLUMNS if one.is_left} | {"cluster", "layout"}
+    align = ["left" if name in left else "right" for name in kept]
     return dense_table([*zip(*kept.values(), strict=True)], [*kept], align)
 
 
 def ranking_text(answer: RankedAnswer, first: int, rows: RankedRows) -> str:
     """A table of rows, numbered from ``first`` on."""
     ranks = map(str, range(first, first + len(rows)))
-    return text_table({"#": [*ranks], **text_cells(answer, rows)})
+    return text_table({"#": [*ranks], **_text_cells(answer, rows)})
 
 
 def row_documents(answer: RankedAnswer, rows: RankedRows) -> list[dict[str, Any]]:
     """JSON objects of rows; money is None where no price is known, days without tokens."""
     documents: list[dict[str, Any]] = [{} for _ in rows]
-    for one in (column for column in PLAN_COLUMNS if column.is_in(TableForm.JSON, answer)):
+    for one in _columns(answer, _JSON):
         for document, value in zip(documents, one.data_of(answer, rows), strict=True):
-            if one.group == STAGES:
-                stages = document.setdefault(STAGES, [{} for _ in value])
+            if one.group == _STAGES:
+                stages = document.setdefault(_STAGES, [{} for _ in value])
                 for stage, own in zip(stages, value, strict=True):
                     stage[one.name] = own
             else:
-                of_group = document.setdefault(one.group, {}) if one.group else document
-                of_group[one.name] = value
+                (document.setdefault(one.group, {}) if one.group else document)[one.name] = value
     return documents
 
 
 def csv_header(answer: RankedAnswer) -> list[str]:
     """Headers of a line in CSV; what a stage has stands in one cell for all stages."""
-    columns = [one for one in PLAN_COLUMNS if one.is_in(TableForm.CSV, answer)]
-    return [f"stage_{one.name}" if one.group == STAGES else one.name for one in columns]
+    columns = _columns(answer, _CSV)
+    return [f"stage_{one.name}" if one.group == _STAGES else one.name for one in columns]
 
 
 def csv_lines(answer: RankedAnswer, rows: RankedRows) -> Iterator[tuple[Any, ...]]:
     """Lines of rows in CSV, in chunks."""
-    columns = [one for one in PLAN_COLUMNS if one.is_in(TableForm.CSV, answer)]
     for start in range(0, len(rows), _CHUNK):
         chunk = rows[start : start + _CHUNK]
-        cells = ([*map(_cell, one.data_of(answer, chunk))] for one in columns)
-        yield from zip(*cells, strict=True)
+        columns = (one.data_of(answer, chunk) for one in _columns(answer, _CSV))
+        yield from zip(*([*map(_cell, values)] for values in columns), strict=True)
 
 
 _CHUNK = 1 << 13
-
-
-def write_blocks(file: TextIO, blocks: Sequence[tuple[str, RankedAnswer, RankedRows]]) -> None:
-    """Write a header and a line for each row; ranks go on from block to block."""
-    if not blocks:
-        return
-    write_csv(file, [("rank", *csv_header(blocks[0][1]), "block")])
-    first = 1
-    for block, answer, rows in blocks:
-        lines = enumerate(csv_lines(answer, rows), start=first)
-        write_csv(file, ((rank, *line, block) for rank, line in lines))
-        first += len(rows)
 
 
 def _cell(value: Any) -> Any:
@@ -182,10 +166,31 @@ def _cell(value: Any) -> Any:
     return ("; " if any(" " in word for word in words) else " ").join(words)
 
 
-def runs_text(numbers: Sequence[int]) -> str:
-    """``5 4 2x3 3``: numbers in order, equal neighbours once with their count."""
-    runs = [(number, len(list(some))) for number, some in groupby(numbers)]
-    return " ".join(str(n) if count == 1 else f"{count}x{n}" for n, count in runs)
+def write_blocks(file: TextIO, blocks: Sequence[tuple[str, RankedAnswer, RankedRows]]) -> None:
+    """Write a header and a line for each row; ranks go on from block to block."""
+    first = 1
+    for block, answer, rows in (block for block in blocks if block[2]):
+        if first == 1:
+            write_csv(file, [("rank", *csv_header(answer), "block")])
+        lines = enumerate(csv_lines(answer, rows), start=first)
+        write_csv(file, ((rank, *line, block) for rank, line in lines))
+        first += len(rows)
+
+
+def _runs(values: Sequence[Any]) -> list[tuple[Any, int]]:
+    """Values in order, equal neighbours once with their count."""
+    return [(value, len(list(some))) for value, some in groupby(values)]
+
+
+def _counts_text(numbers: Sequence[int] | None) -> str:
+    """``5 4 2x3 3``."""
+    return " ".join(str(n) if count == 1 else f"{count}x{n}" for n, count in _runs(numbers or "-"))
+
+
+def _order_text(names: Sequence[str]) -> str:
+    """``8xA100-SXM-40GB, 2 x 4xA10G-24GB``: nodes in the order of ranks."""
+    runs = _runs(names)
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in runs)
 
 
 def nodes_text(answer: MixedAnswer, counts: Sequence[int]) -> str:
@@ -194,18 +199,15 @@ def nodes_text(answer: MixedAnswer, counts: Sequence[int]) -> str:
     return " + ".join(f"{count}x{kind.name}" for count, kind in named if count)
 
 
-def _order_text(names: Sequence[str]) -> str:
-    """``8xA100-SXM-40GB, 2 x 4xA10G-24GB``: nodes in the order of ranks."""
-    runs = [(name, len(list(some))) for name, some in groupby(names)]
-    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in runs)
-
-
-def gib(size_bytes: float) -> float:
-    """GiB of a document."""
-    return round(size_bytes / _GIB, 3)
-
-
-_GIB = 2**30
+def _each(
+    name: str,
+    of: Callable[[Any, Any], Any],
+    header: str = "",
+    shown: Any = _plain_text,
+    **more: Any,
+) -> PlanColumn:
+    """A column of what each row has by itself."""
+    return PlanColumn(name, lambda a, rows: [of(a, row) for row in rows], header, shown, **more)
 
 
 def _knob(name: str, header: str = "", **more: Any) -> PlanColumn:
@@ -220,18 +222,13 @@ def _knob(name: str, header: str = "", **more: Any) -> PlanColumn:
     return PlanColumn(name, values, header, group="candidate", **more)
 
 
-def _stage(
-    name: str, of: Callable[[MixedAnswer, Any], Any], header: str = "", **more: Any
-) -> PlanColumn:
+def _stage(name: str, of: Callable[[Any, Any], Any], header: str = "", **more: Any) -> PlanColumn:
     """A value of each stage of a row on a mixed cluster."""
-
-    def values(answer: MixedAnswer, rows: RankedRows) -> list[list[Any]]:
-        return [[of(answer, stage) for stage in row.stages] for row in rows]
-
-    return PlanColumn(name, values, header, group=STAGES, when=_is_mixed, **more)
+    more |= {"group": _STAGES, "when": _is_mixed}
+    return _each(name, lambda a, row: [of(a, stage) for stage in row.stages], header, **more)
 
 
-def _part(name: str, when: Callable[[Any, TableForm], bool]) -> PlanColumn:
+def _part(name: str, when: Callable[[Any, str], bool]) -> PlanColumn:
     """Seconds of a part of the step."""
 
     def values(answer: RankedAnswer, rows: RankedRows) -> list[float]:
@@ -241,69 +238,46 @@ def _part(name: str, when: Callable[[Any, TableForm], bool]) -> PlanColumn:
     return PlanColumn(f"{name}_s", values, group="parts", when=when)
 
 
-def _tokens_per_s(answer: RankedAnswer, row: Any) -> float:
-    return answer.workload.global_batch * answer.workload.sequence_length / float(row.step_s)
+def _tokens(answer: RankedAnswer) -> int:
+    """Of a step."""
+    return answer.workload.global_batch * answer.workload.sequence_length
 
 
-def _usd(answer: Any, rows: RankedRows, steps: float | None) -> list[float | None]:
-    """Money of some steps of each row; None where it is not known."""
-    if steps is None:
-        return [None] * len(rows)
-    each = [answer.usd_per_step(row) for row in rows]
-    return [None if usd is None else steps * usd for usd in each]
+def _usd(answer: Any, row: Any, steps: float | None) -> float | None:
+    usd: float | None = answer.usd_per_step(row)
+    return None if steps is None or usd is None else steps * usd
 
 
-def _days(answer: RankedAnswer, rows: RankedRows) -> list[float | None]:
-    steps = answer.steps
-    return [None if steps is None else steps * row.step_s / _S_PER_DAY for row in rows]
+def _days(answer: Any, row: Any) -> float | None:
+    return None if answer.steps is None else answer.steps * row.step_s / _S_PER_DAY
 
 
-_S_PER_DAY = 86400
+def _three_digits(number: float | None) -> str:
+    return "-" if number is None else number_text(number, 3)
 
 
-def _days_text(days: float) -> str:
-    return duration_text(days * _S_PER_DAY)
+def _recompute_text(answer: Any, row: Any) -> str:
+    layers = row.recompute_layers
+    return row.layout.recompute.value + ("" if layers == ALL_LAYERS else f" {layers}")
 
 
-def _usd_text(usd: float | None) -> str:
-    return "-" if usd is None else number_text(usd, 3)
-
-
-def _billion_usd(answer: RankedAnswer, rows: RankedRows) -> list[float | None]:
-    tokens = answer.workload.global_batch * answer.workload.sequence_length
-    return _usd(answer, rows, 1e9 / tokens)
-
-
-def _recompute_text(answer: RankedAnswer, rows: RankedRows) -> list[str]:
-    return [
-        row.layout.recompute.value
-        + ("" if row.recompute_layers == ALL_LAYERS else f" {row.recompute_layers}")
-        for row in rows
-    ]
-
-
-def _recompute_layers(answer: RankedAnswer, rows: RankedRows) -> list[int | None]:
+def _recompute_layers(answer: Any, row: Any) -> int | None:
     """None for all of a stage's."""
-    counts = (row.recompute_layers for row in rows)
-    return [None if count == ALL_LAYERS else count for count in counts]
+    return None if row.recompute_layers == ALL_LAYERS else row.recompute_layers
 
 
 PLAN_COLUMNS: tuple[PlanColumn, ...] = (
-    PlanColumn(
-        "nodes",
-        lambda a, rows: [list(row.counts) for row in rows],
-        when=lambda a, form: _is_mixed(a, form) and form is TableForm.JSON,
+    _each(
+        *("nodes", lambda a, row: [*row.counts]),
+        when=lambda a, form: form == _JSON and _is_mixed(a, form),
     ),
-    PlanColumn(
-        "nodes",
-        lambda a, rows: [nodes_text(a, row.counts) for row in rows],
-        when=lambda a, form: _is_mixed(a, form) and form is TableForm.CSV,
+    _each(
+        *("nodes", lambda a, row: nodes_text(a, row.counts)),
+        when=lambda a, form: form == _CSV and _is_mixed(a, form),
     ),
-    PlanColumn(
-        "order",
-        lambda a, rows: [[a.kinds[kind].name for kind in row.order] for row in rows],
-        "nodes in order",
-        _order_text,
+    _each(
+        *("order", lambda a, row: [a.kinds[kind].name for kind in row.order], "nodes in order"),
+        shown=_order_text,
         is_left=True,
         when=_is_mixed,
     ),
@@ -315,114 +289,72 @@ PLAN_COLUMNS: tuple[PlanColumn, ...] = (
     _knob("expert_parallel", "ep", omit="1"),
     _knob("zero_stage", "zero"),
     _knob("micro_batch", "micro"),
-    _knob(
-        "micro_batch_split",
-        "uneven micro",
-        shown=lambda split: runs_text(split) if split else "-",
-        is_left=True,
-        when=lambda a, form: _is_mixed(a, form) or form is TableForm.JSON,
-    ),
+    _knob("micro_batch_split", "uneven micro", shown=_counts_text, is_left=True, when=_is_unequal),
     _knob("accumulation", "acc"),
     _knob("recompute"),
-    PlanColumn("", _recompute_text, "recompute", omit="none", is_left=True, group="candidate"),
+    _each("", _recompute_text, "recompute", omit="none", is_left=True, group="candidate"),
     _knob("sequence_parallel", "sp", is_left=True),
     _knob("offload", "offload", omit="none", is_left=True),
-    _knob("placement", when=lambda a, form: _is_mixed(a, form) or form is TableForm.JSON),
-    _knob("pipeline_split", when=lambda a, form: _is_mixed(a, form) or form is TableForm.JSON),
-    PlanColumn("recompute_layers", _recompute_layers, group="candidate", when=_is_equal),
+    _knob("placement", when=_is_unequal),
+    _knob("pipeline_split", when=_is_unequal),
+    _each("recompute_layers", _recompute_layers, group="candidate", when=_is_equal),
     _stage("nodes", lambda a, stage: [a.kinds[kind].name for kind in stage.kinds]),
-    _stage("layers", lambda a, stage: stage.layers, "layers", shown=runs_text, is_left=True),
+    _stage("layers", lambda a, stage: stage.layers, "layers", shown=_counts_text, is_left=True),
     _stage("micro_batch_s", lambda a, stage: stage.micro_batch_s),
     _stage("peak_memory_gib", lambda a, stage: gib(stage.peak_bytes)),
     _stage("limit_gib", lambda a, stage: gib(stage.limit_bytes)),
+    _each("family", lambda a, row: family_name(row.layout), when=_is_equal),
+    _each("step_time_s", lambda a, row: row.step_s, "step", step_time_text),
     PlanColumn(
-        "family", lambda a, rows: [family_name(row.layout) for row in rows], when=_is_equal
+        *("step_time_band", lambda a, rows: [band.error for band in a.bands(rows)], "band"),
+        shown=lambda error: f"±{percent(error)}",
+        when=lambda a, form: form != _TEXT or (_is_equal(a, form) and a.measured is not None),
     ),
-    PlanColumn(
-        "step_time_s", lambda a, rows: [row.step_s for row in rows], "step", step_time_text
-    ),
-    PlanColumn(
-        "step_time_band",
-        lambda a, rows: [band.error for band in a.bands(rows)],
-        "band",
-        lambda error: f"±{percent(error)}",
-        when=lambda a, form: form is not TableForm.TEXT or (_is_equal(a, form) and a.measured),
-    ),
-    PlanColumn(
-        "step_time_unchecked", lambda a, rows: [list(band.unchecked) for band in a.bands(rows)]
-    ),
-    PlanColumn(
-        "tokens_per_s",
-        lambda a, rows: [_tokens_per_s(a, row) for row in rows],
-        "tokens/s",
-        lambda speed: number_text(speed, 3),
+    PlanColumn("step_time_unchecked", lambda a, rows: [[*one.unchecked] for one in a.bands(rows)]),
+    _each(
+        *("tokens_per_s", lambda a, row: _tokens(a) / row.step_s, "tokens/s", _three_digits),
         when=_is_mixed,
     ),
-    PlanColumn(
+    _each(
         "tokens_per_s_per_gpu",
-        lambda a, rows: [_tokens_per_s(a, row) / a.gpus(row) for row in rows],
-        "tokens/s/GPU",
-        lambda speed: number_text(speed, 3),
-        when=lambda a, form: form is not TableForm.TEXT or _is_equal(a, form),
+        lambda a, row: _tokens(a) / row.step_s / a.gpus(row),
+        *("tokens/s/GPU", _three_digits),
+        when=lambda a, form: form != _TEXT or _is_equal(a, form),
     ),
-    PlanColumn("mfu", lambda a, rows: [row.mfu for row in rows], "MFU", percent, when=_is_equal),
-    PlanColumn(
-        "peak_memory_gib",
-        lambda a, rows: [a.fullest(row)[0] for row in rows],
-        "memory",
-        memory_size,
-        data=gib,
-    ),
-    PlanColumn(
-        "host_memory_gib",
-        lambda a, rows: [row.host_bytes for row in rows],
-        "host memory",
-        lambda size: memory_size(size) if size else "-",
+    _each("mfu", lambda a, row: row.mfu, "MFU", percent, when=_is_equal),
+    _each("peak_memory_gib", lambda a, row: a.fullest(row)[0], "memory", memory_size, data=gib),
+    _each(
+        *("host_memory_gib", lambda a, row: row.host_bytes, "host memory"),
+        shown=lambda size: memory_size(size) if size else "-",
         data=gib,
         when=_is_equal,
     ),
     PlanColumn(
         "free_memory",
         lambda a, rows: [1.0 - peak / limit for peak, limit in map(a.fullest, rows)],
-        "free",
-        percent,
+        *("free", percent),
+    ),
+    _each("fits", lambda a, row: row.verdict.value, "fits", omit="yes", is_left=True),
+    _each("usd_per_hour", lambda a, row: row.usd_per_hour, when=_is_mixed),
+    _each("usd_per_step", lambda a, row: a.usd_per_step(row)),
+    _each(
+        *("", lambda a, row: _usd(a, row, 1e9 / _tokens(a)), "$/B tokens", _three_digits),
+        when=lambda a, form: a.steps is None,
+    ),
+    _each(
+        *("training_days", _days, "time", lambda days: duration_text(days * _S_PER_DAY)),
+        when=_has_steps,
+    ),
+    _each(
+        *("training_usd", lambda a, row: _usd(a, row, a.steps), "$", _three_digits),
+        when=_has_steps,
     ),
     PlanColumn(
-        "fits",
-        lambda a, rows: [row.verdict.value for row in rows],
-        "fits",
-        omit="yes",
-        is_left=True,
-    ),
-    PlanColumn("usd_per_hour", lambda a, rows: [row.usd_per_hour for row in rows], when=_is_mixed),
-    PlanColumn("usd_per_step", lambda a, rows: _usd(a, rows, 1)),
-    PlanColumn("", _billion_usd, "$/B tokens", _usd_text, when=lambda a, form: a.steps is None),
-    PlanColumn(
-        "training_days",
-        _days,
-        "time",
-        _days_text,
-        when=lambda a, form: form is not TableForm.TEXT or a.steps is not None,
-    ),
-    PlanColumn(
-        "training_usd",
-        lambda a, rows: _usd(a, rows, a.steps),
-        "$",
-        _usd_text,
-        when=lambda a, form: form is not TableForm.TEXT or a.steps is not None,
-    ),
-    PlanColumn(
-        "runnable",
-        lambda a, rows: [rule is None for rule in a.plan_only_by(rows)],
-        "runs here",
-        lambda runs: "yes" if runs else "plan-only",
-        omit="plan-only",
-        is_left=True,
+        *("runnable", lambda a, rows: [rule is None for rule in a.plan_only_by(rows)]),
+        *("runs here", lambda runs: "yes" if runs else "plan-only", "plan-only", True),
     ),
     PlanColumn("plan_only_by", lambda a, rows: a.plan_only_by(rows)),
     *(_part(name, _is_equal) for name in PARTS),
     *(_part(name, _is_mixed) for name in MIXED_PARTS),
 )
 """In the order of the text and of CSV; the parts of the step come last."""
-_OMIT = {one.header: one.omit for one in PLAN_COLUMNS if one.header and one.omit}
-_LEFT = {one.header for one in PLAN_COLUMNS if one.is_left} | {"cluster", "layout"}

@@ -15,7 +15,7 @@ import numpy as np
 from autoconf_launch.autotuner.cost import spearman
 from autoconf_launch.autotuner.inference import front_rows
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
-from autoconf_launch.core import DECODE, PREFILL, Failure, FailureKind
+from autoconf_launch.core import DECODE, GIB, PREFILL, Failure, FailureKind
 from autoconf_launch.launcher.report import csv_text
 
 from ..report import NOT_STARTED, named_failure
@@ -28,7 +28,6 @@ _OURS = (
     *("Peak Memory [GiB]", "Predicted Latency [ms]", "Predicted Memory [GiB]"),
     *("Satisfies", "Reason", "Name"),
 )
-_GIB = 2**30
 _FEWEST_RANKED = 3
 """Points below which an order says nothing."""
 
@@ -197,9 +196,9 @@ def _cells(run: InferenceRun) -> Mapping[str, object]:
         "Time per Token [ms]": _ms(run.token_s),
         **{f"p{percent} [ms]": _ms(run.percentile_s(percent)) for percent in (50, 90, 99)},
         "Tokens/s": digits_of(tokens) if run.measured else "",
-        "Peak Memory [GiB]": digits_of(memory.peak_bytes / _GIB) if memory else "",
+        "Peak Memory [GiB]": digits_of(memory.peak_bytes / GIB) if memory else "",
         "Predicted Latency [ms]": _ms(predicted.latency_s if predicted else None),
-        "Predicted Memory [GiB]": digits_of(predicted.peak_bytes / _GIB) if predicted else "",
+        "Predicted Memory [GiB]": digits_of(predicted.peak_bytes / GIB) if predicted else "",
         "Satisfies": "yes" if run.satisfies else "no",
         "Reason": run.reason,
         "Name": run.point.name,
