@@ -17,9 +17,11 @@ from .config_keys import (
 from .equations import (
     data_parallel_degree,
     data_rank,
+    divisors,
     even_pipeline_split,
     external_data_parallel_degree,
     global_batch,
+    pareto_front,
     require_global_batch,
 )
 from .errors import (

@@ -20,14 +20,13 @@ from autoconf_launch.autotuner.mixed import (
     PriceRange,
     every_row,
     mixed_plan,
-    pareto_front,
     placement,
     price_range,
     rivals,
     rotations,
 )
 from autoconf_launch.autotuner.planner import StepBand, leading, time_band
-from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Workload
+from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Workload, pareto_front
 
 from .answers import price_of_gpu
 from .fit_flags import Goal, PlanRequest
@@ -183,7 +182,8 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
     found, apart = _usable_first(request, question, choice, found)
     rows = choice.rank(found.best)
     if request.pareto:
-        rows = pareto_front(rows)
+        priced = (row for row in rows if row.usd_per_step is not None)
+        rows = tuple(pareto_front(priced, lambda row: (row.step_s, row.usd_per_step or 0.0)))
     return MixedAnswer(
         request=request,
         question=question,

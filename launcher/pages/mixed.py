@@ -8,12 +8,11 @@ from autoconf_launch.autotuner.mixed import MixedRow
 from autoconf_launch.core import GIB
 
 from ..estimates import MixedAnswer
-from ..report import name_of, nodes_text, seconds_text
+from ..report import nodes_text, seconds_text
 from .charts import Traces, bar_trace, marker_trace
 from .page import Chart, HtmlPage
-from .plan import Point, front_chart
+from .plan import front_chart, point_of
 
-_S_PER_DAY = 86400.0
 _MOST_DRAWN = 3
 
 
@@ -24,7 +23,11 @@ def mixed_page(answer: MixedAnswer, text: str) -> HtmlPage:
         answer: with its rows.
         text: what the command prints of it.
     """
-    points = [point for row in answer.plan.best if (point := _point(answer, row))]
+    points = [
+        point
+        for row in answer.plan.best
+        for point in point_of(answer, row, nodes_text(answer, row.counts))
+    ]
     note = "The best layout on each part of the cluster; lower and further left is better."
     front = front_chart(points, note, is_training=answer.steps is not None)
     stages = tuple(_charts(answer))
@@ -33,18 +36,6 @@ def mixed_page(answer: MixedAnswer, text: str) -> HtmlPage:
         answer=text,
         charts=(front, *stages) if front else stages,
     )
-
-
-def _point(answer: MixedAnswer, row: MixedRow) -> Point | None:
-    """A point for the training where its tokens are known, else for a step; None if unpriced."""
-    usd, steps = row.usd_per_step, answer.steps
-    if usd is None:
-        return None
-    words = (nodes_text(answer, row.counts), name_of(row.layout), seconds_text(row.step_s))
-    text = "<br>".join(words)
-    if steps is None:
-        return row.step_s, usd, text
-    return steps * row.step_s / _S_PER_DAY, steps * usd, text
 
 
 def _charts(answer: MixedAnswer) -> Iterator[Chart]:

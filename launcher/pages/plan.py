@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from autoconf_launch.autotuner.cost import LayoutColumns, estimate
 from autoconf_launch.autotuner.planner import Planned
+from autoconf_launch.core import pareto_front
 
-from ..estimates import PlanAnswer
-from ..report import name_of, planned_waterfall, seconds_text
+from ..estimates import MixedAnswer, PlanAnswer
+from ..report import cluster_text, name_of, planned_waterfall, seconds_text
 from .charts import Traces, bar_trace, marker_trace, memory_chart, waterfall_chart
 from .page import Chart, HtmlPage
 
@@ -95,7 +96,11 @@ def _numbers(best: Sequence[Planned]) -> list[str]:
 
 def _front(found: Sequence[PlanAnswer]) -> Chart | None:
     """Time and money of each cluster, and those that no other beats in both."""
-    points = [point for answer in found if (point := _time_and_money(answer))]
+    points = [
+        point
+        for answer in found
+        for point in point_of(answer, answer.plan.best[0], cluster_text(answer))
+    ]
     is_training = all(answer.steps is not None for answer in found)
     note = "The best layout on each cluster; lower and further left is better."
     return front_chart(points, note, is_training=is_training)
@@ -111,8 +116,9 @@ def front_chart(points: Sequence[Point], note: str, *, is_training: bool) -> Cha
     """
     if len(points) < 2:
         return None
-    front = sorted(p for p in points if not any(_beats(other, p) for other in points))
-    others = [p for p in points if p not in front]
+    best = {one[:2] for one in pareto_front(points, lambda one: one[:2])}
+    front = sorted(one for one in points if one[:2] in best)
+    others = [one for one in points if one[:2] not in best]
     line = {**_trace("no other is both faster and cheaper", front), "mode": "lines+markers+text"}
     rest = _trace("slower, or dearer", others) if others else {}
     if len(others) > _MOST_NAMED:  # their names would cover each other
@@ -136,22 +142,14 @@ def front_chart(points: Sequence[Point], note: str, *, is_training: bool) -> Cha
     )
 
 
-def _time_and_money(answer: PlanAnswer) -> Point | None:
-    """A point for the training where its tokens are known, else for a step; None if unpriced."""
-    best = answer.plan.best[0]
-    usd = answer.usd_per_step(best)
-    if usd is None:
-        return None
-    gpus = answer.cluster.devices
-    words = (f"{len(gpus)} x {gpus[0].name}", name_of(best.layout), seconds_text(best.step_s))
-    text = "<br>".join(words)
-    if answer.steps is None:
-        return best.step_s, usd, text
-    return answer.steps * best.step_s / _S_PER_DAY, answer.steps * usd, text
-
-
-def _beats(one: Point, other: Point) -> bool:
-    return one[:2] != other[:2] and one[0] <= other[0] and one[1] <= other[1]
+def point_of(answer: PlanAnswer | MixedAnswer, row: Any, nodes: str) -> Iterator[Point]:
+    """A point for the training where its tokens are known, else for a step; none if unpriced."""
+    if (usd := answer.usd_per_step(row)) is not None:
+        text = "<br>".join((nodes, name_of(row.layout), seconds_text(row.step_s)))
+        if answer.steps is None:
+            yield row.step_s, usd, text
+        else:
+            yield answer.steps * row.step_s / _S_PER_DAY, answer.steps * usd, text
 
 
 def _trace(name: str, points: Sequence[Point]) -> dict[str, Any]:

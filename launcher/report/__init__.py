@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         plan_json,
         plan_text,
     )
-    from .plan_reasons import RULES_IN_WORDS, name_of, why_nothing
+    from .plan_reasons import RULES_IN_WORDS, cluster_text, name_of, why_nothing
     from .recommend import recommend_document, recommend_text
     from .results import (
         comparison_document,

@@ -257,8 +257,8 @@ def _three_digits(number: float | None) -> str:
 
 
 def _recompute_text(answer: Any, row: Any) -> str:
-    layers = row.recompute_layers
-    return row.layout.recompute.value + ("" if layers == ALL_LAYERS else f" {layers}")
+    some = "" if row.recompute_layers == ALL_LAYERS else f" {row.recompute_layers}"
+    return f"{row.layout.recompute.value}{some}"
 
 
 def _recompute_layers(answer: Any, row: Any) -> int | None:
@@ -351,7 +351,9 @@ PLAN_COLUMNS: tuple[PlanColumn, ...] = (
     ),
     PlanColumn(
         *("runnable", lambda a, rows: [rule is None for rule in a.plan_only_by(rows)]),
-        *("runs here", lambda runs: "yes" if runs else "plan-only", "plan-only", True),
+        *("runs here", lambda runs: "yes" if runs else "plan-only"),
+        omit="plan-only",
+        is_left=True,
     ),
     PlanColumn("plan_only_by", lambda a, rows: a.plan_only_by(rows)),
     *(_part(name, _is_equal) for name in PARTS),

@@ -6,13 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
-from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.planner import (
     Loser,
     Planned,
-    Question,
 )
-from autoconf_launch.core import encode, plural
+from autoconf_launch.core import plural
 
 from ..estimates import PlanAnswer, Verifying, trains_here
 from .cells import (
@@ -55,20 +53,7 @@ from .plan_reasons import (
     rejected_table,
     why_nothing,
 )
-from .waterfall import PARTS, waterfall, waterfall_text
-
-
-def layout_document(one: Planned) -> dict[str, Any]:
-    """The layout by its canonical names; ``recompute_layers`` None for all of a stage's."""
-    layers = None if one.recompute_layers == ALL_LAYERS else one.recompute_layers
-    return {**encode(one.layout), "recompute_layers": layers}
-
-
-def parts_document(one: Planned) -> dict[str, float]:
-    """Seconds of each part, in the order of the waterfall."""
-    seconds = dict(one.parts)
-    return {f"{name}_s": seconds[name] for name in PARTS}
-
+from .waterfall import waterfall, waterfall_text
 
 PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000
@@ -107,7 +92,7 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
     if answer.verifying is not None:
         document["verifying"] = verifying_document(answer.verifying)
     if answer.request.explain and found.best:
-        document["explanation"] = [_loser_document(one, answer.question) for one in answer.losers]
+        document["explanation"] = [_loser_document(answer, one) for one in answer.losers]
         document["waterfall"] = [
             {"name": step.name, "seconds": step.seconds} for step in waterfall(found.best[0].parts)
         ]
@@ -301,17 +286,17 @@ def _host_limit(answer: PlanAnswer) -> float | None:
     return answer.question.training.machine.host_memory_bytes
 
 
-def _loser_document(one: Loser, question: Question) -> dict[str, Any]:
-    planned = one.planned
+def _loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
+    row = next(iter(row_documents(answer, [one.planned] if one.planned else [])), {})
     return {
         "layout": one.family.name,
-        "candidate": layout_document(planned) if planned else None,
+        "candidate": row.get("candidate"),
         "fits": one.fits,
-        "step_time_s": planned.step_s if planned and one.fits else None,
+        "step_time_s": row.get("step_time_s") if one.fits else None,
         "slower": one.slower,
-        "peak_memory_gib": gib(planned.peak_bytes) if planned else None,
-        "parts": parts_document(planned) if planned else None,
-        "why": loser_reason(one, question),
+        "peak_memory_gib": row.get("peak_memory_gib"),
+        "parts": row.get("parts"),
+        "why": loser_reason(one, answer.question),
     }
 
 

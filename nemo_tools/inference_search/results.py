@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoconf_launch.autotuner.cost import spearman
-from autoconf_launch.autotuner.inference import front_rows
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
-from autoconf_launch.core import DECODE, GIB, PREFILL, Failure, FailureKind
+from autoconf_launch.core import DECODE, GIB, PREFILL, Failure, FailureKind, pareto_front
 from autoconf_launch.launcher.report import csv_text
 
 from ..report import NOT_STARTED, named_failure
@@ -143,14 +142,8 @@ def nearest_run(runs: Sequence[InferenceRun]) -> InferenceRun | None:
 def front_runs(runs: Sequence[InferenceRun]) -> tuple[InferenceRun, ...]:
     """Measured ones of which no other is quicker with more throughput per GPU."""
     measured = [run for run in runs if run.latency_s is not None]
-    if not measured:
-        return ()
-    rows = front_rows(
-        np.array([run.latency_s for run in measured]),
-        np.array([run.throughput_per_gpu for run in measured]),
-        np.ones(len(measured), dtype=np.bool_),
-    )
-    return tuple(measured[row] for row in rows.tolist())
+    front = pareto_front(measured, lambda run: (run.latency_s or 0.0, -run.throughput_per_gpu))
+    return tuple(front)
 
 
 def final_csv(runs: Sequence[InferenceRun]) -> str:
