@@ -164,6 +164,16 @@ class PlanAnswer:
         """Machines of the training."""
         return self.request.training.cluster
 
+    @property
+    def rows(self) -> tuple[Planned, ...]:
+        """The layouts to use, the best one first."""
+        return self.plan.best
+
+    @property
+    def apart(self) -> tuple[Planned, ...]:
+        """Faster layouts that are plan-only or were never checked."""
+        return self.plan.apart
+
     def bands(self, rows: Sequence[Planned]) -> list[StepBand]:
         """How far off each layout's predicted step may be."""
         training, found = self.question.training, dict[tuple[Offload, float], StepBand]()

@@ -6,7 +6,6 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .markup import text_html
-    from .mixed import mixed_page
     from .page import Cell, Chart, HtmlPage, Table, page_html, write_page
     from .plan import plan_page
     from .recommend import recommend_page

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         verifying_document,
         verifying_text,
     )
-    from .mixed import mixed_csv, mixed_document, mixed_text, why_nothing_mixed
+    from .mixed import mixed_document, mixed_text, why_nothing_mixed
     from .plan import (
         clusters_csv,
         clusters_document,

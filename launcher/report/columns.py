@@ -239,7 +239,7 @@ def _part(name: str, when: Callable[[Any, str], bool]) -> PlanColumn:
 
 
 def _tokens(answer: RankedAnswer) -> int:
-    """Of a step."""
+    """Tokens of a step."""
     return answer.workload.global_batch * answer.workload.sequence_length
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, TextIO
+from typing import Any
 
 from autoconf_launch.autotuner.mixed import ChoiceRule, MixedRow, PriceRange
 
@@ -18,9 +18,9 @@ from .cells import (
     step_time_text,
     table_of,
 )
-from .columns import nodes_text, ranking_text, row_documents, write_blocks
+from .columns import nodes_text, row_documents
 from .fit import marginal_note, training_text
-from .plan_reasons import RULES_IN_WORDS, apart_text, bands_text
+from .plan_reasons import RULES_IN_WORDS, bands_text, ranked_tables
 from .waterfall import MIXED_PARTS
 
 MIXED_SCHEMA_VERSION = 1
@@ -30,13 +30,7 @@ def mixed_text(answer: MixedAnswer) -> str:
     """Head, the best layout of each part of the cluster, notes, and reasons if asked for."""
     blocks = [_headline(answer)]
     if answer.rows:
-        blocks.append(ranking_text(answer, 1, answer.rows))
-        if answer.apart:
-            lead = 1.0 - min(row.step_s for row in answer.apart) / answer.rows[0].step_s
-            band = max(band.error for band in answer.bands(answer.apart))
-            blocks.append(apart_text(lead, band))
-            blocks.append(ranking_text(answer, len(answer.rows) + 1, answer.apart))
-        blocks.append("\n".join(_notes(answer)))
+        blocks += [*ranked_tables(answer), "\n".join(_notes(answer))]
         if lines := list(_sensitivity(answer)):
             blocks.append("\n".join(lines))
         if answer.request.explain:
@@ -273,9 +267,3 @@ def mixed_document(answer: MixedAnswer) -> dict[str, Any]:
         "faster_if_it_works": row_documents(answer, answer.apart),
         "sensitivity": sensitivity_document(answer),
     }
-
-
-def mixed_csv(answer: MixedAnswer, file: TextIO) -> None:
-    """Write a header and a line for each row, in the order of the table."""
-    blocks = (("best", answer, answer.rows), ("faster if it works", answer, answer.apart))
-    write_blocks(file, [block for block in blocks if block[2]])

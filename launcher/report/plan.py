@@ -28,7 +28,6 @@ from .columns import (
     csv_lines,
     gib,
     number_cells,
-    ranking_text,
     row_documents,
     text_table,
     write_blocks,
@@ -42,7 +41,6 @@ from .measurements import (
 )
 from .plan_reasons import (
     RULES_IN_WORDS,
-    apart_text,
     bands_text,
     change_text,
     changes_text,
@@ -50,6 +48,7 @@ from .plan_reasons import (
     loser_reason,
     losers_table,
     name_of,
+    ranked_tables,
     rejected_table,
     why_nothing,
 )
@@ -101,7 +100,7 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
 
 def plan_json(document: dict[str, Any]) -> str:
     """A plan's document as JSON, in one line where it is very long."""
-    indent = 2 if len(document["best"]) <= _MOST_INDENTED else None
+    indent = 2 if len(document.get("best", ())) <= _MOST_INDENTED else None
     return json.dumps(document, indent=indent, allow_nan=False)
 
 
@@ -172,17 +171,11 @@ def _headroom(answer: PlanAnswer) -> str:
 
 def _tables(answer: PlanAnswer) -> Iterator[str]:
     """The layouts to use, those that may be faster, changes that would help, and notes on them."""
-    best, apart = answer.plan.best, answer.plan.apart
-    if best:
-        yield ranking_text(answer, 1, best)
-    if apart:
-        lead = 1.0 - min(one.step_s for one in apart) / best[0].step_s
-        yield apart_text(lead, max(band.error for band in answer.bands(apart)))
-        yield ranking_text(answer, len(best) + 1, apart)
+    yield from ranked_tables(answer)
     if answer.changes:
         yield _why_changes(answer)
         yield changes_text(answer)
-    if best:
+    if answer.rows:
         yield "\n".join(_notes(answer))
 
 
@@ -300,15 +293,15 @@ def _loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
     }
 
 
-def plan_csv(answer: PlanAnswer, file: TextIO) -> None:
+def plan_csv(answer: RankedAnswer, file: TextIO) -> None:
     """Write a header and a line for each layout, block after block as the tables have them."""
-    plan = answer.plan
     blocks: list[tuple[str, RankedAnswer, RankedRows]] = [
-        ("best", answer, plan.best),
-        ("faster if it works", answer, plan.apart),
-        *((f"helps: {change_text(answer, one)}", one, one.plan.best) for one in answer.changes),
+        ("best", answer, answer.rows),
+        ("faster if it works", answer, answer.apart),
     ]
-    write_blocks(file, [block for block in blocks if block[2]])
+    if isinstance(answer, PlanAnswer):
+        blocks += [(f"helps: {change_text(answer, one)}", one, one.rows) for one in answer.changes]
+    write_blocks(file, blocks)
 
 
 def clusters_text(answers: Sequence[PlanAnswer]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.planner import (
@@ -24,7 +25,7 @@ from .cells import (
     step_time_text,
     table_of,
 )
-from .columns import number_cells
+from .columns import number_cells, ranking_text
 
 _LEAST_NAMED = 0.005
 _LEAST_SHARE = 0.25
@@ -258,17 +259,19 @@ def bands_text(bands: Iterable[StepBand], runs: str) -> str:
     )
 
 
-def apart_text(lead: float, band: float) -> str:
-    """The line above the rows that are not to use first.
-
-    Args:
-        lead: share of the first row's step that the fastest of them saves.
-        band: error of their steps.
-    """
-    return (
-        f"Faster if it works (by up to {percent(lead)}, error band ±{percent(band)}): plan-only "
-        "or never checked"
-    )
+def ranked_tables(answer: Any) -> Iterator[str]:
+    """The layouts to use, and apart from them those that are not to use first."""
+    best, apart = answer.rows, answer.apart
+    if best:
+        yield ranking_text(answer, 1, best)
+    if apart:
+        lead = 1.0 - min(one.step_s for one in apart) / best[0].step_s
+        error = max(band.error for band in answer.bands(apart))
+        yield (
+            f"Faster if it works (by up to {percent(lead)}, error band ±{percent(error)}): "
+            "plan-only or never checked"
+        )
+        yield ranking_text(answer, len(best) + 1, apart)
 
 
 def cluster_text(answer: PlanAnswer) -> str:
