@@ -79,7 +79,7 @@ from ..report import (
     plan_document,
     plan_json,
     plan_text,
-    save_csv,
+    save_file,
     script_document,
     script_text,
     why_nothing,
@@ -205,7 +205,7 @@ def _tell(
 ) -> str:
     """Write the files that are asked for; what is printed."""
     if request.csv is not None:
-        save_csv(request.csv, forms.csv)
+        save_file("--csv", request.csv, forms.csv)
     if request.html is not None:
         write_page(plan_page(answers, forms.text()), request.html)
     if request.training.json:

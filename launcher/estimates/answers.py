@@ -187,10 +187,6 @@ class PlanAnswer:
         is_ours = trains_here(self.workload)
         return [one.plan_only_by if is_ours else UNKNOWN_TRAINING for one in rows]
 
-    def gpus(self, one: Planned) -> int:
-        """How many train in a layout."""
-        return self.question.world
-
     def fullest(self, one: Planned) -> tuple[float, float]:
         """Memory that the fullest rank of a layout needs, and what a GPU has."""
         return one.peak_bytes, self.request.training.limit_bytes

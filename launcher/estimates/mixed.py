@@ -121,10 +121,6 @@ class MixedAnswer:
         """Money for the nodes in use while a step lasts; None where a price is not known."""
         return row.usd_per_step
 
-    def gpus(self, row: MixedRow) -> int:
-        """How many train in a row."""
-        return sum(self.kinds[kind].gpus for kind in row.order)
-
     def fullest(self, row: MixedRow) -> tuple[float, float]:
         """Memory of the stage with the smallest share left, and what its GPU has."""
         stage = max(row.stages, key=lambda one: one.peak_bytes / one.limit_bytes)

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
         percent,
         range_text,
         running_row,
-        save_csv,
-        save_text,
+        save_file,
         seconds_text,
         shown_name,
         size_text,
@@ -49,13 +48,9 @@ if TYPE_CHECKING:
         replay_lines,
         row_lines,
         rows_csv,
-        training_runs_document,
-        training_runs_text,
         unit_warnings,
         validation_document,
         validation_lines,
-        verifying_document,
-        verifying_text,
     )
     from .mixed import mixed_document, mixed_text, why_nothing_mixed
     from .plan import (

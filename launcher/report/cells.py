@@ -393,25 +393,12 @@ def write_csv(file: TextIO, rows: Iterable[Sequence[object]], *, delimiter: str 
     writer.writerows(map(_csv_cell, row) for row in rows)
 
 
-def save_csv(path: Path, write: Callable[[TextIO], None]) -> None:
-    """Write the file of ``--csv``, line by line.
+def save_file(flag: str, path: Path, write: Callable[[TextIO], object]) -> None:
+    """Write the file of a flag, line by line.
 
     Raises:
         ConfigError: it cannot be written.
     """
-    _save("--csv", path, write)
-
-
-def save_text(flag: str, path: Path, text: str) -> None:
-    """Write the file of a flag.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
-    _save(flag, path, lambda file: file.write(text))
-
-
-def _save(flag: str, path: Path, write: Callable[[TextIO], object]) -> None:
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
             write(file)

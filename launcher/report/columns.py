@@ -59,6 +59,14 @@ def _is_unequal(answer: Any, form: str) -> bool:
     return form == _JSON or _is_mixed(answer, form)
 
 
+def _is_mixed_in(only: str) -> Callable[[Any, str], bool]:
+    return lambda answer, form: form == only and _is_mixed(answer, form)
+
+
+def _has_runs(answer: Any, form: str) -> bool:
+    return form != _TEXT or (_is_equal(answer, form) and answer.measured is not None)
+
+
 def _has_steps(answer: Any, form: str) -> bool:
     return form != _TEXT or answer.steps is not None
 
@@ -238,9 +246,27 @@ def _part(name: str, when: Callable[[Any, str], bool]) -> PlanColumn:
     return PlanColumn(f"{name}_s", values, group="parts", when=when)
 
 
-def _tokens(answer: RankedAnswer) -> int:
-    """Tokens of a step."""
-    return answer.workload.global_batch * answer.workload.sequence_length
+def _order(answer: Any, row: Any) -> list[str]:
+    return [answer.kinds[kind].name for kind in row.order]
+
+
+def _errors(answer: Any, rows: RankedRows) -> list[float]:
+    return [band.error for band in answer.bands(rows)]
+
+
+def _speed(answer: Any, row: Any) -> float:
+    """Tokens of a step in its time."""
+    workload = answer.workload
+    return float(workload.global_batch * workload.sequence_length / row.step_s)
+
+
+def _gpu_speed(answer: Any, row: Any) -> float:
+    return _speed(answer, row) / int(answer.question.world)
+
+
+def _free(answer: Any, row: Any) -> float:
+    peak, limit = answer.fullest(row)
+    return 1.0 - float(peak) / limit
 
 
 def _usd(answer: Any, row: Any, steps: float | None) -> float | None:
@@ -248,12 +274,33 @@ def _usd(answer: Any, row: Any, steps: float | None) -> float | None:
     return None if steps is None or usd is None else steps * usd
 
 
+def _training_usd(answer: Any, row: Any) -> float | None:
+    return _usd(answer, row, answer.steps)
+
+
+def _billion_usd(answer: Any, row: Any) -> float | None:
+    tokens = answer.workload.global_batch * answer.workload.sequence_length
+    return _usd(answer, row, 1e9 / tokens)
+
+
 def _days(answer: Any, row: Any) -> float | None:
     return None if answer.steps is None else answer.steps * row.step_s / _S_PER_DAY
 
 
+def _days_text(days: float) -> str:
+    return duration_text(days * _S_PER_DAY)
+
+
+def _runs_here(answer: Any, rows: RankedRows) -> list[bool]:
+    return [rule is None for rule in answer.plan_only_by(rows)]
+
+
 def _three_digits(number: float | None) -> str:
     return "-" if number is None else number_text(number, 3)
+
+
+def _host_text(size: float) -> str:
+    return memory_size(size) if size else "-"
 
 
 def _recompute_text(answer: Any, row: Any) -> str:
@@ -267,20 +314,9 @@ def _recompute_layers(answer: Any, row: Any) -> int | None:
 
 
 PLAN_COLUMNS: tuple[PlanColumn, ...] = (
-    _each(
-        *("nodes", lambda a, row: [*row.counts]),
-        when=lambda a, form: form == _JSON and _is_mixed(a, form),
-    ),
-    _each(
-        *("nodes", lambda a, row: nodes_text(a, row.counts)),
-        when=lambda a, form: form == _CSV and _is_mixed(a, form),
-    ),
-    _each(
-        *("order", lambda a, row: [a.kinds[kind].name for kind in row.order], "nodes in order"),
-        shown=_order_text,
-        is_left=True,
-        when=_is_mixed,
-    ),
+    _each("nodes", lambda a, row: [*row.counts], when=_is_mixed_in(_JSON)),
+    _each("nodes", lambda a, row: nodes_text(a, row.counts), when=_is_mixed_in(_CSV)),
+    _each("order", _order, "nodes in order", _order_text, is_left=True, when=_is_mixed),
     _knob("data_parallel", "dp"),
     _knob("tensor_parallel", "tp"),
     _knob("pipeline_parallel", "pp"),
@@ -306,54 +342,35 @@ PLAN_COLUMNS: tuple[PlanColumn, ...] = (
     _each("family", lambda a, row: family_name(row.layout), when=_is_equal),
     _each("step_time_s", lambda a, row: row.step_s, "step", step_time_text),
     PlanColumn(
-        *("step_time_band", lambda a, rows: [band.error for band in a.bands(rows)], "band"),
-        shown=lambda error: f"±{percent(error)}",
-        when=lambda a, form: form != _TEXT or (_is_equal(a, form) and a.measured is not None),
+        "step_time_band", _errors, "band", lambda error: f"±{percent(error)}", when=_has_runs
     ),
     PlanColumn("step_time_unchecked", lambda a, rows: [[*one.unchecked] for one in a.bands(rows)]),
-    _each(
-        *("tokens_per_s", lambda a, row: _tokens(a) / row.step_s, "tokens/s", _three_digits),
-        when=_is_mixed,
-    ),
-    _each(
-        "tokens_per_s_per_gpu",
-        lambda a, row: _tokens(a) / row.step_s / a.gpus(row),
-        *("tokens/s/GPU", _three_digits),
-        when=lambda a, form: form != _TEXT or _is_equal(a, form),
-    ),
+    _each("tokens_per_s", _speed, "tokens/s", _three_digits, when=_is_mixed),
+    _each("tokens_per_s_per_gpu", _gpu_speed, "tokens/s/GPU", _three_digits, when=_is_equal),
     _each("mfu", lambda a, row: row.mfu, "MFU", percent, when=_is_equal),
     _each("peak_memory_gib", lambda a, row: a.fullest(row)[0], "memory", memory_size, data=gib),
     _each(
-        *("host_memory_gib", lambda a, row: row.host_bytes, "host memory"),
-        shown=lambda size: memory_size(size) if size else "-",
+        "host_memory_gib",
+        lambda a, row: row.host_bytes,
+        "host memory",
+        _host_text,
         data=gib,
         when=_is_equal,
     ),
-    PlanColumn(
-        "free_memory",
-        lambda a, rows: [1.0 - peak / limit for peak, limit in map(a.fullest, rows)],
-        *("free", percent),
-    ),
+    _each("free_memory", _free, "free", percent),
     _each("fits", lambda a, row: row.verdict.value, "fits", omit="yes", is_left=True),
     _each("usd_per_hour", lambda a, row: row.usd_per_hour, when=_is_mixed),
     _each("usd_per_step", lambda a, row: a.usd_per_step(row)),
-    _each(
-        *("", lambda a, row: _usd(a, row, 1e9 / _tokens(a)), "$/B tokens", _three_digits),
-        when=lambda a, form: a.steps is None,
-    ),
-    _each(
-        *("training_days", _days, "time", lambda days: duration_text(days * _S_PER_DAY)),
-        when=_has_steps,
-    ),
-    _each(
-        *("training_usd", lambda a, row: _usd(a, row, a.steps), "$", _three_digits),
-        when=_has_steps,
-    ),
+    _each("", _billion_usd, "$/B tokens", _three_digits, when=lambda a, form: a.steps is None),
+    _each("training_days", _days, "time", _days_text, when=_has_steps),
+    _each("training_usd", _training_usd, "$", _three_digits, when=_has_steps),
     PlanColumn(
-        *("runnable", lambda a, rows: [rule is None for rule in a.plan_only_by(rows)]),
-        *("runs here", lambda runs: "yes" if runs else "plan-only"),
-        omit="plan-only",
-        is_left=True,
+        "runnable",
+        _runs_here,
+        "runs here",
+        lambda runs: "yes" if runs else "plan-only",
+        "plan-only",
+        True,
     ),
     PlanColumn("plan_only_by", lambda a, rows: a.plan_only_by(rows)),
     *(_part(name, _is_equal) for name in PARTS),
