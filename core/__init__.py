@@ -3,7 +3,7 @@
 Both take away what a trial wrote among the user's files (``saved_paths``).
 """
 
-from .cluster import ClusterSpec, Device, Node, NodeKind
+from .cluster import GIB, ClusterSpec, Device, Node, NodeKind
 from .codec import DecodeError, decode, encode
 from .config_keys import (
     FIRST_FSDP_STAGE,
@@ -17,9 +17,11 @@ from .config_keys import (
 from .equations import (
     data_parallel_degree,
     data_rank,
+    divisors,
     even_pipeline_split,
     external_data_parallel_degree,
     global_batch,
+    pareto_front,
     require_global_batch,
 )
 from .errors import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+GIB = 2**30
 _SAME_FREE = 0.05
 """Difference of free memory, a share of all, up to which two GPUs are alike."""
 

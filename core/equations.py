@@ -1,8 +1,36 @@
-"""The batch and mesh equations, written once."""
+"""The batch and mesh equations, and what else is computed in many places, written once."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
 from .errors import ConfigError
+
+_Item = TypeVar("_Item")
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors of a number, ascending."""
+    low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return tuple(sorted({*low, *(number // d for d in low)}))
+
+
+def pareto_front(
+    items: Iterable[_Item], costs: Callable[[_Item], tuple[float, float]]
+) -> list[_Item]:
+    """Items that no other beats in one cost without more of the other; the least first cost first.
+
+    Of equal ones the first stays.
+    """
+    front: list[_Item] = []
+    least = math.inf
+    for item in sorted(items, key=costs):
+        if (second := costs(item)[1]) < least:
+            front.append(item)
+            least = second
+    return front
 
 
 def global_batch(*, micro_batch: int, accumulation: int, data_parallel: int) -> int:

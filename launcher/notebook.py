@@ -16,8 +16,8 @@ from .inference import (
     fit_inference_text,
     plan_inference_text,
 )
-from .pages import HtmlPage, plan_page, recommend_page, tune_page, write_page
-from .report import clusters_text, fit_text, plan_text, recommend_text, text_html
+from .pages import HtmlPage, plan_page, recommend_page, text_html, tune_page, write_page
+from .report import clusters_text, fit_text, plan_text, recommend_text
 from .results import read_results
 
 _T = TypeVar("_T")

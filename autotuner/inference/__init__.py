@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         InferencePlan,
         InferencePoint,
         InferenceQuestion,
-        front_rows,
         priced_points,
         rank_points,
         why_no_generation,

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autoconf_launch.core import divisors, pareto_front
+
 from ..cost import Machine
-from ..space import Bools, Floats, Ints
+from ..space import Ints
 from .engines import EngineHabits
 from .generation import Generation, PointColumns
 from .memory import largest_batches
@@ -149,22 +151,19 @@ def rank_points(question: InferenceQuestion) -> InferencePlan:
         fit=int(fits_C.sum()),
         within=int(within_C.sum()),
         best=points_of(rows[order]),
-        front=points_of(front_rows(latency_C, speed_C, fits_C)),
+        front=tuple(
+            pareto_front(
+                points_of(np.flatnonzero(fits_C)),
+                lambda point: (point.latency_s, -point.samples_per_s_per_gpu),
+            )
+        ),
     )
-
-
-def front_rows(latency_C: Floats, speed_C: Floats, kept_C: Bools) -> Ints:
-    """Rows that no other beats in both, the quickest first; of equal ones the first."""
-    rows = np.flatnonzero(kept_C)
-    rows = rows[np.lexsort((-speed_C[rows], latency_C[rows]))]
-    before = np.concatenate(([-np.inf], np.maximum.accumulate(speed_C[rows])[:-1]))
-    return np.asarray(rows[speed_C[rows] > before])
 
 
 def _degrees(question: InferenceQuestion) -> PointColumns:
     model, world = question.generation.model, question.world
-    tensor = question.tensor or _divisors(model.heads, world)
-    pipeline = question.pipeline or _divisors(model.layers, world)
+    tensor = question.tensor or divisors(model.heads)
+    pipeline = question.pipeline or divisors(model.layers)
     pairs = [
         (t, p)
         for t in tensor
@@ -175,10 +174,6 @@ def _degrees(question: InferenceQuestion) -> PointColumns:
     return PointColumns(
         tensor_C=columns[0], pipeline_C=columns[1], batch_C=np.ones(len(pairs), np.int64)
     )
-
-
-def _divisors(count: int, most: int) -> tuple[int, ...]:
-    return tuple(n for n in range(1, min(count, most) + 1) if count % n == 0)
 
 
 def _largest(degrees: PointColumns, question: InferenceQuestion) -> Ints:

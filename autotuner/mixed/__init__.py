@@ -10,7 +10,6 @@ if TYPE_CHECKING:
         Choice,
         ChoiceRule,
         PriceRange,
-        pareto_front,
         price_range,
         reprice,
         rivals,

@@ -50,22 +50,6 @@ class Choice:
         return tuple(sorted(filter(self.allows, rows), key=self.order))
 
 
-def pareto_front(rows: Sequence[MixedRow]) -> tuple[MixedRow, ...]:
-    """Rows that no other beats in time without costing more, the fastest first.
-
-    Rows without a price are skipped. Of equal ones the first stays.
-    """
-    priced = [row for row in rows if row.usd_per_step is not None]
-    front: list[MixedRow] = []
-    cheapest = math.inf
-    for row in sorted(priced, key=lambda row: (row.step_s, row.usd_per_step)):
-        assert row.usd_per_step is not None
-        if row.usd_per_step < cheapest:
-            front.append(row)
-            cheapest = row.usd_per_step
-    return tuple(front)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceRange:
     """Prices of a node of one kind, all others as they are, between which a choice stays.

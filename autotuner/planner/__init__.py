@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         time_band,
     )
     from .best_points import MEMORY, PointQuestion, Points, points
-    from .degrees import divisors
     from .explanation import (
         Loser,
         losers,

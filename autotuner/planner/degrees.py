@@ -5,7 +5,6 @@ Shapes: M = meshes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Degrees
+from autoconf_launch.core import Architecture, Degrees, divisors
 
 from ..space import Ints
 
@@ -21,12 +20,6 @@ from ..space import Ints
 def select_wanted(found: tuple[int, ...], wanted: tuple[int, ...] | None) -> tuple[int, ...]:
     """The values found that are wanted, in order."""
     return found if wanted is None else tuple(value for value in found if value in wanted)
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """All divisors of a number, ascending."""
-    low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return tuple(sorted({*low, *(number // d for d in low)}))
 
 
 Mesh: TypeAlias = tuple[int, int, int, int, int]

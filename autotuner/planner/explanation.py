@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from autoconf_launch.core import Degrees, Offload, Recompute
+from autoconf_launch.core import Degrees, Offload, Recompute, divisors
 
 from ..cost import ALL_LAYERS
-from .degrees import divisors
 from .search import Plan, Planned, Question
 from .usable_rows import plan_usable_first
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Degrees, Offload, Recompute
+from autoconf_launch.core import Architecture, Degrees, Offload, Recompute, divisors
 
 from ..cost import ALL_LAYERS, OFFLOAD_CODES, RECOMPUTE_CODES, RULES, LayoutColumns, LayoutRule
 from ..space import Bools, Ints
-from .degrees import Meshes, divisors, meshes, select_wanted
+from .degrees import Meshes, meshes, select_wanted
 
 OFFLOAD, SEQUENCE, RECOMPUTE, ZERO, MICRO, MESH = range(6)
 _AXES = 6

@@ -89,7 +89,9 @@ RUNTIME_RULES = (
 rule that looks at it (``APPLIED_PARALLELISM``)."""
 
 
-def plan_only_by(x: LayoutColumns, a: Architecture, sequence: int) -> str | None:
-    """Name of the first rule that one layout breaks; None: it runs."""
-    broken = (rule.name for rule in RUNTIME_RULES if not rule.keep(x, a, sequence).all())
-    return next(broken, None)
+def plan_only_by(x: LayoutColumns, a: Architecture, sequence: int) -> list[str | None]:
+    """Name of the first rule that each layout breaks; None: it runs."""
+    breaks_RC = [~np.broadcast_to(rule.keep(x, a, sequence), len(x)) for rule in RUNTIME_RULES]
+    first_C = np.argmax([*breaks_RC, np.ones(len(x), np.bool_)], axis=0)
+    names = (*(rule.name for rule in RUNTIME_RULES), None)
+    return [names[first] for first in first_C.tolist()]

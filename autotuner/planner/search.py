@@ -25,6 +25,7 @@ from ..space import Bools, Floats, Ints, PredictionTable
 from .layout_family import FAMILIES, family_numbers, shown_families
 from .mesh_grids import PLAN_RULES, LayoutGrid, count_layouts, grids, parts, rule_mask
 from .own_runs import OwnRuns, cell_factors
+from .runnable import plan_only_by
 
 _TIES = (
     "micro_batch_C",
@@ -179,6 +180,7 @@ class Planned:
         parts: seconds by name, in the order of ``StepParts``; they add up to ``step_s``.
         correction: factor by which measured runs lengthen all of these seconds.
         narrowing: spread of their error that these runs leave, over the one before.
+        plan_only_by: name of the first rule by which our runtime does not run the layout.
     """
 
     layout: Layout
@@ -190,6 +192,7 @@ class Planned:
     host_bytes: float = 0.0
     correction: float = 1.0
     narrowing: float = 1.0
+    plan_only_by: str | None = None
 
     @property
     def mfu(self) -> float:
@@ -370,11 +373,12 @@ def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
     if not len(ranking):
         return ()
     rows, training = ranking.best(), question.training
+    workload = training.workload
     factors_C = narrowing_C = np.ones(len(rows))
     if training.runs is not None:
-        found = training.runs.corrections(rows, training.workload, training.machine)
+        found = training.runs.corrections(rows, workload, training.machine)
         factors_C, narrowing_C = found.factor_R, found.left_R / found.before_R
-    costs = estimate(rows, training.workload, training.machine, factors_C)
+    costs = estimate(rows, workload, training.machine, factors_C)
     names = [name for name, _ in costs.parts]
     parts = zip(*(seconds.tolist() for _, seconds in costs.parts), strict=True)
     hosts_C = np.zeros(len(rows)) if costs.host_bytes_C is None else costs.host_bytes_C
@@ -386,6 +390,7 @@ def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
         hosts_C.tolist(),
         factors_C.tolist(),
         narrowing_C.tolist(),
+        plan_only_by(rows, workload.architecture, workload.sequence_length),
         parts,
         strict=True,
     )
@@ -400,6 +405,7 @@ def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
             host_bytes=host,
             correction=factor,
             narrowing=narrowing,
+            plan_only_by=rule,
         )
-        for layout, layers, peak, step_s, host, factor, narrowing, seconds in columns
+        for layout, layers, peak, step_s, host, factor, narrowing, rule, seconds in columns
     )

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Layout, Offload
+from autoconf_launch.core import Architecture, Layout, Offload, divisors
 
 from ..cost import LayoutColumns, estimate, rows_obeying
-from .degrees import divisors
 from .own_runs import cut_model
 from .search import Training
 

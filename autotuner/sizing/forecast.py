@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
-from autoconf_launch.core import ConfigError, Degrees, Layout, Offload, nearest_known
+from autoconf_launch.core import ConfigError, Degrees, Layout, Offload, divisors, nearest_known
 
 from ..cost import EXPERTS_BAND, MEMORY_BAND, STEP_TIME_BAND
 from ..planner import (
@@ -24,7 +24,6 @@ from ..planner import (
     Planned,
     Question,
     Training,
-    divisors,
     is_short_for_context,
     plan,
 )

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from autoconf_launch.core import ConfigError, Degrees
+from autoconf_launch.core import ConfigError, Degrees, divisors
 
 from .families import KNOWN_FAMILIES, Family
 
@@ -140,8 +140,8 @@ def rule_of(rows: Sequence[GridRow], asked: SizedModel) -> GridRow | None:
 
 def stages_of(layers: int, *, is_encoder_decoder: bool) -> tuple[int, ...]:
     """Numbers of pipeline stages that NVIDIA's rules allow; T5's count both stacks."""
-    divisors = [number for number in range(1, layers + 1) if layers % number == 0]
-    return (1, *(2 * number for number in divisors)) if is_encoder_decoder else tuple(divisors)
+    found = divisors(layers)
+    return (1, *(2 * number for number in found)) if is_encoder_decoder else found
 
 
 def _rules_of(family: Family) -> str:

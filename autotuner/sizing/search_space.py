@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Degrees, Layout
+from autoconf_launch.core import Architecture, Degrees, Layout, divisors
 
 from ..cost import (
     EXPERTS_BAND,
@@ -34,7 +34,6 @@ from ..planner import (
     PointQuestion,
     Points,
     Training,
-    divisors,
     points,
 )
 from ..space import Bools, Floats, Ints

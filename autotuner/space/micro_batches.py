@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autoconf_launch.core import divisors
+
 from .settings import AutotuningSettings
 
 _ALL_UP_TO = 16
@@ -49,22 +51,13 @@ def micro_batches_to_try(
     least = settings.min_train_micro_batch_size_per_gpu
     most = settings.max_train_micro_batch_size_per_gpu
     kept = rule.pinned or today
-    divisors = {b for ranks in data_parallel for b in _divisors(kept, ranks)}
+    exact = {b for ranks in data_parallel if kept % ranks == 0 for b in divisors(kept // ranks)}
     if rule.pinned is not None:
-        return tuple(b for b in sorted(divisors) if least <= b <= most)
+        return tuple(b for b in sorted(exact) if least <= b <= most)
     if rule.maximum is not None:
         most = min(most, rule.maximum // min(data_parallel))
-    wanted = divisors | set(_thin_out(least, most))
+    wanted = exact | set(_thin_out(least, most))
     return tuple(b for b in sorted(wanted) if least <= b <= most)
-
-
-def _divisors(global_batch: int, ranks: int) -> tuple[int, ...]:
-    """Micro-batches that some accumulation brings to exactly this batch."""
-    if global_batch % ranks:
-        return ()
-    each = global_batch // ranks
-    small = [b for b in range(1, int(each**0.5) + 1) if each % b == 0]
-    return (*small, *(each // b for b in small))
 
 
 def _thin_out(least: int, most: int) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from ..flags import request_of_hosts
 from ..launch import STDERR_LOG, STDOUT_LOG, plan_launch
 from ..machine import find_cluster, pod_text, require_one_start
 from ..plan import LaunchPlan
-from ..report import save_text
+from ..report import save_file
 from ..request import LaunchRequest
 from ..spelling import Rendered
 from .launch import run_to_end
@@ -57,7 +57,7 @@ def doctor(arguments: Sequence[str]) -> Iterator[str]:
     checks = measure_hosts(request, cluster)
     if flags.save:
         text = yaml.safe_dump(cluster_document(cluster, checks), sort_keys=False)
-        save_text("--save", flags.save, text)
+        save_file("--save", flags.save, lambda file: file.write(text))
     if flags.json:
         yield json.dumps(doctor_document(cluster, checks), indent=2)
     else:

@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,6 +25,7 @@ from autoconf_launch.tuning_spaces import cluster_template
 from ..asked import CsvForm
 from ..estimates import (
     MixedAnswer,
+    PlanAnswer,
     PlanRequest,
     Verifying,
     choose_price,
@@ -64,13 +64,12 @@ from ..first_forward import (
 )
 from ..inference import INFERENCE
 from ..machine import is_cpu
-from ..pages import HtmlPage, mixed_page, plan_page, write_page
+from ..pages import HtmlPage, plan_page, write_page
 from ..report import (
     RULES_IN_WORDS,
     clusters_csv,
     clusters_document,
     clusters_text,
-    mixed_csv,
     mixed_document,
     mixed_text,
     pieces_plan_document,
@@ -79,7 +78,7 @@ from ..report import (
     plan_document,
     plan_json,
     plan_text,
-    save_csv,
+    save_file,
     script_document,
     script_text,
     why_nothing,
@@ -177,21 +176,42 @@ def _require_batch(request: PlanRequest) -> None:
 
 def _plan_clusters(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
     answers = plan_clusters(request)
-    if request.csv is not None:
-        save_csv(request.csv, lambda file: clusters_csv(answers, file))
-    if request.html is not None:
-        write_page(plan_page(answers, clusters_text(answers)), request.html)
-    if request.training.json:
-        section = {} if script is None else {"script": script_document(script)}
-        yield json.dumps({**clusters_document(answers), **section}, indent=2, allow_nan=False)
-    else:
-        text = "\n".join((clusters_text(answers), *_sentences(request, _Written())))
-        yield _below_script(script, text)
+    forms = _Forms(
+        csv=lambda file: clusters_csv(answers, file),
+        document=lambda: clusters_document(answers),
+        text=lambda: clusters_text(answers),
+    )
+    yield _tell(request, script, answers, forms, _Written())
     if not any(answer.plan.best for answer in answers):
         raise NothingFeasibleError("no cluster has a layout that fits and is within the limits.")
 
 
-def _below_script(script: TracedScript | None, text: str) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Forms:
+    """An answer in each form, and sentences below its text."""
+
+    csv: Callable[[TextIO], None]
+    document: Callable[[], dict[str, Any]]
+    text: Callable[[], str]
+    notes: tuple[str, ...] = ()
+
+
+def _tell(
+    request: PlanRequest,
+    script: TracedScript | None,
+    answers: Sequence[PlanAnswer | MixedAnswer],
+    forms: _Forms,
+    written: _Written,
+) -> str:
+    """Write the files that are asked for; what is printed."""
+    if request.csv is not None:
+        save_file("--csv", request.csv, forms.csv)
+    if request.html is not None:
+        write_page(plan_page(answers, forms.text()), request.html)
+    if request.training.json:
+        section = {} if script is None else {"script": script_document(script)}
+        return plan_json({**forms.document(), **section, **_export_document(written)})
+    text = "\n".join((forms.text(), *forms.notes, *_sentences(request, written)))
     return text if script is None else f"{script_text(script)}\n\n{text}"
 
 
@@ -208,17 +228,13 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     written = _export(request, rows)
     if answer.verifying is not None and request.output is not None:
         written = _export_runs(request, answer.verifying, written, request.output)
-    if request.csv is not None:
-        save_csv(request.csv, lambda file: plan_csv(answer, file))
-    if request.html is not None:
-        write_page(plan_page((answer,), plan_text(answer)), request.html)
-    if request.training.json:
-        section = {} if script is None else {"script": script_document(script)}
-        yield plan_json({**plan_document(answer), **section, **_export_document(written)})
-    else:
-        rough = (_ROUGH_CPU,) if is_cpu(request.training.cluster) else ()
-        text = "\n".join((plan_text(answer), *rough, *_sentences(request, written)))
-        yield _below_script(script, text)
+    forms = _Forms(
+        csv=lambda file: plan_csv(answer, file),
+        document=lambda: plan_document(answer),
+        text=lambda: plan_text(answer),
+        notes=(_ROUGH_CPU,) if is_cpu(request.training.cluster) else (),
+    )
+    yield _tell(request, script, (answer,), forms, written)
     if not best:
         raise NothingFeasibleError(why_nothing(answer))
 
@@ -236,17 +252,13 @@ def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     written = _export_mixed(answer)
     is_fasop = request.csv_form == CsvForm.FASOP
     every = every_candidate(answer) if is_fasop else ()
-    if request.csv is not None:
-        save_csv(request.csv, lambda file: _mixed_table(answer, every, file))
-    if request.html is not None:
-        write_page(mixed_page(answer, mixed_text(answer)), request.html)
-    if request.training.json:
-        section = {} if script is None else {"script": script_document(script)}
-        yield plan_json({**mixed_document(answer), **section, **_export_document(written)})
-    else:
-        in_csv = _csv_note(request, every) if is_fasop else ()
-        text = "\n".join((mixed_text(answer), *in_csv, *_sentences(request, written)))
-        yield _below_script(script, text)
+    forms = _Forms(
+        csv=lambda file: _mixed_table(answer, every, file),
+        document=lambda: mixed_document(answer),
+        text=lambda: mixed_text(answer),
+        notes=tuple(_csv_note(request, every)) if is_fasop else (),
+    )
+    yield _tell(request, script, (answer,), forms, written)
     if not answer.rows:
         raise NothingFeasibleError(why_nothing_mixed(answer))
 
@@ -262,7 +274,7 @@ def _csv_note(request: PlanRequest, every: Sequence[MixedRow]) -> Iterator[str]:
 
 def _mixed_table(answer: MixedAnswer, every: Sequence[MixedRow], file: TextIO) -> None:
     if answer.request.csv_form == CsvForm.FULL:
-        mixed_csv(answer, file)
+        plan_csv(answer, file)
         return
     table = FasopTable(
         rows=tuple(every),
@@ -288,9 +300,9 @@ class _Written:
 
 def _export(request: PlanRequest, rows: Sequence[tuple[Layout, int]]) -> _Written:
     """Write the row asked for, for each framework; nothing where the table is empty."""
-    optima = [_optimum(request, layout, layers) for layout, layers in rows]
     if not rows or request.output is None:
         return _Written()
+    optima = [_optimum(request, layout, layers) for layout, layers in rows]
     row = request.row or (first_runnable(optima) if NATIVE in request.export else 1)
     return _write_row(request, optima, row)
 

@@ -11,7 +11,7 @@ from ..report import (
     problem_lines,
     row_lines,
     rows_csv,
-    save_csv,
+    save_file,
     unit_warnings,
     validation_document,
     validation_lines,
@@ -29,7 +29,7 @@ def validate(arguments: Sequence[str]) -> Iterator[str]:
     calibration = calibration_of(flags.calibrate, flags.seed)
     scored = score_files([Path(name) for name in flags.files], calibration, flags.trainer)
     if flags.csv:
-        save_csv(flags.csv, lambda file: rows_csv(scored, file))
+        save_file("--csv", flags.csv, lambda file: rows_csv(scored, file))
     everything = together([one for _, one in scored])
     if flags.json:
         document = validation_document(scored, everything, calibration)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,10 +31,12 @@ from autoconf_launch.autotuner.planner import (
     Plan,
     Planned,
     Question,
+    StepBand,
     Training,
     fewest_gpus,
     losers,
     plan_usable_first,
+    planned_band,
 )
 from autoconf_launch.autotuner.space import PredictionTable
 from autoconf_launch.core import (
@@ -51,6 +53,7 @@ from ..machine import is_cpu
 from ..measurements import TrainingRuns, read_training_runs
 from .requests import FitRequest, PlanRequest
 from .runnable import (
+    UNKNOWN_TRAINING,
     apart_rules,
     changes_to_use,
     default_zero,
@@ -59,6 +62,7 @@ from .runnable import (
     plan_limits,
     trainer_of_layout,
     training_steps,
+    trains_here,
 )
 from .training_choice import (
     ChosenPrice,
@@ -161,16 +165,38 @@ class PlanAnswer:
         """Machines of the training."""
         return self.request.training.cluster
 
-    def tokens_per_s_per_gpu(self, one: Planned) -> float:
-        """How fast a GPU trains in a layout."""
-        tokens = self.workload.global_batch * self.workload.sequence_length
-        return tokens / one.step_s / len(self.cluster.devices)
+    @property
+    def rows(self) -> tuple[Planned, ...]:
+        """The layouts to use, the best one first."""
+        return self.plan.best
+
+    @property
+    def apart(self) -> tuple[Planned, ...]:
+        """Faster layouts that are plan-only or were never checked."""
+        return self.plan.apart
+
+    def bands(self, rows: Sequence[Planned]) -> list[StepBand]:
+        """How far off each layout's predicted step may be."""
+        training, found = self.question.training, dict[tuple[Offload, float], StepBand]()
+        for one in rows:
+            if (key := (one.layout.offload, one.narrowing)) not in found:
+                found[key] = planned_band(training, one)
+        return [found[one.layout.offload, one.narrowing] for one in rows]
+
+    def plan_only_by(self, rows: Sequence[Planned]) -> list[str | None]:
+        """Name of the rule by which our runtime does not run each layout; None: it runs."""
+        is_ours = trains_here(self.workload)
+        return [one.plan_only_by if is_ours else UNKNOWN_TRAINING for one in rows]
+
+    def fullest(self, one: Planned) -> tuple[float, float]:
+        """Memory that the fullest rank of a layout needs, and what a GPU has."""
+        return one.peak_bytes, self.request.training.limit_bytes
 
     def usd_per_step(self, one: Planned) -> float | None:
         """Money for all GPUs while a step lasts; None where no price is known."""
         if self.price is None:
             return None
-        return len(self.cluster.devices) * self.price.usd_per_gpu_hour * one.step_s / 3600
+        return self.question.world * self.price.usd_per_gpu_hour * one.step_s / 3600
 
 
 def fit_answer(request: FitRequest) -> FitAnswer:

@@ -20,20 +20,19 @@ from autoconf_launch.autotuner.mixed import (
     PriceRange,
     every_row,
     mixed_plan,
-    pareto_front,
     placement,
     price_range,
     rivals,
     rotations,
 )
 from autoconf_launch.autotuner.planner import StepBand, leading, time_band
-from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Workload
+from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Workload, pareto_front
 
 from ..asked import Goal
 from .answers import price_of_gpu
 from .layer_times import read_layer_times
 from .requests import PlanRequest, TrainingRequest
-from .runnable import apart_rules, layout_rules, training_steps
+from .runnable import apart_rules, layout_rules, plan_only_rule, training_steps
 from .training_choice import (
     ChosenPrice,
     check_positions,
@@ -110,9 +109,22 @@ class MixedAnswer:
         """Kinds of the cluster's nodes."""
         return self.question.kinds
 
-    def band_of(self, row: MixedRow) -> StepBand:
-        """The widest error band of a row's step on one of its kinds of GPU."""
-        return _band_of(self.question, row)
+    def bands(self, rows: Sequence[MixedRow]) -> list[StepBand]:
+        """The widest error band of each row's step on one of its kinds of GPU."""
+        return [_band_of(self.question, row) for row in rows]
+
+    def plan_only_by(self, rows: Sequence[MixedRow]) -> list[str | None]:
+        """Name of the rule by which our runtime does not run each row; None: it runs."""
+        return [plan_only_rule(row.layout, row.recompute_layers, self.workload) for row in rows]
+
+    def usd_per_step(self, row: MixedRow) -> float | None:
+        """Money for the nodes in use while a step lasts; None where a price is not known."""
+        return row.usd_per_step
+
+    def fullest(self, row: MixedRow) -> tuple[float, float]:
+        """Memory of the stage with the smallest share left, and what its GPU has."""
+        stage = max(row.stages, key=lambda one: one.peak_bytes / one.limit_bytes)
+        return stage.peak_bytes, stage.limit_bytes
 
     @property
     def whole(self) -> MixedRow | None:
@@ -166,7 +178,8 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
     found, apart = _usable_first(request, question, choice, found)
     rows = choice.rank(found.best)
     if request.pareto:
-        rows = pareto_front(rows)
+        priced = (row for row in rows if row.usd_per_step is not None)
+        rows = tuple(pareto_front(priced, lambda row: (row.step_s, row.usd_per_step or 0.0)))
     return MixedAnswer(
         request=request,
         question=question,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from autoconf_launch.core import ClusterSpec, ConfigError, HardwareError
+from autoconf_launch.core import GIB, ClusterSpec, ConfigError, HardwareError
 from autoconf_launch.tuning_spaces import equal_nodes, machine
 
 from ..asked import RecommendQuestion
@@ -17,7 +17,6 @@ _SEEDS_GPU = "A100-SXM-80GB"
 _SEEDS_GPUS = {80.0: _SEEDS_GPU, 40.0: "A100-SXM-40GB"}
 """What NVIDIA's tools count on: DGX A100 with either memory."""
 _SEEDS_MEMORY_GB = 80.0
-_GB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +98,7 @@ def _given_cluster(request: RecommendQuestion, text: str) -> ChosenCluster:
 
 
 def _datasheet_gb(spec: ClusterSpec) -> float:
-    return machine(spec.nodes[0].devices[0].name).accelerator.memory_bytes / _GB
+    return machine(spec.nodes[0].devices[0].name).accelerator.memory_bytes / GIB
 
 
 def _assumed_cluster(request: RecommendQuestion) -> ChosenCluster:

@@ -61,7 +61,7 @@ def plan_only_rule(layout: Layout, recompute_layers: int, workload: Workload) ->
     if not isinstance(workload.model, Architecture):
         return None if layout.mesh == (1, 1, 1, 1) else UNKNOWN_MODEL
     columns = LayoutColumns.from_layouts([layout], [recompute_layers])
-    return plan_only_by(columns, workload.model, workload.sequence_length)
+    return plan_only_by(columns, workload.model, workload.sequence_length)[0]
 
 
 def trains_here(workload: Workload) -> bool:

@@ -30,6 +30,7 @@ from autoconf_launch.autotuner.cost import (
 )
 from autoconf_launch.autotuner.space import CandidateTable, Floats
 from autoconf_launch.core import (
+    GIB,
     Candidate,
     ConfigError,
     Layout,
@@ -346,7 +347,6 @@ def _layout_variants(layout: Layout, asked: PiecesQuestion) -> Iterator[Layout]:
 
 
 _MOST_SIZES = 64
-_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -422,8 +422,8 @@ def why_no_pieces(answer: PiecesPlan) -> str:
         )
     return (
         f"none of {answer.considered:,} layouts fits: the smallest need is "
-        f"{answer.smallest.peak_bytes / _GIB:.1f} GiB of "
-        f"{answer.asked.training.limit_bytes / _GIB:.1f} GiB per GPU; use larger GPUs, or more of "
+        f"{answer.smallest.peak_bytes / GIB:.1f} GiB of "
+        f"{answer.asked.training.limit_bytes / GIB:.1f} GiB per GPU; use larger GPUs, or more of "
         "them (ZeRO 3 shards the model over all)."
     )
 

@@ -20,6 +20,7 @@ from ..report import (
     ANSWERS,
     count_text,
     dense_table,
+    gib,
     memory_size,
     memory_unit,
     number_text,
@@ -31,7 +32,6 @@ from .answers import FitInferenceAnswer, PlanInferenceAnswer
 from .requests import Serving
 
 INFERENCE_SCHEMA_VERSION = 1
-_GIB = 2**30
 _LEAST_SHOWN = 0.005
 """Parts of fewer units of a table would be written as 0.00."""
 
@@ -205,7 +205,7 @@ def _serving_document(serving: Serving) -> dict[str, Any]:
         "output_len": serving.output_len,
         "engine": serving.engine,
         "precision": serving.precision.value,
-        "limit_gib": round(serving.limit_bytes / _GIB, 3),
+        "limit_gib": gib(serving.limit_bytes),
     }
 
 
@@ -227,7 +227,7 @@ def _numbers(point: InferencePoint, serving: Serving) -> dict[str, Any]:
         "latency_s": point.latency_s,
         "samples_per_s_per_gpu": point.samples_per_s_per_gpu,
         "tokens_per_s_per_gpu": point.samples_per_s_per_gpu * serving.output_len,
-        "peak_memory_gib": round(point.peak_bytes / _GIB, 3),
+        "peak_memory_gib": gib(point.peak_bytes),
         "largest_batch": point.largest_batch,
     }
 
@@ -284,7 +284,5 @@ def fit_inference_document(answer: FitInferenceAnswer) -> dict[str, Any]:
         "verdict": answer.verdict.value,
         "peak_memory_band": MEMORY_BAND,
         "usd_per_million_tokens": answer.usd_per_million_tokens,
-        "parts_gib": {
-            name: round(float(sizes[fullest, 0]) / _GIB, 3) for name, sizes in answer.memory.full()
-        },
+        "parts_gib": {name: gib(float(sizes[fullest, 0])) for name, sizes in answer.memory.full()},
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from autoconf_launch.core import (
+    GIB,
     ClusterSpec,
     ConfigError,
     Device,
@@ -39,8 +40,6 @@ from ..hosts import (
 from ..request import RAY, UNNAMED, LaunchRequest
 from .cores import usable_cores
 from .hosts import HostSlots, choose_hosts, own_index, unused_allocation
-
-_GIB = 1 << 30
 
 
 def visible_gpus(python: str | None = None) -> tuple[Gpu, ...]:
@@ -252,10 +251,10 @@ def _say_who_uses(gpus: Sequence[Gpu], listener: Listener, *, where: str = "") -
             free_bytes = gpu.memory_bytes - gpu.used_bytes
             listener(
                 Note(
-                    text=f"GPU {gpu.index}{where}: {gpu.used_bytes / _GIB:.1f} of "
-                    f"{gpu.memory_bytes / _GIB:.1f} GiB are used by "
+                    text=f"GPU {gpu.index}{where}: {gpu.used_bytes / GIB:.1f} of "
+                    f"{gpu.memory_bytes / GIB:.1f} GiB are used by "
                     f"{named or 'processes that the driver does not name'}; "
-                    f"{free_bytes / _GIB:.1f} GiB are left for this launch.",
+                    f"{free_bytes / GIB:.1f} GiB are left for this launch.",
                     warning=True,
                 )
             )

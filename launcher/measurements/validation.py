@@ -33,7 +33,7 @@ from autoconf_launch.autotuner.cost import (
     verdict,
 )
 from autoconf_launch.autotuner.space import Bools, Floats, Ints
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import GIB, ConfigError
 from autoconf_launch.tuning_spaces import usable_bytes
 
 from .measured_runs import (
@@ -50,7 +50,6 @@ from .row import MeasurementFile, PublishedRow, read_measurements
 from .row_shape import RowShape
 
 BAD_ROW = "bad row"
-_GB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +97,7 @@ class PredictedRow:
     def memory_error(self) -> float | None:
         """Predicted over measured peak, less 1; None where none was measured."""
         measured_gb = self.row.memory_gb
-        return None if measured_gb is None else self.peak_bytes / (measured_gb * _GB) - 1.0
+        return None if measured_gb is None else self.peak_bytes / (measured_gb * GIB) - 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -385,7 +384,7 @@ def _memory(measurements: Sequence[PublishedRow], peaks: Floats) -> tuple[Floats
         if one.memory_gb is not None and not np.isnan(peaks[i])
     ]
     measured = [(measurements[i].memory_gb or 0.0) for i in known]
-    return peaks[known] / _GB, np.array(measured, np.float64)
+    return peaks[known] / GIB, np.array(measured, np.float64)
 
 
 def _fits(measurements: Sequence[PublishedRow], peaks: Floats, limits: Floats) -> Fits:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .mixed import mixed_page
+    from .markup import text_html
     from .page import Cell, Chart, HtmlPage, Table, page_html, write_page
     from .plan import plan_page
     from .recommend import recommend_page

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from autoconf_launch.core import ConfigError, ResultsFolderError
 
-from ..report import text_html
+from .markup import text_html
 
 _TEMPLATE = Path(__file__).parent / "page.html"
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from autoconf_launch.autotuner.cost import LayoutColumns, estimate
+from autoconf_launch.autotuner.mixed import MixedRow
 from autoconf_launch.autotuner.planner import Planned
+from autoconf_launch.core import GIB, pareto_front
 
-from ..estimates import PlanAnswer
-from ..report import name_of, planned_waterfall, seconds_text
+from ..estimates import MixedAnswer, PlanAnswer
+from ..report import cluster_text, name_of, nodes_text, planned_waterfall, seconds_text
 from .charts import Traces, bar_trace, marker_trace, memory_chart, waterfall_chart
 from .page import Chart, HtmlPage
 
 _MOST_DRAWN = 12
 _MOST_NAMED = 12
+_MOST_PIPELINES = 3
 _S_PER_DAY = 86400.0
 _ROOM = 1.15
 """An axis goes on for the name of its last point."""
@@ -24,33 +27,46 @@ Point: TypeAlias = tuple[float, float, str]
 """Time, money, and what is seen under the mouse."""
 
 
-def plan_page(answers: Sequence[PlanAnswer], text: str) -> HtmlPage:
+def plan_page(answers: Sequence[PlanAnswer | MixedAnswer], text: str) -> HtmlPage:
     """The text with charts: of the layouts of one cluster, or of the best ones of several.
 
     Args:
         answers: one for each cluster; the best cluster first where there are several.
         text: what the command prints of them.
     """
-    found = [answer for answer in answers if answer.plan.best]
-    charts: tuple[Chart | None, ...] = ()
-    if len(answers) > 1:
-        charts = (_front(found),)
-    elif found:
-        charts = _of_one_cluster(found[0])
-    name = answers[0].workload.architecture.name
+    first = answers[0]
+    if not isinstance(first, PlanAnswer):
+        charts = _charts_of_mixed(first)
+    elif len(answers) > 1:
+        rows = [(one, one.plan.best[0]) for one in answers if one.plan.best]
+        charts = _front(rows, "The best layout on each cluster")
+    else:
+        charts = _charts_of_equal(first)
     return HtmlPage(
-        title=f"autoconf-launch: layouts of {name}",
+        title=f"autoconf-launch: layouts of {first.workload.architecture.name}",
         answer=text,
-        charts=tuple(chart for chart in charts if chart),
+        charts=tuple(charts),
     )
 
 
-def _of_one_cluster(answer: PlanAnswer) -> tuple[Chart, ...]:
-    best = answer.plan.best[:_MOST_DRAWN]
-    steps = waterfall_chart(
+def _charts_of_equal(answer: PlanAnswer) -> Iterator[Chart]:
+    if not (best := answer.rows[:_MOST_DRAWN]):
+        return
+    yield _step_times(best)
+    yield waterfall_chart(
         "A step of #1", "Milliseconds of each part, predicted.", planned_waterfall(best[0])
     )
-    return _step_times(best), steps, _memory(answer, best)
+    yield _memory(answer, best)
+
+
+def _charts_of_mixed(answer: MixedAnswer) -> Iterator[Chart]:
+    """The front of all parts of the cluster, and stages of the first rows that are pipelines."""
+    rows = [(answer, row) for row in answer.plan.best]
+    yield from _front(rows, "The best layout on each part of the cluster")
+    pipelines = [(n, row) for n, row in enumerate(answer.rows, start=1) if len(row.stages) > 1]
+    for number, row in pipelines[:_MOST_PIPELINES]:
+        yield _partition(answer, number, row)
+        yield _stage_memory(number, row)
 
 
 def _step_times(best: Sequence[Planned]) -> Chart:
@@ -93,33 +109,22 @@ def _numbers(best: Sequence[Planned]) -> list[str]:
     return [f"#{row}" for row, _ in enumerate(best, start=1)]
 
 
-def _front(found: Sequence[PlanAnswer]) -> Chart | None:
-    """Time and money of each cluster, and those that no other beats in both."""
-    points = [point for answer in found if (point := _time_and_money(answer))]
-    is_training = all(answer.steps is not None for answer in found)
-    note = "The best layout on each cluster; lower and further left is better."
-    return front_chart(points, note, is_training=is_training)
-
-
-def front_chart(points: Sequence[Point], note: str, *, is_training: bool) -> Chart | None:
-    """Time and money of several clusters; None where there are fewer than two.
-
-    Args:
-        points: days and USD of a training, or seconds and USD of a step.
-        note: what the points are.
-        is_training: which of both.
-    """
+def _front(rows: Sequence[tuple[Any, Any]], what: str) -> Iterator[Chart]:
+    """Time and money of rows with their answers, if two have a price."""
+    points = [_point(answer, row) for answer, row in rows if answer.usd_per_step(row) is not None]
+    is_training = all(answer.steps is not None for answer, _ in rows)
     if len(points) < 2:
-        return None
-    front = sorted(p for p in points if not any(_beats(other, p) for other in points))
-    others = [p for p in points if p not in front]
+        return
+    best = {one[:2] for one in pareto_front(points, lambda one: one[:2])}
+    front = sorted(one for one in points if one[:2] in best)
+    others = [one for one in points if one[:2] not in best]
     line = {**_trace("no other is both faster and cheaper", front), "mode": "lines+markers+text"}
     rest = _trace("slower, or dearer", others) if others else {}
     if len(others) > _MOST_NAMED:  # their names would cover each other
         rest["mode"] = "markers"
-    return Chart(
+    yield Chart(
         title="Time and money",
-        note=note,
+        note=f"{what}; lower and further left is better.",
         traces=(line, rest) if others else (line,),
         layout={
             "xaxis": {
@@ -136,22 +141,14 @@ def front_chart(points: Sequence[Point], note: str, *, is_training: bool) -> Cha
     )
 
 
-def _time_and_money(answer: PlanAnswer) -> Point | None:
-    """A point for the training where its tokens are known, else for a step; None if unpriced."""
-    best = answer.plan.best[0]
-    usd = answer.usd_per_step(best)
-    if usd is None:
-        return None
-    gpus = answer.cluster.devices
-    words = (f"{len(gpus)} x {gpus[0].name}", name_of(best.layout), seconds_text(best.step_s))
-    text = "<br>".join(words)
-    if answer.steps is None:
-        return best.step_s, usd, text
-    return answer.steps * best.step_s / _S_PER_DAY, answer.steps * usd, text
-
-
-def _beats(one: Point, other: Point) -> bool:
-    return one[:2] != other[:2] and one[0] <= other[0] and one[1] <= other[1]
+def _point(answer: Any, row: Any) -> Point:
+    """Days and USD of the training where its tokens are known, else seconds and USD of a step."""
+    is_equal, steps = isinstance(answer, PlanAnswer), answer.steps
+    nodes = cluster_text(answer) if is_equal else nodes_text(answer, row.counts)
+    text = "<br>".join((nodes, name_of(row.layout), seconds_text(row.step_s)))
+    if steps is None:
+        return row.step_s, answer.usd_per_step(row), text
+    return steps * row.step_s / _S_PER_DAY, steps * answer.usd_per_step(row), text
 
 
 def _trace(name: str, points: Sequence[Point]) -> dict[str, Any]:
@@ -159,3 +156,43 @@ def _trace(name: str, points: Sequence[Point]) -> dict[str, Any]:
     clusters = [text.partition("<br>")[0] for text in texts]
     words = {"mode": "markers+text", "text": clusters, "textposition": "top center"}
     return {**marker_trace(name, x, y, texts), **words}
+
+
+def _partition(answer: MixedAnswer, number: int, row: MixedRow) -> Chart:
+    """Layers of each stage, coloured by the nodes that it lies on."""
+    stages = [str(stage) for stage in range(len(row.stages))]
+    names = [" + ".join(answer.kinds[kind].name for kind in one.kinds) for one in row.stages]
+    traces: Traces = []
+    for name in dict.fromkeys(names):
+        mine = [i for i, own in enumerate(names) if own == name]
+        bars = bar_trace(name, [stages[i] for i in mine], [row.stages[i].layers for i in mine])
+        times = [f"{seconds_text(row.stages[i].micro_batch_s)} a micro-batch" for i in mine]
+        traces.append({**bars, "hovertext": times})
+    return Chart(
+        title=f"Stages of #{number}",
+        note=f"{nodes_text(answer, row.counts)}: layers of each stage, first stage left.",
+        traces=tuple(traces),
+        layout={
+            "barmode": "stack",
+            "xaxis": {"type": "category", "categoryarray": stages, "title": {"text": "stage"}},
+            "yaxis": {"title": {"text": "layers"}},
+            "showlegend": True,
+        },
+    )
+
+
+def _stage_memory(number: int, row: MixedRow) -> Chart:
+    """What the fullest rank of each stage needs, beside what its GPU has."""
+    stages = [str(stage) for stage in range(len(row.stages))]
+    limits = [stage.limit_bytes / GIB for stage in row.stages]
+    needed = bar_trace("needed", stages, [stage.peak_bytes / GIB for stage in row.stages])
+    return Chart(
+        title=f"Memory of the stages of #{number}",
+        note="Of the fullest rank of each stage, and what its smallest GPU has.",
+        traces=(needed, marker_trace("limit", stages, limits, ["limit"] * len(stages))),
+        layout={
+            "xaxis": {"type": "category", "title": {"text": "stage"}},
+            "yaxis": {"title": {"text": "GiB"}},
+            "showlegend": True,
+        },
+    )

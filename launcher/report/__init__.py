@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         duration_text,
         finished_row,
         format_gains_text,
+        gib,
         label,
         launch_label,
         memory_size,
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
         percent,
         range_text,
         running_row,
-        save_csv,
-        save_text,
+        save_file,
         seconds_text,
         shown_name,
         size_text,
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         trial_document,
         write_csv,
     )
+    from .columns import nodes_text
     from .fit import ANSWERS, fit_document, fit_text, host_limit_text
     from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
-    from .markup import text_html
     from .measurements import (
         GroupScores,
         problem_lines,
@@ -48,15 +48,11 @@ if TYPE_CHECKING:
         replay_lines,
         row_lines,
         rows_csv,
-        training_runs_document,
-        training_runs_text,
         unit_warnings,
         validation_document,
         validation_lines,
-        verifying_document,
-        verifying_text,
     )
-    from .mixed import mixed_csv, mixed_document, mixed_text, nodes_text, why_nothing_mixed
+    from .mixed import mixed_document, mixed_text, why_nothing_mixed
     from .plan import (
         clusters_csv,
         clusters_document,
@@ -66,7 +62,7 @@ if TYPE_CHECKING:
         plan_json,
         plan_text,
     )
-    from .plan_reasons import RULES_IN_WORDS, name_of, why_nothing
+    from .plan_reasons import RULES_IN_WORDS, cluster_text, name_of, why_nothing
     from .recommend import recommend_document, recommend_text
     from .results import (
         comparison_document,

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -22,6 +23,7 @@ from autoconf_launch.autotuner.space import (
     extra_order,
 )
 from autoconf_launch.core import (
+    GIB,
     INPUT_LEN,
     Candidate,
     ConfigError,
@@ -156,19 +158,24 @@ def size_text(count_bytes: float) -> str:
     return f"{count_bytes / _GB:.2f} GB"
 
 
-_GIB, _MIB = 2**30, 2**20
+_MIB = 2**20
 _SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def memory_unit(largest_bytes: float) -> tuple[str, int]:
     """Name and bytes of the unit for a column of memory that goes up to this size."""
-    return ("GiB", _GIB) if largest_bytes >= _GIB / 10 else ("MiB", _MIB)
+    return ("GiB", GIB) if largest_bytes >= GIB / 10 else ("MiB", _MIB)
 
 
 def memory_size(count_bytes: float, digits: int = 1) -> str:
     """``74.5 GiB``, ``8.3 MiB``: memory of a device."""
     name, unit = memory_unit(count_bytes)
     return f"{count_bytes / unit:.{digits}f} {name}"
+
+
+def gib(size_bytes: float) -> float:
+    """A size as documents have it."""
+    return round(size_bytes / GIB, 3)
 
 
 def amount(value: float) -> str:
@@ -341,25 +348,24 @@ def table_of(
     markdown: bool = False,
 ) -> str:
     """Columns under their headers, or a pipe table; no number is read into a cell."""
-    return _tabulate(rows, headers, align, "pipe" if markdown else "simple")
+    from tabulate import tabulate  # the command itself does not wait for it
+
+    form = "pipe" if markdown else "simple"
+    table = tabulate(rows, headers=headers, tablefmt=form, colalign=align, disable_numparse=True)
+    return "\n".join(line.rstrip() for line in table.splitlines())
 
 
 def dense_table(
     rows: Sequence[Sequence[str]], headers: Sequence[str], align: Sequence[str]
 ) -> str:
     """Many columns under their headers, each as narrow as its cells."""
-    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-    rules = ["-" * width for width in widths]
-    return _tabulate([headers, rules, *rows], (), align, "plain")
-
-
-def _tabulate(
-    rows: Sequence[Sequence[str]], headers: Sequence[str], align: Sequence[str], form: str
-) -> str:
-    from tabulate import tabulate  # the command itself does not wait for it
-
-    table = tabulate(rows, headers=headers, tablefmt=form, colalign=align, disable_numparse=True)
-    return "\n".join(line.rstrip() for line in table.splitlines())
+    padded = []
+    for side, column in zip(align, zip(headers, *rows, strict=True), strict=True):
+        width = max(map(len, column))
+        pad = str.ljust if side == "left" else str.rjust
+        first, *others = (pad(cell, width) for cell in column)
+        padded.append((first, "-" * width, *others))
+    return "\n".join("  ".join(cells).rstrip() for cells in zip(*padded, strict=True))
 
 
 _FORMULA = ("=", "+", "-", "@")
@@ -387,26 +393,15 @@ def write_csv(file: TextIO, rows: Iterable[Sequence[object]], *, delimiter: str 
     writer.writerows(map(_csv_cell, row) for row in rows)
 
 
-def save_csv(path: Path, write: Callable[[TextIO], None]) -> None:
-    """Write the file of ``--csv``.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
-    text = io.StringIO(newline="")
-    write(text)
-    save_text("--csv", path, text.getvalue())
-
-
-def save_text(flag: str, path: Path, text: str) -> None:
-    """Write the file of a flag.
+def save_file(flag: str, path: Path, write: Callable[[TextIO], object]) -> None:
+    """Write the file of a flag, line by line.
 
     Raises:
         ConfigError: it cannot be written.
     """
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
-            file.write(text)
+            write(file)
     except OSError as error:
         raise ConfigError(f"{flag} {path} cannot be written: {error.strerror}.") from error
 
@@ -414,7 +409,12 @@ def save_text(flag: str, path: Path, text: str) -> None:
 def _csv_cell(value: object) -> object:
     if value is None or isinstance(value, (int, float)):
         return value
-    text = visible(value if isinstance(value, str) else str(value))
+    return _csv_text(value if isinstance(value, str) else str(value))
+
+
+@lru_cache(maxsize=1 << 10)
+def _csv_text(value: str) -> str:
+    text = visible(value)
     is_plain = text.lstrip()[:1] not in _FORMULA or text == "-" or _NUMBER.fullmatch(text)
     return text if is_plain else f"'{text}"
 

@@ -33,6 +33,7 @@ from .cells import (
     count_text,
     format_gains_document,
     format_gains_text,
+    gib,
     memory_size,
     memory_unit,
     percent,
@@ -51,7 +52,6 @@ ANSWERS = {
     Verdict.MARGINAL: "marginal: it may fit",
     Verdict.NO: "no: it does not fit",
 }
-_GIB = 2**30
 _LEAST_SHOWN = 0.005
 
 
@@ -140,18 +140,18 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
         "trainer": answer.trainer.name,
         "layout": encode(answer.asked.layout),
         "verdict": answer.verdict.value,
-        "peak_memory_gib": _to_gib(float(total_S.max())),
+        "peak_memory_gib": gib(float(total_S.max())),
         "peak_memory_band": MEMORY_BAND,
-        "limit_gib": _to_gib(answer.limit_bytes),
-        "host_memory_gib": _to_gib(answer.host.needed_bytes),
-        "host_limit_gib": None if host_limit is None else _to_gib(host_limit),
+        "limit_gib": gib(answer.limit_bytes),
+        "host_memory_gib": gib(answer.host.needed_bytes),
+        "host_limit_gib": None if host_limit is None else gib(host_limit),
         "step_time_s": answer.step_s,
         "notes": _notes(answer),
         "faster_formats": format_gains_document(answer.gains),
         "stages": [
             {
                 "stage": stage,
-                "memory_gib": _to_gib(float(total)),
+                "memory_gib": gib(float(total)),
                 "parts": _parts(answer, stage),
                 **_stage_document(answer.by_stages, stage),
             }
@@ -170,8 +170,8 @@ def _stage_document(found: StageFits | None, stage: int) -> dict[str, Any]:
     return {
         "nodes": found.nodes[stage],
         "layers": one.layers,
-        "peak_memory_gib": _to_gib(one.peak_bytes),
-        "limit_gib": _to_gib(one.limit_bytes),
+        "peak_memory_gib": gib(one.peak_bytes),
+        "limit_gib": gib(one.limit_bytes),
         "micro_batch_s": one.micro_batch_s,
     }
 
@@ -254,7 +254,7 @@ def _shown_parts(answer: FitAnswer) -> list[tuple[str, Any]]:
 def _parts(answer: FitAnswer, stage: int) -> dict[str, float]:
     count = len(answer.memory.total)
     return {
-        name: _to_gib(float(np.broadcast_to(sizes, (count, 1))[stage, 0]))
+        name: gib(float(np.broadcast_to(sizes, (count, 1))[stage, 0]))
         for name, sizes in answer.memory.named
     }
 
@@ -321,12 +321,8 @@ def _remedy_document(remedy: Remedy) -> dict[str, Any]:
     return {
         "changes": list(remedy.changes),
         "layout": encode(remedy.proposal.layout),
-        "peak_memory_gib": _to_gib(remedy.peak_bytes),
+        "peak_memory_gib": gib(remedy.peak_bytes),
         "verdict": remedy.verdict.value,
         "step_time_s": remedy.step_s,
-        "host_memory_gib": _to_gib(remedy.host_bytes),
+        "host_memory_gib": gib(remedy.host_bytes),
     }
-
-
-def _to_gib(size_bytes: float) -> float:
-    return round(size_bytes / _GIB, 3)

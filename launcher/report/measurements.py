@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from autoconf_launch.autotuner.planner import RUN_STEPS
 from autoconf_launch.autotuner.search import REGRET_AT, WITHIN, Score
 from autoconf_launch.autotuner.space import candidate_name
-from autoconf_launch.core import Candidate, encode, plural
+from autoconf_launch.core import GIB, Candidate, encode, plural
 
 from ..estimates import Verifying
 from ..export import NATIVE
@@ -37,7 +37,6 @@ from .cells import (
 from .plan_reasons import name_of
 
 REPLAY_SCHEMA_VERSION = 1
-_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +223,7 @@ def _row_numbers(one: PredictedRow) -> tuple[float | None, ...]:
     time, memory = one.time_error, one.memory_error
     return (
         *(one.step_s, one.row.step_time_s, None if time is None else 100 * time),
-        *(one.peak_bytes / _GIB, one.row.memory_gb, None if memory is None else 100 * memory),
+        *(one.peak_bytes / GIB, one.row.memory_gb, None if memory is None else 100 * memory),
     )
 
 

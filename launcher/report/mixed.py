@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import groupby
-from typing import Any, TextIO
+from typing import Any
 
 from autoconf_launch.autotuner.mixed import ChoiceRule, MixedRow, PriceRange
-from autoconf_launch.core import encode
 
-from ..estimates import PRICE_CHANGE, ChoiceSensitivity, MixedAnswer, plan_only_rule
+from ..estimates import PRICE_CHANGE, ChoiceSensitivity, MixedAnswer
 from .cells import (
-    dense_table,
     duration_text,
     memory_size,
     number_text,
     percent,
     step_time_text,
     table_of,
-    write_csv,
 )
+from .columns import nodes_text, row_documents
 from .fit import marginal_note, training_text
-from .plan_reasons import RULES_IN_WORDS, apart_text, bands_text
+from .plan_reasons import RULES_IN_WORDS, bands_text, ranked_tables
+from .waterfall import MIXED_PARTS
 
 MIXED_SCHEMA_VERSION = 1
-_GIB = 2**30
 
 
 def mixed_text(answer: MixedAnswer) -> str:
     """Head, the best layout of each part of the cluster, notes, and reasons if asked for."""
     blocks = [_headline(answer)]
     if answer.rows:
-        blocks.append(_ranking(answer, 1, answer.rows))
-        if answer.apart:
-            lead = 1.0 - min(row.step_s for row in answer.apart) / answer.rows[0].step_s
-            band = max(answer.band_of(row).error for row in answer.apart)
-            blocks.append(apart_text(lead, band))
-            blocks.append(_ranking(answer, len(answer.rows) + 1, answer.apart))
-        blocks.append("\n".join(_notes(answer)))
+        blocks += [*ranked_tables(answer), "\n".join(_notes(answer))]
         if lines := list(_sensitivity(answer)):
             blocks.append("\n".join(lines))
         if answer.request.explain:
@@ -59,18 +50,6 @@ def why_nothing_mixed(answer: MixedAnswer) -> str:
     return f"no layout is within the limits: {'; '.join(nearest_feasible(answer))}."
 
 
-def nodes_text(answer: MixedAnswer, counts: Sequence[int]) -> str:
-    """``1x8xA100-SXM-40GB + 3x4xA10G-24GB``: some nodes of each kind."""
-    named = zip(counts, answer.kinds, strict=True)
-    return " + ".join(f"{count}x{kind.name}" for count, kind in named if count)
-
-
-def order_text(answer: MixedAnswer, row: MixedRow) -> str:
-    """``8xA100-SXM-40GB, 2 x 4xA10G-24GB``: nodes in the order of ranks."""
-    runs = [(answer.kinds[kind].name, len(list(some))) for kind, some in groupby(row.order)]
-    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in runs)
-
-
 def _headline(answer: MixedAnswer) -> str:
     counts = [kind.count for kind in answer.kinds]
     return (
@@ -79,82 +58,6 @@ def _headline(answer: MixedAnswer) -> str:
         f"{answer.seconds:.2f} s, {answer.plan.priced:,} have room for their layers with "
         f"{percent(answer.headroom)} of each GPU's memory to spare"
     )
-
-
-_OMITTED = {
-    "fits": "yes",
-    "recompute": "none",
-    "sp": "-",
-    "uneven micro": "-",
-    "$": "-",
-    "$/B tokens": "-",
-}
-_WORDS = frozenset(
-    {"nodes in order", "layers", "recompute", "sp", "uneven micro", "fits", "runs here"}
-)
-
-
-def _ranking(answer: MixedAnswer, first: int, shown: Sequence[MixedRow]) -> str:
-    rows = [_cells(rank, answer, row) for rank, row in enumerate(shown, start=first)]
-    names = [
-        name
-        for name in rows[0]
-        if name not in _OMITTED or any(row[name] != _OMITTED[name] for row in rows)
-    ]
-    align = ["left" if name in _WORDS else "right" for name in names]
-    return dense_table([[row[name] for name in names] for row in rows], names, align)
-
-
-def _cells(rank: int, answer: MixedAnswer, row: MixedRow) -> dict[str, str]:
-    layout = row.layout
-    tokens = answer.workload.global_batch * answer.workload.sequence_length
-    uneven = layout.micro_batch_split
-    return {
-        "#": str(rank),
-        "nodes in order": order_text(answer, row),
-        "dp": str(layout.data_parallel),
-        "tp": str(layout.tensor_parallel),
-        "pp": str(layout.pipeline_parallel),
-        "zero": str(layout.zero_stage),
-        "micro": str(layout.micro_batch),
-        "uneven micro": runs_text(uneven) if uneven else "-",
-        "acc": str(layout.accumulation),
-        "recompute": layout.recompute.value,
-        "sp": "yes" if layout.sequence_parallel else "-",
-        "layers": runs_text(stage.layers for stage in row.stages),
-        "step": step_time_text(row.step_s),
-        "tokens/s": number_text(tokens / row.step_s, 3),
-        "memory": memory_size(_fullest(row)[0]),
-        "free": percent(1 - _fullest(row)[0] / _fullest(row)[1]),
-        "fits": row.verdict.value,
-        **_price_cells(answer, row),
-        "runs here": "plan-only" if _plan_only(answer, row) else "yes",
-    }
-
-
-def runs_text(numbers: Sequence[int] | Iterator[int]) -> str:
-    """``5 4 2x3 3``: numbers in order, equal neighbours once with their count."""
-    runs = [(number, len(list(some))) for number, some in groupby(numbers)]
-    return " ".join(str(n) if count == 1 else f"{count}x{n}" for n, count in runs)
-
-
-def _fullest(row: MixedRow) -> tuple[float, float]:
-    """Memory of the stage with the smallest share left, and what its GPU has."""
-    stage = max(row.stages, key=lambda one: one.peak_bytes / one.limit_bytes)
-    return stage.peak_bytes, stage.limit_bytes
-
-
-def _price_cells(answer: MixedAnswer, row: MixedRow) -> dict[str, str]:
-    usd = row.usd_per_step
-    if answer.steps is None:
-        billion = 1e9 / (answer.workload.global_batch * answer.workload.sequence_length)
-        return {"$/B tokens": "-" if usd is None else number_text(billion * usd, 3)}
-    whole = "-" if usd is None else number_text(answer.steps * usd, 3)
-    return {"time": duration_text(answer.steps * row.step_s), "$": whole}
-
-
-def _plan_only(answer: MixedAnswer, row: MixedRow) -> str | None:
-    return plan_only_rule(row.layout, row.recompute_layers, answer.workload)
 
 
 def _notes(answer: MixedAnswer) -> Iterator[str]:
@@ -175,7 +78,7 @@ def _notes(answer: MixedAnswer) -> Iterator[str]:
     if answer.headroom < asked:
         yield f"No layout leaves {percent(asked)} of memory free."
     shown = (*answer.rows, *answer.apart)
-    rules = {_plan_only(answer, row) for row in shown} - {None}
+    rules = {*answer.plan_only_by(shown)} - {None}
     for name in sorted(rule for rule in rules if rule is not None):
         yield f"Plan-only rows: {RULES_IN_WORDS[name]}."
     for kind, price in zip(answer.kinds, answer.prices, strict=True):
@@ -183,7 +86,7 @@ def _notes(answer: MixedAnswer) -> Iterator[str]:
             yield f"No price of {kind.name} is known; give one with --price."
         else:
             yield f"Price of {kind.name}: ${kind.usd_per_hour:.2f} per hour ({price.how})."
-    yield bands_text([answer.band_of(row) for row in shown], "published")
+    yield bands_text(answer.bands(shown), "published")
     yield from marginal_note([row.verdict for row in shown])
     if answer.steps is not None:
         yield f"The training takes {answer.steps:,} steps."
@@ -337,19 +240,9 @@ def _stages(answer: MixedAnswer, row: MixedRow) -> str:
     return table_of(cells, headers, ["left", "left", *["right"] * 5])
 
 
-_PARTS = {
-    "compute": "stages at work, in the mean",
-    "bubble": "waiting for other stages",
-    "sends": "first micro-batch on its way",
-    "gradients": "exposed gradient sums and update",
-    "embeddings": "sum of tied embeddings",
-    "host": "host",
-}
-
-
 def _parts(row: MixedRow) -> str:
     cells = [
-        [_PARTS[name], step_time_text(seconds), percent(seconds / row.step_s)]
+        [MIXED_PARTS[name], step_time_text(seconds), percent(seconds / row.step_s)]
         for name, seconds in row.parts
     ]
     cells.append(["step", step_time_text(row.step_s), "100 %"])
@@ -370,67 +263,7 @@ def mixed_document(answer: MixedAnswer) -> dict[str, Any]:
             for kind in answer.kinds
         ],
         "rule": answer.choice.rule.value,
-        "best": [mixed_row_document(answer, row) for row in answer.rows],
-        "faster_if_it_works": [mixed_row_document(answer, row) for row in answer.apart],
+        "best": row_documents(answer, answer.rows),
+        "faster_if_it_works": row_documents(answer, answer.apart),
         "sensitivity": sensitivity_document(answer),
     }
-
-
-def mixed_row_document(answer: MixedAnswer, row: MixedRow) -> dict[str, Any]:
-    """One entry of ``best``; money is None where a price is not known, days without tokens."""
-    usd, steps = row.usd_per_step, answer.steps
-    return {
-        "nodes": list(row.counts),
-        "order": [answer.kinds[kind].name for kind in row.order],
-        "candidate": encode(answer.layout(row)),
-        "step_time_s": row.step_s,
-        "step_time_band": answer.band_of(row).error,
-        "stages": [
-            {
-                "nodes": [answer.kinds[kind].name for kind in stage.kinds],
-                "layers": stage.layers,
-                "micro_batch_s": stage.micro_batch_s,
-                "peak_memory_gib": round(stage.peak_bytes / _GIB, 3),
-                "limit_gib": round(stage.limit_bytes / _GIB, 3),
-            }
-            for stage in row.stages
-        ],
-        "fits": row.verdict.value,
-        "usd_per_hour": row.usd_per_hour,
-        "usd_per_step": usd,
-        "training_days": None if steps is None else steps * row.step_s / 86400,
-        "training_usd": None if steps is None or usd is None else steps * usd,
-        "parts": {f"{name}_s": seconds for name, seconds in row.parts},
-        "runnable": _plan_only(answer, row) is None,
-        "plan_only_by": _plan_only(answer, row),
-    }
-
-
-def mixed_csv(answer: MixedAnswer, file: TextIO) -> None:
-    """Write a header and a line for each row, in the order of the table."""
-    blocks = [("best", row) for row in answer.rows]
-    blocks += [("faster if it works", row) for row in answer.apart]
-    for rank, (block, row) in enumerate(blocks, start=1):
-        cells = {**flat_mixed_row(rank, answer, row), "block": block}
-        if rank == 1:
-            write_csv(file, [tuple(cells)])
-        write_csv(file, [tuple(cells.values())])
-
-
-def flat_mixed_row(rank: int, answer: MixedAnswer, row: MixedRow) -> dict[str, Any]:
-    """A row's numbers as a line of a table; what a stage or a node has stands in one cell."""
-    document = mixed_row_document(answer, row)
-    candidate, parts, stages = (document.pop(name) for name in ("candidate", "parts", "stages"))
-    joined = {
-        "nodes": nodes_text(answer, row.counts),
-        "order": " ".join(document["order"]),
-        "stage_nodes": " ".join("/".join(stage["nodes"]) for stage in stages),
-        "stage_layers": " ".join(str(stage["layers"]) for stage in stages),
-        "stage_peak_memory_gib": " ".join(str(stage["peak_memory_gib"]) for stage in stages),
-    }
-    lists = {name: _join(value) for name, value in candidate.items()}
-    return {"rank": rank, **lists, **document, **joined, **parts}
-
-
-def _join(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
-from enum import Enum
 from typing import Any, TextIO
 
-from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.planner import (
     Loser,
     Planned,
-    Question,
-    family_name,
 )
-from autoconf_launch.core import Layout, plural
+from autoconf_launch.core import plural
 
-from ..estimates import PlanAnswer, Verifying, plan_only_rule, trains_here
+from ..estimates import PlanAnswer, Verifying, trains_here
 from .cells import (
-    dense_table,
     duration_text,
     format_gains_document,
     format_gains_text,
     memory_size,
     percent,
     write_csv,
+)
+from .columns import (
+    RankedAnswer,
+    RankedRows,
+    csv_header,
+    csv_lines,
+    gib,
+    number_cells,
+    row_documents,
+    text_table,
+    write_blocks,
 )
 from .fit import HOST_NOT_CHECKED, cluster_name, marginal_note, training_text
 from .measurements import (
@@ -36,66 +41,18 @@ from .measurements import (
 )
 from .plan_reasons import (
     RULES_IN_WORDS,
-    apart_text,
     bands_text,
     change_text,
     changes_text,
     cluster_text,
-    free_memory,
     loser_reason,
     losers_table,
     name_of,
-    number_cells,
+    ranked_tables,
     rejected_table,
-    step_band_of,
     why_nothing,
 )
-from .waterfall import PARTS, waterfall, waterfall_text
-
-_GIB = 2**30
-_KNOBS = tuple(f.name for f in fields(Layout))
-
-
-def row_document(answer: PlanAnswer, one: Planned) -> dict[str, Any]:
-    """One entry of ``best``; money is None where no price is known, days without tokens."""
-    usd, steps = answer.usd_per_step(one), answer.steps
-    return {
-        "family": family_name(one.layout),
-        "candidate": layout_document(one),
-        "step_time_s": one.step_s,
-        "step_time_band": step_band_of(answer, one).error,
-        "step_time_unchecked": list(step_band_of(answer, one).unchecked),
-        "tokens_per_s_per_gpu": answer.tokens_per_s_per_gpu(one),
-        "mfu": one.mfu,
-        "peak_memory_gib": round(one.peak_bytes / _GIB, 3),
-        "host_memory_gib": round(one.host_bytes / _GIB, 3),
-        "free_memory": free_memory(answer, one),
-        "fits": one.verdict.value,
-        "usd_per_step": usd,
-        "training_days": None if steps is None else steps * one.step_s / 86400,
-        "training_usd": None if steps is None or usd is None else steps * usd,
-        "parts": parts_document(one),
-        "runnable": _plan_only(answer, one) is None,
-        "plan_only_by": _plan_only(answer, one),
-    }
-
-
-def layout_document(one: Planned) -> dict[str, Any]:
-    """The layout by its canonical names; ``recompute_layers`` None for all of a stage's."""
-    layers = None if one.recompute_layers == ALL_LAYERS else one.recompute_layers
-    knobs = {name: getattr(one.layout, name) for name in _KNOBS}
-    return {**{name: _plain(value) for name, value in knobs.items()}, "recompute_layers": layers}
-
-
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else value
-
-
-def parts_document(one: Planned) -> dict[str, float]:
-    """Seconds of each part, in the order of the waterfall."""
-    seconds = dict(one.parts)
-    return {f"{name}_s": seconds[name] for name in PARTS}
-
+from .waterfall import waterfall, waterfall_text
 
 PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000
@@ -112,15 +69,15 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
         "fit": found.fit,
         "safe": found.safe,
         "headroom": answer.request.headroom,
-        "limit_gib": round(answer.request.training.limit_bytes / _GIB, 3),
+        "limit_gib": gib(answer.request.training.limit_bytes),
         "seconds": answer.seconds,
-        "best": [row_document(answer, one) for one in found.best],
-        "faster_if_it_works": [row_document(answer, one) for one in found.apart],
+        "best": row_documents(answer, found.best),
+        "faster_if_it_works": row_documents(answer, found.apart),
         "nearest_changes": [
             {
                 "change": change_text(answer, one),
                 "trainer": one.request.training.trainer.name,
-                **row_document(one, one.plan.best[0]),
+                **row_documents(one, one.plan.best)[0],
             }
             for one in answer.changes
         ],
@@ -134,7 +91,7 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
     if answer.verifying is not None:
         document["verifying"] = verifying_document(answer.verifying)
     if answer.request.explain and found.best:
-        document["explanation"] = [_loser_document(one, answer.question) for one in answer.losers]
+        document["explanation"] = [_loser_document(answer, one) for one in answer.losers]
         document["waterfall"] = [
             {"name": step.name, "seconds": step.seconds} for step in waterfall(found.best[0].parts)
         ]
@@ -143,7 +100,7 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
 
 def plan_json(document: dict[str, Any]) -> str:
     """A plan's document as JSON, in one line where it is very long."""
-    indent = 2 if len(document["best"]) <= _MOST_INDENTED else None
+    indent = 2 if len(document.get("best", ())) <= _MOST_INDENTED else None
     return json.dumps(document, indent=indent, allow_nan=False)
 
 
@@ -165,7 +122,7 @@ def plan_text(answer: PlanAnswer) -> str:
 
 
 def _verifying(answer: PlanAnswer, verifying: Verifying) -> str:
-    error = step_band_of(answer, answer.plan.best[0]).error
+    error = answer.bands(answer.plan.best[:1])[0].error
 
     def band(share: float) -> str:
         return f"±{percent((1.0 + error) ** share - 1.0)}"
@@ -214,17 +171,11 @@ def _headroom(answer: PlanAnswer) -> str:
 
 def _tables(answer: PlanAnswer) -> Iterator[str]:
     """The layouts to use, those that may be faster, changes that would help, and notes on them."""
-    best, apart = answer.plan.best, answer.plan.apart
-    if best:
-        yield _ranking(answer, 1, best)
-    if apart:
-        lead = 1.0 - min(one.step_s for one in apart) / best[0].step_s
-        yield apart_text(lead, max(step_band_of(answer, one).error for one in apart))
-        yield _ranking(answer, len(best) + 1, apart)
+    yield from ranked_tables(answer)
     if answer.changes:
         yield _why_changes(answer)
         yield changes_text(answer)
-    if best:
+    if answer.rows:
         yield "\n".join(_notes(answer))
 
 
@@ -236,67 +187,12 @@ def _why_changes(answer: PlanAnswer) -> str:
     return "Another trainer must run this, as our runtime does not. Nearest change that it trains:"
 
 
-def _ranking(answer: PlanAnswer, first: int, layouts: Sequence[Planned]) -> str:
-    """Columns in which no layout differs from the plain one are skipped."""
-    rows = [_cells(rank, answer, one) for rank, one in enumerate(layouts, start=first)]
-    names = [
-        name
-        for name in rows[0]
-        if name not in _LEFT_OUT or any(row[name] != _LEFT_OUT[name] for row in rows)
-    ]
-    align = ["left" if name in _WORDS else "right" for name in names]
-    return dense_table([[row[name] for name in names] for row in rows], names, align)
-
-
-_LEFT_OUT = {
-    "vpp": "1",
-    "cp": "1",
-    "ep": "1",
-    "recompute": "none",
-    "sp": "-",
-    "offload": "none",
-    "fits": "yes",
-    "host memory": "-",
-    "$/B tokens": "-",
-    "$": "-",
-    "runs here": "plan-only",
-    "band": "-",
-}
-_WORDS = frozenset({"recompute", "sp", "offload", "fits", "runs here"})
-
-
-def _cells(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, str]:
-    layout = one.layout
-    some = f" {one.recompute_layers}" if one.recompute_layers != ALL_LAYERS else ""
-    cells = {
-        "#": str(rank),
-        "dp": str(layout.data_parallel),
-        "tp": str(layout.tensor_parallel),
-        "pp": str(layout.pipeline_parallel),
-        "vpp": str(layout.virtual_pipeline),
-        "cp": str(layout.context_parallel),
-        "ep": str(layout.expert_parallel),
-        "zero": str(layout.zero_stage),
-        "micro": str(layout.micro_batch),
-        "acc": str(layout.accumulation),
-        "recompute": layout.recompute.value + some,
-        "sp": "yes" if layout.sequence_parallel else "-",
-        "offload": layout.offload.value,
-        **number_cells(answer, one),
-    }
-    return {**cells, "runs here": "plan-only" if _plan_only(answer, one) else "yes"}
-
-
-def _plan_only(answer: PlanAnswer, one: Planned) -> str | None:
-    return plan_only_rule(one.layout, one.recompute_layers, answer.workload)
-
-
 def _notes(answer: PlanAnswer) -> Iterator[str]:
     yield from _rows_notes(answer)
     shown = (*answer.plan.best, *answer.plan.apart)
-    yield from doubts([(answer, one) for one in shown])
+    yield from doubts([(answer, shown)])
     yield from _near_first(answer)
-    if answer.verifying is None and step_band_of(answer, shown[0]).unchecked:
+    if answer.verifying is None and answer.bands(shown[:1])[0].unchecked:
         yield "--verify 3 names the cheapest real runs that would check #1."
     if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
         yield f"A node has {memory_size(limit)} of host memory."
@@ -311,7 +207,7 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
 def _near_first(answer: PlanAnswer) -> Iterator[str]:
     """Which rows the predictions cannot distinguish from the first."""
     first, *others = answer.plan.best
-    longest_s = first.step_s * (1.0 + step_band_of(answer, first).error)
+    longest_s = first.step_s * (1.0 + answer.bands([first])[0].error)
     if near := sum(one.step_s <= longest_s for one in others):
         which = f"{near} of the other {len(others)} rows" if near < len(others) else "All rows"
         verb = "is" if near == 1 else "are"
@@ -350,8 +246,9 @@ _WORTH_NAMING = 0.99
 def _plan_only_notes(answer: PlanAnswer) -> Iterator[str]:
     """Why rows are plan-only, each reason once."""
     rules: dict[str, list[str]] = {}
-    for rank, one in enumerate((*answer.plan.best, *answer.plan.apart), start=1):
-        if (name := _plan_only(answer, one)) is not None:
+    shown = (*answer.plan.best, *answer.plan.apart)
+    for rank, name in enumerate(answer.plan_only_by(shown), start=1):
+        if name is not None:
             rules.setdefault(name, []).append(str(rank))
     for name, ranks in rules.items():
         rows = f"row{'s' if len(ranks) > 1 else ''} {', '.join(ranks[:_MOST_LISTED])}"
@@ -362,15 +259,16 @@ def _plan_only_notes(answer: PlanAnswer) -> Iterator[str]:
 _MOST_LISTED = 8
 
 
-def doubts(rows: Sequence[tuple[PlanAnswer, Planned]]) -> Iterator[str]:
+def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[str]:
     """What is faster than fp32, how far off the numbers may be, and what was not checked."""
-    yield from filter(None, [format_gains_text(rows[0][0].gains)])
-    bands = list(dict.fromkeys(step_band_of(answer, one) for answer, one in rows))
-    yield bands_text(bands, "measured" if rows[0][0].measured else "published")
+    first, rows = blocks[0][0], [(answer, one) for answer, some in blocks for one in some]
+    yield from filter(None, [format_gains_text(first.gains)])
+    bands = list(dict.fromkeys(band for answer, some in blocks for band in answer.bands(some)))
+    yield bands_text(bands, "measured" if first.measured else "published")
     yield from marginal_note([one.verdict for _, one in rows])
     if unchecked := list(dict.fromkeys(what for one in bands for what in one.unchecked)):
         yield (f"Never checked on {' or '.join(unchecked)}, so the band of the step is wider.")
-    if any(answer.workload.architecture.experts for answer, _ in rows):
+    if any(answer.workload.architecture.experts for answer, _ in blocks):
         yield "Each expert is taken to get equally many tokens; uneven routing is slower."
     if any(one.host_bytes and not _host_limit(answer) for answer, one in rows):
         yield HOST_NOT_CHECKED
@@ -381,47 +279,29 @@ def _host_limit(answer: PlanAnswer) -> float | None:
     return answer.question.training.machine.host_memory_bytes
 
 
-def _loser_document(one: Loser, question: Question) -> dict[str, Any]:
-    planned = one.planned
+def _loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
+    row = next(iter(row_documents(answer, [one.planned] if one.planned else [])), {})
     return {
         "layout": one.family.name,
-        "candidate": layout_document(planned) if planned else None,
+        "candidate": row.get("candidate"),
         "fits": one.fits,
-        "step_time_s": planned.step_s if planned and one.fits else None,
+        "step_time_s": row.get("step_time_s") if one.fits else None,
         "slower": one.slower,
-        "peak_memory_gib": round(planned.peak_bytes / _GIB, 3) if planned else None,
-        "parts": parts_document(planned) if planned else None,
-        "why": loser_reason(one, question),
+        "peak_memory_gib": row.get("peak_memory_gib"),
+        "parts": row.get("parts"),
+        "why": loser_reason(one, answer.question),
     }
 
 
-_UNEQUAL = frozenset({"placement", "pipeline_split", "micro_batch_split"})
-
-
-def plan_csv(answer: PlanAnswer, file: TextIO) -> None:
+def plan_csv(answer: RankedAnswer, file: TextIO) -> None:
     """Write a header and a line for each layout, block after block as the tables have them."""
-    plan = answer.plan
-    blocks = [("best", answer, one) for one in plan.best]
-    blocks += [("faster if it works", answer, one) for one in plan.apart]
-    blocks += [
-        (f"helps: {change_text(answer, one)}", one, one.plan.best[0]) for one in answer.changes
+    blocks: list[tuple[str, RankedAnswer, RankedRows]] = [
+        ("best", answer, answer.rows),
+        ("faster if it works", answer, answer.apart),
     ]
-    for rank, (block, of, one) in enumerate(blocks, start=1):
-        row = {**flat_row(rank, of, one), "block": block}
-        if rank == 1:
-            write_csv(file, [tuple(row)])
-        write_csv(file, [tuple(row.values())])
-
-
-def flat_row(rank: int, answer: PlanAnswer, one: Planned) -> dict[str, Any]:
-    """A layout's numbers as a line of a table."""
-    document = row_document(answer, one)
-    candidate, parts = document.pop("candidate"), document.pop("parts")
-    knobs = {name: value for name, value in candidate.items() if name not in _UNEQUAL}
-    return {"rank": rank, **knobs, **document, **parts}
-
-
-_LEFT_ALIGNED = frozenset({"cluster", "layout"})
+    if isinstance(answer, PlanAnswer):
+        blocks += [(f"helps: {change_text(answer, one)}", one, one.rows) for one in answer.changes]
+    write_blocks(file, blocks)
 
 
 def clusters_text(answers: Sequence[PlanAnswer]) -> str:
@@ -431,13 +311,8 @@ def clusters_text(answers: Sequence[PlanAnswer]) -> str:
         answers: of one training, in the order of the rows.
     """
     rows = [_cluster_cells(rank, answer) for rank, answer in enumerate(answers, start=1)]
-    names = [
-        name
-        for name in max(rows, key=lambda row: len(row))
-        if any(row.get(name, "-") not in ("-", _LEFT_OUT.get(name)) for row in rows)
-    ]
-    align = ["left" if name in _LEFT_ALIGNED else "right" for name in names]
-    table = dense_table([[row.get(name, "-") for name in names] for row in rows], names, align)
+    names = max(rows, key=len)
+    table = text_table({name: [row.get(name, "-") for row in rows] for name in names})
     return "\n\n".join(
         (training_text(answers[0].request.training), table, "\n".join(_cluster_notes(answers)))
     )
@@ -454,7 +329,7 @@ def clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
                 "gpus": len(answer.cluster.devices),
                 "nodes": len(answer.cluster.nodes),
                 "usd_per_gpu_hour": answer.price and answer.price.usd_per_gpu_hour,
-                "best": row_document(answer, answer.plan.best[0]) if answer.plan.best else None,
+                "best": row_documents(answer, answer.plan.best)[0] if answer.plan.best else None,
                 "why": None if answer.plan.best else why_nothing(answer),
             }
             for answer in answers
@@ -464,12 +339,12 @@ def clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
 
 def clusters_csv(answers: Sequence[PlanAnswer], file: TextIO) -> None:
     """Write a header and a line for each cluster that has a layout."""
-    for rank, answer in enumerate((one for one in answers if one.plan.best), start=1):
-        cluster = {"cluster": _cluster_name(answer), "gpus": len(answer.cluster.devices)}
-        row = {**cluster, **flat_row(rank, answer, answer.plan.best[0])}
+    found = [answer for answer in answers if answer.plan.best]
+    for rank, answer in enumerate(found, start=1):
         if rank == 1:
-            write_csv(file, [tuple(row)])
-        write_csv(file, [tuple(row.values())])
+            write_csv(file, [("cluster", "gpus", "rank", *csv_header(answer))])
+        start = (_cluster_name(answer), len(answer.cluster.devices), rank)
+        write_csv(file, [(*start, *line) for line in csv_lines(answer, answer.plan.best)])
 
 
 def _cluster_name(answer: PlanAnswer) -> str:
@@ -490,7 +365,7 @@ def _cluster_cells(rank: int, answer: PlanAnswer) -> dict[str, str]:
 
 def _cluster_notes(answers: Sequence[PlanAnswer]) -> Iterator[str]:
     """Doubts, prices, and why a cluster has no layout."""
-    best = [(answer, answer.plan.best[0]) for answer in answers if answer.plan.best]
+    best = [(answer, answer.plan.best) for answer in answers if answer.plan.best]
     if best:
         yield from doubts(best)
     prices = [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.planner import (
@@ -12,20 +13,19 @@ from autoconf_launch.autotuner.planner import (
     Planned,
     Question,
     StepBand,
-    planned_band,
 )
 from autoconf_launch.core import Layout, Offload, Recompute
 from autoconf_launch.tuning_spaces import accelerator_names, usable_bytes
 
-from ..estimates import PlanAnswer, plan_only_rule
+from ..estimates import PlanAnswer
 from .cells import (
     duration_text,
     memory_size,
-    number_text,
     percent,
     step_time_text,
     table_of,
 )
+from .columns import number_cells, ranking_text
 
 _LEAST_NAMED = 0.005
 _LEAST_SHARE = 0.25
@@ -249,42 +249,6 @@ def rejected_table(found: Plan) -> str:
     return table_of(rows, ["ruled out", "layouts"], ["left", "right"])
 
 
-def free_memory(answer: PlanAnswer, one: Planned) -> float:
-    """Share of a GPU's memory that is left."""
-    return 1.0 - one.peak_bytes / answer.request.training.limit_bytes
-
-
-def number_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
-    """Speed, memory, time and money of a layout."""
-    band = f"±{percent(step_band_of(answer, one).error)}" if answer.measured else "-"
-    return {
-        "step": step_time_text(one.step_s),
-        "band": band,
-        "tokens/s/GPU": number_text(answer.tokens_per_s_per_gpu(one), 3),
-        "MFU": percent(one.mfu),
-        "memory": memory_size(one.peak_bytes),
-        "free": percent(free_memory(answer, one)),
-        "fits": one.verdict.value,
-        "host memory": memory_size(one.host_bytes) if one.host_bytes else "-",
-        **_price_cells(answer, one),
-    }
-
-
-def _price_cells(answer: PlanAnswer, one: Planned) -> dict[str, str]:
-    """Time and money of the whole training; without its tokens, of a billion."""
-    usd = answer.usd_per_step(one)
-    if answer.steps is None:
-        billion = 1e9 / (answer.workload.global_batch * answer.workload.sequence_length)
-        return {"$/B tokens": "-" if usd is None else number_text(billion * usd, 3)}
-    whole = "-" if usd is None else number_text(answer.steps * usd, 3)
-    return {"time": duration_text(answer.steps * one.step_s), "$": whole}
-
-
-def step_band_of(answer: PlanAnswer, one: Planned) -> StepBand:
-    """How far off a layout's predicted step may be."""
-    return planned_band(answer.question.training, one)
-
-
 def bands_text(bands: Iterable[StepBand], runs: str) -> str:
     """One sentence on how far off steps and memory may be."""
     errors = [one.error for one in bands]
@@ -295,17 +259,19 @@ def bands_text(bands: Iterable[StepBand], runs: str) -> str:
     )
 
 
-def apart_text(lead: float, band: float) -> str:
-    """The line above the rows that are not to use first.
-
-    Args:
-        lead: share of the first row's step that the fastest of them saves.
-        band: error of their steps.
-    """
-    return (
-        f"Faster if it works (by up to {percent(lead)}, error band ±{percent(band)}): plan-only "
-        "or never checked"
-    )
+def ranked_tables(answer: Any) -> Iterator[str]:
+    """The layouts to use, and apart from them those that are not to use first."""
+    best, apart = answer.rows, answer.apart
+    if best:
+        yield ranking_text(answer, 1, best)
+    if apart:
+        lead = 1.0 - min(one.step_s for one in apart) / best[0].step_s
+        error = max(band.error for band in answer.bands(apart))
+        yield (
+            f"Faster if it works (by up to {percent(lead)}, error band ±{percent(error)}): "
+            "plan-only or never checked"
+        )
+        yield ranking_text(answer, len(best) + 1, apart)
 
 
 def cluster_text(answer: PlanAnswer) -> str:
@@ -336,11 +302,6 @@ def change_text(answer: PlanAnswer, changed: PlanAnswer) -> str:
     return ", ".join(words)
 
 
-def runs_here(answer: PlanAnswer, one: Planned) -> bool:
-    """Whether our runtime trains this in a layout."""
-    return plan_only_rule(one.layout, one.recompute_layers, answer.workload) is None
-
-
 def changes_text(answer: PlanAnswer) -> str:
     """A table of what would help, with the best layout of each."""
     rows = []
@@ -348,7 +309,7 @@ def changes_text(answer: PlanAnswer) -> str:
         one = changed.plan.best[0]
         cells = number_cells(changed, one)
         trainer = changed.request.training.trainer.name
-        runs = "yes" if runs_here(changed, one) else f"with {trainer}"
+        runs = "yes" if changed.plan_only_by([one]) == [None] else f"with {trainer}"
         names = ("step", "tokens/s/GPU", "memory", "free")
         text = change_text(answer, changed)
         rows.append([text, name_of(one.layout), *(cells[name] for name in names), runs])

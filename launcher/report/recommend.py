@@ -13,6 +13,7 @@ from autoconf_launch.core import Recompute, encode, plural
 
 from .cells import (
     count_text,
+    gib,
     memory_size,
     number_text,
     percent,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 
 RECOMMEND_SCHEMA_VERSION = 2
-_GIB = 2**30
 
 
 def recommend_text(answer: Recommendation) -> str:
@@ -302,7 +302,7 @@ def _planner_document(answer: Recommendation) -> dict[str, Any]:
         "tokens_per_s": done.tokens_per_s,
         "tflops_per_gpu": done.tflops_per_gpu,
         "model_tflops_per_gpu": done.model_tflops_per_gpu,
-        "peak_memory_gib": round(done.peak_bytes / _GIB, 3),
+        "peak_memory_gib": gib(done.peak_bytes),
         "layout": encode(done.layout),
         "recompute_layers": _recompute_layers(done),
         "global_batch": done.layout.global_batch,

@@ -20,6 +20,7 @@ from .cells import (
     count_text,
     format_gains_document,
     format_gains_text,
+    gib,
     memory_size,
     memory_unit,
     percent,
@@ -30,8 +31,6 @@ from .cells import (
 )
 from .fit import ANSWERS, FIT_SCHEMA_VERSION, gpus_text, marginal_note
 from .plan import PLAN_SCHEMA_VERSION
-
-_GIB = 2**30
 
 
 def script_text(script: TracedScript, choice: TrainerChoice | None = None) -> str:
@@ -153,7 +152,7 @@ def _room_document(room: Room) -> dict[str, Any]:
     return {
         "zero_stage": room.zero_stage,
         "recompute": room.recompute.value,
-        "peak_memory_gib": round(room.peak_bytes / _GIB, 3),
+        "peak_memory_gib": gib(room.peak_bytes),
         "verdict": room.verdict.value,
         "largest_micro_batch": room.largest,
     }
@@ -195,12 +194,12 @@ def pieces_fit_document(answer: PiecesFit) -> str:
         "trainer": asked.training.trainer.name,
         "layout": encode(row.layout),
         "verdict": row.verdict.value,
-        "peak_memory_gib": _gib(row.peak_bytes),
+        "peak_memory_gib": gib(row.peak_bytes),
         "peak_memory_band": MEMORY_BAND,
-        "limit_gib": _gib(asked.training.limit_bytes),
+        "limit_gib": gib(asked.training.limit_bytes),
         "step_time_s": row.step_s,
         "faster_formats": format_gains_document(answer.gains),
-        "stages": [{"stage": 0, "memory_gib": _gib(row.peak_bytes), "parts": _parts(row)}],
+        "stages": [{"stage": 0, "memory_gib": gib(row.peak_bytes), "parts": _parts(row)}],
         "remedies": [_remedy_document(row.layout, one) for one in answer.remedies],
         "script": script_document(asked.script, answer.rooms),
     }
@@ -239,7 +238,7 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
         "fit": answer.fit,
         "seconds": answer.seconds,
         "headroom": answer.headroom,
-        "limit_gib": _gib(answer.asked.training.limit_bytes),
+        "limit_gib": gib(answer.asked.training.limit_bytes),
         "best": [
             _row_document(row, usd_per_s) | {"free_memory": _free(answer, row)}
             for row in answer.best
@@ -329,7 +328,7 @@ def _row_document(row: TracedRow, usd_per_s: float | None) -> dict[str, Any]:
         "candidate": encode(row.layout),
         "step_time_s": step_s,
         "step_time_band": EAGER_BAND,
-        "peak_memory_gib": _gib(row.peak_bytes),
+        "peak_memory_gib": gib(row.peak_bytes),
         "fits": row.verdict.value,
         "usd_per_step": None if usd_per_s is None or step_s is None else usd_per_s * step_s,
         "parts": dict(row.step),
@@ -341,15 +340,11 @@ def _remedy_document(asked: Layout, row: TracedRow) -> dict[str, Any]:
     return {
         "changes": _changes(asked, row.layout),
         "layout": encode(row.layout),
-        "peak_memory_gib": _gib(row.peak_bytes),
+        "peak_memory_gib": gib(row.peak_bytes),
         "verdict": row.verdict.value,
         "step_time_s": row.step_s,
     }
 
 
 def _parts(row: TracedRow) -> dict[str, float]:
-    return {name: _gib(size) for name, size in row.memory}
-
-
-def _gib(size_bytes: float) -> float:
-    return round(size_bytes / _GIB, 3)
+    return {name: gib(size) for name, size in row.memory}

@@ -36,6 +36,15 @@ PROFILED_PARTS = {
 only a pipeline has a bubble."""
 
 
+MIXED_PARTS = {
+    "compute": "stages at work, in the mean",
+    "bubble": "waiting for other stages",
+    "sends": "first micro-batch on its way",
+    "gradients": "exposed gradient sums and update",
+    "embeddings": "sum of tied embeddings",
+    "host": "host",
+}
+"""Parts of a predicted step on a mixed cluster."""
 MEASURED_PARTS = {
     "forward": "forward",
     "backward": "backward",

@@ -12,6 +12,7 @@ from tabulate import tabulate
 
 from autoconf_launch.autotuner.space import FailedTrial, Outcome
 from autoconf_launch.core import (
+    GIB,
     Failure,
     FailureKind,
     NothingFeasibleError,
@@ -59,7 +60,6 @@ from .results import (
 )
 from .shared_runs import share_processes, shared_search
 
-_GIB = 2**30
 _SCRIPT, _SUBMIT = "submission_script.sh", "submit_all.sh"
 
 
@@ -143,7 +143,7 @@ def _point_row(number: int, one: SearchPoint) -> tuple[object, ...]:
         return (number, *shape, None, None, None, None, one.why_not)
     return (
         *(number, *shape, 1e3 * found.latency_s, found.samples_per_s_per_gpu),
-        *(1e3 * found.ttft_s, found.peak_bytes / _GIB, one.why_not or one.name),
+        *(1e3 * found.ttft_s, found.peak_bytes / GIB, one.why_not or one.name),
     )
 
 
@@ -448,7 +448,7 @@ def _result_row(number: int, run: InferenceRun) -> tuple[object, ...]:
         run.throughput_per_gpu,
         None if run.ttft_s is None else 1e3 * run.ttft_s,
         None if run.token_s is None else 1e3 * run.token_s,
-        memory.peak_bytes / _GIB if memory else None,
+        memory.peak_bytes / GIB if memory else None,
         f"{1e3 * predicted.latency_s:.4g} ms" if predicted else None,
     )
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoconf_launch.autotuner.cost import spearman
-from autoconf_launch.autotuner.inference import front_rows
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
-from autoconf_launch.core import DECODE, PREFILL, Failure, FailureKind
+from autoconf_launch.core import DECODE, GIB, PREFILL, Failure, FailureKind, pareto_front
 from autoconf_launch.launcher.report import csv_text
 
 from ..report import NOT_STARTED, named_failure
@@ -28,7 +27,6 @@ _OURS = (
     *("Peak Memory [GiB]", "Predicted Latency [ms]", "Predicted Memory [GiB]"),
     *("Satisfies", "Reason", "Name"),
 )
-_GIB = 2**30
 _FEWEST_RANKED = 3
 """Points below which an order says nothing."""
 
@@ -144,14 +142,8 @@ def nearest_run(runs: Sequence[InferenceRun]) -> InferenceRun | None:
 def front_runs(runs: Sequence[InferenceRun]) -> tuple[InferenceRun, ...]:
     """Measured ones of which no other is quicker with more throughput per GPU."""
     measured = [run for run in runs if run.latency_s is not None]
-    if not measured:
-        return ()
-    rows = front_rows(
-        np.array([run.latency_s for run in measured]),
-        np.array([run.throughput_per_gpu for run in measured]),
-        np.ones(len(measured), dtype=np.bool_),
-    )
-    return tuple(measured[row] for row in rows.tolist())
+    front = pareto_front(measured, lambda run: (run.latency_s or 0.0, -run.throughput_per_gpu))
+    return tuple(front)
 
 
 def final_csv(runs: Sequence[InferenceRun]) -> str:
@@ -197,9 +189,9 @@ def _cells(run: InferenceRun) -> Mapping[str, object]:
         "Time per Token [ms]": _ms(run.token_s),
         **{f"p{percent} [ms]": _ms(run.percentile_s(percent)) for percent in (50, 90, 99)},
         "Tokens/s": digits_of(tokens) if run.measured else "",
-        "Peak Memory [GiB]": digits_of(memory.peak_bytes / _GIB) if memory else "",
+        "Peak Memory [GiB]": digits_of(memory.peak_bytes / GIB) if memory else "",
         "Predicted Latency [ms]": _ms(predicted.latency_s if predicted else None),
-        "Predicted Memory [GiB]": digits_of(predicted.peak_bytes / _GIB) if predicted else "",
+        "Predicted Memory [GiB]": digits_of(predicted.peak_bytes / GIB) if predicted else "",
         "Satisfies": "yes" if run.satisfies else "no",
         "Reason": run.reason,
         "Name": run.point.name,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.sizing import Grid
-from autoconf_launch.core import ClusterSpec, ConfigError, Layout
+from autoconf_launch.core import GIB, ClusterSpec, ConfigError, Layout
 from autoconf_launch.launcher.estimates import (
     ChosenPrice,
     choose_price,
@@ -39,7 +39,6 @@ from ..rules import (
 from .question import RECIPE, SearchQuestion, decoder_tokens, nemo_grid_of
 from .settings import SearchSettings
 
-_GB = 2**30
 _SEEDS_GPUS = {80.0: "A100-SXM-80GB", 40.0: "A100-SXM-40GB"}
 """GPUs that NVIDIA's tools assume, by memory in GB."""
 _SAME_MEMORY = 0.1
@@ -109,7 +108,7 @@ def search_machines(settings: SearchSettings, gpus_per_node: int) -> SearchMachi
     return SearchMachines(
         gpu=gpu,
         gpus_per_node=gpus_per_node,
-        memory_bytes=usable * min(1.0, wanted * _GB / datasheet),
+        memory_bytes=usable * min(1.0, wanted * GIB / datasheet),
         usd_per_gpu_hour=settings.cluster.usd_per_gpu_hour,
         notes=() if named else (_assumed_gpu_note(gpu, wanted),),
     )
@@ -129,7 +128,7 @@ def gpu_peak_flops_per_s(
         None if a GPU ran that is not in our tables, or a CPU.
     """
     settings = question.settings
-    named, wanted = settings.cluster.gpu, settings.train.gpu_memory_gb * _GB
+    named, wanted = settings.cluster.gpu, settings.train.gpu_memory_gb * GIB
     if gpu is not None and (named := known_accelerator(gpu)) is None:
         return None
     precision = precision or str(question.base.get(("trainer", "precision")))
@@ -177,7 +176,7 @@ def _by_memory(wanted_gb: float) -> str:
     """The seeds' GPU of this memory, else the one whose memory is nearest above it."""
     if wanted_gb in _SEEDS_GPUS:
         return _SEEDS_GPUS[wanted_gb]
-    sizes = {gpu: machine(gpu).accelerator.memory_bytes / _GB for gpu in accelerator_names()}
+    sizes = {gpu: machine(gpu).accelerator.memory_bytes / GIB for gpu in accelerator_names()}
     above = {gpu: size for gpu, size in sizes.items() if size >= wanted_gb - 0.5}
     if not above:
         return max(sizes, key=lambda gpu: sizes[gpu])
@@ -191,7 +190,6 @@ def _assumed_gpu_note(gpu: str, wanted_gb: float) -> str:
 
 
 _MOST_REJECTED = 8
-_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,8 +350,8 @@ def _in_band(candidates: tuple[SearchCandidate, ...], limit_bytes: float) -> tup
     if not above:
         return ()
     return (
-        f"{len(above)} of the candidates may not fit: up to {max(above) / _GIB:.1f} GiB are "
-        f"predicted (±{100 * MEMORY_BAND:.0f} %), and a process has {limit_bytes / _GIB:.1f} GiB "
+        f"{len(above)} of the candidates may not fit: up to {max(above) / GIB:.1f} GiB are "
+        f"predicted (±{100 * MEMORY_BAND:.0f} %), and a process has {limit_bytes / GIB:.1f} GiB "
         "of a GPU.",
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from autoconf_launch.autotuner.sizing import builtin_document
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import GIB, ConfigError
 from autoconf_launch.launcher.export import export_base
 
 from .candidate_file import candidate_document, with_data_sets
@@ -144,7 +144,6 @@ def _require(key: str, path: str) -> None:
 
 
 SEARCH_SCHEMA_VERSION = 1
-_GIB = 2**30
 _HEADERS = ("#", "tp", "pp", "cp", "ep", "mbs", "vp", "gas", "recompute", "s/step", "GiB", "name")
 
 
@@ -212,7 +211,7 @@ def _row(number: int, one: SearchCandidate) -> tuple[object, ...]:
         number,
         *(*layout.mesh, layout.micro_batch, layout.virtual_pipeline, layout.accumulation),
         kind if not layers else f"{kind} {layers}",
-        *(one.step_s, None if one.peak_bytes is None else one.peak_bytes / _GIB),
+        *(one.step_s, None if one.peak_bytes is None else one.peak_bytes / GIB),
         one.name,
     )
 

@@ -1,10 +1,7 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.inference import (
     InferenceQuestion,
@@ -14,7 +11,6 @@ from autoconf_launch.autotuner.inference import (
     why_no_generation,
     why_not_degrees,
 )
-from autoconf_launch.autotuner.inference.ranking import front_rows
 from autoconf_launch.tuning_spaces import machine
 
 from .conftest import generation
@@ -31,25 +27,6 @@ def question(model: str = "llama3.1-8b", world: int = 8) -> InferenceQuestion:
         world=world,
         limit_bytes=72 * GIB,
     )
-
-
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.booleans()), max_size=30))
-@settings(max_examples=100)
-def test_the_front_is_what_no_other_row_beats(rows: list[tuple[int, int, bool]]) -> None:
-    latency, speed, kept = (np.array(column) for column in zip(*rows, (9, 1, False), strict=True))
-    found = front_rows(latency * 1.0, speed * 1.0, kept.astype(np.bool_)).tolist()
-
-    def is_beaten(row: int) -> bool:
-        others = (n for n in range(len(latency)) if kept[n] and n != row)
-        return any(
-            latency[n] <= latency[row]
-            and speed[n] >= speed[row]
-            and (latency[n], -speed[n], n) < (latency[row], -speed[row], row)
-            for n in others
-        )
-
-    assert sorted(found) == [n for n in range(len(latency)) if kept[n] and not is_beaten(n)]
-    assert latency[found].tolist() == sorted(latency[found].tolist())
 
 
 def test_points_are_ranked_by_throughput_per_gpu_and_fit() -> None:

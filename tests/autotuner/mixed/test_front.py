@@ -2,7 +2,6 @@
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -12,7 +11,6 @@ from autoconf_launch.autotuner.mixed import (
     ChoiceRule,
     MachineKind,
     MixedRow,
-    pareto_front,
     price_range,
     reprice,
     rivals,
@@ -52,29 +50,6 @@ def some_rows(seed: int, kinds: tuple[MachineKind, ...]) -> list[MixedRow]:
     numbers = random.Random(seed)
     parts = [(a, b) for a in range(4) for b in range(4) if a + b]
     return [row(one, numbers.uniform(0.5, 2) / (3 * one[0] + one[1]), kinds) for one in parts]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_the_front_has_every_row_that_no_other_beats(seed: int) -> None:
-    rows = some_rows(seed, kinds_at(30.0, 9.0))
-
-    def is_beaten(one: MixedRow) -> bool:
-        assert one.usd_per_step is not None
-        return any(
-            other.step_s <= one.step_s and other.usd_per_step < one.usd_per_step  # type: ignore[operator]
-            for other in rows
-        )
-
-    front = pareto_front(rows)
-    assert set(front) == {one for one in rows if not is_beaten(one)}
-    assert [one.step_s for one in front] == sorted(one.step_s for one in front)
-
-
-def test_a_row_without_a_price_is_not_on_the_front() -> None:
-    kinds = kinds_at(30.0, 9.0)
-    free = replace(row((1, 0), 0.1, kinds), usd_per_hour=None)
-    dear = row((0, 1), 0.5, kinds)
-    assert pareto_front([free, dear]) == (dear,)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -3,18 +3,13 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.planner.degrees import divisors, meshes
+from autoconf_launch.autotuner.planner.degrees import meshes
 from autoconf_launch.core import Degrees
 from autoconf_launch.tuning_spaces.models import named_model
 
 GPT = named_model("gpt2")
 LLAMA = named_model("llama3.1-405b")
 MIXTRAL = named_model("mixtral-8x7b")
-
-
-@given(st.integers(1, 3000))
-def test_divisors_are_all_that_divide(number: int) -> None:
-    assert divisors(number) == tuple(d for d in range(1, number + 1) if number % d == 0)
 
 
 @given(st.integers(1, 24), st.integers(1, 24))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from autoconf_launch.launcher.report import table_of, text_html
+from autoconf_launch.launcher.pages import text_html
+from autoconf_launch.launcher.report import table_of
 
 ROWS = [["1", "ZeRO 1 · micro 16", "12.5"], ["10", "<b>", ""]]
 HEADERS = ["#", "layout", "step s"]

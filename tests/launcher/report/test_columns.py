@@ -1,0 +1,76 @@
+"""Columns of plans in all forms."""
+
+from __future__ import annotations
+
+from functools import cache
+from io import StringIO
+
+import pytest
+
+from autoconf_launch.launcher.estimates import mixed_answer, parse_plan, plan_answer
+from autoconf_launch.launcher.report import columns
+from autoconf_launch.launcher.report.columns import (
+    PLAN_COLUMNS,
+    PlanColumn,
+    RankedAnswer,
+    RankedRows,
+    csv_header,
+    ranking_text,
+    row_documents,
+    write_blocks,
+)
+
+WORK = ("--model", "gpt2-xl", "--seq", "1024", "--global-batch", "64", "--top", "3", "--cluster")
+ONLY_IN_JSON = {"placement", "pipeline_split", "micro_batch_split"}
+
+
+@cache
+def answer_on(cluster: str) -> tuple[RankedAnswer, RankedRows]:
+    request = parse_plan([*WORK, cluster])
+    if "+" in cluster:
+        mixed = mixed_answer(request)
+        return mixed, mixed.rows
+    equal = plan_answer(request)
+    return equal, equal.plan.best
+
+
+CLUSTERS = pytest.mark.parametrize("cluster", ["8xA100-SXM-80GB", "8xA100-SXM-40GB+4xA10G-24GB"])
+
+
+@CLUSTERS
+def test_csv_has_the_names_of_the_document(cluster: str) -> None:
+    answer, rows = answer_on(cluster)
+    document = row_documents(answer, rows)[0]
+    names = document.keys() - {"candidate", "parts", "stages"}
+    names |= document["candidate"].keys() | document["parts"].keys()
+    names |= {f"stage_{name}" for stage in document.get("stages", ()) for name in stage}
+    header = csv_header(answer)
+    assert len(header) == len({*header})
+    assert names - {*header} <= ONLY_IN_JSON
+    assert {*header} <= names
+
+
+@CLUSTERS
+def test_a_column_of_the_list_is_in_all_forms(
+    cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def world(answer: RankedAnswer, rows: RankedRows) -> list[int]:
+        return [row.layout.world_size for row in rows]
+
+    added = PlanColumn("world", world, "ranks")
+    monkeypatch.setattr(columns, "PLAN_COLUMNS", (*PLAN_COLUMNS, added))
+    answer, rows = answer_on(cluster)
+    file = StringIO()
+    write_blocks(file, [("best", answer, rows)])
+    header, first, *_ = file.getvalue().splitlines()
+    assert header.endswith(",world,block")
+    assert first.endswith(f",{rows[0].layout.world_size},best")
+    assert row_documents(answer, rows)[0]["world"] == rows[0].layout.world_size
+    assert ranking_text(answer, 1, rows).splitlines()[0].endswith("  ranks")
+
+
+def test_a_column_of_plain_cells_is_left_out_of_the_text_only() -> None:
+    answer, rows = answer_on("8xA100-SXM-80GB")
+    assert {row.layout.context_parallel for row in rows} == {1}
+    assert " cp " not in ranking_text(answer, 1, rows)
+    assert "context_parallel" in csv_header(answer)
