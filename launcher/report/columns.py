@@ -266,7 +266,7 @@ def _gpu_speed(answer: Any, row: Any) -> float:
 
 def _free(answer: Any, row: Any) -> float:
     peak, limit = answer.fullest(row)
-    return 1.0 - float(peak) / limit
+    return float(1.0 - peak / limit)
 
 
 def _usd(answer: Any, row: Any, steps: float | None) -> float | None:
