@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
 
 
@@ -118,6 +118,14 @@ class SecretFilter:
     def text(self, text: str) -> str:
         """The text without secrets."""
         return self._in_texts.replace(text)[0]
+
+    def document(self, value: Any) -> Any:
+        """A JSON value without secrets in its texts."""
+        if isinstance(value, dict):
+            return {key: self.document(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self.document(each) for each in value]
+        return self.text(value) if isinstance(value, str) else value
 
     def feed(self, data: bytes) -> bytes:
         """The part of a stream that cannot belong to a secret of which more is to come."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         read_journal,
     )
     from .lease import HEARTBEAT_S, is_held
-    from .own_files import open_file, open_private, read_file, read_result
+    from .own_files import open_file, open_private, read_file
     from .past_times import key_of, read_past, remember
     from .paths import (
         CONFIG,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         saved_pid,
         sentence_on,
     )
-    from .reading import FolderState, Results, read_results
+    from .reading import FolderState, Results, read_result, read_results
     from .secrets import (
         document_without_secrets,
         dotenv_words,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         is_secret_variable,
         known_secrets,
         named_values,
+        own_secrets,
         shell_command,
         terminal_text,
         text_without_secrets,

@@ -7,14 +7,13 @@ on the way, wherever its path leads by then.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from autoconf_launch.core import RankResult, ResultsFolderError, decode
+from autoconf_launch.core import ResultsFolderError
 
 _NOT_REGULAR = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
 """How opening fails at a link, at a pipe or socket, at a folder."""
@@ -150,14 +149,6 @@ def read_file(path: Path) -> bytes:
                 "it, or choose another results folder."
             )
         return file.read(_MOST_BYTES)
-
-
-def read_result(path: Path) -> RankResult | None:
-    """What a rank reported; None where that is not there or cannot be read."""
-    try:
-        return decode(RankResult, json.loads(read_file(path)))
-    except (OSError, ValueError, RecursionError, ResultsFolderError):
-        return None
 
 
 def replace_file(new: Path, path: Path) -> None:

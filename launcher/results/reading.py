@@ -22,14 +22,17 @@ from autoconf_launch.core import (
     MODEL_INFO_FILE,
     STEPS_FILE,
     ConfigError,
+    RankResult,
     RawConfig,
     ResultsFolderError,
+    decode,
 )
 
 from .journal import JournalContents, read_journal
 from .lease import is_held
 from .own_files import read_file
 from .paths import CONFIG_STEMS, METRICS_FILE, ResultsPaths
+from .secrets import own_secrets
 from .steps import StepsTail
 
 
@@ -89,6 +92,14 @@ class Results:
         """The last step that a rank of this trial has made; 0 before the first."""
         steps = StepsTail(self.paths.trial(name) / STEPS_FILE).new()
         return max((step.step for step in steps), default=0)
+
+
+def read_result(path: Path) -> RankResult | None:
+    """What a rank reported, without secrets of this command; None where it cannot be read."""
+    try:
+        return decode(RankResult, own_secrets().document(json.loads(read_file(path))))
+    except (OSError, ValueError, RecursionError, ResultsFolderError):
+        return None
 
 
 def read_results(folder: Path) -> Results:

@@ -183,7 +183,12 @@ def dotenv_words() -> tuple[str, ...]:
 
 def terminal_text(text: str) -> str:
     """A text for the terminal: control characters escaped, secrets of this command omitted."""
-    return visible(_of_this_command(tuple(sys.argv), tuple(os.environ.items())).text(text))
+    return visible(own_secrets().text(text))
+
+
+def own_secrets() -> SecretFilter:
+    """The filter for what this command was given."""
+    return _of_this_command(tuple(sys.argv), tuple(os.environ.items()))
 
 
 @lru_cache(maxsize=1)

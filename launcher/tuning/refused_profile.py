@@ -23,7 +23,7 @@ from autoconf_launch.core import (
 from ..events import Note
 from ..first_forward import TracedScript, command_of_plan, describe_script, trace_script
 from ..plan import LaunchPlan
-from ..results import read_file
+from ..results import own_secrets, read_file
 from .job import TuningJob
 from .trial_io import write_json
 
@@ -47,7 +47,9 @@ def trace_refused(job: TuningJob, plan: LaunchPlan) -> TracedScript | None:
         text += " ".join((str(error), *last_line))
         job.listener(Note(text=text, warning=True))
         return None
-    write_json(job.paths.profile / FIRST_FORWARD_FILE, encode(script.found))
+    write_json(
+        job.paths.profile / FIRST_FORWARD_FILE, own_secrets().document(encode(script.found))
+    )
     how = "fake weights" if script.found.fake else "one pass on the CPU"
     job.listener(Note(text=f"{why}, so its model is described by a trace with {how}."))
     return script

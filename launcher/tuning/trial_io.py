@@ -25,6 +25,7 @@ from autoconf_launch.core import (
     FIRST_FORWARD_FILE,
     MODEL_INFO_FILE,
     STEPS_FILE,
+    Asides,
     ClusterSpec,
     Mode,
     ModelSpec,
@@ -32,6 +33,7 @@ from autoconf_launch.core import (
     RawConfig,
     SecretFilter,
     Workload,
+    decode,
     encode,
     result_file,
     take_in,
@@ -174,9 +176,12 @@ class TrialFiles:
         if memory := outcome.memory:
             limit_bytes = min(memory.limit_bytes, self._cluster.least_memory_bytes)
             outcome = replace(outcome, memory=replace(memory, limit_bytes=limit_bytes))
+        known = self._secrets
+        if outcome.asides is not None:
+            shown = decode(Asides, known.document(encode(outcome.asides)))
+            outcome = replace(outcome, asides=shown)
         if isinstance(outcome, FailedTrial):
             failure = outcome.failure
-            known = self._secrets
             detail, tail = known.text(failure.detail), tuple(map(known.text, failure.log_tail))
             return replace(outcome, failure=replace(failure, detail=detail, log_tail=tail))
         if not isinstance(outcome, Measurement):

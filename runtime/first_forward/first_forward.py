@@ -8,7 +8,6 @@ real weights. Not: the probe of trials (``runtime/probe.py``).
 from __future__ import annotations
 
 import gc
-import json
 import os
 import signal
 from contextlib import suppress
@@ -35,7 +34,7 @@ from autoconf_launch.core import (
 from ..locate import Hooks, watch_outer_calls
 from ..model import run_on_cpu
 from ..probe_report import Endings, environment_rank, exit_now
-from ..rank import is_allocation_failure, leave, write_whole
+from ..rank import is_allocation_failure, leave, shown_json, write_whole
 from ..redirect import Surroundings, change_on_import
 from .bystanders import DevicePlaces, Surveyor
 from .fakes import Answers, Fakes, make_hollow
@@ -222,7 +221,7 @@ class FirstForwardProbe:
         self._over = True
         try:
             found = self._description(self._pass, tensors)
-            write_whole(self._path(), json.dumps(encode(found)))
+            write_whole(self._path(), shown_json(encode(found)))
         except BaseException as error:
             if self._fakes is not None:
                 self._give_up(error)

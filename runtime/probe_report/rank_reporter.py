@@ -5,7 +5,6 @@ Not: which calls are steps (``steps``), nor what is heard (the probe).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -44,7 +43,7 @@ from ..observe import (
     has_compiled_part,
     use_before_training,
 )
-from ..rank import Turns, classify, is_device_lost, last_words, leave, write_whole
+from ..rank import Turns, classify, is_device_lost, last_words, leave, shown_json, write_whole
 from ..soak import Beside
 from .agreement import AfterEpoch, Agreement, StepSchedule
 from .claim import Claim, RankPlace, place
@@ -225,7 +224,7 @@ class RankReporter:
             self._write_model_info()
             result = self._result(word, end_step)
             path = Path(self._task.folder, result_file(self._place.rank))
-            write_whole(path, json.dumps(encode(result)))
+            write_whole(path, shown_json(encode(result)))
         self._agreement.on_end()
         if word.ended_early:
             self.turns.end()
@@ -359,7 +358,7 @@ class RankReporter:
             "activation_mem_per_gpu": spec.activation_bytes_per_sample,
         }
         path = Path(self._task.folder, MODEL_INFO_FILE)
-        write_whole(path, json.dumps({**encode(spec), **names}, indent=2))
+        write_whole(path, shown_json({**encode(spec), **names}, indent=2))
         self._pieces = None
 
 

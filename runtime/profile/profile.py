@@ -7,7 +7,6 @@ other ranks end at once.
 
 from __future__ import annotations
 
-import json
 import statistics
 import threading
 from collections.abc import Callable
@@ -45,6 +44,7 @@ from ..rank import (
     Report,
     is_allocation_failure,
     leave,
+    shown_json,
     start_meter,
     write_whole,
 )
@@ -197,7 +197,7 @@ class Profiler:
     def _write(self, spec: ModelSpec) -> None:
         document = {**encode(spec), **_deepspeed_names(spec)}
         path = Path(self._report.task.folder) / MODEL_INFO_FILE
-        write_whole(path, json.dumps(document, indent=2))
+        write_whole(path, shown_json(document, indent=2))
 
 
 _UNTRACED = (

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Report,
         announced_end,
         leave,
+        shown_json,
         task_from_environment,
         write_sign,
         write_whole,

@@ -86,7 +86,6 @@ class Report:
         self._world_size = world_size
         self._written = False
         self._process = os.getpid()
-        self._secrets = SecretFilter.from_environment()
         self._left: tuple[str, ...] = ()
 
     def install(self) -> None:
@@ -151,16 +150,7 @@ class Report:
         self._written = True
         self._left = self.put_away()
         result = encode(self.result(failure, asked=asked, end_step=end_step))
-        folder = Path(self.task.folder)
-        write_whole(folder / result_file(self._rank), json.dumps(self._without_secrets(result)))
-
-    def _without_secrets(self, value: object) -> object:
-        """A JSON value without secrets in its texts."""
-        if isinstance(value, dict):
-            return {key: self._without_secrets(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return [self._without_secrets(each) for each in value]
-        return self._secrets.text(value) if isinstance(value, str) else value
+        write_whole(Path(self.task.folder, result_file(self._rank)), shown_json(result))
 
     def result(
         self, failure: Failure | None = None, *, asked: int = 0, end_step: int | None = None
@@ -220,6 +210,11 @@ def write_whole(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
+
+
+def shown_json(value: object, indent: int | None = None) -> str:
+    """The text of a JSON value for a file of the launch: without the secrets that it was told."""
+    return json.dumps(SecretFilter.from_environment().document(value), indent=indent)
 
 
 def write_sign(task: RankTask, name: str, text: str) -> None:

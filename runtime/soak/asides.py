@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +20,7 @@ from autoconf_launch.core import (
     unfinished_sign,
 )
 
-from ..rank import write_sign
+from ..rank import shown_json, write_sign
 from .training_data import TrainingData
 
 
@@ -168,7 +167,7 @@ class Unfinished:
         if (said := result()) is None:
             return
         with suppress(OSError):
-            write_sign(self._task, self._sign, json.dumps(encode(said)))
+            write_sign(self._task, self._sign, shown_json(encode(said)))
         self._under_way = under_way
         self._due_s = real_time.monotonic() + _EVERY_S
 

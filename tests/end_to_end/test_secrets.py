@@ -146,6 +146,46 @@ def test_a_killed_and_continued_tune_shows_no_secret_of_the_environment(
     assert "history" in {path.name for path in place.folder.iterdir()}
 
 
+RAISES = """
+{indent}import os
+{indent}key, token = arguments.hf_token, os.environ["HUB_TOKEN"]
+{indent}raise RuntimeError(f"401 for https://me:{{key}}@hub/x?token={{token}}")
+"""
+STEP, END = "        optimizer.step()\n", "sys.stdout.write("
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "indent", "folder"),
+    [(STEP, 8, "profile_model_info"), (END, 4, "z0_gas1_tmbspg4_soak")],
+    ids=["at its first step", "after its epoch"],
+)
+def test_a_script_that_raises_shows_no_secret(
+    place: Place,
+    script: str,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    indent: int,
+    folder: str,
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(place.folder / "history"))
+    path = Path(script)
+    raises = RAISES.format(indent=" " * indent)
+    path.write_text(path.read_text().replace(before, f"{raises}{before}"))
+    flags = [flag for flag in TUNE if "soak" not in flag]
+    with monkeypatch.context() as given:
+        for name, value in SECRETS.items():
+            given.setenv(name, value)
+        words = ("--soak-steps=20", script, "--batch-size=4", "--hf_token", "PLANT-argument")
+        code, screen = place.run(*flags, *words)
+    require_hidden(place, screen)
+    assert (code, "401 for https://me:${HF_TOKEN}@hub/x" in screen) == (3, True), screen
+    said = (place.results / folder / "result.json").read_text()
+    assert "401 for https://me:${HF_TOKEN}@hub/x?token=${HUB_TOKEN}" in said
+    for shown in (("--details",), ("--json",), ("--html", "report.html")):
+        require_hidden(place, place.run("show", "autotuning_results", *shown)[1])
+
+
 def require_hidden(place: Place, screen: str) -> None:
     """No value is on the screen or in a file but the script."""
     assert "PLANT" not in screen

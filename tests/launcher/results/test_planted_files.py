@@ -21,8 +21,8 @@ from autoconf_launch.launcher.launch import file_tail
 from autoconf_launch.launcher.results.folder import open_folder
 from autoconf_launch.launcher.results.journal import Fingerprint, read_journal
 from autoconf_launch.launcher.results.lease import STALE_AFTER_S, Lease, is_held
-from autoconf_launch.launcher.results.own_files import read_result
 from autoconf_launch.launcher.results.paths import ResultsPaths
+from autoconf_launch.launcher.results.reading import read_result
 from autoconf_launch.launcher.results.secrets import write_plain, write_private
 
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=("cpu",), versions=())
