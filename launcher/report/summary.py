@@ -27,7 +27,6 @@ from .search import (
     findings,
     labels,
     left_out_text,
-    level_lines,
     meaning_document,
     meaning_text,
     parts_text,
@@ -94,7 +93,6 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
         *filter(None, [summary.impossible]),
         *_gap_lines(summary),
         *_tie_lines(summary),
-        *level_lines(summary.decision),
         *_check_lines(summary, crash),
         *_stop_lines(summary),
     ]
@@ -119,8 +117,7 @@ def _more_line(folder: str) -> str:
 def details_text(summary: Summary) -> str:
     """What else is known: launches again, candidates without a trial, where a step's time goes."""
     decision = summary.decision
-    said = (*level_lines(summary.decision), summary.impossible)
-    lines = [sentence for sentence in findings(summary) if sentence not in said]
+    lines = [sentence for sentence in findings(summary) if sentence != summary.impossible]
     if decision.winner:
         tied, near = (
             _rivals(summary, names, differences=True) for names in (decision.ties, decision.near)
