@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         soak_steps,
         soaked_name,
     )
-    from .speed import CAUSELESS, SpeedGap
+    from .speed import SpeedGap
     from .summary import (
         Launches,
         LearningRateAdvice,

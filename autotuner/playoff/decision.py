@@ -75,7 +75,6 @@ class Decision:
         gap: the playoff's speed and the verification run's, where these do not agree.
         played: what was in rounds with the winner, each at its one speed: the winner's as a
             training is expected to have it, the others' by what the rounds say of the two.
-        level: how much longer these take than they took in the search, as a logarithm.
         resolution: the difference that the rounds resolve, where something is a tie after them.
         meaning: whether the winner's losses are the baseline's; None where it is the baseline.
         failed: the launches of the playoff that eliminated their configuration.
@@ -95,7 +94,6 @@ class Decision:
     behind: tuple[tuple[str, float], ...] = ()
     gap: SpeedGap | None = None
     played: tuple[Record, ...] = ()
-    level: float = 0.0
     resolution: Resolution | None = None
     meaning: LossComparison | None = None
     failed: tuple[Record, ...] = ()
@@ -193,7 +191,6 @@ class _Choice:
             behind=(*self._ties(), *near),
             gap=gap,
             played=played,
-            level=self._level(played),
             resolution=self._resolution(),
             meaning=self._meaning(),
             failed=tuple(one.failed for one in rounds.contenders if one.failed),
@@ -305,14 +302,6 @@ class _Choice:
         """Cost of a step of one second."""
         measured = record.measurement
         return self._objective.cost_s(1.0, measured.samples_per_step) if measured else 1.0
-
-    def _level(self, played: Sequence[Record]) -> float:
-        searched = {one.name: one.searched.measurement for one in self._rounds.contenders}
-        pairs = [(record.measurement, searched[record.trial.name]) for record in played]
-        logs = [
-            math.log(now.mean_step_s / then.mean_step_s) for now, then in pairs if now and then
-        ]
-        return fmean(logs) if logs else 0.0
 
     def _resolution(self) -> Resolution | None:
         """Resolution of the pair that is known least."""

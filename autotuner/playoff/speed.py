@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..space import Record
 from .soak import SoakReport
 
-CAUSELESS = 0.12
+_CAUSELESS = 0.12
 """Launches minutes apart were seen to differ by as much without cause (DESIGN, rule 11)."""
 
 
@@ -49,7 +49,7 @@ def speed_gap(
     measured = winner.measurement if winner else None
     if winner is None or measured is None or soak is None or not soak.passed or not soak.step_s:
         return None
-    if abs(math.log(soak.step_s / measured.mean_step_s)) <= CAUSELESS:
+    if abs(math.log(soak.step_s / measured.mean_step_s)) <= _CAUSELESS:
         return None
     return SpeedGap(
         measured_s=measured.mean_step_s,

@@ -24,6 +24,7 @@ from ..spelling import (
     TrialNeeds,
     Variable,
     check_version,
+    document_values,
     find_argument,
     put_argument,
 )
@@ -102,12 +103,12 @@ class LightningDialect(TableDialect):
         if micro:
             rows.append(micro)
         accumulation = _setting(source, _ACCUMULATION)
-        if accumulation:
+        if "accumulation" in own and (accumulation is None or _is_left_out(accumulation)):
+            rows.append(own["accumulation"])
+        elif accumulation:
             rows.append(
                 replace(accumulation, knob="accumulation", default=accumulation.default or 1)
             )
-        elif "accumulation" in own:
-            rows.append(own["accumulation"])
         strategy = _setting(source, _STRATEGY)
         if strategy:
             free = (0, 3) if ranks > 1 else ()
@@ -190,7 +191,16 @@ def _setting(source: ScriptSource, name: str) -> Spelling | None:
         return Spelling(knob=name, places=(Argument((key,)),), default=dict(source.composed)[key])
     if _is_set(source, name):
         return None
+    if "Trainer" in source.facts.spread:
+        paths = [path for path, _ in document_values(source).leaves() if path[-1:] == (name,)]
+        if paths:
+            return Spelling(knob=name, places=(Key(paths[-1]),))
     return Spelling(knob=name, places=(Variable(_VARIABLE + name.upper()),))
+
+
+def _is_left_out(setting: Spelling) -> bool:
+    """Whether a Trainer setting, as far as is known, is not given: its variable would set it."""
+    return isinstance(setting.places[0], Variable)
 
 
 def _is_set(source: ScriptSource, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from autoconf_launch.core import (
 
 if TYPE_CHECKING:  # with numpy, which --help does not wait for
     from autoconf_launch.autotuner.cost import FormatGain, TrainerChoice
+    from autoconf_launch.autotuner.measurement import SpeedUp
     from autoconf_launch.autotuner.playoff import TimeRange
 
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
@@ -445,3 +447,40 @@ def csv_row(record: Record) -> tuple[object, ...]:
 def trial_document(record: Record) -> dict[str, object]:
     """The numbers of a trial as a JSON object."""
     return dict(zip(CSV_COLUMNS, csv_row(record), strict=True))
+
+
+_WIDEST = 10.0
+"""How far the end of an interval may be from a ratio that is given."""
+
+
+def speed_up_text(speed_up: SpeedUp, other: str, how: str = "") -> str:
+    """``1.63x faster than OTHER (95 % interval 1.46 to 1.82x)``, or ``12 % slower than OTHER``.
+
+    Faster or slower only where the interval shows it, and a factor only where it is narrow.
+    """
+    ratio, is_wide = speed_up.ratio, _is_too_noisy(speed_up)
+    why = "these measurements are too noisy to give a factor"
+    if math.isinf(speed_up.high):
+        why = "they met in too few rounds for an interval"
+    if is_unshown(speed_up):
+        interval = (
+            f"95 % interval of the speed ratio {speed_up.low:.2f} to {speed_up.high:.2f}x{how}"
+        )
+        return f"not shown to be faster than {other} ({why if is_wide else interval})"
+    if is_wide:
+        return f"{'faster' if ratio > 1.0 else 'slower'} than {other} ({why})"
+    interval = f"{speed_up.low:.2f} to {speed_up.high:.2f}x{how}"
+    if ratio < 1.0:
+        slower = f"{100.0 * (1.0 - ratio):.0f} % slower than {other}"
+        return f"{slower} (95 % interval of the speed ratio {interval})"
+    return f"{ratio:.2f}x faster than {other} (95 % interval {interval})"
+
+
+def is_unshown(speed_up: SpeedUp) -> bool:
+    """Whether the interval leaves open which of the two is faster."""
+    return speed_up.low <= 1.0 <= speed_up.high
+
+
+def _is_too_noisy(speed_up: SpeedUp) -> bool:
+    """Whether the interval is too wide for its factor to mean anything."""
+    return speed_up.high > _WIDEST * speed_up.ratio or speed_up.ratio > _WIDEST * speed_up.low

@@ -22,12 +22,13 @@ from .cells import (
     label,
     number_text,
     open_row,
+    speed_up_text,
     step_text,
     table_of,
     trial_document,
 )
 from .search import drift_findings, findings, labels
-from .summary import SCHEMA_VERSION, first_part, second_part, speed_text, speed_up_text
+from .summary import SCHEMA_VERSION, first_part, second_part, speed_text
 
 _RESULTS_TEXT_ALIGN = ("right", "left", "right", "right", "right", "right", "left")
 _PURPOSES = (

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.measurement import Drift, measured_name
 from autoconf_launch.autotuner.playoff import (
-    CAUSELESS,
     MOST_MEMORY,
     Decision,
     LossComparison,
@@ -306,18 +305,6 @@ def _playoff(decision: Decision, known: Mapping[str, str]) -> Iterator[str]:
         best = f"{before}, which was best in the search"
         shown = f"is better than {best}."
         yield f"{how} {shown if found.is_shown else f'leads {best}; they are tied within noise.'}"
-    yield from level_lines(decision)
-
-
-def level_lines(decision: Decision) -> tuple[str, ...]:
-    """A sentence where the machine had another speed in the playoff than in the search."""
-    if not decision.rounds or abs(decision.level) <= CAUSELESS:
-        return ()
-    how = "slower" if decision.level > 0.0 else "faster"
-    return (
-        f"Everything ran {math.exp(abs(decision.level)):.2f}x {how} in the playoff than in the "
-        "search; compare speeds only within one of the two.",
-    )
 
 
 _MOST_PLANNED = 24

@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Sequence
 
-from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, SpeedUp, measured_name
+from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, measured_name
 from autoconf_launch.autotuner.playoff import (
     Decision,
     DecisionVerdict,
@@ -21,13 +21,21 @@ from autoconf_launch.autotuner.search import StopKind
 from autoconf_launch.autotuner.space import OBJECTIVES, Objective, is_better
 from autoconf_launch.core import Edit, dotted_name, encode, plural
 
-from .cells import duration_text, label, number_text, seconds_text, table_of
+from .cells import (
+    duration_text,
+    is_unshown,
+    label,
+    number_text,
+    seconds_text,
+    speed_up_text,
+    table_of,
+)
 from .search import (
     certificate_text,
+    failure_text,
     findings,
     labels,
     left_out_text,
-    level_lines,
     meaning_document,
     meaning_text,
     parts_text,
@@ -86,6 +94,7 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
     crash = crash_text(summary.decision.soak)
     answer = [
         *filter(None, [crash]),
+        *_own_failure_lines(summary),
         *_no_gain_lines(summary),
         _best_line(summary),
         *_edit_lines(summary, edits),
@@ -94,7 +103,6 @@ def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: s
         *filter(None, [summary.impossible]),
         *_gap_lines(summary),
         *_tie_lines(summary),
-        *level_lines(summary.decision),
         *_check_lines(summary, crash),
         *_stop_lines(summary),
     ]
@@ -119,11 +127,11 @@ def _more_line(folder: str) -> str:
 def details_text(summary: Summary) -> str:
     """What else is known: launches again, candidates without a trial, where a step's time goes."""
     decision = summary.decision
-    said = (*level_lines(summary.decision), summary.impossible)
-    lines = [sentence for sentence in findings(summary) if sentence not in said]
+    lines = [sentence for sentence in findings(summary) if sentence != summary.impossible]
     if decision.winner:
         tied, near = (
-            _rivals(summary, names, differences=True) for names in (decision.ties, decision.near)
+            _rivals(summary, _near_enough(decision, names), differences=True)
+            for names in (decision.ties, decision.near)
         )
         lines += (
             [f"{_tie_heading(decision)}: {', '.join(tied)}."] if len(tied) > _MOST_NAMES else []
@@ -187,18 +195,6 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
     }
 
 
-def speed_up_text(speed_up: SpeedUp, other: str, how: str = "") -> str:
-    """``1.63x faster than OTHER (95 % interval 1.46 to 1.82x)``, or ``12 % slower than OTHER``."""
-    interval = f"95 % interval {speed_up.low:.2f} to {speed_up.high:.2f}x{how}"
-    if math.isinf(speed_up.high):
-        interval = "too few rounds for an interval"
-    gain = f"{speed_up.ratio:.2f}x faster than"
-    if speed_up.ratio < 1.0:
-        gain = f"{100.0 * (1.0 - speed_up.ratio):.0f} % slower than"
-        interval = interval.replace("interval", "interval of the speed ratio", 1)
-    return f"{gain} {other} ({interval})"
-
-
 def _cells(row: SummaryRow) -> tuple[str, str, str, str]:
     if row.best_metric_val is None:
         kind = row.failure.value if row.failure else "-"
@@ -235,14 +231,32 @@ def _no_gain_lines(summary: Summary) -> list[str]:
         return []
     best = decision.winner.trial.name
     if decision.verdict is DecisionVerdict.FASTER:
-        return [_own_is_best(summary)] if _is_baseline(summary) else []
+        return [_own_is_best(summary)] if _is_baseline(summary) else _unshown_lines(decision)
     rivals = {*decision.ties, *decision.near} - set(_looked_far_slower(decision))
     if _is_baseline(summary) and not decision.rounds and not rivals:
         return [_FASTEST]
     is_alike = baseline.trial.name in (best, *decision.ties, *decision.near)
     is_known = decision.verdict is DecisionVerdict.TIED and decision.rounds
     is_as_fast = is_known and not _looked_faster(decision)
-    return [_as_fast(summary) if is_as_fast else _NOT_SHOWN] if is_alike else []
+    if is_alike:
+        return [_as_fast(summary) if is_as_fast else _NOT_SHOWN]
+    return _unshown_lines(decision)
+
+
+def _unshown_lines(decision: Decision) -> list[str]:
+    """The answer where yours is not among the ties, but may be as fast by the interval."""
+    is_open = decision.speed_up is not None and is_unshown(decision.speed_up)
+    return [_NOT_SHOWN] if is_open else []
+
+
+def _own_failure_lines(summary: Summary) -> list[str]:
+    """A sentence where the user's own configuration failed in the playoff."""
+    own = summary.baseline.trial.name if summary.baseline else None
+    return [
+        f"Your configuration failed in the playoff ({failure_text(record.failure)})."
+        for record in summary.decision.failed
+        if record.failure and measured_name(record.trial.name) == own
+    ]
 
 
 def _as_fast(summary: Summary) -> str:
@@ -343,20 +357,25 @@ def _tie_lines(summary: Summary) -> list[str]:
     faster = () if decision.rounds else _looked_faster(decision)
     if faster:
         lines.append(f"{_UNCONFIRMED}: {_names(summary, faster)}. {_CONFIRM}")
-    slower = () if decision.rounds else _looked_far_slower(decision)
-    if ties := [name for name in decision.ties if name not in (*faster, *slower)]:
+    if ties := [name for name in _near_enough(decision, decision.ties) if name not in faster]:
         is_ranked = decision.verdict is not DecisionVerdict.INCONCLUSIVE
         names = _names(summary, ties, differences=is_ranked)
         lines.append(f"{_tie_heading(decision)}: {names}.")
         lines += [resolution_text(decision)] if decision.resolution else []
-    if decision.near:
-        lines.append(f"{_ONCE}: {_names(summary, decision.near)}.")
+    if near := _near_enough(decision, decision.near):
+        lines.append(f"{_ONCE}: {_names(summary, near)}.")
     return lines
 
 
 def _looked_far_slower(decision: Decision) -> tuple[str, ...]:
-    """Ties whose single trial was so much slower that nobody would call them as fast."""
+    """Rivals that were measured so much slower that nobody would call them as fast."""
     return tuple(name for name, log_ratio in decision.behind if log_ratio > _FAR_SLOWER)
+
+
+def _near_enough(decision: Decision, names: Sequence[str]) -> list[str]:
+    """The rivals of these that may be called as fast."""
+    slower = _looked_far_slower(decision)
+    return [name for name in names if name not in slower]
 
 
 def _tie_heading(decision: Decision) -> str:

@@ -153,7 +153,8 @@ class StepCounter:
     def _count(self) -> Made:
         """Forward and backward passes pair up; a loader's batches bound them where it has any.
 
-        So two passes over one batch (real and generated, say) are not two micro-batches.
+        So two passes over one batch (real and generated, say) are not two micro-batches. Rows
+        beyond those of a batch that has a pass of its own are views or frames, not more samples.
         """
         if not self.forwards_in_step:
             size = self.draw_size or 0
@@ -162,10 +163,15 @@ class StepCounter:
         if self._backward_seen:
             pairs = min(pairs, self._backwards)
         passes = pairs
-        drawn = self._most_draws * (self.draw_size or 0)
+        size = self.draw_size or 0
+        drawn = self._most_draws * size
         if drawn and self._samples:
-            pairs = min(pairs, max(1, round(drawn / self._samples)))
-        if drawn == pairs * self._samples or (self._asked and self._asked == self._samples):
+            widened = self._samples > size and passes >= self._most_draws
+            most = self._most_draws if widened else max(1, round(drawn / self._samples))
+            pairs = min(pairs, most)
+        is_asked = self._asked == self._samples
+        was_drawn = self._asked in self._sizes and (self._asked or 0) < self._samples
+        if is_asked or (drawn == pairs * self._samples and not was_drawn):
             return Made(micro_batch=self._samples, accumulation=max(1, pairs))
         return self._loader_batch(passes) or Made(
             micro_batch=self._samples, accumulation=max(1, pairs)

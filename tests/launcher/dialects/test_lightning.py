@@ -59,6 +59,40 @@ def test_what_the_source_says_itself_is_left_to_it() -> None:
         DIALECT.read(script("--batch_size=2", text=text), world_size=1)
 
 
+SPREAD = "import lightning as L\ncfg = load(sys.argv[1])\nL.Trainer(**cfg['trainer'])"
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("accumulate_grad_batches", SPREAD),
+        ("grad_accum_every", "import lightning as L\nL.Trainer(accumulate_grad_batches=n)"),
+        ("accum", OWN),  # the module accumulates itself
+    ],
+)
+def test_an_accumulation_of_the_scripts_document_is_set_there_and_by_no_variable(
+    key: str, text: str
+) -> None:
+    held = f"trainer:\n  {key}: 8\ndata:\n  batch_size: 4\n"
+    file = NamedFile(position=0, flag="", path="exp.yaml", text=held)
+    source = script("exp.yaml", text=text, files=(file,))
+    user = DIALECT.read(source, world_size=1)
+    assert (user.baseline.layout.micro_batch, user.baseline.layout.accumulation) == (4, 8)
+    made = DIALECT.render(layout(user, micro_batch=16, accumulation=2), source, "c")
+    assert not any("ACCUM" in name for name, _ in made.environment)
+    (copy,) = made.files
+    assert f"{key}: 2" in copy.text
+
+
+def test_a_strategy_in_the_scripts_document_is_set_there() -> None:
+    held = "trainer:\n  strategy: ddp\n  accumulate_grad_batches: 8\ndata:\n  batch_size: 4\n"
+    file = NamedFile(position=0, flag="", path="exp.yaml", text=held)
+    source = script("exp.yaml", text=SPREAD, files=(file,))
+    made = render_with(DIALECT, source, 2, zero_stage=3)
+    assert made.environment == ()
+    assert 'strategy: "fsdp"' in made.files[0].text
+
+
 def test_a_trial_neither_logs_nor_saves() -> None:
     source = script("--batch_size=2", text=OWN)
     trial = dict(DIALECT.in_trial(render_with(DIALECT, source), source, NEEDS).environment)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoconf_launch.autotuner.measurement.noise import SpeedUp
 from autoconf_launch.autotuner.playoff.decision import Decision
 from autoconf_launch.autotuner.playoff.meaning import LossComparison, MeaningVerdict
 from autoconf_launch.autotuner.playoff.resolution import Resolution
@@ -25,6 +27,7 @@ from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.core import Edit, Failure, FailureKind
 from autoconf_launch.core.saved_paths import Aside, Asides, WentOn
+from autoconf_launch.launcher.report.cells import speed_up_text
 from autoconf_launch.launcher.report.summary import (
     advice_text,
     details_text,
@@ -217,6 +220,70 @@ def test_a_faster_trial_without_a_reason_leaves_the_answer_open() -> None:
 def test_a_verification_run_slower_than_other_trials_is_not_the_fastest_measured() -> None:
     slower = record(trial(1, 0, 8), steps_of(0.33))
     assert told_of_own(slower) == "No gain: your configuration was the fastest in the search."
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+@pytest.mark.parametrize("where", ["ties", "near"])
+def test_what_was_far_slower_is_no_tie_after_a_playoff_either(where: str, rounds: int) -> None:
+    name = RECORDS[1].trial.name
+    alike: dict[str, Any] = {"ties": (), "near": (), where: (name,), "rounds": rounds}
+    close, far = (tell(**alike, behind=((name, math.log(x)),)) for x in (1.2, 1.49))
+    assert "(20 % slower)" in close
+    assert "slower" not in far
+
+
+@pytest.mark.parametrize("ties", [(), (RECORDS[1].trial.name,)])
+@pytest.mark.parametrize(("low", "high"), [(0.001, 866002.61), (0.9, 30.0), (0.0, math.inf)])
+def test_an_interval_on_both_sides_of_one_shows_no_gain(
+    low: float, high: float, ties: tuple[str, ...]
+) -> None:
+    found = SpeedUp(ratio=5.0, low=low, high=high)
+    text = tell(speed_up=found, ties=ties, near=(), rounds=1, paired=True)
+    assert text.startswith("No gain was shown: these measurements are too few or too noisy")
+    assert "faster than your configuration" not in text
+    assert "interval" not in text
+
+
+def test_a_gain_in_a_wide_interval_has_no_factor() -> None:
+    line = tell(speed_up=SpeedUp(ratio=28.9, low=1.02, high=820.56)).splitlines()[0]
+    assert line.endswith(
+        ", faster than your configuration (these measurements are too noisy to give a factor)."
+    )
+
+
+def test_where_your_own_configuration_failed_in_the_playoff_the_answer_begins_with_it() -> None:
+    own = replace(RECORDS[4], trial=RECORDS[0].trial)
+    first = tell(failed=(own,), rounds=1).splitlines()[0]
+    assert first == (
+        "Your configuration failed in the playoff (crashed: rank 1 ended with code 1)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ((1.28, 1.09, 1.5), "1.28x faster than A (95 % interval 1.09 to 1.50x)"),
+        ((0.8, 0.7, 0.9), "20 % slower than A (95 % interval of the speed ratio 0.70 to 0.90x)"),
+        (
+            (1.1, 0.9, 1.3),
+            "not shown to be faster than A (95 % interval of the speed ratio 0.90 to 1.30x)",
+        ),
+        (
+            (5.0, 0.1, 250.0),
+            "not shown to be faster than A (these measurements are too noisy to give a factor)",
+        ),
+        (
+            (5.0, 0.0, math.inf),
+            "not shown to be faster than A (they met in too few rounds for an interval)",
+        ),
+        ((0.05, 0.001, 0.9), "slower than A (these measurements are too noisy to give a factor)"),
+    ],
+)
+def test_a_ratio_is_told_as_far_as_its_interval_shows_it(
+    found: tuple[float, float, float], text: str
+) -> None:
+    ratio, low, high = found
+    assert speed_up_text(SpeedUp(ratio=ratio, low=low, high=high), "A") == text
 
 
 @pytest.mark.parametrize("where", ["ties", "near"])

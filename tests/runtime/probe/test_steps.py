@@ -125,7 +125,13 @@ OPTIMIZER = Optimizer()
     [
         ([8], 233, 1, None, 8, 1),  # nodes of graphs
         ([8], 16, 1, 8, 8, 1),  # two views in one pass
+        ([4] * 8, 8, 8, 4, 4, 8),  # two views, with accumulation
+        ([4] * 8, 8, 8, None, 4, 8),
+        ([4] * 8, 16, 16, 4, 4, 8),  # four crops, and two passes over them
+        ([4, 4], 8, 1, 4, 4, 1),  # two views, and the next batch drawn ahead
+        ([4] * 8, 8, 8, 8, 8, 8),  # a loader of half of what was asked
         ([8, 8, 8], 128, 3, 8, 8, 3),  # frames, with accumulation
+        ([1] * 4, 32, 4, None, 32, 4),  # a data set of whole batches, with accumulation
         ([32], 8, 4, 8, 8, 4),  # the script cuts what it drew
         ([64], 64, 2, None, 64, 1),  # two passes over one batch
         ([1], 32, 1, None, 32, 1),  # a data set of whole batches
