@@ -60,6 +60,7 @@ from .runnable import (
     training_steps,
 )
 from .training_choice import (
+    BY_SCRIPT,
     ChosenPrice,
     TrainingRequest,
     check_positions,
@@ -73,6 +74,7 @@ from .training_choice import (
     require_rates,
     rules_of,
     smallest_cluster,
+    usual_trainer,
     whole_node,
 )
 from .verifying import Verifying, log_band, verify_plan
@@ -159,6 +161,13 @@ class PlanAnswer:
     def cluster(self) -> ClusterSpec:
         """Machines of the training."""
         return self.request.training.cluster
+
+    def trainer_by_flags(self, changed: PlanAnswer) -> str:
+        """The trainer that a changed training would get were only its other flags typed."""
+        own, gpus = self.request.training, [device.name for device in changed.cluster.devices]
+        if "--trainer" in own.given or self.request.runnable or own.trainer.why == BY_SCRIPT:
+            return own.trainer.name
+        return usual_trainer(changed.workload, gpus).name
 
     def tokens_per_s_per_gpu(self, one: Planned) -> float:
         """How fast a GPU trains in a layout."""
