@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         plan_answer,
         plan_clusters,
         price_of_gpu,
-        require_equal_nodes,
     )
     from .fit_stages import StageFits
     from .mixed import (
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
         limit_memory,
         machine_of,
         profiled_format_gains,
+        require_equal_nodes,
         require_rates,
         usual_training,
         with_trainer,

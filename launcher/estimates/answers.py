@@ -65,6 +65,7 @@ from .runnable import (
     trains_here,
 )
 from .training_choice import (
+    BY_SCRIPT,
     ChosenPrice,
     TrainingRequest,
     check_positions,
@@ -75,9 +76,11 @@ from .training_choice import (
     machine_of,
     nodes_like,
     proposal_step_s,
+    require_equal_nodes,
     require_rates,
     rules_of,
     smallest_cluster,
+    usual_trainer,
     whole_node,
 )
 from .verifying import Verifying, log_band, run_bounds, verify_plan
@@ -191,6 +194,13 @@ class PlanAnswer:
     def fullest(self, one: Planned) -> tuple[float, float]:
         """Memory that the fullest rank of a layout needs, and what a GPU has."""
         return one.peak_bytes, self.request.training.limit_bytes
+
+    def trainer_by_flags(self, changed: PlanAnswer) -> str:
+        """The trainer that a changed training would get were only its other flags typed."""
+        own, gpus = self.request.training, [device.name for device in changed.cluster.devices]
+        if "--trainer" in own.given or self.request.runnable or own.trainer.why == BY_SCRIPT:
+            return own.trainer.name
+        return usual_trainer(changed.workload, gpus).name
 
     def usd_per_step(self, one: Planned) -> float | None:
         """Money for all GPUs while a step lasts; None where no price is known."""
@@ -484,18 +494,3 @@ def price_of_gpu(request: PlanRequest, cluster: ClusterSpec) -> float | None:
     if given is None:
         return request.usd_per_gpu_hour
     return given * node.rented_slots / len(node.devices)
-
-
-def require_equal_nodes(cluster: ClusterSpec) -> None:
-    """Refuse a mixed cluster where clusters are compared, or a script is planned by pieces.
-
-    Raises:
-        ConfigError: its nodes, links or prices differ.
-    """
-    if cluster.are_nodes_equal and len({device.name for device in cluster.devices}) == 1:
-        return
-    kinds = {f"{len(node.devices)}x{node.devices[0].name}" for node in cluster.nodes}
-    raise ConfigError(
-        f"This needs equal nodes, but the cluster mixes {', '.join(sorted(kinds))} or their links "
-        "and prices; plan it alone, with --model and without a script, or each kind by itself."
-    )

@@ -479,3 +479,18 @@ def proposal_step_s(
 def one_node(node: Node) -> ClusterSpec:
     """A cluster of one node."""
     return ClusterSpec(nodes=(node,))
+
+
+def require_equal_nodes(cluster: ClusterSpec) -> None:
+    """Refuse a mixed cluster where clusters are compared, or a script is planned by pieces.
+
+    Raises:
+        ConfigError: its nodes, links or prices differ.
+    """
+    if cluster.are_nodes_equal and len({device.name for device in cluster.devices}) == 1:
+        return
+    kinds = {f"{len(node.devices)}x{node.devices[0].name}" for node in cluster.nodes}
+    raise ConfigError(
+        f"This needs equal nodes, but the cluster mixes {', '.join(sorted(kinds))} or their links "
+        "and prices; plan it alone, with --model and without a script, or each kind by itself."
+    )

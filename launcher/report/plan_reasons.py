@@ -293,9 +293,9 @@ def change_text(answer: PlanAnswer, changed: PlanAnswer) -> str:
         words.append(f"--weights {after.weight_format.value}")
     if after.sequence_length != before.sequence_length:
         words.append(f"--seq {after.sequence_length}")
-    trainers = [one.request.training.trainer.name for one in (answer, changed)]
-    if trainers[0] != trainers[1]:
-        words.append(f"--trainer {trainers[1]}")
+    trainer = changed.request.training.trainer.name
+    if {answer.request.training.trainer.name, answer.trainer_by_flags(changed)} != {trainer}:
+        words.append(f"--trainer {trainer}")
     if changed.question.world != answer.question.world:
         nodes = changed.cluster.nodes
         words.append(f"{len(nodes)}x{len(nodes[0].devices)}x{nodes[0].devices[0].name}")

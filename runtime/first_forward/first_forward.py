@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -38,7 +38,7 @@ from ..rank import is_allocation_failure, leave, shown_json, write_whole
 from ..redirect import Surroundings, change_on_import
 from .bystanders import DevicePlaces, Surveyor
 from .fakes import Answers, Fakes, make_hollow
-from .forward_backward_trace import ForwardBackwardTrace
+from .forward_backward_trace import ForwardBackwardTrace, FrozenCalls
 
 _FAKE_TIMEOUT_S = 120.0
 _POLL_S = 0.01
@@ -65,6 +65,7 @@ class FirstForwardProbe:
         self._over = False
         self._places = DevicePlaces()
         self._surveyor = Surveyor(self._places)
+        self._frozen = FrozenCalls()
 
     def install(self) -> None:
         """Listen from here on."""
@@ -97,7 +98,7 @@ class FirstForwardProbe:
             self._pass = ForwardBackwardTrace(lambda: self._hooks.in_backward, self._fakes)
         try:
             self._surveyor.begins(module, (arguments, named))
-            self._pass.begins(module, (arguments, named), self._draws)
+            self._pass.begins(module, (arguments, named), self._draws, self._frozen.take())
         except Exception as error:
             self.on_failure(error)
 
@@ -111,6 +112,12 @@ class FirstForwardProbe:
         """See Listener and OuterCallListener: fakes end here, what is real goes on to its end."""
         if self._fakes is not None and os.getpid() == self._process:
             self._give_up(error)
+
+    def during_frozen(self, module: nn.Module) -> AbstractContextManager[object]:
+        """See OuterCallListener."""
+        if self._over or os.getpid() != self._process:
+            return nullcontext()
+        return self._frozen.look(module)
 
     def backward_begins(self, tensors: Any) -> None:
         """See Listener."""
@@ -129,6 +136,7 @@ class FirstForwardProbe:
     def drew(self, batch_size: int | None) -> None:
         """See Listener."""
         self._draws.append(batch_size)
+        self._frozen.next_batch()
 
     def thread_died(self, error: BaseException) -> None:
         """See EndListener."""

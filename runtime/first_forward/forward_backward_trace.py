@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -113,6 +113,59 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._costs[flops, written + (read or sum(map(tensor_bytes, given)))] += 1
 
 
+class FrozenCalls:
+    """Costs of calls of frozen models, such as a teacher, that precede the call that trains.
+
+    Only those of its own batch: what was called before the last batch was drawn is another's.
+    """
+
+    def __init__(self) -> None:
+        self._calls: Counter[int] = Counter()
+        self._costs: list[tuple[int, PassCosts]] = []
+        self._drawn = False
+
+    def next_batch(self) -> None:
+        """A loader gave a batch."""
+        self._drawn = True
+        self._calls.clear()
+        self._costs.clear()
+
+    @contextmanager
+    def look(self, module: nn.Module) -> Iterator[None]:
+        """A call runs inside."""
+        key, costs = id(module), PassCosts()
+        self._calls[key] += 1
+        if self._is_preparation(key):
+            yield
+            return
+        costs.start(())
+        try:
+            yield
+        finally:
+            costs.stop()
+            self._costs.append((key, costs))
+
+    def take(self) -> tuple[OperationCost, ...]:
+        """All since the last time."""
+        found = [
+            cost
+            for key, costs in self._costs
+            if not self._is_preparation(key)
+            for cost in costs.operations
+        ]
+        self._calls.clear()
+        self._costs.clear()
+        return tuple(found)
+
+    def _is_preparation(self, key: int) -> bool:
+        """True if so many calls rather go through a whole data set."""
+        return not self._drawn and self._calls[key] > _MOST_FROZEN_CALLS
+
+
+_MOST_FROZEN_CALLS = 8
+"""The most calls of a frozen model for a batch, in a script without loaders."""
+
+
 def _with_gates(result: Any) -> Any:
     """An LSTM's layer with what it keeps for the backward pass, which fakes omit."""
     given, hidden, cell, kept = result
@@ -164,6 +217,7 @@ class ForwardBackwardTrace:
         self._watches: list[StepWatch] = []
         self._peaks: list[TracedPeak] = []
         self._state_bytes: int | None = None
+        self._earlier: tuple[OperationCost, ...] = ()
         self._held = 0
         self._draws: tuple[int, ...] = ()
         self._batches: list[Tensor] = []
@@ -182,9 +236,19 @@ class ForwardBackwardTrace:
         return next((call.rows for call in self._calls if call.rows), 1)
 
     def begins(
-        self, module: nn.Module, given: _CallArguments, draws: Sequence[int | None]
+        self,
+        module: nn.Module,
+        given: _CallArguments,
+        draws: Sequence[int | None],
+        earlier: tuple[OperationCost, ...] = (),
     ) -> None:
-        """A module is called; ``draws`` is what loaders say of the batches they gave before.
+        """A module is called.
+
+        Args:
+            module: the outermost one.
+            given: its arguments.
+            draws: what loaders say of the batches they gave before.
+            earlier: costs of frozen models since the call before.
 
         Raises:
             TypeError: it cannot be made fake.
@@ -205,6 +269,7 @@ class ForwardBackwardTrace:
         hints = [*filter(None, draws[-1:])]
         if not self._calls:
             self._draws = tuple(filter(None, draws))
+            self._earlier = earlier  # later ones are in the trace
         rows = SampleCounter().count(*given, hints)
         self._calls.append(OutermostCall(module, *given, rows))
         self._watch(module)
@@ -252,7 +317,7 @@ class ForwardBackwardTrace:
             micro_batch=self.samples,
             fake=self._fakes is not None,
             peaks=tuple(peaks),
-            operations=costs if self._peaks else _with_backward(costs),
+            operations=(*self._earlier, *(costs if self._peaks else _with_backward(costs))),
             backward=bool(self._peaks),
             precision=self._watches[0].precision if self._watches else Precision.FP32,
             recompute=self._watches[0].recompute if self._watches else Recompute.NONE,

@@ -13,6 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, Protocol
 
@@ -261,18 +262,34 @@ class OuterCallListener(Protocol):
     def on_failure(self, error: BaseException) -> None:
         """The call raised."""
 
+    def during_frozen(self, module: nn.Module) -> AbstractContextManager[object]:
+        """A call of a module all of whose weights are frozen runs inside this."""
+
 
 def watch_outer_calls(listener: OuterCallListener, in_backward: Callable[[], bool]) -> None:
     """Tell a listener from here on; calls in other threads pass by."""
     original: Any = nn.Module.__call__
-    thread, inside = threading.get_ident(), False
+    thread, inside, is_aside = threading.get_ident(), False, False
+
+    def call_aside(module: nn.Module, trains: bool, *arguments: Any, **named: Any) -> Any:
+        """Call what trains nothing now; parts of it are not looked at by themselves."""
+        nonlocal is_aside
+        if is_aside or next(module.parameters(), None) is None:
+            return original(module, *arguments, **named)
+        is_aside = True
+        try:
+            with nullcontext() if trains else listener.during_frozen(module):
+                return original(module, *arguments, **named)
+        finally:
+            is_aside = False
 
     @wraps(original)
     def call(module: nn.Module, *arguments: Any, **named: Any) -> Any:
         nonlocal inside
-        quiet = inside or in_backward() or not torch.is_grad_enabled()
-        if quiet or threading.get_ident() != thread or not _trains(module):
+        if inside or in_backward() or threading.get_ident() != thread:
             return original(module, *arguments, **named)
+        if not (trains := _trains(module)) or not torch.is_grad_enabled():
+            return call_aside(module, trains, *arguments, **named)
         listener.begins(module, arguments, named)
         inside = True
         try:

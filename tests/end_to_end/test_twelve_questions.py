@@ -202,6 +202,23 @@ def test_the_first_row_is_one_to_use_or_the_answer_says_what_helps(name: str, as
     assert question.looks(layout) or (first["runnable"] and question.helps), layout
 
 
+_MODELS = sorted({one.model for one in QUESTIONS.values()})
+
+
+@pytest.mark.parametrize("cluster", ["2x8xH100", "8xA100-SXM-40GB"])
+@pytest.mark.parametrize("model", _MODELS)
+def test_the_flags_of_a_change_give_its_number(model: str, cluster: str) -> None:
+    own = {"model": model, "seq": 512 if model.startswith("bert") else 4096, "global_batch": 256}
+    for one in plan_document(plan(cluster=cluster, **own))["nearest_changes"]:
+        flags: dict[str, Any] = {"cluster": cluster}
+        for words in one["change"].split(", "):
+            name, _, value = words.removeprefix("--").rpartition(" ")
+            name = name.replace("-", "_") or "cluster"
+            flags[name] = int(value) if value.isdigit() else value
+        typed = plan_document(plan(**own, **flags))
+        assert typed["best"][0]["step_time_s"] == pytest.approx(one["step_time_s"]), one["change"]
+
+
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_what_does_not_run_here_leads_by_more_than_its_band_or_stands_apart(
     name: str, ask: Ask

@@ -119,6 +119,21 @@ def test_a_pass_that_trains_nothing_is_not_the_first(stopped: Any, kind: str) ->
     assert (one.micro_batch, flops(one)) == (16, flops(find(stopped("plain"))))
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_frozen_teacher_costs_its_forward_pass_wherever_it_is_called(
+    stopped: Any, when: str
+) -> None:
+    alone, one = find(stopped("with_teacher", "never")), find(stopped("with_teacher", when))
+    forward = 2 * 16 * (4 * 64 * 64 + 64 * 8)
+    assert flops(one) == flops(alone) + forward
+
+
+@pytest.mark.parametrize("when", ["for all data", "for another batch"])
+def test_a_frozen_model_that_prepares_data_is_not_part_of_a_step(stopped: Any, when: str) -> None:
+    alone, one = find(stopped("with_teacher", "never")), find(stopped("with_teacher", when))
+    assert flops(one) == flops(alone)
+
+
 def test_modules_that_are_called_by_themselves_count_together(stopped: Any) -> None:
     one = find(stopped("in_two_parts"))
     assert one.model.parameters == (64 * 64 + 64) + (64 * 8 + 8)

@@ -91,6 +91,30 @@ def tries_it_first() -> None:
     train(model)
 
 
+def with_teacher() -> None:
+    """``sys.argv[2]`` says when the teacher is called."""
+    when, model, teacher = sys.argv[2], Model(), Model().requires_grad_(False)
+    if when == "for all data":
+        for _ in range(100):
+            teacher(batch()[0])
+    data: Any = [torch.randn(WIDTH) for _ in range(2 * SAMPLES)]
+    if when == "for another batch":
+        for x in DataLoader(data, SAMPLES):
+            teacher(x)
+
+    def loss() -> Tensor:
+        x = next(iter(DataLoader(data, SAMPLES))) if when == "for another batch" else batch()[0]
+        if when == "before":
+            with torch.no_grad():
+                wanted = teacher(x)
+            return (model(x) - wanted).square().mean()
+        own = model(x)
+        wanted = teacher(x) if when == "after" else torch.zeros_like(own)
+        return (own - wanted).square().mean()
+
+    train(model, loss)
+
+
 def in_two_parts() -> None:
     whole = nn.ModuleDict({"body": nn.Linear(WIDTH, WIDTH), "head": nn.Linear(WIDTH, CLASSES)})
 
@@ -197,6 +221,7 @@ KINDS: dict[str, Callable[[], None]] = {
     "reads_its_loss": reads_its_loss,
     "evaluates_first": evaluates_first,
     "tries_it_first": tries_it_first,
+    "with_teacher": with_teacher,
     "in_two_parts": in_two_parts,
     "with_momentum": with_momentum,
     "configured": configure,
