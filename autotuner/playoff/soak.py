@@ -104,12 +104,14 @@ class Soak:
         A launch takes ``start_s`` beside its steps; all of them end by ``until_s`` of the study.
 
         The script's evaluation and checkpoint are moved into a first attempt, so that it may fail
-        for that. Then a second one omits what trials do.
+        for that. Then a second one omits what trials do, if there is time for as many steps: a
+        shorter one may end before it comes to what failed.
         """
         self._left = list(ranked)
         self._steps = steps
         self._told: list[Record] = []
         self._pending = False
+        self._crash_stands = False
         self._passed: Record | None = None
         self._start_s, self._until_s = start_s, until_s
         self.lacks_time: LackOfTime | None = None
@@ -137,6 +139,9 @@ class Soak:
         again = bool(self._told) and _is_doubtful(self._told[-1])
         trial = self._told[-1].trial if again else self._next().trial
         steps = self._steps_until(elapsed_s)
+        if again and steps < self._told[-1].trial.soak_steps:
+            self._crash_stands = True
+            return ()
         if steps < min(FEWEST_STEPS, self._steps):
             left_s = max(0.0, self._until_s - elapsed_s)
             self.lacks_time = LackOfTime(name=soaked_name(trial), left_s=left_s)
@@ -169,7 +174,8 @@ class Soak:
 
     def stop_reason(self) -> StopReason | None:
         """Why the runs are over: one passed, or none is left."""
-        if self._pending or (self._left and not self.best and not self.lacks_time):
+        is_over = self.best or self.lacks_time or self._crash_stands
+        if self._pending or (self._left and not is_over):
             return None
         kind = StopKind.EXPLORED if self.best else StopKind.NOTHING_MEASURED
         return StopReason(kind=kind)

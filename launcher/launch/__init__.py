@@ -34,6 +34,6 @@ if TYPE_CHECKING:
     )
     from .rank_results import Compiled, compile_time, is_beside_steps, started_ranks
     from .script_source import find_script_source, find_source, read_script
-    from .wrapped_launch import unwrap_launcher
+    from .wrapped_launch import as_typed, unwrap_launcher
 else:
     __getattr__ = lazy_names(__name__, __file__)

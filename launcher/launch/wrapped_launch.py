@@ -21,6 +21,7 @@ from autoconf_launch.core import config_keys as keys
 from ..config_file import read_config
 from ..dialects import accelerate as names
 from ..flags import parse_request
+from ..hosts import LOCAL
 from ..input_file import is_file
 from ..machine import other_python, python_beside, python_of, split_python_flags
 from ..request import LOCAL_RANK_FLAG, HostChoice, LaunchRequest
@@ -341,6 +342,20 @@ def _started_once(request: LaunchRequest) -> LaunchRequest:
     facts = facts_of(own_sources(request).text)
     alone = request.processes in (None, 1) or facts.starts_ranks or facts.spreads
     return replace(request, alone=alone)
+
+
+def as_typed(request: LaunchRequest) -> LaunchRequest:
+    """The request whose flags say the same start: a number of ranks would mean as many starts.
+
+    Slots of this machine that are named leave the script to be started once.
+    """
+    hosts, ranks = request.hosts, request.processes
+    if not request.alone or not isinstance(ranks, int) or _started_once(request).alone:
+        return request
+    if not (hosts.include or hosts.exclude or hosts.hostfile):
+        slots = ",".join(map(str, range(ranks)))
+        hosts = replace(hosts, include=f"{LOCAL}:{slots}")
+    return replace(request, processes=None, hosts=hosts)
 
 
 def _text(value: object) -> str:

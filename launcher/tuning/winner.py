@@ -12,7 +12,7 @@ from autoconf_launch.core import Edit, RawConfig, visible
 from autoconf_launch.core import config_keys as keys
 
 from ..flags import launch_flags
-from ..launch import in_training
+from ..launch import as_typed, in_training
 from ..report import (
     CSV_COLUMNS,
     SCHEMA_VERSION,
@@ -108,7 +108,7 @@ def optimal_command(request: LaunchRequest, winner: Rendered) -> str:
     changed = {**dict(request.variables), **dict(winner.environment)}
     variables = [f"{name}={value}" for name, value in changed.items()]
     prefix = ("env", *variables) if variables else ()
-    flags = launch_flags(request)
+    flags = launch_flags(as_typed(request))
     words = (*prefix, "autoconf-launch", *flags, request.script, *winner.script_args)
     return shell_command(words)
 

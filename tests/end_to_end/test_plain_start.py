@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,45 @@ def test_a_script_that_starts_its_ranks_is_tuned_with_all_of_them(place: Place) 
     assert results == ["result.json", "result_rank1.json"]
     assert f"autoconf-launch --num_gpus 2 -- {our_python()} {script[0]}" in output
     assert not (place.folder / "snapshot.pt").exists()
+
+
+STARTER = """
+import subprocess, sys
+open("starts", "a").write("one\\n")
+command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+sys.exit(subprocess.call([*command, "worker.py", *sys.argv[1:]]))
+"""
+WORKER = """
+import argparse
+import torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, default=2)
+arguments = parser.parse_args()
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for inputs in torch.utils.data.DataLoader(torch.randn(64, 8), arguments.batch_size):
+    optimizer.zero_grad()
+    model(inputs).square().mean().backward()
+    optimizer.step()
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_the_printed_command_starts_a_script_with_a_launcher_inside_once(place: Place) -> None:
+    (place.folder / "worker.py").write_text(WORKER)
+    (place.folder / "start.py").write_text(STARTER)
+    words = (*QUICK, *SIZES, "--budget=1trials", "start.py", "--batch_size", "2")
+    code, output = place.run(*words)
+    assert code == 0, output
+    assert f"autoconf-launch --include localhost:0,1 -- {our_python()} start.py" in output
+    starts = place.folder / "starts"
+    starts.unlink()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "AUTOCONF_TEST_MARK": place.mark}
+    subprocess.run((str(place.results / "run_optimal.sh"),), check=True, env=environment)
+    assert starts.read_text() == "one\n"
 
 
 @pytest.mark.slow

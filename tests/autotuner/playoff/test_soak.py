@@ -254,6 +254,16 @@ def test_a_soak_that_time_has_no_room_for_is_not_launched() -> None:
     )
 
 
+def test_a_crash_stands_where_a_second_attempt_would_be_shorter() -> None:
+    soak = Soak(RANKED, steps=50, start_s=5.0, until_s=200.0)
+    (trial,) = soak.ask(1, 0.0)
+    soak.tell(Record(trial=trial, outcome=failure(CRASH), wall_s=30.0))
+    assert soak.ask(1, 150.0) == ()
+    assert (soak.stop_reason() is None, soak.lacks_time) == (False, None)
+    found = report_soaks(soak.records)
+    assert (found.passed, [one.name for one in found.refused]) == (False, ["large"])
+
+
 def test_a_soak_that_the_budget_ended_says_nothing_of_the_configuration() -> None:
     soak = Soak(RANKED, steps=50, until_s=100.0)
     (trial,) = soak.ask(1, 0.0)

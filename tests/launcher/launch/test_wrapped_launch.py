@@ -10,7 +10,7 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.flags.flags import launch_flags, parse_request
-from autoconf_launch.launcher.launch.wrapped_launch import unwrap_launcher
+from autoconf_launch.launcher.launch.wrapped_launch import as_typed, unwrap_launcher
 from autoconf_launch.launcher.machine.interpreters import our_python
 from autoconf_launch.launcher.request import LaunchRequest
 
@@ -354,6 +354,24 @@ def test_a_script_that_starts_its_ranks_is_one_process(tmp_path: Path) -> None:
     path = tmp_path / "spawns.py"
     path.write_text("import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n")
     assert launch("--num_gpus=2", "--", "python", str(path)).alone
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n", ["--num_gpus", "2"]),
+        ("import helper\nhelper.start_both()\n", ["--include", "localhost:0,1"]),
+    ],
+)
+def test_a_script_that_was_seen_to_start_its_ranks_is_typed_as_one_process(
+    tmp_path: Path, text: str, flags: list[str]
+) -> None:
+    path = tmp_path / "starts.py"
+    path.write_text(text)
+    seen = replace(launch(str(path)), alone=True, processes=2, started=2)
+    typed = launch_flags(as_typed(seen))
+    assert list(typed[:2]) == flags
+    assert launch(*typed, str(path)).alone
 
 
 def test_ranks_that_are_asked_for_are_made_of_python_too() -> None:
