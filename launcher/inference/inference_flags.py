@@ -87,6 +87,11 @@ class PlanInferenceRequest:
     headroom: float = USUAL_HEADROOM
     json: bool = False
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the latency has a bound."""
+        return math.isfinite(self.max_latency_ms)
+
 
 def parse_fit_inference(arguments: Sequence[str]) -> FitInferenceRequest:
     """Read the flags.
