@@ -40,7 +40,9 @@ sys.path[:] = filter(None, sys.path)  # no module from the current folder
 import json
 import transformers
 from transformers.models.auto import modeling_auto as auto
-given = json.load(sys.stdin)
+def as_saved(one):  # numbers that JSON lacks, as save_pretrained writes them
+    return float(one["__float__"]) if set(one) == {"__float__"} else one
+given = json.load(sys.stdin, object_hook=as_saved)
 config = transformers.AutoConfig.for_model(**given)
 names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
          "head_dim", "intermediate_size", "vocab_size", "hidden_act", "tie_word_embeddings")

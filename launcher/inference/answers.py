@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from autoconf_launch.autotuner.inference import (
     InferenceQuestion,
     PointColumns,
     engine_habits,
+    generation_bands,
     generation_memory,
     priced_points,
     rank_points,
@@ -51,7 +52,10 @@ class PlanInferenceAnswer:
 
     @property
     def recommended(self) -> InferencePoint | None:
-        """The most throughput per GPU within the bound; None where no point is within it."""
+        """The most throughput per GPU within the bound, or the quickest near it without a bound.
+
+        None where no point is within it.
+        """
         return self.plan.best[0] if self.plan.within else None
 
     @property
@@ -112,12 +116,36 @@ def plan_inference_answer(request: PlanInferenceRequest) -> PlanInferenceAnswer:
         _require_degrees(1, pipeline, question)
     if request.tp and request.pp:
         _require_degrees(min(request.tp), min(request.pp), question)
+    ranked = rank_points(question)
     return PlanInferenceAnswer(
         request=request,
-        plan=rank_points(question),
+        plan=ranked if request.is_bounded else _quickest_first(ranked, serving),
         price=choose_price(serving.usd_per_gpu_hour, serving.cluster),
         seconds=time.perf_counter() - started,
     )
+
+
+def speed_band(point: InferencePoint, serving: Serving) -> float:
+    """Relative error of a point's throughput, from those of the parts of its latency."""
+    ttft, token = generation_bands(serving.model)
+    share = min(1.0, point.ttft_s / point.latency_s)
+    return share * ttft + (1.0 - share) * token
+
+
+def near_most(plan: InferencePlan, serving: Serving) -> tuple[InferencePoint, ...]:
+    """Points whose throughput is within the error band of the highest one."""
+    most = max(plan.best, key=lambda one: one.samples_per_s_per_gpu)
+    least = most.samples_per_s_per_gpu / (1.0 + speed_band(most, serving))
+    return tuple(one for one in plan.best if one.samples_per_s_per_gpu >= least)
+
+
+def _quickest_first(plan: InferencePlan, serving: Serving) -> InferencePlan:
+    """Put the lowest latency near the most throughput before all others."""
+    if not plan.within:
+        return plan
+    quickest = min(near_most(plan, serving), key=lambda one: one.latency_s)
+    others = (one for one in plan.best if one is not quickest)
+    return replace(plan, best=(quickest, *others))
 
 
 def fit_inference_answer(request: FitInferenceRequest) -> FitInferenceAnswer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from autoconf_launch.core import Architecture, ClusterSpec, Precision
@@ -52,6 +53,11 @@ class PlanInferenceRequest(ServingPoints):
 
     serving: Serving
     json: bool = False
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the latency has a bound."""
+        return math.isfinite(self.max_latency_ms)
 
 
 def fit_inference_request(asked: FitInferenceQuestion) -> FitInferenceRequest:

@@ -28,7 +28,7 @@ from ..report import (
     step_time_text,
     table_of,
 )
-from .answers import FitInferenceAnswer, PlanInferenceAnswer
+from .answers import FitInferenceAnswer, PlanInferenceAnswer, near_most
 from .requests import Serving
 
 INFERENCE_SCHEMA_VERSION = 1
@@ -90,9 +90,17 @@ def _recommendation(answer: PlanInferenceAnswer, point: InferencePoint) -> str:
     money = _money(answer.usd_per_million_tokens(point))
     used = plural(point.gpus * copies, "GPU")
     writers = f"1 copy on {used} writes" if copies == 1 else f"{copies} copies on {used} write"
+    stages = point.pipeline_parallel
+    is_full = ENGINE_HABITS[answer.serving.engine].fills_pipeline and stages > 1
+    flight = f" ({stages} batches in flight)" if is_full else ""
+    near = 0 if answer.request.is_bounded else len(near_most(answer.plan, answer.serving))
+    why = (
+        f" It has the lowest latency of the {near:,} points whose throughput per GPU is within "
+        "the error band of the highest; further rows are by throughput."
+    )
     return (
-        f"Recommended: {_name(point)}, {step_time_text(point.latency_s)} for a batch; {writers} "
-        f"{number_text(tokens, 3)} tokens/s{money}."
+        f"Recommended: {_name(point)}{flight}, {step_time_text(point.latency_s)} for a batch; "
+        f"{writers} {number_text(tokens, 3)} tokens/s{money}.{why if near > 1 else ''}"
     )
 
 

@@ -254,14 +254,14 @@ def _errors(answer: Any, rows: RankedRows) -> list[float]:
     return [band.error for band in answer.bands(rows)]
 
 
-def _speed(answer: Any, row: Any) -> float:
+def _tokens_per_s(answer: Any, row: Any) -> float:
     """Tokens of a step in its time."""
     workload = answer.workload
     return float(workload.global_batch * workload.sequence_length / row.step_s)
 
 
 def _gpu_speed(answer: Any, row: Any) -> float:
-    return _speed(answer, row) / int(answer.question.world)
+    return _tokens_per_s(answer, row) / int(answer.question.world)
 
 
 def _free(answer: Any, row: Any) -> float:
@@ -345,7 +345,7 @@ PLAN_COLUMNS: tuple[PlanColumn, ...] = (
         "step_time_band", _errors, "band", lambda error: f"±{percent(error)}", when=_has_runs
     ),
     PlanColumn("step_time_unchecked", lambda a, rows: [[*one.unchecked] for one in a.bands(rows)]),
-    _each("tokens_per_s", _speed, "tokens/s", _three_digits, when=_is_mixed),
+    _each("tokens_per_s", _tokens_per_s, "tokens/s", _three_digits, when=_is_mixed),
     _each("tokens_per_s_per_gpu", _gpu_speed, "tokens/s/GPU", _three_digits, when=_is_equal),
     _each("mfu", lambda a, row: row.mfu, "MFU", percent, when=_is_equal),
     _each("peak_memory_gib", lambda a, row: a.fullest(row)[0], "memory", memory_size, data=gib),

@@ -210,7 +210,7 @@ def _near_first(answer: PlanAnswer) -> Iterator[str]:
     longest_s = first.step_s * (1.0 + answer.bands([first])[0].error)
     if near := sum(one.step_s <= longest_s for one in others):
         which = f"{near} of the other {len(others)} rows" if near < len(others) else "All rows"
-        verb = "is" if near == 1 else "are"
+        verb = "is" if near == 1 < len(others) else "are"
         yield f"{which} {verb} within the error band of #1; short real runs decide between them."
 
 

@@ -72,6 +72,12 @@ class Fakes:
         with self._mode:
             return torch.empty(tuple(shape), dtype=tensor.dtype)
 
+    def create(self, function: Callable[..., Any], *given: Any, **named: Any) -> Tensor:
+        """What a function that makes a tensor would give."""
+        with self._mode:
+            made: Tensor = function(*given, **named)
+        return made
+
     def take_optimizer(self, optimizer: Optimizer) -> None:
         """Have it step the fakes of the weights that have one, with no state."""
         for group in optimizer.param_groups:
@@ -96,8 +102,34 @@ def make_hollow(fakes: Fakes) -> None:
         if type(param) is nn.Parameter and tensor_bytes(param) > _LARGE_BYTES:
             self._parameters[name] = fakes.new(param)  # type: ignore[assignment]
 
+    LargeTensors(fakes).__enter__()  # type: ignore[no-untyped-call]
     nn.Module.register_parameter = register_parameter  # type: ignore[method-assign]
     nn.Module._apply = _make_apply({})  # type: ignore[method-assign]
+
+
+class LargeTensors(TorchFunctionMode):
+    """Makes large tensors fake that a script creates by size, such as a replay buffer."""
+
+    def __init__(self, fakes: Fakes) -> None:
+        super().__init__()
+        self._fakes = fakes
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Create a fake, or call as it is."""
+        named = kwargs or {}
+        if func in _CREATORS and "out" not in named:
+            made = self._fakes.create(func, *args, **named)
+            if tensor_bytes(made) > _LARGE_TENSOR_BYTES:
+                return made
+        return func(*args, **named)
+
+
+_CREATORS = frozenset(
+    {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint}
+)
+_LARGE_TENSOR_BYTES = 1 << 30
 
 
 def _make_apply(moved: dict[int, tuple[Tensor, Tensor]]) -> Callable[..., nn.Module]:

@@ -218,6 +218,10 @@ def test_a_type_that_nobody_knows_is_refused_with_those_that_are_known(
     [
         ({"model_type": "bart", "d_model": 64}, "transformers counts"),
         ({"model_type": "jamba", "num_hidden_layers": 4, "hidden_size": 64}, "named A_log, conv,"),
+        (
+            {"model_type": "mamba2", "time_step_limit": [0.0, {"__float__": "Infinity"}]},
+            "named A_log, conv",
+        ),
         ({"model_type": "video_llama_3"}, "vision_config is not modelled"),
         ({"model_type": "vit", "hidden_size": 64}, "a vit alone is not a language model"),
     ],

@@ -30,6 +30,15 @@ loss = model(torch.ones(2, 1 << 14, dtype=torch.half, device="cuda")).float().su
 loss.backward()
 optimizer.step()
 """
+LARGE_TENSOR = """
+import torch
+model = torch.nn.Linear(64, 8).cuda()
+kept = torch.zeros(1 << 40, 64, dtype=torch.uint8, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+rows = torch.randint(0, len(kept), (16,), device="cuda")
+kept[3] = 1
+model(kept[rows].float() / 255).square().mean().backward()
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +90,13 @@ def test_time_is_limited_whatever_the_script_does_with_signals() -> None:
 def test_memory_is_limited_before_the_machine_s_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autoconf_launch.launcher.first_forward.script._MEMORY_SHARE", 0.1)
     assert why(TAKES_ALL).log_tail[-1] == "MemoryError"
+
+
+def test_a_tensor_larger_than_the_machine_is_counted_without_being_allocated() -> None:
+    Path("train.py").write_text(LARGE_TENSOR)
+    found = first_forward(script_command([sys.executable, "train.py"]), 100.0)
+    (kept,) = found.bystanders
+    assert (kept.name, kept.size_bytes, found.micro_batch) == ("tensors", 64 << 40, 16)
 
 
 @pytest.mark.slow

@@ -49,6 +49,20 @@ def test_the_recommended_point_is_the_best_one_within_the_bound(plan: Run) -> No
     assert best["copies"] * best["tensor_parallel"] * best["pipeline_parallel"] <= 8
 
 
+def test_without_a_bound_the_quickest_point_near_the_most_throughput_stands_first(
+    plan: Run,
+) -> None:
+    found = plan(*A100, "--top", "0", "--json").document
+    first, *others = found["best"]
+    most = max(row["tokens_per_s_per_gpu"] for row in others)
+    least = most / (1.0 + max(found["ttft_band"], found["token_time_band"]))
+    assert found["recommended"] == first
+    assert least <= first["tokens_per_s_per_gpu"]
+    near = [row for row in others if row["tokens_per_s_per_gpu"] >= first["tokens_per_s_per_gpu"]]
+    assert first["latency_s"] < min(row["latency_s"] for row in near)
+    assert "It has the lowest latency of the " in plan(*A100).out
+
+
 def test_a_batch_just_within_the_bound_is_looked_at(plan: Run) -> None:
     words = (*A100, "--tp", "1", "--pp", "1", "--max-latency-ms", "3000", "--json")
     batch = plan(*words).document["recommended"]["batch"]
