@@ -105,7 +105,7 @@ class Soak:
 
         The script's evaluation and checkpoint are moved into a first attempt, so that it may fail
         for that. Then a second one omits what trials do, if there is time for as many steps: a
-        shorter one may end before it comes to what failed.
+        shorter one may end before it reaches what failed.
         """
         self._left = list(ranked)
         self._steps = steps
