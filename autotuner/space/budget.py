@@ -76,7 +76,7 @@ def _limit(part: str, text: str) -> tuple[str, float]:
         found = "usd", float(match[1])
     if found is None:
         raise ConfigError(
-            f"--budget is {text!r}, but must be a time (20m, 1h30m), a number of trials "
+            f"--budget is {text!r}, but must be a time (90s, 20m, 1h30m), a number of trials "
             "(30trials), money ($15), or several of them separated by commas."
         )
     if not found[1]:

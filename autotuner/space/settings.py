@@ -194,8 +194,9 @@ class AutotuningSettings(BaseModel):
     @classmethod
     def _is_effort(cls, name: Any) -> Any:
         if name not in (known := get_args(EffortName)):
-            names = f"quick, normal or thorough; {nearest_known(str(name), known)}"
-            raise ValueError(f"it must be {names}")
+            near = nearest_known(str(name), known)
+            more = f"; {near}" if near.endswith("?") else ""
+            raise ValueError(f"it must be quick, normal or thorough{more}")
         return name
 
     @field_validator("model_info", mode="before")

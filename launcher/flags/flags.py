@@ -37,10 +37,12 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
     """
     parser = make_parser()
     own, rest = _split(parser, list(argv))
+    _require_one_verb(own)
     flags = parser.parse_args(own)
     if not rest:
+        verb = f"{flags.autotuning} " if flags.autotuning else ""
         raise ConfigError(
-            "No script was given; use: autoconf-launch [flags] script.py [its arguments]."
+            f"No script was given; use: autoconf-launch {verb}[flags] script.py [its arguments]."
         )
     _check(flags)
     return LaunchRequest(
@@ -226,6 +228,16 @@ def is_for_tune(word: str) -> bool:
 
 def _normalise(name: str) -> str:
     return name.replace("-", "_").replace("__", "--", 1) if name.startswith("--") else name
+
+
+def _require_one_verb(own: Sequence[str]) -> None:
+    """Raise if the flag for it names another verb than the word in front."""
+    verbs = [word.partition("=")[2] for word in own if word.startswith("--autotuning=")]
+    if len({*verbs}) > 1:
+        raise ConfigError(
+            f"--autotuning {verbs[-1]} is given beside {verbs[0]}; tune and run are the verbs: "
+            "write one of them in front, and omit the flag."
+        )
 
 
 def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str], list[str]]:

@@ -204,13 +204,14 @@ REPLAY = (
     ("bad.csv --strategy stages", "invalid choice: 'stages'"),
 )
 TUNE = (
-    ("", "No script was given"),
+    ("", "No script was given; use: autoconf-launch tune [flags]"),
+    ("--autotuning run train.py", "tune and run are the verbs"),
     ("nowhere.py", "Script nowhere.py does not exist"),
     ("--num_gpu 2 train.py", "did you mean '--num_gpus'?"),
     ("--num_gpus two train.py", "--num_gpus"),
     ("--num_gpus 1 --num_gpus 2 train.py", "given twice"),
     ("--budget 5 train.py", "--budget is '5', but must be a time"),
-    ("--effort huge train.py --config config.json", "quick, normal or thorough"),
+    ("--effort huge train.py --config config.json", "it must be quick, normal or thorough."),
     ("--metric speed train.py --config config.json", "metric"),
     ("--good-enough lots train.py", "lots"),
     ("--memory-limit 10 train.py", "has no unit"),
