@@ -326,6 +326,8 @@ def _specials(document: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[st
         sparse = shapes.get("layers", 0) - _count(document, "first_k_dense_replace", str(kind))
         found["other_parameters"] = sparse * _count(document, "n_routed_experts", str(kind))
     found |= _attention_of(str(kind), document)
+    if kind == "glm4_moe" and shapes.get("heads"):  # rounded down
+        found["head"] = shapes.get("head") or shapes.get("hidden", 0) // shapes["heads"]
     return found | _other_weights(str(kind), document, shapes)
 
 

@@ -266,7 +266,6 @@ _NO_DEFAULT = {
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
     "deepseek_v2": {"num_experts_per_tok": 6},
-    "glm4_moe": {"head_dim": 128},
 }
 """What transformers' own default configurations lack."""
 
