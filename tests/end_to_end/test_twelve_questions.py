@@ -208,7 +208,11 @@ _MODELS = sorted({one.model for one in QUESTIONS.values()})
 @pytest.mark.parametrize("cluster", ["2x8xH100", "8xA100-SXM-40GB"])
 @pytest.mark.parametrize("model", _MODELS)
 def test_the_flags_of_a_change_give_its_number(model: str, cluster: str) -> None:
-    own = {"model": model, "seq": 512 if model.startswith("bert") else 4096, "global_batch": 256}
+    own: dict[str, Any] = {
+        "model": model,
+        "seq": 512 if model.startswith("bert") else 4096,
+        "global_batch": 256,
+    }
     for one in plan_document(plan(cluster=cluster, **own))["nearest_changes"]:
         flags: dict[str, Any] = {"cluster": cluster}
         for words in one["change"].split(", "):
