@@ -213,7 +213,7 @@ class _Forms:
             after = start + length
             if form.is_alone:
                 around = (text[start - 1 : start] or before) + text[after : after + 1]
-                counts = not re.search(r"\w", around)
+                counts = not re.search(r"\w", around, re.ASCII)
             else:
                 is_cut = text.startswith(_CUT_HERE, after) or (is_all and after == len(text))
                 counts = length == len(form.text) or is_cut

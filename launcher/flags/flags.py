@@ -40,10 +40,7 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
     _require_one_verb(own)
     flags = parser.parse_args(own)
     if not rest:
-        verb = f"{flags.autotuning} " if flags.autotuning else ""
-        raise ConfigError(
-            f"No script was given; use: autoconf-launch {verb}[flags] script.py [its arguments]."
-        )
+        raise _no_script(flags.autotuning)
     _check(flags)
     return LaunchRequest(
         script=rest[0],
@@ -90,6 +87,11 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
         notes=_notes(flags),
         argv=tuple(argv),
     )
+
+
+def _no_script(verb: str | None) -> ConfigError:
+    words = " ".join(filter(None, ("autoconf-launch", verb, "[flags] script.py [its arguments]")))
+    return ConfigError(f"No script was given; use: {words}.")
 
 
 def require_use(request: LaunchRequest) -> None:

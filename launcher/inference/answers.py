@@ -125,7 +125,7 @@ def plan_inference_answer(request: PlanInferenceRequest) -> PlanInferenceAnswer:
     )
 
 
-def speed_band(point: InferencePoint, serving: Serving) -> float:
+def throughput_band(point: InferencePoint, serving: Serving) -> float:
     """Relative error of a point's throughput, from those of the parts of its latency."""
     ttft, token = generation_bands(serving.model)
     share = min(1.0, point.ttft_s / point.latency_s)
@@ -135,7 +135,7 @@ def speed_band(point: InferencePoint, serving: Serving) -> float:
 def near_most(plan: InferencePlan, serving: Serving) -> tuple[InferencePoint, ...]:
     """Points whose throughput is within the error band of the highest one."""
     most = max(plan.best, key=lambda one: one.samples_per_s_per_gpu)
-    least = most.samples_per_s_per_gpu / (1.0 + speed_band(most, serving))
+    least = most.samples_per_s_per_gpu / (1.0 + throughput_band(most, serving))
     return tuple(one for one in plan.best if one.samples_per_s_per_gpu >= least)
 
 
