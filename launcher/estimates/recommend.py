@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autoconf_launch.autotuner.cost import TrainerChoice
 from autoconf_launch.autotuner.planner import Bounds, OwnRuns
@@ -149,6 +150,11 @@ def recommendation(request: RecommendCommand, cluster: ChosenCluster) -> Recomme
     if request.custom_config is not None:
         model = custom_model(model, request.custom_config)
     planner = predictor.answer(model)
+    is_late = planner.outlook and planner.outlook.days > (request.max_days or math.inf)
+    is_ours = not (request.tflops_per_gpu or request.custom_config or request.base_config)
+    if is_late and is_ours and planner.size_b:
+        model = _model(replace(question, size_b=planner.size_b), request, budget)
+        planner = predictor.answer(model)
     nearest = nearest_predefined(predefined_searches(), family.predefined, size_b)
     return Recommendation(
         family=family,
@@ -217,11 +223,10 @@ def _gpus_for_days(
     if request.model_size_b is None or request.max_days is None:
         return None
     days = exact_training_days(_family_name(request), request.model_size_b, budget)
-    gpu_days = budget.gpus * days
     return GpusForDays(
         cluster=None if enough is None else enough.cluster,
         outlook=None if enough is None else enough.predict(),
-        by_formula=math.ceil(gpu_days / request.max_days),
+        by_formula=math.ceil(budget.gpus * days / request.max_days),
     )
 
 
@@ -356,14 +361,14 @@ class _Predictor:
         if request.custom_config is not None:
             return found
         kinds = {
-            "sequence_length": ("--seq", request.sequence, asked.sequence),
-            "vocabulary": ("--vocab", request.vocabulary, asked.vocabulary),
-            "global_batch": ("--global-batch", request.global_batch, batch),
+            "sequence_length": ("--seq", request.sequence, "sequence", asked.sequence),
+            "vocabulary": ("--vocab", request.vocabulary, "vocabulary", asked.vocabulary),
+            "global_batch": ("--global-batch", request.global_batch, "batch", batch),
         }
         more = []
-        for name, (flag, given, value) in kinds.items():
+        for name, (flag, given, field, value) in kinds.items():
             half, double = (
-                None if given else self._days_with(asked, batch, name, value * factor // 2)
+                None if given else self._days_with(asked, batch, field, value * factor // 2)
                 for factor in (1, 4)
             )
             if half is not None and double is not None:
@@ -379,14 +384,9 @@ class _Predictor:
                 )
         return replace(found, sensitivities=by_effect((*found.sensitivities, *more)))
 
-    def _days_with(self, asked: ModelQuestion, batch: int, name: str, value: int) -> float | None:
+    def _days_with(self, asked: ModelQuestion, batch: int, field: str, value: int) -> float | None:
         """Days with one of the three assumptions changed, the other two as they are."""
-        same = replace(asked, batch=batch)
-        changed = {
-            "sequence_length": replace(same, sequence=value),
-            "vocabulary": replace(same, vocabulary=value),
-            "global_batch": replace(same, batch=value),
-        }[name]
+        changed = replace(asked, **dict[str, Any]({"batch": batch, field: value}))
         request = replace(self._request, global_batch=changed.batch)
         try:
             found = _Predictor(request, self.cluster, changed, self._runs).predict()

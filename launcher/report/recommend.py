@@ -172,7 +172,7 @@ def _outlook(answer: Recommendation, found: Outlook) -> Iterator[str]:
     """Days and money of the model, and how they come about."""
     done, band = found.achieved, found.band
     ends = f"{number_text(found.days_low, 3)} to {number_text(found.days_high, 3)}"
-    what = f"{answer.family.name}, {_parameters(answer.size_b)}"
+    what = f"{answer.family.name}, {_parameters(answer.model.asked.size_b)}"
     needed = answer.needed and answer.needed.cluster
     if needed and needed.gpus != answer.cluster.gpus:
         what = f"on the {plural(answer.cluster.gpus, 'GPU')} that were given"

@@ -22,6 +22,20 @@ def test_the_seeds_twenty_nodes_and_five_days(recommend: Run) -> None:
 
 
 @pytest.mark.parametrize(
+    ("family", "tokens", "cluster", "days"),
+    [("llama", "2T", "16x8xH100", 30), ("gpt3", "300B", "4x8xH100", 10)],
+)
+def test_a_size_for_days_is_told_with_days_of_its_own_within_them(
+    recommend: Run, family: str, tokens: str, cluster: str, days: int
+) -> None:
+    asked = ("--family", family, "--tokens", tokens, "--cluster", cluster, "--max-days", f"{days}")
+    first, second = recommend(*asked).out.splitlines()[:2]
+    size = first.split(" up to ")[1].split(":")[0]
+    assert second.startswith(f"{family}, {size}: ")
+    assert float(second.split(": ")[1].split()[0]) <= days
+
+
+@pytest.mark.parametrize(
     "question",
     [
         ("--max-days", "5"),
