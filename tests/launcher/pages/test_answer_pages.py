@@ -72,7 +72,7 @@ def test_a_browser_draws_and_sorts_a_plan(planned: Path, tmp_path: Path) -> None
     dom = open_page(planned, tmp_path, script=SORT)
     times = title_of(dom).split(",")
     assert dom.count('class="main-svg"') >= 3
-    assert len(times) == 4
+    assert len(times) >= 3
     assert times == sorted(times, reverse=True)
 
 
