@@ -39,7 +39,9 @@ def test_every_effort_that_a_user_can_name_is_there() -> None:
 
 @pytest.mark.parametrize("name", ["throrough", "Quick", "max"])
 def test_an_unknown_effort_gets_the_nearest_known(name: str) -> None:
-    near = {"throrough": "'thorough'", "Quick": "'quick'"}.get(name, "must be quick, normal or thorough")
+    near = {"throrough": "'thorough'", "Quick": "'quick'"}.get(
+        name, "must be quick, normal or thorough"
+    )
     with pytest.raises(ConfigError, match=f"(?s)autotuning.effort.*{name}.*{near}"):
         parse_settings({"effort": name})
 
