@@ -112,7 +112,7 @@ def test_a_script_that_fails_as_given_stops_the_tune_and_says_why(
 def test_a_silence_between_steps_is_a_stall(place: Place) -> None:
     code, output = place.tune("--stall-timeout=1s", fault="hang")
     assert code == INFEASIBLE, output
-    assert "stalled: made 1 steps, then none" in output
+    assert "stalled: made 1 step, then none" in output
 
 
 def test_the_word_error_on_stderr_is_no_failure(sound_tune: Finished) -> None:
