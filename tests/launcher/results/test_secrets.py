@@ -202,7 +202,7 @@ def test_a_variable_is_secret_if_any_word_of_its_name_says_so(name: str) -> None
         ("PAD_TOKEN", "end_of_text_1"),
         ("HF_TOKEN_PATH", "cache/token-1"),
         ("PWD", "/"),
-        ("SSH_AUTH_SOCK", "/tmp/agent.123"),
+        ("SSH_AUTH_SOCK", "agent.123"),
         ("KEYBOARD", "us-intl-1"),
         ("WANDB_API_KEY", ""),
         ("USE_AUTH_TOKEN", "True"),
