@@ -97,6 +97,19 @@ def test_no_name_of_a_face_is_a_modules(room: str) -> None:
     assert not names & modules
 
 
+WAITING = [p for p in [ROOT / "api/__init__.py", *FILES.values()] if " = attach(" in p.read_text()]
+
+
+@pytest.mark.parametrize("path", WAITING, ids=lambda path: path.parent.name)
+def test_a_face_that_waits_gives_what_type_checkers_read(path: Path) -> None:
+    blocks = [block for block in ast.parse(path.read_text()).body if isinstance(block, ast.If)]
+    (block,) = blocks
+    lines = [line for line in block.body if isinstance(line, ast.ImportFrom)]
+    read = {"." * n.level + (n.module or ""): {a.name for a in n.names} for n in lines}
+    (call,) = [node for node in ast.walk(block) if isinstance(node, ast.Call)]
+    assert {m: set(names.split()) for m, names in ast.literal_eval(call.args[1]).items()} == read
+
+
 VERBS = {"fit", "plan", "fit_inference", "plan_inference", "recommend", "validate", "compare"}
 """Each has its name in ``api``, in its command, and where it is decided."""
 EXPORTERS = {"megatron", "nemo1", "nemo2", "torchtitan"}

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .dispatch import export_base, export_optimum
@@ -23,4 +23,19 @@ if TYPE_CHECKING:
     from .slurm_job import resumable_job
     from .table import BASE_EXPORTERS, EXPORTERS, SUFFIXES
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".dispatch": "export_base export_optimum",
+            ".fasop": "FASOP_SEPARATOR FasopTable fasop_rows",
+            ".megatron_job": "JobNode NodeJob",
+            ".page": (
+                "NEMO_DEGREES Exported Optimum Page comments groups_told splits_sequence "
+                "with_whole_steps"
+            ),
+            ".rows": "NATIVE export_obstacle export_row first_exportable first_runnable",
+            ".short_run": "RunCommand run_command",
+            ".slurm_job": "resumable_job",
+            ".table": "BASE_EXPORTERS EXPORTERS SUFFIXES",
+        },
+    )

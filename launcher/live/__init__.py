@@ -2,10 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .choice import View, can_draw, open_live, open_view, wants_live
     from .view import LiveView
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".choice": "View can_draw open_live open_view wants_live",
+            ".view": "LiveView",
+        },
+    )

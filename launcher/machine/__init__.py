@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .conditions import Weather
@@ -25,4 +25,20 @@ if TYPE_CHECKING:
     from .slots import ALONE, THREADS, WHOLE, Share, visibility, why_not_in_turn
     from .this_machine import cpu_machine, is_cpu, local_cluster
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".conditions": "Weather",
+            ".cores": "cores_of_ranks free_port parse_core_list split_cores usable_cores",
+            ".discover": "find_cluster started_hosts",
+            ".hosts": "names_hosts pod_text require_one_start",
+            ".interpreters": (
+                "OUR_COMMAND audible deaf_flag other_python our_python python_beside "
+                "python_of read_environment_files split_python_flags"
+            ),
+            ".pools": "find_pool pool_text",
+            ".slot_pool": "MOST_HOST_LOSSES Placement Size SlotPool",
+            ".slots": "ALONE THREADS WHOLE Share visibility why_not_in_turn",
+            ".this_machine": "cpu_machine is_cpu local_cluster",
+        },
+    )

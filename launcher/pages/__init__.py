@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .markup import text_html
@@ -11,4 +11,13 @@ if TYPE_CHECKING:
     from .recommend import recommend_page
     from .tune import tune_page
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".markup": "text_html",
+            ".page": "Cell Chart HtmlPage Table page_html write_page",
+            ".plan": "plan_page",
+            ".recommend": "recommend_page",
+            ".tune": "tune_page",
+        },
+    )

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .cells import (
@@ -109,4 +109,46 @@ if TYPE_CHECKING:
         predicted_waterfall,
     )
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".cells": (
+                "CSV_COLUMNS HEADERS TF32_SWITCH RowKind TrialRow count_text csv_row "
+                "csv_text dense_table duration_text finished_row format_gains_text gib label "
+                "launch_label memory_size memory_unit minutes_text number_text percent "
+                "range_text running_row save_file seconds_text shown_name size_text "
+                "step_text step_time_text table_of trial_document write_csv"
+            ),
+            ".columns": "nodes_text",
+            ".fit": "ANSWERS fit_document fit_text host_limit_text",
+            ".lines": "LinesView behind_text failure_lines trial_line wrap_sentences",
+            ".measurements": (
+                "GroupScores problem_lines replay_document replay_lines row_lines rows_csv "
+                "unit_warnings validation_document validation_lines"
+            ),
+            ".mixed": "mixed_document mixed_text why_nothing_mixed",
+            ".plan": (
+                "clusters_csv clusters_document clusters_text plan_csv plan_document "
+                "plan_json plan_text"
+            ),
+            ".plan_reasons": "RULES_IN_WORDS cluster_text name_of why_nothing",
+            ".recommend": "recommend_document recommend_text",
+            ".results": (
+                "comparison_document comparison_text conclusion different_trainings_text "
+                "headlines results_answer results_document results_text"
+            ),
+            ".script": (
+                "pieces_fit_document pieces_fit_text pieces_plan_document pieces_plan_text "
+                "rooms_table script_document script_text"
+            ),
+            ".search": (
+                "bound_text no_second_profile_text no_time_for_ranks_text no_trial_text "
+                "planned_tune_text profile_cut_text room_text stop_sentence"
+            ),
+            ".summary": (
+                "SCHEMA_VERSION details_text result_text summary_document summary_text table_text"
+            ),
+            ".verification": "crash_text lack_of_time_text refused_text",
+            ".waterfall": "WaterfallStep measured_waterfall planned_waterfall predicted_waterfall",
+        },
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import ConfigError, lazy_names
+from autoconf_launch.core import ConfigError, attach
 
 from ..extension_points import find_reference, load_reference
 from ..input_file import input_text
@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from .feed import Feed, feed_of
     from .outlet import track_events
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".feed": "Feed feed_of",
+            ".outlet": "track_events",
+        },
+    )
 
 
 TRACKERS = MappingProxyType(

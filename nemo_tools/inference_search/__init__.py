@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .engines import (
@@ -23,4 +23,14 @@ if TYPE_CHECKING:
     )
     from .load_tests import PERCENTS, LoadFigures, LoadTest
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".engines": (
+                "FIRST_TOKEN_FILE INFERENCE_ENGINES ITERATIONS LATENCY_FILE TIMED_S WARM_UP "
+                "EngineRun InferenceEngine SharedProcess SharingEngine json_object "
+                "load_engine read_figures read_number"
+            ),
+            ".load_tests": "PERCENTS LoadFigures LoadTest",
+        },
+    )

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .candidate_file import (
@@ -33,8 +33,13 @@ if TYPE_CHECKING:
     )
     from .local_runs import LocalRuns, require_transformers, stderr_view
     from .outcome import DoneRuns, outcome_of
-    from .prepare import SEARCH_SCHEMA_VERSION, Prepared, check_paths, refusal_note
-    from .prepare import prepare as prepare_training
+    from .prepare import (
+        SEARCH_SCHEMA_VERSION,
+        Prepared,
+        check_paths,
+        prepare_training,
+        refusal_note,
+    )
     from .question import (
         SearchQuestion,
         batch_path,
@@ -55,4 +60,29 @@ if TYPE_CHECKING:
     from .this_machine import local_ranks, local_request, require_room, split_runnable
     from .training_search import search_training
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".candidate_file": (
+                "SearchFolder candidate_document layout_edits run_edits training_document "
+                "write_documents"
+            ),
+            ".candidates": (
+                "CandidateList SearchCandidate candidates_of gpu_peak_flops_per_s "
+                "search_machines searched_model"
+            ),
+            ".flags": "SearchRequest parse_search",
+            ".inference_settings": "InferenceSettings",
+            ".jobs": "SHEBANG SlurmJob cluster_options container_flags sbatch_text search_mounts",
+            ".local_runs": "LocalRuns require_transformers stderr_view",
+            ".outcome": "DoneRuns outcome_of",
+            ".prepare": "SEARCH_SCHEMA_VERSION Prepared check_paths prepare_training refusal_note",
+            ".question": "SearchQuestion batch_path grid_question section with_data with_facts",
+            ".reader": "is_whole number whole_number",
+            ".settings": (
+                "ClusterKind ClusterSettings GridKind PathSettings SearchSettings TrainSettings"
+            ),
+            ".this_machine": "local_ranks local_request require_room split_runnable",
+            ".training_search": "search_training",
+        },
+    )

@@ -44,7 +44,7 @@ class Prepared:
         return self.question.settings
 
 
-def prepare(request: SearchRequest) -> Prepared:
+def prepare_training(request: SearchRequest) -> Prepared:
     """Read, check, choose the model, and list candidates.
 
     Raises:
