@@ -28,8 +28,8 @@ from autoconf_launch.autotuner.strategies import PastTime
 from autoconf_launch.core import DecodeError, ResultsFolderError, decode, encode
 
 from .lease import Lease
-from .names import require_names
 from .own_files import open_file, read_file, require_held
+from .paths import require_names
 
 
 class CoveredTime:
