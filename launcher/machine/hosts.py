@@ -385,7 +385,6 @@ def _described_pool(
 
 
 def _visible_slots(host: HostSlots, gpus: tuple[Gpu, ...]) -> HostSlots:
-    """Slots of a host; of this one by the numbers of its GPUs."""
     if not gpus or not is_this_machine(host.host):
         return host
     if len(host.slots) > len(gpus):
