@@ -19,7 +19,6 @@ from ..machine import is_cpu
 from ..report import (
     ANSWERS,
     count_text,
-    dense_table,
     gib,
     memory_size,
     memory_unit,
@@ -121,7 +120,7 @@ def _ranking(answer: PlanInferenceAnswer) -> str:
     rows = [_cells(rank, answer, point) for rank, point in enumerate(answer.rows, start=1)]
     names = [name for name in rows[0] if any(row[name] != "-" for row in rows)]
     cells = [[row[name] for name in names] for row in rows]
-    return dense_table(cells, names, ["right"] * len(names))
+    return table_of(cells, names, ["right"] * len(names))
 
 
 def _cells(rank: int, answer: PlanInferenceAnswer, point: InferencePoint) -> dict[str, str]:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         count_text,
         csv_row,
         csv_text,
-        dense_table,
         duration_text,
         finished_row,
         format_gains_text,

@@ -25,7 +25,6 @@ from ..measurements import (
 )
 from .cells import (
     csv_text,
-    dense_table,
     duration_text,
     number_text,
     percent,
@@ -322,7 +321,7 @@ def training_runs_text(found: TrainingRuns) -> str:
     headers = ["line", "GPUs", "layers", "layout", "measured", "predicted", "slower"]
     align = ["right", "right", "right", "left", "right", "right", "right"]
     lines = [f"Corrected by {plural(len(rows), 'run')} of {found.file}:"]
-    lines += [dense_table(rows, headers, align), _ORDER, *_doubtful_runs(found)]
+    lines += [table_of(rows, headers, align), _ORDER, *_doubtful_runs(found)]
     return "\n".join(lines)
 
 
@@ -399,7 +398,7 @@ def verifying_text(found: Verifying, layers: int, band: Callable[[float], str]) 
     lines = [
         f"Runs that narrow the band, now {band(1.0)} ({RUN_STEPS} steps each, "
         f"{duration_text(found.start_s)} to start assumed{_total(found)}):",
-        dense_table(rows, headers, align),
+        table_of(rows, headers, align),
         *_further(found),
         *_commands(found),
         "Put the seconds of a step into step_time_s, and give the file with --measured:",
