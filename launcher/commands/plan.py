@@ -28,14 +28,12 @@ from ..estimates import (
     PlanAnswer,
     PlanRequest,
     Verifying,
-    choose_price,
     every_candidate,
     mixed_answer,
     parse_plan,
     plan_answer,
     plan_clusters,
     plan_only_rule,
-    price_of_gpu,
     require_equal_nodes,
     require_rates,
     write_text,
@@ -137,11 +135,8 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
     written = _export(request, [(row.layout, ALL_LAYERS) for row in found.best])
     if request.html is not None:
         write_page(HtmlPage(title=_TITLE, answer=pieces_plan_text(found)), request.html)
-    cluster = request.training.cluster
-    price = choose_price(price_of_gpu(request, cluster), cluster)
-    hourly = None if price is None else price.usd_per_gpu_hour
     if request.training.json:
-        yield plan_json({**pieces_plan_document(found, hourly), **_export_document(written)})
+        yield plan_json({**pieces_plan_document(found), **_export_document(written)})
     else:
         yield "\n".join((pieces_plan_text(found), *_sentences(request, written)))
     if not found.best:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         write_csv,
     )
     from .columns import nodes_text
-    from .fit import ANSWERS, fit_document, fit_text, host_limit_text
+    from .fit import ANSWERS, fit_document, fit_text, host_limit_text, parts_table, why_not_fit
     from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .measurements import (
         GroupScores,
@@ -74,8 +74,6 @@ if TYPE_CHECKING:
         results_text,
     )
     from .script import (
-        pieces_fit_document,
-        pieces_fit_text,
         pieces_plan_document,
         pieces_plan_text,
         rooms_table,

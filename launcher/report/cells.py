@@ -175,6 +175,11 @@ def memory_size(count_bytes: float, digits: int = 1) -> str:
     return f"{count_bytes / unit:.{digits}f} {name}"
 
 
+def host_text(count_bytes: float) -> str:
+    """Host memory; a dash where none is used."""
+    return memory_size(count_bytes) if count_bytes else "-"
+
+
 def gib(size_bytes: float) -> float:
     """A size as documents have it."""
     return round(size_bytes / GIB, 3)

@@ -18,6 +18,7 @@ from ..estimates import PlanAnswer
 from .cells import (
     duration_text,
     gib,
+    host_text,
     memory_size,
     number_text,
     percent,
@@ -213,10 +214,6 @@ def _three_digits(number: float) -> str:
     return number_text(number, 3)
 
 
-def _host_text(size: float) -> str:
-    return memory_size(size) if size else "-"
-
-
 def _recompute_text(answer: Any, row: Any) -> str:
     some = "" if row.recompute_layers == ALL_LAYERS else f" {row.recompute_layers}"
     return f"{row.layout.recompute.value}{some}"
@@ -265,7 +262,7 @@ PLAN_COLUMNS: tuple[Column, ...] = (
         "host_memory_gib",
         "host_bytes",
         "host memory",
-        _host_text,
+        host_text,
         data=gib,
         when=_is_equal,
     ),
