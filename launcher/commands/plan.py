@@ -64,6 +64,7 @@ from ..inference import INFERENCE
 from ..machine import is_cpu
 from ..pages import HtmlPage, plan_page, write_page
 from ..report import (
+    ROUGH_CPU,
     RULES_IN_WORDS,
     clusters_csv,
     clusters_document,
@@ -87,10 +88,6 @@ from .inference import plan_inference
 
 _CLUSTER_TEMPLATE = "--cluster-template"
 _TITLE = "autoconf-launch: layouts of a script"
-_ROUGH_CPU = (
-    "Times on a CPU are rough: they follow from a matrix product and a copy measured here just "
-    "now."
-)
 
 
 def plan(arguments: Sequence[str]) -> Iterator[str]:
@@ -227,7 +224,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         csv=lambda file: plan_csv(answer, file),
         document=lambda: plan_document(answer),
         text=lambda: plan_text(answer),
-        notes=(_ROUGH_CPU,) if is_cpu(request.training.cluster) else (),
+        notes=(ROUGH_CPU,) if is_cpu(request.training.cluster) else (),
     )
     yield _tell(request, script, (answer,), forms, written)
     if not best:

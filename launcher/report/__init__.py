@@ -34,11 +34,20 @@ if TYPE_CHECKING:
         step_text,
         step_time_text,
         table_of,
+        three_digits,
         trial_document,
         write_csv,
     )
     from .columns import nodes_text
-    from .fit import ANSWERS, fit_document, fit_text, host_limit_text, parts_table, why_not_fit
+    from .fit import (
+        ANSWERS,
+        ROUGH_CPU,
+        fit_document,
+        fit_text,
+        host_limit_text,
+        parts_table,
+        why_not_fit,
+    )
     from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .measurements import (
         GroupScores,
@@ -98,6 +107,7 @@ if TYPE_CHECKING:
         summary_text,
         table_text,
     )
+    from .tables import each, rows_documents, rows_text
     from .verification import crash_text, lack_of_time_text, refused_text
     from .waterfall import (
         WaterfallStep,

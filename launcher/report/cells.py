@@ -81,6 +81,11 @@ def number_text(value: float, digits: int = 4) -> str:
     return text if "e" not in text else f"{value:.{digits + 6}f}".rstrip("0")
 
 
+def three_digits(value: float) -> str:
+    """``12,345``, ``32.7``: a number of three digits or more."""
+    return number_text(value, 3)
+
+
 def step_time_text(duration_s: float) -> str:
     """``32.72 s``, ``253.1 ms``: one step."""
     if duration_s >= 1:

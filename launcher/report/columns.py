@@ -20,9 +20,9 @@ from .cells import (
     gib,
     host_text,
     memory_size,
-    number_text,
     percent,
     step_time_text,
+    three_digits,
     write_csv,
 )
 from .tables import (
@@ -210,10 +210,6 @@ def _runs_here(answer: Any, rows: RankedRows) -> list[bool]:
     return [rule is None for rule in answer.plan_only_by(rows)]
 
 
-def _three_digits(number: float) -> str:
-    return number_text(number, 3)
-
-
 def _recompute_text(answer: Any, row: Any) -> str:
     some = "" if row.recompute_layers == ALL_LAYERS else f" {row.recompute_layers}"
     return f"{row.layout.recompute.value}{some}"
@@ -254,8 +250,8 @@ PLAN_COLUMNS: tuple[Column, ...] = (
     each("step_time_s", "step_s", "step", step_time_text),
     Column("step_time_band", _errors, "band", lambda error: f"±{percent(error)}", when=_has_runs),
     Column("step_time_unchecked", lambda a, rows: [[*one.unchecked] for one in a.bands(rows)]),
-    each("tokens_per_s", _tokens_per_s, "tokens/s", _three_digits, when=_is_mixed),
-    each("tokens_per_s_per_gpu", _gpu_speed, "tokens/s/GPU", _three_digits, when=_is_equal),
+    each("tokens_per_s", _tokens_per_s, "tokens/s", three_digits, when=_is_mixed),
+    each("tokens_per_s_per_gpu", _gpu_speed, "tokens/s/GPU", three_digits, when=_is_equal),
     each("mfu", "", "MFU", percent, when=_is_equal),
     each("peak_memory_gib", lambda a, row: a.fullest(row)[0], "memory", memory_size, data=gib),
     each(
@@ -270,9 +266,9 @@ PLAN_COLUMNS: tuple[Column, ...] = (
     each("fits", "verdict.value", "fits", omit="yes", is_left=True),
     each("usd_per_hour", when=_is_mixed),
     each("usd_per_step", lambda a, row: a.usd_per_step(row)),
-    each("", _billion_usd, "$/B tokens", _three_digits, when=lambda a, form: a.steps is None),
+    each("", _billion_usd, "$/B tokens", three_digits, when=lambda a, form: a.steps is None),
     each("training_days", _days, "time", _days_text, when=_has_steps),
-    each("training_usd", _training_usd, "$", _three_digits, when=_has_steps),
+    each("training_usd", _training_usd, "$", three_digits, when=_has_steps),
     Column(
         "runnable",
         _runs_here,

@@ -49,6 +49,10 @@ _MOST_STAGES = 8
 HOST_NOT_CHECKED = (
     "Host memory is not checked; host_memory_gib in a cluster file says how much a node has."
 )
+ROUGH_CPU = (
+    "Times on a CPU are rough: they follow from a matrix product and a copy measured here just "
+    "now."
+)
 ANSWERS = {
     Verdict.YES: "yes: it fits",
     Verdict.MARGINAL: "marginal: it may fit",

@@ -30,6 +30,7 @@ from .cells import (
     number_text,
     percent,
     step_time_text,
+    three_digits,
     trainers_text,
     write_csv,
 )
@@ -374,7 +375,7 @@ VERIFYING_COLUMNS = (
     each("", lambda a, one: name_of(one.verifying.run.layout), "layout", is_left=True),
     each("step_s", "verifying.run.step_s", "step", step_time_text),
     each("seconds", "verifying.run.seconds", "time", duration_text),
-    each("usd", "verifying.usd", "USD", lambda usd: number_text(usd, 3)),
+    each("usd", "verifying.usd", "USD", three_digits),
     each("narrowing", "verifying.narrowing"),
     each("", _band_text, "band then", is_left=True),
     each("framework", lambda a, one: one.command and one.command.framework),

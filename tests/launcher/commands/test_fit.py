@@ -68,7 +68,7 @@ def test_the_parts_of_each_stage_add_up(fit: Run) -> None:
 
 def test_many_stages_stand_in_rows(fit: Run) -> None:
     arguments = ("--cluster", "16x8xA100-SXM-40GB", "--pp", "16", "--zero", "0")
-    assert re.search(r"^15 ", fit(*LLAMA, *arguments).out, re.MULTILINE)
+    assert re.search(r"^stage 15 ", fit(*LLAMA, *arguments).out, re.MULTILINE)
 
 
 def test_dashes_and_underscores_of_flags_are_equal(fit: Run) -> None:
