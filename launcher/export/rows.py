@@ -20,6 +20,7 @@ from autoconf_launch.core import (
     Framework,
     Precision,
     Workload,
+    plural,
 )
 
 from .megatron_job import model_arguments
@@ -82,7 +83,7 @@ def export_row(rows: Sequence[Optimum], number: int, framework: str) -> Exported
         ConfigError: there is no such row, or the framework cannot express it.
     """
     if number > len(rows):
-        raise ConfigError(f"--row is {number}, but the table has {len(rows)} rows.")
+        raise ConfigError(f"--row is {number}, but the table has {plural(len(rows), 'row')}.")
     exported = export_optimum(rows[number - 1], framework)
     why = next(_obstacles(rows[number - 1], exported, framework), None)
     if why is None:

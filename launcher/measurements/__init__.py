@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .training_runs import TrainingRun, TrainingRuns, read_training_runs, row_to_fill
     from .validation import (
         Calibration,
+        Fits,
         PredictedRow,
         Validation,
         calibration_of,
