@@ -21,12 +21,10 @@ from autoconf_launch.autotuner.playoff import SOAK_SUFFIX
 from autoconf_launch.core import OUTPUT, SAVED, DecodeError, ResultsFolderError
 
 from .own_files import (
-    holding,
     make_folder,
     no_writing_by_others,
     open_file,
     plain_below,
-    replace_file,
     require_plain,
     why_not_ours,
 )
@@ -210,13 +208,12 @@ class ResultsPaths:
         try:
             with no_writing_by_others():
                 self.results.mkdir(parents=True, exist_ok=True)
-                with holding(self.results):
-                    self._require_ours(self.results)
-                    below = folder.absolute().relative_to(self.results)
-                    for above in (*reversed(below.parents), below):
-                        place = self.results / above
-                        make_folder(place)
-                        self._require_ours(place)
+                self._require_ours(self.results)
+                below = folder.absolute().relative_to(self.results)
+                for above in (*reversed(below.parents), below):
+                    place = self.results / above
+                    make_folder(place)
+                    self._require_ours(place)
         except OSError as error:
             if error.errno in _NO_SPACE:
                 raise
@@ -232,10 +229,9 @@ class ResultsPaths:
         self.make_below(path.parent)
         new = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with holding(self.results):
-                with open(new, "w", encoding="utf-8", opener=open_file) as file:
-                    file.write(text)
-                replace_file(new, path)
+            with open(new, "w", encoding="utf-8", opener=open_file) as file:
+                file.write(text)
+            new.replace(path)
         except OSError as error:
             if error.errno in _NO_SPACE:
                 raise
