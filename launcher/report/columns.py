@@ -115,7 +115,7 @@ def _text_cells(answer: RankedAnswer, rows: RankedRows) -> dict[str, list[str]]:
 
 def number_cells(answer: RankedAnswer, row: Any) -> dict[str, str]:
     """Cells of a row on its speed, memory, time and money, by header."""
-    numbers = {one.header for one in PLAN_COLUMNS if not one.group and one.name != "runnable"}
+    numbers = {one.header for one in PLAN_COLUMNS if not one.group and one.name != "runs_here"}
     cells = _text_cells(answer, [row])
     return {header: column[0] for header, column in cells.items() if header in numbers}
 
@@ -291,8 +291,12 @@ def _days_text(days: float) -> str:
     return duration_text(days * _S_PER_DAY)
 
 
-def _runs_here(answer: Any, rows: RankedRows) -> list[bool]:
-    return [rule is None for rule in answer.plan_only_by(rows)]
+def _runs_here(answer: Any, rows: RankedRows) -> list[str]:
+    return [state.runs_here for state in answer.states(rows)]
+
+
+def _plan_only_by(answer: Any, rows: RankedRows) -> list[str | None]:
+    return [state.rule if state.is_plan_only else None for state in answer.states(rows)]
 
 
 def _three_digits(number: float | None) -> str:
@@ -364,15 +368,9 @@ PLAN_COLUMNS: tuple[PlanColumn, ...] = (
     _each("", _billion_usd, "$/B tokens", _three_digits, when=lambda a, form: a.steps is None),
     _each("training_days", _days, "time", _days_text, when=_has_steps),
     _each("training_usd", _training_usd, "$", _three_digits, when=_has_steps),
-    PlanColumn(
-        "runnable",
-        _runs_here,
-        "runs here",
-        lambda runs: "yes" if runs else "plan-only",
-        "plan-only",
-        True,
-    ),
-    PlanColumn("plan_only_by", lambda a, rows: a.plan_only_by(rows)),
+    PlanColumn("runs_here", _runs_here, "runs here", is_left=True),
+    PlanColumn("runnable", lambda a, rows: [one == "yes" for one in _runs_here(a, rows)]),
+    PlanColumn("plan_only_by", _plan_only_by),
     *(_part(name, _is_equal) for name in PARTS),
     *(_part(name, _is_mixed) for name in MIXED_PARTS),
 )

@@ -332,6 +332,7 @@ def _row_document(row: TracedRow, usd_per_s: float | None) -> dict[str, Any]:
         "fits": row.verdict.value,
         "usd_per_step": None if usd_per_s is None or step_s is None else usd_per_s * step_s,
         "parts": dict(row.step),
+        "runs_here": "with the script",
         "runnable": False,
     }
 
