@@ -171,11 +171,16 @@ class Predefined:
 
 
 def nearest_predefined(
-    known: Sequence[Predefined], family: str, size_b: float, vocabulary: int, sequence: int
+    known: Sequence[Predefined],
+    family: str,
+    size_b: float,
+    vocabulary: int = 1,
+    sequence: int = 1,
 ) -> str | None:
     """The name of the family's nearest size by its ratio; None where the family has none.
 
-    Of equal sizes the nearest vocabulary, then the nearest sequence length, then the first name.
+    Of equal sizes the nearest vocabulary (the smallest if none is asked for), then the nearest
+    sequence length, then the first name.
     """
 
     def distance(one: Predefined) -> tuple[float, float, float, str]:
