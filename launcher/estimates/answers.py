@@ -114,6 +114,7 @@ class FitAnswer:
     ``by_stages``: where nodes differ, or the layout says what lies where, each stage on its own
     GPUs; ``limit_bytes`` are those of the tightest one. ``state``: the layout's runner.
     ``gains``: formats in which products that run in fp32 would be faster.
+    ``script``: name of the script whose model is known by its pieces.
     """
 
     cluster: ClusterSpec
@@ -129,6 +130,7 @@ class FitAnswer:
     smallest: ClusterSpec | None = None
     by_stages: StageFits | None = None
     gains: tuple[FormatGain, ...] = ()
+    script: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +169,6 @@ class PlanAnswer:
 
     @property
     def cluster(self) -> ClusterSpec:
-        """Machines of the training."""
         return self.request.training.cluster
 
     @property
@@ -189,7 +190,6 @@ class PlanAnswer:
         return [found[one.layout.offload, one.narrowing] for one in rows]
 
     def states(self, rows: Sequence[Planned]) -> list[RowState]:
-        """State of each layout."""
         training, apart = self.request.training, apart_rules(self.request)
         return row_states(training, [one.plan_only_by for one in rows], apart)
 

@@ -22,6 +22,7 @@ from .cells import (
     write_csv,
 )
 from .columns import (
+    PLAN_COLUMNS,
     RankedAnswer,
     RankedRows,
     csv_header,
@@ -29,7 +30,6 @@ from .columns import (
     gib,
     number_cells,
     row_documents,
-    text_table,
     write_blocks,
 )
 from .fit import HOST_NOT_CHECKED, cluster_name, marginal_note, training_text
@@ -52,6 +52,7 @@ from .plan_reasons import (
     state_notes,
     why_nothing,
 )
+from .tables import cells_table, each
 from .waterfall import waterfall, waterfall_text
 
 PLAN_SCHEMA_VERSION = 2
@@ -296,10 +297,14 @@ def clusters_text(answers: Sequence[PlanAnswer]) -> str:
     """
     rows = [_cluster_cells(rank, answer) for rank, answer in enumerate(answers, start=1)]
     names = max(rows, key=len)
-    table = text_table({name: [row.get(name, "-") for row in rows] for name in names})
+    cells = {name: [row.get(name, "-") for row in rows] for name in names}
+    table = cells_table((*PLAN_COLUMNS, *_CLUSTER_COLUMNS), cells)
     return "\n\n".join(
         (training_text(answers[0].request.training), table, "\n".join(_cluster_notes(answers)))
     )
+
+
+_CLUSTER_COLUMNS = [each("", header=name, is_left=True) for name in ("cluster", "layout")]
 
 
 def clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
