@@ -1,6 +1,6 @@
 """What follows a search: the best compared in turn, the verification run, the summary."""
 
-from .decision import Decision, DecisionVerdict, alpha_of, best_of, decide
+from .decision import Decision, DecisionVerdict, alpha_of, best_of, decide, replay_rounds
 from .duration import (
     START_S,
     TimeRange,
@@ -11,7 +11,6 @@ from .duration import (
     verification_range,
 )
 from .meaning import LossComparison, MeaningVerdict, Obstacle
-from .past_rounds import replay_rounds
 from .playoff import Decider, Playoff
 from .resolution import Resolution, round_times_s
 from .selection import PlayoffBudget, choose_contenders, fit_together, ranking

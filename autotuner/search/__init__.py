@@ -4,7 +4,6 @@ from .limits import FEWEST_TRIALS, MARGIN, SearchLimits, start_bound_s
 from .listed import ListedStudy
 from .optimality_bound import OptimalityBound
 from .pool import Grouping
-from .replay import REGRET_AT, WITHIN, Landscape, ReplayRules, Score, merge_repeats, run, score
 from .skipped import Skipped, count_skipped
 from .stop import NoRoom, StopKind, StopReason
 from .study import Study, baseline_trial

@@ -6,7 +6,6 @@ from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .budget import SearchBudget, longer_budget, parse_budget, parse_share
-    from .choices import ChoiceKind, KnobChoice
     from .constraints import (
         RejectedCounts,
         Rule,
@@ -30,10 +29,9 @@ if TYPE_CHECKING:
         extra_order,
         parse_value,
     )
-    from .micro_batches import GlobalBatchRule
     from .objective import OBJECTIVES, Objective
     from .settings import ALIASES, AutotuningSettings, EffortName, parse_settings
-    from .space import SearchSpace, build_space
+    from .space import ChoiceKind, GlobalBatchRule, KnobChoice, SearchSpace, build_space
     from .stage import (
         TUNING_SPACES,
         ZERO_SPACES,
@@ -72,7 +70,6 @@ else:
         __name__,
         {
             ".budget": "SearchBudget longer_budget parse_budget parse_share",
-            ".choices": "ChoiceKind KnobChoice",
             ".constraints": (
                 "RejectedCounts Rule add_counts apply_rules blocks_fill_units "
                 "blocks_for_stages blocks_to_recompute degree_rule tokens_for_sequence"
@@ -82,10 +79,9 @@ else:
                 "KNOBS LAYOUT_KNOBS OFFLOAD_EXTRAS RECOMPUTE_LAYERS LayoutValue Naming "
                 "candidate_name extra_order parse_value"
             ),
-            ".micro_batches": "GlobalBatchRule",
             ".objective": "OBJECTIVES Objective",
             ".settings": "ALIASES AutotuningSettings EffortName parse_settings",
-            ".space": "SearchSpace build_space",
+            ".space": "ChoiceKind GlobalBatchRule KnobChoice SearchSpace build_space",
             ".stage": (
                 "TUNING_SPACES ZERO_SPACES StageProgress is_better space_name space_number "
                 "space_numbers"

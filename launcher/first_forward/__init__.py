@@ -2,9 +2,7 @@
 
 from .answers import (
     PeakOf,
-    PiecesFit,
     PiecesPlan,
-    PiecesQuestion,
     Room,
     TracedRow,
     fit_by_pieces,

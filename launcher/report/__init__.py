@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         count_text,
         csv_row,
         csv_text,
-        dense_table,
         duration_text,
         finished_row,
         format_gains_text,
@@ -35,17 +34,23 @@ if TYPE_CHECKING:
         step_text,
         step_time_text,
         table_of,
+        three_digits,
         trial_document,
         write_csv,
     )
     from .columns import nodes_text
-    from .fit import ANSWERS, fit_document, fit_text, host_limit_text
+    from .fit import (
+        ANSWERS,
+        ROUGH_CPU,
+        fit_document,
+        fit_text,
+        host_limit_text,
+        parts_table,
+        why_not_fit,
+    )
     from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .measurements import (
-        GroupScores,
         problem_lines,
-        replay_document,
-        replay_lines,
         row_lines,
         rows_csv,
         unit_warnings,
@@ -75,8 +80,6 @@ if TYPE_CHECKING:
         results_text,
     )
     from .script import (
-        pieces_fit_document,
-        pieces_fit_text,
         pieces_plan_document,
         pieces_plan_text,
         rooms_table,
@@ -101,6 +104,7 @@ if TYPE_CHECKING:
         summary_text,
         table_text,
     )
+    from .tables import each, rows_documents, rows_text
     from .verification import crash_text, lack_of_time_text, refused_text
     from .waterfall import (
         WaterfallStep,
@@ -114,17 +118,19 @@ else:
         {
             ".cells": (
                 "CSV_COLUMNS HEADERS TF32_SWITCH RowKind TrialRow count_text csv_row "
-                "csv_text dense_table duration_text finished_row format_gains_text gib label "
+                "csv_text duration_text finished_row format_gains_text gib label "
                 "launch_label memory_size memory_unit minutes_text number_text percent "
                 "range_text running_row save_file seconds_text shown_name size_text "
-                "step_text step_time_text table_of trial_document write_csv"
+                "step_text step_time_text table_of three_digits trial_document write_csv"
             ),
             ".columns": "nodes_text",
-            ".fit": "ANSWERS fit_document fit_text host_limit_text",
+            ".fit": (
+                "ANSWERS ROUGH_CPU fit_document fit_text host_limit_text parts_table why_not_fit"
+            ),
             ".lines": "LinesView behind_text failure_lines trial_line wrap_sentences",
             ".measurements": (
-                "GroupScores problem_lines replay_document replay_lines row_lines rows_csv "
-                "unit_warnings validation_document validation_lines"
+                "problem_lines row_lines rows_csv unit_warnings validation_document "
+                "validation_lines"
             ),
             ".mixed": "mixed_document mixed_text why_nothing_mixed",
             ".plan": (
@@ -138,8 +144,7 @@ else:
                 "headlines results_answer results_document results_text"
             ),
             ".script": (
-                "pieces_fit_document pieces_fit_text pieces_plan_document pieces_plan_text "
-                "rooms_table script_document script_text"
+                "pieces_plan_document pieces_plan_text rooms_table script_document script_text"
             ),
             ".search": (
                 "bound_text no_second_profile_text no_time_for_ranks_text no_trial_text "
@@ -148,6 +153,7 @@ else:
             ".summary": (
                 "SCHEMA_VERSION details_text result_text summary_document summary_text table_text"
             ),
+            ".tables": "each rows_documents rows_text",
             ".verification": "crash_text lack_of_time_text refused_text",
             ".waterfall": "WaterfallStep measured_waterfall planned_waterfall predicted_waterfall",
         },

@@ -38,7 +38,15 @@ if TYPE_CHECKING:
         saved_pid,
         sentence_on,
     )
-    from .reading import FolderState, Results, read_result, read_results
+    from .reading import (
+        FolderState,
+        Results,
+        SlowestRanks,
+        StepsTail,
+        read_result,
+        read_results,
+        tell_end,
+    )
     from .secrets import (
         document_without_secrets,
         dotenv_words,
@@ -54,7 +62,6 @@ if TYPE_CHECKING:
         write_plain,
         write_private,
     )
-    from .steps import SlowestRanks, StepsTail, tell_end
 else:
     __getattr__ = attach(
         __name__,
@@ -75,12 +82,13 @@ else:
                 "CONFIG DS_CONFIG METRICS_FILE ResultsPaths is_misnamed is_unwritable "
                 "saved_pid sentence_on"
             ),
-            ".reading": "FolderState Results read_result read_results",
+            ".reading": (
+                "FolderState Results SlowestRanks StepsTail read_result read_results tell_end"
+            ),
             ".secrets": (
                 "document_without_secrets dotenv_words is_secret is_secret_variable "
                 "known_secrets named_values own_secrets shell_command terminal_text "
                 "text_without_secrets write_guarded write_plain write_private"
             ),
-            ".steps": "SlowestRanks StepsTail tell_end",
         },
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         searched_model,
     )
     from .flags import SearchRequest, parse_search
-    from .inference_settings import InferenceSettings
+    from .hp_search import HpRuns, HpSearch, opening_runs
     from .jobs import (
         SHEBANG,
         SlurmJob,
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
         container_flags,
         sbatch_text,
         search_mounts,
+        submit_all_text,
     )
     from .local_runs import LocalRuns, require_transformers, stderr_view
     from .outcome import DoneRuns, outcome_of
     from .prepare import (
-        SEARCH_SCHEMA_VERSION,
         Prepared,
         check_paths,
+        first_rows,
+        json_document,
         prepare_training,
         refusal_note,
     )
@@ -48,14 +50,19 @@ if TYPE_CHECKING:
         with_data,
         with_facts,
     )
-    from .reader import is_whole, number, whole_number
     from .settings import (
+        WHOLE_NUMBER,
         ClusterKind,
         ClusterSettings,
         GridKind,
+        InferenceSettings,
         PathSettings,
         SearchSettings,
+        SettingUnit,
         TrainSettings,
+        is_whole,
+        units_of,
+        whole_from,
     )
     from .this_machine import local_ranks, local_request, require_room, split_runnable
     from .training_search import search_training
@@ -72,15 +79,21 @@ else:
                 "search_machines searched_model"
             ),
             ".flags": "SearchRequest parse_search",
-            ".inference_settings": "InferenceSettings",
-            ".jobs": "SHEBANG SlurmJob cluster_options container_flags sbatch_text search_mounts",
+            ".hp_search": "HpRuns HpSearch opening_runs",
+            ".jobs": (
+                "SHEBANG SlurmJob cluster_options container_flags sbatch_text search_mounts "
+                "submit_all_text"
+            ),
             ".local_runs": "LocalRuns require_transformers stderr_view",
             ".outcome": "DoneRuns outcome_of",
-            ".prepare": "SEARCH_SCHEMA_VERSION Prepared check_paths prepare_training refusal_note",
+            ".prepare": (
+                "Prepared prepare_training check_paths first_rows json_document refusal_note"
+            ),
             ".question": "SearchQuestion batch_path grid_question section with_data with_facts",
-            ".reader": "is_whole number whole_number",
             ".settings": (
-                "ClusterKind ClusterSettings GridKind PathSettings SearchSettings TrainSettings"
+                "WHOLE_NUMBER ClusterKind ClusterSettings GridKind InferenceSettings "
+                "PathSettings SearchSettings SettingUnit TrainSettings is_whole units_of "
+                "whole_from"
             ),
             ".this_machine": "local_ranks local_request require_room split_runnable",
             ".training_search": "search_training",

@@ -18,11 +18,10 @@ from .expert import expert_degree, expert_split
 from .extras import found_extras
 from .fully_shard import LateReduction
 from .mesh import REPLICATE, SHARD, DeviceMeshes, copy_weights, make_meshes, mesh_degree
-from .model_copy import SameBatch
 from .pipeline import Pipeline, gather_weights
 from .recompute import recompute_of_blocks
 from .replicate import shard_optimizer
-from .tensor import is_sequence_parallel, tensor_degree
+from .tensor import SameBatch, is_sequence_parallel, tensor_degree
 from .tensor_plan import COLUMNS, ROWS, SUMMED, read_tensor_plan, tensor_split, tensor_words
 
 _IN_ORDER = (
