@@ -65,11 +65,28 @@ def each(
     shown: Callable[[Any], str] = plain_text,
     **more: Any,
 ) -> Column:
-    """A column of an attribute of each row, or of a function of the answer and the row."""
+    """A column of an attribute of each row, or of a function of the answer and the row.
+
+    Where a part of a dotted attribute is None, the value is.
+    """
     if callable(of):
         return Column(name, lambda a, rows: [of(a, row) for row in rows], header, shown, **more)
-    own = attrgetter(of or name)
+    own = _reach(of or name)
     return Column(name, lambda a, rows: [*map(own, rows)], header, shown, **more)
+
+
+def _reach(path: str) -> Callable[[Any], Any]:
+    first, *rest = path.split(".")
+    if not rest:
+        return attrgetter(first)
+
+    def reach(row: Any) -> Any:
+        value = getattr(row, first)
+        for name in rest:
+            value = None if value is None else getattr(value, name)
+        return value
+
+    return reach
 
 
 def _in_form(columns: Sequence[Column], answer: Any, form: str) -> list[Column]:
