@@ -269,7 +269,6 @@ def _uneven_row(
 
 
 def _fastest_of_all(found: Sequence[_Contenders], most: int) -> list[_Contenders]:
-    """The fastest rows of each part among all."""
     sizes = [len(one.step_s_R) for one in found]
     kept = _fastest(
         np.concatenate([one.rows.part_R for one in found]),

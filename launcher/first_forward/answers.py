@@ -241,7 +241,6 @@ def recomputations(script: TracedScript) -> tuple[Recompute, ...]:
 
 
 def _with_states(asked: PiecesQuestion) -> ModelSpec:
-    """The peaks with the state of the optimizer asked for."""
     spec = asked.script.spec
     more = asked.optimizer.states - asked.script.states
     state_bytes = int(more * spec.trainable_parameters * spec.parameter_bytes_each)

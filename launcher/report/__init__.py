@@ -42,10 +42,7 @@ if TYPE_CHECKING:
     )
     from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .measurements import (
-        GroupScores,
         problem_lines,
-        replay_document,
-        replay_lines,
         row_lines,
         rows_csv,
         unit_warnings,

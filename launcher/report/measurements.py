@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import pairwise
 from typing import Any, NamedTuple, TextIO
 
 from autoconf_launch.autotuner.planner import RUN_STEPS
-from autoconf_launch.autotuner.search import REGRET_AT, WITHIN, Score
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import GIB, Candidate, encode, plural
 
@@ -36,89 +34,6 @@ from .cells import (
 )
 from .plan_reasons import name_of
 from .tables import Column, each, rows_documents, rows_header, rows_lines, rows_text
-
-REPLAY_SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupScores:
-    """A group's score for each seed."""
-
-    name: str
-    configs: int
-    scores: tuple[Score, ...]
-
-
-def _metric(name: str, of: Callable[[Score], float], header: str = "") -> Column:
-    """Mean and worst of a figure over the seeds; the text has the mean."""
-
-    def values(answer: Any, rows: Sequence[GroupScores]) -> list[dict[str, float]]:
-        figures = ([*map(of, row.scores)] for row in rows)
-        return [{"mean": sum(each) / len(each), "worst": max(each)} for each in figures]
-
-    return Column(name, values, header, lambda found: f"{found['mean']:.1f}", data=_finite)
-
-
-def _finite(found: dict[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in found.items()}
-
-
-def _truths(answer: Any, row: GroupScores) -> dict[str, int]:
-    truths = [one.certificate_true for one in row.scores if one.certificate_true is not None]
-    return {"given": len(truths), "true": sum(truths)}
-
-
-def _truths_text(found: dict[str, int]) -> str:
-    false = found["given"] - found["true"]
-    return "-" if not found["given"] else f"{false} false" if false else "true"
-
-
-_TO = {
-    f"trials_to_{round(100 * share)}pct": lambda one, i=i: one.trials_to[i]
-    for i, share in enumerate(WITHIN)
-}
-_REGRET = {
-    f"regret_at_{count}": lambda one, i=i: 100.0 * one.regret_at[i]
-    for i, count in enumerate(REGRET_AT)
-}
-_SHOWN = {"trials_to_2pct": "to 2 %", "trials_to_5pct": "to 5 %", "regret_at_4": "regret at 4"}
-GROUP_COLUMNS = (
-    each("", "name", "group", is_left=True),
-    each("configs", "", "configs"),
-    *(_metric(name, of, _SHOWN.get(name, "")) for name, of in {**_TO, **_REGRET}.items()),
-    _metric("out_of_memory_trials", lambda one: one.out_of_memory_trials, "out of memory"),
-    _metric("stopped_at", lambda one: one.stopped_at, "stopped at"),
-    _metric("final_regret", lambda one: 100.0 * one.final_regret, "final %"),
-    each("certificates", _truths, "certificate", _truths_text),
-)
-
-
-def replay_document(scored: Sequence[GroupScores], notes: Sequence[str]) -> dict[str, object]:
-    """The JSON document; a regret is null where nothing had run yet."""
-    *groups, everything = rows_documents(GROUP_COLUMNS, [*scored, _all_groups(scored)])
-    return {
-        "schema_version": REPLAY_SCHEMA_VERSION,
-        "groups": {group.name: found for group, found in zip(scored, groups, strict=True)},
-        "all": {"groups": len(scored), **everything},
-        "left_out": list(notes),
-    }
-
-
-def replay_lines(scored: Sequence[GroupScores]) -> Iterator[str]:
-    """A table with a row for each group, means over seeds, and the worst of all."""
-    everything = _all_groups(scored)
-    yield rows_text(GROUP_COLUMNS, [*scored, everything])
-    worst = max(map(_TO["trials_to_2pct"], everything.scores))
-    yield f"Trials until within 2 % of the best: at worst {worst:.0f}."
-
-
-def _all_groups(scored: Sequence[GroupScores]) -> GroupScores:
-    return GroupScores(
-        name=f"all {len(scored)} groups",
-        configs=sum(group.configs for group in scored),
-        scores=tuple(one for group in scored for one in group.scores),
-    )
-
 
 _SCHEMA_VERSION = 1
 
