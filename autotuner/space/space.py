@@ -16,7 +16,7 @@ from .constraints import RejectedCounts, Rule, apply_rules
 from .knobs import RECOMPUTE_LAYERS, SCHEDULE_KNOB
 from .micro_batches import GlobalBatchRule, micro_batches_to_try
 from .settings import AutotuningSettings
-from .table import ABSENT, LEFT_OUT, Bools, CandidateTable, Column, concat
+from .table import ABSENT, LEFT_OUT, Bools, CandidateTable, CodedColumn, concat
 
 MOST_COMBINATIONS = 1_000
 """Most combinations of further knobs for one stage."""
@@ -163,7 +163,7 @@ def without_idle_knobs(table: CandidateTable) -> CandidateTable:
     return table
 
 
-def _value(column: Column, row: int) -> object:
+def _value(column: CodedColumn, row: int) -> object:
     return LEFT_OUT if column.codes[row] == ABSENT else column.value(row)
 
 

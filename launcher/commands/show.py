@@ -30,11 +30,10 @@ from autoconf_launch.autotuner.space import Record, Trial
 from autoconf_launch.core import ConfigError
 
 from ..events import Event, Finished, RoundFinished, TrialFinished, TuneBegun
-from ..live import can_draw, open_live
+from ..live import LinesView, can_draw, open_live, wrap_sentences
 from ..pages import tune_page, write_page
 from ..report import (
     SCHEMA_VERSION,
-    LinesView,
     comparison_document,
     comparison_text,
     conclusion,
@@ -46,7 +45,6 @@ from ..report import (
     trial_document,
     trial_rows,
     trials_csv,
-    wrap_sentences,
 )
 from ..results import (
     FolderState,

@@ -7,6 +7,7 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .cells import (
         TF32_SWITCH,
+        amount,
         count_text,
         csv_text,
         duration_text,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
         parts_table,
         why_not_fit,
     )
-    from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .measurements import (
         problem_lines,
         row_lines,

@@ -17,7 +17,7 @@ STAGES = "stages"
 _CHUNK = 1 << 13
 
 
-def plain_text(value: Any) -> str:
+def _plain(value: Any) -> str:
     """A value as it is; a switch as yes or a dash."""
     return ("yes" if value else "-") if isinstance(value, bool) else str(value)
 
@@ -41,7 +41,7 @@ class Column:
     name: str
     of: Callable[[Any, Sequence[Any]], Sequence[Any]]
     header: str = ""
-    shown: Callable[[Any], str] = plain_text
+    shown: Callable[[Any], str] = _plain
     omit: str | None = None
     is_left: bool = False
     data: Callable[[Any], Any] | None = None
@@ -62,7 +62,7 @@ def each(
     name: str,
     of: str | Callable[[Any, Any], Any] = "",
     header: str = "",
-    shown: Callable[[Any], str] = plain_text,
+    shown: Callable[[Any], str] = _plain,
     **more: Any,
 ) -> Column:
     """A column of an attribute of each row, or of a function of the answer and the row.
