@@ -30,9 +30,11 @@ from ..results import Earlier, Results, read_file
 from .charts import (
     Traces,
     agreement_chart,
+    chart,
     line_trace,
     marker_trace,
     memory_chart,
+    titled,
     waterfall_chart,
 )
 from .page import Chart, HtmlPage, Table, table_rows
@@ -126,7 +128,7 @@ def _charts(results: Results, summary: Summary) -> tuple[Chart, ...]:
         _memory(records),
         *_step_parts(summary),
     )
-    return tuple(chart for chart in charts if chart)
+    return tuple(filter(None, charts))
 
 
 def _throughput(results: Results, summary: Summary) -> Chart:
@@ -147,15 +149,12 @@ def _throughput(results: Results, summary: Summary) -> Chart:
     if failed := [(at, r) for at, r in launches if r.failure]:
         traces.append(_crosses(failed))
     best = f" The best configuration is {label(winner.trial.candidate)}." if winner else ""
-    return Chart(
-        title="Throughput of each launch",
-        note=f"Over the time when it came back, with 95 % intervals.{best}",
-        traces=tuple(traces),
-        layout={
-            "xaxis": {"title": {"text": "minutes since the search began"}, "rangemode": "tozero"},
-            "yaxis": {"title": {"text": "samples/s"}},
-            "showlegend": True,
-        },
+    return chart(
+        "Throughput of each launch",
+        f"Over the time when it came back, with 95 % intervals.{best}",
+        traces,
+        x=titled("minutes since the search began", rangemode="tozero"),
+        y="samples/s",
     )
 
 
@@ -207,19 +206,12 @@ def _micro_batches(measured: Sequence[_Measured]) -> Chart | None:
     lines = [_stage_line(stage, measured) for stage in stages]
     if all(len(each["x"]) < 2 for each in lines):
         return None
-    return Chart(
-        title="Throughput over the micro-batch",
-        note="The best trial of each micro-batch, a line for each ZeRO stage.",
-        traces=tuple(lines),
-        layout={
-            "xaxis": {
-                "title": {"text": "micro-batch of a rank"},
-                "type": "log",
-                "dtick": math.log10(2),
-            },
-            "yaxis": {"title": {"text": "samples/s"}},
-            "showlegend": True,
-        },
+    return chart(
+        "Throughput over the micro-batch",
+        "The best trial of each micro-batch, a line for each ZeRO stage.",
+        lines,
+        x=titled("micro-batch of a rank", type="log", dtick=math.log10(2)),
+        y="samples/s",
     )
 
 
