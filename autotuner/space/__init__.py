@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         LEFT_OUT,
         Bools,
         CandidateTable,
-        Column,
+        CodedColumn,
         Floats,
         Ints,
         PredictionTable,
