@@ -87,7 +87,8 @@ else:
                 "space_numbers"
             ),
             ".table": (
-                "ABSENT LEFT_OUT Bools CandidateTable Column Floats Ints PredictionTable concat"
+                "ABSENT LEFT_OUT Bools CandidateTable CodedColumn Floats Ints "
+                "PredictionTable concat"
             ),
             ".trial": (
                 "Conditions FailedTrial GpuState Measurement Outcome Prediction Record Trial "

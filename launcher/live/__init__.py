@@ -13,6 +13,7 @@ else:
         __name__,
         {
             ".choice": "View can_draw open_live open_view wants_live",
+            ".lines": "LinesView wrap_sentences",
             ".view": "LiveView",
         },
     )

@@ -118,17 +118,15 @@ else:
         __name__,
         {
             ".cells": (
-                "CSV_COLUMNS HEADERS TF32_SWITCH RowKind TrialRow count_text csv_row "
-                "csv_text duration_text finished_row format_gains_text gib label "
-                "launch_label memory_size memory_unit minutes_text number_text percent "
-                "range_text running_row save_file seconds_text shown_name size_text "
-                "step_text step_time_text table_of three_digits trial_document write_csv"
+                "TF32_SWITCH amount count_text csv_text duration_text format_gains_text gib "
+                "label launch_label memory_size memory_unit minutes_text number_text percent "
+                "range_text save_file seconds_text shown_name size_text step_text "
+                "step_time_text table_of three_digits write_csv"
             ),
             ".columns": "nodes_text",
             ".fit": (
                 "ANSWERS ROUGH_CPU fit_document fit_text host_limit_text parts_table why_not_fit"
             ),
-            ".lines": "LinesView behind_text failure_lines trial_line wrap_sentences",
             ".measurements": (
                 "problem_lines row_lines rows_csv unit_warnings validation_document "
                 "validation_lines"
@@ -141,8 +139,10 @@ else:
             ".plan_reasons": "RULES_IN_WORDS cluster_text name_of why_nothing",
             ".recommend": "recommend_document recommend_text",
             ".results": (
-                "comparison_document comparison_text conclusion different_trainings_text "
-                "headlines results_answer results_document results_text"
+                "HEADERS TRIAL_COLUMNS RowKind TrialRow comparison_document comparison_text "
+                "conclusion different_trainings_text finished_row headlines results_answer "
+                "results_document results_text running_row trial_document trial_rows "
+                "trials_csv"
             ),
             ".script": (
                 "pieces_plan_document pieces_plan_text rooms_table script_document script_text"
@@ -154,7 +154,7 @@ else:
             ".summary": (
                 "SCHEMA_VERSION details_text result_text summary_document summary_text table_text"
             ),
-            ".tables": "each rows_documents rows_text",
+            ".tables": "Column each rows_documents rows_text",
             ".verification": "crash_text lack_of_time_text refused_text",
             ".waterfall": "WaterfallStep measured_waterfall planned_waterfall predicted_waterfall",
         },

@@ -87,7 +87,7 @@ else:
             ".local_runs": "LocalRuns require_transformers stderr_view",
             ".outcome": "DoneRuns outcome_of",
             ".prepare": (
-                "Prepared prepare_training check_paths first_rows json_document refusal_note"
+                "Prepared check_paths first_rows json_document prepare_training refusal_note"
             ),
             ".question": "SearchQuestion batch_path grid_question section with_data with_facts",
             ".settings": (
