@@ -1,81 +1,51 @@
 """How far measurements can be trusted: noise, drift of the machine, sequential comparison."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import attach
-
-if TYPE_CHECKING:
-    from .machine_drift import (
-        Drift,
-        at_last_level,
-        at_level,
-        counts_instead,
-        drift,
-        in_place_of,
-        machine_level,
-        without_drift,
-    )
-    from .noise import (
-        AGAIN_SUFFIX,
-        FINAL_SUFFIX,
-        MAX_USEFUL_LOG_HALF_WIDTH,
-        PRIOR,
-        Noise,
-        NoiseTally,
-        SpeedUp,
-        correct_noise,
-        estimate_noise,
-        interval,
-        is_tie,
-        measured_name,
-        of_both,
-        relative_error,
-        speed_up,
-        t_quantile,
-    )
-    from .normal import chance_below, expected_excess
-    from .presets import EFFORTS, NORMAL, Effort
-    from .sequential_test import (
-        Expected,
-        PairedEstimate,
-        estimate_difference,
-        expect_apart,
-        expect_in_turn,
-        expected_width,
-    )
-    from .stop_rule import (
-        FEWEST_TIMED,
-        Pace,
-        StopRule,
-        steps_apart,
-        steps_of_turn,
-        time_apart_s,
-        turn_time_s,
-        turns_of_round,
-        without_wake_ups,
-    )
-else:
-    __getattr__ = attach(
-        __name__,
-        {
-            ".machine_drift": (
-                "Drift at_last_level at_level counts_instead drift in_place_of machine_level "
-                "without_drift"
-            ),
-            ".noise": (
-                "AGAIN_SUFFIX FINAL_SUFFIX MAX_USEFUL_LOG_HALF_WIDTH PRIOR Noise NoiseTally "
-                "SpeedUp correct_noise estimate_noise interval is_tie measured_name of_both "
-                "relative_error speed_up t_quantile"
-            ),
-            ".normal": "chance_below expected_excess",
-            ".presets": "EFFORTS NORMAL Effort",
-            ".sequential_test": (
-                "Expected PairedEstimate estimate_difference expect_apart expect_in_turn "
-                "expected_width"
-            ),
-            ".stop_rule": (
-                "FEWEST_TIMED Pace StopRule steps_apart steps_of_turn time_apart_s "
-                "turn_time_s turns_of_round without_wake_ups"
-            ),
-        },
-    )
+from .machine_drift import (
+    Drift,
+    at_last_level,
+    at_level,
+    counts_instead,
+    drift,
+    in_place_of,
+    machine_level,
+    without_drift,
+)
+from .noise import (
+    AGAIN_SUFFIX,
+    FINAL_SUFFIX,
+    MAX_USEFUL_LOG_HALF_WIDTH,
+    PRIOR,
+    Noise,
+    NoiseTally,
+    SpeedUp,
+    correct_noise,
+    estimate_noise,
+    interval,
+    is_tie,
+    measured_name,
+    of_both,
+    relative_error,
+    speed_up,
+    t_quantile,
+)
+from .normal import chance_below, expected_excess
+from .presets import EFFORTS, NORMAL, Effort
+from .sequential_test import (
+    Expected,
+    PairedEstimate,
+    estimate_difference,
+    expect_apart,
+    expect_in_turn,
+    expected_width,
+)
+from .stop_rule import (
+    FEWEST_TIMED,
+    Pace,
+    StopRule,
+    steps_apart,
+    steps_of_turn,
+    time_apart_s,
+    turn_time_s,
+    turns_of_round,
+    without_wake_ups,
+)

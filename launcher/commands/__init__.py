@@ -1,15 +1,1 @@
-"""One module per verb."""
-
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import attach
-
-if TYPE_CHECKING:
-    from .tune import run_tune
-else:
-    __getattr__ = attach(
-        __name__,
-        {
-            ".tune": "run_tune",
-        },
-    )
+"""One module per verb, each a face of its own: tables of strings name what it answers by."""

@@ -7,7 +7,6 @@ from .answers import (
     fit_answer,
     plan_answer,
     plan_clusters,
-    price_of_gpu,
 )
 from .fit_stages import StageFits
 from .mixed import (
@@ -29,7 +28,7 @@ from .model_choice import (
 )
 from .recommend import GpusForDays, Recommendation, recommendation
 from .recommend_cluster import ChosenCluster, cluster_of
-from .requests import FitRequest, PlanRequest, TrainingRequest
+from .requests import FitRequest, PlanRequest, TrainingRequest, price_of_gpu
 from .resolve import fit_request, parse_fit, parse_plan, plan_request, same_values
 from .runnable import UNKNOWN_MODEL, UNKNOWN_TRAINING, RowState, plan_only_rule, trains_here
 from .training_choice import (

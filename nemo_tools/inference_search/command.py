@@ -12,7 +12,8 @@ from typing import Any
 
 from autoconf_launch.core import ConfigError, NothingFeasibleError
 
-from ..search import Prepared, SearchRequest, parse_search, prepare_training, search_training
+from ..search import Prepared, prepare_training, search_training
+from ..search_flags import SearchRequest, parse_search
 from .inference_half import search_inference
 from .prepared import PreparedInference, prepare_inference
 
