@@ -32,7 +32,7 @@ from ..measurement import (
 from ..search import MARGIN, StopKind, StopReason, start_bound_s
 from ..space import Objective, Record, Trial, Turn
 from .contender import Contender, compare, is_settled, leader
-from .resolution import round_times_s
+from .duration import round_times_s
 from .selection import ALPHA, PlayoffBudget, fit_together
 
 

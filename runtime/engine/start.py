@@ -1,15 +1,28 @@
-"""From a model and a configuration to an engine, in the mode that the launcher asks for."""
+"""From a model and a configuration to an engine, in the mode that the launcher asks for.
+
+A configuration is a mapping or a file; the launcher writes strict JSON for its ranks.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn, TypeAlias
 
-from autoconf_launch.core import JOB_VARIABLE, ConfigError, Mode, real_time
+from autoconf_launch.core import (
+    JOB_VARIABLE,
+    ConfigError,
+    Mode,
+    RawConfig,
+    ResolvedConfig,
+    real_time,
+    resolve,
+)
 
 from ..model import (
     LossFunction,
@@ -33,10 +46,13 @@ from ..rank import (
     task_from_environment,
     world_size,
 )
-from .config_file import ConfigSource, read_engine_config
 from .engine import Engine, Stepper
 from .measure import Measured
 from .trainer import Trainer
+
+ConfigSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | RawConfig | ResolvedConfig
+_USAGE_ERROR = 2
+_AFTER_RANK_0_S = 2.0
 
 
 def initialize(
@@ -102,10 +118,6 @@ def _end_by(error: ConfigError) -> NoReturn:
     leave(_USAGE_ERROR)
 
 
-_USAGE_ERROR = 2
-_AFTER_RANK_0_S = 2.0
-
-
 def _prepare(
     model: ModelSource,
     config: ConfigSource,
@@ -134,3 +146,65 @@ _STEPPERS: dict[Mode, Callable[[TrainingParts, Ranks, Report], Stepper]] = {
     Mode.MEASURE: _measuring_stepper,
     Mode.PROFILE: Profiler,
 }
+
+
+def read_engine_config(source: ConfigSource, *, world_size: int) -> ResolvedConfig:
+    """The configuration of a JSON file, a mapping or a document for ``world_size`` ranks.
+
+    Raises:
+        ConfigError: the file is missing or no strict JSON, or its values cannot be applied.
+    """
+    if isinstance(source, ResolvedConfig):
+        return _for_this_world(source, world_size)
+    if isinstance(source, (str, os.PathLike)):
+        source = _load(Path(source))
+    raw = source if isinstance(source, RawConfig) else RawConfig(source)
+    return resolve(raw, world_size=world_size)
+
+
+def _for_this_world(config: ResolvedConfig, world_size: int) -> ResolvedConfig:
+    if config.layout.world_size != world_size:
+        raise ConfigError(
+            f"the configuration is for {config.layout.world_size} ranks, but {world_size} run; "
+            f"resolve it with world_size={world_size}."
+        )
+    return config
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason}.") from error
+    return _parse(path, text)
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} is not strict JSON: {error}. Fix it, or start the script with "
+            "autoconf-launch, which reads hjson and YAML too and hands its ranks JSON."
+        ) from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} holds {text.strip()[:20]!r}, but must be one object ({{…}}).")
+    return document
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    section = dict(pairs)
+    if len(section) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key '{twice}' is given twice in one section")
+    return section
+
+
+def _constant(name: str) -> float:
+    """Infinity, which the launcher's files may have as well; NaN is refused."""
+    if name == "NaN":
+        raise ValueError(f"{name} is not a JSON value")
+    return float(name)
