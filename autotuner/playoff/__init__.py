@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
+    from .contender import PlayoffBudget, choose_contenders, fit_together, ranking
     from .decision import Decision, DecisionVerdict, alpha_of, best_of, decide, replay_rounds
     from .duration import (
         START_S,
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     )
     from .meaning import LossComparison, MeaningVerdict, Obstacle
     from .playoff import Decider, Playoff
-    from .selection import PlayoffBudget, choose_contenders, fit_together, ranking
     from .soak import (
         FEWEST_STEPS,
         MOST_MEMORY,

@@ -26,12 +26,11 @@ from ..measurement import (
     speed_up,
 )
 from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, is_better
-from .contender import Contender, deviations, log_cost
+from .contender import ALPHA, Contender, PlayoffBudget, deviations, log_cost, may_be_best, ranking
 from .duration import Resolution, resolution, round_times_s
 from .meaning import LossComparison, compare_losses
 from .playoff import Playoff
 from .rank_order import lead, order_contenders, smallest_change_first
-from .selection import ALPHA, PlayoffBudget, may_be_best, ranking
 from .soak import (
     Soak,
     SoakReport,
