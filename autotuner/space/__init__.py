@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         LEFT_OUT,
         Bools,
         CandidateTable,
-        Column,
+        CodedColumn,
         Floats,
         Ints,
         PredictionTable,
