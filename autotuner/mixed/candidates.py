@@ -116,6 +116,7 @@ class MixedQuestion:
         order_rule: orders of the nodes of a part.
         most: layouts to keep of each part.
         rules: that every layout obeys.
+        is_uneven: data-parallel ranks may have micro-batches of their own.
     """
 
     workload: Workload
@@ -126,6 +127,7 @@ class MixedQuestion:
     order_rule: OrderRule = node_orders
     most: int = 1
     rules: tuple[LayoutRule, ...] = PLAN_RULES
+    is_uneven: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

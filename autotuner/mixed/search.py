@@ -213,7 +213,8 @@ def _best_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[Mi
     first = _fastest_of_all(found, most)
     kept = _fastest_of_all([one.improve() for one in first], question.most + _SPARE)
     rows = [row for one in kept for row in _rows(one, question) if row is not None]
-    rows += _uneven_rows(found, question)
+    if question.is_uneven:
+        rows += _uneven_rows(found, question)
     left: dict[tuple[int, ...], int] = defaultdict(lambda: question.most)
     best = []
     for row in sorted(rows, key=lambda row: row.step_s):
