@@ -39,8 +39,8 @@ from autoconf_launch.launcher.backends import (
 from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
 from autoconf_launch.launcher.launch import find_script_source
+from autoconf_launch.launcher.live import LinesView
 from autoconf_launch.launcher.machine import WHOLE, SlotPool, find_cluster, why_not_in_turn
-from autoconf_launch.launcher.report import LinesView
 from autoconf_launch.launcher.request import HostChoice, LaunchRequest, RemoteAccess
 from autoconf_launch.launcher.results import (
     fingerprint,
