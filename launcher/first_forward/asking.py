@@ -114,6 +114,7 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
             weight_bytes=found.model.parameter_bytes_each,
         ),
         beside=script.beside,
+        frozen_passes=script.frozen_passes,
     )
     training = replace(asked, workload=workload, trainer=choice)
     if script.architecture is None or choice.name != "huggingface":

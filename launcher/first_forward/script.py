@@ -27,6 +27,7 @@ from autoconf_launch.core import (
     Failure,
     FailureKind,
     FirstForward,
+    FrozenPasses,
     Mode,
     ModelSpec,
     NothingFeasibleError,
@@ -100,6 +101,14 @@ class TracedScript:
         others = sum(one.size_bytes for one in self.found.bystanders if not one.parameters)
         parts = (("other models", models), ("other tensors", others))
         return tuple((name, size) for name, size in parts if size)
+
+    @property
+    def frozen_passes(self) -> FrozenPasses | None:
+        """Calls without gradients beside those that train."""
+        if not (operations := self.found.frozen_operations):
+            return None
+        tokens = self.found.micro_batch * (self.found.model.sequence_length or 1)
+        return FrozenPasses(operations=operations, tokens=tokens)
 
     def _forward_peaks(self) -> tuple[TracedPeak, ...]:
         """Peaks of a pass without a backward one: the weights, and what would be kept for one."""

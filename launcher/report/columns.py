@@ -373,7 +373,8 @@ PLAN_COLUMNS: tuple[PlanColumn, ...] = (
         True,
     ),
     PlanColumn("plan_only_by", lambda a, rows: a.plan_only_by(rows)),
-    *(_part(name, _is_equal) for name in PARTS),
+    *(_part(name, _is_equal) for name in PARTS if name != "frozen"),
+    _part("frozen", lambda a, form: _is_equal(a, form) and bool(a.workload.frozen_passes)),
     *(_part(name, _is_mixed) for name in MIXED_PARTS),
 )
 """In the order of the text and of CSV; the parts of the step come last."""

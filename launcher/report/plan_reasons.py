@@ -174,6 +174,7 @@ def _phrase(name: str, share: float, one: Planned, node: int) -> str:
         "launch": "launch floor",
         "communication": "communication",
         "update": "update",
+        "frozen": "frozen models",
     }
     text = f"{percent(share, '+')} {words[name]}"
     if name == "communication" and one.layout.tensor_parallel > node:

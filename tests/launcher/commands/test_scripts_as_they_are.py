@@ -145,6 +145,83 @@ def test_a_frozen_teacher_takes_its_place_in_memory(fit: Run) -> None:
     assert (one["name"], one["parameters"]) == ("Sequential", 81594000)
 
 
+LLAMA = """
+import copy
+import sys
+import torch
+from torch import nn
+
+WORDS, WIDTH, LAYERS, TOKENS = 512, 128, 4, 64
+
+
+class Config:
+    def to_dict(self):
+        return {"model_type": "llama", "vocab_size": WORDS, "hidden_size": WIDTH,
+                "num_hidden_layers": LAYERS, "intermediate_size": 2 * WIDTH,
+                "num_attention_heads": 4, "num_key_value_heads": 4,
+                "tie_word_embeddings": False}
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        sizes = {"q": (1, 1), "k": (1, 1), "v": (1, 1), "o": (1, 1), "gate": (1, 2), "up": (1, 2)}
+        for name, (into, out) in sizes.items():
+            self.add_module(name, nn.Linear(into * WIDTH, out * WIDTH, bias=False))
+        self.down = nn.Linear(2 * WIDTH, WIDTH, bias=False)
+        self.first, self.second = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+
+    def forward(self, x):
+        y = self.first(x)
+        split = lambda z: z.view(*z.shape[:2], 4, -1).transpose(1, 2)
+        heads = map(split, (self.q(y), self.k(y), self.v(y)))
+        y = nn.functional.scaled_dot_product_attention(*heads)
+        x = x + self.o(y.transpose(1, 2).flatten(2))
+        y = self.second(x)
+        return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+
+
+class Llama(nn.Module):
+    config = Config()
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+        self.norm, self.head = nn.RMSNorm(WIDTH), nn.Linear(WIDTH, WORDS, bias=False)
+
+    def forward(self, x):
+        x = self.words(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x))
+
+
+policy = Llama()
+reference = copy.deepcopy(policy).eval()
+optimizer = torch.optim.AdamW(policy.parameters())
+x = torch.randint(0, WORDS, (4, TOKENS))
+with torch.no_grad():
+    wanted = reference(x) if "reference" in sys.argv else torch.zeros(4, TOKENS, WORDS)
+nn.functional.mse_loss(policy(x), wanted).backward()
+optimizer.step()
+"""
+
+
+def test_a_reference_model_takes_its_time_beside_a_model_of_known_architecture(plan: Run) -> None:
+    Path("train.py").write_text(LLAMA)
+    cluster = ("--cluster", "1xA100", "--json")
+    alone, both = (plan(*cluster, *COMMAND, *word).document for word in ((), ("reference",)))
+    assert both["script"]["known_by"] == "architecture"
+    more = both["script"]["forward_backward_flops"] - alone["script"]["forward_backward_flops"]
+    assert both["script"]["frozen_flops"] == more > 0
+    steps_s = [one["best"][0]["step_time_s"] for one in (alone, both)]
+    frozen_s = both["best"][0]["parts"]["frozen_s"]
+    assert frozen_s > 0
+    assert steps_s[1] - steps_s[0] == pytest.approx(frozen_s)
+    assert "frozen_s" not in alone["best"][0]["parts"]
+
+
 ACCUMULATES = """
 import argparse
 
