@@ -41,7 +41,7 @@ from autoconf_launch.core import (
     Workload,
 )
 
-from ..estimates import FitRequest, PlanRequest, TrainingRequest, machine_of
+from ..estimates import FitRequest, PlanRequest, TrainingRequest, limit_to_lift, machine_of
 from .script import TracedScript
 
 _MOST_DOUBLINGS = 20
@@ -420,11 +420,13 @@ def why_no_pieces(answer: PiecesPlan) -> str:
             f"--global-batch {batch} is not a multiple of {gpus} GPUs; valid: {gpus}, {2 * gpus}, "
             f"{3 * gpus}, …"
         )
+    needed_bytes, training = answer.smallest.peak_bytes, answer.asked.training
+    larger = "use larger GPUs, or more of them (ZeRO 3 shards the model over all)"
+    if lifted := limit_to_lift(needed_bytes, training.limit_bytes, training.cluster):
+        larger = f"it would fit without {lifted}"
     return (
         f"none of {answer.considered:,} layouts fits: the smallest need is "
-        f"{answer.smallest.peak_bytes / GIB:.1f} GiB of "
-        f"{answer.asked.training.limit_bytes / GIB:.1f} GiB per GPU; use larger GPUs, or more of "
-        "them (ZeRO 3 shards the model over all)."
+        f"{needed_bytes / GIB:.1f} GiB of {training.limit_bytes / GIB:.1f} GiB per GPU; {larger}."
     )
 
 

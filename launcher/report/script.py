@@ -13,6 +13,7 @@ from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND, TrainerChoic
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Bystander, Candidate, Layout, OperationCost, Recompute, encode
 
+from ..estimates import limit_to_lift
 from ..first_forward import PiecesFit, PiecesPlan, PiecesQuestion, Room, TracedRow, TracedScript
 from ..machine import is_cpu
 from .cells import (
@@ -177,12 +178,11 @@ def pieces_fit_text(answer: PiecesFit) -> str:
     ]
     if answer.remedies:
         blocks.append(_remedies(answer))
-    elif row.verdict is Verdict.NO:
-        larger = (
-            "ask about GPUs with --cluster"
-            if is_cpu(asked.training.cluster)
-            else "use larger GPUs"
-        )
+    limit_bytes, cluster = asked.training.limit_bytes, asked.training.cluster
+    if lifted := limit_to_lift(row.peak_bytes, limit_bytes, cluster):
+        blocks.append(f"It fits without {lifted}.")
+    elif row.verdict is Verdict.NO and not answer.remedies:
+        larger = "ask about GPUs with --cluster" if is_cpu(cluster) else "use larger GPUs"
         blocks.append(f"No ZeRO stage, micro-batch or recomputation makes it fit; {larger}.")
     return "\n\n".join(blocks)
 

@@ -139,6 +139,8 @@ def test_a_frozen_teacher_takes_its_place_in_memory(fit: Run) -> None:
     assert ran.code == 1
     assert "trainer native" in ran.out.splitlines()[0]
     assert "Also on the device: Sequential of 81.6 M parameters (0.30 GiB)." in ran.out
+    assert "It fits without --memory-limit 0.9 GiB (each RTX-4090-24GB has 23.7 GiB)." in ran.out
+    assert "larger GPUs" not in ran.out
     document = fit("--cluster", "4xRTX-4090", "--json", *COMMAND).document
     assert document["stages"][0]["parts"]["other models"] == pytest.approx(0.304, abs=0.001)
     (one,) = document["script"]["bystanders"]
