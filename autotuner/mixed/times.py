@@ -245,9 +245,6 @@ def stage_seconds(
     reduced, start = _reductions_s(rows, weights, layer_weights)
     after = _tied_s(rows)
     fixed[:, 0] += _outside_s(rows)
-    host = _roofline(kinds[0], workload)
-    host_s_R = host.micro_batch_s * columns.accumulation_C + host.step_s
-    frozen_s = [frozen_passes_s(columns, workload, kind.machine) for kind in kinds]
     return StageSeconds(
         layer_s_RS=layer + gathered,
         fixed_s_RS=fixed + paced,
@@ -261,11 +258,19 @@ def stage_seconds(
         fill_s_R=2.0 * (1.0 - exposed) * sends.sum(axis=1),
         cards_s_R=cards,
         after_s_R=after,
-        host_s_R=np.asarray(host_s_R + np.max(frozen_s, axis=0), np.float64),
+        host_s_R=_host_s(rows),
         count_R=columns.accumulation_C,
         overlaps=overlaps_reduction(workload.software),
         physics=rows.physics,
     )
+
+
+def _host_s(rows: _Rows) -> Floats:
+    """The host's own time, and frozen models on the slowest kind."""
+    x, host = rows.columns, _roofline(rows.kinds[0], rows.workload)
+    frozen_s = [frozen_passes_s(x, rows.workload, kind.machine) for kind in rows.kinds]
+    host_s_R = host.micro_batch_s * x.accumulation_C + host.step_s
+    return np.asarray(host_s_R + np.max(frozen_s, axis=0), np.float64)
 
 
 def _micro_batch_s(rows: _Rows, stack: Stack | None) -> Iterator[Floats]:

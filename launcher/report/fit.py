@@ -87,7 +87,7 @@ def fit_text(answer: FitAnswer) -> str:
         )
     if answer.remedies:
         blocks.append(_remedies(answer))
-    lifted = limit_to_lift(_need(answer)[0], answer.limit_bytes, answer.cluster)
+    lifted = limit_to_lift(_fullest_rank(answer)[0], answer.limit_bytes, answer.cluster)
     if lifted and not answer.host.is_short:
         blocks.append(f"It fits without {lifted}.")
     elif answer.verdict is Verdict.NO and not answer.remedies:
@@ -269,7 +269,7 @@ def _parts(answer: FitAnswer, stage: int) -> dict[str, float]:
     }
 
 
-def _need(answer: FitAnswer) -> tuple[float, int]:
+def _fullest_rank(answer: FitAnswer) -> tuple[float, int]:
     """Bytes of the fullest rank, and its stage."""
     if answer.by_stages is not None:
         tightest = answer.by_stages.tightest
@@ -279,7 +279,7 @@ def _need(answer: FitAnswer) -> tuple[float, int]:
 
 
 def _verdict(answer: FitAnswer) -> str:
-    needed, stage = _need(answer)
+    needed, stage = _fullest_rank(answer)
     return (
         f"{ANSWERS[answer.verdict]}. The fullest rank (stage {stage}) needs "
         f"{memory_size(needed)} ±{percent(MEMORY_BAND)} of {memory_size(answer.limit_bytes)}."

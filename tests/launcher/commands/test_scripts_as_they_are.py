@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.launcher.first_forward import script
+
 from .verb import Ran, Run
 
 SCRIPT = """
@@ -42,6 +44,7 @@ COMMAND = ("--", sys.executable, "train.py")
 def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(script, "_SLOW_S", 1e9)  # a busy machine is slow, too
 
 
 def test_fit_answers_without_a_step_of_training(fit: Run) -> None:
@@ -55,6 +58,15 @@ def test_fit_answers_without_a_step_of_training(fit: Run) -> None:
     )
     assert [room["zero_stage"] for room in document["script"]["rooms"]] == [0, 1, 2, 3] * 2
     assert not Path("checkpoint.pt").exists()
+
+
+def test_a_slow_script_says_once_where_its_output_is_and_not_in_the_answer(
+    fit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "_SLOW_S", 0.1)
+    ran: Ran = fit("--cluster", "4xA100", "--json", *COMMAND)
+    assert (ran.code, ran.document["verdict"], ran.err.count("\n")) == (0, "yes", 1)
+    assert "train.py has run for 0.1 s to reach its first forward and backward pass" in ran.err
 
 
 def test_plan_ranks_what_a_script_of_unknown_kind_can_do(plan: Run) -> None:
