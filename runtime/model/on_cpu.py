@@ -1,7 +1,7 @@
 """Lets code that asks for CUDA by name run on the CPU: a script's first pass, or a trace.
 
-What goes to "cuda" goes to the CPU, autocast (by CUDA's rules) and NCCL as well. A whole process
-(``run_on_cpu``) sees no GPU either.
+What goes to "cuda" goes to the CPU, autocast, dropout and attention (by CUDA's rules) and NCCL as
+well. A whole process (``run_on_cpu``) sees no GPU either.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from .autocast_rules import use_cuda_rules
+from .cuda_rules import use_cuda_rules
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _CPU = torch.device("cpu")
@@ -93,8 +92,6 @@ class OnCpu(TorchFunctionMode):
         places, named = tree_map(_on_cpu, (args, kwargs))
         if func in _SAME:
             return places[0]
-        if func is scaled_dot_product_attention:
-            return _attend(*places, **named)
         if func in _GROUPED and isinstance(places[1], FakeTensor):
             return _product_of_groups(*places, **named)
         return func(*places, **named)
@@ -110,20 +107,6 @@ def _on_cpu(value: Any) -> Any:
     if isinstance(value, torch.device):
         return _CPU if value.type == "cuda" else value
     return "cpu" if isinstance(value, str) and _CUDA.fullmatch(value) else value
-
-
-def _attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    *arguments: Any,
-    **named: Any,
-) -> Tensor:
-    """Attention that keeps no scores: CUDA's kernels also take dropout and a learned bias so."""
-    mask = None if attn_mask is None else attn_mask.detach()
-    return scaled_dot_product_attention(query, key, value, mask, 0.0, *arguments, **named)
 
 
 def _product_of_groups(rows: Tensor, weights: Tensor, *arguments: Any, **named: Any) -> Tensor:

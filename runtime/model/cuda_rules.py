@@ -1,8 +1,12 @@
-"""CUDA's rules of autocast on the CPU, whose own leave more in 16 bits: softmax, norms, powers.
+"""CUDA's rules on the CPU: what autocast leaves in fp32, and what dropout and attention keep.
+
+The CPU's autocast leaves more in 16 bits (softmax, norms, powers); its dropout keeps a mask in the
+input's format, and its attention keeps scores if they are dropped or have a learned bias.
 
 Source:
     PyTorch, aten/src/ATen/autocast_mode.h: ``AT_FORALL_FP32`` and
-    ``AT_FORALL_FP32_SET_OPT_DTYPE``, less losses and what is hardly used.
+    ``AT_FORALL_FP32_SET_OPT_DTYPE``, less losses and what is hardly used;
+    aten/src/ATen/native/Dropout.cpp: a fused kernel on CUDA, whose mask has a byte for each value.
 """
 
 from __future__ import annotations
@@ -57,14 +61,44 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 
 def use_cuda_rules() -> torch.library.Library:
-    """Apply them to autocast on the CPU until the answer's ``_destroy`` is called."""
+    """Apply them on the CPU until the answer's ``_destroy`` is called."""
     rules = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     for names, rule in ((_IN_FP32, _with_inputs), (_TO_FP32, _with_result)):
         for name in names:
             if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU"):
                 made = rule(_operation(name))
                 rules.impl(name, made, "AutocastCPU")  # type: ignore[no-untyped-call]
+    rules.impl("dropout", _drop, "AutogradCPU")  # type: ignore[no-untyped-call]
+    rules.impl("scaled_dot_product_attention", _attend, "AutogradCPU")  # type: ignore[no-untyped-call]
     return rules
+
+
+def _drop(given: Tensor, p: float, train: bool) -> Tensor:
+    """Dropout by the fused kernel where CUDA has it."""
+    if train and 0.0 < p < 1.0 and given.numel():
+        return torch.native_dropout(given, p, train)[0]
+    return _of_all_devices("dropout", given, p, train)
+
+
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    *arguments: Any,
+    **named: Any,
+) -> Tensor:
+    """Attention that keeps no scores: CUDA's kernels also take dropout and a learned bias so."""
+    mask = None if attn_mask is None else attn_mask.detach()
+    name = "scaled_dot_product_attention"
+    return _of_all_devices(name, query, key, value, mask, 0.0, *arguments, **named)
+
+
+def _of_all_devices(name: str, *arguments: Any, **named: Any) -> Tensor:
+    """An operation by torch's own rule for all devices, below ours."""
+    result: Tensor = _operation(name).decompose(*arguments, **named)
+    return result
 
 
 def _operation(name: str) -> Any:
