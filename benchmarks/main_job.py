@@ -20,11 +20,15 @@ import time
 from pathlib import Path
 
 from autoconf_launch.autotuner.search.study import Study, baseline_trial
-from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
 from autoconf_launch.autotuner.space.knobs import candidate_name
-from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import SearchSpace, build_space
+from autoconf_launch.autotuner.space.space import (
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
+    SearchSpace,
+    build_space,
+)
 from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Prediction, Record, Trial
 from autoconf_launch.core import (
     Candidate,
@@ -38,7 +42,6 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.launcher.backends.base import Backend
 from autoconf_launch.launcher.backends.local import LocalBackend
-from autoconf_launch.launcher.backends.replay import ReplayBackend
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import LaunchRequest
@@ -50,6 +53,10 @@ from autoconf_launch.launcher.tuning.running import TrialLimits
 from autoconf_launch.launcher.tuning.trial_io import TrialFiles
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tests" / "launcher"))
+
+from replay_backend import ReplayBackend  # noqa: E402
+
 EXAMPLE = ROOT / "examples" / "01_pretrain_gpt"
 REPORTING_RANK = """
 import json, os, sys, time

@@ -28,14 +28,12 @@ from ..estimates import (
     PlanAnswer,
     PlanRequest,
     Verifying,
-    choose_price,
     every_candidate,
     mixed_answer,
     parse_plan,
     plan_answer,
     plan_clusters,
     plan_only_rule,
-    price_of_gpu,
     require_equal_nodes,
     require_rates,
     write_text,
@@ -66,6 +64,7 @@ from ..inference import INFERENCE
 from ..machine import is_cpu
 from ..pages import HtmlPage, plan_page, write_page
 from ..report import (
+    ROUGH_CPU,
     RULES_IN_WORDS,
     clusters_csv,
     clusters_document,
@@ -89,10 +88,6 @@ from .inference import plan_inference
 
 _CLUSTER_TEMPLATE = "--cluster-template"
 _TITLE = "autoconf-launch: layouts of a script"
-_ROUGH_CPU = (
-    "Times on a CPU are rough: they follow from a matrix product and a copy measured here just "
-    "now."
-)
 
 
 def plan(arguments: Sequence[str]) -> Iterator[str]:
@@ -137,11 +132,8 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
     written = _export(request, [(row.layout, ALL_LAYERS) for row in found.best])
     if request.html is not None:
         write_page(HtmlPage(title=_TITLE, answer=pieces_plan_text(found)), request.html)
-    cluster = request.training.cluster
-    price = choose_price(price_of_gpu(request, cluster), cluster)
-    hourly = None if price is None else price.usd_per_gpu_hour
     if request.training.json:
-        yield plan_json({**pieces_plan_document(found, hourly), **_export_document(written)})
+        yield plan_json({**pieces_plan_document(found), **_export_document(written)})
     else:
         yield "\n".join((pieces_plan_text(found), *_sentences(request, written)))
     if not found.best:
@@ -232,7 +224,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         csv=lambda file: plan_csv(answer, file),
         document=lambda: plan_document(answer),
         text=lambda: plan_text(answer),
-        notes=(_ROUGH_CPU,) if is_cpu(request.training.cluster) else (),
+        notes=(ROUGH_CPU,) if is_cpu(request.training.cluster) else (),
     )
     yield _tell(request, script, (answer,), forms, written)
     if not best:

@@ -7,7 +7,6 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -17,10 +16,7 @@ from autoconf_launch.autotuner.measurement import measured_name
 from autoconf_launch.autotuner.space import (
     KNOBS,
     Naming,
-    Prediction,
-    Record,
     Trial,
-    candidate_name,
     extra_order,
 )
 from autoconf_launch.core import (
@@ -81,6 +77,11 @@ def number_text(value: float, digits: int = 4) -> str:
     return text if "e" not in text else f"{value:.{digits + 6}f}".rstrip("0")
 
 
+def three_digits(value: float) -> str:
+    """``12,345``, ``32.7``: a number of three digits or more."""
+    return number_text(value, 3)
+
+
 def step_time_text(duration_s: float) -> str:
     """``32.72 s``, ``253.1 ms``: one step."""
     if duration_s >= 1:
@@ -88,62 +89,9 @@ def step_time_text(duration_s: float) -> str:
     return f"{number_text(1e3 * duration_s)} ms"
 
 
-HEADERS = ("trial", "config", "predicted", "measured", "samples/s", "memory", "status")
 _GB = 1e9
 _SMALL_BYTES = 1e5
 _SHORT_S = 0.1
-
-
-class RowKind(Enum):
-    """What a row means; views colour by it."""
-
-    RUNNING = "running"
-    MEASURED = "measured"
-    BEST = "best"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialRow:
-    """Cells in the order of ``HEADERS``; times are per optimizer step."""
-
-    cells: tuple[str, ...]
-    kind: RowKind
-
-
-def finished_row(
-    record: Record, *, is_best: bool, resumed: bool = False, in_playoff: bool = False
-) -> TrialRow:
-    """A trial that came back. ``resumed``: in an earlier session."""
-    measured = record.measurement
-    if record.failure:
-        kind, status = RowKind.FAILED, record.failure.kind.value
-    elif is_best:
-        kind, status = RowKind.BEST, "best"
-    else:
-        status = "resumed" if resumed else "playoff" if in_playoff else "measured"
-        kind = RowKind.MEASURED
-    if measured and measured.above_peak:
-        status = f"{status}, FLOPS > peak"
-    results = (
-        seconds_text(measured.mean_step_s) if measured else "-",
-        f"{measured.throughput_per_s:.2f}" if measured else "-",
-        memory_text(record.outcome.memory),
-    )
-    return TrialRow(
-        cells=(*_what(record.trial), _prediction(record.prediction), *results, status), kind=kind
-    )
-
-
-def running_row(trial: Trial, prediction: Prediction | None, step: int) -> TrialRow:
-    """A trial that runs; ``step`` is the last one that a rank made, 0 before the first."""
-    cells = (*_what(trial), _prediction(prediction), "", "", "", step_text(step))
-    return TrialRow(cells=cells, kind=RowKind.RUNNING)
-
-
-def open_row(number: int, name: str, status: str) -> TrialRow:
-    """A trial of which no more is known than that it was started."""
-    return TrialRow(cells=(str(number), name, "", "", "", "", status), kind=RowKind.RUNNING)
 
 
 def step_text(step: int) -> str:
@@ -173,6 +121,11 @@ def memory_size(count_bytes: float, digits: int = 1) -> str:
     """``74.5 GiB``, ``8.3 MiB``: memory of a device."""
     name, unit = memory_unit(count_bytes)
     return f"{count_bytes / unit:.{digits}f} {name}"
+
+
+def host_text(count_bytes: float) -> str:
+    """Host memory; a dash where none is used."""
+    return memory_size(count_bytes) if count_bytes else "-"
 
 
 def gib(size_bytes: float) -> float:
@@ -329,19 +282,6 @@ def _knob_text(name: str, value: object) -> str:
     return f"{name} {value}"
 
 
-def _what(trial: Trial) -> tuple[str, str]:
-    what = "second attempt" if trial.attempt > 1 else ""
-    if trial.soak_steps or trial.final or trial.again:
-        what = launch_label(trial)
-    return str(trial.number), f"{label(trial.candidate)}{what and f' ({what})'}"
-
-
-def _prediction(prediction: Prediction | None) -> str:
-    if prediction is None or prediction.step_s is None:
-        return "-"
-    return seconds_text(prediction.step_s)
-
-
 def table_of(
     rows: Sequence[Sequence[str]],
     headers: Sequence[str],
@@ -349,34 +289,29 @@ def table_of(
     *,
     markdown: bool = False,
 ) -> str:
-    """Columns under their headers, or a pipe table; no number is read into a cell."""
-    from tabulate import tabulate  # the command itself does not wait for it
-
-    form = "pipe" if markdown else "simple"
-    table = tabulate(rows, headers=headers, tablefmt=form, colalign=align, disable_numparse=True)
-    return "\n".join(line.rstrip() for line in table.splitlines())
-
-
-def dense_table(
-    rows: Sequence[Sequence[str]], headers: Sequence[str], align: Sequence[str]
-) -> str:
-    """Many columns under their headers, each as narrow as its cells."""
+    """Columns under their headers, each as narrow as its cells, or a pipe table."""
+    more = _PIPE_PADDING if markdown else 0
     padded = []
-    for side, column in zip(align, zip(headers, *rows, strict=True), strict=True):
-        width = max(map(len, column))
+    for side, (header, *cells) in zip(align, zip(headers, *rows, strict=True), strict=True):
+        width = max(len(header) + more, *map(len, cells), 0)
         pad = str.ljust if side == "left" else str.rjust
-        first, *others = (pad(cell, width) for cell in column)
-        padded.append((first, "-" * width, *others))
-    return "\n".join("  ".join(cells).rstrip() for cells in zip(*padded, strict=True))
+        rule = "-" * width
+        if markdown:
+            rule = f":{rule}-" if side == "left" else f"{rule}-:"
+        cells = [pad(cell, width) for cell in (header, *cells)]
+        padded.append([f" {cell} " if markdown else cell for cell in cells])
+        padded[-1].insert(1, rule)
+    lines = [*zip(*padded, strict=True)]
+    if markdown:
+        return "\n".join(f"|{'|'.join(line)}|" for line in lines)
+    return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
+_PIPE_PADDING = 2
+"""Characters that a header of a pipe table has at least besides its own, as tabulate's."""
 _FORMULA = ("=", "+", "-", "@")
 """How a cell begins that a spreadsheet computes."""
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
-CSV_COLUMNS = (
-    *("number", "name", "space", "outcome", "throughput", "latency_ms", "flops_per_gpu"),
-    *("peak_bytes", "predicted_step_s", "predicted_peak_bytes", "wall_s", "detail"),
-)
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:
@@ -419,34 +354,6 @@ def _csv_text(value: str) -> str:
     text = visible(value)
     is_plain = text.lstrip()[:1] not in _FORMULA or text == "-" or _NUMBER.fullmatch(text)
     return text if is_plain else f"'{text}"
-
-
-ABOVE_PEAK = "FLOPS above the peak of its GPUs: their count or the step time is wrong"
-
-
-def csv_row(record: Record) -> tuple[object, ...]:
-    """Values in the order of ``CSV_COLUMNS``; None where there is none."""
-    measured, failure, predicted = record.measurement, record.failure, record.prediction
-    memory = record.outcome.memory
-    return (
-        record.trial.number,
-        candidate_name(record.trial.candidate),
-        record.trial.space,
-        failure.kind.value if failure else "measured",
-        measured.throughput_per_s if measured else None,
-        measured.latency_ms if measured else None,
-        measured.flops_per_gpu_per_s if measured else None,
-        memory.peak_bytes if memory else None,
-        predicted.step_s if predicted else None,
-        predicted.peak_bytes if predicted else None,
-        record.wall_s,
-        failure.detail if failure else ABOVE_PEAK if measured and measured.above_peak else None,
-    )
-
-
-def trial_document(record: Record) -> dict[str, object]:
-    """The numbers of a trial as a JSON object."""
-    return dict(zip(CSV_COLUMNS, csv_row(record), strict=True))
 
 
 _WIDEST = 10.0

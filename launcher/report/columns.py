@@ -1,13 +1,11 @@
-"""Columns of a plan's rows, each declared once; text, JSON and CSV are made from the list.
+"""Columns of a plan's rows.
 
 A row is a layout on equal nodes (``Planned``) or on some nodes of a mixed cluster (``MixedRow``).
-A column has its values for many rows at once, so that tables of 100,000 rows take seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
@@ -18,14 +16,27 @@ from autoconf_launch.core import encode
 
 from ..estimates import PlanAnswer
 from .cells import (
-    dense_table,
     duration_text,
     gib,
+    host_text,
     memory_size,
-    number_text,
     percent,
     step_time_text,
+    three_digits,
     write_csv,
+)
+from .tables import (
+    CSV,
+    JSON,
+    STAGES,
+    TEXT,
+    Column,
+    each,
+    rows_cells,
+    rows_documents,
+    rows_header,
+    rows_lines,
+    rows_text,
 )
 from .waterfall import MIXED_PARTS, PARTS
 
@@ -35,15 +46,7 @@ if TYPE_CHECKING:  # with the mixed room, which plan does not wait for
 RankedAnswer: TypeAlias = "PlanAnswer | MixedAnswer"
 RankedRows: TypeAlias = Sequence[Any]
 """Rows of one answer: ``Planned`` of a ``PlanAnswer``, ``MixedRow`` of a ``MixedAnswer``."""
-_TEXT, _JSON, _CSV = "text", "json", "csv"
-_STAGES = "stages"
 _S_PER_DAY = 86400
-
-
-def _plain_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "-"
-    return "-" if value is None else str(value)
 
 
 def _is_equal(answer: Any, form: str) -> bool:
@@ -56,7 +59,7 @@ def _is_mixed(answer: Any, form: str) -> bool:
 
 def _is_unequal(answer: Any, form: str) -> bool:
     """What equal nodes have only in JSON, where it is null."""
-    return form == _JSON or _is_mixed(answer, form)
+    return form == JSON or _is_mixed(answer, form)
 
 
 def _is_mixed_in(only: str) -> Callable[[Any, str], bool]:
@@ -64,114 +67,37 @@ def _is_mixed_in(only: str) -> Callable[[Any, str], bool]:
 
 
 def _has_runs(answer: Any, form: str) -> bool:
-    return form != _TEXT or (_is_equal(answer, form) and answer.measured is not None)
+    return form != TEXT or (_is_equal(answer, form) and answer.measured is not None)
 
 
 def _has_steps(answer: Any, form: str) -> bool:
-    return form != _TEXT or answer.steps is not None
-
-
-@dataclass(frozen=True, slots=True)
-class PlanColumn:
-    """One column.
-
-    Attributes:
-        name: key in JSON and header in CSV; empty: the column is only in the text.
-        of: its values for rows of an answer.
-        header: in the text; empty: the column is not in the text.
-        shown: a value as the text has it.
-        omit: the text leaves the column out where all its cells are this one or a dash.
-        is_left: the text starts its cells at the left.
-        data: a value as JSON and CSV have it.
-        group: the object of a row in JSON that has the key; ``stages``: that of each stage.
-        when: whether an answer has it in a form.
-    """
-
-    name: str
-    of: Callable[[Any, RankedRows], Sequence[Any]]
-    header: str = ""
-    shown: Callable[[Any], str] = _plain_text
-    omit: str | None = None
-    is_left: bool = False
-    data: Callable[[Any], Any] | None = None
-    group: str = ""
-    when: Callable[[Any, str], bool] = lambda answer, form: True
-
-    def data_of(self, answer: RankedAnswer, rows: RankedRows) -> Sequence[Any]:
-        """Its values as JSON and CSV have them."""
-        values = self.of(answer, rows)
-        return values if self.data is None else [*map(self.data, values)]
-
-
-def _columns(answer: RankedAnswer, form: str) -> list[PlanColumn]:
-    named = (one for one in PLAN_COLUMNS if (one.header if form == _TEXT else one.name))
-    return [one for one in named if one.when(answer, form)]
-
-
-def _text_cells(answer: RankedAnswer, rows: RankedRows) -> dict[str, list[str]]:
-    columns = _columns(answer, _TEXT)
-    return {one.header: [one.shown(value) for value in one.of(answer, rows)] for one in columns}
+    return form != TEXT or answer.steps is not None
 
 
 def number_cells(answer: RankedAnswer, row: Any) -> dict[str, str]:
     """Cells of a row on its speed, memory, time and money, by header."""
-    numbers = {one.header for one in PLAN_COLUMNS if not one.group and one.name != "runnable"}
-    cells = _text_cells(answer, [row])
-    return {header: column[0] for header, column in cells.items() if header in numbers}
-
-
-def text_table(cells: Mapping[str, Sequence[str]]) -> str:
-    """Columns under their headers, without those in which every row is plain."""
-    omit = {one.header: one.omit for one in PLAN_COLUMNS}
-    kept = {name: column for name, column in cells.items() if {*column} - {"-", omit.get(name)}}
-    left = {one.header for one in PLAN_COLUMNS if one.is_left} | {"cluster", "layout"}
-    align = ["left" if name in left else "right" for name in kept]
-    return dense_table([*zip(*kept.values(), strict=True)], [*kept], align)
+    numbers = [one for one in PLAN_COLUMNS if not one.group and one.name != "runs_here"]
+    return {header: cells[0] for header, cells in rows_cells(numbers, [row], answer).items()}
 
 
 def ranking_text(answer: RankedAnswer, first: int, rows: RankedRows) -> str:
     """A table of rows, numbered from ``first`` on."""
-    ranks = map(str, range(first, first + len(rows)))
-    return text_table({"#": [*ranks], **_text_cells(answer, rows)})
+    return rows_text(PLAN_COLUMNS, rows, answer, first=first)
 
 
 def row_documents(answer: RankedAnswer, rows: RankedRows) -> list[dict[str, Any]]:
     """JSON objects of rows; money is None where no price is known, days without tokens."""
-    documents: list[dict[str, Any]] = [{} for _ in rows]
-    for one in _columns(answer, _JSON):
-        for document, value in zip(documents, one.data_of(answer, rows), strict=True):
-            if one.group == _STAGES:
-                stages = document.setdefault(_STAGES, [{} for _ in value])
-                for stage, own in zip(stages, value, strict=True):
-                    stage[one.name] = own
-            else:
-                (document.setdefault(one.group, {}) if one.group else document)[one.name] = value
-    return documents
+    return rows_documents(PLAN_COLUMNS, rows, answer)
 
 
 def csv_header(answer: RankedAnswer) -> list[str]:
-    """Headers of a line in CSV; what a stage has stands in one cell for all stages."""
-    columns = _columns(answer, _CSV)
-    return [f"stage_{one.name}" if one.group == _STAGES else one.name for one in columns]
+    """Headers of a line in CSV."""
+    return rows_header(PLAN_COLUMNS, answer)
 
 
 def csv_lines(answer: RankedAnswer, rows: RankedRows) -> Iterator[tuple[Any, ...]]:
-    """Lines of rows in CSV, in chunks."""
-    for start in range(0, len(rows), _CHUNK):
-        chunk = rows[start : start + _CHUNK]
-        columns = (one.data_of(answer, chunk) for one in _columns(answer, _CSV))
-        yield from zip(*([*map(_cell, values)] for values in columns), strict=True)
-
-
-_CHUNK = 1 << 13
-
-
-def _cell(value: Any) -> Any:
-    """Several values as one cell; words that have spaces with a semicolon between them."""
-    if not isinstance(value, (list, tuple)):
-        return value
-    words = ["/".join(one) if isinstance(one, list) else str(one) for one in value]
-    return ("; " if any(" " in word for word in words) else " ").join(words)
+    """Lines of rows in CSV."""
+    return rows_lines(PLAN_COLUMNS, rows, answer)
 
 
 def write_blocks(file: TextIO, blocks: Sequence[tuple[str, RankedAnswer, RankedRows]]) -> None:
@@ -190,9 +116,9 @@ def _runs(values: Sequence[Any]) -> list[tuple[Any, int]]:
     return [(value, len(list(some))) for value, some in groupby(values)]
 
 
-def _counts_text(numbers: Sequence[int] | None) -> str:
+def _counts_text(numbers: Sequence[int]) -> str:
     """``5 4 2x3 3``."""
-    return " ".join(str(n) if count == 1 else f"{count}x{n}" for n, count in _runs(numbers or "-"))
+    return " ".join(str(n) if count == 1 else f"{count}x{n}" for n, count in _runs(numbers))
 
 
 def _order_text(names: Sequence[str]) -> str:
@@ -207,18 +133,7 @@ def nodes_text(answer: MixedAnswer, counts: Sequence[int]) -> str:
     return " + ".join(f"{count}x{kind.name}" for count, kind in named if count)
 
 
-def _each(
-    name: str,
-    of: Callable[[Any, Any], Any],
-    header: str = "",
-    shown: Any = _plain_text,
-    **more: Any,
-) -> PlanColumn:
-    """A column of what each row has by itself."""
-    return PlanColumn(name, lambda a, rows: [of(a, row) for row in rows], header, shown, **more)
-
-
-def _knob(name: str, header: str = "", **more: Any) -> PlanColumn:
+def _knob(name: str, header: str = "", **more: Any) -> Column:
     """A field of the layout."""
 
     def values(answer: RankedAnswer, rows: RankedRows) -> list[Any]:
@@ -227,23 +142,23 @@ def _knob(name: str, header: str = "", **more: Any) -> PlanColumn:
         found = [getattr(row.layout, name) for row in rows]
         return [value.value for value in found] if found and isinstance(found[0], Enum) else found
 
-    return PlanColumn(name, values, header, group="candidate", **more)
+    return Column(name, values, header, group="candidate", **more)
 
 
-def _stage(name: str, of: Callable[[Any, Any], Any], header: str = "", **more: Any) -> PlanColumn:
+def _stage(name: str, of: Callable[[Any, Any], Any], header: str = "", **more: Any) -> Column:
     """A value of each stage of a row on a mixed cluster."""
-    more |= {"group": _STAGES, "when": _is_mixed}
-    return _each(name, lambda a, row: [of(a, stage) for stage in row.stages], header, **more)
+    more |= {"group": STAGES, "when": _is_mixed}
+    return each(name, lambda a, row: [of(a, stage) for stage in row.stages], header, **more)
 
 
-def _part(name: str, when: Callable[[Any, str], bool]) -> PlanColumn:
+def _part(name: str, when: Callable[[Any, str], bool]) -> Column:
     """Seconds of a part of the step."""
 
     def values(answer: RankedAnswer, rows: RankedRows) -> list[float]:
         at = [own for own, _ in rows[0].parts].index(name) if rows else 0
         return [row.parts[at][1] for row in rows]
 
-    return PlanColumn(f"{name}_s", values, group="parts", when=when)
+    return Column(f"{name}_s", values, group="parts", when=when)
 
 
 def _order(answer: Any, row: Any) -> list[str]:
@@ -291,16 +206,12 @@ def _days_text(days: float) -> str:
     return duration_text(days * _S_PER_DAY)
 
 
-def _runs_here(answer: Any, rows: RankedRows) -> list[bool]:
-    return [rule is None for rule in answer.plan_only_by(rows)]
+def _runs_here(answer: Any, rows: RankedRows) -> list[str]:
+    return [state.runs_here for state in answer.states(rows)]
 
 
-def _three_digits(number: float | None) -> str:
-    return "-" if number is None else number_text(number, 3)
-
-
-def _host_text(size: float) -> str:
-    return memory_size(size) if size else "-"
+def _plan_only_by(answer: Any, rows: RankedRows) -> list[str | None]:
+    return [state.rule if state.is_plan_only else None for state in answer.states(rows)]
 
 
 def _recompute_text(answer: Any, row: Any) -> str:
@@ -313,10 +224,10 @@ def _recompute_layers(answer: Any, row: Any) -> int | None:
     return None if row.recompute_layers == ALL_LAYERS else row.recompute_layers
 
 
-PLAN_COLUMNS: tuple[PlanColumn, ...] = (
-    _each("nodes", lambda a, row: [*row.counts], when=_is_mixed_in(_JSON)),
-    _each("nodes", lambda a, row: nodes_text(a, row.counts), when=_is_mixed_in(_CSV)),
-    _each("order", _order, "nodes in order", _order_text, is_left=True, when=_is_mixed),
+PLAN_COLUMNS: tuple[Column, ...] = (
+    each("nodes", lambda a, row: [*row.counts], when=_is_mixed_in(JSON)),
+    each("nodes", lambda a, row: nodes_text(a, row.counts), when=_is_mixed_in(CSV)),
+    each("order", _order, "nodes in order", _order_text, is_left=True, when=_is_mixed),
     _knob("data_parallel", "dp"),
     _knob("tensor_parallel", "tp"),
     _knob("pipeline_parallel", "pp"),
@@ -328,51 +239,43 @@ PLAN_COLUMNS: tuple[PlanColumn, ...] = (
     _knob("micro_batch_split", "uneven micro", shown=_counts_text, is_left=True, when=_is_unequal),
     _knob("accumulation", "acc"),
     _knob("recompute"),
-    _each("", _recompute_text, "recompute", omit="none", is_left=True, group="candidate"),
+    each("", _recompute_text, "recompute", omit="none", is_left=True, group="candidate"),
     _knob("sequence_parallel", "sp", is_left=True),
     _knob("offload", "offload", omit="none", is_left=True),
     _knob("placement", when=_is_unequal),
     _knob("pipeline_split", when=_is_unequal),
-    _each("recompute_layers", _recompute_layers, group="candidate", when=_is_equal),
+    each("recompute_layers", _recompute_layers, group="candidate", when=_is_equal),
     _stage("nodes", lambda a, stage: [a.kinds[kind].name for kind in stage.kinds]),
     _stage("layers", lambda a, stage: stage.layers, "layers", shown=_counts_text, is_left=True),
     _stage("micro_batch_s", lambda a, stage: stage.micro_batch_s),
     _stage("peak_memory_gib", lambda a, stage: gib(stage.peak_bytes)),
     _stage("limit_gib", lambda a, stage: gib(stage.limit_bytes)),
-    _each("family", lambda a, row: family_name(row.layout), when=_is_equal),
-    _each("step_time_s", lambda a, row: row.step_s, "step", step_time_text),
-    PlanColumn(
-        "step_time_band", _errors, "band", lambda error: f"±{percent(error)}", when=_has_runs
-    ),
-    PlanColumn("step_time_unchecked", lambda a, rows: [[*one.unchecked] for one in a.bands(rows)]),
-    _each("tokens_per_s", _tokens_per_s, "tokens/s", _three_digits, when=_is_mixed),
-    _each("tokens_per_s_per_gpu", _gpu_speed, "tokens/s/GPU", _three_digits, when=_is_equal),
-    _each("mfu", lambda a, row: row.mfu, "MFU", percent, when=_is_equal),
-    _each("peak_memory_gib", lambda a, row: a.fullest(row)[0], "memory", memory_size, data=gib),
-    _each(
+    each("family", lambda a, row: family_name(row.layout), when=_is_equal),
+    each("step_time_s", "step_s", "step", step_time_text),
+    Column("step_time_band", _errors, "band", lambda error: f"±{percent(error)}", when=_has_runs),
+    Column("step_time_unchecked", lambda a, rows: [[*one.unchecked] for one in a.bands(rows)]),
+    each("tokens_per_s", _tokens_per_s, "tokens/s", three_digits, when=_is_mixed),
+    each("tokens_per_s_per_gpu", _gpu_speed, "tokens/s/GPU", three_digits, when=_is_equal),
+    each("mfu", "", "MFU", percent, when=_is_equal),
+    each("peak_memory_gib", lambda a, row: a.fullest(row)[0], "memory", memory_size, data=gib),
+    each(
         "host_memory_gib",
-        lambda a, row: row.host_bytes,
+        "host_bytes",
         "host memory",
-        _host_text,
+        host_text,
         data=gib,
         when=_is_equal,
     ),
-    _each("free_memory", _free, "free", percent),
-    _each("fits", lambda a, row: row.verdict.value, "fits", omit="yes", is_left=True),
-    _each("usd_per_hour", lambda a, row: row.usd_per_hour, when=_is_mixed),
-    _each("usd_per_step", lambda a, row: a.usd_per_step(row)),
-    _each("", _billion_usd, "$/B tokens", _three_digits, when=lambda a, form: a.steps is None),
-    _each("training_days", _days, "time", _days_text, when=_has_steps),
-    _each("training_usd", _training_usd, "$", _three_digits, when=_has_steps),
-    PlanColumn(
-        "runnable",
-        _runs_here,
-        "runs here",
-        lambda runs: "yes" if runs else "plan-only",
-        "plan-only",
-        True,
-    ),
-    PlanColumn("plan_only_by", lambda a, rows: a.plan_only_by(rows)),
+    each("free_memory", _free, "free", percent),
+    each("fits", "verdict.value", "fits", omit="yes", is_left=True),
+    each("usd_per_hour", when=_is_mixed),
+    each("usd_per_step", lambda a, row: a.usd_per_step(row)),
+    each("", _billion_usd, "$/B tokens", three_digits, when=lambda a, form: a.steps is None),
+    each("training_days", _days, "time", _days_text, when=_has_steps),
+    each("training_usd", _training_usd, "$", three_digits, when=_has_steps),
+    Column("runs_here", _runs_here, "runs here", is_left=True),
+    Column("runnable", lambda a, rows: [one == "yes" for one in _runs_here(a, rows)]),
+    Column("plan_only_by", _plan_only_by),
     *(_part(name, _is_equal) for name in PARTS if name != "frozen"),
     _part("frozen", lambda a, form: _is_equal(a, form) and bool(a.workload.frozen_passes)),
     *(_part(name, _is_mixed) for name in MIXED_PARTS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,18 +22,10 @@ from autoconf_launch.core import (
     Candidate,
     ClusterSpec,
     Framework,
-    Layout,
     encode,
 )
 
-from ..estimates import (
-    FitAnswer,
-    HostMemory,
-    StageFits,
-    TrainingRequest,
-    has_rates,
-    limit_to_lift,
-)
+from ..estimates import FitAnswer, HostMemory, TrainingRequest, has_rates, limit_to_lift
 from ..machine import is_cpu
 from .cells import (
     adapters_text,
@@ -41,6 +33,7 @@ from .cells import (
     format_gains_document,
     format_gains_text,
     gib,
+    host_text,
     memory_size,
     memory_unit,
     percent,
@@ -48,11 +41,18 @@ from .cells import (
     table_of,
     trainer_text,
 )
+from .plan_reasons import state_text
+from .tables import Column, each, rows_documents, rows_text
 
 FIT_SCHEMA_VERSION = 2
-_COLUMNS = 8
+_MOST_STAGES = 8
+"""Stages that are columns of the table of parts; more are its rows."""
 HOST_NOT_CHECKED = (
     "Host memory is not checked; host_memory_gib in a cluster file says how much a node has."
+)
+ROUGH_CPU = (
+    "Times on a CPU are rough: they follow from a matrix product and a copy measured here just "
+    "now."
 )
 ANSWERS = {
     Verdict.YES: "yes: it fits",
@@ -60,6 +60,56 @@ ANSWERS = {
     Verdict.NO: "no: it does not fit",
 }
 _LEAST_SHOWN = 0.005
+"""Parts of fewer units of a table would be written as 0.00."""
+
+
+def _of_stage(name: str, of: str, header: str, shown: Any = str, **more: Any) -> Column:
+    """What a stage has on its own GPUs; only where they or the stages differ."""
+
+    def values(answer: FitAnswer, rows: Sequence[Any]) -> list[Any]:
+        assert answer.by_stages is not None
+        return [getattr(answer.by_stages.stages[number], of) for number in rows]
+
+    return Column(name, values, header, shown, when=_has_stages, **more)
+
+
+def _has_stages(answer: Any, form: str) -> bool:
+    return answer.by_stages is not None
+
+
+def _ranks(answer: Any, stage: int) -> str:
+    ranks = answer.asked.layout.world_size // len(answer.by_stages.stages)
+    return f"{stage * ranks} to {(stage + 1) * ranks - 1}"
+
+
+STAGE_COLUMNS = (
+    each("stage", lambda a, stage: stage, "stage", is_left=True),
+    each("memory_gib", lambda a, stage: gib(float(a.memory.total[stage, 0]))),
+    each("parts", lambda a, stage: {n: gib(float(x[stage])) for n, x in _parts(a)}),
+    each("nodes", lambda a, n: a.by_stages.nodes[n], "nodes", is_left=True, when=_has_stages),
+    each("", _ranks, "ranks", when=_has_stages),
+    _of_stage("layers", "layers", "layers"),
+    _of_stage("micro_batch_s", "micro_batch_s", "micro-batch", step_time_text),
+    _of_stage("peak_memory_gib", "peak_bytes", "needs", memory_size, data=gib),
+    _of_stage("limit_gib", "limit_bytes", "has", memory_size, data=gib),
+)
+"""Rows are the numbers of pipeline stages."""
+
+
+def _slower(answer: FitAnswer, remedy: Remedy) -> float | None:
+    is_known = remedy.step_s is not None and answer.step_s
+    return remedy.step_s / answer.step_s - 1 if is_known else None  # type: ignore[operator]
+
+
+REMEDY_COLUMNS = (
+    each("changes", lambda a, one: [*one.changes], "what would fit", " ".join, is_left=True),
+    each("layout", lambda a, one: encode(one.proposal.layout)),
+    each("peak_memory_gib", "peak_bytes", "memory", memory_size, data=gib),
+    each("verdict", "verdict.value", "fits", is_left=True),
+    each("step_time_s", "step_s", "step", step_time_text),
+    each("", _slower, "slower", lambda share: percent(share, "+")),
+    each("host_memory_gib", "host_bytes", "host memory per node", host_text, data=gib),
+)
 
 
 def marginal_note(verdicts: Iterable[Verdict]) -> Iterator[str]:
@@ -73,13 +123,13 @@ def marginal_note(verdicts: Iterable[Verdict]) -> Iterator[str]:
 
 def fit_text(answer: FitAnswer) -> str:
     """Head, a table of parts by stages, the verdict, and what would help."""
-    blocks = [_headline(answer), _table(answer)]
+    stages = [f"stage {stage}" for stage in range(len(answer.memory.total))]
+    blocks = [_headline(answer), parts_table([(n, x.tolist()) for n, x in _parts(answer)], stages)]
     if answer.by_stages is not None:
-        blocks.append(_stages(answer.by_stages, answer.asked.layout))
+        table = rows_text(STAGE_COLUMNS, range(len(stages)), answer)
+        blocks.append(f"{table}\nA step takes {step_time_text(answer.by_stages.step_s)}.")
     blocks.append(_verdict(answer))
-    blocks += _notes(answer)
-    if gains := format_gains_text(answer.gains):
-        blocks.append(gains)
+    blocks += [*_notes(answer), *filter(None, [format_gains_text(answer.gains)])]
     if not has_rates(answer.cluster):
         blocks.append(
             f"No step time is predicted: our table of GPUs lacks "
@@ -96,7 +146,8 @@ def fit_text(answer: FitAnswer) -> str:
 
 
 def _notes(answer: FitAnswer) -> list[str]:
-    """Sentences on what a reader would not expect."""
+    """The runner, if it is another one than our runtime, and what a reader would not expect."""
+    notes = [f"{state_text(answer.state)}."] if answer.state.rule else []
     layout, framework = answer.asked.layout, answer.asked.workload.software.framework
     is_fsdp = framework is Framework.FSDP and layout.zero_stage >= FIRST_FSDP_STAGE
     if (
@@ -104,10 +155,11 @@ def _notes(answer: FitAnswer) -> list[str]:
         or layout.pipeline_parallel == 1
         or layout.data_parallel * layout.context_parallel == 1
     ):
-        return []
+        return notes
     return [
+        *notes,
         "With pipeline stages, FSDP keeps a rank's whole weights and whole fp32 gradients until "
-        "the last micro-batch (row gathered), so more stages can need more memory."
+        "the last micro-batch (row gathered), so more stages can need more memory.",
     ]
 
 
@@ -145,8 +197,8 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
     total_S, host_limit = answer.memory.total[:, 0], answer.host.limit_bytes
     return {
         "schema_version": FIT_SCHEMA_VERSION,
-        "model": answer.asked.workload.architecture.name,
-        "parameters": parameters(answer.asked.workload.architecture),
+        "model": _name(answer),
+        "parameters": _count(answer),
         "trainer": answer.trainer.name,
         "layout": encode(answer.asked.layout),
         "verdict": answer.verdict.value,
@@ -156,33 +208,12 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
         "host_memory_gib": gib(answer.host.needed_bytes),
         "host_limit_gib": None if host_limit is None else gib(host_limit),
         "step_time_s": answer.step_s,
+        "runs_here": answer.state.runs_here,
         "notes": _notes(answer),
         "faster_formats": format_gains_document(answer.gains),
-        "stages": [
-            {
-                "stage": stage,
-                "memory_gib": gib(float(total)),
-                "parts": _parts(answer, stage),
-                **_stage_document(answer.by_stages, stage),
-            }
-            for stage, total in enumerate(total_S)
-        ],
-        "remedies": [_remedy_document(remedy) for remedy in answer.remedies],
+        "stages": rows_documents(STAGE_COLUMNS, range(len(total_S)), answer),
+        "remedies": rows_documents(REMEDY_COLUMNS, answer.remedies, answer),
         "smallest_cluster": cluster_name(answer.smallest) if answer.smallest else None,
-    }
-
-
-def _stage_document(found: StageFits | None, stage: int) -> dict[str, Any]:
-    """Where a stage lies; nothing where all nodes and stages are equal."""
-    if found is None:
-        return {}
-    one = found.stages[stage]
-    return {
-        "nodes": found.nodes[stage],
-        "layers": one.layers,
-        "peak_memory_gib": gib(one.peak_bytes),
-        "limit_gib": gib(one.limit_bytes),
-        "micro_batch_s": one.micro_batch_s,
     }
 
 
@@ -203,70 +234,54 @@ def _model_text(model: Architecture) -> str:
     return f"{model.name}: {count_text(weights)} parameters{idle}"
 
 
+def _name(answer: FitAnswer) -> str:
+    return answer.script or answer.asked.workload.architecture.name
+
+
+def _count(answer: FitAnswer) -> int:
+    model = answer.asked.workload.model
+    return parameters(model) if isinstance(model, Architecture) else model.parameters
+
+
 def _headline(answer: FitAnswer) -> str:
     workload, layout = answer.asked.workload, answer.asked.layout
+    model = f"{answer.script}: {count_text(_count(answer))} parameters"
+    sizes, length = f"dp={layout.data_parallel}", ""
+    if not answer.script:
+        model = _model_text(workload.architecture)
+        sizes += f" tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "
+        sizes += f"cp={layout.context_parallel}"
+        length = f" of {workload.sequence_length} tokens{adapters_text(workload)}"
     return (
-        f"{_model_text(workload.architecture)}, on {gpus_text(answer.cluster)}, "
-        f"{trainer_text(answer.trainer)}\n"
-        f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel} "
-        f"tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "
-        f"cp={layout.context_parallel}, global batch {layout.global_batch} of "
-        f"{workload.sequence_length} tokens{adapters_text(workload)}"
+        f"{model}, on {gpus_text(answer.cluster)}, {trainer_text(answer.trainer)}\n"
+        f"{candidate_name(Candidate(layout=layout))}: {sizes}, "
+        f"global batch {layout.global_batch}{length}"
     )
 
 
-def _table(answer: FitAnswer) -> str:
-    """Parts as rows and stages as columns; the other way round where stages are many."""
-    total_S = answer.memory.total[:, 0]
-    named = [*_shown_parts(answer), ("sum", total_S)]
-    unit_name, unit = memory_unit(float(total_S.max()))
-    cells = [[f"{size / unit:.2f}" for size in sizes] for _, sizes in named]
-    names = [name for name, _ in named]
-    stages = [str(stage) for stage in range(len(total_S))]
-    if len(stages) > _COLUMNS:
-        rows = [[stage, *parts] for stage, *parts in zip(stages, *cells, strict=True)]
-        headers = [f"{unit_name} of stage", *names]
-    else:
-        rows = [[name, *sizes] for name, sizes in zip(names, cells, strict=True)]
-        headers = [f"{unit_name} of a rank", *(f"stage {stage}" for stage in stages)]
-    return table_of(rows, headers, ["left", *("right" for _ in headers[1:])])
+def parts_table(parts: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]) -> str:
+    """Bytes of parts and their sums; names are columns, but rows where they are many.
 
-
-def _stages(found: StageFits, layout: Layout) -> str:
-    """Where each stage lies, and what it needs of its own GPUs."""
-    ranks = layout.world_size // len(found.stages)
-    rows = [
-        [
-            str(number),
-            nodes,
-            f"{number * ranks} to {(number + 1) * ranks - 1}",
-            str(stage.layers),
-            step_time_text(stage.micro_batch_s),
-            memory_size(stage.peak_bytes),
-            memory_size(stage.limit_bytes),
-        ]
-        for number, (stage, nodes) in enumerate(zip(found.stages, found.nodes, strict=True))
+    Args:
+        parts: bytes of each part for each name.
+        names: of the ranks that are compared, such as pipeline stages.
+    """
+    sums = [sum(sizes) for sizes in zip(*(sizes for _, sizes in parts), strict=True)]
+    unit_name, unit = memory_unit(max(sums))
+    shown = [(part, sizes) for part, sizes in parts if max(sizes) >= _LEAST_SHOWN * unit]
+    cells = [
+        [part, *(f"{x / unit:.2f}" for x in sizes)] for part, sizes in (*shown, ("sum", sums))
     ]
-    headers = ["stage", "nodes", "ranks", "layers", "micro-batch", "needs", "has"]
-    table = table_of(rows, headers, ["left", "left", *["right"] * 5])
-    return f"{table}\nA step takes {step_time_text(found.step_s)}."
+    table = [[f"{unit_name} of a rank", *names], *cells]
+    if len(names) > _MOST_STAGES:
+        table = [[*row] for row in zip(*table, strict=True)]
+    return table_of(table[1:], table[0], ["left", *("right" for _ in table[0][1:])])
 
 
-def _shown_parts(answer: FitAnswer) -> list[tuple[str, Any]]:
-    count = len(answer.memory.total)
-    least = _LEAST_SHOWN * memory_unit(float(answer.memory.total.max()))[1]
-    parts = [
-        (name, np.broadcast_to(sizes, (count, 1))[:, 0]) for name, sizes in answer.memory.named
-    ]
-    return [(name, sizes) for name, sizes in parts if sizes.max() >= least]
-
-
-def _parts(answer: FitAnswer, stage: int) -> dict[str, float]:
-    count = len(answer.memory.total)
-    return {
-        name: gib(float(np.broadcast_to(sizes, (count, 1))[stage, 0]))
-        for name, sizes in answer.memory.named
-    }
+def _parts(answer: FitAnswer) -> list[tuple[str, Any]]:
+    """Bytes of each part on each stage."""
+    shape = len(answer.memory.total), 1
+    return [(name, np.broadcast_to(x, shape)[:, 0]) for name, x in answer.memory.named]
 
 
 def _fullest_rank(answer: FitAnswer) -> tuple[float, int]:
@@ -304,40 +319,18 @@ def host_limit_text(limit_bytes: float) -> str:
     return f"it has {memory_size(limit_bytes)}"
 
 
+def why_not_fit(needed_bytes: float, limit_bytes: float) -> str:
+    """The sentence on a training that needs too much."""
+    return (
+        f"it does not fit: a rank needs {memory_size(needed_bytes)} and may use "
+        f"{memory_size(limit_bytes)}."
+    )
+
+
 def _remedies(answer: FitAnswer) -> str:
     """What would fit, with its step and how much longer that is than the one asked for."""
-    rows = [
-        [
-            " ".join(remedy.changes),
-            memory_size(remedy.peak_bytes),
-            remedy.verdict.value,
-            *_price(remedy.step_s, answer.step_s),
-            memory_size(remedy.host_bytes) if remedy.host_bytes else "-",
-        ]
-        for remedy in answer.remedies
-    ]
-    headers = ["what would fit", "memory", "fits", "step", "slower", "host memory per node"]
-    if not any(remedy.host_bytes for remedy in answer.remedies):
-        rows, headers = [row[:-1] for row in rows], headers[:-1]
-    table = table_of(rows, headers, ["left", "right", "left", *("right" for _ in headers[3:])])
+    table = rows_text(REMEDY_COLUMNS, answer.remedies, answer)
     is_open = answer.host.limit_bytes is None and not answer.host.needed_bytes
-    if is_open and "host memory per node" in headers:
+    if is_open and any(remedy.host_bytes for remedy in answer.remedies):
         table += f"\n{HOST_NOT_CHECKED}"
     return table
-
-
-def _price(step_s: float | None, asked_s: float | None) -> tuple[str, str]:
-    if step_s is None or not asked_s:
-        return "-", "-"
-    return step_time_text(step_s), percent(step_s / asked_s - 1, "+")
-
-
-def _remedy_document(remedy: Remedy) -> dict[str, Any]:
-    return {
-        "changes": list(remedy.changes),
-        "layout": encode(remedy.proposal.layout),
-        "peak_memory_gib": gib(remedy.peak_bytes),
-        "verdict": remedy.verdict.value,
-        "step_time_s": remedy.step_s,
-        "host_memory_gib": gib(remedy.host_bytes),
-    }

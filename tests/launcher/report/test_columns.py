@@ -11,7 +11,6 @@ from autoconf_launch.launcher.estimates import mixed_answer, parse_plan, plan_an
 from autoconf_launch.launcher.report import columns
 from autoconf_launch.launcher.report.columns import (
     PLAN_COLUMNS,
-    PlanColumn,
     RankedAnswer,
     RankedRows,
     csv_header,
@@ -19,6 +18,7 @@ from autoconf_launch.launcher.report.columns import (
     row_documents,
     write_blocks,
 )
+from autoconf_launch.launcher.report.tables import Column
 
 WORK = ("--model", "gpt2-xl", "--seq", "1024", "--global-batch", "64", "--top", "3", "--cluster")
 ONLY_IN_JSON = {"placement", "pipeline_split", "micro_batch_split"}
@@ -57,7 +57,7 @@ def test_a_column_of_the_list_is_in_all_forms(
     def world(answer: RankedAnswer, rows: RankedRows) -> list[int]:
         return [row.layout.world_size for row in rows]
 
-    added = PlanColumn("world", world, "ranks")
+    added = Column("world", world, "ranks")
     monkeypatch.setattr(columns, "PLAN_COLUMNS", (*PLAN_COLUMNS, added))
     answer, rows = answer_on(cluster)
     file = StringIO()
