@@ -43,10 +43,23 @@ class Storages:
         old = {_storage_key(tensor) for tensor in inputs} - self._alive.keys()
         self.add(tensor for tensor in results if _storage_key(tensor) not in old)
 
+    def adopt(self, others: Storages) -> None:
+        """Count what other storages know that is still alive."""
+        for known, _ in list(others._alive.values()):
+            if (storage := known()) is not None:
+                self._add_storage(storage)
+        self.peak_bytes = max(self.peak_bytes, self._bytes)
+
+    @property
+    def keys(self) -> frozenset[int]:
+        """The known storages that are alive."""
+        return frozenset(self._alive)
+
     def _add(self, tensor: Tensor) -> None:
-        if tensor.device.type != "cpu":
-            return
-        storage = tensor.untyped_storage()
+        if tensor.device.type == "cpu":
+            self._add_storage(tensor.untyped_storage())
+
+    def _add_storage(self, storage: Any) -> None:
         key, size = storage._cdata, storage.nbytes()
         known = self._alive.get(key)
         if known is not None:
