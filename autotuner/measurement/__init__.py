@@ -18,8 +18,10 @@ from .noise import (
     Noise,
     NoiseTally,
     SpeedUp,
+    chance_below,
     correct_noise,
     estimate_noise,
+    expected_excess,
     interval,
     is_tie,
     measured_name,
@@ -28,7 +30,6 @@ from .noise import (
     speed_up,
     t_quantile,
 )
-from .normal import chance_below, expected_excess
 from .presets import EFFORTS, NORMAL, Effort
 from .sequential_test import (
     Expected,

@@ -1,6 +1,13 @@
 """Layouts on clusters whose nodes differ: which nodes, in what order, what each of them does."""
 
-from .candidates import MIXED_DEGREES, MixedQuestion, OrderRule
+from .candidates import (
+    MIXED_DEGREES,
+    MOST_ORDERS,
+    MixedQuestion,
+    OrderRule,
+    node_orders,
+    rotations,
+)
 from .front import (
     Choice,
     ChoiceRule,
@@ -9,8 +16,6 @@ from .front import (
     reprice,
     rivals,
 )
-from .given import GivenStages, given_stages
 from .kinds import MachineKind, MeasuredLayers, sub_clusters
-from .orders import MOST_ORDERS, node_orders, rotations
-from .rows import MixedRow, StagePlan, placement
+from .rows import GivenStages, MixedRow, StagePlan, given_stages, placement
 from .search import MixedPlan, every_row, mixed_plan

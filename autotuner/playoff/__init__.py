@@ -1,19 +1,20 @@
 """What follows a search: the best compared in turn, the verification run, the summary."""
 
+from .contender import PlayoffBudget, choose_contenders, fit_together, ranking
 from .decision import Decision, DecisionVerdict, alpha_of, best_of, decide, replay_rounds
 from .duration import (
     START_S,
+    Resolution,
     TimeRange,
     TuneOutlook,
     playoff_s,
     predicted_outlook,
+    round_times_s,
     time_left,
     verification_range,
 )
 from .meaning import LossComparison, MeaningVerdict, Obstacle
 from .playoff import Decider, Playoff
-from .resolution import Resolution, round_times_s
-from .selection import PlayoffBudget, choose_contenders, fit_together, ranking
 from .soak import (
     FEWEST_STEPS,
     MOST_MEMORY,
@@ -23,10 +24,10 @@ from .soak import (
     Refusal,
     Soak,
     SoakReport,
+    SpeedGap,
     soak_steps,
     soaked_name,
 )
-from .speed import SpeedGap
 from .summary import (
     Launches,
     LearningRateAdvice,

@@ -10,7 +10,7 @@ from autoconf_launch.core import ConfigError, nearest_known
 
 from ..space import OBJECTIVES, Objective
 from .base import Strategy, next_number
-from .memory_odds import chance_to_fit, marginal_rows
+from .belief import chance_to_fit, marginal_rows
 from .micro_batch_curve import SATURATION_GAIN, CurveGains, MicroBatchCurves
 from .model_based import ModelBased
 from .past import PastTime, times_of

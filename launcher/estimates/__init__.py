@@ -28,7 +28,7 @@ from .model_choice import (
 )
 from .recommend import GpusForDays, Recommendation, recommendation
 from .recommend_cluster import ChosenCluster, cluster_of
-from .requests import FitRequest, PlanRequest, TrainingRequest, price_of_gpu
+from .requests import FitRequest, PlanRequest, TrainingRequest, limit_to_lift, price_of_gpu
 from .resolve import fit_request, parse_fit, parse_plan, plan_request, same_values
 from .runnable import UNKNOWN_MODEL, UNKNOWN_TRAINING, RowState, plan_only_rule, trains_here
 from .training_choice import (

@@ -36,7 +36,7 @@ from .pod_manifests import (
     without_values,
 )
 from .ray_agents import ANY_NODE, RayNode, RaySize, find_ray_nodes, open_ray
-from .reach import require_program
+from .reach import LOCAL, is_this_machine, require_program
 from .slurm_jobs import (
     JOB_ID,
     SlurmQueue,
@@ -47,4 +47,3 @@ from .slurm_jobs import (
     pending_text,
     submit_job,
 )
-from .this_host import LOCAL, is_this_machine

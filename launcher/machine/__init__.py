@@ -16,6 +16,16 @@ from .interpreters import (
     split_python_flags,
 )
 from .pools import find_pool, pool_text
-from .slot_pool import MOST_HOST_LOSSES, Placement, Size, SlotPool
-from .slots import ALONE, THREADS, WHOLE, Share, visibility, why_not_in_turn
+from .slots import (
+    ALONE,
+    MOST_HOST_LOSSES,
+    THREADS,
+    WHOLE,
+    Placement,
+    Share,
+    Size,
+    SlotPool,
+    visibility,
+    why_not_in_turn,
+)
 from .this_machine import cpu_machine, is_cpu, local_cluster

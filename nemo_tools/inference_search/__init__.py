@@ -5,10 +5,14 @@ from .engines import (
     INFERENCE_ENGINES,
     ITERATIONS,
     LATENCY_FILE,
+    PERCENTS,
     TIMED_S,
     WARM_UP,
     EngineRun,
     InferenceEngine,
+    LoadFigures,
+    LoadTest,
+    LoadTestingEngine,
     SharedProcess,
     SharingEngine,
     json_object,
@@ -16,4 +20,3 @@ from .engines import (
     read_figures,
     read_number,
 )
-from .load_tests import PERCENTS, LoadFigures, LoadTest

@@ -2,6 +2,9 @@
 
 from .candidates import (
     NemoCandidate,
+    PlannerCandidate,
+    PlannerGrid,
+    PlannerGridQuestion,
     SearchedModel,
     limit_candidates,
     minimum_nodes,
@@ -9,5 +12,5 @@ from .candidates import (
     nemo1_name,
     nemo2_name,
     nemo_candidates,
+    planner_grid,
 )
-from .planned_grid import PlannerCandidate, PlannerGrid, PlannerGridQuestion, planner_grid

@@ -27,7 +27,7 @@ from .jobs import (
     submit_all_text,
 )
 from .local_runs import LocalRuns, require_transformers, stderr_view
-from .outcome import DoneRuns, outcome_of
+from .outcome import DoneRuns, outcome_of, question_outcome
 from .prepare import (
     Prepared,
     check_paths,

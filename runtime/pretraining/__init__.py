@@ -3,4 +3,4 @@
 ``python -m autoconf_launch.runtime.pretraining --base-config base.json --config config.json``
 """
 
-from .models import build, family_of, vocabulary_of
+from .train import build, family_of, vocabulary_of

@@ -1,6 +1,5 @@
 """A rank among others: its place, memory, failures, turns, and its result file."""
 
-from .compile_time import CompileTime, autocast_format
 from .failures import (
     NonFiniteLossError,
     asked_bytes,
@@ -11,7 +10,17 @@ from .failures import (
     last_words,
 )
 from .memory import CpuMeter, CudaMeter, start_meter
-from .phase_clock import BACKWARD, FEWEST_MADE, FORWARD, PASSES, UPDATE, PhaseClock, StepCutter
+from .phase_clock import (
+    BACKWARD,
+    FEWEST_MADE,
+    FORWARD,
+    PASSES,
+    UPDATE,
+    CompileTime,
+    PhaseClock,
+    StepCutter,
+    autocast_format,
+)
 from .ranks import Ranks, join, open_store, rank_number, world_size
 from .report import (
     Report,

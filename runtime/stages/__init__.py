@@ -1,5 +1,4 @@
 """A live model as stages of a pipeline."""
 
-from .cut import Places, blocks_to_cut, find_places, make_stages
-from .one_process import stage_split
+from .cut import Places, blocks_to_cut, find_places, make_stages, stage_split
 from .stage import Stage, StageError
