@@ -10,9 +10,10 @@ import numpy as np
 from autoconf_launch.core import Workload
 
 from ..cost import LayoutColumns
+from ..planner import StagePlan
 from .kinds import MachineKind
 from .places import place_stages
-from .rows import StagePlan, stage_kinds
+from .rows import stage_kinds
 from .shares import largest_shares, replica_kinds, uneven_peaks, uneven_seconds
 
 

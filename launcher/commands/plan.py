@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from autoconf_launch.autotuner.cost import ALL_LAYERS
-from autoconf_launch.autotuner.mixed import MixedRow
+from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.autotuner.space import RECOMPUTE_LAYERS
 from autoconf_launch.core import (
     Candidate,
@@ -24,25 +24,22 @@ from autoconf_launch.tuning_spaces import cluster_template
 
 from ..asked import CsvForm
 from ..estimates import (
-    MixedAnswer,
     PlanAnswer,
     PlanRequest,
     Verifying,
-    choose_price,
+    chosen_prices,
     every_candidate,
-    mixed_answer,
     parse_plan,
     plan_answer,
     plan_clusters,
     plan_only_rule,
-    price_of_gpu,
+    refuse_runs,
     require_equal_nodes,
     require_rates,
     write_text,
 )
 from ..export import (
     FASOP_SEPARATOR,
-    NATIVE,
     SUFFIXES,
     FasopTable,
     JobNode,
@@ -53,7 +50,6 @@ from ..export import (
     export_row,
     fasop_rows,
     first_exportable,
-    first_runnable,
 )
 from ..first_forward import (
     TracedScript,
@@ -70,8 +66,6 @@ from ..report import (
     clusters_csv,
     clusters_document,
     clusters_text,
-    mixed_document,
-    mixed_text,
     pieces_plan_document,
     pieces_plan_text,
     plan_csv,
@@ -82,7 +76,6 @@ from ..report import (
     script_document,
     script_text,
     why_nothing,
-    why_nothing_mixed,
     write_csv,
 )
 from .inference import plan_inference
@@ -132,13 +125,12 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
         )
     require_equal_nodes(request.training.cluster)
     require_rates(request.training.cluster)
-    _refuse_runs(request)
+    refuse_runs(request)
     found = plan_by_pieces(request, script)
-    written = _export(request, [(row.layout, ALL_LAYERS) for row in found.best])
+    written = _export(request, (_optimum(request, row.layout, ALL_LAYERS) for row in found.best))
     if request.html is not None:
         write_page(HtmlPage(title=_TITLE, answer=pieces_plan_text(found)), request.html)
-    cluster = request.training.cluster
-    price = choose_price(price_of_gpu(request, cluster), cluster)
+    price = chosen_prices(request)[0]
     hourly = None if price is None else price.usd_per_gpu_hour
     if request.training.json:
         yield plan_json({**pieces_plan_document(found, hourly), **_export_document(written)})
@@ -146,19 +138,6 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
         yield "\n".join((pieces_plan_text(found), *_sentences(request, written)))
     if not found.best:
         raise NothingFeasibleError(why_no_pieces(found))
-
-
-def _refuse_runs(request: PlanRequest) -> None:
-    """Real runs correct what is predicted by a model's shapes on equal nodes.
-
-    Raises:
-        ConfigError: there are some, or some are asked for.
-    """
-    flags = ("--measured", "--verify", "--verify-budget")
-    for flag in (name for name in flags if name in request.training.given):
-        raise ConfigError(
-            f"{flag} needs a --model whose architecture is known and equal nodes; omit it."
-        )
 
 
 def _require_batch(request: PlanRequest) -> None:
@@ -199,7 +178,7 @@ class _Forms:
 def _tell(
     request: PlanRequest,
     script: TracedScript | None,
-    answers: Sequence[PlanAnswer | MixedAnswer],
+    answers: Sequence[PlanAnswer],
     forms: _Forms,
     written: _Written,
 ) -> str:
@@ -219,13 +198,8 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     if request.others:
         yield from _plan_clusters(request, script)
         return
-    if _is_mixed(request):
-        yield from _plan_mixed(request, script)
-        return
     answer = plan_answer(request)
-    best = answer.plan.best
-    rows = [(one.layout, one.recompute_layers) for one in (*best, *answer.plan.apart)]
-    written = _export(request, rows)
+    written = _export(request, (_optimum_of(answer, row) for row in answer.shown))
     if answer.verifying is not None and request.output is not None:
         written = _export_runs(request, answer.verifying, written, request.output)
     forms = _Forms(
@@ -234,55 +208,28 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         text=lambda: plan_text(answer),
         notes=(_ROUGH_CPU,) if is_cpu(request.training.cluster) else (),
     )
+    if request.csv_form == CsvForm.FASOP and answer.parts is not None:
+        forms = _with_fasop(answer, every_candidate(answer.parts), forms)
     yield _tell(request, script, (answer,), forms, written)
-    if not best:
+    if not answer.plan.best:
         raise NothingFeasibleError(why_nothing(answer))
 
 
-def _is_mixed(request: PlanRequest) -> bool:
-    """Whether parts of the cluster are ranked, stage by stage, instead of all its layouts."""
-    asks = request.pareto or request.layer_times is not None
-    is_fasop = request.csv_form == CsvForm.FASOP
-    return asks or is_fasop or not request.training.cluster.are_nodes_equal
-
-
-def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
-    _refuse_runs(request)
-    answer = mixed_answer(request)
-    written = _export_mixed(answer)
-    is_fasop = request.csv_form == CsvForm.FASOP
-    every = every_candidate(answer) if is_fasop else ()
-    forms = _Forms(
-        csv=lambda file: _mixed_table(answer, every, file),
-        document=lambda: mixed_document(answer),
-        text=lambda: mixed_text(answer),
-        notes=tuple(_csv_note(request, every)) if is_fasop else (),
-    )
-    yield _tell(request, script, (answer,), forms, written)
-    if not answer.rows:
-        raise NothingFeasibleError(why_nothing_mixed(answer))
-
-
-def _csv_note(request: PlanRequest, every: Sequence[MixedRow]) -> Iterator[str]:
-    """How the rows of FASOP's table differ from those on the screen."""
-    yield (
-        f"{request.csv} has {len(every):,} rows: the best layout of each mesh and micro-batch on "
-        "FASOP's orders of nodes, those out of memory included. The table above has only the "
-        "fastest that fits on each part of the cluster."
-    )
-
-
-def _mixed_table(answer: MixedAnswer, every: Sequence[MixedRow], file: TextIO) -> None:
-    if answer.request.csv_form == CsvForm.FULL:
-        plan_csv(answer, file)
-        return
+def _with_fasop(answer: PlanAnswer, rows: Sequence[Planned], forms: _Forms) -> _Forms:
+    """With FASOP's table as CSV, and how its rows differ from those on the screen."""
     table = FasopTable(
-        rows=tuple(every),
-        cluster=answer.request.training.cluster,
-        workload=answer.workload,
-        steps=answer.steps,
+        rows=tuple(rows), cluster=answer.cluster, workload=answer.workload, steps=answer.steps
     )
-    write_csv(file, fasop_rows(table), delimiter=FASOP_SEPARATOR)
+    note = (
+        f"{answer.request.csv} has {len(rows):,} rows: the best layout of each mesh and "
+        "micro-batch on FASOP's orders of nodes, those out of memory included. The table above "
+        "has only the fastest that fits on each part of the cluster."
+    )
+    return replace(
+        forms,
+        csv=lambda file: write_csv(file, fasop_rows(table), delimiter=FASOP_SEPARATOR),
+        notes=(note,),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,13 +245,14 @@ class _Written:
     runs: tuple[str, ...] = ()
 
 
-def _export(request: PlanRequest, rows: Sequence[tuple[Layout, int]]) -> _Written:
-    """Write the row asked for, for each framework; nothing where the table is empty."""
-    if not rows or request.output is None:
+def _export(request: PlanRequest, rows: Iterable[Optimum]) -> _Written:
+    """Write the row asked for, or the first that every framework can express; of none nothing."""
+    if request.output is None or not (optima := list(rows)):
         return _Written()
-    optima = [_optimum(request, layout, layers) for layout, layers in rows]
-    row = request.row or (first_runnable(optima) if NATIVE in request.export else 1)
-    return _write_row(request, optima, row)
+    if request.row:
+        return _write_row(request, optima, request.row)
+    row, skipped = first_exportable(optima, request.export)
+    return replace(_write_row(request, optima, row), skipped=skipped)
 
 
 def _export_runs(
@@ -323,29 +271,21 @@ def _export_runs(
     return replace(written, runs=tuple(said))
 
 
-def _export_mixed(answer: MixedAnswer) -> _Written:
-    """Write the row asked for, or the first that every framework can express.
+def _optimum_of(answer: PlanAnswer, row: Planned) -> Optimum:
+    """A row for exports: with its nodes in the order of ranks where they are part of a cluster.
 
-    Megatron-LM gets the ranks' nodes by the order of its jobs; other frameworks get the slots.
+    Megatron-LM gets them by the order of its jobs; other frameworks get the slots.
     """
-    request = answer.request
-    if not answer.rows or request.output is None:
-        return _Written()
-    optima = [_mixed_optimum(answer, row) for row in answer.rows]
-    row, skipped = first_exportable(optima, request.export)
-    written = _write_row(request, optima, request.row or row)
-    return written if request.row else replace(written, skipped=skipped)
-
-
-def _mixed_optimum(answer: MixedAnswer, row: MixedRow) -> Optimum:
     optimum = _optimum(answer.request, answer.layout(row), row.recompute_layers)
-    cluster = answer.request.training.cluster
-    nodes = [cluster.kinds[kind].node for kind in row.order]
+    if not row.order:
+        return optimum
+    kinds = answer.cluster.kinds
+    nodes = [kinds[kind] for kind in row.order]
     job = NodeJob(
         workload=answer.workload,
         nodes=tuple(
-            JobNode(name=answer.kinds[kind].name, gpus=len(node.devices), owned=node.rented_slots)
-            for kind, node in zip(row.order, nodes, strict=True)
+            JobNode(name=one.name, gpus=len(one.node.devices), owned=one.node.rented_slots)
+            for one in nodes
         ),
     )
     return replace(optimum, nodes=len(nodes), job=job)

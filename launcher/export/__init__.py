@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         splits_sequence,
         with_whole_steps,
     )
-    from .rows import NATIVE, export_obstacle, export_row, first_exportable, first_runnable
+    from .rows import NATIVE, export_obstacle, export_row, first_exportable
     from .short_run import RunCommand, run_command
     from .slurm_job import resumable_job
     from .table import BASE_EXPORTERS, EXPORTERS, SUFFIXES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from autoconf_launch.autotuner.cost import (
     active_parameters,
     parameters,
 )
+from autoconf_launch.autotuner.planner import StagePlan
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import (
     FIRST_FSDP_STAGE,
@@ -26,7 +27,7 @@ from autoconf_launch.core import (
     encode,
 )
 
-from ..estimates import FitAnswer, HostMemory, StageFits, TrainingRequest, has_rates
+from ..estimates import FitAnswer, HostMemory, TrainingRequest, has_rates
 from ..machine import is_cpu
 from .cells import (
     adapters_text,
@@ -67,8 +68,9 @@ def marginal_note(verdicts: Iterable[Verdict]) -> Iterator[str]:
 def fit_text(answer: FitAnswer) -> str:
     """Head, a table of parts by stages, the verdict, and what would help."""
     blocks = [_headline(answer), _table(answer)]
-    if answer.by_stages is not None:
-        blocks.append(_stages(answer.by_stages, answer.asked.layout))
+    if (found := answer.by_stages) is not None:
+        table = stages_table(answer.asked.layout, found.stages, answer.cluster.kinds)
+        blocks.append(f"{table}\nA step takes {step_time_text(found.step_s)}.")
     blocks.append(_verdict(answer))
     blocks += _notes(answer)
     if gains := format_gains_text(answer.gains):
@@ -153,7 +155,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
                 "stage": stage,
                 "memory_gib": gib(float(total)),
                 "parts": _parts(answer, stage),
-                **_stage_document(answer.by_stages, stage),
+                **_stage_document(answer, stage),
             }
             for stage, total in enumerate(total_S)
         ],
@@ -162,13 +164,13 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
     }
 
 
-def _stage_document(found: StageFits | None, stage: int) -> dict[str, Any]:
+def _stage_document(answer: FitAnswer, stage: int) -> dict[str, Any]:
     """Where a stage lies; nothing where all nodes and stages are equal."""
-    if found is None:
+    if answer.by_stages is None:
         return {}
-    one = found.stages[stage]
+    one, kinds = answer.by_stages.stages[stage], answer.cluster.kinds
     return {
-        "nodes": found.nodes[stage],
+        "nodes": " + ".join(kinds[kind].name for kind in one.kinds),
         "layers": one.layers,
         "peak_memory_gib": gib(one.peak_bytes),
         "limit_gib": gib(one.limit_bytes),
@@ -222,24 +224,29 @@ def _table(answer: FitAnswer) -> str:
     return table_of(rows, headers, ["left", *("right" for _ in headers[1:])])
 
 
-def _stages(found: StageFits, layout: Layout) -> str:
-    """Where each stage lies, and what it needs of its own GPUs."""
-    ranks = layout.world_size // len(found.stages)
+def stages_table(layout: Layout, stages: Sequence[StagePlan], kinds: Sequence[Any]) -> str:
+    """Where each stage lies, and what it needs of its own GPUs.
+
+    Args:
+        layout: of the row.
+        stages: of the row, which name kinds by number.
+        kinds: of nodes, with their names.
+    """
+    ranks = layout.world_size // len(stages)
     rows = [
         [
             str(number),
-            nodes,
+            " + ".join(kinds[kind].name for kind in stage.kinds),
             f"{number * ranks} to {(number + 1) * ranks - 1}",
             str(stage.layers),
             step_time_text(stage.micro_batch_s),
             memory_size(stage.peak_bytes),
             memory_size(stage.limit_bytes),
         ]
-        for number, (stage, nodes) in enumerate(zip(found.stages, found.nodes, strict=True))
+        for number, stage in enumerate(stages)
     ]
     headers = ["stage", "nodes", "ranks", "layers", "micro-batch", "needs", "has"]
-    table = table_of(rows, headers, ["left", "left", *["right"] * 5])
-    return f"{table}\nA step takes {step_time_text(found.step_s)}."
+    return table_of(rows, headers, ["left", "left", *["right"] * 5])
 
 
 def _shown_parts(answer: FitAnswer) -> list[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""The answer of ``plan``, for one cluster or several, as text, document and CSV."""
+"""The answer of ``plan``, on equal nodes or not, for one cluster or several, in all forms."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from .cells import (
     percent,
     write_csv,
 )
+from .choice import parts_notes, sensitivity_document, sensitivity_lines
 from .columns import (
-    RankedAnswer,
-    RankedRows,
     csv_header,
     csv_lines,
     gib,
@@ -32,7 +31,7 @@ from .columns import (
     text_table,
     write_blocks,
 )
-from .fit import HOST_NOT_CHECKED, cluster_name, marginal_note, training_text
+from .fit import HOST_NOT_CHECKED, cluster_name, marginal_note, stages_table, training_text
 from .measurements import (
     training_runs_document,
     training_runs_text,
@@ -52,7 +51,7 @@ from .plan_reasons import (
     rejected_table,
     why_nothing,
 )
-from .waterfall import waterfall, waterfall_text
+from .waterfall import step_waterfall, waterfall_text
 
 PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000
@@ -65,12 +64,16 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
         "schema_version": PLAN_SCHEMA_VERSION,
         "trainer": answer.request.training.trainer.name,
         "considered": found.considered,
-        "valid": found.valid,
-        "fit": found.fit,
+        "valid": None if answer.parts else found.valid,
+        "fit": None if answer.parts else found.fit,
         "safe": found.safe,
-        "headroom": answer.request.headroom,
+        "headroom": answer.headroom,
         "limit_gib": gib(answer.request.training.limit_bytes),
         "seconds": answer.seconds,
+        "cluster": [
+            {"node": kind.name, "count": kind.count, "usd_per_hour": hourly}
+            for kind, hourly in zip(answer.kinds, answer.node_usd_per_hour, strict=True)
+        ],
         "best": row_documents(answer, found.best),
         "faster_if_it_works": row_documents(answer, found.apart),
         "nearest_changes": [
@@ -84,6 +87,9 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
         "rejected": dict(found.rejected),
         "faster_formats": format_gains_document(answer.gains),
     }
+    if answer.parts is not None:
+        document["rule"] = answer.parts.choice.rule.value
+        document["sensitivity"] = sensitivity_document(answer.parts)
     if answer.needed is not None:
         document["gpus_needed"] = answer.needed.gpus
     if answer.measured is not None:
@@ -93,7 +99,8 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
     if answer.request.explain and found.best:
         document["explanation"] = [_loser_document(answer, one) for one in answer.losers]
         document["waterfall"] = [
-            {"name": step.name, "seconds": step.seconds} for step in waterfall(found.best[0].parts)
+            {"name": step.name, "seconds": step.seconds}
+            for step in step_waterfall(found.best[0].parts)
         ]
     return document
 
@@ -115,9 +122,16 @@ def plan_text(answer: PlanAnswer) -> str:
         blocks.append(_verifying(answer, answer.verifying))
     if answer.plan.rejected:
         blocks.append(rejected_table(answer.plan))
+    if lines := list(sensitivity_lines(answer)):
+        blocks.append("\n".join(lines))
     if answer.losers:
-        parts = waterfall(answer.plan.best[0].parts)
-        blocks += [losers_table(answer), f"A step of #1:\n{waterfall_text(parts)}"]
+        blocks.append(losers_table(answer))
+    if answer.request.explain and answer.plan.best:
+        first = answer.plan.best[0]
+        if first.stages:
+            table = stages_table(first.layout, first.stages, answer.kinds)
+            blocks.append(f"Stages of #1:\n{table}")
+        blocks.append(f"A step of #1:\n{waterfall_text(step_waterfall(first.parts))}")
     return "\n\n".join(blocks)
 
 
@@ -139,13 +153,16 @@ def _verifying(answer: PlanAnswer, verifying: Verifying) -> str:
 
 def _headline(answer: PlanAnswer) -> str:
     found, request = answer.plan, answer.request
-    limit = memory_size(request.training.limit_bytes)
-    has_room = found.fit and request.headroom
-    room = f", {found.safe:,} with {_headroom(answer)} of {limit} to spare" if has_room else ""
+    what, of, counts = "layouts on orders of nodes", "each GPU's memory", f"{found.safe:,} fit"
+    is_bounded = bool(answer.headroom and (found.fit or answer.parts))
+    if answer.parts is None:
+        what, of = "layouts", memory_size(request.training.limit_bytes)
+        counts = f"{found.valid:,} are valid, {found.fit:,} fit"
+        counts += f", {found.safe:,}" if is_bounded else ""
+    room = f" with {_headroom(answer)} of {of} to spare" if is_bounded else ""
     return (
         f"{training_text(request.training, cluster_text(answer))}\n"
-        f"{found.considered:,} layouts considered in {answer.seconds:.2f} s: {found.valid:,} are "
-        f"valid, {found.fit:,} fit{room}"
+        f"{found.considered:,} {what} considered in {answer.seconds:.2f} s: {counts}{room}"
     )
 
 
@@ -166,7 +183,7 @@ def needed_text(answer: PlanAnswer) -> str:
 
 
 def _headroom(answer: PlanAnswer) -> str:
-    return f"{100 * answer.request.headroom:g} %"
+    return f"{100 * answer.headroom:g} %"
 
 
 def _tables(answer: PlanAnswer) -> Iterator[str]:
@@ -175,7 +192,7 @@ def _tables(answer: PlanAnswer) -> Iterator[str]:
     if answer.changes:
         yield _why_changes(answer)
         yield changes_text(answer)
-    if answer.rows:
+    if answer.plan.best:
         yield "\n".join(_notes(answer))
 
 
@@ -188,25 +205,34 @@ def _why_changes(answer: PlanAnswer) -> str:
 
 
 def _notes(answer: PlanAnswer) -> Iterator[str]:
+    shown = answer.shown
     yield from _rows_notes(answer)
-    shown = (*answer.plan.best, *answer.plan.apart)
     yield from doubts([(answer, shown)])
     yield from _near_first(answer)
-    if answer.verifying is None and answer.bands(shown[:1])[0].unchecked:
+    if answer.parts is None and answer.verifying is None and answer.bands(shown[:1])[0].unchecked:
         yield "--verify 3 names the cheapest real runs that would check #1."
     if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
         yield f"A node has {memory_size(limit)} of host memory."
-    if answer.price is not None:
-        yield f"Price: ${answer.price.usd_per_gpu_hour:.2f} per GPU hour ({answer.price.how})."
-    else:
-        yield "No price of this GPU is known; give one with --usd-per-gpu-hour."
+    yield from _prices(answer)
     if answer.steps is not None:
         yield f"The training takes {answer.steps:,} steps."
+
+
+def _prices(answer: PlanAnswer) -> Iterator[str]:
+    kinds = answer.cluster.kinds
+    for kind, price in zip(kinds, answer.prices, strict=True):
+        of, flag = (f" of {kind.gpu}", "--price") if len(kinds) > 1 else ("", "--usd-per-gpu-hour")
+        if price is None:
+            yield f"No price of {kind.gpu} is known; give one with {flag}."
+        else:
+            yield f"Price{of}: ${price.usd_per_gpu_hour:.2f} per GPU hour ({price.how})."
 
 
 def _near_first(answer: PlanAnswer) -> Iterator[str]:
     """Which rows the predictions cannot distinguish from the first."""
     first, *others = answer.plan.best
+    if answer.parts is not None:  # its own choice may be by money
+        return
     longest_s = first.step_s * (1.0 + answer.bands([first])[0].error)
     if near := sum(one.step_s <= longest_s for one in others):
         which = f"{near} of the other {len(others)} rows" if near < len(others) else "All rows"
@@ -216,27 +242,34 @@ def _near_first(answer: PlanAnswer) -> Iterator[str]:
 
 def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
     """What the rows are, which of them are tight, and what less headroom would gain."""
-    best, tightest = answer.plan.best, answer.plan.tightest
-    if answer.request.top is not None:
+    best, tightest, request = answer.plan.best, answer.plan.tightest, answer.request
+    if answer.parts is not None:
+        yield from parts_notes(answer, answer.parts)
+    elif request.top is not None:
         yield (
             "One row for each family: which parallelism a layout uses, and whether it shards "
             "weights (ZeRO 3). --top 0 lists all layouts."
         )
     yield from _plan_only_notes(answer)
-    limits = answer.question.limits
-    safe = sum(one.peak_bytes <= limits.safe_bytes for one in best)
-    if safe < len(best):
+    safe = sum(_is_safe(answer, one) for one in best)
+    if not safe:
+        yield f"No row leaves {100 * request.headroom:g} % of memory free (--headroom)."
+    elif safe < len(best):
         rows = f"row {len(best)}" if safe == len(best) - 1 else f"rows {safe + 1} to {len(best)}"
         yield (
-            f"Layouts that leave {_headroom(answer)} of memory free (--headroom) come first, by "
-            f"step time; {rows} {'leaves' if safe == len(best) - 1 else 'leave'} less."
+            f"Layouts that leave {100 * request.headroom:g} % of memory free (--headroom) come "
+            f"first, by step time; {rows} {'leaves' if safe == len(best) - 1 else 'leave'} less."
         )
-    is_tighter = tightest is not None and tightest.peak_bytes > limits.safe_bytes
+    is_tighter = tightest is not None and not _is_safe(answer, tightest)
     if tightest is not None and is_tighter and tightest.step_s < _WORTH_NAMING * best[0].step_s:
         yield (
             f"With --headroom 0 the best is {percent(1 - tightest.step_s / best[0].step_s)} "
             f"faster: {name_of(tightest.layout)}, {memory_size(tightest.peak_bytes)}."
         )
+
+
+def _is_safe(answer: PlanAnswer, one: Planned) -> bool:
+    return one.peak_bytes <= (1.0 - answer.request.headroom) * one.limit_bytes
 
 
 _WORTH_NAMING = 0.99
@@ -246,8 +279,7 @@ _WORTH_NAMING = 0.99
 def _plan_only_notes(answer: PlanAnswer) -> Iterator[str]:
     """Why rows are plan-only, each reason once."""
     rules: dict[str, list[str]] = {}
-    shown = (*answer.plan.best, *answer.plan.apart)
-    for rank, name in enumerate(answer.plan_only_by(shown), start=1):
+    for rank, name in enumerate(answer.plan_only_by(answer.shown), start=1):
         if name is not None:
             rules.setdefault(name, []).append(str(rank))
     for name, ranks in rules.items():
@@ -276,7 +308,8 @@ def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[s
 
 def _host_limit(answer: PlanAnswer) -> float | None:
     """Host memory of a node; None where it is not known."""
-    return answer.question.training.machine.host_memory_bytes
+    question = answer.question
+    return None if question is None else question.training.machine.host_memory_bytes
 
 
 def _loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
@@ -289,18 +322,17 @@ def _loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
         "slower": one.slower,
         "peak_memory_gib": row.get("peak_memory_gib"),
         "parts": row.get("parts"),
-        "why": loser_reason(one, answer.question),
+        "why": loser_reason(answer, one),
     }
 
 
-def plan_csv(answer: RankedAnswer, file: TextIO) -> None:
+def plan_csv(answer: PlanAnswer, file: TextIO) -> None:
     """Write a header and a line for each layout, block after block as the tables have them."""
-    blocks: list[tuple[str, RankedAnswer, RankedRows]] = [
-        ("best", answer, answer.rows),
-        ("faster if it works", answer, answer.apart),
+    blocks = [
+        ("best", answer, answer.plan.best),
+        ("faster if it works", answer, answer.plan.apart),
+        *((f"helps: {change_text(answer, one)}", one, one.plan.best) for one in answer.changes),
     ]
-    if isinstance(answer, PlanAnswer):
-        blocks += [(f"helps: {change_text(answer, one)}", one, one.rows) for one in answer.changes]
     write_blocks(file, blocks)
 
 
@@ -328,7 +360,7 @@ def clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
                 "cluster": _cluster_name(answer),
                 "gpus": len(answer.cluster.devices),
                 "nodes": len(answer.cluster.nodes),
-                "usd_per_gpu_hour": answer.price and answer.price.usd_per_gpu_hour,
+                "usd_per_gpu_hour": answer.prices[0] and answer.prices[0].usd_per_gpu_hour,
                 "best": row_documents(answer, answer.plan.best)[0] if answer.plan.best else None,
                 "why": None if answer.plan.best else why_nothing(answer),
             }
@@ -371,7 +403,7 @@ def _cluster_notes(answers: Sequence[PlanAnswer]) -> Iterator[str]:
     prices = [
         f"{_cluster_name(one)} ${price.usd_per_gpu_hour:.2f} ({price.how.partition(';')[0]})"
         for one in answers
-        if (price := one.price) is not None
+        if (price := one.prices[0]) is not None
     ]
     if prices:
         yield f"Prices per GPU hour: {', '.join(prices)}."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.planner import (
@@ -25,7 +24,8 @@ from .cells import (
     step_time_text,
     table_of,
 )
-from .columns import number_cells, ranking_text
+from .choice import nearest_feasible
+from .columns import nodes_text, number_cells, ranking_text
 
 _LEAST_NAMED = 0.005
 _LEAST_SHARE = 0.25
@@ -110,8 +110,10 @@ def _impossible(one: Loser, question: Question) -> str:
     return "no such mesh divides the GPUs and the global batch"
 
 
-def loser_reason(loser: Loser, question: Question) -> str:
+def loser_reason(answer: PlanAnswer, loser: Loser) -> str:
     """Why the best layout of a family is not the best of all."""
+    assert answer.question is not None
+    question = answer.question
     found, best = loser.plan, loser.best
     if not found.considered:
         return _impossible(loser, question)
@@ -139,7 +141,7 @@ def losers_table(answer: PlanAnswer) -> str:
             name_of(one.planned.layout) if one.planned else "-",
             "-" if one.slower is None or not one.planned else step_time_text(one.planned.step_s),
             "-" if one.slower is None else percent(one.slower, "+"),
-            loser_reason(one, answer.question),
+            loser_reason(answer, one),
         ]
         for one in answer.losers
     ]
@@ -184,6 +186,13 @@ def _phrase(name: str, share: float, one: Planned, node: int) -> str:
 def why_nothing(answer: PlanAnswer) -> str:
     """What was asked for that no layout gives: rules, memory, or limits of time and money."""
     found = answer.plan
+    if answer.parts is not None:
+        if nearest := "; ".join(nearest_feasible(answer)):
+            return f"no layout is within the limits: {nearest}."
+        return (
+            f"none of {found.considered:,} layouts on any part of the cluster fits in memory; use "
+            "more nodes, or nodes with more memory."
+        )
     if not found.valid:
         name, count = max(found.rejected, key=lambda one: one[1])
         return (
@@ -197,7 +206,7 @@ def why_nothing(answer: PlanAnswer) -> str:
 
 
 def _too_large(answer: PlanAnswer, found: Plan, smallest: Planned) -> str:
-    needed, limit = smallest.peak_bytes, answer.question.limits.memory_bytes
+    needed, limit = smallest.peak_bytes, smallest.limit_bytes
     changes = [_with_change(change_text(answer, one)) for one in answer.changes]
     helps = [text for text in (*changes, _larger(needed)) if text]
     return (
@@ -225,9 +234,8 @@ def _too_late(answer: PlanAnswer, fastest: Planned) -> str:
     if request.deadline_s is not None and total_s > request.deadline_s:
         limits.append(f"the deadline is {duration_text(request.deadline_s)}")
     text = f"takes {duration_text(total_s)}"
-    if answer.price is not None:
-        gpu_hours = len(answer.cluster.devices) * total_s / 3600
-        usd = gpu_hours * answer.price.usd_per_gpu_hour
+    if fastest.usd_per_step is not None:
+        usd = fastest.usd_per_step * answer.steps
         text += f" and costs ${usd:,.0f}"
         if request.max_cost_usd is not None and usd > request.max_cost_usd:
             limits.append(f"--max-cost is ${request.max_cost_usd:,.0f}")
@@ -259,9 +267,9 @@ def bands_text(bands: Iterable[StepBand], runs: str) -> str:
     )
 
 
-def ranked_tables(answer: Any) -> Iterator[str]:
+def ranked_tables(answer: PlanAnswer) -> Iterator[str]:
     """The layouts to use, and apart from them those that are not to use first."""
-    best, apart = answer.rows, answer.apart
+    best, apart = answer.plan.best, answer.plan.apart
     if best:
         yield ranking_text(answer, 1, best)
     if apart:
@@ -275,7 +283,9 @@ def ranked_tables(answer: Any) -> Iterator[str]:
 
 
 def cluster_text(answer: PlanAnswer) -> str:
-    """``128 x H100-SXM-80GB``."""
+    """``128 x H100-SXM-80GB``; nodes of each kind where parts of the cluster are ranked."""
+    if answer.parts is not None:
+        return nodes_text(answer.kinds, [kind.count for kind in answer.kinds])
     gpus = answer.cluster.devices
     return f"{len(gpus):,} x {gpus[0].name}"
 
@@ -296,7 +306,7 @@ def change_text(answer: PlanAnswer, changed: PlanAnswer) -> str:
     trainer = changed.request.training.trainer.name
     if {answer.request.training.trainer.name, answer.trainer_by_flags(changed)} != {trainer}:
         words.append(f"--trainer {trainer}")
-    if changed.question.world != answer.question.world:
+    if len(changed.cluster.devices) != len(answer.cluster.devices):
         nodes = changed.cluster.nodes
         words.append(f"{len(nodes)}x{len(nodes[0].devices)}x{nodes[0].devices[0].name}")
     return ", ".join(words)

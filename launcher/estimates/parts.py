@@ -1,9 +1,8 @@
-"""The answer of ``plan`` on a cluster whose nodes differ. Not: its text (report)."""
+"""The best layout on each part of a cluster whose nodes differ, and what would change it."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,35 +13,22 @@ from autoconf_launch.autotuner.mixed import (
     Choice,
     ChoiceRule,
     MachineKind,
-    MixedPlan,
     MixedQuestion,
-    MixedRow,
     PriceRange,
     every_row,
     mixed_plan,
-    placement,
     price_range,
     rivals,
     rotations,
 )
-from autoconf_launch.autotuner.planner import StepBand, leading, time_band
-from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Workload, pareto_front
+from autoconf_launch.autotuner.planner import Plan, Planned, StepBand, leading, time_band
+from autoconf_launch.core import ClusterSpec, ConfigError, NodeKind, Workload, pareto_front
 
 from ..asked import Goal
-from .answers import price_of_gpu
 from .layer_times import read_layer_times
 from .requests import PlanRequest, TrainingRequest
-from .runnable import apart_rules, layout_rules, plan_only_rule, training_steps
-from .training_choice import (
-    ChosenPrice,
-    check_positions,
-    check_precision,
-    check_weights,
-    choose_price,
-    machine_of,
-    one_node,
-    require_rates,
-)
+from .runnable import apart_rules, layout_rules, training_steps
+from .training_choice import ChosenPrice, machine_of, one_node
 
 PRICE_CHANGE = 0.2
 """Prices that move by this share should leave a choice as it is."""
@@ -61,100 +47,55 @@ class ChoiceSensitivity:
         networks: for each factor of all networks, what is chosen then; empty unless asked for.
     """
 
-    chosen: MixedRow
+    chosen: Planned
     ranges: tuple[PriceRange, ...]
     band: float
-    rivals: tuple[MixedRow, ...]
-    networks: tuple[tuple[float, MixedRow | None], ...] = ()
+    rivals: tuple[Planned, ...]
+    networks: tuple[tuple[float, Planned | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MixedAnswer:
-    """All that the forms of the report say.
+class RankedParts:
+    """What is known besides of a cluster whose parts are ranked, stage by stage.
 
     Attributes:
-        kinds: of the cluster's nodes, in its order, with their prices.
-        prices: where each kind's price is from; None where none is known.
-        plan: the best layout of each part of the cluster.
+        question: of the search; its headroom is 0 if no layout leaves what was asked for.
         choice: by which rows are ranked.
-        apart: faster layouts that do not run here or were never checked, and that lead the first
-            row by less than their error band.
-        rows: those of them within the limits, best first, as many as were asked for; of the front
-            of time and money all of it, the fastest first.
+        every: the best layout of each part, within the limits or not, the fastest first.
         sensitivity: of the choice; None where nothing is within the limits.
-        headroom: share of memory that they leave free; 0 where none leaves what was asked for.
-        steps: of the whole training; None where no tokens were given.
-        seconds: that the search took.
     """
 
-    request: PlanRequest
     question: MixedQuestion
-    prices: tuple[ChosenPrice | None, ...]
-    plan: MixedPlan
     choice: Choice
-    rows: tuple[MixedRow, ...]
+    every: tuple[Planned, ...]
     sensitivity: ChoiceSensitivity | None
-    headroom: float
-    steps: int | None
-    seconds: float
-    apart: tuple[MixedRow, ...] = ()
 
     @property
-    def workload(self) -> Workload:
-        """The training."""
-        return self.question.workload
-
-    @property
-    def kinds(self) -> tuple[MachineKind, ...]:
-        """Kinds of the cluster's nodes."""
-        return self.question.kinds
-
-    def bands(self, rows: Sequence[MixedRow]) -> list[StepBand]:
-        """The widest error band of each row's step on one of its kinds of GPU."""
-        return [_band_of(self.question, row) for row in rows]
-
-    def plan_only_by(self, rows: Sequence[MixedRow]) -> list[str | None]:
-        """Name of the rule by which our runtime does not run each row; None: it runs."""
-        return [plan_only_rule(row.layout, row.recompute_layers, self.workload) for row in rows]
-
-    def usd_per_step(self, row: MixedRow) -> float | None:
-        """Money for the nodes in use while a step lasts; None where a price is not known."""
-        return row.usd_per_step
-
-    def fullest(self, row: MixedRow) -> tuple[float, float]:
-        """Memory of the stage with the smallest share left, and what its GPU has."""
-        stage = max(row.stages, key=lambda one: one.peak_bytes / one.limit_bytes)
-        return stage.peak_bytes, stage.limit_bytes
-
-    @property
-    def whole(self) -> MixedRow | None:
+    def whole(self) -> Planned | None:
         """The best row on all nodes; None where none fits there."""
-        counts = tuple(kind.count for kind in self.kinds)
-        return next((row for row in self.plan.best if row.counts == counts), None)
+        counts = tuple(kind.count for kind in self.question.kinds)
+        return next((row for row in self.every if row.counts == counts), None)
 
-    def layout(self, row: MixedRow) -> Layout:
-        """A row's layout, with the slot of each rank where they are not in the cluster's order."""
-        slots = placement(self.request.training.cluster, row.order)
-        is_plain = slots == tuple(range(len(slots)))
-        return replace(row.layout, placement=None if is_plain else slots)
+    def band(self, row: Planned) -> StepBand:
+        """The widest error band of a row's step on one of its kinds of GPU."""
+        gpus = sorted({self.question.kinds[kind].machine.accelerator.name for kind in row.order})
+        bands = [time_band(self.question.workload, row.layout, gpu) for gpu in gpus]
+        return max(bands, key=lambda band: band.error)
 
 
-def mixed_answer(request: PlanRequest) -> MixedAnswer:
-    """Plan on a mixed cluster.
+def rank_parts(
+    request: PlanRequest, prices: Sequence[ChosenPrice | None]
+) -> tuple[Plan, RankedParts]:
+    """Rank the parts of a cluster whose nodes differ: ``best`` has those within the limits.
+
+    Of the front of time and money it has all, the fastest first, else as many as asked for.
 
     Raises:
-        ConfigError: a precision that not all GPUs compute in, no price where one is needed, or too
-            many parts of the cluster.
+        ConfigError: too many parts, or layers of a kind were not measured.
     """
     training = request.training
     if request.gpus_needed:
         raise ConfigError("--gpus-needed counts nodes of one kind; give a cluster of one node.")
-    require_rates(training.cluster)
-    check_precision(training.workload.precision, training.cluster)
-    check_weights(training.workload)
-    check_positions(training.workload)
-    started = time.perf_counter()
-    prices = tuple(_price(request, kind) for kind in training.cluster.kinds)
     question = MixedQuestion(
         workload=training.workload,
         kinds=machine_kinds(training, prices),
@@ -170,69 +111,57 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
             degrees=question.degrees.override(request.degrees),
             order_rule=lambda counts, kinds: rotations(counts),
         )
-    found, steps = mixed_plan(question), training_steps(request)
+    found = mixed_plan(question)
     if not found.best and question.headroom:
         question = replace(question, headroom=0.0)
         found = mixed_plan(question)
-    choice = _choice(request, steps, has_prices=None not in prices)
-    found, apart = _usable_first(request, question, choice, found)
-    rows = choice.rank(found.best)
+    choice = _choice(request, has_prices=None not in prices)
+    parts = RankedParts(question=question, choice=choice, every=found.best, sensitivity=None)
+    every, apart = _usable_first(request, parts)
+    rows = choice.rank(every)
     if request.pareto:
         priced = (row for row in rows if row.usd_per_step is not None)
         rows = tuple(pareto_front(priced, lambda row: (row.step_s, row.usd_per_step or 0.0)))
-    return MixedAnswer(
-        request=request,
-        question=question,
-        prices=prices,
-        plan=found,
-        choice=choice,
-        rows=rows if request.pareto else rows[: request.top],
-        apart=apart,
-        sensitivity=_sensitivity(request, question, choice, found),
-        headroom=question.headroom,
-        steps=steps,
-        seconds=time.perf_counter() - started,
+    sensitivity = _sensitivity(request, question, choice, every)
+    return (
+        replace(found, best=rows if request.pareto else rows[: request.top], apart=apart),
+        replace(parts, every=every, sensitivity=sensitivity),
     )
 
 
 def _usable_first(
-    request: PlanRequest, question: MixedQuestion, choice: Choice, found: MixedPlan
-) -> tuple[MixedPlan, tuple[MixedRow, ...]]:
+    request: PlanRequest, parts: RankedParts
+) -> tuple[tuple[Planned, ...], tuple[Planned, ...]]:
     """Rows to use, and faster ones that stand apart, by the rule for equal nodes.
 
     A preset ranks as FASOP does, whose layouts Megatron-LM trains.
     """
+    question, choice, every = parts.question, parts.choice, parts.every
     rules = () if request.degrees is not None else apart_rules(request)
-    others = [row for row in found.best if _breaks(row, rules, question.workload)]
+    others = [row for row in every if _breaks(row, rules, question.workload)]
     if not others:
-        return found, ()
+        return every, ()
     usable = mixed_plan(replace(question, rules=(*question.rules, *rules))).best
     if not choice.rank(usable):
-        return found, ()
+        return every, ()
     fastest_s = min(row.step_s for row in usable)
-    lead = leading(others, fastest_s, lambda row: _band_of(question, row).error)
+    lead = leading(others, fastest_s, lambda row: parts.band(row).error)
     best = tuple(sorted((*lead, *usable), key=lambda row: row.step_s))
     apart = [row for row in others if row not in lead and row.step_s < best[0].step_s]
-    return replace(found, best=best), choice.rank(apart)
+    return best, choice.rank(apart)
 
 
-def _breaks(row: MixedRow, rules: Sequence[LayoutRule], workload: Workload) -> bool:
+def _breaks(row: Planned, rules: Sequence[LayoutRule], workload: Workload) -> bool:
     columns = LayoutColumns.from_layouts([row.layout], [row.recompute_layers])
     sequence = workload.sequence_length
     return not all(rule.keep(columns, workload.architecture, sequence).all() for rule in rules)
 
 
-def _band_of(question: MixedQuestion, row: MixedRow) -> StepBand:
-    gpus = sorted({question.kinds[kind].machine.accelerator.name for kind in row.order})
-    bands = [time_band(question.workload, row.layout, gpu) for gpu in gpus]
-    return max(bands, key=lambda band: band.error)
-
-
-def every_candidate(answer: MixedAnswer) -> tuple[MixedRow, ...]:
-    """All layouts on FASOP's orders of nodes, out of memory or not, and the rows of the answer."""
-    rotated = replace(answer.question, order_rule=lambda counts, kinds: rotations(counts))
-    rows: dict[tuple[object, ...], MixedRow] = {}
-    for row in (*every_row(rotated), *answer.plan.best):
+def every_candidate(parts: RankedParts) -> tuple[Planned, ...]:
+    """All layouts on FASOP's orders of nodes, out of memory or not, and the best of each part."""
+    rotated = replace(parts.question, order_rule=lambda counts, kinds: rotations(counts))
+    rows: dict[tuple[object, ...], Planned] = {}
+    for row in (*every_row(rotated), *parts.every):
         one = row.layout
         degrees = (one.tensor_parallel, one.data_parallel, one.pipeline_parallel)
         rows[row.order, degrees, one.micro_batch] = row
@@ -253,8 +182,9 @@ def _with_layers(question: MixedQuestion, path: Path, cluster: ClusterSpec) -> M
     return replace(question, kinds=tuple(kinds), degrees=degrees)
 
 
-def _choice(request: PlanRequest, steps: int | None, *, has_prices: bool) -> Choice:
+def _choice(request: PlanRequest, *, has_prices: bool) -> Choice:
     """The cheapest within a deadline, the fastest within a budget, or what is asked for."""
+    steps = training_steps(request)
     wants_cheap = request.objective == Goal.COST
     if "--objective" not in request.training.given and request.max_cost_usd is None:
         wants_cheap = wants_cheap or request.pareto or request.deadline_s is not None
@@ -267,9 +197,9 @@ def _choice(request: PlanRequest, steps: int | None, *, has_prices: bool) -> Cho
 
 
 def _sensitivity(
-    request: PlanRequest, question: MixedQuestion, choice: Choice, found: MixedPlan
+    request: PlanRequest, question: MixedQuestion, choice: Choice, every: Sequence[Planned]
 ) -> ChoiceSensitivity | None:
-    ranked = choice.rank(found.best)
+    ranked = choice.rank(every)
     if not ranked:
         return None
     kinds, layout = question.kinds, ranked[0].layout
@@ -277,19 +207,19 @@ def _sensitivity(
     band = max(time_band(question.workload, layout, gpu).error for gpu in gpus)
     is_priced = all(kind.usd_per_hour is not None for kind in kinds)
     ranges = [
-        price_range(found.best, choice, kinds, number) for number in range(len(kinds)) if is_priced
+        price_range(every, choice, kinds, number) for number in range(len(kinds)) if is_priced
     ]
     factors = NETWORK_FACTORS if request.explain else ()
     return ChoiceSensitivity(
         chosen=ranked[0],
         ranges=tuple(one for one in ranges if one is not None),
         band=band,
-        rivals=rivals(found.best, choice, band),
+        rivals=rivals(every, choice, band),
         networks=tuple((factor, _with_networks(question, choice, factor)) for factor in factors),
     )
 
 
-def _with_networks(question: MixedQuestion, choice: Choice, factor: float) -> MixedRow | None:
+def _with_networks(question: MixedQuestion, choice: Choice, factor: float) -> Planned | None:
     """What is chosen where all networks between nodes are so many times as fast."""
     kinds = []
     for kind in question.kinds:
@@ -297,29 +227,6 @@ def _with_networks(question: MixedQuestion, choice: Choice, factor: float) -> Mi
         kinds.append(replace(kind, machine=replace(kind.machine, node_network_bytes_per_s=rate)))
     found = mixed_plan(replace(question, kinds=tuple(kinds)))
     return next(iter(choice.rank(found.best)), None)
-
-
-def _price(request: PlanRequest, kind: NodeKind) -> ChosenPrice | None:
-    if request.usd_per_gpu_hour is not None and not request.training.cluster.are_nodes_equal:
-        raise ConfigError(
-            "--usd-per-gpu-hour is one price, but this cluster mixes GPUs; give --price "
-            f"{kind.gpu}=USD for each of them."
-        )
-    node = one_node(kind.node)
-    found = choose_price(price_of_gpu(request, node), node)
-    asks = (
-        *(("--pareto",) if request.pareto else ()),
-        *(("--max-cost",) if request.max_cost_usd is not None else ()),
-        *(("--objective cost",) if request.objective == Goal.COST else ()),
-    )
-    if found is None and asks:
-        is_alone = request.training.cluster.are_nodes_equal
-        flag = "--usd-per-gpu-hour USD" if is_alone else f"--price {kind.gpu}=USD"
-        raise ConfigError(
-            f"No price of {kind.gpu} is known, but {asks[0]} needs one; give it with {flag} (an "
-            "hour of one GPU)."
-        )
-    return found
 
 
 def machine_kinds(
