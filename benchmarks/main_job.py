@@ -38,7 +38,6 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.launcher.backends.base import Backend
 from autoconf_launch.launcher.backends.local import LocalBackend
-from autoconf_launch.launcher.backends.replay import ReplayBackend
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import LaunchRequest
@@ -50,6 +49,10 @@ from autoconf_launch.launcher.tuning.running import TrialLimits
 from autoconf_launch.launcher.tuning.trial_io import TrialFiles
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tests" / "launcher"))
+
+from replay_backend import ReplayBackend  # noqa: E402
+
 EXAMPLE = ROOT / "examples" / "01_pretrain_gpt"
 REPORTING_RANK = """
 import json, os, sys, time

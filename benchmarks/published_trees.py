@@ -16,12 +16,13 @@ from pathlib import Path
 
 import numpy as np
 from planner_leave_one_out import WEIGHTS, all_rows, physics_without
+from recorded_landscapes import GROUP_BY, key_of_row
 from search_landscapes import markdown
 
 from autoconf_launch.autotuner.cost.calibration import TimeAccuracy, time_accuracy
 from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
 from autoconf_launch.autotuner.space.table import Floats
-from autoconf_launch.launcher.measurements.row import GROUP_BY, PublishedRow, key_of_row
+from autoconf_launch.launcher.measurements.row import PublishedRow
 
 RESULT = Path(__file__).parent / "results" / "published_trees.md"
 TABLES = (*WEIGHTS, "bigscience_v100")

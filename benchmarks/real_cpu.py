@@ -3,7 +3,7 @@
 The GPT of ``examples/01_pretrain_gpt`` on 2 processes: ZeRO stage x micro-batch x recomputation.
 The whole space is measured in blocks, each configuration once a block, so that what the machine
 does in those minutes reaches all of them; medians over blocks are taken for the truth. With
-``--write`` the measurements are kept as a journal (``replay`` searches it again). See README.md.
+``--write`` the measurements are kept as a journal for ``replay.py``. See README.md.
 """
 
 from __future__ import annotations

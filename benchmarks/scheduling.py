@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from search_landscapes import GOOD_ENOUGH, TABLES, landscapes, left_out_physics, markdown
+from tuner_walk import Landscape, ReplayRules, run, score
 
 from autoconf_launch.autotuner.search.listed import ListedStudy
-from autoconf_launch.autotuner.search.replay import Landscape, ReplayRules, run, score
 from autoconf_launch.autotuner.space.trial import (
     Measurement,
     Outcome,
@@ -259,7 +259,7 @@ def schedules_table(schedules: Sequence[Schedule]) -> str:
 def count_trials(groups: Sequence[Landscape], shares: int) -> int:
     """Trials of all groups to within 2 %, so many at a time."""
     rules = ReplayRules(good_enough=GOOD_ENOUGH, to_saturation=True, shares=shares)
-    strategy = load_strategy("model_based", peers=True)
+    strategy = load_strategy("model_based")
     return sum(score(one, run(one, strategy, rules, 0)).trials_to[0] for one in groups)
 
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from deepspeed_ranker import load_tuner
 from planner_leave_one_out import all_rows, physics_without_each
-
-from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
-from autoconf_launch.autotuner.search.replay import (
+from recorded_landscapes import GROUP_BY, read_landscapes
+from tuner_walk import (
     ExplorationOrder,
     Landscape,
     ReplayRules,
@@ -29,10 +29,9 @@ from autoconf_launch.autotuner.search.replay import (
     run,
     score,
 )
-from autoconf_launch.autotuner.strategies import load_strategy
+
+from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.measurements.landscapes import read_landscapes
-from autoconf_launch.launcher.measurements.row import GROUP_BY
 
 FOLDER = Path(__file__).parent / "ground_truth"
 RESULT = Path(__file__).parent / "results" / "search_landscapes.md"
@@ -118,7 +117,7 @@ def report(seeds: int) -> Iterator[str]:
     }
     for tuner in OTHERS:
         try:
-            load_strategy(tuner, peers=True)
+            load_tuner(tuner)
         except ConfigError:
             continue
         count = 1 if tuner in ("gridsearch", "xgboost") else seeds
@@ -208,7 +207,7 @@ def replay_all(
     rules = ReplayRules(
         exploration=exploration, good_enough=GOOD_ENOUGH if ours else None, to_saturation=ours
     )
-    strategy = load_strategy(tuner, peers=True)
+    strategy = load_tuner(tuner)
     return {
         table: [
             Group(

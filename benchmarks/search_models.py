@@ -15,15 +15,15 @@ from multiprocessing import Pool
 from pathlib import Path
 
 import numpy as np
+from deepspeed_ranker import load_tuner
+from recorded_landscapes import read_landscapes
 from search_landscapes import FOLDER, GOOD_ENOUGH, SMALLEST_GROUP, TABLES, markdown
 from simulator import SIZES, simulate
+from tuner_walk import Landscape, ReplayRules, Score, run, score
 
-from autoconf_launch.autotuner.search.replay import Landscape, ReplayRules, Score, run, score
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.autotuner.strategies.model_based import ModelBased
 from autoconf_launch.autotuner.strategies.surrogate import Model, by_knobs, by_process, by_trees
-from autoconf_launch.launcher.measurements.landscapes import read_landscapes
 
 RESULT = Path(__file__).parent / "results" / "search_models.md"
 CLUSTERS, MOST_TRIALS = 3, 100
@@ -94,7 +94,7 @@ def row(named: tuple[str, Callable[[], list[Landscape]]]) -> list[str]:
     name, make = named
     groups = make()
     process, trees, ours = (_scores(groups, one) for one in (by_process, by_trees, by_knobs))
-    peer = load_strategy("deepspeed", peers=True)
+    peer = load_tuner("deepspeed")
     rules = ReplayRules(trials=MOST_TRIALS)
     told = [one.certificate_true for one in ours if one.certificate_true is not None]
     found = [

@@ -18,8 +18,8 @@ from itertools import product
 from typing import TypeAlias
 
 import numpy as np
+from tuner_walk import Landscape
 
-from autoconf_launch.autotuner.search.replay import Landscape
 from autoconf_launch.autotuner.space.table import CandidateTable, Floats, Ints, PredictionTable
 from autoconf_launch.core import Candidate, Layout, Recompute
 

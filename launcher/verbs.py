@@ -94,11 +94,6 @@ VERBS = MappingProxyType(
             reference=f"{_COMMANDS}.validate:validate",
             parser=f"{_COMMANDS}.parsers:validate_parser",
         ),
-        "replay": Verb(
-            answers="a tuner against recorded measurements",
-            reference=f"{_COMMANDS}.replay:replay",
-            parser=f"{_COMMANDS}.parsers:replay_parser",
-        ),
     }
 )
 """One or two words, as they are in a command line."""

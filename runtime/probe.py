@@ -109,12 +109,10 @@ class Probe:
 
     @safely
     def call_begins(self, module: nn.Module) -> None:
-        """See CallListener."""
         self._memory.begin(module, self._task.memory_limit_bytes)
         self._autocast = self._autocast or autocast_format()
 
     def on_call(self, samples: int) -> None:
-        """See CallListener."""
         self._counter.forward(samples)  # cannot raise, and is met in every step
 
     @safely
@@ -125,7 +123,6 @@ class Probe:
 
     @safely
     def on_evaluation(self) -> None:
-        """See CallListener."""
         if self._hooks.data is not None:
             self._hooks.data.evaluates()
         if self._reporter:
@@ -133,7 +130,6 @@ class Probe:
 
     @safely
     def backward_begins(self, tensors: Any) -> None:
-        """See Listener."""
         if not self._trains:
             self._trains = True
             self._surroundings.training_begins()
@@ -165,7 +161,6 @@ class Probe:
 
     @safely
     def on_step(self, optimizer: Optimizer) -> None:
-        """See Listener."""
         if (data := self._hooks.data) is not None and data.is_over and self._reporter:
             self._counter.on_skip()
             if not data.is_left_over():
@@ -196,20 +191,17 @@ class Probe:
 
     @safely
     def on_skip(self) -> None:
-        """See Listener."""
         self._counter.on_skip()
         if self._reporter:
             self._reporter.timeline.begin()
 
     def drew(self, batch_size: int | None) -> None:
-        """See Listener."""
         self._counter.draw(batch_size)  # cannot raise, and is met in every step
         if self._reporter and self._reporter.timeline.pause is not None:
             self._reporter.timeline.drew()
 
     @safely
     def on_failure(self, error: BaseException) -> None:
-        """See Listener."""
         if self._reporter and (self._counter.has_begun or torch.is_grad_enabled()):
             self._reporter.beside.on_resume()
         elif self._reporter:
@@ -219,24 +211,20 @@ class Probe:
 
     @safely
     def giving_up(self, error: BaseException | None, status: object) -> None:
-        """See EndListener."""
         self._reasons.exits(status)
         if error is not None and is_allocation_failure(error):
             self.on_failure(error)
 
     @safely
     def thread_died(self, error: BaseException) -> None:
-        """See EndListener."""
         self._reasons.thread_died(error)
 
     def uncaught(self, error: BaseException) -> bool:
-        """See EndListener."""
         self.on_end(error)
         return self._written
 
     @safely
     def on_end(self, error: BaseException | None) -> None:
-        """See EndListener."""
         if self._written:
             return
         self._memory.lift()

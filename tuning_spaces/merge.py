@@ -136,7 +136,6 @@ def _refuse_what_no_stage_applies(search: ZeroSearch, rules: KnobRules) -> None:
 def _values_of_user(
     search: ZeroSearch,
 ) -> Iterator[tuple[str, Any, tuple[int, ...], str]]:
-    """Values with the searched stages that they are for."""
     for name, given in search.given:
         for value in given if isinstance(given, list) else [given]:
             yield name, value, search.stages, search.origin
@@ -157,7 +156,6 @@ class BuiltinRules:
         return name in ZERO_KNOBS
 
     def read(self, name: str, value: Any) -> KnobValue:
-        """See :class:`KnobRules`."""
         if name not in ZERO_KNOBS:
             raise ConfigError(
                 f"zero_optimization.{name} cannot be searched: it is not a knob of this runtime, "
@@ -166,13 +164,11 @@ class BuiltinRules:
         return ZERO_KNOBS[name].read(value)
 
     def obstacle(self, name: str, value: KnobValue, zero_stage: int) -> str | None:
-        """See :class:`KnobRules`."""
         return ZERO_KNOBS[name].obstacle(
             zero_stage=zero_stage, data_parallel=self._data_parallel, value=value
         )
 
     def default(self, name: str) -> KnobValue:
-        """See :class:`KnobRules`."""
         return ZERO_KNOBS[name].default
 
 
@@ -180,7 +176,6 @@ class _ExternalRules:
     """Knobs of a framework that checks them itself."""
 
     def read(self, name: str, value: Any) -> KnobValue:
-        """See :class:`KnobRules`."""
         if isinstance(value, (dict, list)):
             raise ConfigError(
                 f"zero_optimization.{name} lists {value!r}, but must list numbers, words, true or "
@@ -190,11 +185,9 @@ class _ExternalRules:
         return plain
 
     def obstacle(self, name: str, value: KnobValue, zero_stage: int) -> str | None:
-        """See :class:`KnobRules`."""
         return None
 
     def default(self, name: str) -> KnobValue:
-        """See :class:`KnobRules`."""
         return None
 
 

@@ -79,22 +79,18 @@ class Roofline:
 
     @property
     def layers(self) -> int:
-        """See KernelTimes."""
         return all_layers(self.workload.architecture)
 
     @property
     def micro_batch_s(self) -> float:
-        """See KernelTimes."""
         compiled = is_compiled(self.workload.software)
         return self.machine.physics.micro_batch_s * (0.5 if compiled else 1.0)
 
     @property
     def step_s(self) -> float:
-        """See KernelTimes."""
         return self.machine.physics.step_s
 
     def inner_times(self, inner: InnerLayouts) -> InnerTimes:
-        """See KernelTimes."""
         return inner_times(self.workload, inner, self.machine)
 
     def update_s(self, layouts: LayoutColumns) -> Floats:
@@ -218,7 +214,6 @@ class ProfiledLines:
     step_s: float = 0.0
 
     def inner_times(self, inner: InnerLayouts) -> InnerTimes:
-        """See KernelTimes."""
         points = [(t.micro_batch, t.forward_backward_s) for t in measured_timings(self.spec)]
         line = fit_line(points) if points else Line(math.nan, math.nan)
         samples_s_U = Line(0.0, line.each).at(inner.micro_U) * rank_share(self.spec, inner)
@@ -230,7 +225,6 @@ class ProfiledLines:
         return replace(whole_model_times(inner, samples_s_U, launch_s_U), exposed_s_U=exposed_s_U)
 
     def update_s(self, layouts: LayoutColumns) -> Floats:
-        """See KernelTimes."""
         return np.asarray(self.spec.optimizer_step_s or 0.0)
 
 
@@ -252,7 +246,6 @@ class TracedOperations:
     step_s: float = 0.0
 
     def inner_times(self, inner: InnerLayouts) -> InnerTimes:
-        """See KernelTimes."""
         each_U = rank_share(profiled_model(self.workload), inner)
         shares = (inner.micro_U / self.micro_batch * each_U).tolist()
         kernels = self._kernels()
@@ -260,7 +253,6 @@ class TracedOperations:
         return whole_model_times(inner, np.array(seconds), np.zeros(len(seconds)))
 
     def update_s(self, layouts: LayoutColumns) -> Floats:
-        """See KernelTimes."""
         spec, traffic = profiled_model(self.workload), optimizer_traffic_bytes
         values = spec.trainable_parameters * spec.parameter_bytes_each / _TRAFFIC_VALUE_BYTES
         moved = values * traffic(self.workload.optimizer, self.machine.physics)

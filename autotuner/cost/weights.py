@@ -72,7 +72,6 @@ class ModelWeights:
 
     @property
     def total(self) -> int:
-        """All weights of the model."""
         return (
             self.embedding
             + self.head

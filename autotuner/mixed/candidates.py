@@ -81,7 +81,6 @@ class Rows:
     part_R: Ints
 
     def take(self, rows: Ints | slice) -> Rows:
-        """Some rows."""
         return replace(
             self,
             layout_R=self.layout_R[rows],

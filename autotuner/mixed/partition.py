@@ -58,7 +58,6 @@ class Chains:
     late_RS: Bools | None = None
 
     def take(self, rows: Ints | Bools) -> Chains:
-        """Some rows."""
         return replace(
             self,
             fixed_s_RS=self.fixed_s_RS[rows],

@@ -259,7 +259,6 @@ def _uneven_row(
 
 
 def _fastest_of_all(found: Sequence[_Contenders], most: int) -> list[_Contenders]:
-    """The fastest rows of each part among all."""
     sizes = [len(one.step_s_R) for one in found]
     kept = _fastest(
         np.concatenate([one.rows.part_R for one in found]),
@@ -411,8 +410,10 @@ def _rows(
             continue
         counts = tuple(order.count(k) for k in range(len(kinds)))
         split = tuple(layers_RS[i].tolist()) if rows.stages > 1 else None
+        size = layout.world_size // rows.stages
         stages = tuple(
             StagePlan(
+                ranks=range(s * size, (s + 1) * size),
                 kinds=some,
                 layers=int(layers_RS[i, s]),
                 micro_batch_s=float(busy[i, s]),

@@ -117,7 +117,6 @@ def _on(axis: int, values: Any) -> Any:
 
 
 def _take_meshes(column: Any, selection: Any) -> Any:
-    """Meshes of a column that has them."""
     return column[..., selection] if column.shape[MESH] > 1 else column
 
 

@@ -178,6 +178,7 @@ class StagePlan:
     """One pipeline stage.
 
     Attributes:
+        ranks: their numbers.
         kinds: numbers of the kinds of node that its ranks lie on, in the order of its ranks.
         layers: that it has.
         micro_batch_s: forward and backward of one micro-batch on its slowest rank, sends apart.
@@ -185,6 +186,7 @@ class StagePlan:
         limit_bytes: memory of its smallest GPU.
     """
 
+    ranks: range
     kinds: tuple[int, ...]
     layers: int
     micro_batch_s: float

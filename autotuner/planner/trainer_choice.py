@@ -126,7 +126,6 @@ def _zero_rules(has: Abilities) -> tuple[LayoutRule, ...]:
 
 
 def _saver_rules(has: Abilities) -> tuple[LayoutRule, ...]:
-    """Offload and recomputation."""
     away = [OFFLOAD_CODES[one] for one in Offload if one in has.offload]
     kinds = [RECOMPUTE_CODES[one] for one in Recompute if one.value in has.recompute]
 

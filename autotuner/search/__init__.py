@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from .listed import ListedStudy
     from .optimality_bound import OptimalityBound
     from .pool import Grouping
-    from .replay import REGRET_AT, WITHIN, Landscape, ReplayRules, Score, merge_repeats, run, score
     from .skipped import Skipped, count_skipped
     from .stop import NoRoom, StopKind, StopReason
     from .study import Study, baseline_trial

@@ -67,11 +67,9 @@ class Grouping:
         return Grouping(staged=staged, to_saturation=settings.tuner_type == CURVES)
 
     def of(self, layout: Layout) -> int:
-        """The group of a layout."""
         return space_number(layout) if self.staged else _EVERYTHING
 
     def of_rows(self, table: CandidateTable) -> Ints:
-        """The group of each row."""
         if self.staged:
             return space_numbers(table)
         return np.full(len(table), _EVERYTHING, np.int64)

@@ -58,7 +58,6 @@ class Task:
 
     @property
     def gpus(self) -> int:
-        """All GPUs."""
         return self.nodes * self.training.machine.gpus_per_node
 
 

@@ -39,7 +39,6 @@ class Column:
         return code if self.categories is None else self.categories[code]
 
     def take(self, rows: Ints | Bools) -> Column:
-        """Some rows."""
         return replace(self, codes=self.codes[rows])
 
     def code_of(self, value: object) -> int | None:
@@ -97,7 +96,6 @@ class CandidateTable:
         return np.array([float(value) for value in values])[column.codes]
 
     def row(self, i: int) -> Candidate:
-        """The candidate of row ``i``."""
         layout = {name: c.value(i) for name, c in self.columns if name in LAYOUT_KNOBS}
         extras = tuple(
             (name, column.value(i))
@@ -190,7 +188,6 @@ class PredictionTable:
         return len(self.step_s_C)
 
     def row(self, i: int) -> Prediction:
-        """The prediction of row ``i``."""
         peak_bytes, step_s = float(self.peak_bytes_C[i]), float(self.step_s_C[i])
         sized, timed = not np.isnan(peak_bytes), not np.isnan(step_s)
         least_s = np.nan if self.least_step_s_C is None else float(self.least_step_s_C[i])

@@ -32,9 +32,6 @@ STRATEGIES = {
 """``name -> "module:attribute"``; the attribute is called with the objective, and with what
 stands after a colon in the name, where something does."""
 
-PEERS = {"deepspeed": "autoconf_launch.autotuner.strategies.pairwise:PairwiseRanker"}
-"""Tuners of others, which ``replay`` compares with."""
-
 _ENTRY_POINTS = "autoconf_launch.strategy"
 """Group in which other packages register theirs, with the same kind of value."""
 
@@ -46,7 +43,6 @@ def load_strategy(
     name: str,
     objective: Objective = OBJECTIVES["throughput"],
     *,
-    peers: bool = False,
     where: str = "autotuning.tuner_type",
 ) -> Strategy:
     """A strategy by the name in the user's settings, such as ``optuna:TPESampler``.
@@ -54,21 +50,19 @@ def load_strategy(
     Args:
         name: in ``STRATEGIES`` or of an entry point; after a colon what it is to be made with.
         objective: what is optimised.
-        peers: whether names in ``PEERS`` count as well.
         where: the name was given, for the error.
 
     Raises:
         ConfigError: no strategy has this name; the known ones are named.
     """
     first, colon, detail = name.partition(":")
-    table = {**STRATEGIES, **PEERS} if peers else STRATEGIES
     details = (detail,) if colon else ()
-    if first in table and (not colon or first in _DETAILED):
-        module, _, attribute = table[first].partition(":")
+    if first in STRATEGIES and (not colon or first in _DETAILED):
+        module, _, attribute = STRATEGIES[first].partition(":")
         return cast(Strategy, getattr(import_module(module), attribute)(objective, *details))
     others = _others()
     if name not in others:
-        known = (*table, *others)
+        known = (*STRATEGIES, *others)
         near, names = nearest_known(name, known), f"known: {', '.join(sorted(known))}"
         hint = names if near.startswith("known") else f"{near} ({names})"
         raise ConfigError(f"{where} is '{name}', which is unknown; {hint}")

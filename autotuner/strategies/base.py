@@ -58,7 +58,6 @@ class Blind:
         count: int,
         seed: int,
     ) -> tuple[int, ...]:
-        """See :class:`Strategy`."""
         rows = self.order(free_rows(pool, pending), generator(seed, history, pending))
         return tuple(rows[:count].tolist())
 

@@ -380,7 +380,6 @@ def _curves(table: CandidateTable) -> Ints:
 
 
 def _with(numbers: Ints, codes: Ints) -> Ints:
-    """A number for each pair."""
     if not len(codes) or not np.ptp(codes):
         return numbers
     codes = codes - codes.min()

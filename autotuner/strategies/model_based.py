@@ -53,7 +53,6 @@ class ModelBased:
         count: int,
         seed: int,
     ) -> tuple[int, ...]:
-        """See :class:`~.base.Strategy`."""
         free = free_rows(pool, pending)
         predictions = _fill_in(pool, predictions)
         odds = chance_to_fit(predictions, history)

@@ -94,7 +94,6 @@ class OptunaSearch:
         count: int,
         seed: int,
     ) -> tuple[int, ...]:
-        """See :class:`~.base.Strategy`."""
         left = free_rows(pool, pending)
         known = [*(record.trial.candidate for record in history), *(t.candidate for t in pending)]
         ranks = _ranks(concat((CandidateTable.from_candidates(known), pool)))

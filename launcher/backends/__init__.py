@@ -25,7 +25,6 @@ else:
 BACKENDS = MappingProxyType(
     {
         "local": "autoconf_launch.launcher.backends.local:LocalBackend",
-        "replay": "autoconf_launch.launcher.backends.replay:ReplayBackend",
         "hosts": "autoconf_launch.launcher.backends.hosts:HostsBackend",
         "ray": "autoconf_launch.launcher.backends.ray:RayBackend",
         "kubernetes": "autoconf_launch.launcher.backends.kubernetes:KubernetesBackend",

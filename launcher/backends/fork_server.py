@@ -138,7 +138,6 @@ class ForkServerBackend(LocalBackend):
         self._replaced = 0
 
     def submit(self, plan: LaunchPlan) -> LocalJob:
-        """See :meth:`LocalBackend.submit`."""
         job = LocalJob(plan)
         self._start(job, self._fork if _can_be_forked(plan) else self._spawn)
         return job

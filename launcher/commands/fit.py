@@ -21,11 +21,10 @@ from ..report import (
     fit_text,
     host_limit_text,
     memory_size,
-    pieces_fit_document,
-    pieces_fit_text,
     rooms_table,
     script_document,
     script_text,
+    why_not_fit,
 )
 from .inference import fit_inference
 
@@ -53,17 +52,15 @@ def fit(arguments: Sequence[str]) -> Iterator[str]:
 
 def _fit_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
     request, script = ask_fit(parse_fit(own, of_script=True), command)
-    as_json = request.training.json
     if script.architecture is None:
-        pieces = fit_by_pieces(request, script)
-        yield pieces_fit_document(pieces) if as_json else pieces_fit_text(pieces)
-        _require_fit(pieces.row.verdict, pieces.row.peak_bytes, request.training.limit_bytes)
-        return
-    answer = fit_answer(request)
-    found = rooms(answer.asked.layout, tuple(Recompute), _peak_of(answer), answer.limit_bytes)
-    if as_json:
+        answer, found = fit_by_pieces(request, script)
+    else:
+        answer = fit_answer(request)
+        peak_of, limit_bytes = _peak_of(answer), answer.limit_bytes
+        found = rooms(answer.asked.layout, tuple(Recompute), peak_of, limit_bytes)
+    if request.training.json:
         document = {**fit_document(answer), "script": script_document(script, found)}
-        yield json.dumps(document, indent=2)
+        yield json.dumps(document, indent=2, allow_nan=False)
     else:
         yield "\n\n".join((script_text(script), fit_text(answer), rooms_table(script, found)))
     _require_answer_fits(answer)
@@ -88,12 +85,5 @@ def _require_answer_fits(answer: FitAnswer) -> None:
             f"it does not fit: offload needs {memory_size(host.needed_bytes)} of host memory per "
             f"node; {host_limit_text(host.limit_bytes)}."
         )
-    _require_fit(answer.verdict, needed_bytes, answer.limit_bytes)
-
-
-def _require_fit(answer: Verdict, needed_bytes: float, limit_bytes: int) -> None:
-    if answer is Verdict.NO:
-        raise DoesNotFitError(
-            f"it does not fit: a rank needs {memory_size(needed_bytes)} and may use "
-            f"{memory_size(limit_bytes)}."
-        )
+    if answer.verdict is Verdict.NO:
+        raise DoesNotFitError(why_not_fit(needed_bytes, answer.limit_bytes))

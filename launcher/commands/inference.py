@@ -21,7 +21,7 @@ from ..inference import (
     why_not_within,
 )
 from ..interrupts import DoesNotFitError
-from ..report import memory_size
+from ..report import why_not_fit
 
 
 def plan_inference(arguments: Sequence[str]) -> Iterator[str]:
@@ -55,7 +55,4 @@ def fit_inference(arguments: Sequence[str]) -> Iterator[str]:
     else:
         yield fit_inference_text(answer)
     if answer.verdict is Verdict.NO:
-        raise DoesNotFitError(
-            f"it does not fit: a rank needs {memory_size(answer.point.peak_bytes)} and may use "
-            f"{memory_size(request.serving.limit_bytes)}."
-        )
+        raise DoesNotFitError(why_not_fit(answer.point.peak_bytes, answer.serving.limit_bytes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from autoconf_launch.autotuner.cost import (
@@ -13,8 +12,6 @@ from ..asked import TRAINER
 from ..export import BASE_EXPORTERS, EXPORTERS
 from ..flags import VerbParser, add_host_flags
 
-CERTIFIED_TUNER = "model_based"
-"""The one whose end is a bound on what could still be gained."""
 _JSON = "print one JSON document"
 TABLE_FORMS = ("table", "md")
 LINE_FORMS = ("csv", "json")
@@ -154,53 +151,3 @@ def export_parser() -> VerbParser:
     output("-o", "--output", metavar="FILE", help="write to FILE, not to the screen")
     output("--json", action="store_true", help=_JSON)
     return parser
-
-
-def replay_parser() -> VerbParser:
-    """Flags of ``replay``."""
-    parser = VerbParser(
-        prog="autoconf-launch replay",
-        usage="autoconf-launch replay LANDSCAPE [LANDSCAPE ...] [flags]",
-        description="Run a tuner against recorded measurements instead of a cluster.",
-        examples=(
-            "autoconf-launch replay measured.csv --tuner random",
-            "autoconf-launch replay autotuning_results --early-stopping 10 --seeds 5",
-        ),
-    )
-    landscapes_help = "a CSV table of measurements, a journal, or the results folder of one"
-    parser.add_argument("landscapes", metavar="LANDSCAPE", nargs="+", help=landscapes_help)
-    _add_tuner(parser.add_argument_group("tuner"))
-    _add_table(parser.add_argument_group("measurements"))
-    parser.add_argument("--json", action="store_true", help=_JSON)
-    return parser
-
-
-def _add_tuner(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    tuner_help = (
-        "gridsearch, random, xgboost, model_based (default), optuna:SAMPLER, or deepspeed, the "
-        "ranker of the DeepSpeed Autotuner"
-    )
-    add("--tuner", default=CERTIFIED_TUNER, metavar="NAME", help=tuner_help)
-    order_help = "one kind of parallelism after the other, or all together (default)"
-    add("--strategy", choices=("staged", "global"), default="global", help=order_help)
-    add("--trials", type=int, metavar="N", help="at most N; default: all")
-    stop_help = "stop after K trials without a better one (default 5)"
-    add("--early-stopping", type=int, default=5, metavar="K", help=stop_help)
-    enough_help = "model_based stops when nothing left could gain more (default 2%%)"
-    add("--good-enough", metavar="SHARE", help=enough_help)
-    add("--seeds", type=int, default=3, metavar="S", help="runs per group (default 3)")
-
-
-def _add_table(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    columns_help = (
-        "columns (of a journal: knobs) that the rows of a group share (default "
-        "model,gpu,n_gpus,gbs)"
-    )
-    add("--group-by", metavar="COLUMNS", help=columns_help)
-    alone_help = (
-        "do not correct a model's predictions by the errors on the other models of its table, "
-        "which assumes one machine"
-    )
-    add("--constants-alone", action="store_true", help=alone_help)

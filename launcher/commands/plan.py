@@ -27,7 +27,6 @@ from ..estimates import (
     PlanAnswer,
     PlanRequest,
     Verifying,
-    chosen_prices,
     every_candidate,
     parse_plan,
     plan_answer,
@@ -62,6 +61,7 @@ from ..inference import INFERENCE
 from ..machine import is_cpu
 from ..pages import HtmlPage, plan_page, write_page
 from ..report import (
+    ROUGH_CPU,
     RULES_IN_WORDS,
     clusters_csv,
     clusters_document,
@@ -82,10 +82,6 @@ from .inference import plan_inference
 
 _CLUSTER_TEMPLATE = "--cluster-template"
 _TITLE = "autoconf-launch: layouts of a script"
-_ROUGH_CPU = (
-    "Times on a CPU are rough: they follow from a matrix product and a copy measured here just "
-    "now."
-)
 
 
 def plan(arguments: Sequence[str]) -> Iterator[str]:
@@ -130,10 +126,8 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
     written = _export(request, (_optimum(request, row.layout, ALL_LAYERS) for row in found.best))
     if request.html is not None:
         write_page(HtmlPage(title=_TITLE, answer=pieces_plan_text(found)), request.html)
-    price = chosen_prices(request)[0]
-    hourly = None if price is None else price.usd_per_gpu_hour
     if request.training.json:
-        yield plan_json({**pieces_plan_document(found, hourly), **_export_document(written)})
+        yield plan_json({**pieces_plan_document(found), **_export_document(written)})
     else:
         yield "\n".join((pieces_plan_text(found), *_sentences(request, written)))
     if not found.best:
@@ -206,7 +200,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         csv=lambda file: plan_csv(answer, file),
         document=lambda: plan_document(answer),
         text=lambda: plan_text(answer),
-        notes=(_ROUGH_CPU,) if is_cpu(request.training.cluster) else (),
+        notes=(ROUGH_CPU,) if is_cpu(request.training.cluster) else (),
     )
     if request.csv_form == CsvForm.FASOP and answer.parts is not None:
         forms = _with_fasop(answer, every_candidate(answer.parts), forms)

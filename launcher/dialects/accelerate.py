@@ -152,11 +152,9 @@ class ShardingWords:
     knob: str = "zero_stage"
 
     def names(self) -> tuple[str, ...]:
-        """See Spelled."""
         return (USE_FSDP, _STRATEGY, _RESHARD, DEEPSPEED_STAGE, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """See Spelled."""
         if _is_on(inputs, USE_DEEPSPEED):
             return self.value_of(scalar(inputs.variable(DEEPSPEED_STAGE) or 2))
         if not _is_on(inputs, USE_FSDP):
@@ -167,7 +165,6 @@ class ShardingWords:
         return self.value_of(inputs.variable(_STRATEGY) or reshard or "FULL_SHARD")
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See Spelled."""
         stage = word if type(word) is int else _STAGES.get(str(word).upper())
         if stage not in (0, 1, 2, 3):
             known = ", ".join(_STAGES)
@@ -175,7 +172,6 @@ class ShardingWords:
         return int(stage)
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """See Spelled."""
         if self.read(inputs) == value:
             return inputs
         if _is_on(inputs, USE_DEEPSPEED):
@@ -207,7 +203,6 @@ class AccelerateDialect(TableDialect):
         return facts.imports("accelerate") and "Accelerator" in facts.called
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
-        """See TableDialect."""
         version = installed_version(source, _KNOWN.package) or _KNOWN.newest
         rows: list[Spelled] = list(batch_rows(source, ranks))
         accumulation = _accumulation(source)
@@ -220,7 +215,6 @@ class AccelerateDialect(TableDialect):
         return (*rows, *_memory_rows(source, version))
 
     def workload(self, reading: Reading) -> Workload:
-        """See TableDialect."""
         given = str(reading.inputs.variable(_PRECISION)).lower()
         precision = _PRECISIONS.get(given, Precision.FP32)
         return Workload(precision=precision, optimizer=Optimizer())
@@ -230,11 +224,9 @@ class AccelerateDialect(TableDialect):
         return move_asides(super().in_trial(rendered, source, needs), source, needs)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
-        """See TableDialect."""
         return check_version(reading.source, _KNOWN)
 
     def detections(self, reading: Reading) -> tuple[str, ...]:
-        """See TableDialect."""
         return recognition_notes(reading)
 
 

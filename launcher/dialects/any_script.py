@@ -66,7 +66,6 @@ class ArgumentsDialect(TableDialect):
         return recognise_row(source, "micro_batch", MICRO_BATCH_NAMES, 1) is not None
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
-        """See TableDialect."""
         return batch_rows(source, ranks)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
@@ -246,7 +245,6 @@ class DataLoaderDialect(TableDialect):
         return source.words.dialect == self.name
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
-        """See TableDialect."""
         row = Spelling(
             knob="micro_batch",
             places=(Variable(DATALOADER_BATCH_VARIABLE),),

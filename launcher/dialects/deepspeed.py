@@ -256,7 +256,6 @@ class DeepSpeedDialect:
         return source.config_argument is not None and source.facts.imports(_PACKAGE)
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
-        """See :class:`Dialect`."""
         if source.config_argument is None:
             raise ConfigError(
                 "The script's arguments name no DeepSpeed configuration; give one with "
@@ -302,7 +301,6 @@ class DeepSpeedDialect:
         )
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
-        """See :class:`Dialect`."""
         source = with_current_keys(source)
         listed, settings, document, _ = open_document(source, fills_auto=False)
         layout = candidate.layout

@@ -49,7 +49,6 @@ class KeyGroup:
     is_closed: bool = True
 
     def treatments(self) -> Iterator[tuple[str, Treatment]]:
-        """Each key with its treatment."""
         groups = (
             (self.known, Treatment.KNOWN),
             (self.measured, Treatment.MEASURED),

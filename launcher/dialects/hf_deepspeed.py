@@ -145,18 +145,15 @@ class SharedNumber:
     free: tuple[LayoutValue, ...] = ()
 
     def names(self) -> tuple[str, ...]:
-        """See Spelled."""
         return (*self.argument.names(), dotted_name(self.path))
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """See Spelled."""
         held = inputs.document.get(self.path)
         if held in (None, _AUTO):
             return self.argument.read(inputs)
         return self.value_of(held)
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See Spelled."""
         if type(word) is not int or word < 1:
             raise ConfigError(
                 f"{dotted_name(self.path)} is {word!r}, but must be a whole number of at least 1."
@@ -164,7 +161,6 @@ class SharedNumber:
         return word
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """See Spelled."""
         if inputs.document.get(self.path) not in (_AUTO, value):
             document = inputs.document.with_value(self.path, value)
             inputs = replace(inputs, document=document)
@@ -180,19 +176,15 @@ class FileDegree:
     free: tuple[LayoutValue, ...] = ()
 
     def names(self) -> tuple[str, ...]:
-        """See Spelled."""
         return (dotted_name(self.path),)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """See Spelled."""
         return degree(inputs.document, self.path)
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See Spelled."""
         return self.read(LaunchInputs(document=RawConfig({}).with_value(self.path, word)))
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """See Spelled."""
         return inputs
 
 

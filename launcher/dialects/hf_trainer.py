@@ -136,16 +136,13 @@ class FsdpWords:
     knob: str = "zero_stage"
 
     def names(self) -> tuple[str, ...]:
-        """See Spelled."""
         return (names._FSDP, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """See Spelled."""
         given = next((v for place in self.places if (v := place.get(inputs)) is not None), "")
         return self.value_of(given)
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See Spelled."""
         if type(word) is int and word in (0, 2, 3):
             return word
         words = str(word).lower().split()
@@ -158,7 +155,6 @@ class FsdpWords:
         return stages[0]
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """See Spelled."""
         if self.read(inputs) == value:
             return inputs
         place = next((p for p in self.places if p.get(inputs) is not None), self.places[0])
@@ -186,7 +182,6 @@ class HfTrainerDialect(TableDialect):
         return bool(_PARSERS & names_) and trains
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
-        """See TableDialect."""
         refuse_renamed(source, names._KNOWN.package, names.RENAMED)
         _refuse_later(source)
         micro = _either(source, names._MICRO_BATCH)
@@ -213,7 +208,6 @@ class HfTrainerDialect(TableDialect):
         return with_file_choices(user, listed) if has_deepspeed_file(source) else user
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
-        """See :class:`Dialect`."""
         listed = with_document_lists(source)
         rendered = super().render(candidate, listed, config_path)
         if not has_deepspeed_file(source):
@@ -222,7 +216,6 @@ class HfTrainerDialect(TableDialect):
         return with_file_values(rendered, candidate, listed, today.global_batch)
 
     def inputs(self, source: ScriptSource) -> LaunchInputs:
-        """See TableDialect."""
         file = arguments_file(source)
         document = RawConfig(_parse_yaml(file.text, file.path)) if file else source.config
         if has_deepspeed_file(source):
@@ -240,7 +233,6 @@ class HfTrainerDialect(TableDialect):
     def files(
         self, source: ScriptSource, inputs: LaunchInputs, config_path: str
     ) -> tuple[LaunchInputs, tuple[RenderedFile, ...]]:
-        """See TableDialect."""
         file = arguments_file(source)
         if file is None:
             arguments = with_path_argument(inputs.arguments, source.config_argument, config_path)
@@ -252,7 +244,6 @@ class HfTrainerDialect(TableDialect):
         return replace(inputs, arguments=arguments), (RenderedFile(name=name, text=text),)
 
     def workload(self, reading: Reading) -> Workload:
-        """See TableDialect."""
         precision = Precision.FP32
         for flag, kind in (("--fp16", Precision.FP16), ("--bf16", Precision.BF16)):
             if any(
@@ -269,7 +260,6 @@ class HfTrainerDialect(TableDialect):
         return with_file_workload(workload, reading.inputs.document)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
-        """See TableDialect."""
         return check_version(reading.source, names._KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:

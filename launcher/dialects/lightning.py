@@ -89,7 +89,6 @@ class LightningDialect(TableDialect):
         )
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
-        """See TableDialect."""
         told = replace(source, files=()) if is_cli(source) else source  # whose flags outweigh them
         own = {row.knob: row for row in batch_rows(told, ranks)}
         rows: list[Spelled] = []
@@ -117,11 +116,9 @@ class LightningDialect(TableDialect):
         return tuple(rows)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
-        """See TableDialect."""
         return check_version(reading.source, _KNOWN)
 
     def detections(self, reading: Reading) -> tuple[str, ...]:
-        """See TableDialect."""
         return recognition_notes(reading, ("micro_batch",))
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
@@ -154,7 +151,6 @@ def is_cli(source: ScriptSource) -> bool:
 
 
 def _validates(source: ScriptSource) -> bool:
-    """Whether its text, or that of its modules, has a validation."""
     return any(VALIDATES in text for text in (source.text, *source.modules))
 
 

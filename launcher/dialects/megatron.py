@@ -98,17 +98,14 @@ class RecomputeWords:
     places: tuple[Place, ...] = (_GRANULARITY, _METHOD, _NUM_LAYERS, _OLD)
 
     def names(self) -> tuple[str, ...]:
-        """See Spelled."""
         return (GRANULARITY, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """See Spelled."""
         if _OLD.get(inputs) is not None:
             return Recompute.SELECTIVE
         return self.value_of(_GRANULARITY.get(inputs) or "none")
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See Spelled."""
         try:
             return Recompute(str(word))
         except ValueError:
@@ -117,7 +114,6 @@ class RecomputeWords:
             ) from None
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """See Spelled."""
         if self.read(inputs) == value:
             return inputs
         for place in self.places:
@@ -139,21 +135,17 @@ class VirtualWords:
     places: tuple[Place, ...] = (_STAGES, _LAYERS_EACH)
 
     def names(self) -> tuple[str, ...]:
-        """See Spelled."""
         return (VIRTUAL_STAGES, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """See Spelled."""
         if (each := _LAYERS_EACH.get(inputs)) is None:
             return self.value_of(_STAGES.get(inputs) or 1)
         return _layers(inputs) // (_stages(inputs) * int(each))
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See Spelled."""
         return _whole(word, VIRTUAL_STAGES)
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """See Spelled."""
         if self.read(inputs) == value:
             return inputs
         if _LAYERS_EACH.get(inputs) is None:
@@ -177,11 +169,9 @@ class SplitWords:
     places: tuple[Place, ...] = (_FIRST, _LAST, _LAYOUT)
 
     def names(self) -> tuple[str, ...]:
-        """See Spelled."""
         return (LAYOUT, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """See Spelled."""
         layout, stages = _LAYOUT.get(inputs), _stages(inputs)
         if layout is not None:
             return self.value_of(layout)
@@ -198,11 +188,9 @@ class SplitWords:
         )
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See Spelled."""
         return tuple(_count(part) for part in str(word).split("|"))
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """See Spelled."""
         if self.read(inputs) == value:
             return inputs
         for place in self.places:
@@ -228,7 +216,6 @@ class MegatronDialect(TableDialect):
         return all(find_argument(source.script_args, (name,)) for name in wanted)
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
-        """See TableDialect."""
         return (
             Spelling(knob="micro_batch", places=(Argument((_MICRO_BATCH,)),)),
             Spelling(knob=GLOBAL_BATCH, places=(Argument((GLOBAL_BATCH_FLAG,)),)),
@@ -255,7 +242,6 @@ class MegatronDialect(TableDialect):
         )
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
-        """See TableDialect."""
         return check_version(reading.source, _KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:

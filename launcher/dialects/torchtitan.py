@@ -110,17 +110,14 @@ class DegreeWords:
         return (*self.replicate, *self.shard, *self.reshard)
 
     def names(self) -> tuple[str, ...]:
-        """See Spelled."""
         return (f"--{SHARD}", self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """See Spelled."""
         if self.ranks == 1 or _got(self.shard, inputs, -1) == 1:
             return 0
         return 2 if _got(self.reshard, inputs, "default") == "never" else 3
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See Spelled."""
         if word not in (0, 2, 3):
             raise ConfigError(
                 f"torchtitan supports ZeRO stages 0 (DDP), 2 and 3 only, got {word!r}."
@@ -152,7 +149,6 @@ class TorchtitanDialect(TableDialect):
         return path.endswith(SCRIPT) or _file_argument(source) is not None
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
-        """See TableDialect."""
         version = _version(source)
         degrees = tuple(
             Spelling(knob=knob, places=_places(source, name), default=1)
@@ -173,7 +169,6 @@ class TorchtitanDialect(TableDialect):
         return tuple(rows)
 
     def inputs(self, source: ScriptSource) -> LaunchInputs:
-        """See TableDialect."""
         file = _file(source)
         return LaunchInputs(
             arguments=source.script_args,
@@ -188,7 +183,6 @@ class TorchtitanDialect(TableDialect):
     def files(
         self, source: ScriptSource, inputs: LaunchInputs, config_path: str
     ) -> tuple[LaunchInputs, tuple[RenderedFile, ...]]:
-        """See TableDialect."""
         file = _file(source)
         if file is None:
             return inputs, ()
@@ -199,7 +193,6 @@ class TorchtitanDialect(TableDialect):
         return replace(inputs, arguments=arguments), (made,)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
-        """See TableDialect."""
         return check_version(reading.source, _KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
@@ -318,20 +311,16 @@ class _UnsetBatch:
     knob: str = GLOBAL_BATCH
 
     def names(self) -> tuple[str, ...]:
-        """See Spelled."""
         return (GLOBAL_BATCH_KEY, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """See Spelled."""
         stated = scalar(_got(self.places, inputs, -1))
         return None if stated == -1 else int(stated)
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See Spelled."""
         return int(word)
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """See Spelled."""
         return inputs if self.read(inputs) == value else _set(self.places, inputs, value)
 
 

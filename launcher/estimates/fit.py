@@ -92,7 +92,7 @@ class FitAnswer:
     the first of ever larger clusters of such nodes on which a layout without offload does.
     ``by_stages``: where nodes differ, or the layout says what lies where, each stage on its own
     GPUs; ``limit_bytes`` are those of the tightest one. ``gains``: formats in which products that
-    run in fp32 would be faster.
+    run in fp32 would be faster. ``script``: name of the script whose model is known by its pieces.
     """
 
     cluster: ClusterSpec
@@ -107,6 +107,7 @@ class FitAnswer:
     smallest: ClusterSpec | None = None
     by_stages: StageFits | None = None
     gains: tuple[FormatGain, ...] = ()
+    script: str = ""
 
 
 def fit_answer(request: FitRequest) -> FitAnswer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from autoconf_launch.core import BUILTIN_PRECISIONS, ConfigError, Precision
+from autoconf_launch.core import BUILTIN_PRECISIONS, ConfigError, Precision, plural
 
 from .dispatch import export_optimum
 from .page import Exported, Optimum
@@ -49,7 +49,7 @@ def export_row(rows: Sequence[Optimum], number: int, framework: str) -> Exported
         ConfigError: there is no such row, or the framework cannot express it.
     """
     if number > len(rows):
-        raise ConfigError(f"--row is {number}, but the table has {len(rows)} rows.")
+        raise ConfigError(f"--row is {number}, but the table has {plural(len(rows), 'row')}.")
     exported = export_optimum(rows[number - 1], framework)
     why = next(_obstacles(rows[number - 1], exported, framework), None)
     if why is None:

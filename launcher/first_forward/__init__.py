@@ -7,9 +7,7 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .answers import (
         PeakOf,
-        PiecesFit,
         PiecesPlan,
-        PiecesQuestion,
         Room,
         TracedRow,
         fit_by_pieces,

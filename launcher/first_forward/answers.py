@@ -18,7 +18,10 @@ import numpy as np
 from autoconf_launch.autotuner.cost import (
     FormatGain,
     LayoutColumns,
+    MemoryParts,
     Network,
+    Proposal,
+    Remedy,
     StepParts,
     TracedOperations,
     Verdict,
@@ -41,7 +44,15 @@ from autoconf_launch.core import (
     Workload,
 )
 
-from ..estimates import FitRequest, PlanRequest, TrainingRequest, machine_of
+from ..estimates import (
+    FitAnswer,
+    FitRequest,
+    HostMemory,
+    PlanRequest,
+    TrainingRequest,
+    chosen_prices,
+    machine_of,
+)
 from .script import TracedScript
 
 _MOST_DOUBLINGS = 20
@@ -229,7 +240,6 @@ def recomputations(script: TracedScript) -> tuple[Recompute, ...]:
 
 
 def _with_states(asked: PiecesQuestion) -> ModelSpec:
-    """The peaks with the state of the optimizer asked for."""
     spec = asked.script.spec
     more = asked.optimizer.states - asked.script.states
     state_bytes = int(more * spec.trainable_parameters * spec.parameter_bytes_each)
@@ -275,44 +285,53 @@ def _row(
 _SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PiecesFit:
-    """The answer; ``remedies`` fit, the fastest first; ``gains`` as of a FitAnswer."""
-
-    asked: PiecesQuestion
-    row: TracedRow
-    rooms: tuple[Room, ...]
-    remedies: tuple[TracedRow, ...]
-    gains: tuple[FormatGain, ...] = ()
-
-
-def fit_by_pieces(request: FitRequest, script: TracedScript) -> PiecesFit:
-    """Whether the layout asked for fits.
+def fit_by_pieces(request: FitRequest, script: TracedScript) -> tuple[FitAnswer, tuple[Room, ...]]:
+    """Whether the layout asked for fits, and what each ZeRO stage leaves room for.
 
     Raises:
         ConfigError: the global batch does not divide.
     """
     asked = PiecesQuestion(script=script, training=request.training)
-    layout = _layout(request)
+    training, layout = request.training, _layout(request)
     if script.found.recompute is not Recompute.NONE:  # its trace has what it recomputes
         layout = replace(layout, recompute=Recompute.NONE)
     row = traced_rows(asked, [layout])[0]
-    remedies: list[TracedRow] = []
+    found: list[TracedRow] = []
     if row.verdict is Verdict.NO:
-        found = traced_rows(asked, list(_layout_variants(layout, asked)))
-        remedies = [one for one in found if one.verdict is not Verdict.NO]
-        remedies.sort(key=lambda one: (one.verdict is not Verdict.YES, one.step_s or 0.0))
-    return PiecesFit(
-        asked=asked,
-        row=row,
-        rooms=rooms(
-            layout,
-            recomputations(asked.script),
-            lambda one: layout_peak_bytes(asked, one),
-            asked.training.limit_bytes,
-        ),
-        remedies=tuple(remedies[:_SHOWN]),
+        variants = traced_rows(asked, list(_layout_variants(layout, asked)))
+        found = [one for one in variants if one.verdict is not Verdict.NO]
+        found.sort(key=lambda one: (one.verdict is not Verdict.YES, one.step_s or 0.0))
+    workload = replace(training.workload, model=script.found.model)
+    answer = FitAnswer(
+        script=script.name,
+        cluster=training.cluster,
+        trainer=training.trainer,
+        asked=Proposal(layout=layout, workload=workload),
+        memory=MemoryParts(named=tuple((name, np.array([[x]])) for name, x in row.memory)),
+        limit_bytes=training.limit_bytes,
+        verdict=row.verdict,
+        step_s=row.step_s,
+        remedies=tuple(_remedy(layout, one, workload) for one in found[:_SHOWN]),
+        host=HostMemory(needed_bytes=0.0, limit_bytes=training.cluster.least_host_memory_bytes),
         gains=pieces_gains(asked, layout),
+    )
+    kinds = recomputations(script)
+    left = rooms(layout, kinds, lambda x: layout_peak_bytes(asked, x), training.limit_bytes)
+    return answer, left
+
+
+def _remedy(asked: Layout, row: TracedRow, workload: Workload) -> Remedy:
+    named = (
+        ("micro-batch", asked.micro_batch, row.layout.micro_batch),
+        ("recompute", asked.recompute.value, row.layout.recompute.value),
+        ("zero", asked.zero_stage, row.layout.zero_stage),
+    )
+    return Remedy(
+        changes=tuple(f"{name}={after}" for name, before, after in named if before != after),
+        proposal=Proposal(layout=row.layout, workload=workload),
+        peak_bytes=row.peak_bytes,
+        verdict=row.verdict,
+        step_s=row.step_s,
     )
 
 
@@ -358,6 +377,7 @@ class PiecesPlan:
             fit where all were asked for; those that leave the headroom come first.
         headroom: share of the memory that was asked to be left free.
         smallest: the one that needs least memory.
+        usd_per_gpu_hour: None where no price is known.
         gains: as of a PlanAnswer.
     """
 
@@ -368,6 +388,7 @@ class PiecesPlan:
     headroom: float
     smallest: TracedRow | None
     seconds: float
+    usd_per_gpu_hour: float | None = None
     gains: tuple[FormatGain, ...] = ()
 
 
@@ -379,6 +400,7 @@ def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PiecesPlan:
     fitting = [row for row in rows if row.verdict is not Verdict.NO]
     fitting.sort(key=lambda row: (_tier(row, request), *_rank(row)))
     best = fitting if request.top is None else list(_best_of_each(fitting))
+    price = chosen_prices(request)[0]
     return PiecesPlan(
         asked=asked,
         considered=len(rows),
@@ -387,6 +409,7 @@ def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PiecesPlan:
         headroom=request.headroom,
         smallest=min(rows, key=lambda row: row.peak_bytes, default=None),
         seconds=time.perf_counter() - started_s,
+        usd_per_gpu_hour=price and price.usd_per_gpu_hour,
         gains=pieces_gains(asked, best[0].layout) if best else (),
     )
 

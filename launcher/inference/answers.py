@@ -63,10 +63,6 @@ class PlanInferenceAnswer:
         """Points that are shown."""
         return self.plan.front if self.request.pareto else self.plan.best[: self.request.top]
 
-    def usd_per_million_tokens(self, point: InferencePoint) -> float | None:
-        """Money of a million output tokens; None where no price is known."""
-        return _usd_per_million_tokens(point, self.serving, self.price)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitInferenceAnswer:
@@ -79,18 +75,9 @@ class FitInferenceAnswer:
     price: ChosenPrice | None
 
     @property
-    def usd_per_million_tokens(self) -> float | None:
-        """Money of a million output tokens; None where no price is known."""
-        return _usd_per_million_tokens(self.point, self.request.serving, self.price)
-
-
-def _usd_per_million_tokens(
-    point: InferencePoint, serving: Serving, price: ChosenPrice | None
-) -> float | None:
-    if price is None:
-        return None
-    tokens_per_s = point.samples_per_s_per_gpu * serving.output_len
-    return price.usd_per_gpu_hour / 3600.0 / tokens_per_s * 1e6
+    def serving(self) -> Serving:
+        """What generates what."""
+        return self.request.serving
 
 
 def plan_inference_answer(request: PlanInferenceRequest) -> PlanInferenceAnswer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND, Verdict, parameters
 from autoconf_launch.autotuner.inference import (
@@ -14,26 +14,65 @@ from autoconf_launch.autotuner.inference import (
 )
 from autoconf_launch.core import plural
 
-from ..estimates import ChosenPrice
 from ..machine import is_cpu
 from ..report import (
     ANSWERS,
+    ROUGH_CPU,
     count_text,
-    dense_table,
+    each,
     gib,
     memory_size,
-    memory_unit,
     number_text,
+    parts_table,
     percent,
+    rows_documents,
+    rows_text,
     step_time_text,
-    table_of,
+    three_digits,
 )
 from .answers import FitInferenceAnswer, PlanInferenceAnswer, near_most
 from .requests import Serving
 
 INFERENCE_SCHEMA_VERSION = 1
-_LEAST_SHOWN = 0.005
-"""Parts of fewer units of a table would be written as 0.00."""
+_Answer: TypeAlias = FitInferenceAnswer | PlanInferenceAnswer
+
+
+def _tokens(answer: _Answer, point: InferencePoint) -> float:
+    """Output tokens per second of one GPU."""
+    return point.samples_per_s_per_gpu * answer.serving.output_len
+
+
+def _usd(answer: _Answer, point: InferencePoint) -> float | None:
+    """Money of a million output tokens; None where no price is known."""
+    hourly = answer.price and answer.price.usd_per_gpu_hour
+    return None if hourly is None else hourly / 3600.0 / _tokens(answer, point) * 1e6
+
+
+def _copies(answer: _Answer, point: InferencePoint) -> int:
+    """How often the model runs on the cluster."""
+    return max(1, len(answer.serving.cluster.devices) // point.gpus)
+
+
+def _is_late(answer: PlanInferenceAnswer, point: InferencePoint) -> bool:
+    return point.latency_s * 1e3 > answer.request.max_latency_ms
+
+
+POINT_COLUMNS = (
+    each("tensor_parallel", "", "tp"),
+    each("pipeline_parallel", "", "pp"),
+    each("batch", "", "batch"),
+    each("ttft_s", "", "TTFT", step_time_text),
+    each("token_s", "", "per token", step_time_text),
+    each("latency_s", "", "latency", step_time_text),
+    each("samples_per_s_per_gpu"),
+    each("", lambda a, point: 1.0 / point.token_s, "tokens/s/user", three_digits),
+    each("tokens_per_s_per_gpu", _tokens, "tokens/s/GPU", three_digits),
+    each("peak_memory_gib", "peak_bytes", "memory", memory_size, data=gib),
+    each("largest_batch", "", "largest batch", lambda batch: f"{batch:,}"),
+    each("copies", _copies),
+    each("usd_per_million_tokens", _usd, "$/M tokens", three_digits),
+    each("", _is_late, "over the bound"),
+)
 
 
 def plan_inference_text(answer: PlanInferenceAnswer) -> str:
@@ -42,7 +81,8 @@ def plan_inference_text(answer: PlanInferenceAnswer) -> str:
     if answer.recommended is not None:
         blocks.append(_recommendation(answer, answer.recommended))
     if answer.rows:
-        blocks += [_ranking(answer), "\n".join(_notes(answer))]
+        table = rows_text(POINT_COLUMNS, answer.rows, answer, first=1)
+        blocks += [table, "\n".join(_notes(answer))]
     return "\n\n".join(blocks)
 
 
@@ -85,9 +125,8 @@ def _serving_text(serving: Serving) -> str:
 
 
 def _recommendation(answer: PlanInferenceAnswer, point: InferencePoint) -> str:
-    copies = _copies(answer.serving, point)
-    tokens = point.samples_per_s_per_gpu * answer.serving.output_len * point.gpus * copies
-    money = _money(answer.usd_per_million_tokens(point))
+    copies = _copies(answer, point)
+    tokens, money = _tokens(answer, point) * point.gpus * copies, _money(answer, point)
     used = plural(point.gpus * copies, "GPU")
     writers = f"1 copy on {used} writes" if copies == 1 else f"{copies} copies on {used} write"
     stages = point.pipeline_parallel
@@ -104,45 +143,13 @@ def _recommendation(answer: PlanInferenceAnswer, point: InferencePoint) -> str:
     )
 
 
-def _money(usd: float | None) -> str:
+def _money(answer: _Answer, point: InferencePoint) -> str:
+    usd = _usd(answer, point)
     return "" if usd is None else f", ${number_text(usd, 3)} per million output tokens"
 
 
 def _name(point: InferencePoint) -> str:
     return f"tp {point.tensor_parallel}, pp {point.pipeline_parallel}, batch {point.batch}"
-
-
-def _copies(serving: Serving, point: InferencePoint) -> int:
-    """How often the model runs on the cluster."""
-    return max(1, len(serving.cluster.devices) // point.gpus)
-
-
-def _ranking(answer: PlanInferenceAnswer) -> str:
-    rows = [_cells(rank, answer, point) for rank, point in enumerate(answer.rows, start=1)]
-    names = [name for name in rows[0] if any(row[name] != "-" for row in rows)]
-    cells = [[row[name] for name in names] for row in rows]
-    return dense_table(cells, names, ["right"] * len(names))
-
-
-def _cells(rank: int, answer: PlanInferenceAnswer, point: InferencePoint) -> dict[str, str]:
-    usd = answer.usd_per_million_tokens(point)
-    tokens_per_s = point.samples_per_s_per_gpu * answer.serving.output_len
-    is_late = point.latency_s * 1e3 > answer.request.max_latency_ms
-    return {
-        "#": str(rank),
-        "tp": str(point.tensor_parallel),
-        "pp": str(point.pipeline_parallel),
-        "batch": str(point.batch),
-        "TTFT": step_time_text(point.ttft_s),
-        "per token": step_time_text(point.token_s),
-        "latency": step_time_text(point.latency_s),
-        "tokens/s/user": number_text(1.0 / point.token_s, 3),
-        "tokens/s/GPU": number_text(tokens_per_s, 3),
-        "memory": memory_size(point.peak_bytes),
-        "largest batch": f"{point.largest_batch:,}",
-        "$/M tokens": "-" if usd is None else number_text(usd, 3),
-        "over the bound": "yes" if is_late else "-",
-    }
 
 
 def _notes(answer: PlanInferenceAnswer) -> Iterator[str]:
@@ -156,34 +163,31 @@ def _notes(answer: PlanInferenceAnswer) -> Iterator[str]:
         point.pipeline_parallel > 1 for point in answer.rows
     ):
         yield "With several stages as many batches are in flight, each in another stage."
-    yield _doubt(answer.serving)
-    yield from _price(answer.serving, answer.price)
+    yield from _doubts(answer)
 
 
-def _price(serving: Serving, price: ChosenPrice | None) -> Iterator[str]:
+def _doubts(answer: _Answer) -> Iterator[str]:
+    """How far off the times may be, and the price."""
+    serving, price = answer.serving, answer.price
+    if is_cpu(serving.cluster):
+        yield ROUGH_CPU
+    else:
+        ttft, token = generation_bands(serving.model)
+        yield (
+            f"90 % error bands from measured kernels: TTFT ±{percent(ttft)}, time per token "
+            f"±{percent(token)}; how long requests wait for a batch is not included."
+        )
     if price is not None:
         yield f"Price: ${price.usd_per_gpu_hour:.2f} per GPU hour ({price.how})."
     elif not is_cpu(serving.cluster):
         yield "No price of this GPU is known; give one with --usd-per-gpu-hour."
 
 
-def _doubt(serving: Serving) -> str:
-    if is_cpu(serving.cluster):
-        return (
-            "Times on a CPU are rough: they follow from a matrix product and a copy measured here "
-            "just now."
-        )
-    ttft, token = generation_bands(serving.model)
-    return (
-        f"90 % error bands from measured kernels: TTFT ±{percent(ttft)}, time per token "
-        f"±{percent(token)}; how long requests wait for a batch is not included."
-    )
-
-
 def plan_inference_document(answer: PlanInferenceAnswer) -> dict[str, Any]:
     """A document; ``recommended`` is None where no point is within the bound."""
     plan, request = answer.plan, answer.request
     bound, (ttft, token) = request.max_latency_ms, generation_bands(answer.serving.model)
+    recommended = (answer.recommended,) if answer.recommended else ()
     document: dict[str, Any] = {
         "schema_version": INFERENCE_SCHEMA_VERSION,
         **_serving_document(answer.serving),
@@ -195,13 +199,11 @@ def plan_inference_document(answer: PlanInferenceAnswer) -> dict[str, Any]:
         "seconds": answer.seconds,
         "ttft_band": ttft,
         "token_time_band": token,
-        "recommended": None,
-        "best": [_point_document(answer, one) for one in plan.best[: request.top]],
+        "recommended": next(iter(rows_documents(POINT_COLUMNS, recommended, answer)), None),
+        "best": rows_documents(POINT_COLUMNS, plan.best[: request.top], answer),
     }
-    if answer.recommended is not None:
-        document["recommended"] = _point_document(answer, answer.recommended)
     if request.pareto:
-        document["front"] = [_point_document(answer, one) for one in plan.front]
+        document["front"] = rows_documents(POINT_COLUMNS, plan.front, answer)
     return document
 
 
@@ -217,45 +219,21 @@ def _serving_document(serving: Serving) -> dict[str, Any]:
     }
 
 
-def _point_document(answer: PlanInferenceAnswer, point: InferencePoint) -> dict[str, Any]:
-    return {
-        **_numbers(point, answer.serving),
-        "copies": _copies(answer.serving, point),
-        "usd_per_million_tokens": answer.usd_per_million_tokens(point),
-    }
-
-
-def _numbers(point: InferencePoint, serving: Serving) -> dict[str, Any]:
-    return {
-        "tensor_parallel": point.tensor_parallel,
-        "pipeline_parallel": point.pipeline_parallel,
-        "batch": point.batch,
-        "ttft_s": point.ttft_s,
-        "token_s": point.token_s,
-        "latency_s": point.latency_s,
-        "samples_per_s_per_gpu": point.samples_per_s_per_gpu,
-        "tokens_per_s_per_gpu": point.samples_per_s_per_gpu * serving.output_len,
-        "peak_memory_gib": gib(point.peak_bytes),
-        "largest_batch": point.largest_batch,
-    }
-
-
 def fit_inference_text(answer: FitInferenceAnswer) -> str:
     """Head, a table of parts, the verdict, and time."""
-    point, serving = answer.point, answer.request.serving
-    limit = memory_size(serving.limit_bytes)
-    tokens_per_s = point.samples_per_s_per_gpu * serving.output_len
-    money = _money(answer.usd_per_million_tokens)
+    point, serving = answer.point, answer.serving
+    names = ["first stage", "last stage"] if point.pipeline_parallel > 1 else ["size"]
+    parts = [(name, x[: len(names), 0].tolist()) for name, x in answer.memory.full()]
     return "\n\n".join(
         (
             f"{_serving_text(serving)}\n{_name(point)}",
-            _parts_table(answer),
-            f"{ANSWERS[answer.verdict]}: a rank needs {memory_size(point.peak_bytes)} of {limit} "
-            f"(±{percent(MEMORY_BAND)}); {_room(answer)}.",
+            parts_table(parts, names),
+            f"{ANSWERS[answer.verdict]}: a rank needs {memory_size(point.peak_bytes)} of "
+            f"{memory_size(serving.limit_bytes)} (±{percent(MEMORY_BAND)}); {_room(answer)}.",
             f"TTFT {step_time_text(point.ttft_s)}, {step_time_text(point.token_s)} per token, "
-            f"{step_time_text(point.latency_s)} for a batch, {number_text(tokens_per_s, 3)} "
-            f"tokens/s/GPU{money}.",
-            "\n".join((_doubt(serving), *_price(serving, answer.price))),
+            f"{step_time_text(point.latency_s)} for a batch, "
+            f"{number_text(_tokens(answer, point), 3)} tokens/s/GPU{_money(answer, point)}.",
+            "\n".join(_doubts(answer)),
         )
     )
 
@@ -265,32 +243,15 @@ def _room(answer: FitInferenceAnswer) -> str:
     return f"the largest batch is {most:,}" if most else "not even a batch of 1 has room"
 
 
-def _parts_table(answer: FitInferenceAnswer) -> str:
-    parts = [(name, sizes[:, 0].tolist()) for name, sizes in answer.memory.full()]
-    sums = [sum(column) for column in zip(*(sizes for _, sizes in parts), strict=True)]
-    unit_name, unit = memory_unit(max(sums))
-    stages = ["first stage", "last stage"]
-    if answer.point.pipeline_parallel == 1:
-        stages = ["size"]
-    rows = [
-        [name, *(f"{size / unit:.2f}" for size in sizes[: len(stages)])]
-        for name, sizes in [*parts, ("sum", sums)]
-        if max(sizes) >= _LEAST_SHOWN * unit
-    ]
-    headers = [f"{unit_name} of a rank", *stages]
-    return table_of(rows, headers, ["left", *("right" for _ in stages)])
-
-
 def fit_inference_document(answer: FitInferenceAnswer) -> dict[str, Any]:
     """A document; keys in ``_gib`` are of 2^30 bytes, parts those of the fuller stage."""
     fullest = int(answer.memory.total[:, 0].argmax())
     return {
         "schema_version": INFERENCE_SCHEMA_VERSION,
-        **_serving_document(answer.request.serving),
-        **_numbers(answer.point, answer.request.serving),
+        **_serving_document(answer.serving),
+        **rows_documents(POINT_COLUMNS, [answer.point], answer)[0],
         "fits": answer.verdict is not Verdict.NO,
         "verdict": answer.verdict.value,
         "peak_memory_band": MEMORY_BAND,
-        "usd_per_million_tokens": answer.usd_per_million_tokens,
         "parts_gib": {name: gib(float(sizes[fullest, 0])) for name, sizes in answer.memory.full()},
     }

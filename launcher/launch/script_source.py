@@ -125,7 +125,6 @@ def _read_named(path: Path, position: int, flag: str, *, is_foreign: bool) -> _N
 
 
 def _named_configs(arguments: tuple[str, ...]) -> Iterator[tuple[str, int, Path]]:
-    """Flag, index of the argument with the path, and path."""
     for index, argument in enumerate(arguments):
         written, equals, value = argument.partition("=")
         flag = f"--{written.lstrip('-').replace('-', '_')}"

@@ -385,13 +385,12 @@ def _described_pool(
 
 
 def _visible_slots(host: HostSlots, gpus: tuple[Gpu, ...]) -> HostSlots:
-    """Slots of a host; of this one by the numbers of its GPUs."""
     if not gpus or not is_this_machine(host.host):
         return host
     if len(host.slots) > len(gpus):
         raise HardwareError(
-            f"The hostfile gives {host.host} {len(host.slots)} slots, but {_visible_text(gpus)}; "
-            "fix the hostfile or CUDA_VISIBLE_DEVICES."
+            f"The hostfile gives {host.host} {plural(len(host.slots), 'slot')}, but "
+            f"{_visible_text(gpus)}; fix the hostfile or CUDA_VISIBLE_DEVICES."
         )
     return replace(host, slots=_numbers(gpus)[: len(host.slots)])
 
@@ -451,7 +450,8 @@ def _limit_hosts(
     nodes, processes = request.hosts.nodes, request.processes
     if nodes is not None and nodes > len(hosts):
         raise ConfigError(
-            f"--num_nodes is {nodes}, but the hostfile names {len(hosts)} hosts; ask for fewer."
+            f"--num_nodes is {nodes}, but the hostfile names "
+            f"{plural(len(hosts), 'host')}; ask for fewer."
         )
     hosts = hosts[:nodes]
     if not isinstance(processes, int):
@@ -465,6 +465,6 @@ def _limit_hosts(
             "CUDA_VISIBLE_DEVICES."
         )
     raise ConfigError(
-        f"--num_gpus is {processes}, but host {small.host} has {len(small.slots)} slots; "
-        "ask for fewer."
+        f"--num_gpus is {processes}, but host {small.host} has "
+        f"{plural(len(small.slots), 'slot')}; ask for fewer."
     )

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .landscapes import LandscapeFile, read_landscapes
-    from .row import MeasurementFile, parse_group_by
+    from .row import MeasurementFile
     from .training_runs import TrainingRun, TrainingRuns, read_training_runs, row_to_fill
     from .validation import (
         Calibration,
+        Fits,
         PredictedRow,
         Validation,
         calibration_of,

@@ -428,7 +428,6 @@ def mixed_memory(one: PublishedRow) -> tuple[float, float]:
 
 
 def _mixed_stages(one: PublishedRow, physics: Physics) -> GivenStages | None:
-    """The row with its nodes in the order in which its GPUs are named."""
     named = kinds_of(one)
     are_nodes_whole = all(kind.count % (one.gpus_per_node or 1) == 0 for kind in named)
     if not named or not are_nodes_whole or sum(kind.count for kind in named) != one.gpus:

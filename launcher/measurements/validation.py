@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,7 +47,6 @@ from .measured_runs import (
     with_recompute,
 )
 from .row import MeasurementFile, PublishedRow, read_measurements
-from .row_shape import RowShape
 
 BAD_ROW = "bad row"
 
@@ -196,7 +195,7 @@ def validate_table(file: MeasurementFile, calibration: Calibration | None = None
     measurements = with_recompute(file.measurements)
     runs, reasons = runs_of(measurements)
     rows = [i for run in runs for i in run.rows]
-    seconds = _step_s(runs)
+    seconds = step_times_s(runs)
     timed = _timed_settings(measurements, rows, (seconds, runs), calibration)
     peaks, limits = peaks_bytes(measurements, rows), np.full(len(measurements), np.nan)
     limits[rows] = [usable_bytes(measurements[i].gpu) for i in rows]
@@ -244,7 +243,7 @@ def suspected_unit(name: str, over_predicted: Sequence[float]) -> Iterator[str]:
         )
 
 
-def _step_s(
+def step_times_s(
     runs: Sequence[MeasuredRun],
     physics: Physics = DEFAULT_PHYSICS,
     calibration_R: Floats | None = None,
@@ -303,7 +302,7 @@ def _timed_settings(
     repeats: dict[tuple[object, ...], list[int]] = {}
     for position, i in enumerate(rows):
         if measurements[i].step_time_s is not None:
-            repeats.setdefault(_repeat_key(measurements[i]), []).append(position)
+            repeats.setdefault(repeat_key(measurements[i]), []).append(position)
     first = [same[0] for same in repeats.values()]
     measured = np.array(
         [
@@ -318,7 +317,7 @@ def _timed_settings(
         of_settings = (seconds, likeness_of(predicted[1]).rows(np.array(first)))
         factors_R = np.ones(len(rows))
         factors_R[first], scored = _calibrate(kept, of_settings, measured, calibration)
-        seconds = _step_s(predicted[1], calibration_R=factors_R)[first]
+        seconds = step_times_s(predicted[1], calibration_R=factors_R)[first]
     return TimedSettings(
         predicted_s_R=seconds[scored],
         measured_s_R=measured[scored],
@@ -403,61 +402,6 @@ def _fits(measurements: Sequence[PublishedRow], peaks: Floats, limits: Floats) -
     )
 
 
-PhysicsOf = Callable[[str], Physics]
-"""Constants to predict a model with."""
-
-
-def shipped_physics(model: str) -> Physics:
-    """Our own constants, whatever the model."""
-    return DEFAULT_PHYSICS
-
-
-def factors_of_others(
-    measurements: Sequence[PublishedRow], physics_of: PhysicsOf = shipped_physics
-) -> Floats:
-    """Factors by which each row's predicted seconds are multiplied.
-
-    Returns:
-        1 where no other model has a time, or where the row itself is not predicted.
-    """
-    factors = np.ones(len(measurements))
-    runs, _ = runs_of(measurements)
-    rows = np.array([i for run in runs for i in run.rows], np.int64)
-    if not len(rows):
-        return factors
-    rows_R = [measurements[i] for i in rows]
-    alike, (settings_M, measured_s_M) = likeness_of(runs), _settings(rows_R)
-    for name in dict.fromkeys(one.shape.name for one in rows_R):
-        bodies = {_body(one.shape) for one in rows_R if one.shape.name == name}
-        is_own_R = np.array([one.shape.name == name for one in rows_R])
-        other_M = np.array([_body(rows_R[i].shape) not in bodies for i in settings_M], np.bool_)
-        if other_M.any():
-            physics = physics_of(name)
-            found = calibration_factors(
-                _step_s(runs, physics), alike, settings_M[other_M], measured_s_M[other_M]
-            )
-            factors[rows[is_own_R]] = found[is_own_R]
-    return factors
-
-
-def _settings(rows: Sequence[PublishedRow]) -> tuple[Ints, Floats]:
-    """The first row of each setting that ran, and the median seconds of its repeats."""
-    repeats: dict[tuple[object, ...], list[int]] = {}
-    for i, one in enumerate(rows):
-        if one.step_time_s is not None:
-            repeats.setdefault(_repeat_key(one), []).append(i)
-    median_s = [
-        np.median([rows[i].step_time_s or np.nan for i in same]) for same in repeats.values()
-    ]
-    first = np.array([same[0] for same in repeats.values()], np.int64)
-    return first, np.array(median_s, np.float64)
-
-
-def _repeat_key(one: PublishedRow) -> tuple[object, ...]:
+def repeat_key(one: PublishedRow) -> tuple[object, ...]:
     """Equal for repeats: the same settings under the same training code."""
     return one.settings, trainer_of(one)
-
-
-def _body(shape: RowShape) -> tuple[int, ...]:
-    """What a model is known by, whatever it is called and whatever it is trained on."""
-    return shape.layers, shape.hidden, shape.heads, shape.ffn

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         count_text,
         csv_row,
         csv_text,
-        dense_table,
         duration_text,
         finished_row,
         format_gains_text,
@@ -35,17 +34,23 @@ if TYPE_CHECKING:
         step_text,
         step_time_text,
         table_of,
+        three_digits,
         trial_document,
         write_csv,
     )
     from .columns import nodes_text
-    from .fit import ANSWERS, fit_document, fit_text, host_limit_text
+    from .fit import (
+        ANSWERS,
+        ROUGH_CPU,
+        fit_document,
+        fit_text,
+        host_limit_text,
+        parts_table,
+        why_not_fit,
+    )
     from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .measurements import (
-        GroupScores,
         problem_lines,
-        replay_document,
-        replay_lines,
         row_lines,
         rows_csv,
         unit_warnings,
@@ -74,8 +79,6 @@ if TYPE_CHECKING:
         results_text,
     )
     from .script import (
-        pieces_fit_document,
-        pieces_fit_text,
         pieces_plan_document,
         pieces_plan_text,
         rooms_table,
@@ -100,6 +103,7 @@ if TYPE_CHECKING:
         summary_text,
         table_text,
     )
+    from .tables import each, rows_documents, rows_text
     from .verification import crash_text, lack_of_time_text, refused_text
     from .waterfall import (
         WaterfallStep,

@@ -81,6 +81,11 @@ def number_text(value: float, digits: int = 4) -> str:
     return text if "e" not in text else f"{value:.{digits + 6}f}".rstrip("0")
 
 
+def three_digits(value: float) -> str:
+    """``12,345``, ``32.7``: a number of three digits or more."""
+    return number_text(value, 3)
+
+
 def step_time_text(duration_s: float) -> str:
     """``32.72 s``, ``253.1 ms``: one step."""
     if duration_s >= 1:
@@ -173,6 +178,11 @@ def memory_size(count_bytes: float, digits: int = 1) -> str:
     """``74.5 GiB``, ``8.3 MiB``: memory of a device."""
     name, unit = memory_unit(count_bytes)
     return f"{count_bytes / unit:.{digits}f} {name}"
+
+
+def host_text(count_bytes: float) -> str:
+    """Host memory; a dash where none is used."""
+    return memory_size(count_bytes) if count_bytes else "-"
 
 
 def gib(size_bytes: float) -> float:
@@ -349,27 +359,26 @@ def table_of(
     *,
     markdown: bool = False,
 ) -> str:
-    """Columns under their headers, or a pipe table; no number is read into a cell."""
-    from tabulate import tabulate  # the command itself does not wait for it
-
-    form = "pipe" if markdown else "simple"
-    table = tabulate(rows, headers=headers, tablefmt=form, colalign=align, disable_numparse=True)
-    return "\n".join(line.rstrip() for line in table.splitlines())
-
-
-def dense_table(
-    rows: Sequence[Sequence[str]], headers: Sequence[str], align: Sequence[str]
-) -> str:
-    """Many columns under their headers, each as narrow as its cells."""
+    """Columns under their headers, each as narrow as its cells, or a pipe table."""
+    more = _PIPE_PADDING if markdown else 0
     padded = []
-    for side, column in zip(align, zip(headers, *rows, strict=True), strict=True):
-        width = max(map(len, column))
+    for side, (header, *cells) in zip(align, zip(headers, *rows, strict=True), strict=True):
+        width = max(len(header) + more, *map(len, cells), 0)
         pad = str.ljust if side == "left" else str.rjust
-        first, *others = (pad(cell, width) for cell in column)
-        padded.append((first, "-" * width, *others))
-    return "\n".join("  ".join(cells).rstrip() for cells in zip(*padded, strict=True))
+        rule = "-" * width
+        if markdown:
+            rule = f":{rule}-" if side == "left" else f"{rule}-:"
+        cells = [pad(cell, width) for cell in (header, *cells)]
+        padded.append([f" {cell} " if markdown else cell for cell in cells])
+        padded[-1].insert(1, rule)
+    lines = [*zip(*padded, strict=True)]
+    if markdown:
+        return "\n".join(f"|{'|'.join(line)}|" for line in lines)
+    return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
+_PIPE_PADDING = 2
+"""Characters that a header of a pipe table has at least besides its own, as tabulate's."""
 _FORMULA = ("=", "+", "-", "@")
 """How a cell begins that a spreadsheet computes."""
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")

@@ -23,7 +23,6 @@ from autoconf_launch.core import (
     Candidate,
     ClusterSpec,
     Framework,
-    Layout,
     encode,
 )
 
@@ -35,6 +34,7 @@ from .cells import (
     format_gains_document,
     format_gains_text,
     gib,
+    host_text,
     memory_size,
     memory_unit,
     percent,
@@ -42,11 +42,17 @@ from .cells import (
     table_of,
     trainer_text,
 )
+from .tables import each, rows_documents, rows_text
 
 FIT_SCHEMA_VERSION = 2
-_COLUMNS = 8
+_MOST_STAGES = 8
+"""Stages that are columns of the table of parts; more are its rows."""
 HOST_NOT_CHECKED = (
     "Host memory is not checked; host_memory_gib in a cluster file says how much a node has."
+)
+ROUGH_CPU = (
+    "Times on a CPU are rough: they follow from a matrix product and a copy measured here just "
+    "now."
 )
 ANSWERS = {
     Verdict.YES: "yes: it fits",
@@ -54,6 +60,39 @@ ANSWERS = {
     Verdict.NO: "no: it does not fit",
 }
 _LEAST_SHOWN = 0.005
+"""Parts of fewer units of a table would be written as 0.00."""
+
+
+def _nodes(kinds: Sequence[Any], one: StagePlan) -> str:
+    return " + ".join(kinds[kind].name for kind in one.kinds)
+
+
+STAGE_COLUMNS = (
+    each("stage", lambda kinds, one: one.ranks.start // len(one.ranks), "stage", is_left=True),
+    each("nodes", _nodes, "nodes", is_left=True),
+    each("", lambda kinds, one: f"{one.ranks[0]} to {one.ranks[-1]}", "ranks"),
+    each("layers", header="layers"),
+    each("micro_batch_s", "", "micro-batch", step_time_text),
+    each("peak_memory_gib", "peak_bytes", "needs", memory_size, data=gib),
+    each("limit_gib", "limit_bytes", "has", memory_size, data=gib),
+)
+"""Rows are pipeline stages on kinds of node."""
+
+
+def _slower(answer: FitAnswer, remedy: Remedy) -> float | None:
+    is_known = remedy.step_s is not None and answer.step_s
+    return remedy.step_s / answer.step_s - 1 if is_known else None  # type: ignore[operator]
+
+
+REMEDY_COLUMNS = (
+    each("changes", lambda a, one: [*one.changes], "what would fit", " ".join, is_left=True),
+    each("layout", lambda a, one: encode(one.proposal.layout)),
+    each("peak_memory_gib", "peak_bytes", "memory", memory_size, data=gib),
+    each("verdict", "verdict.value", "fits", is_left=True),
+    each("step_time_s", "step_s", "step", step_time_text),
+    each("", _slower, "slower", lambda share: percent(share, "+")),
+    each("host_memory_gib", "host_bytes", "host memory per node", host_text, data=gib),
+)
 
 
 def marginal_note(verdicts: Iterable[Verdict]) -> Iterator[str]:
@@ -67,14 +106,13 @@ def marginal_note(verdicts: Iterable[Verdict]) -> Iterator[str]:
 
 def fit_text(answer: FitAnswer) -> str:
     """Head, a table of parts by stages, the verdict, and what would help."""
-    blocks = [_headline(answer), _table(answer)]
+    stages = [f"stage {stage}" for stage in range(len(answer.memory.total))]
+    blocks = [_headline(answer), parts_table([(n, x.tolist()) for n, x in _parts(answer)], stages)]
     if (found := answer.by_stages) is not None:
-        table = stages_table(answer.asked.layout, found.stages, answer.cluster.kinds)
+        table = rows_text(STAGE_COLUMNS, found.stages, answer.cluster.kinds)
         blocks.append(f"{table}\nA step takes {step_time_text(found.step_s)}.")
     blocks.append(_verdict(answer))
-    blocks += _notes(answer)
-    if gains := format_gains_text(answer.gains):
-        blocks.append(gains)
+    blocks += [*_notes(answer), *filter(None, [format_gains_text(answer.gains)])]
     if not has_rates(answer.cluster):
         blocks.append(
             f"No step time is predicted: our table of GPUs lacks "
@@ -137,8 +175,8 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
     total_S, host_limit = answer.memory.total[:, 0], answer.host.limit_bytes
     return {
         "schema_version": FIT_SCHEMA_VERSION,
-        "model": answer.asked.workload.architecture.name,
-        "parameters": parameters(answer.asked.workload.architecture),
+        "model": _name(answer),
+        "parameters": _count(answer),
         "trainer": answer.trainer.name,
         "layout": encode(answer.asked.layout),
         "verdict": answer.verdict.value,
@@ -154,27 +192,13 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
             {
                 "stage": stage,
                 "memory_gib": gib(float(total)),
-                "parts": _parts(answer, stage),
-                **_stage_document(answer, stage),
+                "parts": {name: gib(float(sizes[stage])) for name, sizes in _parts(answer)},
+                **own,
             }
-            for stage, total in enumerate(total_S)
+            for stage, (total, own) in enumerate(zip(total_S, _stages(answer), strict=True))
         ],
-        "remedies": [_remedy_document(remedy) for remedy in answer.remedies],
+        "remedies": rows_documents(REMEDY_COLUMNS, answer.remedies, answer),
         "smallest_cluster": cluster_name(answer.smallest) if answer.smallest else None,
-    }
-
-
-def _stage_document(answer: FitAnswer, stage: int) -> dict[str, Any]:
-    """Where a stage lies; nothing where all nodes and stages are equal."""
-    if answer.by_stages is None:
-        return {}
-    one, kinds = answer.by_stages.stages[stage], answer.cluster.kinds
-    return {
-        "nodes": " + ".join(kinds[kind].name for kind in one.kinds),
-        "layers": one.layers,
-        "peak_memory_gib": gib(one.peak_bytes),
-        "limit_gib": gib(one.limit_bytes),
-        "micro_batch_s": one.micro_batch_s,
     }
 
 
@@ -195,75 +219,61 @@ def _model_text(model: Architecture) -> str:
     return f"{model.name}: {count_text(weights)} parameters{idle}"
 
 
+def _name(answer: FitAnswer) -> str:
+    return answer.script or answer.asked.workload.architecture.name
+
+
+def _count(answer: FitAnswer) -> int:
+    model = answer.asked.workload.model
+    return parameters(model) if isinstance(model, Architecture) else model.parameters
+
+
 def _headline(answer: FitAnswer) -> str:
     workload, layout = answer.asked.workload, answer.asked.layout
+    model = f"{answer.script}: {count_text(_count(answer))} parameters"
+    sizes, length = f"dp={layout.data_parallel}", ""
+    if not answer.script:
+        model = _model_text(workload.architecture)
+        sizes += f" tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "
+        sizes += f"cp={layout.context_parallel}"
+        length = f" of {workload.sequence_length} tokens{adapters_text(workload)}"
     return (
-        f"{_model_text(workload.architecture)}, on {gpus_text(answer.cluster)}, "
-        f"{trainer_text(answer.trainer)}\n"
-        f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel} "
-        f"tp={layout.tensor_parallel} pp={layout.pipeline_parallel} "
-        f"cp={layout.context_parallel}, global batch {layout.global_batch} of "
-        f"{workload.sequence_length} tokens{adapters_text(workload)}"
+        f"{model}, on {gpus_text(answer.cluster)}, {trainer_text(answer.trainer)}\n"
+        f"{candidate_name(Candidate(layout=layout))}: {sizes}, "
+        f"global batch {layout.global_batch}{length}"
     )
 
 
-def _table(answer: FitAnswer) -> str:
-    """Parts as rows and stages as columns; the other way round where stages are many."""
-    total_S = answer.memory.total[:, 0]
-    named = [*_shown_parts(answer), ("sum", total_S)]
-    unit_name, unit = memory_unit(float(total_S.max()))
-    cells = [[f"{size / unit:.2f}" for size in sizes] for _, sizes in named]
-    names = [name for name, _ in named]
-    stages = [str(stage) for stage in range(len(total_S))]
-    if len(stages) > _COLUMNS:
-        rows = [[stage, *parts] for stage, *parts in zip(stages, *cells, strict=True)]
-        headers = [f"{unit_name} of stage", *names]
-    else:
-        rows = [[name, *sizes] for name, sizes in zip(names, cells, strict=True)]
-        headers = [f"{unit_name} of a rank", *(f"stage {stage}" for stage in stages)]
-    return table_of(rows, headers, ["left", *("right" for _ in headers[1:])])
-
-
-def stages_table(layout: Layout, stages: Sequence[StagePlan], kinds: Sequence[Any]) -> str:
-    """Where each stage lies, and what it needs of its own GPUs.
+def parts_table(parts: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]) -> str:
+    """Bytes of parts and their sums; names are columns, but rows where they are many.
 
     Args:
-        layout: of the row.
-        stages: of the row, which name kinds by number.
-        kinds: of nodes, with their names.
+        parts: bytes of each part for each name.
+        names: of the ranks that are compared, such as pipeline stages.
     """
-    ranks = layout.world_size // len(stages)
-    rows = [
-        [
-            str(number),
-            " + ".join(kinds[kind].name for kind in stage.kinds),
-            f"{number * ranks} to {(number + 1) * ranks - 1}",
-            str(stage.layers),
-            step_time_text(stage.micro_batch_s),
-            memory_size(stage.peak_bytes),
-            memory_size(stage.limit_bytes),
-        ]
-        for number, stage in enumerate(stages)
+    sums = [sum(sizes) for sizes in zip(*(sizes for _, sizes in parts), strict=True)]
+    unit_name, unit = memory_unit(max(sums))
+    shown = [(part, sizes) for part, sizes in parts if max(sizes) >= _LEAST_SHOWN * unit]
+    cells = [
+        [part, *(f"{x / unit:.2f}" for x in sizes)] for part, sizes in (*shown, ("sum", sums))
     ]
-    headers = ["stage", "nodes", "ranks", "layers", "micro-batch", "needs", "has"]
-    return table_of(rows, headers, ["left", "left", *["right"] * 5])
+    table = [[f"{unit_name} of a rank", *names], *cells]
+    if len(names) > _MOST_STAGES:
+        table = [[*row] for row in zip(*table, strict=True)]
+    return table_of(table[1:], table[0], ["left", *("right" for _ in table[0][1:])])
 
 
-def _shown_parts(answer: FitAnswer) -> list[tuple[str, Any]]:
-    count = len(answer.memory.total)
-    least = _LEAST_SHOWN * memory_unit(float(answer.memory.total.max()))[1]
-    parts = [
-        (name, np.broadcast_to(sizes, (count, 1))[:, 0]) for name, sizes in answer.memory.named
-    ]
-    return [(name, sizes) for name, sizes in parts if sizes.max() >= least]
+def _stages(answer: FitAnswer) -> list[dict[str, Any]]:
+    """Where each stage lies; nothing where all nodes and stages are equal."""
+    if answer.by_stages is None:
+        return [{} for _ in answer.memory.total]
+    return rows_documents(STAGE_COLUMNS, answer.by_stages.stages, answer.cluster.kinds)
 
 
-def _parts(answer: FitAnswer, stage: int) -> dict[str, float]:
-    count = len(answer.memory.total)
-    return {
-        name: gib(float(np.broadcast_to(sizes, (count, 1))[stage, 0]))
-        for name, sizes in answer.memory.named
-    }
+def _parts(answer: FitAnswer) -> list[tuple[str, Any]]:
+    """Bytes of each part on each stage."""
+    shape = len(answer.memory.total), 1
+    return [(name, np.broadcast_to(x, shape)[:, 0]) for name, x in answer.memory.named]
 
 
 def _verdict(answer: FitAnswer) -> str:
@@ -296,40 +306,18 @@ def host_limit_text(limit_bytes: float) -> str:
     return f"it has {memory_size(limit_bytes)}"
 
 
+def why_not_fit(needed_bytes: float, limit_bytes: float) -> str:
+    """The sentence on a training that needs too much."""
+    return (
+        f"it does not fit: a rank needs {memory_size(needed_bytes)} and may use "
+        f"{memory_size(limit_bytes)}."
+    )
+
+
 def _remedies(answer: FitAnswer) -> str:
     """What would fit, with its step and how much longer that is than the one asked for."""
-    rows = [
-        [
-            " ".join(remedy.changes),
-            memory_size(remedy.peak_bytes),
-            remedy.verdict.value,
-            *_price(remedy.step_s, answer.step_s),
-            memory_size(remedy.host_bytes) if remedy.host_bytes else "-",
-        ]
-        for remedy in answer.remedies
-    ]
-    headers = ["what would fit", "memory", "fits", "step", "slower", "host memory per node"]
-    if not any(remedy.host_bytes for remedy in answer.remedies):
-        rows, headers = [row[:-1] for row in rows], headers[:-1]
-    table = table_of(rows, headers, ["left", "right", "left", *("right" for _ in headers[3:])])
+    table = rows_text(REMEDY_COLUMNS, answer.remedies, answer)
     is_open = answer.host.limit_bytes is None and not answer.host.needed_bytes
-    if is_open and "host memory per node" in headers:
+    if is_open and any(remedy.host_bytes for remedy in answer.remedies):
         table += f"\n{HOST_NOT_CHECKED}"
     return table
-
-
-def _price(step_s: float | None, asked_s: float | None) -> tuple[str, str]:
-    if step_s is None or not asked_s:
-        return "-", "-"
-    return step_time_text(step_s), percent(step_s / asked_s - 1, "+")
-
-
-def _remedy_document(remedy: Remedy) -> dict[str, Any]:
-    return {
-        "changes": list(remedy.changes),
-        "layout": encode(remedy.proposal.layout),
-        "peak_memory_gib": gib(remedy.peak_bytes),
-        "verdict": remedy.verdict.value,
-        "step_time_s": remedy.step_s,
-        "host_memory_gib": gib(remedy.host_bytes),
-    }

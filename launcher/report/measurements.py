@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from itertools import pairwise
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from autoconf_launch.autotuner.planner import RUN_STEPS
-from autoconf_launch.autotuner.search import REGRET_AT, WITHIN, Score
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import GIB, Candidate, encode, plural
 
-from ..estimates import Verifying
+from ..estimates import NamedRun, Verifying
 from ..export import NATIVE
 from ..measurements import (
     Calibration,
+    Fits,
     MeasurementFile,
     PredictedRow,
     TrainingRuns,
@@ -25,104 +24,16 @@ from ..measurements import (
 )
 from .cells import (
     csv_text,
-    dense_table,
     duration_text,
     number_text,
     percent,
     step_time_text,
-    table_of,
+    three_digits,
     trainers_text,
     write_csv,
 )
 from .plan_reasons import name_of
-
-REPLAY_SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupScores:
-    """A group's score for each seed."""
-
-    name: str
-    configs: int
-    scores: tuple[Score, ...]
-
-
-def _percent(share: float) -> float:
-    return 100.0 * share
-
-
-_METRICS: dict[str, Callable[[Score], float]] = {
-    **{
-        f"trials_to_{round(100 * share)}pct": lambda one, i=i: one.trials_to[i]  # type: ignore[misc]
-        for i, share in enumerate(WITHIN)
-    },
-    **{
-        f"regret_at_{count}": lambda one, i=i: _percent(one.regret_at[i])  # type: ignore[misc]
-        for i, count in enumerate(REGRET_AT)
-    },
-    "out_of_memory_trials": lambda one: one.out_of_memory_trials,
-    "stopped_at": lambda one: one.stopped_at,
-    "final_regret": lambda one: _percent(one.final_regret),
-}
-
-
-def replay_document(scored: Sequence[GroupScores], notes: Sequence[str]) -> dict[str, object]:
-    """The JSON document; a regret is null where nothing had run yet."""
-    everything = tuple(one for group in scored for one in group.scores)
-    configs = sum(group.configs for group in scored)
-    return {
-        "schema_version": REPLAY_SCHEMA_VERSION,
-        "groups": {group.name: _summary(group.configs, group.scores) for group in scored},
-        "all": {"groups": len(scored), **_summary(configs, everything)},
-        "left_out": list(notes),
-    }
-
-
-def replay_lines(scored: Sequence[GroupScores]) -> Iterator[str]:
-    """A table with a row for each group, means over seeds, and the worst of all."""
-    header: tuple[str, ...]
-    header = ("group", "configs", "to 2 %", "to 5 %", "regret at 4", "stopped at", "final %")
-    header += ("out of memory", "certificate")
-    rows = [_replay_text_cells(group.name, group.configs, group.scores) for group in scored]
-    everything = tuple(one for group in scored for one in group.scores)
-    configs = sum(group.configs for group in scored)
-    rows.append(_replay_text_cells(f"all {len(scored)} groups", configs, everything))
-    yield table_of(rows, header, ("left", *["right"] * (len(header) - 1)))
-    worst = max(_METRICS["trials_to_2pct"](one) for one in everything)
-    yield f"Trials until within 2 % of the best: at worst {worst:.0f}."
-
-
-def _replay_text_cells(name: str, configs: int, scores: Sequence[Score]) -> tuple[str, ...]:
-    shown = ("trials_to_2pct", "trials_to_5pct", "regret_at_4", "stopped_at", "final_regret")
-    means = (_mean(scores, metric) for metric in (*shown, "out_of_memory_trials"))
-    truths = [one.certificate_true for one in scores if one.certificate_true is not None]
-    told = "-" if not truths else "true" if all(truths) else f"{truths.count(False)} false"
-    return name, str(configs), *(f"{mean:.1f}" for mean in means), told
-
-
-def _mean(scores: Sequence[Score], metric: str) -> float:
-    return sum(map(_METRICS[metric], scores)) / len(scores)
-
-
-def _summary(configs: int, scores: Sequence[Score]) -> dict[str, object]:
-    truths = [one.certificate_true for one in scores if one.certificate_true is not None]
-    return {
-        "configs": configs,
-        **{
-            metric: {
-                "mean": _finite(_mean(scores, metric)),
-                "worst": _finite(max(map(of, scores))),
-            }
-            for metric, of in _METRICS.items()
-        },
-        "certificates": {"given": len(truths), "true": sum(truths)},
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
+from .tables import Column, each, rows_documents, rows_header, rows_lines, rows_text
 
 _SCHEMA_VERSION = 1
 
@@ -161,17 +72,60 @@ def validation_lines(
     """The trainers, and a table with a row for each file."""
     if everything.trainers:
         yield trainers_text(everything.trainers)
-    rows = [(file.name.removesuffix(".csv"), one) for file, one in scored]
-    if len(rows) > 1:
-        rows.append(("all", everything))
-    header: tuple[str, ...]
-    header = ("table", "rows", "predicted", "assumed", "MAPE %", "median %", "Spearman")
-    header += ("regret %", "worst %", "memory %", "flagged OOM", "called safe", "false alarms")
-    align = ("left", *["right"] * (len(header) - 1))
-    yield table_of([_cells(name, one) for name, one in rows], header, align)
-    for name, one in rows[: len(scored)]:
+    rows = [_Scored(file.name.removesuffix(".csv"), one) for file, one in scored]
+    whole = [_Scored("all", everything)] if len(rows) > 1 else []
+    yield rows_text(SCORE_COLUMNS, [*rows, *whole])
+    for name, one in rows:
         for reason, count in one.skipped:
             yield f"{name}: {count} skipped: {reason}"
+
+
+class _Scored(NamedTuple):
+    name: str
+    one: Validation
+
+
+def _digits(count: int) -> Callable[[float], str]:
+    return lambda value: f"{value:.{count}f}"
+
+
+def _figure(name: str, header: str, digits: int = 1) -> Column:
+    return each(name, f"one.times.{name}", header, _digits(digits), group="step_time")
+
+
+def _share(header: str, of: str, whole: str) -> Column:
+    """How many of the failed runs or of those that ran."""
+
+    def text(answer: Any, row: _Scored) -> str:
+        return f"{getattr(row.one.fits, of)}/{getattr(row.one.fits, whole)}"
+
+    return each("", text, header)
+
+
+SCORE_COLUMNS = (
+    each("", "name", "table", is_left=True),
+    each("rows", "one.rows", "rows"),
+    each("predicted", "one.predicted", "predicted"),
+    each("assumed", "one.assumed", "assumed"),
+    each("trainers", lambda a, row: dict(row.one.trainers)),
+    each("skipped", lambda a, row: dict(row.one.skipped)),
+    _figure("mape", "MAPE %"),
+    _figure("median_ape", "median %"),
+    _figure("spearman", "Spearman", 2),
+    _figure("top1_regret_mean", "regret %"),
+    _figure("top1_regret_max", "worst %"),
+    each("groups", "one.times.groups", group="step_time"),
+    each("rows", lambda a, row: len(row.one.memory_R[0]), group="memory"),
+    each("mape", "one.memory_mape", "memory %", _digits(1), group="memory"),
+    *(each(field.name, f"one.fits.{field.name}", group="fits") for field in fields(Fits)),
+    _share("flagged OOM", "failed_rows_flagged", "failed_rows"),
+    _share("called safe", "failed_rows_safe", "failed_rows"),
+    _share("false alarms", "ran_rows_flagged", "ran_rows"),
+)
+
+
+def _scores(one: Validation) -> dict[str, Any]:
+    return rows_documents(SCORE_COLUMNS, [_Scored("", one)])[0]
 
 
 def unit_warnings(scored: Sequence[tuple[MeasurementFile, Validation]]) -> Iterator[str]:
@@ -181,113 +135,65 @@ def unit_warnings(scored: Sequence[tuple[MeasurementFile, Validation]]) -> Itera
         yield from suspected_unit(file.name, [x / y for x, y in pairs if x])
 
 
-_ROW_COLUMNS = ("line", "model", "gpu", "n_gpus", "layout", "gbs", "precision")
-_ROW_NUMBERS = ("predicted_s", "measured_s", "time_error_percent")
-_ROW_MEMORY = ("predicted_gib", "measured_gib", "memory_error_percent")
+def _six(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _with_sign(percents: float) -> str:
+    return f"{percents:+.1f}"
+
+
+def _percents(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _measured_text(answer: Any, one: PredictedRow) -> str:
+    measured_s = one.row.step_time_s
+    return "OOM" if one.row.out_of_memory else "-" if measured_s is None else f"{measured_s:.3f}"
+
+
+ROW_COLUMNS = (
+    each("table", lambda table, one: table),
+    each("line", "row.line", "line"),
+    each("model", "row.shape.name", "model", is_left=True),
+    each("gpu", "row.gpu", "gpu", is_left=True),
+    each("n_gpus", "row.gpus", "n_gpus"),
+    each(
+        *("layout", lambda a, one: candidate_name(Candidate(layout=one.row.layout)), "layout"),
+        is_left=True,
+    ),
+    each("gbs", "row.global_batch", "gbs"),
+    each("precision", "row.precision.value", "precision", is_left=True),
+    each("predicted_s", "step_s", "s", _digits(3), data=_six),
+    each("measured_s", "row.step_time_s", data=_six),
+    each("", _measured_text, "measured s"),
+    each(
+        *("time_error_percent", lambda a, one: _percents(one.time_error), "error %", _with_sign),
+        data=_six,
+    ),
+    each("predicted_gib", lambda a, one: one.peak_bytes / GIB, "GiB", _digits(1), data=_six),
+    each("measured_gib", "row.memory_gb", "measured GiB", _digits(1), data=_six),
+    each(
+        *("memory_error_percent", lambda a, one: _percents(one.memory_error), "memory error %"),
+        shown=_with_sign,
+        data=_six,
+    ),
+    each("assumed", lambda a, one: [*one.row.assumed], "assumed", ", ".join, is_left=True),
+)
+"""Predicted rows; seconds and GiB each beside what was measured. The answer is their table."""
 
 
 def row_lines(scored: Sequence[tuple[MeasurementFile, Validation]]) -> Iterator[str]:
     """A table with a line for each predicted row of each file."""
-    header = (*_ROW_COLUMNS, "s", "measured", "error %", "GiB", "measured", "error %", "assumed")
-    align = ("right", *["left"] * 2, "right", "left", "right", "left", *["right"] * 6, "left")
     for file, one in scored:
-        yield f"\n{file.name}:"
-        rows = [
-            (*_what_ran(row), *_row_texts(row), ", ".join(row.row.assumed)) for row in one.each
-        ]
-        yield table_of(rows, header, align)
+        yield f"\n{file.name}:\n{rows_text(ROW_COLUMNS, one.each)}"
 
 
 def rows_csv(scored: Sequence[tuple[MeasurementFile, Validation]], file: TextIO) -> None:
     """Write a header and a line for each predicted row; what was not measured is empty."""
-    header = ("table", *_ROW_COLUMNS, *_ROW_NUMBERS, *_ROW_MEMORY, "assumed")
-    write_csv(file, [header])
+    write_csv(file, [rows_header(ROW_COLUMNS)])
     for table, one in scored:
-        for row in one.each:
-            numbers = ("" if x is None else f"{x:.6g}" for x in _row_numbers(row))
-            assumed = " ".join(row.row.assumed)
-            write_csv(file, [(table.name, *_what_ran(row), *numbers, assumed)])
-
-
-def _what_ran(one: PredictedRow) -> tuple[str, ...]:
-    row = one.row
-    layout = candidate_name(Candidate(layout=row.layout))
-    return (
-        *(str(row.line), row.shape.name, row.gpu, str(row.gpus), layout),
-        *(str(row.global_batch), row.precision.value),
-    )
-
-
-def _row_numbers(one: PredictedRow) -> tuple[float | None, ...]:
-    """Seconds and GiB, predicted and measured, each with its error in percent."""
-    time, memory = one.time_error, one.memory_error
-    return (
-        *(one.step_s, one.row.step_time_s, None if time is None else 100 * time),
-        *(one.peak_bytes / GIB, one.row.memory_gb, None if memory is None else 100 * memory),
-    )
-
-
-def _row_texts(one: PredictedRow) -> tuple[str, ...]:
-    time_s, measured_s, time, memory_gib, measured_gib, memory = _row_numbers(one)
-    seconds = "OOM" if one.row.out_of_memory else _number(measured_s, 3)
-    return (
-        *(_number(time_s, 3), seconds, _with_sign(time)),
-        *(_number(memory_gib), _number(measured_gib), _with_sign(memory)),
-    )
-
-
-def _with_sign(percent: float | None) -> str:
-    return "-" if percent is None else f"{percent:+.1f}"
-
-
-def _cells(name: str, one: Validation) -> tuple[str, ...]:
-    times, fits = one.times, one.fits
-    return (
-        name,
-        str(one.rows),
-        str(one.predicted),
-        str(one.assumed),
-        _number(times.mape),
-        _number(times.median_ape),
-        _number(times.spearman, 2),
-        _number(times.top1_regret_mean),
-        _number(times.top1_regret_max),
-        _number(one.memory_mape),
-        f"{fits.failed_rows_flagged}/{fits.failed_rows}",
-        f"{fits.failed_rows_safe}/{fits.failed_rows}",
-        f"{fits.ran_rows_flagged}/{fits.ran_rows}",
-    )
-
-
-def _number(value: float | None, digits: int = 1) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _scores(one: Validation) -> dict[str, object]:
-    times, fits = one.times, one.fits
-    return {
-        "rows": one.rows,
-        "predicted": one.predicted,
-        "assumed": one.assumed,
-        "trainers": dict(one.trainers),
-        "skipped": dict(one.skipped),
-        "step_time": {
-            "mape": times.mape,
-            "median_ape": times.median_ape,
-            "spearman": times.spearman,
-            "top1_regret_mean": times.top1_regret_mean,
-            "top1_regret_max": times.top1_regret_max,
-            "groups": times.groups,
-        },
-        "memory": {"rows": len(one.memory_R[0]), "mape": one.memory_mape},
-        "fits": {
-            "failed_rows": fits.failed_rows,
-            "failed_rows_flagged": fits.failed_rows_flagged,
-            "failed_rows_safe": fits.failed_rows_safe,
-            "ran_rows": fits.ran_rows,
-            "ran_rows_flagged": fits.ran_rows_flagged,
-        },
-    }
+        write_csv(file, rows_lines(ROW_COLUMNS, one.each, table.name))
 
 
 def _problems(file: MeasurementFile) -> list[dict[str, object]]:
@@ -305,25 +211,31 @@ _ORDER = (
 )
 
 
+def _count_text(count: int) -> str:
+    return f"{count:,}"
+
+
+RUN_COLUMNS = (
+    each("line", "row.line", "line"),
+    each("n_gpus", "row.gpus", "GPUs", _count_text),
+    each("layers", "row.shape.layers", "layers"),
+    each("", lambda a, run: name_of(run.row.layout), "layout", is_left=True),
+    each("measured_s", "", "measured", step_time_text),
+    each("predicted_s", "", "predicted", step_time_text),
+    each(
+        *("", lambda a, run: run.measured_s / run.predicted_s - 1.0, "slower"),
+        shown=lambda share: percent(share, "+"),
+    ),
+    each("spreads_off", "surprise"),
+    each("spreads_off_prediction", "spreads_off"),
+)
+
+
 def training_runs_text(found: TrainingRuns) -> str:
     """Runs that corrected an answer, beside what was predicted of them."""
-    rows = [
-        [
-            str(one.row.line),
-            f"{one.row.gpus:,}",
-            str(one.row.shape.layers),
-            name_of(one.row.layout),
-            step_time_text(one.measured_s),
-            step_time_text(one.predicted_s),
-            percent(one.measured_s / one.predicted_s - 1.0, "+"),
-        ]
-        for one in found.runs
-    ]
-    headers = ["line", "GPUs", "layers", "layout", "measured", "predicted", "slower"]
-    align = ["right", "right", "right", "left", "right", "right", "right"]
-    lines = [f"Corrected by {plural(len(rows), 'run')} of {found.file}:"]
-    lines += [dense_table(rows, headers, align), _ORDER, *_doubtful_runs(found)]
-    return "\n".join(lines)
+    head = f"Corrected by {plural(len(found.runs), 'run')} of {found.file}:"
+    table = rows_text(RUN_COLUMNS, found.runs)
+    return "\n".join([head, table, _ORDER, *_doubtful_runs(found)])
 
 
 def _doubtful_runs(found: TrainingRuns) -> Iterator[str]:
@@ -351,23 +263,41 @@ def training_runs_document(found: TrainingRuns) -> dict[str, Any]:
     """The same as values; beyond 3 spreads off the band is wider."""
     return {
         "file": found.file,
-        "runs": [
-            {
-                "line": one.row.line,
-                "n_gpus": one.row.gpus,
-                "layers": one.row.shape.layers,
-                "measured_s": one.measured_s,
-                "predicted_s": one.predicted_s,
-                "spreads_off": one.surprise,
-                "spreads_off_prediction": one.spreads_off,
-            }
-            for one in found.runs
-        ],
+        "runs": rows_documents(RUN_COLUMNS, found.runs),
         "skipped": [{"line": one.line, "why": one.text} for one in found.skipped],
     }
 
 
 _FRAMEWORKS = {NATIVE: "our runtime", "megatron": "Megatron-LM"}
+
+
+def _layers_text(answer: Any, one: NamedRun) -> str:
+    return f"{one.verifying.run.layers} of {answer[0]}"
+
+
+def _band_text(answer: Any, one: NamedRun) -> str:
+    _, band, now = answer
+    text: str = band(one.verifying.narrowing / now)
+    return text
+
+
+VERIFYING_COLUMNS = (
+    each("n_gpus", "verifying.run.layout.world_size", "GPUs", _count_text),
+    each("nodes", "verifying.run.nodes"),
+    each("layers", "verifying.run.layers"),
+    each("", _layers_text, "layers"),
+    each("layout", lambda a, one: encode(one.verifying.run.layout)),
+    each("", lambda a, one: name_of(one.verifying.run.layout), "layout", is_left=True),
+    each("step_s", "verifying.run.step_s", "step", step_time_text),
+    each("seconds", "verifying.run.seconds", "time", duration_text),
+    each("usd", "verifying.usd", "USD", three_digits),
+    each("narrowing", "verifying.narrowing"),
+    each("", _band_text, "band then", is_left=True),
+    each("framework", lambda a, one: one.command and one.command.framework),
+    each("command", lambda a, one: one.command and one.command.text),
+    each("row"),
+)
+"""For the text the answer is the model's layers, the band in words, and its narrowing now."""
 
 
 def verifying_text(found: Verifying, layers: int, band: Callable[[float], str]) -> str:
@@ -378,34 +308,20 @@ def verifying_text(found: Verifying, layers: int, band: Callable[[float], str]) 
         layers: of the whole model.
         band: the answer's band in words, by the share of its spread that runs leave.
     """
-    now = found.found.narrowing
     if not found.named:
         return _no_run(found)
-    rows = [
-        [
-            str(number),
-            f"{one.verifying.run.layout.world_size:,}",
-            f"{one.verifying.run.layers} of {layers}",
-            name_of(one.verifying.run.layout),
-            step_time_text(one.verifying.run.step_s),
-            duration_text(one.verifying.run.seconds),
-            "-" if one.verifying.usd is None else number_text(one.verifying.usd, 3),
-            band(one.verifying.narrowing / now),
-        ]
-        for number, one in enumerate(found.named, start=1)
-    ]
-    headers = ["run", "GPUs", "layers", "layout", "step", "time", "USD", "band then"]
-    align = ["right", "right", "right", "left", "right", "right", "right", "left"]
+    table = rows_text(
+        VERIFYING_COLUMNS, found.named, (layers, band, found.found.narrowing), first=1
+    )
+    rows = [tuple(found.named[0].row), *(tuple(one.row.values()) for one in found.named)]
     lines = [
         f"Runs that narrow the band, now {band(1.0)} ({RUN_STEPS} steps each, "
         f"{duration_text(found.start_s)} to start assumed{_total(found)}):",
-        dense_table(rows, headers, align),
+        table,
         *_further(found),
         *_commands(found),
         "Put the seconds of a step into step_time_s, and give the file with --measured:",
-        csv_text(
-            [tuple(found.named[0].row), *(tuple(one.row.values()) for one in found.named)]
-        ).rstrip(),
+        csv_text(rows).rstrip(),
     ]
     return "\n".join(lines)
 
@@ -480,20 +396,5 @@ def verifying_document(found: Verifying) -> dict[str, Any]:
     return {
         "narrowing": found.found.narrowing,
         "why_none": None if found.named else _no_run(found),
-        "runs": [
-            {
-                "n_gpus": one.verifying.run.layout.world_size,
-                "nodes": one.verifying.run.nodes,
-                "layers": one.verifying.run.layers,
-                "layout": encode(one.verifying.run.layout),
-                "step_s": one.verifying.run.step_s,
-                "seconds": one.verifying.run.seconds,
-                "usd": one.verifying.usd,
-                "narrowing": one.verifying.narrowing,
-                "framework": one.command and one.command.framework,
-                "command": one.command and one.command.text,
-                "row": one.row,
-            }
-            for one in found.named
-        ],
+        "runs": rows_documents(VERIFYING_COLUMNS, found.named),
     }

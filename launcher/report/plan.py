@@ -23,15 +23,15 @@ from .cells import (
 )
 from .choice import parts_notes, sensitivity_document, sensitivity_lines
 from .columns import (
+    PLAN_COLUMNS,
     csv_header,
     csv_lines,
     gib,
     number_cells,
     row_documents,
-    text_table,
     write_blocks,
 )
-from .fit import HOST_NOT_CHECKED, cluster_name, marginal_note, stages_table, training_text
+from .fit import HOST_NOT_CHECKED, STAGE_COLUMNS, cluster_name, marginal_note, training_text
 from .measurements import (
     training_runs_document,
     training_runs_text,
@@ -51,6 +51,7 @@ from .plan_reasons import (
     rejected_table,
     why_nothing,
 )
+from .tables import cells_table, each, rows_text
 from .waterfall import step_waterfall, waterfall_text
 
 PLAN_SCHEMA_VERSION = 2
@@ -129,7 +130,7 @@ def plan_text(answer: PlanAnswer) -> str:
     if answer.request.explain and answer.plan.best:
         first = answer.plan.best[0]
         if first.stages:
-            table = stages_table(first.layout, first.stages, answer.kinds)
+            table = rows_text(STAGE_COLUMNS, first.stages, answer.kinds)
             blocks.append(f"Stages of #1:\n{table}")
         blocks.append(f"A step of #1:\n{waterfall_text(step_waterfall(first.parts))}")
     return "\n\n".join(blocks)
@@ -344,10 +345,14 @@ def clusters_text(answers: Sequence[PlanAnswer]) -> str:
     """
     rows = [_cluster_cells(rank, answer) for rank, answer in enumerate(answers, start=1)]
     names = max(rows, key=len)
-    table = text_table({name: [row.get(name, "-") for row in rows] for name in names})
+    cells = {name: [row.get(name, "-") for row in rows] for name in names}
+    table = cells_table((*PLAN_COLUMNS, *_CLUSTER_COLUMNS), cells)
     return "\n\n".join(
         (training_text(answers[0].request.training), table, "\n".join(_cluster_notes(answers)))
     )
+
+
+_CLUSTER_COLUMNS = [each("", header=name, is_left=True) for name in ("cluster", "layout")]
 
 
 def clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoconf_launch.autotuner.cost import ALL_LAYERS
-from autoconf_launch.core import Recompute, encode, plural
+from autoconf_launch.autotuner.sizing import Sensitivity
+from autoconf_launch.core import encode, plural
 
 from .cells import (
     count_text,
@@ -18,7 +19,6 @@ from .cells import (
     number_text,
     percent,
     step_time_text,
-    table_of,
     trainer_text,
 )
 from .measurements import (
@@ -27,6 +27,8 @@ from .measurements import (
     verifying_document,
     verifying_text,
 )
+from .plan_reasons import name_of
+from .tables import each, rows_text
 
 if TYPE_CHECKING:
     from autoconf_launch.autotuner.sizing import Achieved, Outlook
@@ -202,20 +204,8 @@ def _tokens(answer: Recommendation) -> str:
 
 
 def _layout(done: Achieved) -> str:
-    layout = done.layout
-    degrees = (
-        f"dp={layout.data_parallel} tp={layout.tensor_parallel} pp={layout.pipeline_parallel}"
-    )
-    if layout.context_parallel > 1:
-        degrees += f" cp={layout.context_parallel}"
-    if layout.expert_parallel > 1:
-        degrees += f" ep={layout.expert_parallel}"
-    if layout.virtual_pipeline > 1:
-        degrees += f" vpp={layout.virtual_pipeline}"
-    text = f"{degrees} micro-batch={layout.micro_batch} recompute={layout.recompute.value}"
-    if done.recompute_layers == ALL_LAYERS or layout.recompute is not Recompute.FULL:
-        return text
-    return f"{text} of {done.recompute_layers} layers of a stage"
+    layers = _recompute_layers(done)
+    return name_of(done.layout) + (f" of {layers} layers of a stage" if layers else "")
 
 
 def _recompute_layers(done: Achieved) -> int | None:
@@ -231,27 +221,28 @@ def _money(found: Outlook) -> str:
 
 def _assumptions(found: Outlook) -> str:
     """What the days assume, and how far each assumption moves them."""
-    rows = [
-        [
-            re.sub(r" s$", " (s)", one.name.replace("_", " ")),
-            number_text(one.value),
-            number_text(one.days_at_half),
-            number_text(one.days_at_double),
-            one.flag,
-        ]
-        for one in found.sensitivities
-    ]
     band = found.band
-    ends = [number_text(found.days_low), number_text(found.days_high)]
-    rows.append([f"speed (x{band.fastest:.2f}, x{band.slowest:.2f})", "1", *ends, "-"])
-    headers = [
-        f"assumed ({percent(found.goodput_share)} goodput)",
-        "value",
-        "days at half",
-        "days at twice",
-        "change it with",
-    ]
-    return table_of(rows, headers, ["left", "right", "right", "right", "left"])
+    speed = Sensitivity(
+        name=f"speed (x{band.fastest:.2f}, x{band.slowest:.2f})",
+        value=1.0,
+        days_at_half=found.days_low,
+        days_at_double=found.days_high,
+        why=band.source,
+        flag="-",
+    )
+    header = f"assumed ({percent(found.goodput_share)} goodput)"
+    columns = (
+        each("name", "", header, _assumption_name, is_left=True),
+        each("value", "", "value", number_text),
+        each("days_at_half", "", "days at half", number_text),
+        each("days_at_double", "", "days at twice", number_text),
+        each("flag", "", "change it with", is_left=True),
+    )
+    return rows_text(columns, [*found.sensitivities, speed])
+
+
+def _assumption_name(name: str) -> str:
+    return re.sub(r" s$", " (s)", name.replace("_", " "))
 
 
 def _model_document(answer: Recommendation) -> dict[str, Any]:
@@ -292,11 +283,7 @@ def _planner_document(answer: Recommendation) -> dict[str, Any]:
         "training_days": found.days,
         "days_low": found.days_low,
         "days_high": found.days_high,
-        "error_band": {
-            "slowest": found.band.slowest,
-            "fastest": found.band.fastest,
-            "source": found.band.source,
-        },
+        "error_band": encode(found.band),
         "model_size_b": part.size_b,
         "step_s": done.step_s,
         "tokens_per_s": done.tokens_per_s,
@@ -309,15 +296,5 @@ def _planner_document(answer: Recommendation) -> dict[str, Any]:
         "cost_usd": found.usd,
         "price": found.price,
         "goodput": found.goodput_share,
-        "assumptions": [
-            {
-                "name": one.name,
-                "value": one.value,
-                "why": one.why,
-                "flag": one.flag,
-                "days_at_half": one.days_at_half,
-                "days_at_double": one.days_at_double,
-            }
-            for one in found.sensitivities
-        ],
+        "assumptions": [encode(one) for one in found.sensitivities],
     }

@@ -1,20 +1,17 @@
-"""Answers for a script whose model is known by its pieces.
+"""What is said of a script, and the plan of one whose model is known by its pieces.
 
-The documents have the fields of those of ``fit`` and ``plan``, and ``script``.
+The document has the fields of a plan's, and ``script``.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND, TrainerChoice, Verdict
-from autoconf_launch.autotuner.space import candidate_name
-from autoconf_launch.core import Bystander, Candidate, Layout, Recompute, encode
+from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND
+from autoconf_launch.core import Bystander, Recompute, encode
 
-from ..first_forward import PiecesFit, PiecesPlan, PiecesQuestion, Room, TracedRow, TracedScript
-from ..machine import is_cpu
+from ..first_forward import PiecesPlan, Room, TracedRow, TracedScript
 from .cells import (
     amount,
     count_text,
@@ -22,25 +19,19 @@ from .cells import (
     format_gains_text,
     gib,
     memory_size,
-    memory_unit,
     percent,
     size_text,
     step_time_text,
-    table_of,
     trainer_text,
 )
-from .fit import ANSWERS, FIT_SCHEMA_VERSION, gpus_text, marginal_note
+from .fit import gpus_text, marginal_note
 from .plan import PLAN_SCHEMA_VERSION
+from .tables import each, rows_documents, rows_text
 
 
-def script_text(script: TracedScript, choice: TrainerChoice | None = None) -> str:
-    """One line on how it was looked into, one on what it trains, and notes.
-
-    Args:
-        script: what was found.
-        choice: whose rules the answer follows; None: the answer below names it.
-    """
-    return "\n".join(_lines(script, "" if choice is None else f", {trainer_text(choice)}"))
+def script_text(script: TracedScript) -> str:
+    """One line on how it was looked into, one on what it trains, and notes."""
+    return "\n".join(_lines(script))
 
 
 def script_document(script: TracedScript, found: Sequence[Room] = ()) -> dict[str, Any]:
@@ -60,7 +51,7 @@ def script_document(script: TracedScript, found: Sequence[Room] = ()) -> dict[st
         "optimizer": seen.optimizer,
         "optimizer_state_bytes": seen.state_bytes,
         "forward_backward_flops": _flops(script),
-        "rooms": [_room_document(room) for room in found],
+        "rooms": rows_documents(_ROOM_COLUMNS, found, script),
         "bystanders": [encode(one) for one in seen.bystanders],
         "left_behind": list(seen.left_behind),
         "notes": list(seen.notes),
@@ -69,30 +60,33 @@ def script_document(script: TracedScript, found: Sequence[Room] = ()) -> dict[st
 
 def rooms_table(script: TracedScript, found: Sequence[Room]) -> str:
     """ZeRO stages with their need, and the largest micro-batch that fits safely."""
-    own = script.found.recompute
-    names = {kind: kind.value for kind in Recompute} | {Recompute.NONE: own.value}
-    rows = [
-        [
-            str(room.zero_stage),
-            names[room.recompute] if script.architecture is None else room.recompute.value,
-            memory_size(room.peak_bytes),
-            room.verdict.value,
-            str(room.largest or "-"),
-        ]
-        for room in found
-    ]
-    headers = ["zero", "recompute", "memory", "fits", "largest micro-batch"]
-    return table_of(rows, headers, ["right", "left", "right", "left", "right"])
+    return rows_text(_ROOM_COLUMNS, found, script)
 
 
-def _lines(script: TracedScript, rules: str) -> Iterator[str]:
+def _recompute_text(script: TracedScript, room: Room) -> str:
+    """What the script does itself, unless more is recomputed."""
+    is_own = script.architecture is not None and room.recompute is Recompute.NONE
+    return (script.found.recompute if is_own else room.recompute).value
+
+
+_ROOM_COLUMNS = (
+    each("zero_stage", "", "zero"),
+    each("recompute", "recompute.value"),
+    each("", _recompute_text, "recompute", is_left=True),
+    each("peak_memory_gib", "peak_bytes", "memory", memory_size, data=gib),
+    each("verdict", "verdict.value", "fits", is_left=True),
+    each("largest_micro_batch", "largest", "largest micro-batch", lambda n: str(n or "none")),
+)
+
+
+def _lines(script: TracedScript) -> Iterator[str]:
     seen, model = script.found, script.found.model
     how = (
         "on fake tensors, nothing was computed"
         if seen.fake
         else "with real tensors on the CPU, no step was made"
     )
-    yield f"{script.name}, stopped at its first forward pass ({how}){rules}:"
+    yield f"{script.name}, stopped at its first forward pass ({how}):"
     some = "" if model.trainable_parameters == model.parameters else ", "
     some += f"{count_text(model.trainable_parameters)} of them trained" if some else ""
     length = f" x {model.sequence_length} tokens" if model.sequence_length else ""
@@ -148,70 +142,14 @@ def _flops(script: TracedScript) -> float:
     return sum(one.flops * one.count for one in script.found.operations)
 
 
-def _room_document(room: Room) -> dict[str, Any]:
-    return {
-        "zero_stage": room.zero_stage,
-        "recompute": room.recompute.value,
-        "peak_memory_gib": gib(room.peak_bytes),
-        "verdict": room.verdict.value,
-        "largest_micro_batch": room.largest,
-    }
-
-
-_LEAST_SHOWN = 0.005
-
-
-def pieces_fit_text(answer: PiecesFit) -> str:
-    """What was found, the parts, the verdict, what each stage leaves room for."""
-    asked, row = answer.asked, answer.row
-    blocks = [
-        f"{_head(asked)}, {_layout_text(row.layout)}",
-        _parts_table(row),
-        f"{ANSWERS[row.verdict]}. A rank needs {memory_size(row.peak_bytes)} "
-        f"±{percent(MEMORY_BAND)} of {memory_size(asked.training.limit_bytes)}.",
-        *filter(None, [format_gains_text(answer.gains)]),
-        rooms_table(asked.script, answer.rooms),
-    ]
-    if answer.remedies:
-        blocks.append(_remedies(answer))
-    elif row.verdict is Verdict.NO:
-        larger = (
-            "ask about GPUs with --cluster"
-            if is_cpu(asked.training.cluster)
-            else "use larger GPUs"
-        )
-        blocks.append(f"No ZeRO stage, micro-batch or recomputation makes it fit; {larger}.")
-    return "\n\n".join(blocks)
-
-
-def pieces_fit_document(answer: PiecesFit) -> str:
-    """One JSON document; keys in ``_gib`` are of 2^30 bytes."""
-    asked, row = answer.asked, answer.row
-    document = {
-        "schema_version": FIT_SCHEMA_VERSION,
-        "model": asked.script.name,
-        "parameters": asked.script.found.model.parameters,
-        "trainer": asked.training.trainer.name,
-        "layout": encode(row.layout),
-        "verdict": row.verdict.value,
-        "peak_memory_gib": gib(row.peak_bytes),
-        "peak_memory_band": MEMORY_BAND,
-        "limit_gib": gib(asked.training.limit_bytes),
-        "step_time_s": row.step_s,
-        "faster_formats": format_gains_document(answer.gains),
-        "stages": [{"stage": 0, "memory_gib": gib(row.peak_bytes), "parts": _parts(row)}],
-        "remedies": [_remedy_document(row.layout, one) for one in answer.remedies],
-        "script": script_document(asked.script, answer.rooms),
-    }
-    return json.dumps(document, indent=2, allow_nan=False)
-
-
 def pieces_plan_text(answer: PiecesPlan) -> str:
     """What was found, the ranking, and what its numbers are."""
-    asked = answer.asked
+    script, training = answer.asked.script, answer.asked.training
     head = (
-        f"{_head(asked)}, global batch "
-        f"{asked.training.workload.global_batch}: {answer.considered:,} layouts considered in "
+        f"{script_text(script)}\n\n{script.name}: "
+        f"{count_text(script.found.model.parameters)} parameters, global batch "
+        f"{training.workload.global_batch}, on {gpus_text(training.cluster)}, "
+        f"{trainer_text(training.trainer)}\n{answer.considered:,} layouts considered in "
         f"{answer.seconds:.2f} s, {answer.fit:,} fit"
     )
     if not answer.best:
@@ -219,17 +157,15 @@ def pieces_plan_text(answer: PiecesPlan) -> str:
     note = (
         "Step times are rooflines over the traced operations, one kernel each, at the rates that "
         f"kernels reach: ±{percent(EAGER_BAND)}, so the order is a guide. Memory is "
-        f"±{percent(MEMORY_BAND)}; a rank has {memory_size(asked.training.limit_bytes)}."
+        f"±{percent(MEMORY_BAND)}; a rank has {memory_size(training.limit_bytes)}."
     )
     marked = marginal_note([row.verdict for row in answer.best])
     notes = "\n".join(filter(None, [format_gains_text(answer.gains), note, *marked]))
-    return "\n\n".join([head, _ranking(answer), notes])
+    return "\n\n".join([head, rows_text(_ROW_COLUMNS, answer.best, answer, first=1), notes])
 
 
-def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> dict[str, Any]:
+def pieces_plan_document(answer: PiecesPlan) -> dict[str, Any]:
     """A document, as that of a plan."""
-    gpus = len(answer.asked.training.cluster.devices)
-    usd_per_s = None if usd_per_gpu_hour is None else usd_per_gpu_hour * gpus / 3600
     return {
         "schema_version": PLAN_SCHEMA_VERSION,
         "trainer": answer.asked.training.trainer.name,
@@ -239,82 +175,11 @@ def pieces_plan_document(answer: PiecesPlan, usd_per_gpu_hour: float | None) -> 
         "seconds": answer.seconds,
         "headroom": answer.headroom,
         "limit_gib": gib(answer.asked.training.limit_bytes),
-        "best": [
-            _row_document(row, usd_per_s) | {"free_memory": _free(answer, row)}
-            for row in answer.best
-        ],
+        "best": rows_documents(_ROW_COLUMNS, answer.best, answer),
         "rejected": {"memory": answer.considered - answer.fit},
         "faster_formats": format_gains_document(answer.gains),
         "script": script_document(answer.asked.script),
     }
-
-
-def _head(asked: PiecesQuestion) -> str:
-    """The script, and where it trains."""
-    place = gpus_text(asked.training.cluster)
-    return f"{script_text(asked.script, asked.training.trainer)}\nOn {place}"
-
-
-def _layout_text(layout: Layout) -> str:
-    return (
-        f"{candidate_name(Candidate(layout=layout))}: dp={layout.data_parallel}, "
-        f"global batch {layout.global_batch}"
-    )
-
-
-def _parts_table(row: TracedRow) -> str:
-    unit_name, unit = memory_unit(row.peak_bytes)
-    shown = [(name, size) for name, size in row.memory if size / unit >= _LEAST_SHOWN]
-    cells = [[name, f"{size / unit:.2f}"] for name, size in (*shown, ("sum", row.peak_bytes))]
-    return table_of(cells, [f"{unit_name} of a rank", ""], ["left", "right"])
-
-
-def _remedies(answer: PiecesFit) -> str:
-    asked = answer.row
-    rows = [
-        [
-            " ".join(_changes(asked.layout, one.layout)),
-            memory_size(one.peak_bytes, 2),
-            one.verdict.value,
-            "-" if one.step_s is None else step_time_text(one.step_s),
-            "-"
-            if one.step_s is None or not asked.step_s
-            else percent(one.step_s / asked.step_s - 1, "+"),
-        ]
-        for one in answer.remedies
-    ]
-    headers = ["what would fit", "memory", "fits", "step", "slower"]
-    return table_of(rows, headers, ["left", "right", "left", "right", "right"])
-
-
-def _changes(asked: Layout, changed: Layout) -> list[str]:
-    named = (
-        ("micro-batch", asked.micro_batch, changed.micro_batch),
-        ("recompute", asked.recompute.value, changed.recompute.value),
-        ("zero", asked.zero_stage, changed.zero_stage),
-    )
-    return [f"{name}={after}" for name, before, after in named if before != after]
-
-
-def _ranking(answer: PiecesPlan) -> str:
-    cells = [
-        [
-            str(rank),
-            str(row.layout.data_parallel),
-            str(row.layout.zero_stage),
-            str(row.layout.micro_batch),
-            str(row.layout.accumulation),
-            row.layout.recompute.value,
-            "-" if row.step_s is None else step_time_text(row.step_s),
-            memory_size(row.peak_bytes, 2),
-            percent(_free(answer, row)),
-            row.verdict.value,
-        ]
-        for rank, row in enumerate(answer.best, start=1)
-    ]
-    headers = ["#", "dp", "zero", "micro", "acc", "recompute", "step", "memory", "free", "fits"]
-    right = "right"
-    return table_of(cells, headers, [right] * 5 + ["left", right, right, right, "left"])
 
 
 def _free(answer: PiecesPlan, row: TracedRow) -> float:
@@ -322,29 +187,24 @@ def _free(answer: PiecesPlan, row: TracedRow) -> float:
     return 1.0 - row.peak_bytes / answer.asked.training.limit_bytes
 
 
-def _row_document(row: TracedRow, usd_per_s: float | None) -> dict[str, Any]:
-    step_s = row.step_s
-    return {
-        "candidate": encode(row.layout),
-        "step_time_s": step_s,
-        "step_time_band": EAGER_BAND,
-        "peak_memory_gib": gib(row.peak_bytes),
-        "fits": row.verdict.value,
-        "usd_per_step": None if usd_per_s is None or step_s is None else usd_per_s * step_s,
-        "parts": dict(row.step),
-        "runnable": False,
-    }
+def _usd(answer: PiecesPlan, row: TracedRow) -> float | None:
+    hourly, gpus = answer.usd_per_gpu_hour, len(answer.asked.training.cluster.devices)
+    return None if hourly is None or row.step_s is None else hourly * gpus * row.step_s / 3600
 
 
-def _remedy_document(asked: Layout, row: TracedRow) -> dict[str, Any]:
-    return {
-        "changes": _changes(asked, row.layout),
-        "layout": encode(row.layout),
-        "peak_memory_gib": gib(row.peak_bytes),
-        "verdict": row.verdict.value,
-        "step_time_s": row.step_s,
-    }
-
-
-def _parts(row: TracedRow) -> dict[str, float]:
-    return {name: gib(size) for name, size in row.memory}
+_ROW_COLUMNS = (
+    each("candidate", lambda a, row: encode(row.layout)),
+    each("", "layout.data_parallel", "dp"),
+    each("", "layout.zero_stage", "zero"),
+    each("", "layout.micro_batch", "micro"),
+    each("", "layout.accumulation", "acc"),
+    each("", "layout.recompute.value", "recompute", is_left=True),
+    each("step_time_s", "step_s", "step", step_time_text),
+    each("step_time_band", lambda a, row: EAGER_BAND),
+    each("peak_memory_gib", "peak_bytes", "memory", lambda size: memory_size(size, 2), data=gib),
+    each("free_memory", _free, "free", percent),
+    each("fits", "verdict.value", "fits", is_left=True),
+    each("usd_per_step", _usd),
+    each("parts", lambda a, row: dict(row.step)),
+    each("runnable", lambda a, row: False),
+)

@@ -239,11 +239,9 @@ class Argument:
 
     @property
     def name(self) -> str:
-        """See :class:`Place`."""
         return self.names[0]
 
     def get(self, inputs: LaunchInputs) -> Any:
-        """See :class:`Place`."""
         given = self._find(inputs)
         if given is None:
             return None
@@ -253,7 +251,6 @@ class Argument:
         return "true" if off is None else "false"
 
     def put(self, inputs: LaunchInputs, value: Any) -> LaunchInputs:
-        """See :class:`Place`."""
         given = self._find(inputs)
         if self.opposites:
             name = self.name if text_of(value).lower() in TRUE_WORDS else self.opposites[0]
@@ -269,7 +266,6 @@ class Argument:
         return replace(inputs, arguments=arguments)
 
     def drop(self, inputs: LaunchInputs) -> LaunchInputs:
-        """See :class:`Place`."""
         return replace(inputs, arguments=drop_argument(inputs.arguments, self._find(inputs)))
 
     def _find(self, inputs: LaunchInputs) -> Given | None:
@@ -284,11 +280,9 @@ class Variable:
     name: str
 
     def get(self, inputs: LaunchInputs) -> Any:
-        """See :class:`Place`."""
         return inputs.variable(self.name)
 
     def put(self, inputs: LaunchInputs, value: Any) -> LaunchInputs:
-        """See :class:`Place`."""
         return inputs.with_variable(self.name, text_of(value))
 
     def drop(self, inputs: LaunchInputs) -> LaunchInputs:
@@ -304,19 +298,15 @@ class Key:
 
     @property
     def name(self) -> str:
-        """See :class:`Place`."""
         return dotted_name(self.path)
 
     def get(self, inputs: LaunchInputs) -> Any:
-        """See :class:`Place`."""
         return inputs.document.get(self.path)
 
     def put(self, inputs: LaunchInputs, value: Any) -> LaunchInputs:
-        """See :class:`Place`."""
         return replace(inputs, document=inputs.document.with_value(self.path, value))
 
     def drop(self, inputs: LaunchInputs) -> LaunchInputs:
-        """See :class:`Place`."""
         return replace(inputs, document=inputs.document.without(self.path))
 
 

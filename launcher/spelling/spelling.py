@@ -89,12 +89,10 @@ class Spelling:
     overrides: bool = False
 
     def names(self) -> tuple[str, ...]:
-        """See :class:`Spelled`."""
         own = [name for place in self.places for name in getattr(place, "names", (place.name,))]
         return (*own, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """See :class:`Spelled`."""
         place = self._held_place(inputs)
         return self.default if place is None else self._parse_value(place.get(inputs), place.name)
 
@@ -107,7 +105,6 @@ class Spelling:
         return self._parse_value(word, self.places[0].name)
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """See :class:`Spelled`."""
         if self.read(inputs) == value:
             return inputs
         place = (None if self.overrides else self._held_place(inputs)) or self.places[0]
@@ -194,21 +191,17 @@ class SplitBatch:
         return self.argument.places
 
     def names(self) -> tuple[str, ...]:
-        """See Spelled."""
         return (*self.argument.names()[:-1], self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """See Spelled."""
         held: Any = self.argument.read(inputs)
         return None if held is None else int(held) * self.ranks
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """See Spelled."""
         whole: Any = value
         return self.argument.write(inputs, int(whole) // self.ranks)
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See Spelled."""
         return self.argument.value_of(word)
 
 
@@ -227,11 +220,9 @@ class SplitMicroBatch:
         return self.argument.places
 
     def names(self) -> tuple[str, ...]:
-        """See Spelled."""
         return self.argument.names()
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """See Spelled."""
         held: Any = self.argument.read(inputs)
         steps: Any = self.accumulation.read(inputs)
         return None if held is None else max(1, int(held) // int(steps or 1))
@@ -241,7 +232,6 @@ class SplitMicroBatch:
         return inputs
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See Spelled."""
         return self.argument.value_of(word)
 
 

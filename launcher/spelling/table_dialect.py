@@ -125,7 +125,6 @@ class TableDialect(ABC):
         return with_documents(source, inputs, config_path.rpartition("/")[0] or ".")
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
-        """See :class:`Dialect`."""
         reading = self._reading(source, world_size)
         _require_followed(reading)
         layout = _layout(reading, world_size)
@@ -154,7 +153,6 @@ class TableDialect(ABC):
         )
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
-        """See :class:`Dialect`."""
         reading = self._reading(source, candidate.layout.world_size)
         inputs = reading.inputs
         for row in reading.table:
@@ -173,7 +171,6 @@ class TableDialect(ABC):
         )
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """See :class:`Dialect`."""
         return replace(
             rendered, environment=(*rendered.environment, *silent_variables(needs.folder))
         )

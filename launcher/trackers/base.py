@@ -6,13 +6,11 @@ told the kind of a failure and no line of any log: what it sends may leave this 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
-from autoconf_launch.core import DecodeError, KnobValue, decode, encode
+from autoconf_launch.core import KnobValue
 
 Parameters: TypeAlias = tuple[tuple[str, KnobValue], ...]
 """Knobs by their canonical names; tuples are written out."""
@@ -35,18 +33,18 @@ class TrackedStudy:
     """What all runs of a study share.
 
     Attributes:
-        id: the same in each session that goes on with the study.
+        id: the same in each session that goes on with the study; the tracker's process sets it.
         name: of the model, with its size where that is known before the study.
         project: None: the tracker's own variable, else ``autoconf-launch``.
         folder: an absolute path, the tracker's alone.
         api_key_file: its first line is the key; read it as late as possible, show it nowhere.
     """
 
-    id: str
     name: str
     project: str | None
     folder: str
     api_key_file: str | None = None
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,84 +117,8 @@ class Tracker(Protocol):
         """Let everything reach its place; without a choice, the study was interrupted."""
 
 
-_Message = TypeVar("_Message", "Setup", "News")
-_KINDS: MappingProxyType[str, type[Entry]] = MappingProxyType(
-    {"trial": TrackedTrial, "best": TrackedBest, "choice": TrackedChoice}
-)
-
-DONE = b"\n"
-"""The answer to the setup and to each entry, once the tracker is through with it."""
-
 CLOSING_GRACE_S = 20.0
 """Time that a tracker has to end once it has been told everything."""
 
-_LONGER_S = 5.0
-"""After that the launcher ends it; where that is dead, it ends itself so much later."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """The first line: which tracker, for which study; see ``TrackedStudy``."""
-
-    tracker: str
-    study: str
-    project: str | None
-    folder: str
-    api_key_file: str | None
-    grace_s: float = CLOSING_GRACE_S + _LONGER_S
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class News:
-    """A sentence from the tracker for the user."""
-
-    text: str
-    warning: bool
-
-
-def message_line(message: Setup | News) -> bytes:
-    """The first line, or a line of a tracker's answer."""
-    return _line(encode(message))
-
-
-def read_message(kind: type[_Message], line: bytes) -> _Message:
-    """A message of this kind.
-
-    Raises:
-        DecodeError: the line is not one, or was torn.
-    """
-    return decode(kind, _parse_line(line))
-
-
-def entry_line(entry: Entry) -> bytes:
-    """A line of what a tracker is to keep."""
-    kind = next(name for name, known in _KINDS.items() if isinstance(entry, known))
-    return _line({"kind": kind, "entry": encode(entry)})
-
-
-def read_entry(line: bytes) -> Entry:
-    """What such a line says.
-
-    Raises:
-        DecodeError: it is not an entry, or was torn.
-    """
-    document = _parse_line(line)
-    kind = _KINDS.get(str(document.get("kind")))
-    if kind is None:
-        raise DecodeError("a line that is not an entry")
-    entry: Entry = decode(kind, document.get("entry"))
-    return entry
-
-
-def _line(document: object) -> bytes:
-    return json.dumps(document).encode() + b"\n"
-
-
-def _parse_line(line: bytes) -> dict[str, object]:
-    try:
-        document = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DecodeError(str(error)) from error
-    if not isinstance(document, dict):
-        raise DecodeError("a line that is not an object")
-    return document
+WARNING = "!"
+"""Start of what the tracker's process says, if the user should act on it."""

@@ -45,7 +45,6 @@ class MlflowTracker:
 
     @property
     def where(self) -> str:
-        """See :class:`~.base.Tracker`."""
         return self._where
 
     @property
@@ -76,7 +75,6 @@ class MlflowTracker:
         self._chosen = True
 
     def close(self) -> None:
-        """See :class:`~.base.Tracker`."""
         self._client.set_terminated(self._study, status="FINISHED" if self._chosen else "KILLED")
 
     def _find_experiment(self, project: str | None) -> str:

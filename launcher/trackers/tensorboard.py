@@ -29,7 +29,6 @@ class TensorBoardTracker:
 
     @property
     def where(self) -> str:
-        """See :class:`~.base.Tracker`."""
         return str(self._folder)
 
     @property
@@ -63,7 +62,6 @@ class TensorBoardTracker:
         self._study.add_event(make.event([*make.scalars(_CHOICE, choice.metrics), *texts]))
 
     def close(self) -> None:
-        """See :class:`~.base.Tracker`."""
         self._study.close()
 
 

@@ -57,7 +57,6 @@ class WandbTracker:
 
     @property
     def where(self) -> str:
-        """See :class:`~.base.Tracker`."""
         return str(self._folder / "wandb" if self._study.offline else self._study.url)
 
     @property
@@ -88,7 +87,6 @@ class WandbTracker:
         self._chosen = True
 
     def close(self) -> None:
-        """See :class:`~.base.Tracker`."""
         self._study.finish(exit_code=0 if self._chosen else 1)
 
     def _open_study(self) -> Any:

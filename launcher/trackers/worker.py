@@ -1,7 +1,7 @@
-"""The process of one tracker: takes lines from the launcher, and calls the tracker's library.
+"""The process of one tracker: takes entries from the launcher, and calls the tracker's library.
 
-Not: part of the launcher's own process. It gives way to everything else on the machine, and ends
-on its own a while after the launcher has closed the pipe or died, whatever the library does.
+It gives way to everything else on the machine, and ends on its own a while after the launcher has
+sent everything or died, whatever the library does.
 """
 
 from __future__ import annotations
@@ -9,40 +9,35 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
+import pickle
 import signal
 import sys
-import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable
-from functools import singledispatch
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import BinaryIO
-
-from autoconf_launch.core import DecodeError
 
 from ..extension_points import load_reference
 from ..results import open_private, read_file
 from .base import (
-    DONE,
+    CLOSING_GRACE_S,
+    WARNING,
     Entry,
-    News,
-    Setup,
     TrackedBest,
     TrackedChoice,
-    TrackedStudy,
     TrackedTrial,
     Tracker,
-    message_line,
-    read_entry,
-    read_message,
 )
 
 LOGGED_FILE = "logged.jsonl"
 _LEAST_IMPORTANT = 19
 _LONGEST_TEXT = 300
+_LONGER_S = 5.0
+"""After the closing grace the launcher ends the process; if that is dead, this one ends itself."""
 
 
 class Logged:
@@ -71,90 +66,48 @@ class Logged:
 
 
 def main() -> int:
-    """Read the setup, then entries until the pipe closes; 0 unless the tracker cannot be used."""
+    """Keep entries until the launcher has no more; 0 unless the tracker cannot be used."""
     os.nice(_LEAST_IMPORTANT)
-    lines, answer = _own_streams()
-    setup = read_message(Setup, lines.readline())
-    waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    reading = threading.Thread(target=_read, args=(lines, waiting, setup.grace_s), daemon=True)
-    reading.start()
+    pipe, answer = _own_streams()
 
     def tell(text: str, *, warning: bool = False) -> None:
+        line = f"{WARNING * warning}{' '.join(text.split())}\n"
         with contextlib.suppress(OSError):  # the launcher is gone
-            os.write(answer, message_line(News(text=text, warning=warning)))
+            os.write(answer, line.encode(errors="replace"))
 
+    reference, study = pickle.load(pipe)
+    entries: SimpleQueue[Entry | None] = SimpleQueue()
+    Thread(target=_read, args=(pipe, entries), daemon=True).start()
     try:
-        logged = Logged(Path(setup.folder))
-        tracker = _make(setup, logged.study)
+        logged = Logged(Path(study.folder))
+        tracker: Tracker = load_reference(reference)(replace(study, id=logged.study))
     except BaseException as error:
         tell(f"it cannot be used, so no run is sent there ({_reason(error)})", warning=True)
         return 1
     tell(tracker.trouble or f"runs are sent to {tracker.where}", warning=bool(tracker.trouble))
-
-    def next_line() -> bytes | None:
-        with contextlib.suppress(OSError):
-            os.write(answer, DONE)  # with the setup, or the entry before
-        return waiting.get()
-
-    _serve(tracker, logged, next_line, lambda text: tell(text, warning=True))
-    return 0
-
-
-def _serve(
-    tracker: Tracker,
-    logged: Logged,
-    next_line: Callable[[], bytes | None],
-    warn: Callable[[str], None],
-) -> None:
-    while (line := next_line()) is not None:
-        try:
-            entry = read_entry(line)
-        except DecodeError:
-            continue  # torn where the launcher was killed
+    while (entry := entries.get()) is not None:
         if entry.key in logged:
             continue
         try:
             _log(entry, tracker)
             logged.add(entry.key)
         except Exception as error:
-            warn(f"it did not accept {entry.key!r} ({_reason(error)})")
+            tell(f"it did not accept {entry.key!r} ({_reason(error)})", warning=True)
     try:
         tracker.close()
     except Exception as error:
-        warn(f"it did not close cleanly ({_reason(error)})")
+        tell(f"it did not close cleanly ({_reason(error)})", warning=True)
+    return 0
 
 
-@singledispatch
 def _log(entry: Entry, tracker: Tracker) -> None:
-    raise TypeError(f"not an entry: {entry}")
-
-
-@_log.register
-def _(entry: TrackedTrial, tracker: Tracker) -> None:
-    tracker.log_trial(entry)
-
-
-@_log.register
-def _(entry: TrackedBest, tracker: Tracker) -> None:
-    tracker.log_best(entry)
-
-
-@_log.register
-def _(entry: TrackedChoice, tracker: Tracker) -> None:
-    tracker.log_choice(entry)
-
-
-def _make(setup: Setup, study: str) -> Tracker:
-    factory: Callable[[TrackedStudy], Tracker] = load_reference(setup.tracker)
-    return factory(
-        TrackedStudy(
-            id=study,
-            name=setup.study,
-            project=setup.project,
-            folder=setup.folder,
-            api_key_file=setup.api_key_file,
-        )
-    )
+    match entry:
+        case TrackedTrial():
+            tracker.log_trial(entry)
+        case TrackedBest():
+            tracker.log_best(entry)
+        case TrackedChoice():
+            tracker.log_choice(entry)
 
 
 def _own_streams() -> tuple[BinaryIO, int]:
@@ -168,12 +121,15 @@ def _own_streams() -> tuple[BinaryIO, int]:
     return lines, answer
 
 
-def _read(lines: BinaryIO, waiting: queue.SimpleQueue[bytes | None], grace_s: float) -> None:
-    """Hand lines on; after the last one there is so much time to end, then we are killed."""
-    for line in lines:
-        waiting.put(line)
-    waiting.put(None)
-    time.sleep(grace_s)
+def _read(pipe: BinaryIO, entries: SimpleQueue[Entry | None]) -> None:
+    """Pass entries on; after the last one, or the launcher's death, end when the time is up."""
+    left_s = _LONGER_S
+    with contextlib.suppress(EOFError, pickle.UnpicklingError):
+        while (entry := pickle.load(pipe)) is not None:
+            entries.put(entry)
+        left_s += CLOSING_GRACE_S
+    entries.put(None)
+    time.sleep(left_s)
     os.killpg(0, signal.SIGKILL)
 
 

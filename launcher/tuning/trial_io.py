@@ -153,7 +153,6 @@ class TrialFiles:
         return self._dialect.render(trial.candidate, self._source, str(config_path))
 
     def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
-        """See :class:`~.controller.TrialIO`."""
         task = self._task(self._paths.trial(trial.name), trial, attempt, Mode.MEASURE)
         world_size = None if self._request.alone else len(self._cluster.devices)
         checked = self.render(trial, self._paths.config(self._paths.trial(trial.name))).checked

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.core import ConfigError, Degrees, RawConfig
+from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.core import KeyPath as Keys
 
 from ..report import FINAL_RESULTS, NEMO2, SearchOutcome, SearchRun, top_text, write_nemo2_tables
@@ -17,30 +17,22 @@ from ..search import (
     SearchQuestion,
     candidate_document,
     layout_edits,
-    number,
     run_edits,
     training_document,
-    whole_number,
+    whole_from,
 )
 from .bases import recipe_edits
 from .candidates import Candidates, nemo2_candidates, planner_candidates, price_elsewhere
 from .model_facts import RunBounds, bound_edits, with_bounds
 from .results import expected_run, point_of, read_runs, run_here, seen_here
 from .training import (
-    AUTO,
+    RecipeArguments,
     RecipeTraining,
-    Sizes,
     for_ranks,
-    one_of,
     require_paths,
-    size,
-    sizes,
     training_of_recipe,
 )
 
-_MODES = ("pretrain", "finetune")
-_GRIDS = tuple(grid.value for grid in GridKind)
-_LEAST = 10
 _NEMO_ALONE = (
     "grid=nemo searches as NeMo does: context and expert degrees that are not given are 1, no "
     "layer is recomputed, and there is one global batch; grid=planner searches them."
@@ -63,7 +55,7 @@ class SearchResults:
 
 
 @dataclass(eq=False)
-class AutoConfigurator:
+class AutoConfigurator(RecipeArguments):
     """Candidates for a training, their short runs, and the fastest of them.
 
     Arguments are those of NeMo 2.0, then those of its guide; ``recipe`` is a YAML file, a
@@ -91,40 +83,12 @@ class AutoConfigurator:
         ConfigError: a value is wrong, missing, or names nothing that is there.
     """
 
-    recipe: object = None
-    path_to_logs: str | Path | None = None
-    mode: str = "pretrain"
-    gpu_memory_gb: float = 80
-    tensor_parallel_sizes: Sizes = AUTO
-    pipeline_parallel_sizes: Sizes = AUTO
-    micro_batch_sizes: Sizes = AUTO
-    context_parallel_sizes: Sizes = AUTO
-    expert_parallel_sizes: Sizes = AUTO
-    min_model_parallel_size: int | str | None = AUTO
-    max_model_parallel_size: int | str | None = AUTO
-    num_tokens_in_b: float = 1400
-    tflops_per_gpu: float = 140
-    max_minutes_per_run: int = 30
-    max_training_days: float = 2
-    max_steps_per_run: int = 50
-    vocab_size: int | None = None
-    calculate_model_size: bool = False
-    model: object = None
-    num_nodes: int | None = None
-    seq_length: int | None = None
-    data_paths: object = None
-    tokenizer_path: object = None
-    global_batch_size: int | str | None = None
-    gpus_per_node: int | None = None
-    grid: str = "planner"
-    limit_search_runs: int = 100
-    usd_per_gpu_hour: float | None = None
     notes: tuple[str, ...] = field(default=(), init=False, repr=False)
     _found: SearchOutcome | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.logs = _check(self)
-        self._candidates = _candidates(self, training_of_recipe(self, _degrees(self)))
+        self.check()
+        self._candidates = _candidates(self, training_of_recipe(self))
         self.notes = (*self._question.notes, *self._candidates.notes)
 
     def generate_configs(self) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -193,7 +157,7 @@ class AutoConfigurator:
             ResultsFolderError: the folder cannot be written.
         """
         folder = Path(path_to_save or self.logs / FINAL_RESULTS / NEMO2)
-        top = whole_number("output_top_n", output_top_n, least=0)
+        top = whole_from(0).read("output_top_n", output_top_n)
         expected = list(
             self._expected_runs()
             if train_config is None
@@ -244,63 +208,14 @@ class AutoConfigurator:
             log_folder=str(self.logs / one.name),
             max_steps=self.max_steps_per_run,
             max_minutes=self.max_minutes_per_run,
-            is_finetune=self.mode == "finetune",
+            is_finetune=self.is_finetune,
         )
 
 
-def _check(asked: AutoConfigurator) -> Path:
-    """Everything that depends on no recipe; the folder of the logs."""
-    mode = one_of("mode", asked.mode, _MODES)
-    one_of("grid", asked.grid, _GRIDS)
-    number("gpu_memory_gb", asked.gpu_memory_gb)
-    number("tflops_per_gpu", asked.tflops_per_gpu)
-    number("max_training_days", asked.max_training_days)
-    whole_number("max_minutes_per_run", asked.max_minutes_per_run, least=1)
-    whole_number("max_steps_per_run", asked.max_steps_per_run, least=_LEAST)
-    whole_number("limit_search_runs", asked.limit_search_runs, least=0)
-    if asked.usd_per_gpu_hour is not None:
-        number("usd_per_gpu_hour", asked.usd_per_gpu_hour)
-    if mode == "finetune" and asked.calculate_model_size:
-        raise ConfigError(
-            "calculate_model_size is for pretraining: a fine-tuned model has its size already; "
-            "omit it."
-        )
-    if not isinstance(asked.path_to_logs, (str, Path)) or not str(asked.path_to_logs):
-        raise ConfigError(
-            f"path_to_logs is {asked.path_to_logs!r}, but must be the folder for the runs' logs."
-        )
-    return Path(asked.path_to_logs)
-
-
-def _degrees(asked: AutoConfigurator) -> Degrees:
-    least = size("min_model_parallel_size", asked.min_model_parallel_size)
-    most = size("max_model_parallel_size", asked.max_model_parallel_size)
-    if least is not None and most is not None and least > most:
-        raise ConfigError(
-            f"min_model_parallel_size is {least}, but must be at most max_model_parallel_size = "
-            f"{most}."
-        )
-    degrees = Degrees(
-        tensor_parallel=sizes("tensor_parallel_sizes", asked.tensor_parallel_sizes),
-        pipeline_parallel=sizes("pipeline_parallel_sizes", asked.pipeline_parallel_sizes),
-        micro_batch=sizes("micro_batch_sizes", asked.micro_batch_sizes),
-        context_parallel=sizes("context_parallel_sizes", asked.context_parallel_sizes),
-        expert_parallel=sizes("expert_parallel_sizes", asked.expert_parallel_sizes),
-        least_product=least,
-        most_product=most,
-    )
-    if asked.mode == "finetune" and None in (degrees.tensor_parallel, degrees.pipeline_parallel):
-        raise ConfigError(
-            "For fine-tuning tensor_parallel_sizes and pipeline_parallel_sizes must be lists: "
-            "NeMo's rules are for pretraining."
-        )
-    return degrees
-
-
-def _candidates(asked: AutoConfigurator, training: RecipeTraining) -> Candidates:
+def _candidates(asked: RecipeArguments, training: RecipeTraining) -> Candidates:
     if training.question.settings.grid is GridKind.PLANNER:
         return planner_candidates(training)
-    found = nemo2_candidates(training, is_finetune=asked.mode == "finetune")
+    found = nemo2_candidates(training, is_finetune=asked.is_finetune)
     if isinstance(found, Candidates):
         return replace(found, notes=(_NEMO_ALONE, *found.notes))
     return planner_candidates(training, notes=(found.sentence,))

@@ -1,58 +1,136 @@
-"""``AutoConfigurator``'s arguments as one value: the question that a search answers.
+"""``AutoConfigurator``'s arguments, and the training that they and the recipe state.
 
-Machines, days and bounds of the search are read here; the model by model_facts. Not: candidates
-(candidates), nor runs (results).
+Names and units of arguments are those of the search's keys, where they are the same. The model is
+read by model_facts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from autoconf_launch.autotuner.sizing import (
-    Budget,
-    ChosenModel,
-    Family,
-    ModelQuestion,
-    RunPlan,
-    recommended_size_b,
-)
-from autoconf_launch.core import ConfigError, Degrees, RawConfig, nearest_known
-from autoconf_launch.launcher.request import TrackingChoice
+from autoconf_launch.autotuner.sizing import Budget, ModelQuestion, RunPlan, recommended_size_b
+from autoconf_launch.core import ConfigError
 
 from ..search import (
+    WHOLE_NUMBER,
     ClusterKind,
     ClusterSettings,
     GridKind,
     PathSettings,
     SearchQuestion,
     SearchSettings,
+    SettingUnit,
     TrainSettings,
     is_whole,
-    number,
-    whole_number,
+    units_of,
+    whole_from,
 )
 from .bases import StatedTraining, base_for_ranks, base_of, chosen_model, table_batch
 from .model_facts import ModelDefaults, model_facts
 from .recipe import Recipe, read_recipe
 
-if TYPE_CHECKING:
-    from .configurator import AutoConfigurator
-
 AUTO = "auto"
 Sizes: TypeAlias = "Sequence[int] | str | None"
-_DATA_SUFFIXES = ("", ".bin", ".idx")
-"""Megatron's data sets are named by the part of their files' names before the suffix."""
+_UNITS = {
+    **{key: unit for key, unit in units_of(TrainSettings).items() if not key.endswith("_sizes")},
+    "usd_per_gpu_hour": units_of(ClusterSettings)["usd_per_gpu_hour"],
+    "max_minutes_per_run": WHOLE_NUMBER,
+    "max_steps_per_run": whole_from(10),
+    "mode": SettingUnit("", known=("pretrain", "finetune")),
+    "grid": SettingUnit("", known=[grid.value for grid in GridKind]),
+}
+_MAY_BE_AUTO = ("min_model_parallel_size", "max_model_parallel_size", "global_batch_size")
 
 
-def sizes(name: str, value: object) -> tuple[int, ...] | None:
-    """A list of sizes, each once; None for "auto" and None.
+@dataclass(eq=False)
+class RecipeArguments:
+    """Names, order and defaults of NeMo 2.0, then those of its guide, then ours."""
 
-    Raises:
-        ConfigError: it is neither.
-    """
+    recipe: object = None
+    path_to_logs: str | Path | None = None
+    mode: str = "pretrain"
+    gpu_memory_gb: float = 80
+    tensor_parallel_sizes: Sizes = AUTO
+    pipeline_parallel_sizes: Sizes = AUTO
+    micro_batch_sizes: Sizes = AUTO
+    context_parallel_sizes: Sizes = AUTO
+    expert_parallel_sizes: Sizes = AUTO
+    min_model_parallel_size: int | str | None = AUTO
+    max_model_parallel_size: int | str | None = AUTO
+    num_tokens_in_b: float = 1400
+    tflops_per_gpu: float = 140
+    max_minutes_per_run: int = 30
+    max_training_days: float = 2
+    max_steps_per_run: int = 50
+    vocab_size: int | None = None
+    calculate_model_size: bool = False
+    model: object = None
+    num_nodes: int | None = None
+    seq_length: int | None = None
+    data_paths: object = None
+    tokenizer_path: object = None
+    global_batch_size: int | str | None = None
+    gpus_per_node: int | None = None
+    grid: str = "planner"
+    limit_search_runs: int = 100
+    usd_per_gpu_hour: float | None = None
+
+    @property
+    def is_finetune(self) -> bool:
+        """True if a trained model is tuned."""
+        return self.mode == "finetune"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the logs."""
+        return Path(str(self.path_to_logs))
+
+    def size(self, name: str) -> int | None:
+        """A number that may be left to us: None for "auto"."""
+        value = getattr(self, name)
+        return None if value == AUTO else value
+
+    def check(self) -> None:
+        """Check everything that depends on no recipe.
+
+        Raises:
+            ConfigError: a value is wrong.
+        """
+        for one in fields(self):
+            value = getattr(self, one.name)
+            is_open = value is None and one.default in (None, AUTO)
+            is_auto = value == AUTO and one.name in _MAY_BE_AUTO
+            if one.name in _UNITS and not (is_open or is_auto):
+                _UNITS[one.name].read(one.name, value)
+        if self.is_finetune and self.calculate_model_size:
+            raise ConfigError(
+                "calculate_model_size is for pretraining: a fine-tuned model has its size "
+                "already; omit it."
+            )
+        if not isinstance(self.path_to_logs, (str, Path)) or not str(self.path_to_logs):
+            raise ConfigError(
+                f"path_to_logs is {self.path_to_logs!r}, but must be the folder for the runs' "
+                "logs."
+            )
+        lists = {one.name: _sizes(self, one.name) for one in fields(self) if _is_list(one.name)}
+        first = (lists["tensor_parallel_sizes"], lists["pipeline_parallel_sizes"])
+        if self.is_finetune and None in first:
+            raise ConfigError(
+                "For fine-tuning tensor_parallel_sizes and pipeline_parallel_sizes must be lists: "
+                "NeMo's rules are for pretraining."
+            )
+
+
+def _is_list(name: str) -> bool:
+    return name.endswith("_sizes")
+
+
+def _sizes(asked: RecipeArguments, name: str) -> tuple[int, ...] | None:
+    """A list of sizes, each once; None for "auto" and None."""
+    value = getattr(asked, name)
     if value is None or value == AUTO:
         return None
     listed = tuple(value) if isinstance(value, (list, tuple, range)) else ()
@@ -64,50 +142,20 @@ def sizes(name: str, value: object) -> tuple[int, ...] | None:
     )
 
 
-def size(name: str, value: object) -> int | None:
-    """A checked size; None for "auto" and None.
-
-    Raises:
-        ConfigError: it is neither.
-    """
-    return None if value is None or value == AUTO else whole_number(name, value)
-
-
-def one_of(name: str, value: object, known: Iterable[str]) -> str:
-    """The value, checked to be one of the known words.
-
-    Raises:
-        ConfigError: it is another.
-    """
-    words = tuple(known)
-    if isinstance(value, str) and value in words:
-        return value
-    raise ConfigError(f"{name} is {value!r}; {nearest_known(str(value), words)}")
-
-
-def plain_paths(value: object) -> Any:
-    """Paths of data as documents hold them: a text, a list or a mapping; None without any.
-
-    Raises:
-        ConfigError: the value is none of these.
-    """
+def _plain_paths(value: object) -> Any:
+    """Paths of data as documents hold them: a text, a list or a mapping; None without any."""
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         return value
     if isinstance(value, (str, Path)):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): plain_paths(inner) for key, inner in value.items()}
+        return {str(key): _plain_paths(inner) for key, inner in value.items()}
     if isinstance(value, Sequence):
-        return [plain_paths(inner) for inner in value]
+        return [_plain_paths(inner) for inner in value]
     raise ConfigError(f"data_paths is {value!r}, but must be a path, a list or a mapping.")
 
 
-def plain_tokenizer(value: object) -> str | None:
-    """A path as a text, or None.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+def _plain_tokenizer(value: object) -> str | None:
     if value is None or isinstance(value, (str, Path)):
         return None if value is None else str(value)
     raise ConfigError(f"tokenizer_path is {value!r}, but must be a file or a folder.")
@@ -120,7 +168,7 @@ def require_paths(data: Any, tokenizer: str | None) -> None:
         ConfigError: one does not exist.
     """
     for path in _paths(data):
-        if not any(Path(f"{path}{suffix}").exists() for suffix in _DATA_SUFFIXES):
+        if not any(Path(f"{path}{suffix}").exists() for suffix in ("", ".bin", ".idx")):
             raise ConfigError(
                 f"data_paths names {path}, which does not exist (nor {path}.bin); give data that "
                 "is there."
@@ -141,82 +189,19 @@ def _is_weight(text: str) -> bool:
     return text.replace(".", "", 1).isdigit()
 
 
-class Machines:
-    """Nodes, GPUs and tokens of a sample; ``note`` says which of them nobody gave."""
-
-    def __init__(self, asked: AutoConfigurator, recipe: Recipe) -> None:
-        self._assumed: list[str] = []
-        found = recipe.whole("num_nodes", "trainer.num_nodes")
-        self.nodes = self._given_or_found("num_nodes", asked.num_nodes, found, 1)
-        found = recipe.whole("gpus_per_node", "trainer.devices", "num_gpus_per_node")
-        self.gpus_per_node = self._given_or_found("gpus_per_node", asked.gpus_per_node, found, 8)
-        found = recipe.whole(
+_FACTS: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "num_nodes": (1, ("num_nodes", "trainer.num_nodes")),
+    "gpus_per_node": (8, ("gpus_per_node", "trainer.devices", "num_gpus_per_node")),
+    "seq_length": (
+        2048,
+        (
             *("seq_length", "data.seq_length", "model.config.seq_length", "model.seq_length"),
             *("model.encoder_seq_length", "model.data.seq_length"),
-        )
-        self.sequence = self._given_or_found("seq_length", asked.seq_length, found, 2048)
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of all nodes."""
-        return self.nodes * self.gpus_per_node
-
-    @property
-    def note(self) -> str:
-        """The assumptions as a sentence; "" if there are none."""
-        if not self._assumed:
-            return ""
-        return f"Not given, so assumed: {', '.join(self._assumed)}."
-
-    def _given_or_found(self, name: str, given: int | None, found: int | None, usual: int) -> int:
-        if given is not None:
-            return whole_number(name, given)
-        if found is None:
-            self._assumed.append(f"{name} {usual}")
-        return found or usual
-
-
-def given_batch(asked: AutoConfigurator, recipe: Recipe) -> int | None:
-    """Samples of a step by the argument, else by the recipe; None where neither has them.
-
-    Raises:
-        ConfigError: it is not a whole number.
-    """
-    value = asked.global_batch_size
-    if value not in (None, AUTO):
-        return whole_number("global_batch_size", value)
-    return recipe.whole("global_batch_size", "data.global_batch_size", "model.global_batch_size")
-
-
-def size_calculator(asked: AutoConfigurator, gpus: int) -> Callable[[Family], float] | None:
-    """Function that sizes a family for the training days; None if the size is given.
-
-    Raises:
-        ConfigError: a number of the formula is none; calling it, the budget gives no size.
-    """
-    if not asked.calculate_model_size:
-        return None
-    budget = Budget(
-        gpus=gpus,
-        tflops_per_gpu=number("tflops_per_gpu", asked.tflops_per_gpu),
-        tokens_b=number("num_tokens_in_b", asked.num_tokens_in_b),
-    )
-    days = number("max_training_days", asked.max_training_days)
-    return lambda family: recommended_size_b(family.name, budget, days)
-
-
-def notes_on_size(asked: AutoConfigurator, model: ModelQuestion) -> Iterator[str]:
-    """Why the model has this size, where it was calculated."""
-    if asked.calculate_model_size:
-        yield (
-            f"A {model.family.name} model of {model.size_b:g} B is what the machines train on "
-            f"{asked.num_tokens_in_b:g} B tokens in {asked.max_training_days:g} days, if each GPU "
-            f"achieves {asked.tflops_per_gpu:g} TFLOP/s."
-        )
-
-
-_CHOICE = "recipe"
-_TOP = 10
+        ),
+    ),
+}
+"""Arguments that the recipe may have, with what is assumed without both."""
+_BATCHES = ("global_batch_size", "data.global_batch_size", "model.global_batch_size")
 _MOST_NAMED = 8
 _SEQUENCE = ("model", "config", "seq_length")
 
@@ -242,54 +227,61 @@ class RecipeTraining:
         return _plan(self.question.settings.train, self.given)
 
 
-def training_of_recipe(asked: AutoConfigurator, degrees: Degrees) -> RecipeTraining:
+def training_of_recipe(asked: RecipeArguments) -> RecipeTraining:
     """Read recipe and arguments; an argument wins over the recipe.
 
     Raises:
         ConfigError: a value is wrong, or nothing says which model is trained.
     """
     recipe = read_recipe(asked.recipe, asked.model)
-    machines = Machines(asked, recipe)
-    usual = ModelDefaults(
-        vocabulary=None
-        if asked.vocab_size is None
-        else whole_number("vocab_size", asked.vocab_size),
-        sequence=machines.sequence,
-        gpu_memory_gb=number("gpu_memory_gb", asked.gpu_memory_gb),
-        calculated=size_calculator(asked, machines.gpus),
-    )
-    facts, given = model_facts(recipe, usual), _stated_training(asked, recipe)
-    batch, samples = table_batch(facts), given_batch(asked, recipe)
+    numbers: dict[str, int] = {}
+    assumed = []
+    for name, (usual, paths) in _FACTS.items():
+        found = getattr(asked, name) or recipe.whole(*paths)
+        numbers[name] = found or usual
+        assumed += [] if found else [f"{name} {usual}"]
+    facts = model_facts(recipe, _defaults(asked, numbers))
+    given = _stated_training(asked, recipe)
+    batch, samples = table_batch(facts), asked.size("global_batch_size") or recipe.whole(*_BATCHES)
     if samples is not None:
         batch = replace(batch, global_batch=samples, note="")
     model = chosen_model(facts, given, batch)
-    settings = _settings(asked, _train(asked, degrees, machines, model))
+    settings = _settings(asked, _train(asked, numbers, model.asked))
+    assumption = f"Not given, so assumed: {', '.join(assumed)}." if assumed else ""
+    said = f". {batch.note}" if batch.note else ", as NeMo 2.0 has for this size."
+    open_batch = f"No global batch was given: {batch.global_batch}{said}"
     notes = (
-        *(machines.note, *notes_on_size(asked, facts.asked)),
-        *(*facts.notes, _left_out_note(recipe)),
+        *(assumption, _size_note(asked, facts.asked), *facts.notes, _left_out_note(recipe)),
+        "" if samples is not None else open_batch,
     )
-    base = base_of(given, model, _plan(settings.train, given))
-    training = RecipeTraining(
-        question=_question(settings, model, base, tuple(note for note in notes if note)),
-        given=given,
-        is_batch_given=samples is not None,
+    question = SearchQuestion(
+        settings=settings,
+        model=model,
+        base=base_of(given, model, _plan(settings.train, given)),
+        nodes=settings.train.nodes,
+        gpus_per_node=settings.train.gpus_per_node,
+        notes=tuple(filter(None, notes)),
     )
-    return training if samples is not None else _with_batch_note(training)
+    return RecipeTraining(question=question, given=given, is_batch_given=samples is not None)
 
 
 def with_batch(training: RecipeTraining, batch: int, note: str) -> RecipeTraining:
     """The training with another global batch, the steps that its tokens need, and a note."""
-    model, question = training.question.model, training.question
-    changed = replace(
+    question, model = training.question, training.question.model
+    model = replace(
         model,
         asked=replace(model.asked, batch=batch),
         batch=replace(model.batch, global_batch=batch, note=""),
     )
-    base = base_of(training.given, changed, training.plan)
-    train = replace(question.settings.train, global_batch=batch)
-    settings = replace(question.settings, train=train)
-    notes = (*question.notes, note)
-    return replace(training, question=_question(settings, changed, base, notes))
+    settings = question.settings
+    changed = replace(
+        question,
+        settings=replace(settings, train=replace(settings.train, global_batch=batch)),
+        model=model,
+        base=base_of(training.given, model, training.plan),
+        notes=(*question.notes, note),
+    )
+    return replace(training, question=changed)
 
 
 def for_ranks(training: RecipeTraining) -> SearchQuestion:
@@ -298,24 +290,44 @@ def for_ranks(training: RecipeTraining) -> SearchQuestion:
     return replace(training.question, base=base)
 
 
-def _with_batch_note(training: RecipeTraining) -> RecipeTraining:
-    """The training with a note on the batch that nobody gave."""
-    table = training.question.model.batch
-    said = f". {table.note}" if table.note else ", as NeMo 2.0 has for this size."
-    note = f"No global batch was given: {table.global_batch}{said}"
-    question = training.question
-    return replace(training, question=replace(question, notes=(*question.notes, note)))
+def _defaults(asked: RecipeArguments, numbers: Mapping[str, int]) -> ModelDefaults:
+    """Defaults of the model; its size for the training days if it is to be calculated."""
+    budget = Budget(
+        gpus=numbers["num_nodes"] * numbers["gpus_per_node"],
+        tflops_per_gpu=asked.tflops_per_gpu,
+        tokens_b=float(asked.num_tokens_in_b),
+    )
+    days = float(asked.max_training_days)
+    return ModelDefaults(
+        vocabulary=asked.vocab_size,
+        sequence=numbers["seq_length"],
+        gpu_memory_gb=asked.gpu_memory_gb,
+        calculated=(lambda family: recommended_size_b(family.name, budget, days))
+        if asked.calculate_model_size
+        else None,
+    )
 
 
-def _stated_training(asked: AutoConfigurator, recipe: Recipe) -> StatedTraining:
+def _stated_training(asked: RecipeArguments, recipe: Recipe) -> StatedTraining:
     document = recipe.document
     if asked.seq_length is not None and _SEQUENCE in document:
         document = document.with_value(_SEQUENCE, asked.seq_length)
     return StatedTraining(
         document=document,
         is_model_calculated=asked.calculate_model_size,
-        data=plain_paths(asked.data_paths or recipe.get("data_paths", "data.paths")),
-        tokenizer=plain_tokenizer(asked.tokenizer_path or recipe.get("tokenizer_path")),
+        data=_plain_paths(asked.data_paths or recipe.get("data_paths", "data.paths")),
+        tokenizer=_plain_tokenizer(asked.tokenizer_path or recipe.get("tokenizer_path")),
+    )
+
+
+def _size_note(asked: RecipeArguments, model: ModelQuestion) -> str:
+    """Why the model has this size, if it was calculated."""
+    if not asked.calculate_model_size:
+        return ""
+    return (
+        f"A {model.family.name} model of {model.size_b:g} B is what the machines train on "
+        f"{asked.num_tokens_in_b:g} B tokens in {asked.max_training_days:g} days, if each GPU "
+        f"achieves {asked.tflops_per_gpu:g} TFLOP/s."
     )
 
 
@@ -330,60 +342,45 @@ def _left_out_note(recipe: Recipe) -> str:
     )
 
 
-def _question(
-    settings: SearchSettings, model: ChosenModel, base: RawConfig, notes: tuple[str, ...]
-) -> SearchQuestion:
-    return SearchQuestion(
-        settings=settings,
-        model=model,
-        base=base,
-        nodes=settings.train.nodes,
-        gpus_per_node=settings.train.gpus_per_node,
-        notes=notes,
-    )
-
-
-def _settings(asked: AutoConfigurator, train: TrainSettings) -> SearchSettings:
-    """Settings of a search on this machine, which asks for no tracker and no container."""
+def _settings(asked: RecipeArguments, train: TrainSettings) -> SearchSettings:
+    """Settings of a search on this machine."""
     return SearchSettings(
-        choice=f"{train.family}/{_CHOICE}",
+        choice=f"{train.family}/recipe",
         train=train,
         cluster=ClusterSettings(kind=ClusterKind.LOCAL, usd_per_gpu_hour=asked.usd_per_gpu_hour),
-        paths=PathSettings(
-            tool=None, results=str(asked.logs.absolute()), data=None, container=None, mounts=()
-        ),
-        tracking=TrackingChoice(),
+        paths=PathSettings(results=str(train.logs)),
         grid=GridKind(asked.grid),
-        runs_training=True,
         runs_inference=False,
-        given=frozenset(),
-        notes=(),
     )
 
 
 def _train(
-    asked: AutoConfigurator, degrees: Degrees, machines: Machines, model: ChosenModel
+    asked: RecipeArguments, numbers: Mapping[str, int], model: ModelQuestion
 ) -> TrainSettings:
     return TrainSettings(
-        family=model.asked.family.name,
-        size_b=model.asked.size_b,
-        nodes=machines.nodes,
-        gpus_per_node=machines.gpus_per_node,
+        family=model.family.name,
+        size_b=model.size_b,
+        nodes=numbers["num_nodes"],
+        gpus_per_node=numbers["gpus_per_node"],
         gpu_memory_gb=asked.gpu_memory_gb,
-        max_days=number("max_training_days", asked.max_training_days),
+        max_days=float(asked.max_training_days),
         limit_runs=asked.limit_search_runs,
-        top_n=_TOP,
         max_steps=asked.max_steps_per_run,
         max_minutes=asked.max_minutes_per_run,
         tflops_per_gpu=asked.tflops_per_gpu,
-        tokens_b=number("num_tokens_in_b", asked.num_tokens_in_b),
-        vocabulary=model.asked.vocabulary,
-        sequence=model.asked.sequence,
-        global_batch=model.batch.global_batch,
-        custom_config=None,
+        tokens_b=float(asked.num_tokens_in_b),
+        vocabulary=model.vocabulary,
+        sequence=model.sequence,
+        global_batch=model.batch,
         logs=asked.logs.absolute(),
-        search_nodes=machines.nodes,
-        degrees=degrees,
+        search_nodes=numbers["num_nodes"],
+        least_product=asked.size("min_model_parallel_size"),
+        most_product=asked.size("max_model_parallel_size"),
+        tensor=_sizes(asked, "tensor_parallel_sizes"),
+        pipeline=_sizes(asked, "pipeline_parallel_sizes"),
+        micro_batch=_sizes(asked, "micro_batch_sizes"),
+        context=_sizes(asked, "context_parallel_sizes"),
+        expert=_sizes(asked, "expert_parallel_sizes"),
     )
 
 

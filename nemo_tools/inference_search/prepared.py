@@ -82,7 +82,7 @@ class PreparedInference:
     @property
     def is_local(self) -> bool:
         """True if this machine runs the points."""
-        return self.question.settings.cluster.kind is ClusterKind.LOCAL
+        return self.question.settings.cluster.is_local
 
     @property
     def bound_s(self) -> float:
@@ -124,7 +124,7 @@ def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInf
             model that writes no text, lengths beyond its positions, or no valid size.
     """
     settings, whole = question.settings.inference, question.settings
-    is_local = whole.cluster.kind is ClusterKind.LOCAL
+    is_local = whole.cluster.is_local
     name = settings.engine or ("native" if is_local else "vllm")
     engine = load_engine(name)
     refused_here = engine.why_not_here() if is_local else ""
@@ -219,7 +219,7 @@ def _length_search(
 
 def _cluster(question: SearchQuestion) -> ClusterSpec:
     settings = question.settings
-    if settings.cluster.kind is ClusterKind.LOCAL:
+    if settings.cluster.is_local:
         return find_cluster(local_request(local_ranks(settings)))
     each = settings.inference.gpus_per_node or settings.train.gpus_per_node
     return search_machines(settings, each).cluster(settings.train.nodes)
@@ -227,7 +227,7 @@ def _cluster(question: SearchQuestion) -> ClusterSpec:
 
 def _limit_bytes(question: SearchQuestion, cluster: ClusterSpec) -> float:
     settings = question.settings
-    if settings.cluster.kind is ClusterKind.LOCAL:
+    if settings.cluster.is_local:
         return float(cluster.least_memory_bytes)
     return search_machines(settings, settings.train.gpus_per_node).memory_bytes
 

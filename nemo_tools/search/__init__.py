@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         searched_model,
     )
     from .flags import SearchRequest, parse_search
-    from .inference_settings import InferenceSettings
     from .jobs import (
         SHEBANG,
         SlurmJob,
@@ -43,14 +42,19 @@ if TYPE_CHECKING:
         with_data,
         with_facts,
     )
-    from .reader import is_whole, number, whole_number
     from .settings import (
+        WHOLE_NUMBER,
         ClusterKind,
         ClusterSettings,
         GridKind,
+        InferenceSettings,
         PathSettings,
         SearchSettings,
+        SettingUnit,
         TrainSettings,
+        is_whole,
+        units_of,
+        whole_from,
     )
     from .this_machine import local_ranks, local_request, require_room, split_runnable
     from .training_search import search_training

@@ -1,4 +1,4 @@
-"""Overrides and the files below a configuration folder to one document, by hydra.
+"""Overrides and the files below a configuration folder to settings, by hydra.
 
 Only hydra's composition and OmegaConf's own interpolations are used: nothing of a file is run.
 
@@ -20,59 +20,26 @@ from typing import Any
 from autoconf_launch.autotuner.sizing import Family, nearest_predefined
 from autoconf_launch.core import ConfigError, RawConfig, dotted_name, nearest_known
 from autoconf_launch.launcher.config_file import config_text, parse_yaml
-from autoconf_launch.tuning_spaces import CONF, predefined_searches
+from autoconf_launch.tuning_spaces import CONF, predefined_searches, usual_of
 
-TRAIN = ("search_config", "train_settings")
-INFERENCE_SECTION = ("search_config", "inference_settings")
+from .settings import (
+    KNOWN,
+    OLD_TOOL,
+    TIMELESS,
+    TRAIN,
+    ClusterSettings,
+    InferenceSettings,
+    PathSettings,
+    SearchSettings,
+    TrackingSettings,
+    TrainSettings,
+    absolute,
+    read_section,
+)
+
 GROUPS = ("cluster", "search_config")
 """Keys whose value names a file of their folder."""
 _HYDRA = "hydra"
-_KEYS = {
-    "": (
-        "run_training_hp_search run_inference_hp_search cluster_type grid engine "
-        "auto_configurator_path launcher_scripts_path fastertransformer_path "
-        "bignlp_hp_tool_path bignlp_inference_path base_results_dir data_dir "
-        "training_container inference_container container_mounts search_config_value "
-        "cluster search_config"
-    ),
-    "wandb": "enable api_key_file project",
-    "cluster": (
-        "type partition account exclusive overcommit gpus_per_task gpus_per_node gpu "
-        "usd_per_gpu_hour mem job_name_prefix srun_args nodelist exclude comment "
-        "qos gres sbatch_args train_with"
-    ),
-    "search_config.train_settings": (
-        "model_size_in_b num_nodes gpus_per_node gpu_memory_gb max_training_days "
-        "limit_search_runs output_top_n max_steps_per_run max_minutes_per_run "
-        "tflops_per_gpu num_tokens_in_b vocab_size seq_length global_batch_size "
-        "custom_config logs override_search_num_nodes tensor_parallel_sizes "
-        "pipeline_parallel_sizes context_parallel_sizes expert_parallel_sizes "
-        "min_model_parallel_size max_model_parallel_size micro_batch_sizes "
-        "act_ckpt_layers"
-    ),
-    "search_config.inference_settings": (
-        "vocab_size start_id end_id input_seq_len output_seq_len max_latency_ms top_n "
-        "logs tensor_parallel_sizes pipeline_parallel_sizes max_batch_sizes"
-    ),
-    "search_config.inference_settings.run": (
-        "model_type model_train_name gpus_per_node data_type time_limit results_dir "
-        "tensor_parallel_sizes pipeline_parallel_sizes"
-    ),
-    "search_config.inference_settings.benchmark": (
-        "input_len output_len batch_sizes beam_width topk topp"
-    ),
-}
-"""Names of each section; a section's value may be given as a whole, too."""
-
-
-def _all() -> Iterator[str]:
-    for section, names in _KEYS.items():
-        yield from (f"{section}.{name}".lstrip(".") for name in names.split())
-        yield from filter(None, (section,))
-
-
-KNOWN = frozenset(_all())
-"""Full paths with dots."""
 _BY_LAST = {key.rpartition(".")[2]: key for key in sorted(KNOWN, reverse=True)}
 
 
@@ -103,7 +70,7 @@ def _nearest(key: str) -> str:
 _NODES = dotted_name((*TRAIN, "num_nodes"))
 _BCP_NODES = "$NGC_ARRAY_SIZE"
 _BCP_VARIABLE = "NGC_ARRAY_SIZE"
-_TOOL, _OLD_TOOL = "auto_configurator_path", "bignlp_hp_tool_path"
+_TOOL = "auto_configurator_path"
 _OLD_DATA = "${bignlp_hp_tool_path}/../bignlp-scripts/data"
 _HERE = "."
 _SIZE = re.compile(r"[0-9]+(\.[0-9]+)?")
@@ -286,14 +253,14 @@ def _resolve_config(omega: Any, config: Any, given: set[str]) -> Composed:
 
 def _set_paths(omega: Any, config: Any, given: set[str]) -> bool:
     """Set the tool's folder: as given, by its old name, or ours; True if the user gave one."""
-    old = config.get(_OLD_TOOL) if not _is_missing(omega, config, _OLD_TOOL) else None
-    if old and "data_dir" not in given and _OLD_TOOL in given:
+    old = config.get(OLD_TOOL) if not _is_missing(omega, config, OLD_TOOL) else None
+    if old and "data_dir" not in given and OLD_TOOL in given:
         config["data_dir"] = _OLD_DATA
     if not _is_missing(omega, config, _TOOL) and config.get(_TOOL) is not None:
         return True
     config[_TOOL] = old or _HERE
-    if _is_missing(omega, config, _OLD_TOOL) and _OLD_TOOL in config:
-        config[_OLD_TOOL] = config[_TOOL]
+    if _is_missing(omega, config, OLD_TOOL) and OLD_TOOL in config:
+        config[OLD_TOOL] = config[_TOOL]
     return bool(old)
 
 
@@ -304,3 +271,48 @@ def _is_missing(omega: Any, config: Any, key: str) -> bool:
 def _one_line(error: Exception) -> str:
     """The first lines say what is wrong; the others where in hydra."""
     return " ".join(" ".join(str(error).split("\n")[:2]).split())
+
+
+def read_settings(composed: Composed) -> SearchSettings:
+    """Check every value.
+
+    Raises:
+        ConfigError: one is of the wrong kind or missing; the message names its key.
+    """
+    document = composed.document
+    family = composed.choice.partition("/")[0]
+    usual = usual_of(family)
+    is_bignlp = document.get((OLD_TOOL,)) is not None
+    logs = f"{document.get(('base_results_dir',))}/{composed.choice}"
+    values = ((path[-1], document.get(path), usual) for path, usual in TIMELESS.items())
+    unused = [name for name, value, usual in values if value is not None and value != usual]
+    return read_section(
+        SearchSettings,
+        document,
+        choice=composed.choice,
+        train=read_section(
+            TrainSettings,
+            document,
+            family=family,
+            logs=Path(absolute(logs)),
+            search_nodes=0 if is_bignlp else document.get((*TRAIN, "num_nodes")),
+            **({"sequence": usual[1]} if usual else {}),
+        ),
+        inference=read_section(InferenceSettings, document, without_effect=tuple(unused)),
+        cluster=read_section(ClusterSettings, document),
+        paths=_paths(composed),
+        tracking=read_section(TrackingSettings, document).choice,
+        given=composed.given,
+        notes=composed.notes,
+    )
+
+
+def _paths(composed: Composed) -> PathSettings:
+    """A data folder below a tool that nobody named is nobody's."""
+    found = read_section(PathSettings, composed.document, results=absolute("."))
+    is_named = composed.has_paths or bool({"data_dir", "launcher_scripts_path"} & composed.given)
+    return replace(
+        found,
+        tool=found.tool if composed.has_paths else None,
+        data=found.data if is_named else None,
+    )

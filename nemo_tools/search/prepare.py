@@ -21,11 +21,11 @@ from .candidates import (
     candidates_of,
     search_machines,
 )
-from .compose import compose
+from .compose import compose, read_settings
 from .flags import SearchRequest
 from .jobs import job_text
 from .question import RECIPE, SearchQuestion, notes_on_rules, question_of, whose_grid
-from .settings import ClusterKind, SearchSettings, read_settings
+from .settings import SearchSettings
 from .this_machine import first_shown, local_candidates, local_ranks, refusals
 
 
@@ -51,8 +51,8 @@ def prepare(request: SearchRequest) -> Prepared:
         ConfigError: any of it cannot be; nothing has been launched or written by then.
     """
     settings = read_settings(compose(request.overrides, request.folder))
-    is_local = settings.cluster.kind is ClusterKind.LOCAL
-    is_ours = is_local or settings.cluster.trains_with_ours
+    is_local = settings.cluster.is_local
+    is_ours = settings.cluster.trains_with_ours
     if not settings.runs_training:
         return _base_alone(settings, is_local=is_local)
     if not request.dry_run:
@@ -120,7 +120,7 @@ def check_paths(settings: SearchSettings, *, needs_data: bool = True) -> None:
         ConfigError: one is missing.
     """
     paths, cluster = settings.paths, settings.cluster
-    is_ours = cluster.kind is ClusterKind.LOCAL or cluster.trains_with_ours
+    is_ours = cluster.trains_with_ours
     if not is_ours:
         if paths.data is None and needs_data:
             raise ConfigError("data_dir is not given; give the folder of the training data.")

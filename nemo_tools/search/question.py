@@ -37,8 +37,7 @@ from autoconf_launch.tuning_spaces import (
     tables,
 )
 
-from .compose import TRAIN
-from .settings import ClusterKind, GridKind, SearchSettings, TrainSettings
+from .settings import TRAIN, ClusterKind, GridKind, SearchSettings, TrainSettings
 
 RECIPE: KeyPath = ("model", "config")
 """Section of a recipe of NeMo 2.0; a file of 1.0 has none."""

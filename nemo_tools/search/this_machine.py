@@ -25,9 +25,8 @@ from autoconf_launch.tuning_spaces import predefined_searches
 
 from ..rules import NemoCandidate, limit_candidates, nemo1_name, nemo_candidates
 from .candidates import CandidateList, Rejected, SearchCandidate, searched_model
-from .compose import TRAIN
 from .question import SearchQuestion, nemo_grid_of
-from .settings import SearchSettings
+from .settings import TRAIN, SearchSettings
 
 _PREFIX = ".".join(TRAIN)
 _OF_NODE, _OF_NODES = f"{_PREFIX}.gpus_per_node", f"{_PREFIX}.num_nodes"

@@ -87,7 +87,6 @@ class FirstForwardProbe:
         path.touch()
 
     def begins(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """See OuterCallListener."""
         if self._over or os.getpid() != self._process:
             return
         if self._pass is None:
@@ -103,7 +102,6 @@ class FirstForwardProbe:
             self.on_failure(error)
 
     def on_return(self) -> None:
-        """See OuterCallListener."""
         self._calls += 1
         if self._pass and not self._over and self._calls >= _MOST_CALLS:
             self._conclude()
@@ -114,13 +112,11 @@ class FirstForwardProbe:
             self._give_up(error)
 
     def during_frozen(self, module: nn.Module) -> AbstractContextManager[object]:
-        """See OuterCallListener."""
         if self._over or os.getpid() != self._process:
             return nullcontext()
         return self._frozen.look(module)
 
     def backward_begins(self, tensors: Any) -> None:
-        """See Listener."""
         if self._pass is None or self._over or os.getpid() != self._process:
             return
         self._calls = 0
@@ -134,7 +130,6 @@ class FirstForwardProbe:
         """See Listener."""
 
     def drew(self, batch_size: int | None) -> None:
-        """See Listener."""
         self._draws.append(batch_size)
         self._frozen.next_batch()
 
@@ -142,17 +137,14 @@ class FirstForwardProbe:
         """See EndListener."""
 
     def uncaught(self, error: BaseException) -> bool:
-        """See EndListener."""
         self.on_end(error)
         return False
 
     def giving_up(self, error: BaseException | None, status: object) -> None:
-        """See EndListener."""
         if error is not None:
             self.on_end(error)
 
     def on_end(self, error: BaseException | None) -> None:
-        """See EndListener."""
         if os.getpid() != self._process or self._over:
             return
         if self._fakes is not None and self._pass is not None:

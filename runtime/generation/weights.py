@@ -32,7 +32,6 @@ class Cut:
     first_alone: bool = False
 
     def part(self, whole: Tensor, rank: int, ranks: int) -> Tensor:
-        """The part of one of ``ranks``."""
         if self.first_alone and rank:
             return torch.zeros_like(whole)
         if self.dim is None:

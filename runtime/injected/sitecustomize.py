@@ -38,7 +38,6 @@ class OwnFiles:
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        """See importlib.abc.MetaPathFinder."""
         if name == PACKAGE:
             spec = ModuleSpec(name, None, is_package=True)
             spec.submodule_search_locations = [ROOT]
@@ -61,7 +60,6 @@ class AfterTorch:
     """Steps aside for the finder that finds torch, and arms the probe when its import is done."""
 
     def find_spec(self, name, path=None, target=None):
-        """See importlib.abc.MetaPathFinder."""
         if name != "torch" or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)

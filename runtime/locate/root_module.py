@@ -111,19 +111,16 @@ class ModuleLocator(SharedByCopies):
         return root
 
     def compiles(self) -> None:
-        """See CompileListener."""
         looking = self.looking
         self._release()
         self.looking = looking
 
     def on_compile(self, module: nn.Module) -> None:
-        """See CompileListener."""
         self._compiled.add(module)
         module.register_forward_pre_hook(self._before_root)
         module.register_forward_hook(self._after_root, with_kwargs=True, always_call=True)
 
     def in_place(self, module: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
-        """See CompileListener."""
         self._compiled.add(module)
 
         @wraps(call)

@@ -44,11 +44,9 @@ class HostClock:
     """See Clock."""
 
     def has_passed(self, mark: Any) -> bool:
-        """See Clock."""
         return True
 
     def between_s(self, start: Any, end: Any) -> float:
-        """See Clock."""
         return float(end - start)
 
     def wait(self, mark: Any) -> None:
@@ -67,25 +65,20 @@ class CudaClock:
         self._device = device
 
     def mark(self) -> torch.cuda.Event:
-        """See Clock."""
         event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def has_passed(self, mark: Any) -> bool:
-        """See Clock."""
         return bool(mark.query())
 
     def between_s(self, start: Any, end: Any) -> float:
-        """See Clock."""
         return float(start.elapsed_time(end)) / 1e3
 
     def wait(self, mark: Any) -> None:
-        """See Clock."""
         mark.synchronize()
 
     def settle(self) -> None:
-        """See Clock."""
         torch.cuda.synchronize(self._device)
 
 

@@ -97,7 +97,6 @@ class Pieces:
             self._count(weight)
 
     def leaves(self, module: nn.Module) -> None:
-        """A module has returned."""
         if id(module) in self._names:
             self._place = HEAD
 

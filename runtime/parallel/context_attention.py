@@ -219,7 +219,6 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, own: Tensor, group: ProcessGroup) -> Tensor:
-        """All-gather."""
         context.group = group
         ranks = dist.get_world_size(group)
         every = own.new_empty((ranks * own.shape[0], *own.shape[1:]))

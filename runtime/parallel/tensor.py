@@ -135,7 +135,6 @@ class _Scatter:
         self._mesh = mesh
 
     def __call__(self, module: nn.Module, positional: Any, named: dict[str, Any]) -> Any:
-        """Change the first tensor."""
         if positional:
             return (self._change(positional[0]), *positional[1:]), named
         first = next(name for name, value in named.items() if isinstance(value, Tensor))

@@ -35,7 +35,6 @@ class _Changes(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See importlib.abc.MetaPathFinder."""
         if name not in self._changes or name in self._asks:
             return None
         self._asks.add(name)  # another one like us asks us in turn

@@ -207,12 +207,10 @@ class Beside:
         self._watch.fails()
 
     def saves(self) -> None:
-        """See SaveListener."""
         self._watch.saves()
         self.note()
 
     def on_save(self, size_bytes: int) -> None:
-        """See SaveListener."""
         self._watch.on_save(size_bytes)
         self._pauses.on_pause()
         self.note()
@@ -255,7 +253,6 @@ class Beside:
         self._watch.on_end()
 
     def judge(self, failure: Failure, steps: int) -> Failure | None:
-        """See :meth:`AsideWatch.judge`."""
         return self._watch.judge(failure, steps)
 
     def summary(self) -> Asides:

@@ -248,7 +248,7 @@ def journal(random: Random, folder: Path) -> Case:
             ("show", where), ("show", where, "--json"), ("show", where, "--details"),
             ("show", where, "--format=csv"), ("show", where, "--format=md"),
             ("show", where, f"--html={folder / 'page.html'}"), ("compare", where, where),
-            ("replay", where, "--seeds=1", "--trials=2"), ("export", where, "--to=hf_trainer"),
+            ("export", where, "--to=hf_trainer"),
             ("export", where, "--to=torchtitan"), ("resume", where),
         )
     )  # fmt: skip
@@ -277,8 +277,7 @@ def csv_table(random: Random, folder: Path) -> Case:
     data = damage_text(text, random) if random.random() < 0.6 else text.encode("utf-8", "replace")
     path = _file(folder, "table.csv", data)
     argv = random.choice(
-        (("validate", path), ("validate", path, "--json"),
-         ("replay", path, "--seeds=1", "--trials=2"))
+        (("validate", path), ("validate", path, "--json"),)
     )  # fmt: skip
     return Case(argv, "table.csv")
 

@@ -166,7 +166,7 @@ def test_a_folder_of_data_whose_name_no_file_system_takes(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "argv",
     [
-        ("replay", "x" * 5000, "--seeds=1", "--trials=2"),
+        ("validate", "x" * 5000),
         ("fit", "--inference", f"--model=./{'x' * 5000}", *FIT[:1]),
     ],
 )

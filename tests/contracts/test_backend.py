@@ -24,12 +24,12 @@ from autoconf_launch.launcher.backends.hosts import HostsBackend
 from autoconf_launch.launcher.backends.kubernetes import KubernetesBackend
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.ray import RayBackend
-from autoconf_launch.launcher.backends.replay import ReplayBackend
 from autoconf_launch.launcher.backends.slurm import SlurmBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.request import RemoteAccess
 
 from ..cluster import kubernetes_cluster, ray_cluster, slurm
+from ..launcher.replay_backend import ReplayBackend
 
 REASON = Failure(kind=FailureKind.STALLED, detail="no step for too long", log_tail=("line",))
 

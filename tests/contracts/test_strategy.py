@@ -21,7 +21,7 @@ from autoconf_launch.autotuner.space.trial import (
     Record,
     Trial,
 )
-from autoconf_launch.autotuner.strategies import PEERS, STRATEGIES, load_strategy
+from autoconf_launch.autotuner.strategies import STRATEGIES, load_strategy
 from autoconf_launch.autotuner.strategies.base import Strategy
 from autoconf_launch.core import (
     Candidate,
@@ -41,11 +41,11 @@ def need(name: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.skipif(missing, reason="optuna is not installed")]
 
 
-ALL = tuple(pytest.param(name, marks=need(name)) for name in (*STRATEGIES, *PEERS))
+ALL = tuple(pytest.param(name, marks=need(name)) for name in STRATEGIES)
 
 
 def load(name: str, metric: MetricName = "throughput") -> Strategy:
-    return load_strategy(name, OBJECTIVES[metric], peers=True)
+    return load_strategy(name, OBJECTIVES[metric])
 
 
 def candidate(i: int) -> Candidate:

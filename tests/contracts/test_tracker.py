@@ -14,7 +14,7 @@ import pytest
 
 from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.trackers import find_tracker
-from autoconf_launch.launcher.trackers.base import Entry, Setup
+from autoconf_launch.launcher.trackers.base import Entry, TrackedStudy
 from autoconf_launch.launcher.trackers.outlet import Outlet, finish_all
 
 from ..launcher.trackers.read_back import Kept, read_mlflow, read_tensorboard, read_wandb
@@ -78,14 +78,8 @@ def resumed(kind: str, offline: object, tmp_path_factory: pytest.TempPathFactory
 def tell(kind: str, folder: Path, *sessions: Sequence[Entry]) -> Story:
     kept, notes = list[Kept](), list[Note]()
     for entries in sessions:
-        setup = Setup(
-            tracker=find_tracker(kind),
-            study="gpt3_126m",
-            project="ours",
-            folder=str(folder),
-            api_key_file=None,
-        )
-        outlet = Outlet(kind, setup, folder / "tracker.log")
+        study = TrackedStudy(name="gpt3_126m", project="ours", folder=str(folder))
+        outlet = Outlet(kind, find_tracker(kind), study, folder / "tracker.log")
         for entry in entries:
             notes += outlet.send(entry)
         notes += finish_all([outlet], 60)

@@ -192,17 +192,6 @@ VALIDATE = (
     ("bad.csv --calibrate many", "--calibrate"),
     ("bad.csv --seed 3", "--seed draws the rows of --calibrate"),
 )
-REPLAY = (
-    ("", "LANDSCAPE"),
-    ("nowhere.csv", "nowhere.csv"),
-    ("bad.csv", "bad.csv"),
-    ("bad.csv --tuner modelbased", "did you mean 'model_based'?"),
-    ("bad.csv --trials 0", "--trials is 0"),
-    ("bad.csv --seeds 0", "--seeds is 0"),
-    ("bad.csv --good-enough lots", "--good-enough"),
-    ("bad.csv --tuner random --good-enough 5%", "omit one of them"),
-    ("bad.csv --strategy stages", "invalid choice: 'stages'"),
-)
 TUNE = (
     ("", "No script was given; use: autoconf-launch tune [flags]"),
     ("--autotuning run train.py", "tune and run are the verbs"),
@@ -278,7 +267,6 @@ VERBS = {
     "compare": COMPARE,
     "export": EXPORT,
     "validate": VALIDATE,
-    "replay": REPLAY,
     "tune": TUNE,
     "": PLAIN,
 }

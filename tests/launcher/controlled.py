@@ -14,12 +14,13 @@ from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.space import SearchSpace, build_space
 from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout, Mode, RankTask
-from autoconf_launch.launcher.backends.replay import ReplayBackend
 from autoconf_launch.launcher.events import Event
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal, JournalContents
 from autoconf_launch.launcher.tuning.controller import Controller
 from autoconf_launch.launcher.tuning.running import TrialLimits
+
+from .replay_backend import ReplayBackend
 
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=(), versions=())
 _AGAIN = 9

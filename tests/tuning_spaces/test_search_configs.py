@@ -7,7 +7,7 @@ import yaml
 
 from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES, Family
 from autoconf_launch.core import ConfigError
-from autoconf_launch.nemo.search.compose import KNOWN
+from autoconf_launch.nemo.search.settings import KNOWN
 from autoconf_launch.tuning_spaces.recommend_tables import base_template_names
 from autoconf_launch.tuning_spaces.search_configs import (
     CONF,

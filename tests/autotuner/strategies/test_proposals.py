@@ -261,19 +261,3 @@ def test_a_proposal_from_a_hundred_thousand_takes_no_half_second(tuner: str) -> 
     start_s = time.process_time()
     search.propose(table, told, history, (), 1, SEED)
     assert time.process_time() - start_s < 0.5
-
-
-def test_the_ranker_of_others_begins_with_the_first_row_and_a_random_one() -> None:
-    ranker = load_strategy("deepspeed", peers=True)
-    assert ranker.propose(pool(*range(1, 9)), None, (), (), 1, SEED) == (0,)
-    seconds = {
-        ranker.propose(pool(*range(2, 9)), None, around(1), (), 1, seed) for seed in range(9)
-    }
-    assert len(seconds) > 2
-
-
-def test_the_ranker_of_others_mostly_follows_what_it_learned() -> None:
-    ranker = load_strategy("deepspeed", peers=True)
-    history = tuple(measure(n, m, 1.0) for n, m in enumerate((1, 2, 4, 8, 16, 32)))
-    found = [ranker.propose(pool(3, 64), None, history, (), 1, seed) for seed in range(20)]
-    assert found.count((1,)) >= 14

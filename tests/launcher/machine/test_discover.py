@@ -339,7 +339,7 @@ class TestWithAHostfile:
             cluster("--hostfile", hostfile, "--num_gpus=3")
 
     def test_more_hosts_than_there_are_are_refused(self, hostfile: str) -> None:
-        with pytest.raises(ConfigError, match="--num_nodes is 3, but the hostfile names 2"):
+        with pytest.raises(ConfigError, match="--num_nodes is 3, but the hostfile names 2 hosts"):
             cluster("--hostfile", hostfile, "--num_nodes=3")
 
     def test_a_missing_one_is_no_reason_to_train_on_this_machine_alone(self) -> None:

@@ -11,13 +11,13 @@ from autoconf_launch.launcher.estimates import PlanAnswer, parse_plan, plan_answ
 from autoconf_launch.launcher.report import columns
 from autoconf_launch.launcher.report.columns import (
     PLAN_COLUMNS,
-    PlanColumn,
     RankedRows,
     csv_header,
     ranking_text,
     row_documents,
     write_blocks,
 )
+from autoconf_launch.launcher.report.tables import Column
 
 WORK = ("--model", "gpt2-xl", "--seq", "1024", "--global-batch", "64", "--top", "3", "--cluster")
 
@@ -50,7 +50,7 @@ def test_a_column_of_the_list_is_in_all_forms(
     def world(answer: PlanAnswer, rows: RankedRows) -> list[int]:
         return [row.layout.world_size for row in rows]
 
-    added = PlanColumn("world", world, "ranks")
+    added = Column("world", world, "ranks")
     monkeypatch.setattr(columns, "PLAN_COLUMNS", (*PLAN_COLUMNS, added))
     answer, rows = answer_on(cluster)
     file = StringIO()

@@ -10,7 +10,7 @@ pytest.importorskip("wandb")
 
 from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.trackers import TRACKERS
-from autoconf_launch.launcher.trackers.base import Setup
+from autoconf_launch.launcher.trackers.base import TrackedStudy
 from autoconf_launch.launcher.trackers.outlet import Outlet, finish_all
 from autoconf_launch.launcher.trackers.wandb import LONGEST_NAME, shorten_name
 
@@ -35,14 +35,13 @@ def keep(folder: Path, key: str | None) -> list[Note]:
     key_file = folder.with_name("key")
     if key is not None:
         key_file.write_text(f"{key}\n")
-    setup = Setup(
-        tracker=TRACKERS["wandb"],
-        study="gpt3_126m",
+    study = TrackedStudy(
+        name="gpt3_126m",
         project=None,
         folder=str(folder),
         api_key_file=str(key_file) if key is not None else None,
     )
-    outlet = Outlet("wandb", setup, folder / "tracker.log")
+    outlet = Outlet("wandb", TRACKERS["wandb"], study, folder / "tracker.log")
     notes = [note for entry in STUDY for note in outlet.send(entry)]
     return [*notes, *finish_all([outlet], 60)]
 

@@ -15,7 +15,6 @@ from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.backends.base import Job, JobEnd
-from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
 from autoconf_launch.launcher.events import Event, TrialFinished, TrialStarted
 from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.plan import LaunchPlan
@@ -26,6 +25,7 @@ from autoconf_launch.launcher.tuning.time_budget import TimeBudget
 
 from ...autotuner.conftest import timeline
 from ..controlled import LIMITS, ReplayIO, answers_for_all, open_journal, run_study, space
+from ..replay_backend import ReplayBackend, ReplayJob
 
 SETTINGS = AutotuningSettings(tuner_type="model_based", tuner_early_stopping=3)
 

@@ -15,7 +15,6 @@ from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
 from autoconf_launch.launcher.events import Event, Listener, Note, RoundFinished
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
@@ -25,6 +24,7 @@ from autoconf_launch.launcher.tuning.running import TrialLimits
 from autoconf_launch.launcher.tuning.time_budget import TimeBudget
 
 from ..controlled import LIMITS, ReplayIO, open_journal, run_study, space
+from ..replay_backend import ReplayBackend, ReplayJob
 
 NAN = FailedTrial(failure=Failure(kind=FailureKind.NAN, detail="it did"))
 CRASH = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))

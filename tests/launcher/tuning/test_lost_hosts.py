@@ -13,7 +13,6 @@ from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import FailedTrial
 from autoconf_launch.core import Failure, FailureKind, HardwareError
 from autoconf_launch.launcher.backends.base import Job, JobEnd
-from autoconf_launch.launcher.backends.replay import ReplayBackend
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.machine.hosts import HostSlots
 from autoconf_launch.launcher.machine.slot_pool import Placement, SlotPool
@@ -22,6 +21,7 @@ from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.tuning.controller import Controller
 
 from ..controlled import LIMITS, ReplayIO, answers_for_all, open_journal, space
+from ..replay_backend import ReplayBackend
 
 LOST = Failure(kind=FailureKind.NODE_LOST, detail="host a has not answered for 10 s")
 PREEMPTED = Failure(kind=FailureKind.PREEMPTED, detail="Slurm took the nodes")

@@ -17,7 +17,6 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.launcher.backends.base import Job, JobEnd
 from autoconf_launch.launcher.backends.local import LocalBackend
-from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.machine.hosts import HostSlots
 from autoconf_launch.launcher.machine.slot_pool import SlotPool
@@ -28,6 +27,7 @@ from autoconf_launch.launcher.tuning import profile_run
 from autoconf_launch.launcher.tuning.running import TrialLimits
 from autoconf_launch.launcher.tuning.time_budget import BudgetSpentError, TimeBudget
 
+from ..replay_backend import ReplayBackend, ReplayJob
 from .test_lost_hosts import Placed
 
 

@@ -17,11 +17,12 @@ from autoconf_launch.core import (
     sign_path,
 )
 from autoconf_launch.core.rank import END_FILE, STEPS_FILE
-from autoconf_launch.launcher.backends.replay import ReplayJob
 from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.tuning.queue import Waiting
 from autoconf_launch.launcher.tuning.running import Running, TrialLimits
+
+from ..replay_backend import ReplayJob
 
 LINE = '{"rank": %d, "step": %d, "wall_s": %f, "samples": 4}\n'
 LIMITS = TrialLimits(timeout_s=60.0, stall_s=5.0)

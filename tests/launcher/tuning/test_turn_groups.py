@@ -21,7 +21,6 @@ from autoconf_launch.autotuner.space.trial import (
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse, Mode, RankTask
 from autoconf_launch.core.rank import STEPS_FILE
 from autoconf_launch.launcher.backends.base import Job, JobEnd
-from autoconf_launch.launcher.backends.replay import ReplayBackend, ReplayJob
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.plan import LaunchPlan
@@ -30,6 +29,7 @@ from autoconf_launch.launcher.tuning.queue import Waiting
 from autoconf_launch.launcher.tuning.running import Running, is_waiting, members, share_progress
 
 from ..controlled import LIMITS, ReplayIO, open_journal
+from ..replay_backend import ReplayBackend, ReplayJob
 
 MEMORY = MemoryUse(free_before_bytes=100, peak_bytes=10, limit_bytes=100)
 SAME = Measurement(step_s=(1.0, 1.01), samples_per_step=8, world_size=2, memory=MEMORY)

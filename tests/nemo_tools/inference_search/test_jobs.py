@@ -8,7 +8,7 @@ from typing import Any
 
 from autoconf_launch.nemo.inference_search.jobs import inference_job, why_no_job
 from autoconf_launch.nemo.search.jobs import SlurmJob, container_flags, sbatch_text
-from autoconf_launch.nemo.search.settings import ClusterKind, ClusterSettings
+from autoconf_launch.nemo.search.settings import ClusterSettings
 
 from .asked import ALONE, ask_for
 
@@ -19,7 +19,7 @@ ORACLE: dict[str, Any] = json.loads(
 
 def test_a_job_after_others_is_written_as_nvidia_s() -> None:
     flags = container_flags("IMG", ["/a"], ["--no-container-mount-home"], "/l/%j")
-    cluster = ClusterSettings(kind=ClusterKind.BCM, partition="luna", account="acct", mem="0")
+    cluster = ClusterSettings(partition="luna", account="acct", mem="0", exclusive=True)
     job = SlurmJob(
         name="nemo_megatron_autoconfig:latency_measure",
         command="python3 a.py x=1",
@@ -35,7 +35,7 @@ def test_a_job_after_others_is_written_as_nvidia_s() -> None:
 
 def test_a_job_of_several_commands_with_all_options_is_written_as_nvidia_s() -> None:
     cluster = ClusterSettings(
-        kind=ClusterKind.BCM,
+        exclusive=True,
         partition="batch",
         gpus_per_task=1,
         gpus_per_node=8,

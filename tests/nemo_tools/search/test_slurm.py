@@ -59,7 +59,7 @@ def job(command: str, flags: str = "", **settings: Any) -> SlurmJob:
         command=command,
         nodes=2,
         tasks_per_node=8,
-        cluster=ClusterSettings(kind=BCM, **settings),
+        cluster=ClusterSettings(kind=BCM, **{"exclusive": True, **settings}),
         flags=flags,
         time="0:30:00",
     )

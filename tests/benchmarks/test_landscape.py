@@ -1,15 +1,21 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.search.replay import Landscape, merge_repeats, stage_groups
 from autoconf_launch.autotuner.space.dominance import is_out_of_memory
 from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.core import Candidate, Layout
 
+from .conftest import import_benchmark
+
+walk = import_benchmark("tuner_walk")
+Landscape, merge_repeats, stage_groups = walk.Landscape, walk.merge_repeats, walk.stage_groups
+
 FULL = float("nan")
 
 
-def landscape(*rows: tuple[Layout, float]) -> Landscape:
+def landscape(*rows: tuple[Layout, float]) -> Any:
     table = CandidateTable.from_candidates([Candidate(layout=layout) for layout, _ in rows])
     steps_s = np.array([step_s for _, step_s in rows])
     predictions = PredictionTable(

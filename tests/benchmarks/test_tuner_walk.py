@@ -1,22 +1,28 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.search.replay import Landscape, ReplayRules, Run, run, score
 from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
-from autoconf_launch.autotuner.strategies import PEERS, STRATEGIES, load_strategy
+from autoconf_launch.autotuner.strategies import STRATEGIES, load_strategy
 from autoconf_launch.core import Candidate, Layout
 
+from .conftest import import_benchmark
+
+walk = import_benchmark("tuner_walk")
+Landscape, ReplayRules, run, score = walk.Landscape, walk.ReplayRules, walk.run, walk.score
+load_tuner = import_benchmark("deepspeed_ranker").load_tuner
+
 FULL = float("nan")
-TUNERS = [name for name in (*STRATEGIES, *PEERS) if name != "optuna"]
+TUNERS = [name for name in (*STRATEGIES, "deepspeed") if name != "optuna"]
 
 
 def landscape(
     *steps_s: float, predicted_s: tuple[float, ...] | None = None, zero: tuple[int, ...] = ()
-) -> Landscape:
+) -> Any:
     """Micro-batches 1, 2, 3, … of which a sample takes so many seconds."""
     stages = zero or (0,) * len(steps_s)
     layouts = [
@@ -38,19 +44,17 @@ def landscape(
     )
 
 
-def in_order(found: Landscape, **rules: object) -> Run:
-    return run(found, load_strategy("gridsearch"), ReplayRules(**rules), 0)  # type: ignore[arg-type]
+def in_order(found: Any, **rules: object) -> Any:
+    return run(found, load_strategy("gridsearch"), ReplayRules(**rules), 0)
 
 
 @pytest.mark.parametrize("name", TUNERS)
 def test_every_tuner_comes_to_every_candidate(name: str) -> None:
     found = landscape(3.0, 1.0, 2.0, 5.0, 4.0)
-    assert sorted(run(found, load_strategy(name, peers=True), ReplayRules(), 1).rows) == [
-        *range(5)
-    ]
+    assert sorted(run(found, load_tuner(name), ReplayRules(), 1).rows) == [*range(5)]
 
 
-def opaque(values: range | tuple[int, ...], half: float, fits: int, batch: int = 0) -> Landscape:
+def opaque(values: range | tuple[int, ...], half: float, fits: int, batch: int = 0) -> Any:
     """Of which nothing is predicted: throughput like m / (m + half), to an edge of memory."""
     layouts = [Layout(micro_batch=m, accumulation=batch // m if batch else 1) for m in values]
     steps_s = [
@@ -231,7 +235,7 @@ def test_what_was_measured_reaches_the_tuner_alone_through_the_records() -> None
     assert run(other, load_strategy("model_based"), ReplayRules(trials=2), 0).rows == first.rows
 
 
-def noisy_curve(seed: int, noise: float) -> Landscape:
+def noisy_curve(seed: int, noise: float) -> Any:
     """Four micro-batches that are nearly equal, as predicted, each measured once."""
     micros = (1, 2, 4, 8)
     steps_s = np.array([1.0 + 0.05 / micro for micro in micros])
@@ -257,7 +261,7 @@ def test_certificates_of_curves_that_two_noisy_trials_close_are_true(noise: floa
     assert np.mean(told) >= 0.97
 
 
-def at_the_limit(full: tuple[int, ...] = ()) -> Landscape:
+def at_the_limit(full: tuple[int, ...] = ()) -> Any:
     """Structures of 64 GPUs with micro-batches 1 to 8, of which the largest is the fastest.
 
     The largest of the best structure is predicted to need 96 of 80 GB; ``full``: rows that run
@@ -311,7 +315,7 @@ def test_one_that_ran_out_of_memory_within_the_band_is_the_only_one_of_its_struc
 @pytest.mark.parametrize("name", TUNERS)
 def test_with_several_at_a_time_every_candidate_is_tried_once(name: str) -> None:
     found = landscape(3.0, 1.0, 2.0, 5.0, 4.0)
-    strategy = load_strategy(name, peers=True)
+    strategy = load_tuner(name)
     assert sorted(run(found, strategy, ReplayRules(shares=3), 1).rows) == [*range(5)]
 
 

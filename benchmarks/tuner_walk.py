@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from autoconf_launch.core import Candidate, Failure, FailureKind
-
-from ..space import (
+from autoconf_launch.autotuner.search.limits import is_good_enough
+from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound, bound_gain
+from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     Bools,
     CandidateTable,
@@ -31,9 +31,8 @@ from ..space import (
     is_out_of_memory,
     surely_needs_more,
 )
-from ..strategies import MicroBatchCurves, Strategy
-from .limits import is_good_enough
-from .optimality_bound import OptimalityBound, bound_gain
+from autoconf_launch.autotuner.strategies import MicroBatchCurves, Strategy
+from autoconf_launch.core import Candidate, Failure, FailureKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

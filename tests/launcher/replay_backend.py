@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from autoconf_launch.autotuner.space import FailedTrial, Outcome, Record
 from autoconf_launch.core import Failure, FailureKind
-
-from ..plan import LaunchPlan
-from .base import Job, JobEnd
+from autoconf_launch.launcher.backends.base import Job, JobEnd
+from autoconf_launch.launcher.plan import LaunchPlan
 
 
 class ReplayJob:

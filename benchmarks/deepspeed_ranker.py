@@ -1,4 +1,4 @@
-"""The ranker of the DeepSpeed Autotuner, to compare with. Not: offered to users as a tuner.
+"""The ranker of the DeepSpeed Autotuner, to compare with.
 
 Boosted trees learn which of two configurations is faster from the raw numbers of the
 configuration alone. The first two trials are the first row and a random one; after that one trial
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..space import (
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
     CandidateTable,
     Column,
     Floats,
@@ -21,7 +22,8 @@ from ..space import (
     Trial,
     concat,
 )
-from .base import free_rows, generator
+from autoconf_launch.autotuner.strategies import Strategy, load_strategy
+from autoconf_launch.autotuner.strategies.base import free_rows, generator
 
 _FIRST = 2
 _EXPLORATION = 0.2
@@ -41,7 +43,7 @@ _SETTINGS = {
 
 
 class PairwiseRanker:
-    """See the module."""
+    """Proposes the rows that the trees rank first, and a random one in five trials."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
@@ -98,3 +100,10 @@ def _numbers(column: Column) -> Floats:
     if known is None or not all(isinstance(value, (int, float)) for value in known):
         return column.codes.astype(np.float64)
     return np.array([*known, np.nan], np.float64)[column.codes]
+
+
+def load_tuner(name: str) -> Strategy:
+    """A strategy by its name in the settings, or the ranker of the DeepSpeed Autotuner."""
+    if name == "deepspeed":
+        return PairwiseRanker(OBJECTIVES["throughput"])
+    return load_strategy(name, where="--tuner")

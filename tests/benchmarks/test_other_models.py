@@ -10,9 +10,12 @@ from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
 from autoconf_launch.autotuner.space.table import Floats
 from autoconf_launch.launcher.measurements.measured_runs import predicted_s, runs_of
 from autoconf_launch.launcher.measurements.row import PublishedRow, read_measurements
-from autoconf_launch.launcher.measurements.validation import factors_of_others
 
-TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
+from .conftest import import_benchmark
+
+factors_of_others = import_benchmark("other_models").factors_of_others
+
+TABLES = Path(__file__).parents[2] / "benchmarks" / "ground_truth"
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,15 @@ differs inside a group is a knob: settings that do not belong to a layout become
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from other_models import PhysicsOf, factors_of_others, shipped_physics
+from tuner_walk import Landscape, merge_repeats
 
 from autoconf_launch.autotuner.cost import estimate
-from autoconf_launch.autotuner.search import Landscape, merge_repeats
 from autoconf_launch.autotuner.space import (
     CandidateTable,
     Floats,
@@ -22,11 +23,8 @@ from autoconf_launch.autotuner.space import (
     Record,
     is_out_of_memory,
 )
-from autoconf_launch.core import Candidate, ConfigError, KnobValue, plural
-from autoconf_launch.tuning_spaces import known_accelerator, usable_bytes
-
-from ..results import JournalContents, JournalLineError, read_journal
-from .measured_runs import (
+from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout, nearest_known, plural
+from autoconf_launch.launcher.measurements.measured_runs import (
     kinds_of,
     mixed_step_s,
     noted_stage_layers,
@@ -34,20 +32,85 @@ from .measured_runs import (
     runs_of,
     with_recompute,
 )
-from .row import (
-    FIELDS,
-    GROUP_BY,
+from autoconf_launch.launcher.measurements.row import (
     MeasurementFile,
     PublishedRow,
     Row,
-    key_of_candidate,
-    key_of_row,
     read_measurements,
 )
-from .validation import PhysicsOf, factors_of_others, shipped_physics, suspected_unit
+from autoconf_launch.launcher.measurements.validation import suspected_unit
+from autoconf_launch.launcher.results import JournalContents, JournalLineError, read_journal
+from autoconf_launch.tuning_spaces import known_accelerator, usable_bytes
 
 _USUAL_FOLDER = "autotuning_results"
 """The default results folder, and what the names of those moved aside begin with."""
+
+
+GROUP_BY = ("model", "gpu", "n_gpus", "gbs")
+"""What rows of a group share unless said otherwise."""
+
+FIELDS: dict[str, Callable[[Row], KnobValue]] = {
+    "model": lambda one: one.shape.name,
+    "gpu": lambda one: one.gpu,
+    "n_gpus": lambda one: one.gpus,
+    "gpus_per_node": lambda one: one.gpus_per_node,
+    "gbs": lambda one: one.global_batch,
+    "seq": lambda one: one.shape.seq,
+    "layers": lambda one: one.shape.layers,
+    "precision": lambda one: one.precision.value,
+    "interconnect": lambda one: one.interconnect,
+    "compile": lambda one: one.compiled,
+    "async_tp": lambda one: one.async_tensor,
+}
+"""Columns of a table that do not belong to a layout."""
+
+_LAYOUT_FIELDS: dict[str, Callable[[Layout], KnobValue]] = {
+    "tp": lambda layout: layout.tensor_parallel,
+    "pp": lambda layout: layout.pipeline_parallel,
+    "vpp": lambda layout: layout.virtual_pipeline,
+    "dp": lambda layout: layout.data_parallel,
+    "cp": lambda layout: layout.context_parallel,
+    "ep": lambda layout: layout.expert_parallel,
+    "mbs": lambda layout: layout.micro_batch,
+    "zero_dist_opt": lambda layout: layout.zero_stage,
+    "recompute": lambda layout: layout.recompute.value,
+    "sequence_parallel": lambda layout: layout.sequence_parallel,
+}
+_OF_A_JOURNAL: dict[str, Callable[[Layout], KnobValue]] = {
+    "n_gpus": lambda layout: layout.world_size,
+    "gbs": lambda layout: layout.global_batch,
+    **_LAYOUT_FIELDS,
+}
+_COLUMNS = (*FIELDS, *_LAYOUT_FIELDS)
+
+
+def parse_group_by(text: str | None) -> tuple[str, ...]:
+    """Names of ``--group-by model,gpu``.
+
+    Raises:
+        ConfigError: one of them is unknown.
+    """
+    names = GROUP_BY if text is None else tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in _COLUMNS:
+            raise ConfigError(f"--group-by has {name!r}; {nearest_known(name, _COLUMNS)}")
+    return names
+
+
+def key_of_row(one: Row, names: Sequence[str]) -> tuple[KnobValue, ...]:
+    """What a row of a table is grouped by."""
+    return tuple(
+        FIELDS[name](one) if name in FIELDS else _LAYOUT_FIELDS[name](one.layout) for name in names
+    )
+
+
+def key_of_candidate(one: Candidate, names: Sequence[str]) -> tuple[KnobValue, ...]:
+    """What a trial of a journal is grouped by; None for what all its trials have in common."""
+    extras = dict(one.extras)
+    return tuple(
+        _OF_A_JOURNAL[name](one.layout) if name in _OF_A_JOURNAL else extras.get(name)
+        for name in names
+    )
 
 
 def journal_landscapes(

@@ -16,11 +16,14 @@ from autoconf_launch.autotuner.space.trial import (
     Trial,
 )
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout
-from autoconf_launch.launcher.measurements.landscapes import read_landscapes
-from autoconf_launch.launcher.measurements.row import parse_group_by
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal, SpaceLine
 
-TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
+from .conftest import import_benchmark
+
+recorded = import_benchmark("recorded_landscapes")
+read_landscapes, parse_group_by = recorded.read_landscapes, recorded.parse_group_by
+
+TABLES = Path(__file__).parents[2] / "benchmarks" / "ground_truth"
 MULTI = TABLES / "vtrain_multi_node.csv"
 
 
