@@ -39,13 +39,13 @@ from ..machine import is_cpu
 from ..measurements import TrainingRuns, read_training_runs
 from .requests import PlanRequest
 from .runnable import (
-    UNKNOWN_TRAINING,
+    RowState,
     apart_rules,
     changes_to_use,
     layout_rules,
     plan_limits,
+    row_states,
     training_steps,
-    trains_here,
 )
 from .training_choice import (
     BY_SCRIPT,
@@ -152,10 +152,10 @@ class PlanAnswer:
                 found[key] = planned_band(training, one)
         return [found[one.layout.offload, one.narrowing] for one in rows]
 
-    def plan_only_by(self, rows: Sequence[Planned]) -> list[str | None]:
-        """Name of the rule by which our runtime does not run each layout; None: it runs."""
-        is_ours = trains_here(self.workload)
-        return [one.plan_only_by if is_ours else UNKNOWN_TRAINING for one in rows]
+    def states(self, rows: Sequence[Planned]) -> list[RowState]:
+        """State of each layout."""
+        training, apart = self.request.training, apart_rules(self.request)
+        return row_states(training, [one.plan_only_by for one in rows], apart)
 
     def layout(self, one: Planned) -> Layout:
         """A row's layout, with the slot of each rank where they are not in the cluster's order."""

@@ -32,7 +32,7 @@ from autoconf_launch.core import ClusterSpec, ConfigError, Layout, even_pipeline
 
 from ..machine import is_cpu
 from .requests import FitRequest, TrainingRequest
-from .runnable import default_zero, has_sequence, trainer_of_layout
+from .runnable import RowState, default_zero, has_sequence, layout_state, trainer_of_layout
 from .training_choice import (
     check_positions,
     check_precision,
@@ -91,8 +91,9 @@ class FitAnswer:
     ``smallest``: where nothing like the layout fits,
     the first of ever larger clusters of such nodes on which a layout without offload does.
     ``by_stages``: where nodes differ, or the layout says what lies where, each stage on its own
-    GPUs; ``limit_bytes`` are those of the tightest one. ``gains``: formats in which products that
-    run in fp32 would be faster. ``script``: name of the script whose model is known by its pieces.
+    GPUs; ``limit_bytes`` are those of the tightest one. ``state``: the layout's runner.
+    ``gains``: formats in which products that run in fp32 would be faster. ``script``: name of the
+    script whose model is known by its pieces.
     """
 
     cluster: ClusterSpec
@@ -102,6 +103,7 @@ class FitAnswer:
     limit_bytes: int
     verdict: Verdict
     step_s: float | None
+    state: RowState
     remedies: tuple[Remedy, ...]
     host: HostMemory
     smallest: ClusterSpec | None = None
@@ -155,6 +157,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         limit_bytes=limit_bytes,
         verdict=answer,
         step_s=seconds([asked])[0],
+        state=layout_state(training, asked.layout, layers),
         remedies=found,
         host=host,
         smallest=smallest_cluster(training) if answer is Verdict.NO and not found else None,
@@ -175,6 +178,7 @@ def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColum
         limit_bytes=int(found.tightest.limit_bytes),
         verdict=Verdict.NO if host.is_short else found.verdict,
         step_s=found.step_s,
+        state=layout_state(training, asked.layout, asked.recompute_layers),
         remedies=(),
         host=host,
         by_stages=found,

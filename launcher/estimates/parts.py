@@ -30,10 +30,8 @@ from .requests import PlanRequest, TrainingRequest
 from .runnable import apart_rules, layout_rules, training_steps
 from .training_choice import ChosenPrice, machine_of, one_node
 
-PRICE_CHANGE = 0.2
-"""Prices that move by this share should leave a choice as it is."""
 NETWORK_FACTORS = (0.5, 2.0)
-"""The same of the rates of all networks between nodes."""
+"""Rates of all networks between nodes, over those of the question, that may change a choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +130,9 @@ def rank_parts(
 def _usable_first(
     request: PlanRequest, parts: RankedParts
 ) -> tuple[tuple[Planned, ...], tuple[Planned, ...]]:
-    """Rows to use, and faster ones that stand apart, by the rule for equal nodes.
-
-    A preset ranks as FASOP does, whose layouts Megatron-LM trains.
-    """
+    """Rows to use, and faster ones that stand apart, by the rule for equal nodes."""
     question, choice, every = parts.question, parts.choice, parts.every
-    rules = () if request.degrees is not None else apart_rules(request)
+    rules = apart_rules(request)
     others = [row for row in every if _breaks(row, rules, question.workload)]
     if not others:
         return every, ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from autoconf_launch.autotuner.planner import (
     Loser,
@@ -19,14 +19,15 @@ from .cells import (
     format_gains_text,
     memory_size,
     percent,
+    step_time_text,
     write_csv,
 )
-from .choice import parts_notes, sensitivity_document, sensitivity_lines
 from .columns import (
     PLAN_COLUMNS,
     csv_header,
     csv_lines,
     gib,
+    nodes_text,
     number_cells,
     row_documents,
     write_blocks,
@@ -39,7 +40,6 @@ from .measurements import (
     verifying_text,
 )
 from .plan_reasons import (
-    RULES_IN_WORDS,
     bands_text,
     change_text,
     changes_text,
@@ -49,10 +49,16 @@ from .plan_reasons import (
     name_of,
     ranked_tables,
     rejected_table,
+    sensitivity_document,
+    sensitivity_lines,
+    state_notes,
     why_nothing,
 )
 from .tables import cells_table, each, rows_text
 from .waterfall import step_waterfall, waterfall_text
+
+if TYPE_CHECKING:
+    from ..estimates import RankedParts
 
 PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000
@@ -201,7 +207,7 @@ def _why_changes(answer: PlanAnswer) -> str:
     if not answer.plan.best:
         return "Nothing fits. Nearest changes that would:"
     if trains_here(answer.workload) or answer.plan.are_all_apart:
-        return "Every layout that fits is plan-only or never checked. Nearest changes with others:"
+        return "Every layout that fits is plan-only. Nearest changes with others:"
     return "Another trainer must run this, as our runtime does not. Nearest change that it trains:"
 
 
@@ -245,13 +251,13 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
     """What the rows are, which of them are tight, and what less headroom would gain."""
     best, tightest, request = answer.plan.best, answer.plan.tightest, answer.request
     if answer.parts is not None:
-        yield from parts_notes(answer, answer.parts)
+        yield from _parts_notes(answer, answer.parts)
     elif request.top is not None:
         yield (
             "One row for each family: which parallelism a layout uses, and whether it shards "
             "weights (ZeRO 3). --top 0 lists all layouts."
         )
-    yield from _plan_only_notes(answer)
+    yield from state_notes(answer.states(answer.shown))
     safe = sum(_is_safe(answer, one) for one in best)
     if not safe:
         yield f"No row leaves {100 * request.headroom:g} % of memory free (--headroom)."
@@ -277,19 +283,31 @@ _WORTH_NAMING = 0.99
 """Share of the best step below which a layout with less headroom is named."""
 
 
-def _plan_only_notes(answer: PlanAnswer) -> Iterator[str]:
-    """Why rows are plan-only, each reason once."""
-    rules: dict[str, list[str]] = {}
-    for rank, name in enumerate(answer.plan_only_by(answer.shown), start=1):
-        if name is not None:
-            rules.setdefault(name, []).append(str(rank))
-    for name, ranks in rules.items():
-        rows = f"row{'s' if len(ranks) > 1 else ''} {', '.join(ranks[:_MOST_LISTED])}"
-        more = ", …" if len(ranks) > _MOST_LISTED else ""
-        yield f"Plan-only, as {RULES_IN_WORDS[name]}: {rows}{more}."
-
-
-_MOST_LISTED = 8
+def _parts_notes(answer: PlanAnswer, parts: RankedParts) -> Iterator[str]:
+    """What the rows are, and what it gains to use only some of the nodes."""
+    if answer.request.pareto:
+        yield (
+            f"The front of {len(parts.every):,} parts of the cluster: no other one is both "
+            "faster and cheaper than a row."
+        )
+    else:
+        yield (
+            "One row for each part of the cluster: its fastest layout, nodes in the order of "
+            "ranks, layers of each stage."
+        )
+    best, whole = parts.every[0], parts.whole
+    unused = [kind.count - n for kind, n in zip(answer.kinds, best.counts, strict=True)]
+    skipped = nodes_text(answer.kinds, unused)
+    if whole is None:
+        yield f"No layout fits on all nodes; the fastest does not use {skipped}."
+    elif any(unused):
+        faster = percent(1 - best.step_s / whole.step_s)
+        yield (
+            f"Without {skipped} a step is {faster} shorter than on all nodes "
+            f"({step_time_text(whole.step_s)})."
+        )
+    if answer.request.layer_times is not None:
+        yield f"Layers are as measured in {answer.request.layer_times}; tp is what it has."
 
 
 def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
+from autoconf_launch.autotuner.mixed import ChoiceRule, PriceRange
 from autoconf_launch.autotuner.planner import (
     Loser,
     Plan,
@@ -16,17 +19,22 @@ from autoconf_launch.autotuner.planner import (
 from autoconf_launch.core import Layout, Offload, Recompute
 from autoconf_launch.tuning_spaces import accelerator_names, usable_bytes
 
-from ..estimates import PlanAnswer
+from ..estimates import PlanAnswer, RowState
 from .cells import (
     duration_text,
     memory_size,
+    number_text,
     percent,
     step_time_text,
     table_of,
 )
-from .choice import nearest_feasible
 from .columns import nodes_text, number_cells, ranking_text
 
+if TYPE_CHECKING:  # with the search on unlike nodes, which equal ones do not wait for
+    from ..estimates import ChoiceSensitivity, RankedParts
+
+_PRICE_CHANGE = 0.2
+"""Prices that move by this share should leave a choice as it is."""
 _LEAST_NAMED = 0.005
 _LEAST_SHARE = 0.25
 _MOST_NAMED = 2
@@ -46,9 +54,9 @@ RULES_IN_WORDS = {
     "offload_zero": "offloaded weights need ZeRO 3",
     "recompute_layers": "more layers are recomputed than a stage has",
     "zero_ranks": "ZeRO has nothing to shard over one rank",
-    "runtime_training": "our runtime has no such precision, optimizer or adapters",
+    "runtime_training": "our runtime has no such precision, optimizer, adapters or frozen parts",
     "runtime_model": "the model's own structure is not known",
-    "runtime_offload": "our runtime does not offload",
+    "runtime_offload": "our runtime does not offload, and no published run was checked that does",
     "runtime_tensor": "the model has no tensor plan, or TP does not divide its key-value heads",
     "runtime_pipeline": "our runtime does not cut this model into stages",
     "runtime_virtual": "the model has fewer blocks than virtual stages",
@@ -75,6 +83,27 @@ RULES_IN_WORDS = {
     "max_cost": "costs more than --max-cost",
 }
 """The planner's rules by their names."""
+_MOST_LISTED = 8
+
+
+def state_notes(states: Sequence[RowState]) -> Iterator[str]:
+    """Why rows, numbered from 1, do not run here: each state and its reason once."""
+    ranks: dict[RowState, list[str]] = {}
+    for rank, state in enumerate(states, start=1):
+        if state.rule is not None:
+            ranks.setdefault(state, []).append(str(rank))
+    for state, numbers in ranks.items():
+        rows = f"row{'s' if len(numbers) > 1 else ''} {', '.join(numbers[:_MOST_LISTED])}"
+        more = ", …" if len(numbers) > _MOST_LISTED else ""
+        yield f"{state_text(state)}: {rows}{more}."
+
+
+def state_text(state: RowState) -> str:
+    """``Runs with huggingface, as our runtime has no …``; empty if it runs here."""
+    if state.rule is None:
+        return ""
+    start = "Plan-only" if state.is_plan_only else f"Runs {state.runs_here}"
+    return f"{start}, as {RULES_IN_WORDS[state.rule]}"
 
 
 def name_of(layout: Layout) -> str:
@@ -129,7 +158,7 @@ def loser_reason(answer: PlanAnswer, loser: Loser) -> str:
     if one.peak_bytes > limits.safe_bytes >= best.peak_bytes:
         return f"leaves {percent(1 - one.peak_bytes / limits.memory_bytes)} of memory free"
     if one.step_s < best.step_s * (1 - _LEAST_NAMED):
-        return "faster if it works, as it is plan-only or never checked"
+        return "faster if it works, as it is plan-only"
     return slowdown(one, best, question.training.machine.gpus_per_node)
 
 
@@ -277,7 +306,7 @@ def ranked_tables(answer: PlanAnswer) -> Iterator[str]:
         error = max(band.error for band in answer.bands(apart))
         yield (
             f"Faster if it works (by up to {percent(lead)}, error band ±{percent(error)}): "
-            "plan-only or never checked"
+            "plan-only"
         )
         yield ranking_text(answer, len(best) + 1, apart)
 
@@ -318,10 +347,118 @@ def changes_text(answer: PlanAnswer) -> str:
     for changed in answer.changes:
         one = changed.plan.best[0]
         cells = number_cells(changed, one)
-        trainer = changed.request.training.trainer.name
-        runs = "yes" if changed.plan_only_by([one]) == [None] else f"with {trainer}"
         names = ("step", "tokens/s/GPU", "memory", "free")
-        text = change_text(answer, changed)
-        rows.append([text, name_of(one.layout), *(cells[name] for name in names), runs])
+        text, runs = change_text(answer, changed), changed.states([one])
+        rows.append(
+            [text, name_of(one.layout), *(cells[name] for name in names), runs[0].runs_here]
+        )
     headers = ["nearest change", "its best", "step", "tokens/s/GPU", "memory", "free", "runs here"]
     return table_of(rows, headers, ["left", "left", *["right"] * 4, "left"])
+
+
+def nearest_feasible(answer: PlanAnswer) -> Iterator[str]:
+    """For each limit, what comes nearest to it of the rows that keep the other one."""
+    assert answer.parts is not None
+    choice, rows = answer.parts.choice, answer.parts.every
+    unbounded = (replace(choice, longest_s=math.inf), replace(choice, most_usd=math.inf))
+    in_budget, in_time = (one.rank(rows) for one in unbounded)
+    if math.isfinite(choice.longest_s) and in_budget:
+        fastest = min(in_budget, key=lambda row: row.step_s)
+        within = " within the budget" if math.isfinite(choice.most_usd) else ""
+        yield f"the fastest{within} takes {_time_and_money(answer, fastest)}"
+    if math.isfinite(choice.most_usd) and in_time:
+        cheapest = min(in_time, key=lambda row: row.usd_per_step or math.inf)
+        within = " in time" if math.isfinite(choice.longest_s) else ""
+        yield f"the cheapest{within} takes {_time_and_money(answer, cheapest)}"
+
+
+def _time_and_money(answer: PlanAnswer, row: Planned) -> str:
+    """``151 days and $295,006 on …``; of a step where the training's tokens are not known."""
+    steps, usd = answer.steps, row.usd_per_step
+    time = step_time_text(row.step_s) if steps is None else duration_text(steps * row.step_s)
+    paid = "" if usd is None else f" and ${number_text((steps or 1) * usd, 3)}"
+    return f"{time}{paid} on {nodes_text(answer.kinds, row.counts)}"
+
+
+def sensitivity_lines(answer: PlanAnswer) -> Iterator[str]:
+    """What would change the choice: prices, errors of steps, and networks where asked for."""
+    parts, request = answer.parts, answer.request
+    if parts is None or (found := parts.sensitivity) is None:
+        return
+    choice = parts.choice
+    if request.pareto or math.isfinite(choice.most_usd) or choice.rule is ChoiceRule.CHEAPEST:
+        what = choice.rule.value
+        yield f"Choice ({what}): {_time_and_money(answer, found.chosen)}."
+        yield from (_price_text(parts, one) for one in found.ranges)
+        if found.ranges:
+            holds = all(_holds(parts, one) for one in found.ranges)
+            what = "stays" if holds else "may change"
+            yield f"If one price moves by {percent(_PRICE_CHANGE)}, the choice {what}."
+    if request.explain:
+        yield from _error_lines(parts, found)
+
+
+def _price_text(parts: RankedParts, one: PriceRange) -> str:
+    """``8xA10G-24GB (now $9.77 an hour): the choice stays from $7.14 on; below, …``."""
+    kind = parts.question.kinds[one.kind]
+    now = f"{kind.name} (now ${kind.usd_per_hour:.2f} an hour)"
+    has_low, has_high = one.low > 0, math.isfinite(one.high)
+    if not (has_low or has_high):
+        return f"{now}: no price of it changes the choice."
+    low = f"from ${one.low:.2f} " if has_low else ""
+    high = f"up to ${one.high:.2f}" if has_high else "on"
+    below = f"; below, {_beyond_text(parts, one.below)}" if has_low else ""
+    above = f"; above, {_beyond_text(parts, one.above)}" if has_high else ""
+    return f"{now}: the choice stays {low}{high}{below}{above}."
+
+
+def _beyond_text(parts: RankedParts, row: Planned | None) -> str:
+    if row is None:
+        return "nothing is within the limits"
+    return nodes_text(parts.question.kinds, row.counts)
+
+
+def _holds(parts: RankedParts, one: PriceRange) -> bool:
+    return one.holds(parts.question.kinds[one.kind].usd_per_hour or 0.0, _PRICE_CHANGE)
+
+
+def _error_lines(parts: RankedParts, found: ChoiceSensitivity) -> Iterator[str]:
+    """What errors of steps, and other networks, would change."""
+    band = f"band of ±{percent(found.band)}"
+    if found.rivals:
+        more = f" and {len(found.rivals) - 1} others" if len(found.rivals) > 1 else ""
+        first = _beyond_text(parts, found.rivals[0])
+        yield f"Within the steps' {band}, {first}{more} may be better."
+    else:
+        yield f"Steps wrong by their {band} leave the choice as it is."
+    for factor, row in found.networks:
+        is_same = row is not None and row.counts == found.chosen.counts
+        what = "the same nodes" if is_same else _beyond_text(parts, row)
+        yield f"With networks {factor:g} times as fast the choice is {what}."
+
+
+def sensitivity_document(parts: RankedParts) -> dict[str, Any] | None:
+    """What would change the choice; prices in USD an hour of a node, None for no bound."""
+    found = parts.sensitivity
+    if found is None:
+        return None
+    return {
+        "chosen": list(found.chosen.counts),
+        "prices": [
+            {
+                "node": parts.question.kinds[one.kind].name,
+                "low": one.low,
+                "high": one.high if math.isfinite(one.high) else None,
+                "below": list(one.below.counts) if one.below else None,
+                "above": list(one.above.counts) if one.above else None,
+                "holds_within_20_percent": _holds(parts, one),
+            }
+            for one in found.ranges
+        ],
+        "step_time_band": found.band,
+        "rivals": [list(row.counts) for row in found.rivals],
+        "networks": {
+            f"{factor:g}": None if row is None else list(row.counts)
+            for factor, row in found.networks
+        },
+    }
