@@ -114,7 +114,6 @@ class PlanAnswer:
 
     @property
     def cluster(self) -> ClusterSpec:
-        """Machines of the training."""
         return self.request.training.cluster
 
     @property
@@ -153,7 +152,6 @@ class PlanAnswer:
         return [found[one.layout.offload, one.narrowing] for one in rows]
 
     def states(self, rows: Sequence[Planned]) -> list[RowState]:
-        """State of each layout."""
         training, apart = self.request.training, apart_rules(self.request)
         return row_states(training, [one.plan_only_by for one in rows], apart)
 

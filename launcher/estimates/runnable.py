@@ -58,7 +58,8 @@ class RowState:
     """The runner of a layout of a training, in every view.
 
     Attributes:
-        runs_here: ``yes``, ``with TRAINER``, or ``plan-only``: nobody, as far as was checked.
+        runs_here: ``yes``, ``with TRAINER``, ``with the script``, or ``plan-only``: nobody, as far
+            as was checked.
         rule: name of the rule by which our runtime does not run it; None: it does.
     """
 
@@ -81,9 +82,10 @@ def row_states(
         broken: for each layout the name of the first rule of our runtime that it breaks.
         apart: rules whose breakers are not to use first.
     """
-    names, trainer = {rule.name for rule in apart}, training.trainer.name
+    names, trainer = {rule.name for rule in apart}, training.trainer
     lacked = None if trains_here(training.workload) else UNKNOWN_TRAINING
-    others = "plan-only" if trainer == "native" else f"with {trainer}"
+    others = "plan-only" if trainer.name == "native" else f"with {trainer.name}"
+    others = "with the script" if trainer.why == BY_SCRIPT else others
 
     def state(rule: str | None) -> RowState:
         if rule in names:
