@@ -254,7 +254,7 @@ def _equal_answer(request: PlanRequest) -> PlanAnswer:
         losers=losers(question, found.best[0]) if request.explain and found.best else (),
         needed=needed,
         measured=runs,
-        verifying=verify_plan(question, price, found, bounds) if bounds and found.best else None,
+        verifying=verify_plan(question, found, bounds) if bounds and found.best else None,
         gains=_gains_of(request.training, found.best[0]) if found.best else (),
     )
     return replace(answer, changes=tuple(_changed_answers(answer, question)))

@@ -58,9 +58,6 @@ if TYPE_CHECKING:
         validation_lines,
     )
     from .plan import (
-        clusters_csv,
-        clusters_document,
-        clusters_text,
         plan_csv,
         plan_document,
         plan_json,

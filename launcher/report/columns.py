@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import groupby
 from typing import Any, TextIO, TypeAlias
@@ -72,23 +72,13 @@ def row_documents(answer: PlanAnswer, rows: RankedRows) -> list[dict[str, Any]]:
     return rows_documents(PLAN_COLUMNS, rows, answer)
 
 
-def csv_header(answer: PlanAnswer) -> list[str]:
-    """Headers of a line in CSV."""
-    return rows_header(PLAN_COLUMNS, answer)
-
-
-def csv_lines(answer: PlanAnswer, rows: RankedRows) -> Iterator[tuple[Any, ...]]:
-    """Lines of rows in CSV."""
-    return rows_lines(PLAN_COLUMNS, rows, answer)
-
-
 def write_blocks(file: TextIO, blocks: Sequence[tuple[str, PlanAnswer, RankedRows]]) -> None:
     """Write a header and a line for each row; ranks go on from block to block."""
     first = 1
     for block, answer, rows in (block for block in blocks if block[2]):
         if first == 1:
-            write_csv(file, [("rank", *csv_header(answer), "block")])
-        lines = enumerate(csv_lines(answer, rows), start=first)
+            write_csv(file, [("rank", *rows_header(PLAN_COLUMNS, answer), "block")])
+        lines = enumerate(rows_lines(PLAN_COLUMNS, rows, answer), start=first)
         write_csv(file, ((rank, *line, block) for rank, line in lines))
         first += len(rows)
 

@@ -13,6 +13,7 @@ from autoconf_launch.autotuner.planner import (
 from autoconf_launch.core import plural
 
 from ..estimates import PlanAnswer, Verifying, trains_here
+from ..machine import is_cpu
 from .cells import (
     duration_text,
     format_gains_document,
@@ -24,15 +25,20 @@ from .cells import (
 )
 from .columns import (
     PLAN_COLUMNS,
-    csv_header,
-    csv_lines,
     gib,
     nodes_text,
     number_cells,
     row_documents,
     write_blocks,
 )
-from .fit import HOST_NOT_CHECKED, STAGE_COLUMNS, cluster_name, marginal_note, training_text
+from .fit import (
+    HOST_NOT_CHECKED,
+    ROUGH_CPU,
+    STAGE_COLUMNS,
+    cluster_name,
+    marginal_note,
+    training_text,
+)
 from .measurements import (
     training_runs_document,
     training_runs_text,
@@ -54,7 +60,7 @@ from .plan_reasons import (
     state_notes,
     why_nothing,
 )
-from .tables import cells_table, each, rows_text
+from .tables import cells_table, each, rows_header, rows_lines, rows_text
 from .waterfall import step_waterfall, waterfall_text
 
 if TYPE_CHECKING:
@@ -64,8 +70,14 @@ PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000
 
 
-def plan_document(answer: PlanAnswer) -> dict[str, Any]:
-    """A document; ``explanation`` and ``waterfall`` are there where they were asked for."""
+def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
+    """A document: of one cluster, or of several with the best layout of each.
+
+    ``explanation`` and ``waterfall`` are there where they were asked for.
+    """
+    if len(answers) > 1:
+        return _clusters_document(answers)
+    (answer,) = answers
     found = answer.plan
     document: dict[str, Any] = {
         "schema_version": PLAN_SCHEMA_VERSION,
@@ -118,8 +130,15 @@ def plan_json(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=indent, allow_nan=False)
 
 
-def plan_text(answer: PlanAnswer) -> str:
-    """Head, the ranking, notes on its numbers, what was ruled out, and reasons if asked for."""
+def plan_text(*answers: PlanAnswer) -> str:
+    """Head, the ranking, notes on its numbers, what was ruled out, and reasons if asked for.
+
+    Args:
+        answers: of one training, one for each cluster, in the order of their rows.
+    """
+    if len(answers) > 1:
+        return _clusters_text(answers)
+    (answer,) = answers
     blocks = [needed_text(answer)] if answer.needed and answer.needed.gpus else []
     blocks.append(_headline(answer))
     blocks += _tables(answer)
@@ -127,19 +146,22 @@ def plan_text(answer: PlanAnswer) -> str:
         blocks.append(training_runs_text(answer.measured))
     if answer.verifying:
         blocks.append(_verifying(answer, answer.verifying))
+    return "\n\n".join((*blocks, *_explanation(answer)))
+
+
+def _explanation(answer: PlanAnswer) -> Iterator[str]:
+    """What was ruled out, what the choice rests on, and where the first one's step goes."""
     if answer.plan.rejected:
-        blocks.append(rejected_table(answer.plan))
+        yield rejected_table(answer.plan)
     if lines := list(sensitivity_lines(answer)):
-        blocks.append("\n".join(lines))
+        yield "\n".join(lines)
     if answer.losers:
-        blocks.append(losers_table(answer))
+        yield losers_table(answer)
     if answer.request.explain and answer.plan.best:
         first = answer.plan.best[0]
         if first.stages:
-            table = rows_text(STAGE_COLUMNS, first.stages, answer.kinds)
-            blocks.append(f"Stages of #1:\n{table}")
-        blocks.append(f"A step of #1:\n{waterfall_text(step_waterfall(first.parts))}")
-    return "\n\n".join(blocks)
+            yield f"Stages of #1:\n{rows_text(STAGE_COLUMNS, first.stages, answer.kinds)}"
+        yield f"A step of #1:\n{waterfall_text(step_waterfall(first.parts))}"
 
 
 def _verifying(answer: PlanAnswer, verifying: Verifying) -> str:
@@ -221,6 +243,8 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
         yield f"A node has {memory_size(limit)} of host memory."
     yield from _prices(answer)
+    if is_cpu(answer.cluster):
+        yield ROUGH_CPU
     if answer.steps is not None:
         yield f"The training takes {answer.steps:,} steps."
 
@@ -345,8 +369,15 @@ def _loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
     }
 
 
-def plan_csv(answer: PlanAnswer, file: TextIO) -> None:
-    """Write a header and a line for each layout, block after block as the tables have them."""
+def plan_csv(file: TextIO, *answers: PlanAnswer) -> None:
+    """Write a header and a line for each layout, block after block as the tables have them.
+
+    Of several clusters each has a line, if it has a layout.
+    """
+    if len(answers) > 1:
+        _clusters_csv(answers, file)
+        return
+    (answer,) = answers
     blocks = [
         ("best", answer, answer.plan.best),
         ("faster if it works", answer, answer.plan.apart),
@@ -355,12 +386,7 @@ def plan_csv(answer: PlanAnswer, file: TextIO) -> None:
     write_blocks(file, blocks)
 
 
-def clusters_text(answers: Sequence[PlanAnswer]) -> str:
-    """Head, a row for each cluster, notes on its numbers, and why a cluster has no row's numbers.
-
-    Args:
-        answers: of one training, in the order of the rows.
-    """
+def _clusters_text(answers: Sequence[PlanAnswer]) -> str:
     rows = [_cluster_cells(rank, answer) for rank, answer in enumerate(answers, start=1)]
     names = max(rows, key=len)
     cells = {name: [row.get(name, "-") for row in rows] for name in names}
@@ -373,7 +399,7 @@ def clusters_text(answers: Sequence[PlanAnswer]) -> str:
 _CLUSTER_COLUMNS = [each("", header=name, is_left=True) for name in ("cluster", "layout")]
 
 
-def clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
+def _clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
     """A document; ``best`` is the best layout of each cluster, None where it has none."""
     return {
         "schema_version": PLAN_SCHEMA_VERSION,
@@ -392,14 +418,14 @@ def clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
     }
 
 
-def clusters_csv(answers: Sequence[PlanAnswer], file: TextIO) -> None:
-    """Write a header and a line for each cluster that has a layout."""
+def _clusters_csv(answers: Sequence[PlanAnswer], file: TextIO) -> None:
     found = [answer for answer in answers if answer.plan.best]
     for rank, answer in enumerate(found, start=1):
         if rank == 1:
-            write_csv(file, [("cluster", "gpus", "rank", *csv_header(answer))])
+            write_csv(file, [("cluster", "gpus", "rank", *rows_header(PLAN_COLUMNS, answer))])
+        lines = rows_lines(PLAN_COLUMNS, answer.plan.best, answer)
         start = (_cluster_name(answer), len(answer.cluster.devices), rank)
-        write_csv(file, [(*start, *line) for line in csv_lines(answer, answer.plan.best)])
+        write_csv(file, [(*start, *line) for line in lines])
 
 
 def _cluster_name(answer: PlanAnswer) -> str:

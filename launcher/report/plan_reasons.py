@@ -212,8 +212,11 @@ def _phrase(name: str, share: float, one: Planned, node: int) -> str:
     return text
 
 
-def why_nothing(answer: PlanAnswer) -> str:
+def why_nothing(*answers: PlanAnswer) -> str:
     """What was asked for that no layout gives: rules, memory, or limits of time and money."""
+    if len(answers) > 1:
+        return "no cluster has a layout that fits and is within the limits."
+    (answer,) = answers
     found = answer.plan
     if answer.parts is not None:
         if nearest := "; ".join(nearest_feasible(answer)):

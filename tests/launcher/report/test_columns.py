@@ -12,12 +12,11 @@ from autoconf_launch.launcher.report import columns
 from autoconf_launch.launcher.report.columns import (
     PLAN_COLUMNS,
     RankedRows,
-    csv_header,
     ranking_text,
     row_documents,
     write_blocks,
 )
-from autoconf_launch.launcher.report.tables import Column
+from autoconf_launch.launcher.report.tables import Column, rows_header
 
 WORK = ("--model", "gpt2-xl", "--seq", "1024", "--global-batch", "64", "--top", "3", "--cluster")
 
@@ -38,7 +37,7 @@ def test_csv_has_the_names_of_the_document(cluster: str) -> None:
     names = document.keys() - {"candidate", "parts", "stages"}
     names |= document["candidate"].keys() | document["parts"].keys()
     names |= {f"stage_{name}" for stage in document.get("stages", ()) for name in stage}
-    header = csv_header(answer)
+    header = rows_header(PLAN_COLUMNS, answer)
     assert len(header) == len({*header})
     assert {*header} == names
 
@@ -66,4 +65,4 @@ def test_a_column_of_plain_cells_is_left_out_of_the_text_only() -> None:
     answer, rows = answer_on("8xA100-SXM-80GB")
     assert {row.layout.context_parallel for row in rows} == {1}
     assert " cp " not in ranking_text(answer, 1, rows)
-    assert "context_parallel" in csv_header(answer)
+    assert "context_parallel" in rows_header(PLAN_COLUMNS, answer)
