@@ -76,8 +76,6 @@ if TYPE_CHECKING:
         results_text,
     )
     from .script import (
-        pieces_plan_document,
-        pieces_plan_text,
         rooms_table,
         script_document,
         script_text,
