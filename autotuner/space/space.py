@@ -16,7 +16,7 @@ from . import constraints as rules
 from .constraints import RejectedCounts, Rule, apply_rules
 from .knobs import LAYOUT_KNOBS, RECOMPUTE_LAYERS, SCHEDULE_KNOB, parse_value
 from .settings import AutotuningSettings
-from .table import ABSENT, LEFT_OUT, Bools, CandidateTable, Column, concat
+from .table import ABSENT, LEFT_OUT, Bools, CandidateTable, CodedColumn, concat
 
 _ALL_UP_TO = 16
 """A range of at most this many micro-batches is not thinned."""
@@ -164,7 +164,7 @@ def without_idle_knobs(table: CandidateTable) -> CandidateTable:
     return table
 
 
-def _value(column: Column, row: int) -> object:
+def _value(column: CodedColumn, row: int) -> object:
     return LEFT_OUT if column.codes[row] == ABSENT else column.value(row)
 
 

@@ -20,7 +20,7 @@ from ..space import (
     ABSENT,
     LAYOUT_KNOBS,
     CandidateTable,
-    Column,
+    CodedColumn,
     Floats,
     Ints,
     Objective,
@@ -260,7 +260,7 @@ def _join(seen: Sequence[float | None], pool: Floats) -> Floats:
     return np.concatenate([np.array([np.nan if x is None else x for x in seen], float), pool])
 
 
-def _columns(name: str, column: Column) -> list[Floats]:
+def _columns(name: str, column: CodedColumn) -> list[Floats]:
     codes = column.codes
     if not len(codes) or codes.min() == codes.max():
         return []
@@ -276,7 +276,7 @@ def _columns(name: str, column: Column) -> list[Floats]:
     return [np.sqrt(0.5) * (codes == code) for code in present]
 
 
-def _sizes(column: Column) -> Floats | None:
+def _sizes(column: CodedColumn) -> Floats | None:
     """Octaves of a column of plain numbers above 0, by code; None where it is of other values."""
     values = column.categories or ()
     if not values or (column.codes == ABSENT).any():

@@ -39,8 +39,8 @@ from autoconf_launch.launcher.backends import (
 from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
 from autoconf_launch.launcher.launch import find_script_source
+from autoconf_launch.launcher.live import LinesView
 from autoconf_launch.launcher.machine import WHOLE, SlotPool, find_cluster, why_not_in_turn
-from autoconf_launch.launcher.report import LinesView
 from autoconf_launch.launcher.request import HostChoice, LaunchRequest, RemoteAccess
 from autoconf_launch.launcher.results import (
     fingerprint,
@@ -128,11 +128,7 @@ _NEEDED = "transformers"
 
 
 def require_transformers(caller: str) -> None:
-    """See that runs can build their model.
-
-    Raises:
-        ConfigError: the package is missing.
-    """
+    """See that runs can build their model."""
     if find_spec(_NEEDED) is None:
         raise ConfigError(
             f"{caller} builds models with {_NEEDED}, which is not installed; run "
@@ -160,9 +156,6 @@ def request_of(
     """The pretraining of the base configuration; writes the two files that ranks read.
 
     ``listener`` hears that a queue is awaited.
-
-    Raises:
-        ResultsFolderError: they cannot be written.
     """
     question, settings = prepared.question, prepared.settings
     base = folder.write_for_ranks("base", question.completed_base)
