@@ -42,6 +42,7 @@ from autoconf_launch.core import (
     Precision,
     Recompute,
     Workload,
+    divisors,
 )
 
 from ..estimates import (
@@ -351,8 +352,7 @@ def _layout_variants(layout: Layout, asked: PiecesQuestion) -> Iterator[Layout]:
     """Layouts of one global batch, with other stages, recomputation, smaller micro-batches."""
     stages = range(4) if layout.data_parallel > 1 else (layout.zero_stage,)
     samples = layout.micro_batch * layout.accumulation
-    sizes = [size for size in range(layout.micro_batch, 0, -1) if samples % size == 0]
-    for size in sizes:
+    for size in (one for one in divisors(samples)[::-1] if one <= layout.micro_batch):
         for stage in stages:
             for kind in recomputations(asked.script):
                 changed = replace(
@@ -470,10 +470,6 @@ def _layouts(asked: PiecesQuestion) -> Iterator[Layout]:
                 )
 
 
-def _sizes(samples: int) -> list[int]:
+def _sizes(samples: int) -> tuple[int, ...]:
     """Micro-batches that divide the samples of a rank; of very many the smallest ones."""
-    found: list[int] = []
-    for size in range(1, int(samples**0.5) + 1):
-        if samples % size == 0:
-            found += {size, samples // size}
-    return sorted(found)[:_MOST_SIZES]
+    return divisors(samples)[:_MOST_SIZES]
