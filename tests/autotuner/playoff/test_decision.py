@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.measurement.noise import estimate_noise
-from autoconf_launch.autotuner.playoff.decision import Decision, DecisionVerdict, rank
+from autoconf_launch.autotuner.playoff.decision import (
+    Decision,
+    DecisionVerdict,
+    rank,
+    replay_rounds,
+)
 from autoconf_launch.autotuner.playoff.meaning import MeaningVerdict
-from autoconf_launch.autotuner.playoff.past_rounds import replay_rounds
 from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.playoff.summary import Launches, Summary, summarise_launches
 from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
