@@ -19,14 +19,12 @@ from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
-from autoconf_launch.core import GIB
-
 VISIBLE, HIP_VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 BUS_ORDER = "PCI_BUS_ID"
 """Value of ``ORDER`` with which CUDA numbers GPUs as ``nvidia-smi`` does."""
 PROHIBITED = "Prohibited"
 """Compute mode of a card that no process may use."""
-_MIB = 1 << 20
+_MIB, _GIB = 1 << 20, 1 << 30
 _QUERIES = (
     "index,uuid,name,memory.total,memory.free,compute_mode,mig.mode.current",
     "index,uuid,name,memory.total",  # a driver that does not have all of these
@@ -257,7 +255,7 @@ def _slice_memory(document: str) -> dict[tuple[str, int], tuple[int | None, int 
 def _profile_bytes(profile: str) -> int:
     """Memory of ``1g.10gb`` or ``1c.3g.40gb+me``, if the driver does not report it."""
     found = re.search(r"(\d+)gb", profile)
-    return int(int(found[1]) * GIB * _SLICE_USABLE) if found else 0
+    return int(int(found[1]) * _GIB * _SLICE_USABLE) if found else 0
 
 
 def _users(text: str) -> dict[str, tuple[GpuUser, ...]]:
