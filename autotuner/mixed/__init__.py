@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .given import GivenStages, given_stages
     from .kinds import MachineKind, MeasuredLayers, sub_clusters
     from .orders import MOST_ORDERS, node_orders, rotations
-    from .rows import MixedRow, StagePlan, placement
-    from .search import MixedPlan, every_row, mixed_plan
+    from .rows import placement
+    from .search import every_row, mixed_plan
 else:
     __getattr__ = lazy_names(__name__, __file__)

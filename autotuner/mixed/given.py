@@ -10,9 +10,10 @@ import numpy as np
 from autoconf_launch.core import Workload
 
 from ..cost import LayoutColumns
+from ..planner import StagePlan
 from .kinds import MachineKind
 from .places import place_stages
-from .rows import StagePlan, stage_kinds
+from .rows import stage_kinds
 from .shares import largest_shares, replica_kinds, uneven_peaks, uneven_seconds
 
 
@@ -42,10 +43,9 @@ def given_stages(
         layers: of each stage.
         samples: micro-batch of each replica; None: that of the layout.
     """
-    gpus, split = sum(kinds[kind].gpus for kind in order), np.array([layers])
-    places = place_stages(
-        np.array([order], np.int64), kinds, stages=len(layers), stage_ranks=gpus // len(layers)
-    )
+    size = sum(kinds[kind].gpus for kind in order) // len(layers)
+    split, orders = np.array([layers]), np.array([order], np.int64)
+    places = place_stages(orders, kinds, stages=len(layers), stage_ranks=size)
     each = [int(columns.micro_batch_C[0])] * int(columns.data_C[0])
     micro_SK = largest_shares(replica_kinds(order, kinds, columns), samples or each)
     times = uneven_seconds(columns, places, workload, kinds, micro_SK, layers)
@@ -56,6 +56,7 @@ def given_stages(
     return GivenStages(
         stages=tuple(
             StagePlan(
+                ranks=range(stage * size, (stage + 1) * size),
                 kinds=here[stage],
                 layers=count,
                 micro_batch_s=busy[stage],

@@ -5,24 +5,8 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .answers import (
-        FitAnswer,
-        HostMemory,
-        PlanAnswer,
-        fit_answer,
-        plan_answer,
-        plan_clusters,
-        price_of_gpu,
-    )
-    from .fit_stages import StageFits
-    from .mixed import (
-        PRICE_CHANGE,
-        ChoiceSensitivity,
-        MixedAnswer,
-        every_candidate,
-        machine_kinds,
-        mixed_answer,
-    )
+    from .answers import PlanAnswer, chosen_prices, plan_answer, plan_clusters, refuse_runs
+    from .fit import FitAnswer, HostMemory, StageFits, fit_answer
     from .model_choice import (
         base_config_text,
         base_document,
@@ -32,6 +16,7 @@ if TYPE_CHECKING:
         write_base_config,
         write_text,
     )
+    from .parts import ChoiceSensitivity, RankedParts, every_candidate, machine_kinds
     from .recommend import GpusForDays, Recommendation, recommendation
     from .recommend_cluster import ChosenCluster, cluster_of
     from .requests import FitRequest, PlanRequest, TrainingRequest

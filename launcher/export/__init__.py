@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         export_obstacle,
         export_row,
         first_exportable,
-        first_runnable,
         run_command,
     )
     from .slurm_job import resumable_job

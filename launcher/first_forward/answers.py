@@ -52,9 +52,8 @@ from ..estimates import (
     PlanRequest,
     RowState,
     TrainingRequest,
-    choose_price,
+    chosen_prices,
     machine_of,
-    price_of_gpu,
 )
 from .script import TracedScript
 
@@ -403,8 +402,7 @@ def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PiecesPlan:
     fitting = [row for row in rows if row.verdict is not Verdict.NO]
     fitting.sort(key=lambda row: (_tier(row, request), *_rank(row)))
     best = fitting if request.top is None else list(_best_of_each(fitting))
-    cluster = request.training.cluster
-    price = choose_price(price_of_gpu(request, cluster), cluster)
+    price = chosen_prices(request)[0]
     return PiecesPlan(
         asked=asked,
         considered=len(rows),

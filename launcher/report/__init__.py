@@ -49,11 +49,7 @@ if TYPE_CHECKING:
         validation_document,
         validation_lines,
     )
-    from .mixed import mixed_document, mixed_text, why_nothing_mixed
     from .plan import (
-        clusters_csv,
-        clusters_document,
-        clusters_text,
         plan_csv,
         plan_document,
         plan_json,
@@ -110,8 +106,8 @@ if TYPE_CHECKING:
     from .waterfall import (
         WaterfallStep,
         measured_waterfall,
-        planned_waterfall,
         predicted_waterfall,
+        step_waterfall,
     )
 else:
     __getattr__ = lazy_names(__name__, __file__)
