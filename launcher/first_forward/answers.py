@@ -411,7 +411,7 @@ def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PiecesPlan:
         headroom=request.headroom,
         smallest=min(rows, key=lambda row: row.peak_bytes, default=None),
         seconds=time.perf_counter() - started_s,
-        usd_per_gpu_hour=price and price.usd_per_gpu_hour,
+        usd_per_gpu_hour=price.usd_per_gpu_hour if price else None,
         gains=pieces_gains(asked, best[0].layout) if best else (),
     )
 

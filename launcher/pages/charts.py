@@ -33,7 +33,7 @@ def chart(
     return Chart(title=title, note=note, traces=tuple(traces), layout=full)
 
 
-def titled(text: str, **more: Any) -> dict[str, Any]:
+def axis(text: str, **more: Any) -> dict[str, Any]:
     """An axis with a title."""
     return {"title": {"text": text}, **more}
 
@@ -82,7 +82,7 @@ def agreement_chart(
         title,
         "Each point is the prediction made before its trial ran; on the line, both agree.",
         (marker_trace("trials", predicted, measured, names), equal),
-        x=titled(f"predicted {unit}", rangemode="tozero"),
+        x=axis(f"predicted {unit}", rangemode="tozero"),
         y=f"measured {unit}",
         legend=False,
     )

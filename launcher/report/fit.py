@@ -23,6 +23,7 @@ from autoconf_launch.core import (
     Candidate,
     ClusterSpec,
     Framework,
+    ModelSpec,
     encode,
 )
 
@@ -229,7 +230,9 @@ def _name(answer: FitAnswer) -> str:
 
 def _count(answer: FitAnswer) -> int:
     model = answer.asked.workload.model
-    return parameters(model) if isinstance(model, Architecture) else model.parameters
+    if isinstance(model, ModelSpec):
+        return model.parameters
+    return parameters(answer.asked.workload.architecture)
 
 
 def _headline(answer: FitAnswer) -> str:
