@@ -20,16 +20,16 @@ def chart(
     *,
     x: str | Mapping[str, Any] = "",
     y: str | Mapping[str, Any],
-    legend: bool = True,
+    has_legend: bool = True,
     **layout: Any,
 ) -> Chart:
     """A figure whose axes are titles, or have more than that."""
     axes = {
-        name: {"title": {"text": axis}} if isinstance(axis, str) else axis
-        for name, axis in (("xaxis", x), ("yaxis", y))
-        if axis
+        name: axis(value) if isinstance(value, str) else value
+        for name, value in (("xaxis", x), ("yaxis", y))
+        if value
     }
-    full = {**layout, **axes, "showlegend": legend}
+    full = {**layout, **axes, "showlegend": has_legend}
     return Chart(title=title, note=note, traces=tuple(traces), layout=full)
 
 
@@ -68,7 +68,7 @@ def waterfall_chart(title: str, note: str, steps: Sequence[WaterfallStep]) -> Ch
         "y": [*(1e3 * step.seconds for step in steps), 0.0],
         "measure": [*("relative" for _ in steps), "total"],
     }
-    return chart(title, note, (fall,), y="ms", legend=False)
+    return chart(title, note, (fall,), y="ms", has_legend=False)
 
 
 def agreement_chart(
@@ -84,7 +84,7 @@ def agreement_chart(
         (marker_trace("trials", predicted, measured, names), equal),
         x=axis(f"predicted {unit}", rangemode="tozero"),
         y=f"measured {unit}",
-        legend=False,
+        has_legend=False,
     )
 
 
