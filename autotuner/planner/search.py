@@ -213,6 +213,7 @@ class Planned:
         peak_bytes: what the rank with the smallest share of memory left needs.
         limit_bytes: what that rank may use.
         host_bytes: host memory that a node needs for what is offloaded.
+        step_s: infinite if no time of the machine is known.
         parts: seconds by name that add up to ``step_s``.
         correction: factor by which measured runs lengthen all of these seconds.
         narrowing: spread of their error that these runs leave, over the one before.
@@ -247,8 +248,10 @@ class Planned:
 
     @property
     def usd_per_step(self) -> float | None:
-        """Money of one optimizer step."""
-        return None if self.usd_per_hour is None else self.usd_per_hour * self.step_s / 3600
+        """Money of one optimizer step; None, too, if its time is not known."""
+        if self.usd_per_hour is None or self.step_s == np.inf:
+            return None
+        return self.usd_per_hour * self.step_s / 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

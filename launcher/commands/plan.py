@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,6 @@ from ..estimates import (
     plan_answer,
     plan_clusters,
     plan_only_rule,
-    refuse_runs,
-    require_equal_nodes,
-    require_rates,
     write_text,
 )
 from ..export import (
@@ -56,14 +52,11 @@ from ..first_forward import (
     ask_plan,
     plan_by_pieces,
     split_command,
-    why_no_pieces,
 )
 from ..inference import INFERENCE
-from ..pages import HtmlPage, plan_page, write_page
+from ..pages import plan_page, write_page
 from ..report import (
     RULES_IN_WORDS,
-    pieces_plan_document,
-    pieces_plan_text,
     plan_csv,
     plan_document,
     plan_json,
@@ -77,7 +70,6 @@ from ..report import (
 from .inference import plan_inference
 
 _CLUSTER_TEMPLATE = "--cluster-template"
-_TITLE = "autoconf-launch: layouts of a script"
 
 
 def plan(arguments: Sequence[str]) -> Iterator[str]:
@@ -107,25 +99,12 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
     asked = parse_plan(own, of_script=True)
     _require_batch(asked)
     request, script = ask_plan(asked, command)
-    if script.architecture is not None:
-        yield from _plan_known(request, script)
-        return
-    if request.others:
+    if request.others and script.architecture is None:
         raise ConfigError(
             f"Clusters are compared for models whose architecture is known, but "
             f"{script.why_pieces}; give one --cluster."
         )
-    require_equal_nodes(request.training.cluster)
-    require_rates(request.training.cluster)
-    refuse_runs(request)
-    found = plan_by_pieces(request, script)
-    written = _export(request, (_optimum(request, row.layout, ALL_LAYERS) for row in found.best))
-    if request.html is not None:
-        write_page(HtmlPage(title=_TITLE, answer=pieces_plan_text(found)), request.html)
-    forms = partial(pieces_plan_document, found), partial(pieces_plan_text, found)
-    yield _printed(request, written, *forms)
-    if not found.best:
-        raise NothingFeasibleError(why_no_pieces(found))
+    yield from _plan_known(request, script)
 
 
 def _require_batch(request: PlanRequest) -> None:
@@ -142,7 +121,10 @@ def _require_batch(request: PlanRequest) -> None:
 
 
 def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
-    answers = plan_clusters(request) if request.others else (plan_answer(request),)
+    if script is not None and script.architecture is None:
+        answers: tuple[PlanAnswer, ...] = (plan_by_pieces(request, script),)
+    else:
+        answers = plan_clusters(request) if request.others else (plan_answer(request),)
     first, written = answers[0], _Written()
     if not request.others:
         written = _export(request, (_optimum_of(first, row) for row in first.shown))
@@ -156,7 +138,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         write_page(plan_page(answers, plan_text(*answers)), request.html)
     section = {} if script is None else {"script": script_document(script)}
     start = "" if script is None else f"{script_text(script)}\n\n"
-    yield _printed(
+    yield _output(
         request,
         written,
         lambda: plan_document(*answers) | section,
@@ -166,7 +148,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
         raise NothingFeasibleError(why_nothing(*answers))
 
 
-def _printed(
+def _output(
     request: PlanRequest,
     written: _Written,
     document: Callable[[], dict[str, Any]],

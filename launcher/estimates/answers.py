@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from autoconf_launch.autotuner.cost import FormatGain, Proposal
+from autoconf_launch.autotuner.cost import EAGER_BAND, FormatGain, Proposal
 from autoconf_launch.autotuner.mixed import placement
 from autoconf_launch.autotuner.planner import (
     GpuCount,
@@ -82,7 +82,7 @@ class PlanAnswer:
         plan: ``best`` are the layouts to use, the best one first; ``apart`` are faster ones that
             are plan-only or were never checked.
         seconds: that enumerating, pricing and ranking took.
-        question: of a search on equal nodes; None where parts of the cluster are ranked.
+        question: of a search by a known architecture on equal nodes, else None.
         parts: where parts of the cluster are ranked, stage by stage, what is known besides.
         losers: empty unless asked for.
         needed: where the number of GPUs was asked for; the request's cluster then has so many, or
@@ -91,6 +91,7 @@ class PlanAnswer:
         verifying: runs that would narrow the first row's band, where they were asked for.
         gains: formats in which products that run in fp32 would be faster, in the first layout.
         changes: the nearest trainings that fit, where no layout that fits runs and was checked.
+        script: name of the script whose model is known by its pieces; empty for other models.
     """
 
     request: PlanRequest
@@ -106,6 +107,7 @@ class PlanAnswer:
     verifying: Verifying | None = None
     gains: tuple[FormatGain, ...] = ()
     changes: tuple[PlanAnswer, ...] = ()
+    script: str = ""
 
     @property
     def workload(self) -> Workload:
@@ -144,7 +146,8 @@ class PlanAnswer:
         """How far off each layout's predicted step may be."""
         if self.parts is not None:
             return [self.parts.band(one) for one in rows]
-        assert self.question is not None
+        if self.question is None:
+            return [StepBand(error=EAGER_BAND) for _ in rows]
         training, found = self.question.training, dict[tuple[Offload, float], StepBand]()
         for one in rows:
             if (key := (one.layout.offload, one.narrowing)) not in found:
@@ -152,6 +155,8 @@ class PlanAnswer:
         return [found[one.layout.offload, one.narrowing] for one in rows]
 
     def states(self, rows: Sequence[Planned]) -> list[RowState]:
+        if self.script:
+            return [RowState("with the script") for _ in rows]
         training, apart = self.request.training, apart_rules(self.request)
         return row_states(training, [one.plan_only_by for one in rows], apart)
 

@@ -5,16 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .answers import (
-        PeakOf,
-        PiecesPlan,
-        Room,
-        TracedRow,
-        fit_by_pieces,
-        plan_by_pieces,
-        rooms,
-        why_no_pieces,
-    )
+    from .answers import PeakOf, Room, fit_by_pieces, plan_by_pieces, rooms
     from .asking import ask_fit, ask_plan
     from .command import command_of_plan, split_command
     from .script import TracedScript, describe_script, trace_script

@@ -48,7 +48,7 @@ def plan_page(answers: Sequence[PlanAnswer], text: str) -> HtmlPage:
     else:
         charts = _charts(first)
     return HtmlPage(
-        title=f"autoconf-launch: layouts of {first.workload.architecture.name}",
+        title=f"autoconf-launch: layouts of {first.script or first.workload.architecture.name}",
         answer=text,
         charts=tuple(charts),
     )
@@ -69,7 +69,8 @@ def _charts(answer: PlanAnswer) -> Iterator[Chart]:
         yield waterfall_chart(
             "A step of #1", "Milliseconds of each part, predicted.", step_waterfall(best[0].parts)
         )
-        yield _memory(answer, best)
+        if not answer.script:
+            yield _memory(answer, best)
 
 
 def _step_times(best: Sequence[Planned]) -> Chart:

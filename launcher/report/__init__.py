@@ -77,8 +77,6 @@ if TYPE_CHECKING:
         trials_csv,
     )
     from .script import (
-        pieces_plan_document,
-        pieces_plan_text,
         rooms_table,
         script_document,
         script_text,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import groupby
@@ -138,18 +139,23 @@ def _order(answer: PlanAnswer, row: Planned) -> list[str]:
     return [answer.kinds[kind].name for kind in row.order]
 
 
+def _step_s(answer: PlanAnswer, row: Planned) -> float | None:
+    return row.step_s if math.isfinite(row.step_s) else None
+
+
 def _errors(answer: PlanAnswer, rows: RankedRows) -> list[float]:
     return [band.error for band in answer.bands(rows)]
 
 
-def _tokens_per_s(answer: PlanAnswer, row: Planned) -> float:
-    """Tokens of a step in its time."""
+def _tokens_per_s(answer: PlanAnswer, row: Planned) -> float | None:
+    """Tokens of a step in its time; of a script's samples none are known."""
     workload = answer.workload
-    return workload.global_batch * workload.sequence_length / row.step_s
+    return None if answer.script else workload.global_batch * workload.sequence_length / row.step_s
 
 
-def _gpu_speed(answer: PlanAnswer, row: Planned) -> float:
-    return _tokens_per_s(answer, row) / row.layout.world_size
+def _gpu_speed(answer: PlanAnswer, row: Planned) -> float | None:
+    speed = _tokens_per_s(answer, row)
+    return None if speed is None else speed / row.layout.world_size
 
 
 def _usd(row: Planned, steps: float | None) -> float | None:
@@ -162,7 +168,7 @@ def _training_usd(answer: PlanAnswer, row: Planned) -> float | None:
 
 def _billion_usd(answer: PlanAnswer, row: Planned) -> float | None:
     tokens = answer.workload.global_batch * answer.workload.sequence_length
-    return _usd(row, 1e9 / tokens)
+    return None if answer.script else _usd(row, 1e9 / tokens)
 
 
 def _days(answer: PlanAnswer, row: Planned) -> float | None:
@@ -218,12 +224,12 @@ PLAN_COLUMNS: tuple[Column, ...] = (
     _stage("peak_memory_gib", lambda a, stage: gib(stage.peak_bytes)),
     _stage("limit_gib", lambda a, stage: gib(stage.limit_bytes)),
     each("family", lambda a, row: family_name(row.layout)),
-    each("step_time_s", "step_s", "step", step_time_text),
+    each("step_time_s", _step_s, "step", step_time_text),
     Column("step_time_band", _errors, "band", lambda error: f"±{percent(error)}", when=_has_band),
     Column("step_time_unchecked", lambda a, rows: [[*one.unchecked] for one in a.bands(rows)]),
     each("tokens_per_s", _tokens_per_s),
     each("tokens_per_s_per_gpu", _gpu_speed, "tokens/s/GPU", three_digits),
-    each("mfu", lambda a, row: None if row.stages else row.mfu, "MFU", percent),
+    each("mfu", lambda a, row: row.mfu if a.question else None, "MFU", percent),
     each("peak_memory_gib", "peak_bytes", "memory", memory_size, data=gib),
     each("host_memory_gib", "host_bytes", "host memory", host_text, data=gib),
     each("free_memory", lambda a, row: 1.0 - row.peak_bytes / row.limit_bytes, "free", percent),

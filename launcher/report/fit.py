@@ -23,7 +23,7 @@ from autoconf_launch.core import (
     Candidate,
     ClusterSpec,
     Framework,
-    ModelSpec,
+    Workload,
     encode,
 )
 
@@ -180,7 +180,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
     return {
         "schema_version": FIT_SCHEMA_VERSION,
         "model": _name(answer),
-        "parameters": _count(answer),
+        "parameters": _count(answer.asked.workload),
         "trainer": answer.trainer.name,
         "layout": encode(answer.asked.layout),
         "verdict": answer.verdict.value,
@@ -207,13 +207,22 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
     }
 
 
-def training_text(training: TrainingRequest, place: str = "") -> str:
-    """Model, its size, the batch, where it trains, and whose rules the answer follows."""
+def training_text(training: TrainingRequest, place: str = "", script: str = "") -> str:
+    """Model, its size, the batch, where it trains, and whose rules the answer follows.
+
+    Args:
+        training: with its model.
+        place: the machines; empty where there are several answers.
+        script: name of the script whose model is known by its pieces.
+    """
     workload = training.workload
     on = f", on {place}" if place else ""
+    model, tokens = f"{script}: {count_text(_count(workload))} parameters", ""
+    if not script:
+        model = _model_text(workload.architecture)
+        tokens = f" of {workload.sequence_length} tokens{adapters_text(workload)}"
     return (
-        f"{_model_text(workload.architecture)}, global batch {workload.global_batch} of "
-        f"{workload.sequence_length} tokens{adapters_text(workload)}{on}, "
+        f"{model}, global batch {workload.global_batch}{tokens}{on}, "
         f"{trainer_text(training.trainer)}"
     )
 
@@ -228,16 +237,16 @@ def _name(answer: FitAnswer) -> str:
     return answer.script or answer.asked.workload.architecture.name
 
 
-def _count(answer: FitAnswer) -> int:
-    model = answer.asked.workload.model
-    if isinstance(model, ModelSpec):
-        return model.parameters
-    return parameters(answer.asked.workload.architecture)
+def _count(workload: Workload) -> int:
+    model = workload.model
+    if isinstance(model, Architecture):
+        return parameters(model)
+    return 0 if model is None else model.parameters
 
 
 def _headline(answer: FitAnswer) -> str:
     workload, layout = answer.asked.workload, answer.asked.layout
-    model = f"{answer.script}: {count_text(_count(answer))} parameters"
+    model = f"{answer.script}: {count_text(_count(answer.asked.workload))} parameters"
     sizes, length = f"dp={layout.data_parallel}", ""
     if not answer.script:
         model = _model_text(workload.architecture)

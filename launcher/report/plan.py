@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND
 from autoconf_launch.autotuner.planner import (
     Loser,
     Planned,
@@ -157,7 +158,7 @@ def _explanation(answer: PlanAnswer) -> Iterator[str]:
         yield "\n".join(lines)
     if answer.losers:
         yield losers_table(answer)
-    if answer.request.explain and answer.plan.best:
+    if answer.request.explain and answer.plan.best and answer.plan.best[0].parts:
         first = answer.plan.best[0]
         if first.stages:
             yield f"Stages of #1:\n{rows_text(STAGE_COLUMNS, first.stages, answer.kinds)}"
@@ -190,7 +191,7 @@ def _headline(answer: PlanAnswer) -> str:
         counts += f", {found.safe:,}" if is_bounded else ""
     room = f" with {_headroom(answer)} of {of} to spare" if is_bounded else ""
     return (
-        f"{training_text(request.training, cluster_text(answer))}\n"
+        f"{training_text(request.training, cluster_text(answer), answer.script)}\n"
         f"{found.considered:,} {what} considered in {answer.seconds:.2f} s: {counts}{room}"
     )
 
@@ -276,6 +277,11 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
     best, tightest, request = answer.plan.best, answer.plan.tightest, answer.request
     if answer.parts is not None:
         yield from _parts_notes(answer, answer.parts)
+    elif answer.script and request.top is not None:
+        yield (
+            "One row for each ZeRO stage and recomputation: its fastest micro-batch. --top 0 "
+            "lists all layouts."
+        )
     elif request.top is not None:
         yield (
             "One row for each family: which parallelism a layout uses, and whether it shards "
@@ -339,11 +345,18 @@ def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[s
     first, rows = blocks[0][0], [(answer, one) for answer, some in blocks for one in some]
     yield from filter(None, [format_gains_text(first.gains)])
     bands = list(dict.fromkeys(band for answer, some in blocks for band in answer.bands(some)))
-    yield bands_text(bands, "measured" if first.measured else "published")
+    if first.script:
+        yield (
+            "Step times are rooflines over the traced operations, one kernel each, at the rates "
+            f"that kernels reach: ±{percent(EAGER_BAND)}, so the order is a guide. Memory is "
+            f"±{percent(MEMORY_BAND)}."
+        )
+    else:
+        yield bands_text(bands, "measured" if first.measured else "published")
     yield from marginal_note([one.verdict for _, one in rows])
     if unchecked := list(dict.fromkeys(what for one in bands for what in one.unchecked)):
         yield (f"Never checked on {' or '.join(unchecked)}, so the band of the step is wider.")
-    if any(answer.workload.architecture.experts for answer, _ in blocks):
+    if any(not one.script and one.workload.architecture.experts for one, _ in blocks):
         yield "Each expert is taken to get equally many tokens; uneven routing is slower."
     if any(one.host_bytes and not _host_limit(answer) for answer, one in rows):
         yield HOST_NOT_CHECKED

@@ -225,6 +225,12 @@ def why_nothing(*answers: PlanAnswer) -> str:
             f"none of {found.considered:,} layouts on any part of the cluster fits in memory; use "
             "more nodes, or nodes with more memory."
         )
+    if not found.considered:
+        batch, gpus = answer.workload.global_batch, len(answer.cluster.devices)
+        return (
+            f"--global-batch {batch} is not a multiple of {gpus} GPUs; valid: {gpus}, {2 * gpus}, "
+            f"{3 * gpus}, …"
+        )
     if not found.valid:
         name, count = max(found.rejected, key=lambda one: one[1])
         return (

@@ -14,6 +14,7 @@ from .cells import label, number_text
 _WIDTH = 48
 PARTS = {
     "ideal": "ideal",
+    "samples": "samples",
     "kernels": "kernel efficiency",
     "launch": "launch floor",
     "compute": "stages at work, in the mean",
