@@ -27,7 +27,7 @@ from autoconf_launch.core import ClusterSpec, ConfigError, NodeKind, Workload, p
 from ..asked import Goal
 from .layer_times import read_layer_times
 from .requests import PlanRequest, TrainingRequest
-from .runnable import apart_rules, layout_rules, training_steps
+from .runnable import apart_rules, has_uneven, layout_rules, training_steps
 from .training_choice import ChosenPrice, machine_of, one_node
 
 NETWORK_FACTORS = (0.5, 2.0)
@@ -100,6 +100,7 @@ def rank_parts(
         degrees=MIXED_DEGREES,
         headroom=request.headroom,
         rules=layout_rules(request),
+        is_uneven=has_uneven(training),
     )
     if request.layer_times is not None:
         question = _with_layers(question, request.layer_times, training.cluster)

@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.planner import (
 from autoconf_launch.core import Layout, Offload, Recompute
 from autoconf_launch.tuning_spaces import accelerator_names, usable_bytes
 
-from ..estimates import PlanAnswer, RowState
+from ..estimates import PlanAnswer, RowState, limit_to_lift
 from .cells import (
     duration_text,
     memory_size,
@@ -205,6 +205,7 @@ def _phrase(name: str, share: float, one: Planned, node: int) -> str:
         "launch": "launch floor",
         "communication": "communication",
         "update": "update",
+        "frozen": "frozen models",
     }
     text = f"{percent(share, '+')} {words[name]}"
     if name == "communication" and one.layout.tensor_parallel > node:
@@ -221,9 +222,11 @@ def why_nothing(*answers: PlanAnswer) -> str:
     if answer.parts is not None:
         if nearest := "; ".join(nearest_feasible(answer)):
             return f"no layout is within the limits: {nearest}."
+        is_bounded = "--memory-limit" in answer.request.training.given
         return (
-            f"none of {found.considered:,} layouts on any part of the cluster fits in memory; use "
-            "more nodes, or nodes with more memory."
+            f"none of {found.considered:,} layouts on any part of the cluster fits in memory; "
+            f"{'raise --memory-limit, ' if is_bounded else ''}use more nodes, or nodes with more "
+            "memory."
         )
     if not found.considered:
         batch, gpus = answer.workload.global_batch, len(answer.cluster.devices)
@@ -244,9 +247,11 @@ def why_nothing(*answers: PlanAnswer) -> str:
 
 
 def _too_large(answer: PlanAnswer, found: Plan, smallest: Planned) -> str:
-    needed, limit = smallest.peak_bytes, smallest.limit_bytes
+    needed, limit = smallest.peak_bytes, answer.request.training.limit_bytes
     changes = [_with_change(change_text(answer, one)) for one in answer.changes]
-    helps = [text for text in (*changes, _larger(needed)) if text]
+    lifted = limit_to_lift(needed, limit, answer.cluster)
+    others = f"without {lifted}" if lifted else _larger(needed)
+    helps = [text for text in (*changes, others) if text]
     return (
         f"none of {found.valid:,} valid layouts fits: the smallest need is "
         f"{memory_size(needed)} ±{percent(MEMORY_BAND)} of {memory_size(limit)} a GPU "

@@ -26,6 +26,7 @@ PARTS = {
     "recompute": "recompute",
     "update": "update",
     "host": "host",
+    "frozen": "frozen models",
 }
 """Parts of a predicted step in the order of the drawing, and what people call them. On nodes that
 differ a step is taken apart by its stages."""
@@ -66,9 +67,10 @@ def step_waterfall(
     """The parts of a step in the order in which they are lost."""
     given = dict(parts)
     found, start_s = [], 0.0
-    for part, name in ((part, name) for part, name in names.items() if part in given):
-        found.append(WaterfallStep(name=name, start_s=start_s, seconds=given[part]))
-        start_s += given[part]
+    for part, name in names.items():
+        if part in given:
+            found.append(WaterfallStep(name=name, start_s=start_s, seconds=given[part]))
+            start_s += given[part]
     return tuple(found)
 
 
