@@ -10,9 +10,13 @@ from autoconf_launch.autotuner.playoff.summary import summarise
 from autoconf_launch.autotuner.search.limits import SearchLimits
 from autoconf_launch.autotuner.search.skipped import Skipped, count_skipped
 from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space import GlobalBatchRule
 from autoconf_launch.autotuner.space.constraints import Rule
-from autoconf_launch.autotuner.space.space import ChoiceKind, KnobChoice, build_space
+from autoconf_launch.autotuner.space.space import (
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
+    build_space,
+)
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import Candidate, FailureKind
 from autoconf_launch.launcher.report.search import left_out_text, skipped_text
