@@ -91,7 +91,7 @@ def test_money_follows_from_the_price_of_an_hour(plan: Run) -> None:
 def test_without_a_known_price_no_money_is_named(plan: Run) -> None:
     ran = plan(*LLAMA, "--cluster", "8xMI300X", "--json")
     assert {row["usd_per_step"] for row in ran.document["best"]} == {None}
-    assert "No price of this GPU is known" in plan(*LLAMA, "--cluster", "8xMI300X").out
+    assert "No price of MI300X-192GB is known" in plan(*LLAMA, "--cluster", "8xMI300X").out
 
 
 def test_what_our_runtime_can_run_is_marked(plan: Run) -> None:
