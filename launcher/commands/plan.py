@@ -36,7 +36,6 @@ from ..estimates import (
 )
 from ..export import (
     FASOP_SEPARATOR,
-    SUFFIXES,
     FasopTable,
     JobNode,
     NodeJob,
@@ -47,6 +46,7 @@ from ..export import (
     fasop_rows,
     first_exportable,
 )
+from ..exporters import SUFFIXES
 from ..first_forward import (
     TracedScript,
     ask_plan,
