@@ -60,8 +60,7 @@ class ShownFit(Shown, FitAnswer):
 
     __slots__ = ()
 
-    def _text(self) -> str:
-        return fit_text(self)
+    _text = fit_text
 
 
 class ShownFitInference(Shown, FitInferenceAnswer):
@@ -69,8 +68,7 @@ class ShownFitInference(Shown, FitInferenceAnswer):
 
     __slots__ = ()
 
-    def _text(self) -> str:
-        return fit_inference_text(self)
+    _text = fit_inference_text
 
 
 class ShownPlanInference(Shown, PlanInferenceAnswer):
@@ -78,8 +76,7 @@ class ShownPlanInference(Shown, PlanInferenceAnswer):
 
     __slots__ = ()
 
-    def _text(self) -> str:
-        return plan_inference_text(self)
+    _text = plan_inference_text
 
 
 class ShownPlan(ShownWithCharts, PlanAnswer):
@@ -87,8 +84,7 @@ class ShownPlan(ShownWithCharts, PlanAnswer):
 
     __slots__ = ()
 
-    def _text(self) -> str:
-        return plan_text(self)
+    _text = plan_text
 
     def _page(self) -> HtmlPage:
         return plan_page((self,), self._text())
@@ -112,8 +108,7 @@ class ShownRecommendation(ShownWithCharts, Recommendation):
 
     __slots__ = ()
 
-    def _text(self) -> str:
-        return recommend_text(self)
+    _text = recommend_text
 
     def _page(self) -> HtmlPage:
         return recommend_page(self, self._text())

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from autoconf_launch.autotuner.cost import EAGER_BAND, FormatGain, Proposal
-from autoconf_launch.autotuner.mixed import placement
+from autoconf_launch.autotuner.mixed import MachineKind, placement
 from autoconf_launch.autotuner.planner import (
     GpuCount,
     Limits,
@@ -37,6 +36,7 @@ from autoconf_launch.core import (
 from ..asked import CsvForm, Goal
 from ..machine import is_cpu
 from ..measurements import TrainingRuns, read_training_runs
+from .parts import RankedParts, rank_parts
 from .requests import PlanRequest
 from .runnable import (
     RowState,
@@ -65,11 +65,6 @@ from .training_choice import (
     whole_node,
 )
 from .verifying import Verifying, log_band, run_bounds, verify_plan
-
-if TYPE_CHECKING:  # with the search on unlike nodes, which equal ones do not wait for
-    from autoconf_launch.autotuner.mixed import MachineKind
-
-    from .parts import RankedParts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +181,6 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     asks = request.pareto or request.layer_times is not None
     if not asks and request.csv_form != CsvForm.FASOP and cluster.are_nodes_equal:
         return _equal_answer(request)
-    from .parts import rank_parts
-
     refuse_runs(request)
     _check(training)
     started, prices = time.perf_counter(), chosen_prices(request)

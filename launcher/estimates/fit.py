@@ -26,11 +26,13 @@ from autoconf_launch.autotuner.cost import (
     remedies,
     verdict,
 )
+from autoconf_launch.autotuner.mixed import given_stages
 from autoconf_launch.autotuner.planner import StagePlan, tightest_stage
 from autoconf_launch.autotuner.space import PredictionTable
 from autoconf_launch.core import ClusterSpec, ConfigError, Layout, even_pipeline_split
 
 from ..machine import is_cpu
+from .parts import machine_kinds
 from .requests import FitRequest, TrainingRequest
 from .runnable import RowState, default_zero, has_sequence, layout_state, trainer_of_layout
 from .training_choice import (
@@ -253,10 +255,6 @@ def fit_stages(request: FitRequest, layout: Layout) -> StageFits:
     Raises:
         ConfigError: a placement or a split that is impossible.
     """
-    from autoconf_launch.autotuner.mixed import given_stages  # equal nodes do not wait for it
-
-    from .parts import machine_kinds
-
     training = request.training
     if is_cpu(training.cluster):
         raise ConfigError(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND, LayoutColumns, estimate
 from autoconf_launch.autotuner.planner import Loser, Planned, Training
 from autoconf_launch.core import plural
 
-from ..estimates import PlanAnswer, Verifying, trains_here
+from ..estimates import PlanAnswer, RankedParts, Verifying, trains_here
 from ..machine import is_cpu
 from .cells import (
     duration_text,
@@ -61,9 +61,6 @@ from .plan_reasons import (
 )
 from .tables import cells_table, each, rows_header, rows_lines, rows_text
 from .waterfall import step_waterfall, waterfall_text
-
-if TYPE_CHECKING:
-    from ..estimates import RankedParts
 
 PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.mixed import ChoiceRule, PriceRange
@@ -19,7 +19,7 @@ from autoconf_launch.autotuner.planner import (
 from autoconf_launch.core import Layout, Offload, Recompute, Workload
 from autoconf_launch.tuning_spaces import accelerator_names, usable_bytes
 
-from ..estimates import PlanAnswer, RowState, limit_to_lift
+from ..estimates import ChoiceSensitivity, PlanAnswer, RankedParts, RowState, limit_to_lift
 from .cells import (
     duration_text,
     memory_size,
@@ -29,9 +29,6 @@ from .cells import (
     table_of,
 )
 from .columns import nodes_text, number_cells, ranking_text
-
-if TYPE_CHECKING:  # with the search on unlike nodes, which equal ones do not wait for
-    from ..estimates import ChoiceSensitivity, RankedParts
 
 _PRICE_CHANGE = 0.2
 """Prices that move by this share should leave a choice as it is."""
