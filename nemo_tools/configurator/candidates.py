@@ -12,7 +12,7 @@ from autoconf_launch.core import ConfigError, Degrees, Recompute
 from autoconf_launch.launcher.estimates import ChosenPrice
 from autoconf_launch.tuning_spaces import grid_rows
 
-from ..rules import NemoCandidate, nemo2_name, nemo_candidates
+from ..candidate_grids import NemoCandidate, nemo2_name, nemo_candidates
 from ..search import (
     CandidateList,
     GridKind,
@@ -60,11 +60,20 @@ def nemo2_candidates(training: RecipeTraining, *, is_finetune: bool) -> Candidat
     if not points and not training.is_batch_given:
         training = divisible(training)
         points = _points(grid, training.question)
+    asked, shape = training.question, training.question.model.shape
     if not points:
-        raise ConfigError(_why_none(training.question))
+        raise ConfigError(
+            f"No candidate for {asked.family.name} of {asked.size_b:g} B divides {asked.nodes} x "
+            f"{asked.gpus_per_node} GPUs, a global batch of {asked.global_batch}, {shape.heads} "
+            f"heads and {shape.layers} layers within the sizes to search; take other sizes, "
+            "nodes, or another global_batch_size."
+        )
+    model = searched_model(asked, asked.gpus)
     return Candidates(
         training=training,
-        points=tuple(_candidate(one, training.question) for one in points),
+        points=tuple(
+            SearchCandidate(name=nemo2_name(model, asked.nodes, one), point=one) for one in points
+        ),
         notes=(grid.note,) if grid.note else (),
     )
 
@@ -75,11 +84,6 @@ def divisible(training: RecipeTraining) -> RecipeTraining:
     batch = max(1, round(recommended / gpus)) * gpus
     note = f"{recommended} does not divide over {gpus} GPUs; the global batch is {batch}."
     return with_batch(training, batch, note)
-
-
-def _candidate(one: NemoCandidate, question: SearchQuestion) -> SearchCandidate:
-    model = searched_model(question, question.gpus)
-    return SearchCandidate(name=nemo2_name(model, question.nodes, one), point=one)
 
 
 def _products_of_lists(grid: Grid, lists: Degrees, gpus: int) -> Grid:
@@ -96,16 +100,6 @@ def _points(grid: Grid, question: SearchQuestion) -> tuple[NemoCandidate, ...]:
     """Points in the order of NeMo 2.0's loops: tensor, pipeline, context, expert, micro-batch."""
     found = nemo_candidates(grid, searched_model(question, question.gpus))
     return tuple(sorted(found, key=lambda one: (*one.layout.mesh, one.layout.micro_batch)))
-
-
-def _why_none(question: SearchQuestion) -> str:
-    shape = question.model.shape
-    return (
-        f"No candidate for {question.family.name} of {question.size_b:g} B divides "
-        f"{question.nodes} x {question.gpus_per_node} GPUs, a global batch of "
-        f"{question.global_batch}, {shape.heads} heads and {shape.layers} layers within the sizes "
-        "to search; take other sizes, nodes, or another global_batch_size."
-    )
 
 
 def planner_candidates(training: RecipeTraining, notes: tuple[str, ...] = ()) -> Candidates:

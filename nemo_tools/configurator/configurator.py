@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -163,7 +163,9 @@ class AutoConfigurator(RecipeArguments):
             if train_config is None
             else _given_runs(self._question, train_config)
         )
-        found = self._found or self._outcome_here()
+        found = self._found or seen_here(
+            for_ranks(self._candidates.training), self._candidates.points, self.trainings
+        )
         if found is None:
             found = read_runs(
                 self._question,
@@ -174,15 +176,12 @@ class AutoConfigurator(RecipeArguments):
                 with_others=train_config is None,
             )
         elif train_config is not None:
-            found = replace(found, runs=_of(found.runs, {one.name for one in expected}))
+            names = {one.name for one in expected}
+            found = replace(found, runs=tuple(run for run in found.runs if run.name in names))
         summary, failed = write_nemo2_tables(folder, found)
         return SearchResults(
             outcome=found, summary=summary, failed=failed, text=top_text(found, top)
         )
-
-    def _outcome_here(self) -> SearchOutcome | None:
-        question = for_ranks(self._candidates.training)
-        return seen_here(question, self._candidates.points, self.trainings)
 
     @property
     def _question(self) -> SearchQuestion:
@@ -219,10 +218,6 @@ def _candidates(asked: RecipeArguments, training: RecipeTraining) -> Candidates:
     if isinstance(found, Candidates):
         return replace(found, notes=(_NEMO_ALONE, *found.notes))
     return planner_candidates(training, notes=(found.sentence,))
-
-
-def _of(runs: Iterable[SearchRun], names: Container[str]) -> tuple[SearchRun, ...]:
-    return tuple(run for run in runs if run.name in names)
 
 
 def _given_runs(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .tables import (
         FINAL_RESULTS,
         NEMO2,
+        round_figure,
         summary_lines,
         top_text,
         write_final_results,

@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.sizing import (
 )
 from autoconf_launch.core import Failure, FailureKind, RawConfig
 
-from ..rules import NemoCandidate
+from ..candidate_grids import NemoCandidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

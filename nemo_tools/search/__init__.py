@@ -22,19 +22,11 @@ if TYPE_CHECKING:
         searched_model,
     )
     from .flags import SearchRequest, parse_search
-    from .hp_search import HpRuns, HpSearch, opening_runs
-    from .jobs import (
-        SHEBANG,
-        SlurmJob,
-        cluster_options,
-        container_flags,
-        sbatch_text,
-        search_mounts,
-        submit_all_text,
-    )
+    from .hp_search import HpRuns, HpSearch, opening_launches
+    from .jobs import job_script, submit_all_text
     from .local_runs import LocalRuns, require_transformers, stderr_view
     from .outcome import DoneRuns, outcome_of, question_outcome
-    from .prepare import Prepared, check_paths, first_rows, json_document, refusal_note
+    from .prepare import Prepared, check_paths, first_rows, json_document
     from .prepare import prepare as prepare_training
     from .question import (
         SearchQuestion,
@@ -55,6 +47,7 @@ if TYPE_CHECKING:
         SettingUnit,
         TrainSettings,
         is_whole,
+        read_section,
         units_of,
         whole_from,
     )

@@ -16,7 +16,7 @@ from autoconf_launch.core import ConfigError, KeyPath, RawConfig, Recompute
 from autoconf_launch.launcher.estimates import base_config_text
 from autoconf_launch.launcher.results import ResultsPaths
 
-from ..rules import minutes_limit
+from ..candidate_grids import minutes_limit
 from .candidates import SearchCandidate
 from .question import RECIPE, SearchQuestion, batch_path, data_path, with_data
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from autoconf_launch.autotuner.search import StopKind
@@ -244,8 +243,7 @@ class _TrainingSearch:
         runs = LocalRuns(self._prepared, self._folder, view.handle)
         for note in self._prepared.notes:  # once the folder is known to be writable
             view.handle(Note(text=note))
-        write = partial(write_documents, self._question, self._folder)
-        yield from self._report(runs.run(write, fresh=self._request.fresh))
+        yield from self._report(runs.run(fresh=self._request.fresh))
 
     def _report(self, done: DoneRuns) -> Iterator[str]:
         outcome, folder = outcome_of(self._prepared, done), self._folder

@@ -84,7 +84,7 @@ class VllmEngine:
 
     def why_not_here(self) -> str:
         """See :class:`~.engines.InferenceEngine`."""
-        found = vllm_version()
+        found = _vllm_version(_vllm_python())
         if not found:
             return f"vLLM is not installed; {_INSTALL}."
         numbers = re.match(r"(\d+)\.(\d+)", found)
@@ -142,12 +142,12 @@ class VllmEngine:
             "most_s": TIMED_S,
         }
         return SharedProcess(
-            python=vllm_python(),
+            python=_vllm_python(),
             program=Path(__file__).with_name("batches.py"),
             arguments=(str(asked),),
             variables=tuple(_variables(runs, cores).items()),
             files={**self.files(first), asked: json.dumps(document, indent=2) + "\n"},
-            version=f"vllm {vllm_version()}",
+            version=f"vllm {_vllm_version(_vllm_python())}",
         )
 
     def load_test(self, run: EngineRun, folder: Path) -> LoadTest:
@@ -159,18 +159,14 @@ class VllmEngine:
         return read_load(folder)
 
 
-def vllm_python() -> str:
-    """The Python beside the ``vllm`` that a shell would run; ours where that is beside it."""
+def _vllm_python() -> str:
+    """The Python beside the ``vllm`` that a shell would run; ours if that is beside it."""
     return python_beside(COMMAND) or sys.executable
 
 
-def vllm_version() -> str:
-    """The version of vLLM that this Python has; empty where it has none."""
-    return _version_of(vllm_python())
-
-
 @cache
-def _version_of(python: str) -> str:
+def _vllm_version(python: str) -> str:
+    """The version of vLLM that a Python has; empty if it has none."""
     command = (python, "-c", _SAY_VERSION)
     try:
         said = subprocess.run(
