@@ -283,7 +283,6 @@ class Recipe:
 
     @property
     def document(self) -> RawConfig:
-        """The recipe's data as a document."""
         return RawConfig(_to_document(self._root, self._model).value)
 
     @property

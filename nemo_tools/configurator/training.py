@@ -81,12 +81,10 @@ class RecipeArguments:
 
     @property
     def is_finetune(self) -> bool:
-        """True if a trained model is tuned."""
         return self.mode == "finetune"
 
     @property
     def logs(self) -> Path:
-        """Folder of the logs."""
         return Path(str(self.path_to_logs))
 
     def size(self, name: str) -> int | None:
@@ -216,7 +214,6 @@ class RecipeTraining:
 
     @property
     def plan(self) -> RunPlan:
-        """Machines, days, tokens and steps."""
         return _plan(self.question.settings.train, self.given)
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         InferenceEngine,
         LoadFigures,
         LoadTest,
-        LoadTestingEngine,
         SharedProcess,
         SharingEngine,
         json_object,

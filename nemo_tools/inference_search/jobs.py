@@ -22,8 +22,7 @@ from .engines import (
     LoadTest,
     LoadTestingEngine,
 )
-from .points import SearchPoint, nodes_necessary
-from .prepared import LengthSearch, PreparedInference
+from .points import LengthSearch, PreparedInference, SearchPoint, nodes_necessary
 from .results import digits_of
 
 _RANK_VARIABLES = (

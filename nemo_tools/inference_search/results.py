@@ -18,8 +18,7 @@ from autoconf_launch.core import DECODE, GIB, PREFILL, Failure, FailureKind, par
 from autoconf_launch.launcher.report import csv_text
 
 from ..report import NOT_STARTED, named_failure, round_figure
-from .points import SearchPoint
-from .prepared import PreparedInference
+from .points import PreparedInference, SearchPoint
 
 _NEMO = ("TP", "PP", "BS", "Latency [ms]", "Throughput per GPU [samples/sec/gpu]")
 _OURS = (
@@ -69,7 +68,6 @@ class InferenceRun:
 
     @property
     def satisfies(self) -> bool:
-        """True if it was measured within the bound."""
         return self.latency_s is not None and self.latency_s <= self.bound_s
 
     @property

@@ -85,7 +85,6 @@ class SearchOutcome:
 
     @property
     def gpus(self) -> int:
-        """GPUs of one run."""
         return self.nodes * self.gpus_per_node
 
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
         layout_edits,
         run_edits,
         training_document,
-        write_documents,
     )
     from .candidates import (
         CandidateList,

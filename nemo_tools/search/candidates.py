@@ -63,12 +63,10 @@ class SearchMachines:
     notes: tuple[str, ...]
 
     def cluster(self, nodes: int) -> ClusterSpec:
-        """A cluster of so many of these nodes."""
         return equal_nodes(nodes, self.gpus_per_node, self.gpu)
 
     @property
     def price(self) -> ChosenPrice | None:
-        """Price of an hour of one GPU."""
         return choose_price(self.usd_per_gpu_hour, self.cluster(1))
 
     def fewest_nodes(self, question: SearchQuestion) -> int:
@@ -82,7 +80,6 @@ class SearchMachines:
         return question.nodes
 
     def why_nothing(self, question: SearchQuestion, nodes: int) -> str:
-        """Why no layout is left, and how many nodes would do."""
         counts = (n for n in near(nodes) if planner_points(question, self, n).candidates)
         valid = next(counts, None)
         helps = f"num_nodes={valid} would do" if valid else _OTHERWISE
@@ -194,7 +191,6 @@ class SearchCandidate:
 
     @property
     def layout(self) -> Layout:
-        """Layout of the run."""
         return self.point.layout
 
 

@@ -72,7 +72,6 @@ class _NemoJob:
         return "" if self.process else str(self.number)
 
     def why_queued(self) -> str:
-        """Slurm's reason why the job waits."""
         return pending_text(self.number)
 
 

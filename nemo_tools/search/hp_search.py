@@ -100,7 +100,6 @@ class HpSearch:
     limits: TrialLimits
 
     def control(self, decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
-        """A controller of some of the runs."""
         return Controller(
             decider,
             self.backend,

@@ -38,7 +38,6 @@ class Prepared:
 
     @property
     def settings(self) -> SearchSettings:
-        """The settings as they were read."""
         return self.question.settings
 
 

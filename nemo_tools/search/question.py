@@ -133,22 +133,18 @@ class SearchQuestion:
 
     @property
     def family(self) -> Family:
-        """The model's."""
         return self.model.asked.family
 
     @property
     def size_b(self) -> float:
-        """Billions of parameters, as they were asked for."""
         return self.model.asked.size_b
 
     @property
     def name(self) -> str:
-        """Name of the run, such as ``gpt3_5b``."""
         return run_name(self.family.name, self.size_b)
 
     @property
     def global_batch(self) -> int:
-        """Samples of a step."""
         return self.model.batch.global_batch
 
     @property
@@ -158,12 +154,10 @@ class SearchQuestion:
 
     @property
     def gpus(self) -> int:
-        """GPUs of a training."""
         return self.nodes * self.gpus_per_node
 
     @property
     def file_name(self) -> str:
-        """File name of the base configuration."""
         return f"base_cfg_{self.size_b:.10g}b.yaml"
 
 

@@ -96,7 +96,6 @@ class _TrainingSearch:
 
     @property
     def is_engine_here(self) -> bool:
-        """True if the backend of the runs answers on this machine."""
         if self._kind is ClusterKind.BCM:
             return is_slurm_here()
         return self._kind is ClusterKind.LOCAL or shutil.which("bcprun") is not None
@@ -223,7 +222,6 @@ class _TrainingSearch:
         )
 
     def write_base(self) -> str:
-        """Write the base configuration, if nothing is searched."""
         path = self._folder.base(self._question)
         self._folder.write_config(path, self._question.base)
         view = stderr_view(quiet=self._request.quiet)
@@ -234,7 +232,6 @@ class _TrainingSearch:
         return f"Base configuration: {path} (run_training_hp_search is False)"
 
     def run_ours(self) -> Iterator[str]:
-        """Write, run, and report."""
         view = stderr_view(quiet=self._request.quiet)
         require_transformers("search")
         if self._kind is ClusterKind.LOCAL:

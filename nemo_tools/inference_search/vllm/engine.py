@@ -31,14 +31,15 @@ from .. import (
     SharedProcess,
     read_figures,
 )
-from .load import load_test, read_load
 from .models import (
     COMMAND,
     TYPE_OPTIONS,
     cache_bytes,
     engine_options,
+    load_test,
     model_document,
     option_words,
+    read_load,
     tokenizer_documents,
     vocabulary_rows,
     why_no_model,
@@ -66,7 +67,6 @@ class VllmEngine:
     """A model of random weights, timed for the whole answer and for its first token alone."""
 
     def why_not(self, run: EngineRun) -> str:
-        """See :class:`~.engines.InferenceEngine`."""
         if why := why_no_model(run.family):
             return why
         if run.task.precision not in TYPE_OPTIONS:
@@ -83,7 +83,6 @@ class VllmEngine:
         return ""
 
     def why_not_here(self) -> str:
-        """See :class:`~.engines.InferenceEngine`."""
         found = _vllm_version(_vllm_python())
         if not found:
             return f"vLLM is not installed; {_INSTALL}."
@@ -93,7 +92,6 @@ class VllmEngine:
         return ""
 
     def files(self, run: EngineRun) -> Mapping[Path, str]:
-        """See :class:`~.engines.InferenceEngine`."""
         documents = {"config.json": model_document(run)}
         if run.beam_width > 1:  # its beam search asks for the token that ends a text
             documents |= tokenizer_documents(vocabulary_rows(run))
@@ -101,22 +99,18 @@ class VllmEngine:
         return {folder / name: f"{json.dumps(text)}\n" for name, text in documents.items()}
 
     def commands(self, run: EngineRun) -> tuple[tuple[str, ...], ...]:
-        """See :class:`~.engines.InferenceEngine`."""
         first = replace(run, task=replace(run.task, output_len=1))
         return _latency_words(run, run, LATENCY_FILE), _latency_words(first, run, FIRST_TOKEN_FILE)
 
     def tasks_per_run(self, run: EngineRun) -> int:
-        """See :class:`~.engines.InferenceEngine`."""
         return 1
 
     def read(self, run: EngineRun) -> Outcome:
-        """See :class:`~.engines.InferenceEngine`."""
         return read_figures(run)
 
     def shared_process(
         self, runs: Sequence[EngineRun], cores: tuple[tuple[int, ...], ...]
     ) -> SharedProcess:
-        """See :class:`~.engines.SharingEngine`."""
         first, asked = runs[0], runs[0].folder / "batches.json"
         engine = engine_options(first, first.folder / "model") | {
             "max_num_seqs": max(run.task.layout.micro_batch for run in runs) * first.beam_width,
@@ -151,11 +145,9 @@ class VllmEngine:
         )
 
     def load_test(self, run: EngineRun, folder: Path) -> LoadTest:
-        """See :class:`~.load_tests.LoadTestingEngine`."""
         return load_test(run, folder)
 
     def read_load(self, folder: Path) -> Iterable[LoadFigures]:
-        """See :class:`~.load_tests.LoadTestingEngine`."""
         return read_load(folder)
 
 
