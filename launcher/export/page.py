@@ -24,9 +24,9 @@ from autoconf_launch.core import (
     visible,
 )
 
+from ..exporters import BASE_EXPORTERS, EXPORTERS
 from ..extension_points import load_reference
 from .megatron_job import NodeJob
-from .table import BASE_EXPORTERS, EXPORTERS
 
 _FOLLOWS = ("data_parallel",)
 NEMO_DEGREES = {
