@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.sizing import pretraining
 from autoconf_launch.core import ConfigError, RawConfig, dotted_name
 from autoconf_launch.core import KeyPath as Keys
 
-from .configurator import AutoConfigurator, SearchResults
+from .configurator import AutoConfigurator, SearchResults, is_fiddle
 from .export import IMPORTS, Call, Name, recipe_call, set_after, tokenizer_call
 
 
@@ -32,7 +32,7 @@ def generate_configs(runner: AutoConfigurator) -> tuple[Any, dict[str, Any]]:
         ConfigError: the recipe has no place for what a candidate sets.
     """
     base, found = runner.generate_configs()
-    if is_recipe_object(runner.recipe) and runner.model is None:
+    if is_fiddle(runner.recipe) and runner.model is None:
         edits = runner.edits()
         copies = {name: edited_recipe(runner.recipe, edits[name]) for name in found}
         return edited_recipe(runner.recipe, runner.base_edits()), copies
@@ -132,12 +132,6 @@ _OPTIONAL = frozenset({"log"})
 _PATHS: Keys = ("data", "paths")
 _TOKENIZER: Keys = ("data", "tokenizer_path")
 _KEPT = ("seq_length", "micro_batch_size", "global_batch_size", "tokenizer", "num_workers")
-
-
-def is_recipe_object(value: object) -> bool:
-    """True if a value is a fiddle configuration, as NeMo-Run's are."""
-    has_names = hasattr(value, "__dict__") and not isinstance(value, type)
-    return has_names and isinstance(vars(value).get("__arguments__"), Mapping)
 
 
 def edited_recipe(recipe: Any, edits: Iterable[tuple[Keys, Any]]) -> Any:

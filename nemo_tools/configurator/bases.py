@@ -188,11 +188,7 @@ def _sections(given: RawConfig) -> RawConfig:
     kept = {name: value for name, value in document.items() if name in RECIPE_SECTIONS}
     model = document.get("model")
     if isinstance(model, Mapping):
-        kept["model"] = model if "config" in model else _as_config(model)
+        config = {name: value for name, value in model.items() if name not in _OF_NO_CONFIG}
+        kind = {"class": model["class"]} if "class" in model else {}
+        kept["model"] = model if "config" in model else {"config": config, **kind}
     return RawConfig(kept)
-
-
-def _as_config(model: Mapping[str, Any]) -> dict[str, Any]:
-    """A model that is written without its section."""
-    config = {name: value for name, value in model.items() if name not in _OF_NO_CONFIG}
-    return {"config": config, **({"class": model["class"]} if "class" in model else {})}

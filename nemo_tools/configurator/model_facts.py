@@ -78,18 +78,11 @@ def overlaid(base: RawConfig, given: RawConfig) -> RawConfig:
     of the model, the optimizer or the schedule follows from others: then the base's stays.
     """
     for path, value in given.leaves():
-        if path and not (_is_empty(value) and _stays(base, path)):
+        is_worked_out = path[:1] == ("model",) or (path[:1] == ("optim",) and path in base)
+        stays = is_worked_out or isinstance(base.get(path), dict)
+        if path and not (value in (None, {}) and stays):
             base = base.with_value(path, value)
     return base
-
-
-def _is_empty(value: Any) -> bool:
-    return value is None or value == {}
-
-
-def _stays(base: RawConfig, path: KeyPath) -> bool:
-    is_worked_out = path[0] == "model" or (path[0] == "optim" and path in base)
-    return is_worked_out or isinstance(base.get(path), dict)
 
 
 def bound_edits(
@@ -170,32 +163,32 @@ def model_facts(recipe: Recipe, usual: ModelDefaults) -> ModelFacts:
     own = Recipe({} if model is None or isinstance(model, str) else model, recipe.where)
     name = _name(own, recipe, model)
     if isinstance(model, str) and parse_model_name(name).family is None:
-        raise ConfigError(_no_model(model))
+        nearest = nearest_known(model.lower(), model_names())
+        helps = f"{nearest} Or write" if nearest.endswith("?") else "write"
+        raise ConfigError(
+            f"model {model!r} names no known family; {helps} family and size, such as llama3-8b "
+            "or gpt3_5b, or give a mapping with num_layers, hidden_size, num_attention_heads."
+        )
     family = _family(name, own, recipe)
     shape = None if usual.calculated else _shape(own, name)
     form = _form(recipe, family, name)
     if shape is not None:
         _check_groups(recipe, form, shape)
+    published = _published_model(name)
     given_b = usual.calculated(family) if usual.calculated else _given_size(own, recipe)
     asked = ModelQuestion(
         family=family,
         size_b=given_b or 0.0,
-        vocabulary=_vocabulary(own, recipe) or usual.vocabulary or _usual_vocabulary(name),
+        vocabulary=_number(own, ("vocab_size",))
+        or recipe.whole("autoconf.vocab_size", "vocab_size")
+        or usual.vocabulary
+        or (published.vocabulary if published else _NEMO_VOCABULARY),
         sequence=usual.sequence,
         gpu_memory_gb=usual.gpu_memory_gb,
     )
     if shape is None:
         return _model_of_size(asked, form, name)
     return _model_of_shape(asked, shape, form, name)
-
-
-def _no_model(name: str) -> str:
-    nearest = nearest_known(name.lower(), model_names())
-    helps = f"{nearest} Or write" if nearest.endswith("?") else "write"
-    return (
-        f"model {name!r} names no known family; {helps} family and size, such as llama3-8b or "
-        "gpt3_5b, or give a mapping with num_layers, hidden_size, num_attention_heads."
-    )
 
 
 def _name(own: Recipe, recipe: Recipe, model: object) -> str:
@@ -277,16 +270,6 @@ def _number(own: Recipe, names: tuple[str, ...]) -> int | None:
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 return value
     return None
-
-
-def _vocabulary(own: Recipe, recipe: Recipe) -> int | None:
-    found = _number(own, ("vocab_size",))
-    return found or recipe.whole("autoconf.vocab_size", "vocab_size")
-
-
-def _usual_vocabulary(name: str) -> int:
-    known = _published_model(name)
-    return _NEMO_VOCABULARY if known is None else known.vocabulary
 
 
 def _given_size(own: Recipe, recipe: Recipe) -> float | None:

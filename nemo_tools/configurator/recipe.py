@@ -97,9 +97,9 @@ class _Walk:
             return _NOTHING
         attributes = list(_attributes(value, self._names.get(where, ()), where))
         found = self._pairs(iter(attributes), where)
-        if isinstance(value, _NAMESPACES) or (is_known and not _is_fiddle(value)):
+        if isinstance(value, _NAMESPACES) or (is_known and not is_fiddle(value)):
             return found
-        if not attributes and not _is_fiddle(value):
+        if not attributes and not is_fiddle(value):
             return _NOTHING
         return {_CLASS: _class_name(value), **found}
 
@@ -129,7 +129,7 @@ def _attributes(
 
 
 def _own(value: object) -> dict[str, object]:
-    if _is_fiddle(value):
+    if is_fiddle(value):
         return _public(vars(value)["__arguments__"])
     found: dict[str, object] = {}
     kind = value if isinstance(value, type) else type(value)
@@ -155,13 +155,14 @@ def _is_data(value: object) -> bool:
     return not hasattr(type(value), "__get__") and not isinstance(value, _CALLED)
 
 
-def _is_fiddle(value: object) -> bool:
+def is_fiddle(value: object) -> bool:
+    """True if a value is a fiddle configuration, as NeMo-Run's are."""
     has_names = hasattr(value, "__dict__") and not isinstance(value, type)
     return has_names and isinstance(vars(value).get("__arguments__"), Mapping)
 
 
 def _class_name(value: object) -> str:
-    kind = vars(value).get("__fn_or_cls__", type(value)) if _is_fiddle(value) else type(value)
+    kind = vars(value).get("__fn_or_cls__", type(value)) if is_fiddle(value) else type(value)
     return str(getattr(kind, "__name__", kind))
 
 
@@ -282,7 +283,6 @@ class Recipe:
 
     @property
     def document(self) -> RawConfig:
-        """The recipe's data as a document."""
         return RawConfig(_to_document(self._root, self._model).value)
 
     @property

@@ -10,21 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from autoconf_launch.autotuner.search import StopKind, StopReason
 from autoconf_launch.core import ConfigError, Failure, Layout, RawConfig
 from autoconf_launch.launcher.estimates import ChosenPrice
-from autoconf_launch.launcher.results import JournalContents, read_journal
+from autoconf_launch.launcher.results import read_journal
 
+from ..candidate_grids import NemoCandidate
 from ..report import (
     SearchOutcome,
     SearchRun,
     read_run,
     write_final_results,
 )
-from ..rules import NemoCandidate
 from ..search import (
     CandidateList,
     DoneRuns,
@@ -41,7 +40,6 @@ from ..search import (
     require_transformers,
     split_runnable,
     stderr_view,
-    write_documents,
 )
 
 _DEGREE = re.compile(r"_(tp|pp|cp|ep|mbs|vp|act_ckpt|num_mbs_act|act_per_pipe)_(\d+|None)(?=_|$)")
@@ -80,7 +78,7 @@ def read_runs(
 
 def point_of(name: str) -> NemoCandidate | None:
     """Degrees that a run's name says; None where it says too few."""
-    found = {key: _degree(value) for key, value in _DEGREE.findall(name)}
+    found = {key: int(value) if value.isdigit() else None for key, value in _DEGREE.findall(name)}
     if any(found.get(key) is None for key in _NEEDED):
         return None
     layout = Layout(
@@ -97,10 +95,6 @@ def point_of(name: str) -> NemoCandidate | None:
         recompute_micro_batches=found.get("num_mbs_act"),
         recompute_layers_per_pipeline=found.get("act_per_pipe"),
     )
-
-
-def _degree(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
 
 
 def _others(
@@ -146,8 +140,7 @@ def run_here(
     prepared = _prepare(question, points)
     _check(prepared)
     folder = SearchFolder(question.settings.train.logs)
-    write = partial(write_documents, question, folder)
-    done = LocalRuns(prepared, folder, stderr_view().handle).run(write, fresh=False)
+    done = LocalRuns(prepared, folder, stderr_view().handle).run(fresh=False)
     found = _with_configs(outcome_of(prepared, done), configs)
     write_final_results(folder.logs, found, top=question.settings.train.top_n)
     return found
@@ -161,19 +154,19 @@ def seen_here(
     if not journal.is_file():
         return None
     contents, prepared = read_journal(journal), _prepare(question, points)
+    hardware = contents.fingerprint.hardware if contents.fingerprint else ()
+    # each with the ZeRO stage that was chosen for it
+    layouts = {record.trial.name: record.trial.candidate.layout for record in contents.records}
     done = DoneRuns(
-        candidates=tuple(_as_it_ran(one, contents) for one in prepared.found.candidates),
+        candidates=tuple(
+            replace(one, point=replace(one.point, layout=layouts.get(one.name, one.layout)))
+            for one in prepared.found.candidates
+        ),
         runs=HpRuns(records=contents.records, stop=StopReason(kind=StopKind.EXPLORED)),
         finals=contents.finals,
-        gpu=_gpu_of(contents),
+        gpu=hardware[0].partition(",")[0] if hardware else "",
     )
     return _with_configs(outcome_of(prepared, done), configs)
-
-
-def _gpu_of(contents: JournalContents) -> str:
-    """Name of the device that ran; "" if the journal has none."""
-    hardware = contents.fingerprint.hardware if contents.fingerprint else ()
-    return hardware[0].partition(",")[0] if hardware else ""
 
 
 def _with_configs(found: SearchOutcome, configs: Mapping[str, RawConfig]) -> SearchOutcome:
@@ -208,10 +201,3 @@ def _check(prepared: Prepared) -> None:
         )
     require_transformers("run()")
     require_room(question)
-
-
-def _as_it_ran(one: SearchCandidate, contents: JournalContents) -> SearchCandidate:
-    """The candidate with the ZeRO stage that was chosen for it."""
-    layouts = {record.trial.name: record.trial.candidate.layout for record in contents.records}
-    layout = layouts.get(one.name, one.layout)
-    return replace(one, point=replace(one.point, layout=layout))

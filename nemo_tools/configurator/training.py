@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from autoconf_launch.autotuner.sizing import Budget, ModelQuestion, RunPlan, recommended_size_b
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import ConfigError, RawConfig
 
 from ..search import (
     WHOLE_NUMBER,
@@ -25,6 +25,7 @@ from ..search import (
     SettingUnit,
     TrainSettings,
     is_whole,
+    read_section,
     units_of,
     whole_from,
 )
@@ -80,12 +81,10 @@ class RecipeArguments:
 
     @property
     def is_finetune(self) -> bool:
-        """True if a trained model is tuned."""
         return self.mode == "finetune"
 
     @property
     def logs(self) -> Path:
-        """Folder of the logs."""
         return Path(str(self.path_to_logs))
 
     def size(self, name: str) -> int | None:
@@ -215,7 +214,6 @@ class RecipeTraining:
 
     @property
     def plan(self) -> RunPlan:
-        """Machines, days, tokens and steps."""
         return _plan(self.question.settings.train, self.given)
 
 
@@ -347,30 +345,24 @@ def _settings(asked: RecipeArguments, train: TrainSettings) -> SearchSettings:
 def _train(
     asked: RecipeArguments, numbers: Mapping[str, int], model: ModelQuestion
 ) -> TrainSettings:
-    return TrainSettings(
+    """Arguments and the recipe's facts by their keys."""
+    given = {key: getattr(asked, key) for key in units_of(TrainSettings) if hasattr(asked, key)}
+    facts = {
+        "model_size_in_b": model.size_b,
+        "vocab_size": model.vocabulary,
+        "seq_length": model.sequence,
+        "global_batch_size": model.batch,
+    }
+    values = {
+        key: list(value) if isinstance(value, (tuple, range)) else value
+        for key, value in {**given, **numbers, **facts}.items()
+    }
+    return read_section(
+        TrainSettings,
+        RawConfig({"search_config": {"train_settings": values}}),
         family=model.family.name,
-        size_b=model.size_b,
-        nodes=numbers["num_nodes"],
-        gpus_per_node=numbers["gpus_per_node"],
-        gpu_memory_gb=asked.gpu_memory_gb,
-        max_days=float(asked.max_training_days),
-        limit_runs=asked.limit_search_runs,
-        max_steps=asked.max_steps_per_run,
-        max_minutes=asked.max_minutes_per_run,
-        tflops_per_gpu=asked.tflops_per_gpu,
-        tokens_b=float(asked.num_tokens_in_b),
-        vocabulary=model.vocabulary,
-        sequence=model.sequence,
-        global_batch=model.batch,
         logs=asked.logs.absolute(),
         search_nodes=numbers["num_nodes"],
-        least_product=asked.size("min_model_parallel_size"),
-        most_product=asked.size("max_model_parallel_size"),
-        tensor=_sizes(asked, "tensor_parallel_sizes"),
-        pipeline=_sizes(asked, "pipeline_parallel_sizes"),
-        micro_batch=_sizes(asked, "micro_batch_sizes"),
-        context=_sizes(asked, "context_parallel_sizes"),
-        expert=_sizes(asked, "expert_parallel_sizes"),
     )
 
 

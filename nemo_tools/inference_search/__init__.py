@@ -12,7 +12,6 @@ from .engines import (
     InferenceEngine,
     LoadFigures,
     LoadTest,
-    LoadTestingEngine,
     SharedProcess,
     SharingEngine,
     json_object,

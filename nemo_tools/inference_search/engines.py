@@ -190,7 +190,9 @@ def read_figures(run: EngineRun) -> Outcome:
         step_s=latencies,
         samples_per_step=run.task.layout.micro_batch,
         world_size=run.task.layout.world_size,
-        memory=_memory(peak) if isinstance(peak, int) else None,
+        memory=MemoryUse(free_before_bytes=0, peak_bytes=peak, limit_bytes=0)
+        if isinstance(peak, int)
+        else None,
         phases=phases,
     )
 
@@ -247,7 +249,3 @@ def _phases(
     elif {PREFILL, DECODE} <= found.keys():
         for phase in (PREFILL, DECODE):
             yield phase, _seconds(found[phase], phase, run.folder / LATENCY_FILE, least_s=0.0)
-
-
-def _memory(peak_bytes: int) -> MemoryUse:
-    return MemoryUse(free_before_bytes=0, peak_bytes=peak_bytes, limit_bytes=0)

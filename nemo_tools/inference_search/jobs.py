@@ -13,16 +13,7 @@ from pathlib import Path
 
 from autoconf_launch.launcher.report import csv_text
 
-from ..search import (
-    SHEBANG,
-    ClusterKind,
-    GridKind,
-    SlurmJob,
-    cluster_options,
-    container_flags,
-    sbatch_text,
-    search_mounts,
-)
+from ..search import ClusterKind, GridKind, job_script
 from .engines import (
     FIRST_TOKEN_FILE,
     LATENCY_FILE,
@@ -31,8 +22,7 @@ from .engines import (
     LoadTest,
     LoadTestingEngine,
 )
-from .points import SearchPoint, nodes_necessary
-from .prepared import LengthSearch, PreparedInference
+from .points import LengthSearch, PreparedInference, SearchPoint, nodes_necessary
 from .results import digits_of
 
 _RANK_VARIABLES = (
@@ -40,7 +30,6 @@ _RANK_VARIABLES = (
     "MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR MASTER_PORT=29500; exec "
 )
 """Arguments of ranks that Slurm starts, from the variables that Slurm sets for each."""
-_UNGIVEN = "???"
 POINT_LOG = "log_job_"
 """Beginning of the names of a job's logs, before its number."""
 
@@ -88,31 +77,16 @@ def command_job(
     run = prepared.run_of(point, prepared.searches[0])
     ranks, nodes = prepared.engine.tasks_per_run(run), nodes_of(prepared, point)
     commands = tuple(map(shlex.join, words))
-    tasks = -(-ranks // nodes)
-    settings = prepared.question.settings
-    if settings.cluster.kind is ClusterKind.BCP:
-        prefix = f"bcprun --nnodes {nodes} --npernode {tasks} --cmd"
-        lines = "\n".join(f"{prefix} {shlex.quote(command)}" for command in commands)
-        return f"{SHEBANG}\n{lines}\n"
-    if ranks > 1:
+    is_slurm = prepared.question.settings.cluster.kind is not ClusterKind.BCP
+    if ranks > 1 and is_slurm:
         commands = tuple(f"{_RANK_VARIABLES}{command}" for command in commands)
-    container = settings.inference.container or settings.paths.container or _UNGIVEN
-    return sbatch_text(
-        SlurmJob(
-            name=f"{settings.cluster.job_name_prefix}{point.name}",
-            command=commands[0],
-            further=commands[1:],
-            nodes=nodes,
-            tasks_per_node=tasks,
-            cluster=cluster_options(prepared.question),
-            flags=container_flags(
-                container,
-                search_mounts(prepared.question),
-                settings.cluster.srun_args,
-                str(folder / f"{POINT_LOG}%j"),
-            ),
-            time=settings.inference.time_limit,
-        )
+    return job_script(
+        prepared.question,
+        point.name,
+        commands,
+        size=(nodes, -(-ranks // nodes)),
+        log=folder / f"{POINT_LOG}%j",
+        is_inference=True,
     )
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from autoconf_launch.autotuner.space import (
-    AutotuningSettings,
     FailedTrial,
     Measurement,
     Objective,
@@ -38,7 +37,6 @@ from autoconf_launch.launcher.launch import (
     STDOUT_LOG,
     adopt,
     file_tail,
-    find_script_source,
     how_it_died,
     plan_launch,
     printed_error,
@@ -47,9 +45,9 @@ from autoconf_launch.launcher.launch import (
 from autoconf_launch.launcher.machine import is_cpu, split_cores, usable_cores
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.results import ResultsPaths, fingerprint, write_environment
+from autoconf_launch.launcher.results import ResultsPaths
 from autoconf_launch.launcher.spelling import Rendered
-from autoconf_launch.launcher.trackers import Feed, track_events
+from autoconf_launch.launcher.trackers import Feed
 from autoconf_launch.launcher.tuning import (
     TrialIO,
     TrialLimits,
@@ -57,7 +55,7 @@ from autoconf_launch.launcher.tuning import (
     write_json,
 )
 
-from ..search import HpRuns, HpSearch, opening_runs
+from ..search import HpRuns, HpSearch, opening_launches
 from ..search import local_request as slots_request
 from .engines import FIRST_TOKEN_FILE, LATENCY_FILE, TIMED_S, EngineRun, SharingEngine
 from .native import MODULE, NativeEngine
@@ -213,33 +211,27 @@ def run_points(
     size: str = "",
 ) -> HpRuns:
     """Run every point once, in order; what an earlier search measured counts."""
-    paths, request = search.paths, search.request
-    source, settings = find_script_source(request), AutotuningSettings(enabled=True)
-    print_ = fingerprint(request, search.cluster, source, settings)
-    with opening_runs(paths, print_, listener, fresh=fresh) as opened:
-        write_environment(paths, request, search.cluster, settings)
-        feed = Feed("inference", size)
-        with track_events(request.tracking, feed, paths.tracking, listener) as heard:
-            runner, backend = runners(search)
-            made = HpSearch(
-                opened=opened,
-                runner=runner,
-                backend=backend,
-                listener=heard,
-                limits=TrialLimits(
-                    timeout_s=search.time_limit_s, stall_s=_STALL_S, timeout_by="time_limit"
-                ),
+    feed = Feed("inference", size)
+    with opening_launches(
+        search.paths, search.request, search.cluster, feed, listener, fresh=fresh
+    ) as (opened, heard):
+        runner, backend = runners(search)
+        limits = TrialLimits(
+            timeout_s=search.time_limit_s, stall_s=_STALL_S, timeout_by="time_limit"
+        )
+        made = HpSearch(
+            opened=opened, runner=runner, backend=backend, listener=heard, limits=limits
+        )
+        trials = [
+            Trial(number=number, name=one.name, candidate=one.candidate, space="inference")
+            for number, one in enumerate(search.points)
+        ]
+        with closing_backend(backend):
+            return made.run(
+                trials,
+                most=(_MOST_GENERATIONS, TIMED_S),
+                objective=per_gpu_objective(search.bound_s),
             )
-            trials = [
-                Trial(number=number, name=one.name, candidate=one.candidate, space="inference")
-                for number, one in enumerate(search.points)
-            ]
-            with closing_backend(backend):
-                return made.run(
-                    trials,
-                    most=(_MOST_GENERATIONS, TIMED_S),
-                    objective=per_gpu_objective(search.bound_s),
-                )
 
 
 def per_gpu_objective(bound_s: float) -> Objective:

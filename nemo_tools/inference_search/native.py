@@ -20,7 +20,6 @@ class NativeEngine:
     """Greedy, kernel by kernel, with a preallocated cache; see ``runtime/generation``."""
 
     def why_not(self, run: EngineRun) -> str:
-        """See :class:`~.engines.InferenceEngine`."""
         if run.task.precision not in BUILTIN_PRECISIONS:
             known = ", ".join(one.value for one in BUILTIN_PRECISIONS)
             return (
@@ -40,7 +39,6 @@ class NativeEngine:
         return ""
 
     def why_not_here(self) -> str:
-        """See :class:`~.engines.InferenceEngine`."""
         if find_spec("transformers") is None:
             return (
                 "engine native builds models with transformers, which is not installed; run "
@@ -49,26 +47,21 @@ class NativeEngine:
         return ""
 
     def files(self, run: EngineRun) -> Mapping[Path, str]:
-        """See :class:`~.engines.InferenceEngine`."""
         return {
             run.folder / _BASE: run.base.to_json() + "\n",
             run.folder / _POINT: json.dumps(encode(run.task), indent=2) + "\n",
         }
 
     def commands(self, run: EngineRun) -> tuple[tuple[str, ...], ...]:
-        """See :class:`~.engines.InferenceEngine`."""
         words = ("python3", "-m", MODULE, *self.arguments(run))
         return ((*words, "--output-json", str(run.folder / LATENCY_FILE)),)
 
     def arguments(self, run: EngineRun) -> tuple[str, ...]:
-        """Arguments of a rank's module."""
         base, point = (str(run.folder / name) for name in (_BASE, _POINT))
         return ("--base-config", base, "--generation", point)
 
     def tasks_per_run(self, run: EngineRun) -> int:
-        """See :class:`~.engines.InferenceEngine`."""
         return run.task.layout.world_size
 
     def read(self, run: EngineRun) -> Outcome:
-        """See :class:`~.engines.InferenceEngine`."""
         return read_figures(run)

@@ -1,6 +1,7 @@
-"""The points of an inference search: NVIDIA's or ours, with what is predicted of each.
+"""From the question of a search to the points of its inference half; nothing is launched.
 
-A point that cannot be run stays in the list with the reason.
+Points are NVIDIA's or ours, with what is predicted of each; a point that cannot be run stays in
+the list with the reason.
 """
 
 from __future__ import annotations
@@ -8,9 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.inference import (
+    ENGINE_HABITS,
+    Generation,
     InferencePoint,
     InferenceQuestion,
     priced_points,
@@ -18,10 +22,31 @@ from autoconf_launch.autotuner.inference import (
     why_no_generation,
     why_not_degrees,
 )
-from autoconf_launch.core import Candidate, ConfigError, GenerationTask, Layout
+from autoconf_launch.core import (
+    Candidate,
+    ClusterSpec,
+    ConfigError,
+    GenerationTask,
+    Layout,
+    Precision,
+    RawConfig,
+)
+from autoconf_launch.launcher.estimates import machine_of
+from autoconf_launch.launcher.machine import find_cluster, is_cpu
 from autoconf_launch.launcher.report import memory_size
+from autoconf_launch.launcher.results import ResultsPaths
 
-from ..search import GridKind, SearchQuestion
+from ..search import (
+    ClusterKind,
+    GridKind,
+    InferenceSettings,
+    SearchQuestion,
+    gpu_peak_flops_per_s,
+    local_ranks,
+    local_request,
+    search_machines,
+)
+from .engines import EngineRun, InferenceEngine, load_engine
 
 _BLOCK = 128
 """``make_vocab_size_divisible_by`` of NVIDIA's base configurations."""
@@ -54,7 +79,6 @@ class SearchPoint:
 
     @property
     def gpus(self) -> int:
-        """Ranks of the run."""
         return self.layout.world_size
 
 
@@ -213,3 +237,228 @@ def _nothing_valid(asked: LengthQuestion) -> str:
 
 def _list_text(sizes: tuple[int, ...] | None) -> str:
     return "auto" if sizes is None else str(list(sizes))
+
+
+_VOCABULARY = ("autoconf", "vocab_size")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthSearch:
+    """The search of one pair of lengths."""
+
+    points: tuple[SearchPoint, ...]
+    folder: Path
+
+    @property
+    def runnable(self) -> tuple[SearchPoint, ...]:
+        return tuple(point for point in self.points if not point.why_not)
+
+    @property
+    def paths(self) -> ResultsPaths:
+        """Journal and folders of the runs."""
+        asked = self.folder / "asked"
+        return ResultsPaths(results=self.folder, exps=asked, chosen_by="results_dir")
+
+    @property
+    def summary(self) -> Path:
+        return self.folder / "final_summary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedInference:
+    """All that the inference half would do.
+
+    Attributes:
+        base: the model's configuration with the vocabulary that runs have.
+        cluster: of this machine, or of the nodes that jobs ask for.
+        gpus_per_node: of a job's node.
+        refused: why pairs of lengths beside those of ``searches`` are not searched.
+    """
+
+    question: SearchQuestion
+    engine_name: str
+    engine: InferenceEngine
+    base: RawConfig
+    cluster: ClusterSpec
+    gpus_per_node: int
+    searches: tuple[LengthSearch, ...] = ()
+    refused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> InferenceSettings:
+        return self.question.settings.inference
+
+    @property
+    def is_local(self) -> bool:
+        return self.question.settings.cluster.is_local
+
+    @property
+    def bound_s(self) -> float:
+        """The latency that what is recommended is within."""
+        return self.settings.max_latency_s or math.inf
+
+    @property
+    def gpu_peak_flops_per_s(self) -> float | None:
+        """The most that one GPU can do; None if it is not known, or a CPU."""
+        gpu = self.cluster.devices[0].name if self.is_local else None
+        return gpu_peak_flops_per_s(self.question, gpu, self.settings.precision.value)
+
+    def least_flops(self, point: SearchPoint) -> float:
+        """Operations of a point's batch in the weights of its layers; 0 behind an encoder."""
+        model, task = self.question.model, point.task
+        shape = model.architecture
+        if shape.encoder_layers:
+            return 0.0
+        rows = shape.vocabulary * (1 if shape.tied_embeddings else 2) + shape.positions
+        tokens = task.layout.micro_batch * (task.input_len + task.output_len - 1)
+        return 2.0 * (model.active_count - rows * shape.hidden) * tokens
+
+    def engine_run(self, task: GenerationTask, folder: Path) -> EngineRun:
+        return EngineRun(
+            task=task,
+            base=self.base,
+            family=self.question.family.name,
+            folder=folder,
+            beam_width=self.settings.beam_width,
+        )
+
+    def run_of(self, point: SearchPoint, search: LengthSearch) -> EngineRun:
+        return self.engine_run(point.task, search.folder / point.name)
+
+
+def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInference:
+    """Check the settings, and list the points of each pair of lengths.
+
+    Raises:
+        ConfigError: an engine that is unknown, cannot run here or has no such model or type, a
+            model that writes no text, lengths beyond its positions, or no valid size.
+    """
+    settings, whole = question.settings.inference, question.settings
+    name = settings.engine or ("native" if whole.cluster.is_local else "vllm")
+    engine = load_engine(name)
+    refused_here = engine.why_not_here() if whole.cluster.is_local else ""
+    if refused_here and not dry_run:
+        raise ConfigError(refused_here)
+    cluster = _cluster(question)
+    precision, notes = _precision(settings.precision, cluster)
+    vocabulary = padded_vocabulary(settings.vocabulary or whole.train.vocabulary)
+    prepared = PreparedInference(
+        question=question,
+        engine_name=name,
+        engine=engine,
+        base=_with_vocabulary(question.completed_base, vocabulary),
+        cluster=cluster,
+        gpus_per_node=len(cluster.nodes[0].devices),
+    )
+    searches, refused = list[LengthSearch](), list[str]()
+    for lengths in settings.lengths:
+        try:
+            searches.append(_length_search(prepared, lengths, precision))
+        except ConfigError as error:
+            refused.append(str(error))
+    if not searches:
+        raise ConfigError(refused[0])
+    refusal = (f"A run would be refused here: {refused_here}",) if refused_here else ()
+    return replace(
+        prepared,
+        searches=tuple(searches),
+        refused=tuple(refused),
+        notes=(*notes, *refused, *_notes(question, name), *refusal),
+    )
+
+
+def _length_search(
+    prepared: PreparedInference, lengths: tuple[int, int], precision: Precision
+) -> LengthSearch:
+    question, settings, cluster = prepared.question, prepared.settings, prepared.cluster
+    read, written = lengths
+    name, engine = prepared.engine_name, prepared.engine
+    model = replace(
+        question.model.architecture,
+        vocabulary=prepared.base.get(_VOCABULARY),
+        name=model_name(question),
+    )
+    priced = InferenceQuestion(
+        generation=Generation(
+            model=model,
+            input_tokens=read,
+            output_tokens=written,
+            precision=precision,
+            beam_width=settings.beam_width,
+        ),
+        machine=machine_of(cluster),
+        engine=ENGINE_HABITS.get(name, ENGINE_HABITS["vllm"]),
+        world=len(cluster.devices),
+        limit_bytes=_limit_bytes(question, cluster),
+        max_latency_s=prepared.bound_s,
+    )
+    label = f"in{read}_out{written}" if len(settings.lengths) > 1 else ""
+    results = settings.results or question.settings.train.logs
+    folder = results.absolute() / "inference" / label
+
+    def why_not(task: GenerationTask) -> str:
+        return engine.why_not(prepared.engine_run(task, folder))
+
+    asked = LengthQuestion(
+        search=question,
+        priced=priced,
+        gpus_per_node=settings.gpus_per_node or prepared.gpus_per_node,
+        why_not=why_not,
+    )
+    points = search_points(asked)
+    whys = {why_not(point.task) for point in points}
+    if len(whys) == 1 and (why := whys.pop()):  # of the model or its type, not of a point
+        raise ConfigError(why)
+    return LengthSearch(points=points, folder=folder)
+
+
+def _cluster(question: SearchQuestion) -> ClusterSpec:
+    settings = question.settings
+    if settings.cluster.is_local:
+        return find_cluster(local_request(local_ranks(settings)))
+    each = settings.inference.gpus_per_node or settings.train.gpus_per_node
+    return search_machines(settings, each).cluster(settings.train.nodes)
+
+
+def _limit_bytes(question: SearchQuestion, cluster: ClusterSpec) -> float:
+    settings = question.settings
+    if settings.cluster.is_local:
+        return float(cluster.least_memory_bytes)
+    return search_machines(settings, settings.train.gpus_per_node).memory_bytes
+
+
+def _precision(asked: Precision, cluster: ClusterSpec) -> tuple[Precision, tuple[str, ...]]:
+    """Processes of a CPU compute in fp32, whatever is asked for 16 bits."""
+    if not is_cpu(cluster) or asked not in (Precision.FP16, Precision.BF16):
+        return asked, ()
+    return Precision.FP32, (f"data_type is {asked.value}; runs on this CPU compute in fp32.",)
+
+
+def _with_vocabulary(base: RawConfig, vocabulary: int) -> RawConfig:
+    paths = (_VOCABULARY, ("model", "config", "vocab_size"))
+    present = (path for path in paths if path in base)
+    return base.with_values((path, vocabulary) for path in present)
+
+
+def _notes(question: SearchQuestion, engine: str) -> Iterator[str]:
+    inference = question.settings.inference
+    if unused := inference.without_effect:
+        beams = f"by {inference.beam_width} beams" if inference.beam_width > 1 else "greedily"
+        yield (
+            f"{', '.join(unused)} {'change' if len(unused) > 1 else 'changes'} no time: every "
+            f"answer has exactly output_len tokens, chosen {beams}."
+        )
+    if inference.beam_width > 1:
+        yield (
+            f"beam_width is {inference.beam_width}: predictions count as many sequences for each "
+            "sample, which was never compared with a measurement; a test under load writes "
+            "single answers."
+        )
+    container = question.settings.paths.container
+    is_bcm = question.settings.cluster.kind is ClusterKind.BCM
+    if is_bcm and container and not inference.container:
+        yield (
+            f"Jobs look for engine {engine} in the container of the training ({container}); "
+            "inference_container names another."
+        )

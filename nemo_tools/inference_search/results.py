@@ -17,9 +17,8 @@ from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import DECODE, GIB, PREFILL, Failure, FailureKind, pareto_front
 from autoconf_launch.launcher.report import csv_text
 
-from ..report import NOT_STARTED, named_failure
-from .points import SearchPoint
-from .prepared import PreparedInference
+from ..report import NOT_STARTED, named_failure, round_figure
+from .points import PreparedInference, SearchPoint
 
 _NEMO = ("TP", "PP", "BS", "Latency [ms]", "Throughput per GPU [samples/sec/gpu]")
 _OURS = (
@@ -69,7 +68,6 @@ class InferenceRun:
 
     @property
     def satisfies(self) -> bool:
-        """True if it was measured within the bound."""
         return self.latency_s is not None and self.latency_s <= self.bound_s
 
     @property
@@ -276,9 +274,7 @@ def prediction_line(runs: Sequence[InferenceRun]) -> str:
 
 def digits_of(value: float) -> float:
     """Three decimals, or four digits where the value is small."""
-    if not value or not math.isfinite(value):
-        return value
-    return round(value, max(3, 3 - math.floor(math.log10(abs(value)))))
+    return round_figure(value, 3)
 
 
 def _ms(seconds: float | None) -> float | str:

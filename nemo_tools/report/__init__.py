@@ -13,6 +13,7 @@ from .outcome import (
 from .tables import (
     FINAL_RESULTS,
     NEMO2,
+    round_figure,
     summary_lines,
     top_text,
     write_final_results,

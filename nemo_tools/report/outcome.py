@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.sizing import (
 )
 from autoconf_launch.core import Failure, FailureKind, RawConfig
 
-from ..rules import NemoCandidate
+from ..candidate_grids import NemoCandidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,6 @@ class SearchOutcome:
 
     @property
     def gpus(self) -> int:
-        """GPUs of one run."""
         return self.nodes * self.gpus_per_node
 
 

@@ -90,11 +90,11 @@ def extrapolation(run: SearchRun) -> str:
     return f"{run.extrapolated_from} of {run.whole_micro_batches or '?'} micro-batches"
 
 
-def round_figure(value: float) -> float:
-    """Two decimals, or four digits where the value is small: a step of 3 ms is not 0.0."""
+def round_figure(value: float, decimals: int = 2) -> float:
+    """So many decimals, or four digits if the value is small: a step of 3 ms is not 0.0."""
     if not value or not math.isfinite(value):
         return value
-    return round(value, max(2, 3 - math.floor(math.log10(abs(value)))))
+    return round(value, max(decimals, 3 - math.floor(math.log10(abs(value)))))
 
 
 def _csv(columns: Columns, rows: Iterable[Mapping[str, object]]) -> str:
@@ -132,13 +132,13 @@ def _measured_cells(outcome: SearchOutcome, one: Figures) -> dict[str, object]:
     run = one.run
     return {
         **_configuration_cells(outcome, run),
-        "Time per Step": _step_time(one.step_s),
+        "Time per Step": round_figure(one.step_s, 4),
         "Samples per Second": round_figure(one.samples_per_s),
         "Model TFLOPS / GPU": round_figure(one.model_tflops_per_gpu),
         "Model TFLOPS Aggregate": round_figure(one.model_tflops),
         _NAME: config_name(run),
         "Days to Train": round_figure(one.days),
-        "Cost [USD]": None if one.usd is None else round_figure(one.usd),
+        "Cost [USD]": one.usd and round_figure(one.usd),
         "Steps": run.steps if run.extrapolated_from is None else 0,
         "Extrapolated from": extrapolation(run) or None,
         "Step Time Spread": None if run.step_spread_s is None else _step_time(run.step_spread_s),
@@ -147,13 +147,6 @@ def _measured_cells(outcome: SearchOutcome, one: Figures) -> dict[str, object]:
         else round_figure(run.peak_bytes / GIB),
         "Loss": None if run.loss is None else round_figure(run.loss),
     }
-
-
-def _step_time(seconds: float) -> float:
-    """Four decimals as NVIDIA's tool, and more where the first four digits need them."""
-    if not seconds:
-        return seconds
-    return round(seconds, max(4, 3 - math.floor(math.log10(seconds))))
 
 
 def top_text(outcome: SearchOutcome, most: int) -> str:
@@ -281,12 +274,14 @@ def write_final_results(
         The files, the best configuration first if there is one.
     """
     folder = logs / FINAL_RESULTS
-    best = folder / _optimal_name(outcome)
-    texts = dict(_optimal(best, outcome))
+    name = f"optimal_config_{outcome.size_b:.10g}b_{outcome.nodes}nodes.yaml"
+    path, best, texts = folder / name, optimum(outcome), dict[Path, str]()
+    if best is not None:
+        texts[path] = yaml.safe_dump(best.config.to_dict(), sort_keys=False, width=99)
     texts |= _tables(folder, outcome, (Columns.NEMO1_SUMMARY, Columns.NEMO1_FAILED))
     texts[folder / f"top_{top or 'all'}.log"] = top_text(outcome, top)
     texts |= _tables(folder / NEMO2, outcome, (Columns.NEMO2_SUMMARY, Columns.NEMO2_FAILED))
-    _write(logs, texts, absent=() if best in texts else (best,))
+    _write(logs, texts, absent=() if best else (path,))
     return tuple(texts)
 
 
@@ -306,15 +301,6 @@ def _tables(
         folder / f"final_summary_{end}": summary_csv(outcome, columns[0]),
         folder / f"failed_jobs_{end}": failed_csv(outcome, columns[1]),
     }
-
-
-def _optimal_name(outcome: SearchOutcome) -> str:
-    return f"optimal_config_{outcome.size_b:.10g}b_{outcome.nodes}nodes.yaml"
-
-
-def _optimal(path: Path, outcome: SearchOutcome) -> Iterator[tuple[Path, str]]:
-    if (best := optimum(outcome)) is not None:
-        yield path, yaml.safe_dump(best.config.to_dict(), sort_keys=False, width=99)
 
 
 def _write(root: Path, texts: Mapping[Path, str], absent: tuple[Path, ...] = ()) -> None:

@@ -6,7 +6,6 @@ from .candidate_file import (
     layout_edits,
     run_edits,
     training_document,
-    write_documents,
 )
 from .candidates import (
     CandidateList,
@@ -16,26 +15,11 @@ from .candidates import (
     search_machines,
     searched_model,
 )
-from .hp_search import HpRuns, HpSearch, opening_runs
-from .jobs import (
-    SHEBANG,
-    SlurmJob,
-    cluster_options,
-    container_flags,
-    sbatch_text,
-    search_mounts,
-    submit_all_text,
-)
+from .hp_search import HpRuns, HpSearch, opening_launches
+from .jobs import job_script, submit_all_text
 from .local_runs import LocalRuns, require_transformers, stderr_view
 from .outcome import DoneRuns, outcome_of, question_outcome
-from .prepare import (
-    Prepared,
-    check_paths,
-    first_rows,
-    json_document,
-    prepare_training,
-    refusal_note,
-)
+from .prepare import Prepared, check_paths, first_rows, json_document, prepare_training
 from .question import (
     SearchQuestion,
     batch_path,
@@ -55,6 +39,7 @@ from .settings import (
     SettingUnit,
     TrainSettings,
     is_whole,
+    read_section,
     units_of,
     whole_from,
 )

@@ -16,7 +16,7 @@ from autoconf_launch.core import ConfigError, KeyPath, RawConfig, Recompute
 from autoconf_launch.launcher.estimates import base_config_text
 from autoconf_launch.launcher.results import ResultsPaths
 
-from ..rules import minutes_limit
+from ..candidate_grids import minutes_limit
 from .candidates import SearchCandidate
 from .question import RECIPE, SearchQuestion, batch_path, data_path, with_data
 
@@ -31,7 +31,6 @@ class SearchFolder:
     logs: Path
 
     def base(self, question: SearchQuestion) -> Path:
-        """The base configuration."""
         return self.logs / question.file_name
 
     def candidate(self, name: str) -> Path:
@@ -47,12 +46,10 @@ class SearchFolder:
         return self.logs / "jobs" / f"{name}.sh"
 
     def run(self, name: str) -> Path:
-        """Folder of a candidate's run."""
         return self.logs / _RUNS / name
 
     @property
     def submit_all(self) -> Path:
-        """The script that starts every job."""
         return self.logs / "submit_all.sh"
 
     @property
@@ -68,11 +65,9 @@ class SearchFolder:
         return ResultsPaths(results=self.logs, exps=self.logs, chosen_by="base_results_dir")
 
     def write_config(self, path: Path, document: RawConfig) -> None:
-        """Write a configuration below the folder."""
         self.files.write(path, base_config_text(document))
 
     def clear_candidates(self) -> None:
-        """Remove what an earlier search wrote of its candidates."""
         for folder in (self.candidate("").parent, self.job("").parent):
             self.files.make_below(folder)
             for path in (*folder.glob("*.yaml"), *folder.glob("*.py"), *folder.glob("*.sh")):

@@ -24,7 +24,7 @@ from autoconf_launch.tuning_spaces import (
     machine,
 )
 
-from ..rules import (
+from ..candidate_grids import (
     NemoCandidate,
     PlannerCandidate,
     PlannerGrid,
@@ -44,7 +44,12 @@ _SEEDS_GPUS = {80.0: "A100-SXM-80GB", 40.0: "A100-SXM-40GB"}
 _SAME_MEMORY = 0.1
 """Memory by which a GPU is known: makers' GB and GiB differ by 7 %."""
 _POWERS = tuple(1 << power for power in range(12))
-OTHERWISE = "take other nodes, another global_batch_size, or other sizes to search"
+_ORDER = (
+    "The first candidate is the planner's best; the others follow by their chance to be the "
+    "fastest (similar layouts have similar errors, so s/step need not rise), those with "
+    "tensor parallelism across nodes last."
+)
+_OTHERWISE = "take other nodes, another global_batch_size, or other sizes to search"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +63,10 @@ class SearchMachines:
     notes: tuple[str, ...]
 
     def cluster(self, nodes: int) -> ClusterSpec:
-        """A cluster of so many of these nodes."""
         return equal_nodes(nodes, self.gpus_per_node, self.gpu)
 
     @property
     def price(self) -> ChosenPrice | None:
-        """Price of an hour of one GPU."""
         return choose_price(self.usd_per_gpu_hour, self.cluster(1))
 
     def fewest_nodes(self, question: SearchQuestion) -> int:
@@ -77,10 +80,9 @@ class SearchMachines:
         return question.nodes
 
     def why_nothing(self, question: SearchQuestion, nodes: int) -> str:
-        """Why no layout is left, and how many nodes would do."""
         counts = (n for n in near(nodes) if planner_points(question, self, n).candidates)
         valid = next(counts, None)
-        helps = f"num_nodes={valid} would do" if valid else OTHERWISE
+        helps = f"num_nodes={valid} would do" if valid else _OTHERWISE
         return (
             f"No layout of {question.name} with a global batch of "
             f"{question.global_batch} divides {nodes} x {self.gpus_per_node} "
@@ -98,15 +100,16 @@ def search_machines(settings: SearchSettings, gpus_per_node: int) -> SearchMachi
     """GPUs by name, or those that have the memory which the settings give."""
     wanted = settings.train.gpu_memory_gb
     named = settings.cluster.gpu
-    gpu = _require_accelerator(named) if named else _by_memory(wanted)
+    gpu = (known_accelerator(named) or named) if named else _by_memory(wanted)
+    datasheet = machine(gpu).accelerator.memory_bytes  # raises with the nearest name
     usable = equal_nodes(1, 1, gpu).least_memory_bytes
-    datasheet = machine(gpu).accelerator.memory_bytes
+    note = f"The planner assumes {gpu}, by gpu_memory_gb"
     return SearchMachines(
         gpu=gpu,
         gpus_per_node=gpus_per_node,
         memory_bytes=usable * min(1.0, wanted * GIB / datasheet),
         usd_per_gpu_hour=settings.cluster.usd_per_gpu_hour,
-        notes=() if named else (_assumed_gpu_note(gpu, wanted),),
+        notes=() if named else (f"{note} ({wanted:g}); cluster.gpu names another.",),
     )
 
 
@@ -138,6 +141,9 @@ def gpu_peak_flops_per_s(
 def planner_points(question: SearchQuestion, machines: SearchMachines, nodes: int) -> PlannerGrid:
     """All valid ones that fit, in the planner's order, and sizes that were asked for in vain."""
     cluster, train = machines.cluster(nodes), question.settings.train
+    # NeMo 1.0's configuration of a T5 has no word for it (candidate_file)
+    is_never = question.family.is_encoder_decoder and RECIPE not in question.base
+    sequence_parallel = (False,) if is_never else (False, True)
     return planner_grid(
         PlannerGridQuestion(
             training=usual_training(
@@ -149,23 +155,9 @@ def planner_points(question: SearchQuestion, machines: SearchMachines, nodes: in
             nodes=nodes,
             global_batch=question.global_batch,
             memory_bytes=machines.memory_bytes,
-            degrees=replace(train.degrees, sequence_parallel=_sequence_parallel(question)),
+            degrees=replace(train.degrees, sequence_parallel=sequence_parallel),
         )
     )
-
-
-def _sequence_parallel(question: SearchQuestion) -> tuple[bool, ...]:
-    """NeMo 1.0's configuration of a T5 has no word for it (``candidate_file``)."""
-    lacks_it = question.family.is_encoder_decoder and RECIPE not in question.base
-    return (False,) if lacks_it else (False, True)
-
-
-def _require_accelerator(name: str) -> str:
-    found = known_accelerator(name)
-    if found is None:
-        machine(name)  # raises with the nearest name
-        raise ConfigError(f"cluster.gpu {name!r} is unknown.")
-    return found
 
 
 def _by_memory(wanted_gb: float) -> str:
@@ -177,12 +169,6 @@ def _by_memory(wanted_gb: float) -> str:
     if not above:
         return max(sizes, key=lambda gpu: sizes[gpu])
     return min(above, key=lambda gpu: above[gpu])
-
-
-def _assumed_gpu_note(gpu: str, wanted_gb: float) -> str:
-    return (
-        f"The planner assumes {gpu}, by gpu_memory_gb ({wanted_gb:g}); cluster.gpu names another."
-    )
 
 
 _MOST_REJECTED = 8
@@ -205,7 +191,6 @@ class SearchCandidate:
 
     @property
     def layout(self) -> Layout:
-        """Layout of the run."""
         return self.point.layout
 
 
@@ -248,17 +233,19 @@ def candidates_of(question: SearchQuestion, machines: SearchMachines) -> Candida
     found = planner_points(question, machines, nodes)
     if not found.candidates:
         raise ConfigError(machines.why_nothing(question, nodes))
+    more = len(found.rejected) - _MOST_REJECTED
     wanted = found.candidates[: train.limit_runs or None]
-    candidates = tuple(planner_candidate(question, one, nodes) for one in wanted)
+    candidates = tuple(_planner_candidate(question, one, nodes) for one in wanted)
     return CandidateList(
         candidates=candidates,
         nodes=nodes,
         found=len(found.candidates),
         notes=(
             *machines.notes,
-            *_order(found),
+            *((_ORDER,) if len(found.candidates) > 1 else ()),
             *_in_band(candidates, machines.memory_bytes),
-            *_in_vain(found),
+            *(one.why for one in found.rejected[:_MOST_REJECTED]),
+            *((f"{more} more combinations that were asked for cannot run.",) if more > 0 else ()),
         ),
     )
 
@@ -277,10 +264,9 @@ def searched_model(question: SearchQuestion, gpus: int) -> SearchedModel:
     )
 
 
-def planner_candidate(
+def _planner_candidate(
     question: SearchQuestion, found: PlannerCandidate, nodes: int
 ) -> SearchCandidate:
-    """A candidate of the planner with its name."""
     layout = found.layout
     one = NemoCandidate(
         layout=layout,
@@ -322,21 +308,11 @@ def _nothing_divides(question: SearchQuestion, grid: Grid, nodes: int) -> str:
         for count in near(nodes)
         if nemo_candidates(grid, searched_model(question, count * each))
     ]
-    helps = f"num_nodes={' or '.join(valid[:4])} would do" if valid else OTHERWISE
+    helps = f"num_nodes={' or '.join(valid[:4])} would do" if valid else _OTHERWISE
     return (
         f"No point of NVIDIA's grid for {question.name} divides {nodes} x {each} GPUs and a "
         f"global batch of {question.global_batch}; {helps}."
     )
-
-
-def _order(found: PlannerGrid) -> tuple[str, ...]:
-    """Meaning of the order of the planner's candidates (``recommend.run_order``)."""
-    said = (
-        "The first candidate is the planner's best; the others follow by their chance to be the "
-        "fastest (similar layouts have similar errors, so s/step need not rise), those with "
-        "tensor parallelism across nodes last."
-    )
-    return (said,) if len(found.candidates) > 1 else ()
 
 
 def _in_band(candidates: tuple[SearchCandidate, ...], limit_bytes: float) -> tuple[str, ...]:
@@ -349,13 +325,4 @@ def _in_band(candidates: tuple[SearchCandidate, ...], limit_bytes: float) -> tup
         f"{len(above)} of the candidates may not fit: up to {max(above) / GIB:.1f} GiB are "
         f"predicted (±{100 * MEMORY_BAND:.0f} %), and a process has {limit_bytes / GIB:.1f} GiB "
         "of a GPU.",
-    )
-
-
-def _in_vain(found: PlannerGrid) -> tuple[str, ...]:
-    shown = [one.why for one in found.rejected[:_MOST_REJECTED]]
-    more = len(found.rejected) - len(shown)
-    return (
-        *shown,
-        *((f"{more} more combinations that were asked for cannot run.",) if more else ()),
     )

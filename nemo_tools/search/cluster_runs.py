@@ -72,7 +72,6 @@ class _NemoJob:
         return "" if self.process else str(self.number)
 
     def why_queued(self) -> str:
-        """Slurm's reason why the job waits."""
         return pending_text(self.number)
 
 
@@ -304,7 +303,13 @@ def submit_runs(prepared: Prepared, folder: SearchFolder, words: Sequence[str]) 
             _make_anew(folder, folder.run(one.name))
             numbers.append(submit_run(folder, one.name))
         script = folder.job("collect")
-        folder.files.write(script, _collect_script(folder, words))
+        others = tuple(word for word in words if word != "--submit-only")
+        log = shlex.quote(str(folder.logs / "collect.log"))
+        text = (
+            f"#!/bin/sh\nexec >{log} 2>&1\ncd {shlex.quote(str(Path.cwd()))} || exit\n"
+            f"exec {shlex.join((*OUR_COMMAND, 'search', '--collect', *others))}\n"
+        )
+        folder.files.write(script, text)
         options = [f"--dependency=afterany:{':'.join(map(str, numbers))}", "--output=/dev/null"]
         options += [f"--partition={cluster.partition}"] if cluster.partition else []
         options += [f"--account={cluster.account}"] if cluster.account else []
@@ -314,13 +319,3 @@ def submit_runs(prepared: Prepared, folder: SearchFolder, words: Sequence[str]) 
             cancel_jobs(*numbers)
         raise
     return tuple(numbers)
-
-
-def _collect_script(folder: SearchFolder, words: Sequence[str]) -> str:
-    command = (*OUR_COMMAND, "search", "--collect")
-    others = tuple(word for word in words if word != "--submit-only")
-    log = shlex.quote(str(folder.logs / "collect.log"))
-    return (
-        f"#!/bin/sh\nexec >{log} 2>&1\ncd {shlex.quote(str(Path.cwd()))} || exit\n"
-        f"exec {shlex.join((*command, *others))}\n"
-    )

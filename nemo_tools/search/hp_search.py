@@ -8,12 +8,29 @@ from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.playoff import Decider
 from autoconf_launch.autotuner.search import ListedStudy, StopReason
-from autoconf_launch.autotuner.space import OBJECTIVES, Objective, Record, Trial
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
+    AutotuningSettings,
+    Objective,
+    Record,
+    Trial,
+)
+from autoconf_launch.core import ClusterSpec
 from autoconf_launch.launcher.backends import Backend
 from autoconf_launch.launcher.events import Listener, Note
 from autoconf_launch.launcher.interrupts import stopping_on_signals
+from autoconf_launch.launcher.launch import find_script_source
 from autoconf_launch.launcher.machine import WHOLE
-from autoconf_launch.launcher.results import Fingerprint, OpenFolder, ResultsPaths, open_folder
+from autoconf_launch.launcher.request import LaunchRequest
+from autoconf_launch.launcher.results import (
+    Fingerprint,
+    OpenFolder,
+    ResultsPaths,
+    fingerprint,
+    open_folder,
+    write_environment,
+)
+from autoconf_launch.launcher.trackers import Feed, track_events
 from autoconf_launch.launcher.tuning import Controller, TrialIO, TrialLimits
 
 
@@ -47,6 +64,25 @@ def opening_runs(
         yield opened
 
 
+@contextmanager
+def opening_launches(
+    paths: ResultsPaths,
+    request: LaunchRequest,
+    cluster: ClusterSpec,
+    feed: Feed,
+    listener: Listener,
+    *,
+    fresh: bool,
+) -> Iterator[tuple[OpenFolder, Listener]]:
+    """The folder of runs of our runtime, and a listener that trackers hear, too."""
+    settings = AutotuningSettings(enabled=True)
+    print_ = fingerprint(request, cluster, find_script_source(request), settings)
+    with opening_runs(paths, print_, listener, fresh=fresh) as opened:
+        write_environment(paths, request, cluster, settings)
+        with track_events(request.tracking, feed, paths.tracking, listener) as heard:
+            yield opened, heard
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HpSearch:
     """A search of an open folder.
@@ -64,7 +100,6 @@ class HpSearch:
     limits: TrialLimits
 
     def control(self, decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
-        """A controller of some of the runs."""
         return Controller(
             decider,
             self.backend,

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError
 
+from ..candidate_grids import minutes_limit
 from ..export import nemo1_script
-from ..rules import minutes_limit
 from .candidate_file import SearchFolder
 from .candidates import SearchCandidate
 from .question import RECIPE, SearchQuestion
-from .settings import ClusterKind, ClusterSettings, SearchSettings
+from .settings import ClusterKind, ClusterSettings
 
 JOBS_AT_ONCE = 8
 """Jobs that wait or run: what runs out of memory rules out larger ones among the others."""
@@ -195,42 +195,60 @@ _HYDRA_PLAIN = re.compile(r"[\w./:+-]+|\?{3}")
 
 def job_text(question: SearchQuestion, candidate: SearchCandidate, nodes: int) -> str:
     """The batch script of a candidate, or its command on Base Command."""
-    command = f"{_key_from_file(question.settings)}{training_command(question, candidate)}"
-    if question.settings.cluster.kind is ClusterKind.BCP:
-        tasks = question.gpus_per_node
-        words = f"--nnodes {nodes} --npernode {tasks} --cmd {shlex.quote(command)}"
-        return f"{SHEBANG}\nbcprun {words}\n"
-    return sbatch_text(slurm_job(question, candidate, nodes, command))
+    tracking, key = question.settings.tracking, ""
+    if tracking.trackers and tracking.wandb_key_file is not None:
+        file = shlex.quote(str(Path(tracking.wandb_key_file).absolute()))
+        key = f'WANDB_API_KEY="$(head -n 1 {file})" '
+    return job_script(
+        question,
+        candidate.name,
+        (f"{key}{training_command(question, candidate)}",),
+        size=(nodes, question.gpus_per_node),
+        log=SearchFolder(question.settings.train.logs).run(candidate.name) / "log_%j",
+    )
 
 
-def _key_from_file(settings: SearchSettings) -> str:
-    """Shell text that reads the W&B key from its file; "" if no such file is needed."""
-    path = settings.tracking.wandb_key_file
-    if path is None or not settings.tracking.trackers:
-        return ""
-    file = shlex.quote(str(Path(path).absolute()))
-    return f'WANDB_API_KEY="$(head -n 1 {file})" '
+def job_script(
+    question: SearchQuestion,
+    name: str,
+    commands: Sequence[str],
+    *,
+    size: tuple[int, int],
+    log: Path,
+    is_inference: bool = False,
+) -> str:
+    """Commands, one after the other, as a job of Slurm or as a script for Base Command.
 
-
-def slurm_job(
-    question: SearchQuestion, candidate: SearchCandidate, nodes: int, command: str
-) -> SlurmJob:
-    """A candidate's job, with the options of ``cluster/bcm.yaml``."""
-    settings = question.settings
-    cluster, folder = settings.cluster, SearchFolder(settings.train.logs).run(candidate.name)
-    return SlurmJob(
-        name=f"{cluster.job_name_prefix}{candidate.name}",
-        command=command,
-        nodes=nodes,
-        tasks_per_node=question.gpus_per_node,
-        cluster=cluster_options(question),
-        flags=container_flags(
-            settings.paths.container or _UNGIVEN,
-            search_mounts(question),
-            cluster.srun_args,
-            str(folder / "log_%j"),
-        ),
-        time=minutes_limit(max(1, round(settings.train.max_minutes))),
+    Args:
+        question: its settings say what is asked of Slurm.
+        name: of the job, after the user's prefix.
+        commands: texts for a shell.
+        size: nodes, and tasks of each.
+        log: path of the job's logs, without their suffix.
+        is_inference: the container and the time limit are the ones of inference.
+    """
+    settings, (nodes, tasks) = question.settings, size
+    if settings.cluster.kind is ClusterKind.BCP:
+        prefix = f"bcprun --nnodes {nodes} --npernode {tasks} --cmd"
+        lines = "\n".join(f"{prefix} {shlex.quote(command)}" for command in commands)
+        return f"{SHEBANG}\n{lines}\n"
+    container = settings.inference.container if is_inference else None
+    container = container or settings.paths.container or _UNGIVEN
+    minutes = minutes_limit(max(1, round(settings.train.max_minutes)))
+    own = settings.cluster.gpus_per_node
+    is_given = own is None or "cluster.gpus_per_node" in settings.given
+    cluster = replace(settings.cluster, gpus_per_node=own if is_given else question.gpus_per_node)
+    return sbatch_text(
+        SlurmJob(
+            name=f"{cluster.job_name_prefix}{name}",
+            command=commands[0],
+            further=tuple(commands[1:]),
+            nodes=nodes,
+            tasks_per_node=tasks,
+            cluster=cluster,
+            flags=container_flags(container, _mounts(question), cluster.srun_args, str(log)),
+            time=settings.inference.time_limit if is_inference else minutes,
+        )
     )
 
 
@@ -263,20 +281,7 @@ def _hydra(value: str) -> str:
     return f"'{escaped}'"
 
 
-def cluster_options(question: SearchQuestion) -> ClusterSettings:
-    """Options of all jobs, with the GPUs of a node."""
-    return replace(question.settings.cluster, gpus_per_node=_gpus_of_node(question))
-
-
-def _gpus_of_node(question: SearchQuestion) -> int | None:
-    """The cluster's own number where somebody gave it, else that of the training's nodes."""
-    settings = question.settings
-    own = settings.cluster.gpus_per_node
-    is_given = "cluster.gpus_per_node" in settings.given
-    return own if own is None or is_given else question.gpus_per_node
-
-
-def search_mounts(question: SearchQuestion) -> tuple[str, ...]:
+def _mounts(question: SearchQuestion) -> tuple[str, ...]:
     """Tool, results and data at their own places, then what the user adds."""
     paths = question.settings.paths
     logs = question.settings.train.logs

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TypeAlias
@@ -25,7 +25,6 @@ from autoconf_launch.core import (
     FailureKind,
     ModelSpec,
     NothingFeasibleError,
-    RawConfig,
     Workload,
     resolve,
     visible,
@@ -42,11 +41,7 @@ from autoconf_launch.launcher.launch import find_script_source
 from autoconf_launch.launcher.live import LinesView
 from autoconf_launch.launcher.machine import WHOLE, SlotPool, find_cluster, why_not_in_turn
 from autoconf_launch.launcher.request import HostChoice, LaunchRequest, RemoteAccess
-from autoconf_launch.launcher.results import (
-    fingerprint,
-    write_environment,
-)
-from autoconf_launch.launcher.trackers import Feed, track_events
+from autoconf_launch.launcher.trackers import Feed
 from autoconf_launch.launcher.tuning import (
     ProfileFailedError,
     Search,
@@ -57,9 +52,9 @@ from autoconf_launch.launcher.tuning import (
     run_profile,
 )
 
-from .candidate_file import SearchFolder
+from .candidate_file import SearchFolder, write_documents
 from .candidates import SearchCandidate
-from .hp_search import HpRuns, HpSearch, opening_runs
+from .hp_search import HpRuns, HpSearch, opening_launches
 from .jobs import JOBS_AT_ONCE, sbatch_words
 from .outcome import (
     DoneRuns,
@@ -159,9 +154,10 @@ def request_of(
     """
     question, settings = prepared.question, prepared.settings
     base = folder.write_for_ranks("base", question.completed_base)
-    document = _runtime_document(
-        question.completed_base, find_cluster(launch_request(prepared), listener)
-    )
+    cluster = find_cluster(launch_request(prepared), listener)
+    document = builtin_document(question.completed_base, micro_batch=1)  # the smallest first
+    if all(device.name.startswith("cpu") for device in cluster.devices):
+        document = document.with_value(("bf16", "enabled"), False)
     config = folder.write_for_ranks("runtime", document)
     words = (
         *("--base-config", str(base), "--config", str(config)),
@@ -176,13 +172,8 @@ def request_of(
         autotuning="tune",
         trial_timeout_s=max(_LEAST_PROFILE_S, 60.0 * settings.train.max_minutes),
         tracking=settings.tracking,
-        argv=tuple(_argv(prepared)),
+        argv=("search", f"search_config={settings.choice}", *sorted(settings.given)),
     )
-
-
-def _argv(prepared: Prepared) -> Iterator[str]:
-    yield from ("search", f"search_config={prepared.settings.choice}")
-    yield from sorted(prepared.settings.given)
 
 
 def launch_request(prepared: Prepared) -> LaunchRequest:
@@ -200,14 +191,6 @@ def launch_request(prepared: Prepared) -> LaunchRequest:
 
 _ENGINES = {ClusterKind.BCM: "sbatch", ClusterKind.BCP: "bcprun"}
 _JOBS_AT_ONCE = {ClusterKind.BCM: JOBS_AT_ONCE}
-
-
-def _runtime_document(base: RawConfig, cluster: ClusterSpec) -> RawConfig:
-    """The smallest micro-batch to begin with; fp32 where ranks have no GPU."""
-    document = builtin_document(base, micro_batch=1)
-    if all(device.name.startswith("cpu") for device in cluster.devices):
-        return document.with_value(("bf16", "enabled"), False)
-    return document
 
 
 _UNPROFILED = (
@@ -228,7 +211,6 @@ class LocalRuns:
         self._request = request_of(prepared, folder, None if is_local else listener)
         self._source = find_script_source(self._request)
         self._cluster = find_cluster(self._request)
-        self._settings = AutotuningSettings(enabled=True)
         train = prepared.settings.train
         self._limits = TrialLimits(
             timeout_s=run_limit_s(train.max_minutes),
@@ -241,48 +223,47 @@ class LocalRuns:
             folder.runs,
             source=self._source,
             dialect=BuiltinDialect(),
-            settings=self._settings,
+            settings=AutotuningSettings(enabled=True),
         )
         self._files.bound_steps(train.max_steps, cut_s=steps_limit_s(train.max_minutes))
 
-    def run(
-        self, write_files: Callable[[tuple[SearchCandidate, ...]], None], *, fresh: bool
-    ) -> DoneRuns:
-        """Profile the model, order the candidates, run them, and the best ones again.
+    def run(self, *, fresh: bool) -> DoneRuns:
+        """Profile the model, order the candidates, write and run them, and the best ones again.
 
-        Args:
-            write_files: called with what will be run, before it is.
-            fresh: move what an earlier search left aside.
+        ``fresh`` moves aside what an earlier search left.
 
         Raises:
             NothingFeasibleError: the model cannot be trained here, or no step within the minutes.
         """
-        paths, request = self._folder.runs, self._request
-        print_ = fingerprint(request, self._cluster, self._source, self._settings)
-        with opening_runs(paths, print_, self._listener, fresh=fresh) as opened:
-            write_environment(paths, request, self._cluster, self._settings)
-            question = self._prepared.question
-            made = backend_for(request, self._cluster, forks=True)
-            feed = Feed(question.family.name, f"{question.size_b:.10g}b")
-            with (
-                track_events(request.tracking, feed, paths.tracking, self._listener) as heard,
-                closing_backend(warn_listener(made, heard)) as backend,
-            ):
-                search = HpSearch(
-                    opened=opened,
-                    runner=self._files,
-                    backend=backend,
-                    listener=heard,
-                    limits=self._limits,
-                )
-                return self._search(search, write_files)
+        question, paths, request = self._prepared.question, self._folder.runs, self._request
+        feed = Feed(question.family.name, f"{question.size_b:.10g}b")
+        made = backend_for(request, self._cluster, forks=True)
+        with (
+            opening_launches(paths, request, self._cluster, feed, self._listener, fresh=fresh) as (
+                opened,
+                heard,
+            ),
+            closing_backend(warn_listener(made, heard)) as backend,
+        ):
+            search = HpSearch(
+                opened=opened,
+                runner=self._files,
+                backend=backend,
+                listener=heard,
+                limits=self._limits,
+            )
+            return self._search(search)
 
-    def _search(
-        self, search: HpSearch, write_files: Callable[[tuple[SearchCandidate, ...]], None]
-    ) -> DoneRuns:
+    def _search(self, search: HpSearch) -> DoneRuns:
         train = self._prepared.settings.train
-        candidates, too_slow = self._candidates(search)
-        write_files(candidates)
+        world = len(self._cluster.devices)
+        training = configured_workload(resolve(self._source.config, world_size=world))
+        workload = replace(training, model=self._profile(search))
+        self._files.describe_model(workload)
+        candidates, too_slow = self._order(workload)
+        if not candidates:
+            raise NothingFeasibleError(all_too_slow(too_slow, train.max_minutes))
+        write_documents(self._prepared.question, self._folder, candidates)
         runs = search.run(
             [self._trial(number, one) for number, one in enumerate(candidates)],
             most=(train.max_steps, steps_limit_s(train.max_minutes)),
@@ -297,20 +278,6 @@ class LocalRuns:
             too_slow=too_slow,
             gpu=self._cluster.devices[0].name,
         )
-
-    def _candidates(self, search: HpSearch) -> tuple[_Some, _Some]:
-        """Candidates to run and too slow candidates, after the profile run."""
-        spec = self._profile(search)
-        training = configured_workload(
-            resolve(self._source.config, world_size=len(self._cluster.devices))
-        )
-        workload = replace(training, model=spec)
-        self._files.describe_model(workload)
-        candidates, too_slow = self._order(workload)
-        if not candidates:
-            minutes = self._prepared.settings.train.max_minutes
-            raise NothingFeasibleError(all_too_slow(too_slow, minutes))
-        return candidates, too_slow
 
     def _finals(self, search: HpSearch, runs: HpRuns) -> tuple[Record, ...]:
         found = Search(
@@ -332,42 +299,34 @@ class LocalRuns:
         ).playoff
 
     def _profile(self, search: HpSearch) -> ModelSpec | None:
-        opened = search.opened
         path = self._folder.runs.profile / MODEL_INFO_FILE
         event = ModelProfiled(spec=read_model_info(path), wall_s=None)
-        if not opened.contents.profiled:
+        if not search.opened.contents.profiled:
+            first, request = self._prepared.found.candidates[0], self._request
             try:
-                event = self._run_profile(search)
+                event = run_profile(
+                    lambda: self._files.plan_profile(self._trial(0, first), uuid.uuid4().hex),
+                    search.backend,
+                    pool=SlotPool.of_shares(WHOLE),
+                    journal=search.opened.journal,
+                    limits=TrialLimits(
+                        timeout_s=request.trial_timeout_s, stall_s=request.stall_timeout_s
+                    ),
+                    listener=search.listener,
+                )
             except ProfileFailedError as error:
-                self._require_late(error)
-                search.listener(Note(text=_UNPROFILED, warning=True))
+                failure = error.failure
+                if failure.kind is not FailureKind.TIMED_OUT:
+                    raise NothingFeasibleError(
+                        f"{self._prepared.question.name} cannot be trained here "
+                        f"({failure.kind.value}: {failure.detail}); the output of its first run "
+                        f"is in {self._folder.runs.profile}.",
+                        failure.log_tail,
+                    ) from error
+                search.listener(Note(text=_UNPROFILED, warning=True))  # it only lacked time
                 return None
         search.listener(event)
         return event.spec
-
-    def _run_profile(self, search: HpSearch) -> ModelProfiled:
-        first = self._prepared.found.candidates[0]
-        return run_profile(
-            lambda: self._files.plan_profile(self._trial(0, first), uuid.uuid4().hex),
-            search.backend,
-            pool=SlotPool.of_shares(WHOLE),
-            journal=search.opened.journal,
-            limits=TrialLimits(
-                timeout_s=self._request.trial_timeout_s, stall_s=self._request.stall_timeout_s
-            ),
-            listener=search.listener,
-        )
-
-    def _require_late(self, error: ProfileFailedError) -> None:
-        """See that a profile run only lacked time: then candidates can still be tried."""
-        failure = error.failure
-        if failure.kind is not FailureKind.TIMED_OUT:
-            raise NothingFeasibleError(
-                f"{self._prepared.question.name} cannot be trained here ({failure.kind.value}: "
-                f"{failure.detail}); the output of its first run is in "
-                f"{self._folder.runs.profile}.",
-                failure.log_tail,
-            ) from error
 
     def _order(self, workload: Workload) -> tuple[_Some, _Some]:
         """Candidates to run and too slow candidates; NVIDIA's grid keeps NVIDIA's order.

@@ -149,33 +149,32 @@ def question_outcome(
 
 def _runs(prepared: Prepared, done: DoneRuns) -> Iterator[SearchRun]:
     last = {record.trial.name: record for record in done.runs.records}
-    finals = _by_name(done.finals)
+    finals: dict[str, list[Measurement]] = {}
+    for record in done.finals:
+        if record.measurement is not None:
+            name = record.trial.name.removesuffix(FINAL_SUFFIX)
+            finals.setdefault(name, []).append(record.measurement)
     ruled_out = dict(done.runs.ruled_out)
     for one in done.candidates:
         if one.name in last:
-            yield _run(prepared, one, last[one.name], finals.get(one.name, ()))
+            yield _run(prepared, one, last[one.name], finals.get(one.name, []))
         elif one.name in ruled_out:
-            yield _not_run(prepared, one, _needs_more(ruled_out[one.name]))
+            detail = (
+                f"needs more memory than {ruled_out[one.name].trial.name}, which ran out of it"
+            )
+            yield _not_started(prepared, one, FailureKind.OUT_OF_MEMORY, detail)
     for one in done.too_slow:
-        yield _not_run(prepared, one, _too_slow(one))
-    for other in prepared.found.rejected:
-        detail = f"{NOT_STARTED}: {other.why}"
-        yield _not_run(
-            prepared, other.candidate, Failure(kind=FailureKind.BAD_CONFIG, detail=detail)
+        detail = (
+            f"a few micro-batches are predicted to take {duration_text(least_run_s(one))}, more "
+            "than max_minutes_per_run"
         )
-
-
-def _by_name(finals: tuple[Record, ...]) -> dict[str, tuple[Measurement, ...]]:
-    found: dict[str, tuple[Measurement, ...]] = {}
-    for record in finals:
-        if record.measurement is not None:
-            name = record.trial.name.removesuffix(FINAL_SUFFIX)
-            found[name] = (*found.get(name, ()), record.measurement)
-    return found
+        yield _not_started(prepared, one, FailureKind.TIMED_OUT, detail)
+    for rejected in prepared.found.rejected:
+        yield _not_started(prepared, rejected.candidate, FailureKind.BAD_CONFIG, rejected.why)
 
 
 def _run(
-    prepared: Prepared, one: SearchCandidate, record: Record, again: tuple[Measurement, ...]
+    prepared: Prepared, one: SearchCandidate, record: Record, again: Sequence[Measurement]
 ) -> SearchRun:
     made = record.measurement
     if made is None:
@@ -203,6 +202,12 @@ def _run(
     )
 
 
+def _not_started(
+    prepared: Prepared, one: SearchCandidate, kind: FailureKind, why: str
+) -> SearchRun:
+    return _not_run(prepared, one, Failure(kind=kind, detail=f"{NOT_STARTED}: {why}"))
+
+
 def _not_run(prepared: Prepared, one: SearchCandidate, failure: Failure) -> SearchRun:
     return SearchRun(
         name=one.name,
@@ -211,21 +216,6 @@ def _not_run(prepared: Prepared, one: SearchCandidate, failure: Failure) -> Sear
         config=training_document(prepared.question, one),
         knobs=knobs_of(one),
         failure=failure,
-    )
-
-
-def _needs_more(record: Record) -> Failure:
-    return Failure(
-        kind=FailureKind.OUT_OF_MEMORY,
-        detail=f"{NOT_STARTED}: needs more memory than {record.trial.name}, which ran out of it",
-    )
-
-
-def _too_slow(one: SearchCandidate) -> Failure:
-    return Failure(
-        kind=FailureKind.TIMED_OUT,
-        detail=f"{NOT_STARTED}: a few micro-batches are predicted to take "
-        f"{duration_text(least_run_s(one))}, more than max_minutes_per_run",
     )
 
 

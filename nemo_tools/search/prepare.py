@@ -38,7 +38,6 @@ class Prepared:
 
     @property
     def settings(self) -> SearchSettings:
-        """The settings as they were read."""
         return self.question.settings
 
 
@@ -49,64 +48,46 @@ def prepare_training(request: SearchRequest) -> Prepared:
         ConfigError: any of it cannot be; nothing has been launched or written by then.
     """
     settings = read_settings(compose(request.overrides, request.folder))
-    is_local = settings.cluster.is_local
-    is_ours = settings.cluster.trains_with_ours
-    if not settings.runs_training:
-        return _base_alone(settings, is_local=is_local)
-    if not request.dry_run:
+    train, is_local = settings.train, settings.cluster.is_local
+    refused: list[str] = []
+    if settings.runs_training and request.dry_run:
+        refused.append(_refusal_note(lambda: check_paths(settings)))
+    elif settings.runs_training:
         check_paths(settings)
-    refused = [refusal_note(lambda: check_paths(settings))] if request.dry_run else []
-    if is_ours:
-        nodes = 1 if is_local else settings.train.nodes
-        each = local_ranks(settings) if is_local else settings.train.gpus_per_node
-        question = question_of(settings, nodes, each)
+    nodes, each = (1, local_ranks(settings)) if is_local else (train.nodes, train.gpus_per_node)
+    question, machines = question_of(settings, nodes, each), None
+    if not settings.runs_training:  # its base needs no machine, container or data
+        found = CandidateList(candidates=(), nodes=nodes, found=0)
+    elif settings.cluster.trains_with_ours:
         builtin_document(question.completed_base, micro_batch=1)  # as ranks will read it
-        found, machines = local_candidates(question), None
-        if request.dry_run:
-            found = first_shown(found, settings.train.limit_runs)
+        found = local_candidates(question)
+        found = first_shown(found, train.limit_runs) if request.dry_run else found
     else:
-        each = settings.train.gpus_per_node
-        asked = question_of(settings, settings.train.nodes, each)
-        question = with_data_sets(asked, is_needed=not request.dry_run)
+        asked = question
         if request.dry_run and not any(refused):
-            refused.append(refusal_note(lambda: with_data_sets(asked, is_needed=True)))
+            refused.append(_refusal_note(lambda: with_data_sets(asked, is_needed=True)))
+        question = with_data_sets(asked, is_needed=not request.dry_run)
         machines = search_machines(settings, each)
         found = candidates_of(question, machines)
         if RECIPE in question.base:
             first = candidate_document(question, found.candidates[0], found.nodes)
             export_base(first, "nemo2")  # as each candidate's script is written
-    notes = (
-        *(*settings.notes, *question.notes),
-        *(*notes_on_rules(question), *found.notes),
-        *filter(None, refused),
-        *(refusals(question) if is_local and request.dry_run else ()),
-    )
+    notes = [*settings.notes, *question.notes]
+    if settings.runs_training:
+        notes += [*notes_on_rules(question), *found.notes, *filter(None, refused)]
+        notes += refusals(question) if is_local and request.dry_run else ()
     return Prepared(
         question=question, found=found, machines=machines, notes=tuple(dict.fromkeys(notes))
     )
 
 
-def refusal_note(check: Callable[[], object]) -> str:
+def _refusal_note(check: Callable[[], object]) -> str:
     """Why a run would end at once, for a dry run, which needs neither data nor packages."""
     try:
         check()
     except ConfigError as error:
         return f"A run would be refused here: {error}"
     return ""
-
-
-def _base_alone(settings: SearchSettings, *, is_local: bool) -> Prepared:
-    """The base configuration needs no machine, container or data, wherever runs would be."""
-    nodes = 1 if is_local else settings.train.nodes
-    each = local_ranks(settings) if is_local else settings.train.gpus_per_node
-    question = question_of(settings, nodes, each)
-    notes = (*settings.notes, *question.notes)
-    return Prepared(
-        question=question,
-        found=CandidateList(candidates=(), nodes=nodes, found=0),
-        machines=None,
-        notes=tuple(dict.fromkeys(notes)),
-    )
 
 
 def check_paths(settings: SearchSettings, *, needs_data: bool = True) -> None:

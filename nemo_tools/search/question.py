@@ -85,11 +85,6 @@ def with_data(document: RawConfig, data: Any, tokenizer: str | None) -> RawConfi
     return document.with_values((path, value) for path, value in given if value is not None)
 
 
-def with_length(base: RawConfig, sequence: int) -> RawConfig:
-    """A document with samples of so many tokens, wherever it says their length."""
-    return base.with_values((path, sequence) for path in _LENGTHS if path in base)
-
-
 def with_facts(base: RawConfig, asked: ModelQuestion, tokens_b: float) -> RawConfig:
     """The document with our section: what a rank must know of a whole file of NeMo's."""
     facts = (
@@ -138,22 +133,18 @@ class SearchQuestion:
 
     @property
     def family(self) -> Family:
-        """The model's."""
         return self.model.asked.family
 
     @property
     def size_b(self) -> float:
-        """Billions of parameters, as they were asked for."""
         return self.model.asked.size_b
 
     @property
     def name(self) -> str:
-        """Name of the run, such as ``gpt3_5b``."""
         return run_name(self.family.name, self.size_b)
 
     @property
     def global_batch(self) -> int:
-        """Samples of a step."""
         return self.model.batch.global_batch
 
     @property
@@ -163,12 +154,10 @@ class SearchQuestion:
 
     @property
     def gpus(self) -> int:
-        """GPUs of a training."""
         return self.nodes * self.gpus_per_node
 
     @property
     def file_name(self) -> str:
-        """File name of the base configuration."""
         return f"base_cfg_{self.size_b:.10g}b.yaml"
 
 
@@ -188,7 +177,16 @@ def question_of(settings: SearchSettings, nodes: int, gpus_per_node: int) -> Sea
     chosen = _choose_model(settings, family, size_b)
     days = train.max_days or exact_training_days(family.name, size_b, budget)
     base = _base(settings, chosen, _plan(settings, days, nodes, gpus_per_node))
-    train = replace(train, sequence=chosen.asked.sequence)
+    sequence = chosen.asked.sequence
+    length = (
+        ()
+        if sequence == train.sequence
+        else (
+            f"custom_config {train.custom_config} has samples of {sequence} tokens; seq_length = "
+            f"{train.sequence} is ignored.",
+        )
+    )
+    train = replace(train, sequence=sequence)
     return SearchQuestion(
         settings=replace(settings, train=train),
         model=chosen,
@@ -196,7 +194,7 @@ def question_of(settings: SearchSettings, nodes: int, gpus_per_node: int) -> Sea
         method=base.get((*section(base, family), "activations_checkpoint_method")),
         nodes=nodes,
         gpus_per_node=gpus_per_node,
-        notes=(*notes, *_length(settings, chosen), *(chosen.notes if _MADE_HERE in base else ())),
+        notes=(*notes, *length, *(chosen.notes if _MADE_HERE in base else ())),
     )
 
 
@@ -244,31 +242,15 @@ def _choose_model(settings: SearchSettings, family: Family, size_b: float) -> Ch
         return chosen
     found = custom_model(chosen, custom)
     if _LENGTH in settings.given:
-        found = _with_sequence(found, train.sequence)
+        own = found.architecture
+        found = replace(
+            found,
+            asked=replace(found.asked, sequence=train.sequence),
+            architecture=replace(own, positions=train.sequence if own.positions else 0),
+        )
     if train.global_batch is None:
         return found
     return replace(found, batch=replace(found.batch, global_batch=train.global_batch))
-
-
-def _with_sequence(model: ChosenModel, sequence: int) -> ChosenModel:
-    """A model of samples of so many tokens, and as many learned positions."""
-    own = model.architecture
-    return replace(
-        model,
-        asked=replace(model.asked, sequence=sequence),
-        architecture=replace(own, positions=sequence if own.positions else 0),
-    )
-
-
-def _length(settings: SearchSettings, chosen: ChosenModel) -> tuple[str, ...]:
-    """Say where a model's file has another sequence length than the search's settings."""
-    asked, found = settings.train.sequence, chosen.asked.sequence
-    if asked == found:
-        return ()
-    return (
-        f"custom_config {settings.train.custom_config} has samples of {found} tokens; seq_length "
-        f"= {asked} is ignored.",
-    )
 
 
 def _custom_file(train: TrainSettings) -> Path | None:
@@ -292,7 +274,7 @@ def _base(settings: SearchSettings, chosen: ChosenModel, plan: RunPlan) -> RawCo
     if train.global_batch is not None:
         base = base.with_value(batch_path(base), train.global_batch)
     if _LENGTH in settings.given:
-        base = with_length(base, train.sequence)
+        base = base.with_values((path, train.sequence) for path in _LENGTHS if path in base)
     asked = replace(chosen.asked, vocabulary=train.vocabulary)
     return with_facts(base, asked, train.tokens_b)
 

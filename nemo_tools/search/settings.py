@@ -59,7 +59,6 @@ class SettingUnit:
     known: Collection[str] = ()
 
     def read(self, name: str, value: Any) -> Any:
-        """The value of a key."""
         value = str(value) if self.is_text else value
         if self.known and value not in self.known:
             raise ConfigError(f"{name} is {value!r}; {nearest_known(str(value), self.known)}")
@@ -243,7 +242,6 @@ class TrainSettings(_Section):
 
     @property
     def degrees(self) -> Degrees:
-        """Degrees to search."""
         return Degrees(
             tensor_parallel=self.tensor,
             pipeline_parallel=self.pipeline,
@@ -289,7 +287,6 @@ class ClusterSettings(_Section):
 
     @property
     def is_local(self) -> bool:
-        """True if runs are on this machine."""
         return self.kind is ClusterKind.LOCAL
 
     @property
@@ -320,7 +317,6 @@ class TrackingSettings(_Section):
 
     @property
     def choice(self) -> TrackingChoice:
-        """The trackers of runs."""
         if not self.is_wanted:
             return TrackingChoice()
         return TrackingChoice(
@@ -413,7 +409,6 @@ class InferenceSettings(_Section):
 
     @property
     def time_limit_s(self) -> float:
-        """Seconds of a run."""
         found = _TIME.fullmatch(self.time_limit)
         assert found is not None
         days, hours, minutes, seconds, alone_m, alone_s = (int(n or 0) for n in found.groups())

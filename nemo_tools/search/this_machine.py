@@ -9,7 +9,7 @@ What is kept beside weights, gradients and Adam's state is not counted: a run ma
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +30,7 @@ from autoconf_launch.launcher.report import size_text
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.tuning_spaces import predefined_searches
 
-from ..rules import NemoCandidate, limit_candidates, nemo1_name, nemo_candidates
+from ..candidate_grids import NemoCandidate, limit_candidates, nemo1_name, nemo_candidates
 from .candidates import CandidateList, Rejected, SearchCandidate, searched_model
 from .question import SearchQuestion, nemo_grid_of
 from .settings import TRAIN, SearchSettings
@@ -40,18 +40,6 @@ _OF_NODE, _OF_NODES = f"{_PREFIX}.gpus_per_node", f"{_PREFIX}.num_nodes"
 _FEWEST_BLOCKS = 2
 """Layers in a row by which the runtime knows what is repeated."""
 _KINDS = ("tensor", "pipeline", "context", "expert")
-
-
-def why_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
-    """Why this machine cannot run a candidate, as the end of a sentence; "" where it can."""
-    wide = [
-        f"{kind} parallelism {size}"
-        for kind, size in zip(_KINDS, one.layout.mesh, strict=True)
-        if size > 1
-    ]
-    if wide:
-        return f"{' and '.join(wide)}: search runs data-parallel layouts here"
-    return _recompute_not_here(question, one)
 
 
 def split_runnable(
@@ -88,7 +76,15 @@ def why_no_candidate(question: SearchQuestion, rejected: tuple[Rejected, ...]) -
     return f"No candidate for {question.name} on {ranks} ranks has the sizes given: {given}."
 
 
-def _recompute_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
+def why_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
+    """Why this machine cannot run a candidate, as the end of a sentence; "" if it can."""
+    wide = [
+        f"{kind} parallelism {size}"
+        for kind, size in zip(_KINDS, one.layout.mesh, strict=True)
+        if size > 1
+    ]
+    if wide:
+        return f"{' and '.join(wide)}: search runs data-parallel layouts here"
     layers, whole = one.point.recompute_layers, layers_of_stage(question, 1)
     if layers and layers != whole:
         return (
@@ -163,9 +159,12 @@ def local_candidates(question: SearchQuestion) -> CandidateList:
     runnable, rejected = split_runnable(question, found)
     if not runnable:
         raise ConfigError(why_no_candidate(question, rejected))
-    limit = question.settings.train.limit_runs
+    if is_nemo:  # the first of each micro-batch in turn, so the largest are not cut first
+        by_point = {one.point: one for one in runnable}
+        limited = limit_candidates(tuple(by_point), question.settings.train.limit_runs)
+        runnable = tuple(by_point[point] for point in limited)
     return CandidateList(
-        candidates=_cut(runnable, limit) if is_nemo else runnable,
+        candidates=runnable,
         nodes=question.nodes,
         found=len(found),
         rejected=rejected,
@@ -183,12 +182,6 @@ def first_shown(found: CandidateList, limit: int) -> CandidateList:
         f"chooses them among {count}; the first ones are shown."
     )
     return replace(found, candidates=found.candidates[:limit], notes=(*found.notes, note))
-
-
-def _cut(found: Sequence[SearchCandidate], limit: int) -> tuple[SearchCandidate, ...]:
-    """The first of each micro-batch in turn, so the largest are not cut first; 0 takes all."""
-    by_point = {one.point: one for one in found}
-    return tuple(by_point[point] for point in limit_candidates(tuple(by_point), limit))
 
 
 def with_zero(candidate: SearchCandidate, stage: int) -> SearchCandidate:
@@ -219,17 +212,13 @@ def _of_planner(question: SearchQuestion) -> Iterator[SearchCandidate]:
         kept = np.broadcast_to(rule_mask(piece, model, train.sequence, {}), piece.shape)
         for layout in piece.rows(np.flatnonzero(kept)).layouts():
             if degrees.allows_product(math.prod(layout.mesh)):
-                layouts[_key(layout)] = layout  # ZeRO 1 comes after 0
-    for layout in sorted(layouts.values(), key=_order):
+                key = (layout.mesh, layout.micro_batch, layout.recompute)
+                layouts[key] = layout  # ZeRO 1 comes after 0
+    kinds = list(Recompute)
+    for layout in sorted(
+        layouts.values(), key=lambda one: (one.mesh, kinds.index(one.recompute), -one.micro_batch)
+    ):
         yield from _with_recompute(question, layout)
-
-
-def _key(layout: Layout) -> tuple[object, ...]:
-    return (*layout.mesh, layout.micro_batch, layout.recompute)
-
-
-def _order(layout: Layout) -> tuple[object, ...]:
-    return (layout.mesh, list(Recompute).index(layout.recompute), -layout.micro_batch)
 
 
 def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[SearchCandidate]:
@@ -243,14 +232,10 @@ def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[Search
     else:
         numbers = tuple(n for n in wanted if bool(n) == (kind is Recompute.FULL))
     for number in numbers:
-        yield _candidate(question, layout, number)
-
-
-def _candidate(question: SearchQuestion, layout: Layout, layers: int | None) -> SearchCandidate:
-    one = NemoCandidate(layout=layout, recompute_layers=layers)
-    name = nemo1_name(searched_model(question, question.gpus), question.nodes, one)
-    selective = "_selective" if layout.recompute is Recompute.SELECTIVE else ""
-    return SearchCandidate(name=f"{name}{selective}", point=one)
+        one = NemoCandidate(layout=layout, recompute_layers=number)
+        name = nemo1_name(searched_model(question, question.gpus), question.nodes, one)
+        selective = "_selective" if kind is Recompute.SELECTIVE else ""
+        yield SearchCandidate(name=f"{name}{selective}", point=one)
 
 
 def _notes(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> Iterator[str]:
@@ -276,10 +261,8 @@ def _reasons(rejected: tuple[Rejected, ...]) -> list[str]:
 
 
 def _some(subjects: list[str]) -> str:
-    """The first ones by name, and how many more there are."""
     more = len(subjects) - _MOST_SUBJECTS
-    shown = ", ".join(subjects[:_MOST_SUBJECTS])
-    return f"{shown} and {more} more" if more > 0 else shown
+    return ", ".join(subjects[:_MOST_SUBJECTS]) + (f" and {more} more" if more > 0 else "")
 
 
 STATE_BYTES = 16

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from autoconf_launch.autotuner.search import StopKind
@@ -97,7 +96,6 @@ class _TrainingSearch:
 
     @property
     def is_engine_here(self) -> bool:
-        """True if the backend of the runs answers on this machine."""
         if self._kind is ClusterKind.BCM:
             return is_slurm_here()
         return self._kind is ClusterKind.LOCAL or shutil.which("bcprun") is not None
@@ -224,7 +222,6 @@ class _TrainingSearch:
         )
 
     def write_base(self) -> str:
-        """Write the base configuration, if nothing is searched."""
         path = self._folder.base(self._question)
         self._folder.write_config(path, self._question.base)
         view = stderr_view(quiet=self._request.quiet)
@@ -235,7 +232,6 @@ class _TrainingSearch:
         return f"Base configuration: {path} (run_training_hp_search is False)"
 
     def run_ours(self) -> Iterator[str]:
-        """Write, run, and report."""
         view = stderr_view(quiet=self._request.quiet)
         require_transformers("search")
         if self._kind is ClusterKind.LOCAL:
@@ -244,8 +240,7 @@ class _TrainingSearch:
         runs = LocalRuns(self._prepared, self._folder, view.handle)
         for note in self._prepared.notes:  # once the folder is known to be writable
             view.handle(Note(text=note))
-        write = partial(write_documents, self._question, self._folder)
-        yield from self._report(runs.run(write, fresh=self._request.fresh))
+        yield from self._report(runs.run(fresh=self._request.fresh))
 
     def _report(self, done: DoneRuns) -> Iterator[str]:
         outcome, folder = outcome_of(self._prepared, done), self._folder

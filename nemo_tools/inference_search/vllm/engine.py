@@ -32,14 +32,15 @@ from .. import (
     SharedProcess,
     read_figures,
 )
-from .load import load_test, read_load
 from .models import (
     COMMAND,
     TYPE_OPTIONS,
     cache_bytes,
     engine_options,
+    load_test,
     model_document,
     option_words,
+    read_load,
     tokenizer_documents,
     vocabulary_rows,
     why_no_model,
@@ -67,7 +68,6 @@ class VllmEngine:
     """A model of random weights, timed for the whole answer and for its first token alone."""
 
     def why_not(self, run: EngineRun) -> str:
-        """See :class:`~.engines.InferenceEngine`."""
         if why := why_no_model(run.family):
             return why
         if run.task.precision not in TYPE_OPTIONS:
@@ -84,8 +84,7 @@ class VllmEngine:
         return ""
 
     def why_not_here(self) -> str:
-        """See :class:`~.engines.InferenceEngine`."""
-        found = vllm_version()
+        found = _vllm_version(_vllm_python())
         if not found:
             return f"vLLM is not installed; {_INSTALL}."
         numbers = re.match(r"(\d+)\.(\d+)", found)
@@ -94,7 +93,6 @@ class VllmEngine:
         return ""
 
     def files(self, run: EngineRun) -> Mapping[Path, str]:
-        """See :class:`~.engines.InferenceEngine`."""
         documents = {"config.json": model_document(run)}
         if run.beam_width > 1:  # its beam search asks for the token that ends a text
             documents |= tokenizer_documents(vocabulary_rows(run))
@@ -102,22 +100,18 @@ class VllmEngine:
         return {folder / name: f"{json.dumps(text)}\n" for name, text in documents.items()}
 
     def commands(self, run: EngineRun) -> tuple[tuple[str, ...], ...]:
-        """See :class:`~.engines.InferenceEngine`."""
         first = replace(run, task=replace(run.task, output_len=1))
         return _latency_words(run, run, LATENCY_FILE), _latency_words(first, run, FIRST_TOKEN_FILE)
 
     def tasks_per_run(self, run: EngineRun) -> int:
-        """See :class:`~.engines.InferenceEngine`."""
         return 1
 
     def read(self, run: EngineRun) -> Outcome:
-        """See :class:`~.engines.InferenceEngine`."""
         return read_figures(run)
 
     def shared_process(
         self, runs: Sequence[EngineRun], cores: tuple[tuple[int, ...], ...]
     ) -> SharedProcess:
-        """See :class:`~.engines.SharingEngine`."""
         first, asked = runs[0], runs[0].folder / "batches.json"
         engine = engine_options(first, first.folder / "model") | {
             "max_num_seqs": max(run.task.layout.micro_batch for run in runs) * first.beam_width,
@@ -143,35 +137,29 @@ class VllmEngine:
             "most_s": TIMED_S,
         }
         return SharedProcess(
-            python=vllm_python(),
+            python=_vllm_python(),
             program=Path(__file__).with_name("batches.py"),
             arguments=(str(asked),),
             variables=tuple(_variables(runs, cores).items()),
             files={**self.files(first), asked: json.dumps(document, indent=2) + "\n"},
-            version=f"vllm {vllm_version()}",
+            version=f"vllm {_vllm_version(_vllm_python())}",
         )
 
     def load_test(self, run: EngineRun, folder: Path) -> LoadTest:
-        """See :class:`~.load_tests.LoadTestingEngine`."""
         return load_test(run, folder)
 
     def read_load(self, folder: Path) -> Iterable[LoadFigures]:
-        """See :class:`~.load_tests.LoadTestingEngine`."""
         return read_load(folder)
 
 
-def vllm_python() -> str:
-    """The Python beside the ``vllm`` that a shell would run; ours where that is beside it."""
+def _vllm_python() -> str:
+    """The Python beside the ``vllm`` that a shell would run; ours if that is beside it."""
     return python_beside(COMMAND) or sys.executable
 
 
-def vllm_version() -> str:
-    """The version of vLLM that this Python has; empty where it has none."""
-    return _version_of(vllm_python())
-
-
 @cache
-def _version_of(python: str) -> str:
+def _vllm_version(python: str) -> str:
+    """The version of vLLM that a Python has; empty if it has none."""
     command = (python, "-c", _SAY_VERSION)
     try:
         said = subprocess.run(

@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.sizing import Family
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, DecodeError, Layout, Offload, Recompute
 from autoconf_launch.launcher.results.paths import ResultsPaths, require_names
-from autoconf_launch.nemo.rules.candidates import (
+from autoconf_launch.nemo.candidate_grids import (
     NemoCandidate,
     SearchedModel,
     nemo1_name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoconf_launch.nemo.inference_search.prepared import PreparedInference, prepare_inference
+from autoconf_launch.nemo.inference_search.points import PreparedInference, prepare_inference
 from autoconf_launch.nemo.search.prepare import prepare_training
 from autoconf_launch.nemo.search_flags import parse_search
 

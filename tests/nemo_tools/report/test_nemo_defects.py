@@ -22,6 +22,12 @@ from autoconf_launch.autotuner.sizing.nemo_axes import (
     recompute_choices,
 )
 from autoconf_launch.core import Degrees, Failure, FailureKind
+from autoconf_launch.nemo.candidate_grids import (
+    SearchedModel,
+    limit_candidates,
+    minutes_limit,
+    nemo_candidates,
+)
 from autoconf_launch.nemo.configurator.results import point_of
 from autoconf_launch.nemo.report.tables import (
     Columns,
@@ -29,12 +35,6 @@ from autoconf_launch.nemo.report.tables import (
     summary_csv,
     top_text,
     write_final_results,
-)
-from autoconf_launch.nemo.rules.candidates import (
-    SearchedModel,
-    limit_candidates,
-    minutes_limit,
-    nemo_candidates,
 )
 from autoconf_launch.tuning_spaces.recommend_tables import grid_rows, tables
 

@@ -6,7 +6,7 @@ pytest.importorskip("hydra")
 
 from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
-from autoconf_launch.nemo.rules.candidates import NemoCandidate
+from autoconf_launch.nemo.candidate_grids import NemoCandidate
 from autoconf_launch.nemo.search.candidates import SearchCandidate
 from autoconf_launch.nemo.search.outcome import counts, in_time_first, is_too_slow, least_run_s
 

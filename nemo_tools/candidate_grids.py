@@ -211,7 +211,6 @@ class PlannerGridQuestion:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all nodes."""
         return self.nodes * self.training.machine.gpus_per_node
 
 
