@@ -39,8 +39,8 @@ from .errors import (
     plural,
     visible,
 )
+from .faces import attach
 from .layout import ALL_LAYERS, Candidate, Degrees, KnobValue, Layout, Offload, Recompute
-from .lazy import lazy_names
 from .model_spec import (
     Architecture,
     BlockSpec,
@@ -125,6 +125,7 @@ from .workload import (
     OPTIMIZER_STATES,
     Framework,
     FrozenPart,
+    FrozenPasses,
     Optimizer,
     Software,
     WeightFormat,

@@ -14,7 +14,7 @@ from autoconf_launch.tuning_spaces import (
 )
 
 from .asked import PRECISIONS
-from .export import BASE_EXPORTERS, EXPORTERS
+from .exporters import BASE_EXPORTERS, EXPORTERS
 from .extension_points import load_reference
 from .flags import VerbParser
 from .verbs import LAUNCH_PARSER, LAUNCHING, VERBS

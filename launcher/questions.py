@@ -23,7 +23,7 @@ from .asked import (
     keyword_errors,
     question,
 )
-from .commands import run_tune
+from .commands.tune import run_tune
 from .estimates import (
     cluster_of,
     fit_answer,

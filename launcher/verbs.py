@@ -62,7 +62,7 @@ VERBS = MappingProxyType(
         "search": Verb(
             answers="NVIDIA's searches: which layout trains a model, which writes its text?",
             reference="autoconf_launch.nemo.inference_search.command:search",
-            parser="autoconf_launch.nemo.search.flags:search_parser",
+            parser="autoconf_launch.nemo.search_flags:search_parser",
         ),
         "doctor": Verb(
             answers="what can the hosts of a launch do, and which one is slow?",

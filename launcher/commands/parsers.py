@@ -9,7 +9,7 @@ from autoconf_launch.autotuner.cost import (
 )
 
 from ..asked import TRAINER
-from ..export import BASE_EXPORTERS, EXPORTERS
+from ..exporters import BASE_EXPORTERS, EXPORTERS
 from ..flags import VerbParser, add_host_flags
 
 _JSON = "print one JSON document"

@@ -1,21 +1,14 @@
 """Flags that may stand before the script on the command line."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from .flag_table import add_host_flags, make_parser
-    from .flags import (
-        is_for_tune,
-        launch_flags,
-        own_flag,
-        parse_request,
-        request_of_hosts,
-        require_use,
-        typed_flags,
-    )
-    from .values import parse_bytes, parse_steps
-    from .verb_parser import VerbParser, unknown_flag
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .flag_table import add_host_flags, make_parser
+from .flags import (
+    is_for_tune,
+    launch_flags,
+    own_flag,
+    parse_request,
+    request_of_hosts,
+    require_use,
+    typed_flags,
+)
+from .values import parse_bytes, parse_steps
+from .verb_parser import VerbParser, unknown_flag

@@ -14,7 +14,6 @@ from autoconf_launch.autotuner.space import AutotuningSettings
 from autoconf_launch.core import ConfigError
 
 from ..input_file import is_file
-from ..machine import our_python, parse_core_list
 from ..request import (
     KUBERNETES,
     CoreBinding,
@@ -199,6 +198,8 @@ def _rendezvous(flags: argparse.Namespace) -> Rendezvous:
 
 def _binding(flags: argparse.Namespace) -> CoreBinding | None:
     if flags.bind_core_list is not None:
+        from ..machine import parse_core_list  # with numpy, unlike --help
+
         return CoreBinding(cores=parse_core_list(flags.bind_core_list))
     return CoreBinding() if flags.bind_cores_to_rank else None
 
@@ -297,6 +298,8 @@ def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
     binding = request.binding
     other = request.python if request.kind != "program" else None
     placed = bool(request.prefix or request.python_flags) and request.kind != "program"
+    from ..machine import our_python  # with numpy, unlike --help
+
     named = request.alone or other is not None or placed
     cores = ",".join(map(str, binding.cores)) if binding and binding.cores else None
     return (

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-import yaml
-
 from autoconf_launch.autotuner.space import SearchBudget, parse_budget, parse_share
 from autoconf_launch.core import ConfigError
 
@@ -132,6 +130,8 @@ def parse_name(text: str) -> tuple[str, str]:
 
 def parse_knob(text: str) -> OwnKnob:
     """``NAME=[value, ...]``: an argument, variable or key with the values to search."""
+    import yaml  # --help does not wait for it
+
     name, _, listed = (part.strip() for part in text.partition("="))
     try:
         values = yaml.safe_load(listed) if listed else None

@@ -44,8 +44,9 @@ def _tokens(answer: _Answer, point: InferencePoint) -> float:
 
 def _usd(answer: _Answer, point: InferencePoint) -> float | None:
     """Money of a million output tokens; None where no price is known."""
-    hourly = answer.price and answer.price.usd_per_gpu_hour
-    return None if hourly is None else hourly / 3600.0 / _tokens(answer, point) * 1e6
+    if answer.price is None:
+        return None
+    return answer.price.usd_per_gpu_hour / 3600.0 / _tokens(answer, point) * 1e6
 
 
 def _copies(answer: _Answer, point: InferencePoint) -> int:
@@ -96,9 +97,11 @@ def why_not_within(answer: PlanInferenceAnswer) -> str:
             f"{_name(nearest)} with {1e3 * nearest.latency_s:,.0f} ms."
         )
     room = memory_size(serving.limit_bytes * (1.0 - answer.request.headroom))
+    is_limited = serving.limit_bytes < serving.cluster.least_memory_bytes
+    more = "a larger --memory-limit" if is_limited else "more or larger GPUs"
     return (
-        f"no point of {serving.model.name} fits in {room} of a GPU; use more or larger GPUs, or "
-        "a smaller --headroom."
+        f"no point of {serving.model.name} fits in {room} of a GPU; use {more}, or a smaller "
+        "--headroom."
     )
 
 

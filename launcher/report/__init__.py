@@ -2,20 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .cells import (
-        CSV_COLUMNS,
-        HEADERS,
         TF32_SWITCH,
-        RowKind,
-        TrialRow,
+        amount,
         count_text,
-        csv_row,
         csv_text,
         duration_text,
-        finished_row,
         format_gains_text,
         gib,
         label,
@@ -26,7 +21,6 @@ if TYPE_CHECKING:
         number_text,
         percent,
         range_text,
-        running_row,
         save_file,
         seconds_text,
         shown_name,
@@ -35,7 +29,6 @@ if TYPE_CHECKING:
         step_time_text,
         table_of,
         three_digits,
-        trial_document,
         write_csv,
     )
     from .columns import nodes_text
@@ -48,7 +41,6 @@ if TYPE_CHECKING:
         parts_table,
         why_not_fit,
     )
-    from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .measurements import (
         problem_lines,
         row_lines,
@@ -57,11 +49,7 @@ if TYPE_CHECKING:
         validation_document,
         validation_lines,
     )
-    from .mixed import mixed_document, mixed_text, why_nothing_mixed
     from .plan import (
-        clusters_csv,
-        clusters_document,
-        clusters_text,
         plan_csv,
         plan_document,
         plan_json,
@@ -70,18 +58,25 @@ if TYPE_CHECKING:
     from .plan_reasons import RULES_IN_WORDS, cluster_text, name_of, why_nothing
     from .recommend import recommend_document, recommend_text
     from .results import (
+        HEADERS,
+        TRIAL_COLUMNS,
+        RowKind,
+        TrialRow,
         comparison_document,
         comparison_text,
         conclusion,
         different_trainings_text,
+        finished_row,
         headlines,
         results_answer,
         results_document,
         results_text,
+        running_row,
+        trial_document,
+        trial_rows,
+        trials_csv,
     )
     from .script import (
-        pieces_plan_document,
-        pieces_plan_text,
         rooms_table,
         script_document,
         script_text,
@@ -104,13 +99,50 @@ if TYPE_CHECKING:
         summary_text,
         table_text,
     )
-    from .tables import each, rows_documents, rows_text
+    from .tables import Column, each, rows_documents, rows_text
     from .verification import crash_text, lack_of_time_text, refused_text
     from .waterfall import (
         WaterfallStep,
         measured_waterfall,
-        planned_waterfall,
         predicted_waterfall,
+        step_waterfall,
     )
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".cells": (
+                "TF32_SWITCH amount count_text csv_text duration_text format_gains_text gib label "
+                "launch_label memory_size memory_unit minutes_text number_text percent range_text "
+                "save_file seconds_text shown_name size_text step_text step_time_text table_of "
+                "three_digits write_csv"
+            ),
+            ".columns": "nodes_text",
+            ".fit": (
+                "ANSWERS ROUGH_CPU fit_document fit_text host_limit_text parts_table why_not_fit"
+            ),
+            ".measurements": (
+                "problem_lines row_lines rows_csv unit_warnings validation_document "
+                "validation_lines"
+            ),
+            ".plan": "plan_csv plan_document plan_json plan_text",
+            ".plan_reasons": "RULES_IN_WORDS cluster_text name_of why_nothing",
+            ".recommend": "recommend_document recommend_text",
+            ".results": (
+                "HEADERS TRIAL_COLUMNS RowKind TrialRow comparison_document comparison_text "
+                "conclusion different_trainings_text finished_row headlines results_answer "
+                "results_document results_text running_row trial_document trial_rows trials_csv"
+            ),
+            ".script": "rooms_table script_document script_text",
+            ".search": (
+                "bound_text no_second_profile_text no_time_for_ranks_text no_trial_text "
+                "planned_tune_text profile_cut_text room_text stop_sentence"
+            ),
+            ".summary": (
+                "SCHEMA_VERSION details_text result_text summary_document summary_text table_text"
+            ),
+            ".tables": "Column each rows_documents rows_text",
+            ".verification": "crash_text lack_of_time_text refused_text",
+            ".waterfall": "WaterfallStep measured_waterfall predicted_waterfall step_waterfall",
+        },
+    )

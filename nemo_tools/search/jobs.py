@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autoconf_launch.core import ConfigError
 
+from ..export import nemo1_script
 from ..rules import minutes_limit
 from .candidate_file import SearchFolder
 from .candidates import SearchCandidate
@@ -174,13 +175,20 @@ def _quote(text: str) -> str:
     return plain if plain.startswith("'") else f"'{text}'"
 
 
-_NEMO1 = "/opt/NeMo/examples/nlp/language_modeling"
-_NEMO1_SCRIPTS = {
-    "t5": "megatron_t5_pretraining.py",
-    "mt5": "megatron_t5_pretraining.py",
-    "bert": "megatron_bert_pretraining.py",
+_EACH = {
+    ClusterKind.BCM: 'sbatch --parsable "$job" || exit 1',
+    ClusterKind.BCP: 'bash "$job" || echo "failed: $job" >&2',
 }
-_NEMO1_SCRIPT = "megatron_gpt_pretraining.py"
+
+
+def submit_all_text(kind: ClusterKind, scripts: Sequence[Path], *, about: str = "") -> str:
+    """A script that starts every job."""
+    jobs = " \\\n".join(f"  {shlex.quote(str(script))}" for script in scripts) or "  "
+    head = f"{SHEBANG}\n# {about}\n" if about else f"{SHEBANG}\n"
+    return f"{head}for job in \\\n{jobs}\ndo\n  {_EACH[kind]}\ndone\n"
+
+
+_NEMO1 = "/opt/NeMo/examples/nlp/language_modeling"
 _UNGIVEN = "???"
 _HYDRA_PLAIN = re.compile(r"[\w./:+-]+|\?{3}")
 
@@ -232,7 +240,7 @@ def training_command(question: SearchQuestion, candidate: SearchCandidate) -> st
     folder = SearchFolder(logs)
     if RECIPE in question.base:
         return shlex.join(("python3", "-u", str(folder.script(candidate.name))))
-    script = _NEMO1_SCRIPTS.get(question.family.name, _NEMO1_SCRIPT)
+    script = nemo1_script(question.family.name)
     run = folder.run(candidate.name)
     return shlex.join(
         (

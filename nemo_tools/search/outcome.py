@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autoconf_launch.autotuner.measurement import FINAL_SUFFIX
-from autoconf_launch.autotuner.search import StopReason
 from autoconf_launch.autotuner.sizing import SampleShape
 from autoconf_launch.autotuner.space import Measurement, Record
 from autoconf_launch.core import Failure, FailureKind
@@ -16,28 +16,26 @@ from autoconf_launch.launcher.report import duration_text
 from ..report import NOT_STARTED, SearchOutcome, SearchRun, without_impossible
 from .candidate_file import knobs_of, training_document
 from .candidates import SearchCandidate, gpu_peak_flops_per_s
+from .hp_search import HpRuns
 from .prepare import Prepared
-from .question import decoder_tokens
+from .question import SearchQuestion, decoder_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneRuns:
-    """Finished runs of a search.
+    """Finished runs of a training search.
 
     Attributes:
         candidates: that were to be run, in order.
-        records: of the search; ``finals`` of the best, measured again in turn.
-        ruled_out: names that were not started, each with the failure that rules it out.
+        finals: of the best, measured again in turn.
         too_slow: not started, as a few micro-batches would surely overrun the minutes of a run.
         gpu: name of the device that ran; None: the one of the settings.
     """
 
     candidates: tuple[SearchCandidate, ...]
-    records: tuple[Record, ...]
-    finals: tuple[Record, ...]
-    ruled_out: tuple[tuple[str, Record], ...]
-    too_slow: tuple[SearchCandidate, ...]
-    stop: StopReason
+    runs: HpRuns
+    finals: tuple[Record, ...] = ()
+    too_slow: tuple[SearchCandidate, ...] = ()
     gpu: str | None = None
 
 
@@ -105,36 +103,54 @@ def are_extrapolated(records: Sequence[Record]) -> bool:
 
 def outcome_of(prepared: Prepared, done: DoneRuns) -> SearchOutcome:
     """Every candidate, measured, failed or not started, in the order in which they were to run."""
-    question, settings = prepared.question, prepared.settings
-    sequence = settings.train.sequence
+    usd = prepared.settings.cluster.usd_per_gpu_hour
+    return question_outcome(
+        prepared.question,
+        _runs(prepared, done),
+        nodes=prepared.found.nodes,
+        gpu=done.gpu,
+        usd_per_gpu_hour=usd,
+        price="" if usd is None else "as given",
+        notes=prepared.notes,
+    )
+
+
+def question_outcome(
+    question: SearchQuestion,
+    runs: Iterable[SearchRun],
+    *,
+    nodes: int,
+    gpu: str | None = None,
+    **others: Any,
+) -> SearchOutcome:
+    """Runs of a question, without step times that its GPU, or the named one, cannot reach."""
+    train, shape = question.settings.train, question.model.shape
     found = SearchOutcome(
         size_b=question.size_b,
-        nodes=prepared.found.nodes,
+        nodes=nodes,
         gpus_per_node=question.gpus_per_node,
-        tokens_b=settings.train.tokens_b,
+        tokens_b=train.tokens_b,
         shape=SampleShape(
             family=question.family,
-            layers=question.model.shape.layers,
-            hidden=question.model.shape.hidden,
-            ffn=question.model.shape.ffn,
-            vocabulary=settings.train.vocabulary,
-            sequence=sequence,
-            decoder_sequence=decoder_tokens(question.base, sequence),
+            layers=shape.layers,
+            hidden=shape.hidden,
+            ffn=shape.ffn,
+            vocabulary=train.vocabulary,
+            sequence=train.sequence,
+            decoder_sequence=decoder_tokens(question.base, train.sequence),
         ),
         base=question.base,
-        runs=tuple(_runs(prepared, done)),
-        usd_per_gpu_hour=settings.cluster.usd_per_gpu_hour,
-        price="as given" if settings.cluster.usd_per_gpu_hour is not None else "",
-        gpu_peak_flops_per_s=gpu_peak_flops_per_s(question, done.gpu),
-        notes=prepared.notes,
+        runs=tuple(runs),
+        gpu_peak_flops_per_s=gpu_peak_flops_per_s(question, gpu),
+        **others,
     )
     return without_impossible(found)
 
 
 def _runs(prepared: Prepared, done: DoneRuns) -> Iterator[SearchRun]:
-    last = {record.trial.name: record for record in done.records}
+    last = {record.trial.name: record for record in done.runs.records}
     finals = _by_name(done.finals)
-    ruled_out = dict(done.ruled_out)
+    ruled_out = dict(done.runs.ruled_out)
     for one in done.candidates:
         if one.name in last:
             yield _run(prepared, one, last[one.name], finals.get(one.name, ()))

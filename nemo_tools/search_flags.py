@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from autoconf_launch.core import ConfigError
@@ -48,20 +48,12 @@ def parse_search(arguments: Sequence[str]) -> SearchRequest:
     if wrong is not None:
         where = f"{parser.prog} --help"
         raise unknown_flag(wrong.partition("=")[0], parser._option_string_actions, where)
-    folder: Path | None = flags.config_dir
-    if folder is not None and not (folder / "config.yaml").is_file():
-        raise ConfigError(f"--config-dir {folder} has no config.yaml; give a folder that has one.")
-    return SearchRequest(
-        overrides=(*flags.overrides, *others),
-        folder=folder,
-        dry_run=flags.dry_run,
-        json=flags.json,
-        fresh=flags.fresh,
-        quiet=flags.quiet,
-        submit_only=flags.submit_only,
-        collect=flags.collect,
-        top=flags.top,
-    )
+    if flags.folder is not None and not (flags.folder / "config.yaml").is_file():
+        raise ConfigError(
+            f"--config-dir {flags.folder} has no config.yaml; give a folder that has one."
+        )
+    values = {one.name: getattr(flags, one.name) for one in fields(SearchRequest)}
+    return SearchRequest(**{**values, "overrides": (*flags.overrides, *others)})
 
 
 def search_parser() -> VerbParser:
@@ -81,17 +73,13 @@ def search_parser() -> VerbParser:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="keys of the search")
     run_group = parser.add_argument_group("run")
     run = run_group.add_argument
-    run(
-        "--dry-run",
-        action="store_true",
-        help="print candidates and jobs; launch nothing",
-    )
+    run("--dry-run", action="store_true", help="print candidates and jobs; launch nothing")
     queue = run_group.add_mutually_exclusive_group().add_argument
     queue_help = "queue all runs in Slurm, and a last job that writes the results"
     queue("--submit-only", action="store_true", help=queue_help)
     queue("--collect", action="store_true", help="write the results of runs that were submitted")
     folder_help = "a conf/ folder of your own"
-    run("--config-dir", "--config-path", type=Path, metavar="DIR", help=folder_help)
+    run("--config-dir", "--config-path", dest="folder", type=Path, metavar="DIR", help=folder_help)
     run("--fresh", action="store_true", help="move old results aside")
     output = parser.add_argument_group("output")
     form = output.add_mutually_exclusive_group().add_argument
