@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND, LayoutColumns, estimate
-from autoconf_launch.autotuner.planner import Loser, Planned
+from autoconf_launch.autotuner.planner import Loser, Planned, Training
 from autoconf_launch.core import plural
 
 from ..estimates import PlanAnswer, Verifying, trains_here
@@ -237,8 +237,8 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     yield from _rows_notes(answer)
     yield from doubts([(answer, shown)])
     yield from _near_first(answer)
-    if answer.parts is None:
-        yield from _hidden_sends(answer)
+    if answer.question is not None:
+        yield from _hidden_sends(answer.shown[0], answer.question.training)
     if answer.parts is None and answer.verifying is None and answer.bands(shown[:1])[0].unchecked:
         yield "--verify 3 names the cheapest real runs that would check #1."
     if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
@@ -272,9 +272,8 @@ def _near_first(answer: PlanAnswer) -> Iterator[str]:
         yield f"{which} {verb} within the error band of #1; short real runs decide between them."
 
 
-def _hidden_sends(answer: PlanAnswer) -> Iterator[str]:
+def _hidden_sends(first: Planned, training: Training) -> Iterator[str]:
     """What the first row takes if its stages wait for every send, where that is much."""
-    first, training = answer.shown[0], answer.question.training
     if first.layout.pipeline_parallel == 1:
         return
     columns = LayoutColumns.from_layouts([first.layout], [first.recompute_layers])
