@@ -15,7 +15,7 @@ WORK = (*LLAMA, "--cluster", "8xH100-SXM-80GB")
 KEYS = {
     *("schema_version", "considered", "valid", "fit", "safe", "headroom", "limit_gib"),
     *("seconds", "best", "faster_if_it_works", "nearest_changes", "rejected", "faster_formats"),
-    "trainer",
+    *("trainer", "cluster"),
 }
 ROW = {
     *(
@@ -36,7 +36,7 @@ ROW = {
         "training_days",
         "training_usd",
     ),
-    *("parts", "runs_here", "runnable", "plan_only_by"),
+    *("tokens_per_s", "usd_per_hour", "parts", "runs_here", "runnable", "plan_only_by"),
 }
 
 
