@@ -92,7 +92,7 @@ def data_parallel_degree(
     """
     others = tensor * pipeline * context
     if world_size % others:
-        valid = ", ".join(str(n) for n in range(1, world_size + 1) if world_size % n == 0)
+        valid = ", ".join(map(str, divisors(world_size)))
         raise ConfigError(
             f"world size {world_size} is not a multiple of tensor {tensor} x pipeline {pipeline} "
             f"x context {context} = {others}; choose degrees whose product is one of {valid}."

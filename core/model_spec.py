@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .equations import divisors
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
@@ -235,7 +237,7 @@ class DegreeLimits:
 
     def _degrees(self) -> str:
         shared = math.gcd(*(count for _, count in self.counts))
-        valid = [str(degree) for degree in range(1, shared + 1) if shared % degree == 0]
+        valid = [*map(str, divisors(shared))]
         return " or ".join(filter(None, (", ".join(valid[:-1]), valid[-1])))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import config_keys as keys
-from .equations import data_parallel_degree
+from .equations import data_parallel_degree, divisors
 from .errors import ConfigError, nearest_known, still_open
 from .layout import KnobValue, Layout
 from .raw_config import RawConfig, dotted_name, flag_value, integer_value
@@ -139,7 +139,7 @@ def _require_stated_data(raw: RawConfig, data: int, degrees: dict[str, int], wor
 
 def _require_expert_ranks(expert: int, data: int) -> None:
     if data % expert:
-        valid = ", ".join(str(n) for n in range(1, data + 1) if data % n == 0)
+        valid = ", ".join(map(str, divisors(data)))
         raise ConfigError(
             f"parallelism.expert is {expert}, but expert ranks are data-parallel ranks and must "
             f"divide the {data} of them; use one of {valid}."

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from autoconf_launch.core import (
+    GIB,
     SCHEMA_KEY,
     ClusterSpec,
     ConfigError,
@@ -243,7 +244,7 @@ def _first_problem(error: ValidationError, where: str) -> str:
 def _nodes(group: NodeGroup) -> list[Node]:
     memory, network = group.memory_gib, group.network_gb_per_s
     used = group.gpus_used or group.gpus
-    devices = _devices(group.gpu, used, round(memory * 2**30) if memory else None)
+    devices = _devices(group.gpu, used, round(memory * GIB) if memory else None)
     link = group.link_gb_per_s
     usual = machine(group.gpu, gpus_per_node=group.gpus)
     cards = network * 1e9 * group.gpus if network else None
@@ -255,7 +256,7 @@ def _nodes(group: NodeGroup) -> list[Node]:
         devices=devices,
         link_bytes_per_s=link * 1e9 if link else usual.link.bytes_per_s,
         network_bytes_per_s=cards,
-        host_memory_bytes=host * 2**30 if host else usual.host_memory_bytes,
+        host_memory_bytes=host * GIB if host else usual.host_memory_bytes,
         usd_per_hour=group.usd_per_hour,
         paid_slots=group.gpus if used < group.gpus else None,
     )

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from autoconf_launch.autotuner.cost import Accelerator, CollectiveRate, Link, Machine
-from autoconf_launch.core import ConfigError, Node
+from autoconf_launch.core import GIB, ConfigError, Node
 
 from .hints import hint
 
@@ -38,7 +38,7 @@ def known_accelerator(name: str, memory_bytes: float | None = None) -> str | Non
     names = _names().get(_plain(name), ())
     if memory_bytes is None:
         return next(iter(names), None)
-    held = {one: float(_rows()[one]["memory_gb"]) * 2**30 for one in names}
+    held = {one: float(_rows()[one]["memory_gb"]) * GIB for one in names}
     held = {one: size for one, size in held.items() if memory_bytes >= _LEAST_SHARE * size}
     return min(held, key=lambda one: abs(held[one] - memory_bytes), default=None)
 
@@ -78,7 +78,7 @@ def machine(
         gpus_per_node=count,
         link=_link(row),
         node_network_bytes_per_s=network_bytes_per_s or usual,
-        host_memory_bytes=float(row["host_memory_gib"]) * 2**30 if is_usual else None,
+        host_memory_bytes=float(row["host_memory_gib"]) * GIB if is_usual else None,
         linked_gpus=int(row["linked_gpus"]) if row["linked_gpus"] else None,
     )
 
@@ -117,7 +117,7 @@ def _accelerator(row: dict[str, str]) -> Accelerator:
         reached=float(row["reached"]),
         fp32_reached=_part(row, "fp32_reached") or _FP32_REACHED,
         multiprocessors=int(row["multiprocessors"]),
-        memory_bytes=float(row["memory_gb"]) * 2**30,
+        memory_bytes=float(row["memory_gb"]) * GIB,
         memory_bytes_per_s=float(row["memory_gb_per_s"]) * 1e9,
         bf16=row["bf16"] == "1",
         flash=float(row["flash"]),

@@ -126,7 +126,7 @@ def why_not_degrees(
 
 
 def _indivisible(knob: str, value: int, count: int, what: str) -> str:
-    valid = [str(n) for n in range(1, min(count, 128) + 1) if count % n == 0]
+    valid = [str(n) for n in divisors(count) if n <= 128]
     return f"{knob}={value} must divide the {count:,} {what}; valid: {' '.join(valid)}."
 
 

@@ -8,9 +8,9 @@ from heapq import merge
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from autoconf_launch.core import Optimizer, WeightFormat, Workload
+from autoconf_launch.core import Degrees, Offload, Optimizer, WeightFormat, Workload
 
-from ..cost import verdict
+from ..cost import LayoutRule
 from .bands import planned_band
 from .layout_family import least_lead
 from .search import Plan, Planned, Question, plan
@@ -90,27 +90,38 @@ class NearestChange:
 
 
 def nearest_changes(
-    same: Iterable[Question], larger: Iterable[Question]
+    same: Iterable[Question],
+    larger: Iterable[Question],
+    refused: Iterable[LayoutRule] | None = None,
 ) -> tuple[NearestChange, ...]:
-    """The changes that have a layout which leaves the headroom free and stands not apart.
+    """The changes whose first layout leaves the headroom free and is one to use.
+
+    Where an offload comes first, layouts with it are excluded.
 
     Args:
         same: of other trainings on the same machines, each of which is tried.
         larger: of the same training on more and more GPUs, up to the first that has one.
+        refused: rules that the first layout must obey; default: those by which it stands apart.
     """
-    return (*_with_layouts(same), *islice(_with_layouts(larger), 1))
+    return (*_with_layouts(same, refused), *islice(_with_layouts(larger, refused), 1))
 
 
-def _with_layouts(questions: Iterable[Question]) -> Iterator[NearestChange]:
+def _with_layouts(
+    questions: Iterable[Question], refused: Iterable[LayoutRule] | None
+) -> Iterator[NearestChange]:
     for one in questions:
-        rules = (*one.rules, *one.apart_rules)
-        safe = replace(one.limits, memory_bytes=one.limits.safe_bytes, headroom=0.0)
-        changed = replace(one, rules=rules, apart_rules=(), most=1, one_each=True)
-        for planned in plan(replace(changed, limits=safe)).best:
-            limit_bytes = one.limits.memory_bytes
-            real = verdict(planned.peak_bytes, limit_bytes)
-            planned = replace(planned, verdict=real, limit_bytes=limit_bytes)
-            yield NearestChange(question=changed, planned=planned)
+        names = {rule.name for rule in (one.apart_rules if refused is None else refused)}
+        every = replace(one, most=1, one_each=True)
+        for changed in (every, replace(every, degrees=_without_offload(one.degrees))):
+            first = next(iter(plan_usable_first(changed).best), None)
+            is_usable = first is not None and first.plan_only_by not in names
+            if first and is_usable and first.peak_bytes <= one.limits.safe_bytes:
+                yield NearestChange(question=changed, planned=first)
+                break
+
+
+def _without_offload(degrees: Degrees) -> Degrees:
+    return replace(degrees, offload=(Offload.NONE,))
 
 
 def lighter_trainings(workload: Workload) -> Iterator[Workload]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from autoconf_launch.core import Architecture, Degrees, Layout, divisors
+from autoconf_launch.core import GIB, Architecture, Degrees, Layout, divisors
 
 from ..cost import (
     EXPERTS_BAND,
@@ -156,7 +156,7 @@ def reason(question: PointQuestion, values: Mapping[str, int]) -> tuple[str, str
         return _equation(question, values)
     dropped = {name for name, _ in found.dropped}
     if MEMORY in dropped:
-        limit_gib = question.memory_bytes / 2**30
+        limit_gib = question.memory_bytes / GIB
         return MEMORY, f"{_spell(values)} needs more than {limit_gib:.0f} GiB of each GPU"
     last = [rule for rule in question.rules if rule.name in dropped]
     return (last[-1].name, _sentence(last[-1], question, values)) if last else too_many

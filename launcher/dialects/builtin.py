@@ -22,6 +22,7 @@ from autoconf_launch.core import (
     KeyPath,
     RawConfig,
     Recompute,
+    divisors,
     resolve,
 )
 from autoconf_launch.core import config_keys as keys
@@ -263,8 +264,8 @@ def _choice(
     open_ended = given in (None, "auto", "all")
     decided_value = document.get(spelling.path)
     if decided_value is None and spelling.path in opened_degrees(source.config):
-        degrees = tuple(n for n in range(1, world_size + 1) if world_size % n == 0)
-        return KnobChoice(spelling.knob, degrees, ChoiceKind.FREE, origin=_config_name(source))
+        degrees, origin = divisors(world_size), _config_name(source)
+        return KnobChoice(spelling.knob, degrees, ChoiceKind.FREE, origin=origin)
     origin = _origin(source, given, decided_value)
     if spelling.knob == "micro_batch" and not listed:
         values = () if decided_value is None else (decided_value,)

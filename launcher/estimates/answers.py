@@ -106,7 +106,6 @@ class PlanAnswer:
 
     @property
     def workload(self) -> Workload:
-        """The training."""
         return self.request.training.workload
 
     @property
@@ -263,6 +262,8 @@ def _changed_answers(answer: PlanAnswer, question: Question) -> Iterator[PlanAns
     for training, change in changes_to_use(question, answer.plan, answer.request.training):
         gpus = change.question.world
         request = replace(answer.request, training=training)
+        is_without = change.question.degrees != question.degrees or request.exclude_offload
+        request = replace(request, exclude_offload=is_without)
         if gpus != question.world:
             nodes = change.question.training.machine.gpus_per_node
             node = answer.cluster.nodes[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from autoconf_launch.core import GIB, ClusterSpec, ConfigError, HardwareError
+from autoconf_launch.core import GIB, ClusterSpec, ConfigError, HardwareError, divisors
 from autoconf_launch.tuning_spaces import equal_nodes, machine
 
 from ..asked import RecommendQuestion
@@ -126,9 +126,9 @@ def _assumed_cluster(request: RecommendQuestion) -> ChosenCluster:
 
 def _gpus_per_node(gpus: int, nodes: int | None) -> int:
     if nodes is None:
-        return max(each for each in range(1, _NODE + 1) if gpus % each == 0)
+        return max(each for each in divisors(gpus) if each <= _NODE)
     if gpus % nodes:
-        valid = " ".join(str(n) for n in range(1, min(gpus, 4096) + 1) if gpus % n == 0)
+        valid = " ".join(str(n) for n in divisors(gpus) if n <= 4096)
         raise ConfigError(f"--num-nodes {nodes} does not divide {gpus} GPUs; valid: {valid}.")
     return gpus // nodes
 

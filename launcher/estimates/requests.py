@@ -68,7 +68,7 @@ class PlanRequest(PlanFiles, RealRuns, PlanRanking):
     others: tuple[TrainingRequest, ...] = ()
 
 
-def limit_to_lift(needed_bytes: float, limit_bytes: int, cluster: ClusterSpec) -> str:
+def limit_to_lift(needed_bytes: float, limit_bytes: float, cluster: ClusterSpec) -> str:
     """``--memory-limit`` and the GPU's own memory if only that flag keeps a need from fitting.
 
     Empty if it does not.

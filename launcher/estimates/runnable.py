@@ -179,8 +179,10 @@ def changes_to_use(
     workload = question.training.workload
     if found.smallest is not None or found.are_all_apart:
         is_adapters = workload.lora_rank is not None
-        changes = _changes_of_adapters if is_adapters else _changes_that_fit
-        yield from changes(question, training)
+        if is_adapters:
+            yield from _changes_of_adapters(question, training)
+        else:
+            yield from _changes_that_fit(question, training, fits=found.are_all_apart)
     is_whole = workload.lora_rank is None and not workload.frozen
     if is_whole and not trains_here(workload) and not _runs_elsewhere(training):
         plain = replace(
@@ -195,13 +197,27 @@ def changes_to_use(
 
 
 def _changes_that_fit(
-    question: Question, training: TrainingRequest
+    question: Question, training: TrainingRequest, *, fits: bool
 ) -> Iterator[tuple[TrainingRequest, NearestChange]]:
-    """Lighter trainings on these machines, then the same on more."""
+    """Lighter trainings on these machines; if none fits, on fewer than the same one needs."""
+    larger, too_large, found = [*_larger_change(question, training)], [], False
+    if not fits and not larger:
+        larger = [*_larger_change(question, training, _NEVER_CHECKED)]
     for lighter in lighter_trainings(question.training.workload):
         for changed, one in _with_workload(question, training, lighter):
-            yield from ((changed, change) for change in nearest_changes((one,), ()))
-    yield from _larger_change(question, training)
+            changes = nearest_changes((one,), ())
+            found = found or bool(changes)
+            too_large += [(changed, one)] * (not changes)
+            yield from ((changed, change) for change in changes)
+    most = min((change.question.world for _, change in larger), default=math.inf)
+    for changed, one in () if found else too_large:
+        is_adapters = changed.workload.lora_rank is not None
+        combined = (_changes_of_adapters if is_adapters else _larger_change)(one, changed)
+        for pair in combined:
+            if pair[1].question.world < most:
+                found = True
+                yield pair
+    yield from larger if larger or found else _larger_change(question, training, _NEVER_CHECKED)
 
 
 def _changes_of_adapters(
@@ -226,14 +242,11 @@ def _changes_of_adapters(
 
 
 def _larger_change(
-    question: Question, training: TrainingRequest
+    question: Question, training: TrainingRequest, refused: Sequence[LayoutRule] | None = None
 ) -> Iterator[tuple[TrainingRequest, NearestChange]]:
-    """More machines, up to the first with a layout to use, or else with one that was checked."""
-    larger = nearest_changes((), _larger(question, training.cluster))
-    if not larger:
-        checked = replace(question, apart_rules=_NEVER_CHECKED)
-        larger = nearest_changes((), _larger(checked, training.cluster))
-    yield from ((training, change) for change in larger)
+    """More machines, up to the first with a layout to use."""
+    for change in nearest_changes((), _larger(question, training.cluster), refused):
+        yield training, change
 
 
 def _with_workload(

@@ -36,6 +36,7 @@ from autoconf_launch.autotuner.planner import (
 )
 from autoconf_launch.autotuner.sizing import runs_flash
 from autoconf_launch.core import (
+    GIB,
     Architecture,
     ClusterSpec,
     ConfigError,
@@ -151,7 +152,7 @@ def limit_memory(asked: int | None, cluster: ClusterSpec) -> int:
     if asked is not None and asked > own:
         name = cluster.devices[0].name
         raise ConfigError(
-            f"--memory-limit is {asked / 2**30:.1f} GiB, but a {name} has {own / 2**30:.1f} GiB; "
+            f"--memory-limit is {asked / GIB:.1f} GiB, but a {name} has {own / GIB:.1f} GiB; "
             "give less, or another --cluster."
         )
     return asked or own

@@ -20,20 +20,20 @@ def chart(
     *,
     x: str | Mapping[str, Any] = "",
     y: str | Mapping[str, Any],
-    legend: bool = True,
+    has_legend: bool = True,
     **layout: Any,
 ) -> Chart:
     """A figure whose axes are titles, or have more than that."""
     axes = {
-        name: {"title": {"text": axis}} if isinstance(axis, str) else axis
-        for name, axis in (("xaxis", x), ("yaxis", y))
-        if axis
+        name: axis(value) if isinstance(value, str) else value
+        for name, value in (("xaxis", x), ("yaxis", y))
+        if value
     }
-    full = {**layout, **axes, "showlegend": legend}
+    full = {**layout, **axes, "showlegend": has_legend}
     return Chart(title=title, note=note, traces=tuple(traces), layout=full)
 
 
-def titled(text: str, **more: Any) -> dict[str, Any]:
+def axis(text: str, **more: Any) -> dict[str, Any]:
     """An axis with a title."""
     return {"title": {"text": text}, **more}
 
@@ -68,7 +68,7 @@ def waterfall_chart(title: str, note: str, steps: Sequence[WaterfallStep]) -> Ch
         "y": [*(1e3 * step.seconds for step in steps), 0.0],
         "measure": [*("relative" for _ in steps), "total"],
     }
-    return chart(title, note, (fall,), y="ms", legend=False)
+    return chart(title, note, (fall,), y="ms", has_legend=False)
 
 
 def agreement_chart(
@@ -82,9 +82,9 @@ def agreement_chart(
         title,
         "Each point is the prediction made before its trial ran; on the line, both agree.",
         (marker_trace("trials", predicted, measured, names), equal),
-        x=titled(f"predicted {unit}", rangemode="tozero"),
+        x=axis(f"predicted {unit}", rangemode="tozero"),
         y=f"measured {unit}",
-        legend=False,
+        has_legend=False,
     )
 
 

@@ -13,7 +13,15 @@ from autoconf_launch.core import GIB, pareto_front
 
 from ..estimates import PlanAnswer
 from ..report import cluster_text, name_of, nodes_text, seconds_text, step_waterfall
-from .charts import Traces, bar_trace, marker_trace, memory_chart, waterfall_chart
+from .charts import (
+    Traces,
+    axis,
+    bar_trace,
+    chart,
+    marker_trace,
+    memory_chart,
+    waterfall_chart,
+)
 from .page import Chart, HtmlPage
 
 _MOST_DRAWN = 12
@@ -77,17 +85,9 @@ def _step_times(best: Sequence[Planned]) -> Chart:
         for steps in columns
         if any(step.seconds > 0 for step in steps)
     ]
-    return Chart(
-        title="Step time of each layout",
-        note="By the number of its row; the parts add up to the step.",
-        traces=tuple(traces),
-        layout={
-            "barmode": "stack",
-            "xaxis": {"type": "category"},
-            "yaxis": {"title": {"text": "s"}},
-            "showlegend": True,
-        },
-    )
+    note = "By the number of its row; the parts add up to the step."
+    x = {"type": "category"}
+    return chart("Step time of each layout", note, traces, x=x, y="s", barmode="stack")
 
 
 def _memory(answer: PlanAnswer, best: Sequence[Planned]) -> Chart:
@@ -120,22 +120,16 @@ def _front(rows: Sequence[tuple[PlanAnswer, Planned]], what: str) -> Iterator[Ch
     rest = _trace("slower, or dearer", others) if others else {}
     if len(others) > _MOST_NAMED:  # their names would cover each other
         rest["mode"] = "markers"
-    yield Chart(
-        title="Time and money",
-        note=f"{what}; lower and further left is better.",
-        traces=(line, rest) if others else (line,),
-        layout={
-            "xaxis": {
-                "title": {"text": "days of the training" if is_training else "seconds of a step"},
-                "range": [0.0, _ROOM * max(days for days, _, _ in points)],
-            },
-            "yaxis": {
-                "title": {"text": "USD"},
-                "range": [0.0, _ROOM * max(usd for _, usd, _ in points)],
-            },
-            "legend": {"orientation": "h", "y": 1.1},
-            "showlegend": True,
-        },
+    longest = _ROOM * max(days for days, _, _ in points)
+    most = _ROOM * max(usd for _, usd, _ in points)
+    unit = "days of the training" if is_training else "seconds of a step"
+    yield chart(
+        "Time and money",
+        f"{what}; lower and further left is better.",
+        (line, rest) if others else (line,),
+        x=axis(unit, range=[0.0, longest]),
+        y=axis("USD", range=[0.0, most]),
+        legend={"orientation": "h", "y": 1.1},
     )
 
 
@@ -166,16 +160,13 @@ def _partition(answer: PlanAnswer, number: int, row: Planned) -> Chart:
         bars = bar_trace(name, [stages[i] for i in mine], [row.stages[i].layers for i in mine])
         times = [f"{seconds_text(row.stages[i].micro_batch_s)} a micro-batch" for i in mine]
         traces.append({**bars, "hovertext": times})
-    return Chart(
-        title=f"Stages of #{number}",
-        note=f"{nodes_text(answer.kinds, row.counts)}: layers of each stage, first stage left.",
-        traces=tuple(traces),
-        layout={
-            "barmode": "stack",
-            "xaxis": {"type": "category", "categoryarray": stages, "title": {"text": "stage"}},
-            "yaxis": {"title": {"text": "layers"}},
-            "showlegend": True,
-        },
+    return chart(
+        f"Stages of #{number}",
+        f"{nodes_text(answer.kinds, row.counts)}: layers of each stage, first stage left.",
+        tuple(traces),
+        x=axis("stage", type="category", categoryarray=stages),
+        y="layers",
+        barmode="stack",
     )
 
 
@@ -184,13 +175,10 @@ def _stage_memory(number: int, row: Planned) -> Chart:
     stages = [str(stage) for stage in range(len(row.stages))]
     limits = [stage.limit_bytes / GIB for stage in row.stages]
     needed = bar_trace("needed", stages, [stage.peak_bytes / GIB for stage in row.stages])
-    return Chart(
-        title=f"Memory of the stages of #{number}",
-        note="Of the fullest rank of each stage, and what its smallest GPU has.",
-        traces=(needed, marker_trace("limit", stages, limits, ["limit"] * len(stages))),
-        layout={
-            "xaxis": {"type": "category", "title": {"text": "stage"}},
-            "yaxis": {"title": {"text": "GiB"}},
-            "showlegend": True,
-        },
+    return chart(
+        f"Memory of the stages of #{number}",
+        "Of the fullest rank of each stage, and what its smallest GPU has.",
+        (needed, marker_trace("limit", stages, limits, ["limit"] * len(stages))),
+        x=axis("stage", type="category"),
+        y="GiB",
     )

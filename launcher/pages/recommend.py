@@ -31,7 +31,7 @@ def _days(answer: Recommendation, outlook: Outlook) -> Chart:
         },
     }
     note = f"The line is the error band: {outlook.band.source}."
-    return chart("Days of the training", note, (bars,), y="days", legend=False)
+    return chart("Days of the training", note, (bars,), y="days", has_legend=False)
 
 
 def _sensitivity(outlook: Outlook) -> Chart:

@@ -30,11 +30,11 @@ from ..results import Earlier, Results, read_file
 from .charts import (
     Traces,
     agreement_chart,
+    axis,
     chart,
     line_trace,
     marker_trace,
     memory_chart,
-    titled,
     waterfall_chart,
 )
 from .page import Chart, HtmlPage, Table, table_rows
@@ -153,7 +153,7 @@ def _throughput(results: Results, summary: Summary) -> Chart:
         "Throughput of each launch",
         f"Over the time when it came back, with 95 % intervals.{best}",
         traces,
-        x=titled("minutes since the search began", rangemode="tozero"),
+        x=axis("minutes since the search began", rangemode="tozero"),
         y="samples/s",
     )
 
@@ -210,7 +210,7 @@ def _micro_batches(measured: Sequence[_Measured]) -> Chart | None:
         "Throughput over the micro-batch",
         "The best trial of each micro-batch, a line for each ZeRO stage.",
         lines,
-        x=titled("micro-batch of a rank", type="log", dtick=math.log10(2)),
+        x=axis("micro-batch of a rank", type="log", dtick=math.log10(2)),
         y="samples/s",
     )
 

@@ -112,10 +112,10 @@ else:
         __name__,
         {
             ".cells": (
-                "TF32_SWITCH amount count_text csv_text duration_text format_gains_text gib "
-                "label launch_label memory_size memory_unit minutes_text number_text percent "
-                "range_text save_file seconds_text shown_name size_text step_text "
-                "step_time_text table_of three_digits write_csv"
+                "TF32_SWITCH amount count_text csv_text duration_text format_gains_text gib label "
+                "launch_label memory_size memory_unit minutes_text number_text percent range_text "
+                "save_file seconds_text shown_name size_text step_text step_time_text table_of "
+                "three_digits write_csv"
             ),
             ".columns": "nodes_text",
             ".fit": (
@@ -131,8 +131,7 @@ else:
             ".results": (
                 "HEADERS TRIAL_COLUMNS RowKind TrialRow comparison_document comparison_text "
                 "conclusion different_trainings_text finished_row headlines results_answer "
-                "results_document results_text running_row trial_document trial_rows "
-                "trials_csv"
+                "results_document results_text running_row trial_document trial_rows trials_csv"
             ),
             ".script": "rooms_table script_document script_text",
             ".search": (

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TextIO
 
-from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND
-from autoconf_launch.autotuner.planner import (
-    Loser,
-    Planned,
-)
+from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND, LayoutColumns, estimate
+from autoconf_launch.autotuner.planner import Loser, Planned, Training
 from autoconf_launch.core import plural
 
 from ..estimates import PlanAnswer, RankedParts, Verifying, trains_here
@@ -236,6 +234,8 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     yield from _rows_notes(answer)
     yield from doubts([(answer, shown)])
     yield from _near_first(answer)
+    if answer.question is not None:
+        yield from _hidden_sends(answer.shown[0], answer.question.training)
     if answer.parts is None and answer.verifying is None and answer.bands(shown[:1])[0].unchecked:
         yield "--verify 3 names the cheapest real runs that would check #1."
     if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
@@ -267,6 +267,28 @@ def _near_first(answer: PlanAnswer) -> Iterator[str]:
         which = f"{near} of the other {len(others)} rows" if near < len(others) else "All rows"
         verb = "is" if near == 1 < len(others) else "are"
         yield f"{which} {verb} within the error band of #1; short real runs decide between them."
+
+
+def _hidden_sends(first: Planned, training: Training) -> Iterator[str]:
+    """What the first row takes if its stages wait for every send, where that is much."""
+    if first.layout.pipeline_parallel == 1:
+        return
+    columns = LayoutColumns.from_layouts([first.layout], [first.recompute_layers])
+    physics = training.machine.physics
+    waits = replace(training.machine, physics=replace(physics, point_to_point_overlap=0.0))
+    own_s, waiting_s = (
+        float(estimate(columns, training.workload, machine).step_s_C[0])
+        for machine in (training.machine, waits)
+    )
+    if waiting_s / own_s >= _MUCH_LONGER:
+        yield (
+            f"The network is slow for #1: {percent(physics.point_to_point_overlap)} of its sends "
+            "between pipeline stages are assumed to be hidden behind computation; if none is, "
+            f"its step takes {percent(waiting_s / own_s - 1)} longer."
+        )
+
+
+_MUCH_LONGER = 1.05
 
 
 def _rows_notes(answer: PlanAnswer) -> Iterator[str]:

@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.planner import (
     Question,
     StepBand,
 )
-from autoconf_launch.core import Layout, Offload, Recompute
+from autoconf_launch.core import Layout, Offload, Recompute, Workload
 from autoconf_launch.tuning_spaces import accelerator_names, usable_bytes
 
 from ..estimates import ChoiceSensitivity, PlanAnswer, RankedParts, RowState, limit_to_lift
@@ -330,22 +330,27 @@ def cluster_text(answer: PlanAnswer) -> str:
     return f"{len(gpus):,} x {gpus[0].name}"
 
 
+def _flags(workload: Workload) -> dict[str, Any]:
+    return {
+        "--lora-rank": workload.lora_rank,
+        "--optimizer": workload.optimizer.name,
+        "--precision": workload.precision.value,
+        "--weights": workload.weight_format and workload.weight_format.value,
+        "--seq": workload.sequence_length,
+    }
+
+
 def change_text(answer: PlanAnswer, changed: PlanAnswer) -> str:
     """The flags or the cluster in which a changed training differs from the one asked for."""
-    before, after, words = answer.workload, changed.workload, []
-    if after.lora_rank != before.lora_rank:
-        words.append(f"--lora-rank {after.lora_rank}")
-    if after.optimizer != before.optimizer:
-        words.append(f"--optimizer {after.optimizer.name}")
-    if after.precision is not before.precision:
-        words.append(f"--precision {after.precision.value}")
-    if after.weight_format is not before.weight_format and after.weight_format:
-        words.append(f"--weights {after.weight_format.value}")
-    if after.sequence_length != before.sequence_length:
-        words.append(f"--seq {after.sequence_length}")
+    before, after = _flags(answer.workload), _flags(changed.workload)
+    words = [
+        f"{flag} {value}" for flag, value in after.items() if value not in (None, before[flag])
+    ]
     trainer = changed.request.training.trainer.name
     if {answer.request.training.trainer.name, answer.trainer_by_flags(changed)} != {trainer}:
         words.append(f"--trainer {trainer}")
+    if changed.request.exclude_offload != answer.request.exclude_offload:
+        words.append("--exclude-offload")
     if len(changed.cluster.devices) != len(answer.cluster.devices):
         nodes = changed.cluster.nodes
         words.append(f"{len(nodes)}x{len(nodes[0].devices)}x{nodes[0].devices[0].name}")

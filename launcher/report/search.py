@@ -123,72 +123,33 @@ def _about(summary: Summary) -> str:
 
 
 def left_out_text(summary: Summary) -> str | None:
-    """How many were not tried and why, beside the certificate; None where that says it all."""
-    left, bound, stop = summary.skipped, summary.optimality_bound, summary.stop
-    return skipped_text(left, bound, stop) or None if left else None
+    """How many configurations were not tried, and why; None where that is not known."""
+    return None if summary.skipped is None else skipped_text(summary.skipped)
 
 
-def skipped_text(left: Skipped, bound: OptimalityBound | None, stop: StopReason | None) -> str:
-    """How many were skipped and why, of counts; empty where there is nothing to add."""
-    if bound is None or not bound.remaining:
-        return _all_skipped(left)
-    explored = stop is not None and stop.kind is StopKind.EXPLORED
-    doubtful = explored and bound.possible_gain > SATURATION_GAIN
-    is_told = left.patience and bound.expected_gain > SATURATION_GAIN  # by the stop's own text
-    patience = "" if is_told else _patience(left)
-    why = (_levelled_off(left), patience) if doubtful else ()
-    return " ".join(filter(None, (*why, _skipped_sentence(" more", _skip_reasons(left)))))
-
-
-def _all_skipped(left: Skipped) -> str:
-    """Why configurations were skipped, where nothing else is said of the open ones."""
-    reasons = (
-        *_skip_reasons(left),
-        (left.beyond_saturation, _LEVELLED_OFF),
-        (left.open - left.beyond_saturation, "left when the search ended"),
-    )
-    of = f" of {plural(left.candidates, 'configuration')}"
-    return _skipped_sentence(of, reasons) or "Every configuration was tried."
-
-
-def _skip_reasons(left: Skipped) -> tuple[tuple[int, str], ...]:
-    above = "micro-batch larger than the script reached (too few samples, or its own limit)"
-    return (
-        (left.needs_more_memory, "more memory than one that ran out of it"),
-        (left.above_what_ran, above),
-        (left.smaller, "micro-batch smaller than yours, which fits"),
-    )
-
-
-def _levelled_off(left: Skipped) -> str:
-    """Why open ones were skipped though they could gain something; empty if not for that."""
-    count = left.beyond_saturation
-    return f"{count} skipped: {_LEVELLED_OFF}." if count else ""
-
-
-def _patience(left: Skipped) -> str:
-    """Why a search was over though there were candidates that curves do not speak against."""
-    if left.open == left.beyond_saturation:
-        return ""
+def skipped_text(left: Skipped) -> str:
+    """How many were skipped and why."""
+    rest = "left when the search ended"
     if left.patience:
-        return (
-            f"The search ended after {plural(left.patience, 'trial')} in a row that were no "
-            "better (tuner_early_stopping)."
-        )
-    if left.best_micro_batches_alone:
-        return "Further knobs were tried only with the best micro-batches."
-    return ""
-
-
-def _skipped_sentence(of: str, reasons: Sequence[tuple[int, str]]) -> str:
-    """How many were skipped, and why; empty where no reason has any."""
-    counted = [(count, why) for count, why in reasons if count]
-    if not counted:
-        return ""
-    why = "; ".join(f"{why}: {count}" for count, why in counted)
-    if len(counted) == 1:
-        why = counted[0][1]
-    return f"{sum(count for count, _ in counted)}{of} skipped: {why}."
+        trials = f"{plural(left.patience, 'trial')} in a row that were no better"
+        rest = f"left after {trials} (tuner_early_stopping)"
+    elif left.best_micro_batches_alone:
+        rest = "further knobs, which were tried only with the best micro-batches"
+    above = "micro-batch larger than the script reached (too few samples, or its own limit)"
+    counts = {
+        "more memory than one that ran out of it": left.needs_more_memory,
+        above: left.above_what_ran,
+        "micro-batch smaller than yours, which fits": left.smaller,
+        _LEVELLED_OFF: left.beyond_saturation,
+        rest: left.open - left.beyond_saturation,
+    }
+    counts = {why: count for why, count in counts.items() if count}
+    if not counts:
+        return "Every configuration was tried."
+    why = "; ".join(f"{why}: {count}" for why, count in counts.items())
+    why = next(iter(counts)) if len(counts) == 1 else why
+    skipped = f"{sum(counts.values())} of {plural(left.candidates, 'configuration')}"
+    return f"{skipped} skipped: {why}."
 
 
 _OBSTACLES = {

@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.measurement import NORMAL, Effort
 from autoconf_launch.autotuner.search import SearchLimits
 from autoconf_launch.autotuner.space import AutotuningSettings, build_space
 from autoconf_launch.autotuner.strategies import load_strategy
-from autoconf_launch.core import CONTEXT_BYTES, ClusterSpec, ConfigError
+from autoconf_launch.core import CONTEXT_BYTES, GIB, ClusterSpec, ConfigError
 from autoconf_launch.tuning_spaces import with_network_of
 
 from ..dialects import choose_dialect
@@ -129,8 +129,8 @@ def _check_memory_limit(request: LaunchRequest, cluster: ClusterSpec) -> None:
     if limit_bytes is None or is_cpu(cluster) or limit_bytes > CONTEXT_BYTES:
         return
     raise ConfigError(
-        f"--memory_limit is {limit_bytes / 2**30:.2f} GiB, but the CUDA context of a process "
-        f"takes up to {CONTEXT_BYTES / 2**30:.2f} GiB of a GPU; allow more than that."
+        f"--memory_limit is {limit_bytes / GIB:.2f} GiB, but the CUDA context of a process "
+        f"takes up to {CONTEXT_BYTES / GIB:.2f} GiB of a GPU; allow more than that."
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from autoconf_launch.core import plural
+from autoconf_launch.core import GIB, plural
 from autoconf_launch.launcher.report import csv_text
 from autoconf_launch.launcher.results import ResultsPaths
 
@@ -144,7 +144,7 @@ def _measured_cells(outcome: SearchOutcome, one: Figures) -> dict[str, object]:
         "Step Time Spread": None if run.step_spread_s is None else _step_time(run.step_spread_s),
         "Peak Memory [GiB]": None
         if run.peak_bytes is None
-        else round_figure(run.peak_bytes / 2**30),
+        else round_figure(run.peak_bytes / GIB),
         "Loss": None if run.loss is None else round_figure(run.loss),
     }
 

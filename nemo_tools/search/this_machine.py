@@ -17,7 +17,14 @@ import numpy as np
 from autoconf_launch.autotuner.cost import parameters
 from autoconf_launch.autotuner.planner import grids, rule_mask
 from autoconf_launch.autotuner.sizing import Grid
-from autoconf_launch.core import ConfigError, Layout, NothingFeasibleError, Offload, Recompute
+from autoconf_launch.core import (
+    ConfigError,
+    Layout,
+    NothingFeasibleError,
+    Offload,
+    Recompute,
+    divisors,
+)
 from autoconf_launch.launcher.machine import find_cluster
 from autoconf_launch.launcher.report import size_text
 from autoconf_launch.launcher.request import LaunchRequest
@@ -66,7 +73,7 @@ def why_no_candidate(question: SearchQuestion, rejected: tuple[Rejected, ...]) -
     """Why no candidate is left, and what to give instead."""
     batch, ranks = question.global_batch, question.gpus
     if batch % ranks:
-        valid = [str(count) for count in range(1, 2 * ranks + 2) if batch % count == 0]
+        valid = [str(count) for count in divisors(batch) if count <= 2 * ranks + 1]
         return (
             f"No candidate for {question.name} splits a global batch of {batch} over {ranks} "
             f"ranks; {_OF_NODE}={' or '.join(valid)} divides it, or take another "
@@ -101,7 +108,7 @@ def _given_in_vain(question: SearchQuestion, samples: int) -> Iterator[str]:
     degrees = question.settings.train.degrees
     micro = degrees.micro_batch
     if micro is not None and not any(samples % size == 0 for size in micro):
-        valid = [str(size) for size in range(1, samples + 1) if samples % size == 0]
+        valid = map(str, divisors(samples))
         yield (
             f"none of {_PREFIX}.micro_batch_sizes={list(micro)} divides the {samples} samples of "
             f"a rank; valid: {', '.join(valid)}"

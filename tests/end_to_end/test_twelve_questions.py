@@ -6,6 +6,8 @@ with every correction of the model.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -205,8 +207,18 @@ def test_the_first_row_is_one_to_use_or_the_answer_says_what_helps(name: str, as
 _MODELS = sorted({one.model for one in QUESTIONS.values()})
 
 
-@pytest.mark.parametrize("cluster", ["2x8xH100", "8xA100-SXM-40GB"])
-@pytest.mark.parametrize("model", _MODELS)
+_TOO_LARGE = (
+    ("meta-llama/Meta-Llama-3-70B", "1xRTX-4090"),
+    ("meta-llama/Meta-Llama-3-70B", "2xA100-SXM-80GB"),
+    ("mistralai/Mixtral-8x7B-v0.1", "1xH100"),
+)
+"""Models that no single change makes fit."""
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster"),
+    [*itertools.product(_MODELS, ["2x8xH100", "8xA100-SXM-40GB"]), *_TOO_LARGE],
+)
 def test_the_flags_of_a_change_give_its_number(model: str, cluster: str) -> None:
     own: dict[str, Any] = {
         "model": model,
@@ -216,11 +228,33 @@ def test_the_flags_of_a_change_give_its_number(model: str, cluster: str) -> None
     for one in plan_document(plan(cluster=cluster, **own))["nearest_changes"]:
         flags: dict[str, Any] = {"cluster": cluster}
         for words in one["change"].split(", "):
-            name, _, value = words.removeprefix("--").rpartition(" ")
-            name = name.replace("-", "_") or "cluster"
-            flags[name] = int(value) if value.isdigit() else value
-        typed = plan_document(plan(**own, **flags))
-        assert typed["best"][0]["step_time_s"] == pytest.approx(one["step_time_s"]), one["change"]
+            name, _, value = words.removeprefix("--").partition(" ")
+            if not words.startswith("--"):
+                name, value = "cluster", words
+            flags[name.replace("-", "_")] = int(value) if value.isdigit() else value or True
+        typed = plan_document(plan(**{**own, **flags}))
+        first = typed["best"][0]
+        assert first["step_time_s"] == pytest.approx(one["step_time_s"]), one["change"]
+        for name in ("candidate", "peak_memory_gib", "runs_here"):
+            assert first[name] == one[name], one["change"]
+
+
+@pytest.mark.parametrize(("model", "cluster"), _TOO_LARGE)
+def test_where_no_single_change_fits_two_together_on_few_gpus_are_named(
+    model: str, cluster: str
+) -> None:
+    found = plan_document(plan(model=model, cluster=cluster, seq=4096, global_batch=16))
+    changes = [one["change"] for one in found["nearest_changes"]]
+    *combined, larger = changes
+    assert "--" not in larger
+    assert any("--lora-rank 16, --weights nf4" in one for one in combined)
+    assert all("--" in one and ", " in one for one in combined)
+
+    def gpus(change: str) -> int:
+        counts = re.search(r"(\d+)x(\d+)x[A-Z]", change)
+        return int(counts[1]) * int(counts[2]) if counts else 0
+
+    assert all(gpus(one) < gpus(larger) for one in combined)
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

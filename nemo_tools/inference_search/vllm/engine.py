@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from autoconf_launch.autotuner.space import Outcome
+from autoconf_launch.core import GIB
 from autoconf_launch.launcher.machine import python_beside
 
 from .. import (
@@ -205,6 +206,6 @@ def _variables(runs: Sequence[EngineRun], cores: tuple[tuple[int, ...], ...]) ->
     return {
         **_OFFLINE,
         "VLLM_CPU_OMP_THREADS_BIND": listed,
-        "VLLM_CPU_KVCACHE_SPACE": str(math.ceil(cache_bytes(runs[0], samples) / 2**30)),
+        "VLLM_CPU_KVCACHE_SPACE": str(math.ceil(cache_bytes(runs[0], samples) / GIB)),
         "OMP_NUM_THREADS": str(len(ranks[0])),
     }

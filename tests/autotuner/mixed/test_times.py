@@ -9,7 +9,7 @@ from autoconf_launch.autotuner.cost import LayoutColumns, estimate
 from autoconf_launch.autotuner.mixed import MachineKind
 from autoconf_launch.autotuner.mixed.places import place_stages
 from autoconf_launch.autotuner.mixed.times import StageSeconds, stage_seconds
-from autoconf_launch.core import Layout, Workload
+from autoconf_launch.core import FrozenPasses, Layout, OperationCost, Workload
 
 from .conftest import MakeKind
 
@@ -45,9 +45,13 @@ EQUAL = [
 
 @pytest.mark.parametrize("values", EQUAL)
 @pytest.mark.parametrize("gpu", ["A10G-24GB", "T4-16GB"])
+@pytest.mark.parametrize("flops", [0.0, 1e13], ids=["alone", "beside a teacher"])
 def test_equal_nodes_take_what_plan_says_of_them(
-    workload: Workload, kind: MakeKind, gpu: str, values: dict[str, Any]
+    workload: Workload, kind: MakeKind, gpu: str, values: dict[str, Any], flops: float
 ) -> None:
+    operation = OperationCost(flops=flops, moved_bytes=10**8)
+    passes = FrozenPasses(operations=(operation,), tokens=workload.sequence_length)
+    workload = replace(workload, frozen_passes=passes if flops else None)
     nodes, one = kind(gpu, count=4), layout(**values)
     planned = estimate(LayoutColumns.from_layouts([one]), workload, nodes.machine).step_s_C[0]
     even = np.full((1, one.pipeline_parallel), 12 // one.pipeline_parallel)

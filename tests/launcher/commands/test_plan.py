@@ -197,8 +197,8 @@ def test_where_nothing_fits_the_smallest_need_and_what_would_help_are_named(plan
     ran = plan(*flags, "--cluster", "1xT4-16GB", "--precision", "fp16")
     assert (ran.code, ran.err.count("\n")) == (3, 1)
     assert "the smallest need is" in ran.err
-    assert "it would fit on 128x4xT4-16GB" in ran.err
-    assert "\n128x4xT4-16GB  " in ran.out
+    assert " or with --exclude-offload, 128x4xT4-16GB." in ran.err
+    assert "\n--exclude-offload, 128x4xT4-16GB  " in ran.out
 
 
 def test_a_world_that_no_layout_can_use_names_the_rule(plan: Run) -> None:
@@ -349,13 +349,21 @@ def test_rows_that_the_predictions_cannot_distinguish_from_the_first_are_counted
     assert "within the error band of #1" not in plan(*WORK, "--top", "1").out
 
 
-def test_headroom_is_not_named_for_a_layout_that_leaves_it(plan: Run, tmp_path: Path) -> None:
+def test_a_slow_network_is_named_and_headroom_only_if_it_is_used(
+    plan: Run, tmp_path: Path
+) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("nodes:\n- {gpu: A100-SXM-80GB, gpus: 8, count: 4, network_gb_per_s: 0.39}\n")
     ran = plan(
         "--model", "llama2-13b", "--seq", "4k", "--global-batch", "256", "--cluster", str(path)
     )
     assert "With --headroom 0" not in ran.out
+    assert "The network is slow for #1: 48 % of its sends between pipeline stages" in ran.out
+    path.write_text(path.read_text().replace("0.39", "39"))
+    ran = plan(
+        "--model", "llama2-13b", "--seq", "4k", "--global-batch", "256", "--cluster", str(path)
+    )
+    assert "The network is slow" not in ran.out
 
 
 def test_where_every_layout_is_above_the_memory_none_is_shown(plan: Run) -> None:

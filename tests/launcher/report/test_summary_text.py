@@ -48,7 +48,10 @@ BOUND_TEXT = "2 configurations left, provably slower than the best."
 LEFT_OUT = Skipped(
     candidates=9, needs_more_memory=1, above_what_ran=0, smaller=0, open=2, beyond_saturation=0
 )
-LEFT_OUT_TEXT = "1 more skipped: more memory than one that ran out of it."
+LEFT_OUT_TEXT = (
+    "3 of 9 configurations skipped: more memory than one that ran out of it: 1; left when the "
+    "search ended: 2."
+)
 STOP = StopReason(kind=StopKind.EXPLORED, trials=6)
 REFUSED = Refusal(name="t1", failure=None, memory_share=0.99)
 LOST = record(trial(5, 2, 1), failure_of(FailureKind.TIMED_OUT, "did not end"))
