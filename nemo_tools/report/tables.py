@@ -141,7 +141,9 @@ def _measured_cells(outcome: SearchOutcome, one: Figures) -> dict[str, object]:
         "Cost [USD]": one.usd and round_figure(one.usd),
         "Steps": run.steps if run.extrapolated_from is None else 0,
         "Extrapolated from": extrapolation(run) or None,
-        "Step Time Spread": None if run.step_spread_s is None else _step_time(run.step_spread_s),
+        "Step Time Spread": None
+        if run.step_spread_s is None
+        else round_figure(run.step_spread_s, 4),
         "Peak Memory [GiB]": None
         if run.peak_bytes is None
         else round_figure(run.peak_bytes / GIB),
