@@ -14,7 +14,7 @@ from importlib.metadata import version
 from io import TextIOWrapper
 from itertools import takewhile
 from pathlib import Path
-from typing import TextIO, TypeAlias
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 from autoconf_launch.core import (
     AutoconfError,
@@ -27,12 +27,12 @@ from autoconf_launch.core import (
 
 from .events import Event, Listener, Note, TrialFinished
 from .extension_points import load_reference
-from .flags import VerbParser, parse_request, require_use
 from .interrupts import DoesNotFitError, InterruptedBySignalError
-from .live import open_view
-from .request import LaunchRequest
 from .results import is_misnamed, is_unwritable, saved_pid, sentence_on, terminal_text
-from .verbs import LAUNCH_PARSER, LAUNCHING, VERBS, overview
+from .verbs import LAUNCHING, VERBS, overview, question_of_verb
+
+if TYPE_CHECKING:
+    from .request import LaunchRequest
 
 OK, NO, USAGE, INFEASIBLE, HARDWARE, RESUMABLE, CTRL_C = 0, 1, 2, 3, 4, 75, 130
 _CODES: tuple[tuple[type[AutoconfError], int], ...] = (
@@ -49,7 +49,7 @@ _PRINTED = {
 """Flags of the command as a whole that print a text: ``module:function`` as of a verb."""
 _LAUNCH = "autoconf_launch.launcher.commands.launch:launch"
 _TUNE = "autoconf_launch.launcher.commands.tune:run_tune"
-_Command: TypeAlias = Callable[[LaunchRequest, Listener], int]
+_Command: TypeAlias = "Callable[[LaunchRequest, Listener], int]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,20 +92,21 @@ def _asked_of_all(arguments: Sequence[str]) -> str | None:
     if first == "--version":
         return f"autoconf-launch {version('autoconf-launch')}"
     if first in LAUNCHING and others and others[0] in ("-h", "--help"):
-        return _help(LAUNCH_PARSER)
+        return _help(first)
     words = _verb_words(arguments)
     if words is None or not {"-h", "--help"} & set(takewhile("--".__ne__, arguments[words:])):
         return None
-    return _help(VERBS[" ".join(arguments[:words])].parser)
+    return _help(" ".join(arguments[:words]))
 
 
-def _help(reference: str) -> str:
-    """The help of a parser; nothing else of its verb is imported."""
-    make_parser: Callable[[], VerbParser] = load_reference(reference)
-    return make_parser().format_help().rstrip("\n")
+def _help(verb: str) -> str:
+    """The help of a verb, of which nothing but its question is imported."""
+    return question_of_verb(verb).parser().format_help().rstrip("\n")
 
 
 def _launch(arguments: list[str]) -> int:
+    from .flags import parse_request, require_use  # which --help does without
+
     began_s = time.monotonic()
     request = parse_request(arguments)
     if not request.autotuning:
@@ -114,6 +115,8 @@ def _launch(arguments: list[str]) -> int:
 
 
 def _run(request: LaunchRequest, began_s: float) -> int:
+    from .live import open_view
+
     logging.basicConfig(level=request.log_level.upper(), format="%(levelname)s %(message)s")
     command: _Command
     if request.autotuning:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..export import BASE_EXPORTERS
+from ..exporters import BASE_EXPORTERS
 from .model import MODEL
 from .parameters import Header, VerbQuestion, parameter, question
 from .training import CLUSTER, SEQUENCE_ABOUT, RealRuns

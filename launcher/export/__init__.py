@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
+    from ..exporters import BASE_EXPORTERS, EXPORTERS, SUFFIXES
     from .dispatch import export_base, export_optimum
     from .fasop import FASOP_SEPARATOR, FasopTable, fasop_rows
     from .megatron_job import JobNode, NodeJob
@@ -21,6 +22,5 @@ if TYPE_CHECKING:
     from .rows import NATIVE, export_obstacle, export_row, first_exportable, first_runnable
     from .short_run import RunCommand, run_command
     from .slurm_job import resumable_job
-    from .table import BASE_EXPORTERS, EXPORTERS, SUFFIXES
 else:
     __getattr__ = lazy_names(__name__, __file__)

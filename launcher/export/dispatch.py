@@ -5,9 +5,9 @@ from __future__ import annotations
 from autoconf_launch.autotuner.sizing import pretraining
 from autoconf_launch.core import ConfigError, RawConfig, nearest_known
 
+from ..exporters import BASE_EXPORTERS, EXPORTERS
 from ..extension_points import load_reference
 from .page import Exported, Optimum, comments, with_whole_steps
-from .table import BASE_EXPORTERS, EXPORTERS
 
 
 def export_optimum(optimum: Optimum, framework: str) -> Exported:

@@ -42,7 +42,7 @@ def search_limits(
         seconds=spent_s + effort.search_share * (budget.whole_s - spent_s) if is_timed else None,
         whole_s=budget.whole_s if is_timed else None,
         ending_s=budget.ending_s if is_timed else 0.0,
-        trials=request.budget.trials if request.budget else None,
+        trials=request.limits.trials,
         good_enough=good_enough or None,
     )
 

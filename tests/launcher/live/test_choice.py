@@ -60,9 +60,10 @@ def test_under_a_test_runner_the_view_is_lines() -> None:
 
 def test_plain_lines_never_import_rich() -> None:
     code = (
-        "import sys, autoconf_launch.launcher.cli as cli, autoconf_launch.launcher.commands.tune; "
+        "import sys, autoconf_launch.launcher.commands.tune; "
+        "from autoconf_launch.launcher import live; "
         "from autoconf_launch.launcher.request import LaunchRequest; "
-        "cli.open_view(LaunchRequest(script='x'), print, {}).__enter__(); "
+        "live.open_view(LaunchRequest(script='x'), print, {}).__enter__(); "
         "sys.exit(any(name.split('.')[0] == 'rich' for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
