@@ -13,7 +13,7 @@ import numpy as np
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
     CandidateTable,
-    Column,
+    CodedColumn,
     Floats,
     Ints,
     Objective,
@@ -95,7 +95,7 @@ def _next(rest: Ints, number: int, draw: np.random.Generator) -> int:
     return int(rest[0])
 
 
-def _numbers(column: Column) -> Floats:
+def _numbers(column: CodedColumn) -> Floats:
     known = column.categories
     if known is None or not all(isinstance(value, (int, float)) for value in known):
         return column.codes.astype(np.float64)

@@ -42,8 +42,7 @@ from autoconf_launch.autotuner.mixed import (
 )
 from autoconf_launch.autotuner.mixed.orders import sorted_orders
 from autoconf_launch.autotuner.mixed.places import place_stages
-from autoconf_launch.autotuner.mixed.schedule import pipeline_s
-from autoconf_launch.autotuner.mixed.times import stage_seconds
+from autoconf_launch.autotuner.mixed.times import pipeline_s, stage_seconds
 from autoconf_launch.autotuner.space import Floats, Ints
 from autoconf_launch.core import Degrees, Layout, Precision, Recompute, Workload
 from autoconf_launch.launcher.estimates import machine_kinds, mixed_answer, parse_plan

@@ -9,10 +9,13 @@ from __future__ import annotations
 from autoconf_launch.autotuner.cost.predictions import estimate, memory_rule
 from autoconf_launch.autotuner.playoff.summary import Summary, summarise
 from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import build_space
+from autoconf_launch.autotuner.space.space import (
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
+    build_space,
+)
 from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import (
     BlockSpec,

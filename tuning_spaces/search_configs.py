@@ -50,10 +50,25 @@ def predefined_searches() -> tuple[Predefined, ...]:
     The size is that of the name: NVIDIA's own chatglm/6b says that it has one billion.
     """
     sized = [name for name in search_config_names() if not name.endswith(UNKNOWN_SIZE)]
-    return tuple(
-        Predefined(name=name, family=name.partition("/")[0], size_b=_size_b(name))
-        for name in sized
+    return tuple(map(_sized_search, sized))
+
+
+def _sized_search(name: str) -> Predefined:
+    vocabulary, sequence = _text_of(name)
+    return Predefined(
+        name=name,
+        family=name.partition("/")[0],
+        size_b=_size_b(name),
+        vocabulary=vocabulary,
+        sequence=sequence,
     )
+
+
+def _text_of(name: str) -> tuple[int, int]:
+    """Vocabulary and sequence length of a search."""
+    settings = search_config(name)
+    vocabulary = settings.get(("train_settings", "vocab_size"))
+    return int(vocabulary), int(settings.get(("train_settings", "seq_length")))
 
 
 def is_shipped(family: Family, size_b: float, sequence: int) -> bool:
@@ -76,11 +91,7 @@ def _shipped_searches() -> frozenset[tuple[str, float, int]]:
 def usual_of(family: str) -> tuple[int, int] | None:
     """Vocabulary and sequence length of a family's first search; None where it has none."""
     names = [name for name in search_config_names() if name.startswith(f"{family}/")]
-    if not names:
-        return None
-    settings = search_config(names[0])
-    vocabulary = settings.get(("train_settings", "vocab_size"))
-    return int(vocabulary), int(settings.get(("train_settings", "seq_length")))
+    return _text_of(names[0]) if names else None
 
 
 def shipped_base_config(stem: str) -> Path | None:

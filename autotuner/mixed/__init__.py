@@ -15,8 +15,7 @@ if TYPE_CHECKING:
         rivals,
     )
     from .given import GivenStages, given_stages
-    from .kinds import MachineKind, sub_clusters
-    from .measured import MeasuredLayers
+    from .kinds import MachineKind, MeasuredLayers, sub_clusters
     from .orders import MOST_ORDERS, node_orders, rotations
     from .rows import MixedRow, StagePlan, placement
     from .search import MixedPlan, every_row, mixed_plan

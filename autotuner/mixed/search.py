@@ -20,8 +20,8 @@ from .makes import decoder_share, seconds_of_cuts, seconds_of_makes
 from .orders import sorted_orders
 from .partition import Chains, SplitPrice, feasible_rows, move_layers, split_layers
 from .rows import MixedRow, StagePlan, stage_kinds
+from .shares import uneven_samples
 from .times import StageSeconds
-from .uneven import uneven_samples
 
 _MOVED = 8
 """Rows of each part whose layers are moved one by one."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .decision import Decision, DecisionVerdict, alpha_of, best_of, decide
+    from .decision import Decision, DecisionVerdict, alpha_of, best_of, decide, replay_rounds
     from .duration import (
         START_S,
         TimeRange,
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         verification_range,
     )
     from .meaning import LossComparison, MeaningVerdict, Obstacle
-    from .past_rounds import replay_rounds
     from .playoff import Decider, Playoff
     from .resolution import Resolution, round_times_s
     from .selection import PlayoffBudget, choose_contenders, fit_together, ranking

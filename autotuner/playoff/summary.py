@@ -69,7 +69,9 @@ class SummaryRow:
         num_experiments: trials that came back, failed ones and second attempts included.
         best_metric_val: in the metric's unit; None where nothing was measured.
         failure: the most frequent kind where nothing was measured.
-        best_exp_name: the trial of the best value.
+        best_exp_name: the trial of the best value. What was measured again after the search is
+            ahead of what was not.
+        search_only: whether the value is the search's, though the winner's is of later launches.
     """
 
     tuning_space: str
@@ -77,6 +79,7 @@ class SummaryRow:
     best_metric_val: float | None
     failure: FailureKind | None
     best_exp_name: str | None
+    search_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,17 +230,10 @@ def summarise_launches(
     winner, baseline = decision.winner, baseline_of(records)
     spaces = sorted({record.trial.space for record in records}, key=_space_order)
     shown = _at_one_speed(records, decision)
-    by_space = [(s, [r for r in shown if r.trial.space == s]) for s in spaces]
-    best = replace(
-        _row(GLOBAL, shown, objective),
-        best_metric_val=objective.metric_of(decision.compared[winner.trial.name])
-        if winner
-        else None,
-        best_exp_name=winner.trial.name if winner else None,
-    )
+    parts = [*((s, [r for r in shown if r.trial.space == s]) for s in spaces), (GLOBAL, shown)]
     return Summary(
         decision=decision,
-        rows=(*(_row(name, part, objective) for name, part in by_space), best),
+        rows=tuple(_row(name, part, decision, objective) for name, part in parts),
         metric=objective.name,
         unit=objective.unit,
         baseline=baseline,
@@ -275,8 +271,16 @@ def _space_order(name: str) -> tuple[int, str]:
     return (TUNING_SPACES.index(name), "") if name in TUNING_SPACES else (len(TUNING_SPACES), name)
 
 
-def _row(name: str, records: Sequence[Record], objective: Objective) -> SummaryRow:
-    best = best_of(records, objective)
+def _row(
+    name: str, records: Sequence[Record], decision: Decision, objective: Objective
+) -> SummaryRow:
+    winner = decision.winner.trial.name if decision.winner else None
+    played = {record.trial.name for record in decision.played}
+    again = [record for record in records if record.trial.name in played]
+    first = next((record for record in records if record.trial.name == winner), None)
+    best = first or best_of(again or records, objective)
+    if name == GLOBAL and first is None:
+        best = None
     kinds = Counter(record.failure.kind for record in records if record.failure)
     return SummaryRow(
         tuning_space=name,
@@ -284,6 +288,7 @@ def _row(name: str, records: Sequence[Record], objective: Objective) -> SummaryR
         best_metric_val=objective.metric_of(best) if best else None,
         failure=kinds.most_common(1)[0][0] if kinds and best is None else None,
         best_exp_name=best.trial.name if best else None,
+        search_only=best is not None and bool(played) and best.trial.name not in played,
     )
 
 

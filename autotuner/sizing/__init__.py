@@ -57,12 +57,10 @@ if TYPE_CHECKING:
         Task,
         achieved_speed,
         by_effect,
-        gpus_for_days,
         log_width,
         narrow_band,
         near_layouts,
         outlook,
-        size_for_days,
         speed_band,
         with_assumption,
     )
@@ -71,8 +69,10 @@ if TYPE_CHECKING:
         Budget,
         SampleShape,
         exact_training_days,
+        gpus_for_days,
         least_step_flops,
         recommended_size_b,
+        size_for_days,
         step_flops,
         training_days,
     )

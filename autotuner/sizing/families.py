@@ -166,14 +166,30 @@ class Predefined:
     name: str
     family: str
     size_b: float
+    vocabulary: int
+    sequence: int
 
 
-def nearest_predefined(known: Sequence[Predefined], family: str, size_b: float) -> str | None:
+def nearest_predefined(
+    known: Sequence[Predefined],
+    family: str,
+    size_b: float,
+    vocabulary: int = 1,
+    sequence: int = 1,
+) -> str | None:
     """The name of the family's nearest size by its ratio; None where the family has none.
 
-    Of equal ones the first by name.
+    Of equal sizes the nearest vocabulary (the smallest if none is asked for), then the nearest
+    sequence length, then the first name.
     """
-    own = sorted((one for one in known if one.family == family), key=lambda one: one.name)
-    if not own or size_b <= 0:
-        return None
-    return min(own, key=lambda one: abs(math.log(one.size_b / size_b))).name
+
+    def distance(one: Predefined) -> tuple[float, float, float, str]:
+        return (
+            abs(math.log(one.size_b / size_b)),
+            abs(math.log(one.vocabulary / vocabulary)),
+            abs(math.log(one.sequence / sequence)),
+            one.name,
+        )
+
+    own = [one for one in known if one.family == family]
+    return min(own, key=distance).name if own and size_b > 0 else None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
@@ -47,6 +47,8 @@ class Task:
         global_batch: samples of a step; where it was not given by the user (``is_batch_given``),
             one within a tenth of it may be taken.
         active_parameters: for the formula's way to count operations.
+        slowest: end of the answer's error band, below 1: a micro-batch other than a power of two
+            must lead by more; None: it need not lead.
     """
 
     training: Training
@@ -55,6 +57,7 @@ class Task:
     global_batch: int
     is_batch_given: bool
     active_parameters: int
+    slowest: float | None = None
 
     @property
     def gpus(self) -> int:
@@ -71,6 +74,7 @@ class Achieved:
             token.
         model_tflops_per_gpu: operations of the model alone, attention included.
         is_batch_changed: the layout's global batch is not the one asked for.
+        is_batch_given: the user asked for one.
         narrowing: spread of the step's error that measured runs leave, over the one before.
     """
 
@@ -82,6 +86,7 @@ class Achieved:
     tflops_per_gpu: float
     model_tflops_per_gpu: float
     is_batch_changed: bool
+    is_batch_given: bool
     narrowing: float = 1.0
 
 
@@ -103,6 +108,8 @@ _MOST_NEAR = 8
 def near_layouts(task: Task, achieved: Achieved) -> tuple[Planned, ...]:
     """The layout that was found, then the fastest of other families that fit as safely."""
     question = _question(task, achieved.layout.global_batch)
+    if achieved.layout.micro_batch in _usual_micro_batches(task):
+        question = _with_usual(question, task)
     found = plan(replace(question, most=_MOST_NEAR, one_each=True))
     assert found.surely is not None
     others = (one for one in found.best if one.layout != found.surely.layout)
@@ -123,7 +130,25 @@ def _near(task: Task) -> Iterator[int]:
 
 
 def _plan(task: Task, batch: int) -> Planned | None:
-    return plan(_question(task, batch)).surely
+    question = _question(task, batch)
+    best = plan(question).surely
+    if best is None or task.slowest is None:
+        return best
+    if best.layout.micro_batch in _usual_micro_batches(task):
+        return best
+    usual = plan(_with_usual(question, task)).surely
+    leads = usual is None or best.step_s < task.slowest**best.narrowing * usual.step_s
+    return best if leads else usual
+
+
+def _usual_micro_batches(task: Task) -> tuple[int, ...]:
+    """Powers of two that divide the global batch that was asked for."""
+    return tuple(size for size in divisors(task.global_batch) if size & (size - 1) == 0)
+
+
+def _with_usual(question: Question, task: Task) -> Question:
+    degrees = replace(question.degrees, micro_batch=_usual_micro_batches(task))
+    return replace(question, degrees=degrees)
 
 
 def _question(task: Task, batch: int) -> Question:
@@ -157,6 +182,7 @@ def _speed_of(task: Task, one: Planned) -> Achieved:
         tflops_per_gpu=per_token * tokens_per_s / task.gpus / 1e12,
         model_tflops_per_gpu=one.mfu * training.machine.accelerator.half_flops_per_s / 1e12,
         is_batch_changed=one.layout.global_batch != task.global_batch,
+        is_batch_given=task.is_batch_given,
         narrowing=one.narrowing,
     )
 
@@ -353,9 +379,6 @@ def _quantile(weighed: Sequence[tuple[float, float]], share: float) -> float:
     return weighed[-1][0]
 
 
-_ROUNDS = 6
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """What a training takes on a cluster.
@@ -416,75 +439,3 @@ def outlook(achieved: Achieved, tokens_b: float, gpus: int, assumed: Assumed) ->
         price=rate.source,
         sensitivities=sensitivities(goodput, gpus, step_days),
     )
-
-
-def size_for_days(
-    size_b: float, days: float, days_of: Callable[[float], float | None]
-) -> float | None:
-    """The largest size, to two digits, whose training takes at most ``days``.
-
-    Args:
-        size_b: where to begin.
-        days: the limit.
-        days_of: days of a size; None where it does not fit or has no shape.
-
-    Returns:
-        None where even sizes far below the first do not.
-    """
-    least, most = 0.0, 0.0
-    size = size_b
-    for _ in range(2 * _ROUNDS):
-        taken = days_of(size)
-        if taken is not None and taken <= days:
-            least = max(least, size)
-        else:
-            most = min(most, size) if most else size
-        if least and most and most / least < 1.02:
-            break
-        size = _next(size, least, most, days / taken if taken else 0.5)
-    return round(least, 2) or None
-
-
-def _next(size: float, least: float, most: float, factor: float) -> float:
-    """The next size: the middle of known ends, until then by how far the last one was off."""
-    if least and most:
-        return math.sqrt(least * most)
-    return size * (min(factor, 0.95) if most else max(factor, 1.05))
-
-
-_MOST_GPUS = 1 << 17
-_MOST_VAIN = 3
-
-
-def gpus_for_days(each: int, days: float, days_of: Callable[[int], float | None]) -> int | None:
-    """The fewest GPUs whose training takes at most ``days``: part of a node, or whole nodes.
-
-    They are doubled until it does and then halved back, as if more never took longer.
-
-    Args:
-        each: GPUs of a node.
-        days: the limit.
-        days_of: days on so many; None where nothing fits on them.
-
-    Returns:
-        None where more GPUs bring it no nearer.
-    """
-
-    def gpus_at(position: int) -> int:
-        return position if position <= each else (position - each + 1) * each
-
-    def is_enough(position: int) -> bool:
-        found = days_of(gpus_at(position))
-        return found is not None and found <= days
-
-    low, high, best, vain = 0, 1, math.inf, 0
-    while not (found := days_of(gpus_at(high)) or math.inf) <= days:
-        vain = 0 if found < 0.99 * best or best == math.inf else vain + 1
-        low, best = high, min(best, found)
-        high = min(2 * high, each) if high < each else each - 1 + 2 * (high - each + 1)
-        if vain == _MOST_VAIN or gpus_at(high) > _MOST_GPUS:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
-    return gpus_at(high)

@@ -1,12 +1,14 @@
-"""The size of model that machines can train in some days, by NVIDIA's formula.
+"""The size of model or the number of GPUs for some days, by NVIDIA's formula or any prediction.
 
-Gates, experts and grouped queries are ignored, so that numbers compare with published ones of
-that tool. Not: exact counts (the cost model's).
+In the formula gates, experts and grouped queries are ignored, so that numbers compare with
+published ones of that tool. Not: exact counts (the cost model's).
 Source: NeMo-Framework-Launcher, auto_configurator, ``compare_throughput.py`` (24.12).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from autoconf_launch.core import ConfigError
@@ -136,3 +138,78 @@ def _t5(shape: SampleShape) -> float:
     decoder = 8 * written * hidden**2 + 4 * written**2 * hidden + 6 * written * hidden * ffn
     layers = shape.layers * (encoder + decoder + across)
     return 3 * (layers + 2 * written * hidden * shape.vocabulary)
+
+
+_ROUNDS = 6
+
+
+def size_for_days(
+    size_b: float, days: float, days_of: Callable[[float], float | None]
+) -> float | None:
+    """The largest size, to two digits, whose training takes at most ``days``.
+
+    Args:
+        size_b: where to begin.
+        days: the limit.
+        days_of: days of a size; None where it does not fit or has no shape.
+
+    Returns:
+        None where even sizes far below the first do not.
+    """
+    least, most = 0.0, 0.0
+    size = size_b
+    for _ in range(2 * _ROUNDS):
+        taken = days_of(size)
+        if taken is not None and taken <= days:
+            least = max(least, size)
+        else:
+            most = min(most, size) if most else size
+        if least and most and most / least < 1.02:
+            break
+        size = _next(size, least, most, days / taken if taken else 0.5)
+    return round(least, 2) or None
+
+
+def _next(size: float, least: float, most: float, factor: float) -> float:
+    """The next size: the middle of known ends, until then by how far the last one was off."""
+    if least and most:
+        return math.sqrt(least * most)
+    return size * (min(factor, 0.95) if most else max(factor, 1.05))
+
+
+_MOST_GPUS = 1 << 17
+_MOST_VAIN = 3
+
+
+def gpus_for_days(each: int, days: float, days_of: Callable[[int], float | None]) -> int | None:
+    """The fewest GPUs whose training takes at most ``days``: part of a node, or whole nodes.
+
+    They are doubled until it does and then halved back, as if more never took longer.
+
+    Args:
+        each: GPUs of a node.
+        days: the limit.
+        days_of: days on so many; None where nothing fits on them.
+
+    Returns:
+        None where more GPUs bring it no nearer.
+    """
+
+    def gpus_at(position: int) -> int:
+        return position if position <= each else (position - each + 1) * each
+
+    def is_enough(position: int) -> bool:
+        found = days_of(gpus_at(position))
+        return found is not None and found <= days
+
+    low, high, best, vain = 0, 1, math.inf, 0
+    while not (found := days_of(gpus_at(high)) or math.inf) <= days:
+        vain = 0 if found < 0.99 * best or best == math.inf else vain + 1
+        low, best = high, min(best, found)
+        high = min(2 * high, each) if high < each else each - 1 + 2 * (high - each + 1)
+        if vain == _MOST_VAIN or gpus_at(high) > _MOST_GPUS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return gpus_at(high)

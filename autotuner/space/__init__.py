@@ -6,7 +6,6 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .budget import SearchBudget, longer_budget, parse_budget, parse_share
-    from .choices import ChoiceKind, KnobChoice
     from .constraints import (
         RejectedCounts,
         Rule,
@@ -30,10 +29,9 @@ if TYPE_CHECKING:
         extra_order,
         parse_value,
     )
-    from .micro_batches import GlobalBatchRule
     from .objective import OBJECTIVES, Objective
     from .settings import ALIASES, AutotuningSettings, EffortName, parse_settings
-    from .space import SearchSpace, build_space
+    from .space import ChoiceKind, GlobalBatchRule, KnobChoice, SearchSpace, build_space
     from .stage import (
         TUNING_SPACES,
         ZERO_SPACES,
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
         LEFT_OUT,
         Bools,
         CandidateTable,
-        Column,
+        CodedColumn,
         Floats,
         Ints,
         PredictionTable,

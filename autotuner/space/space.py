@@ -1,25 +1,32 @@
-"""What may be searched around the user's settings."""
+"""The search space around the user's settings: how each knob was left, and what follows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Candidate, ConfigError, KnobValue, Recompute, plural
+from autoconf_launch.core import Candidate, ConfigError, KnobValue, Recompute, divisors, plural
 
 from . import constraints as rules
-from .choices import ChoiceKind, KnobChoice, KnobChoices, extras_of, parse_choice
 from .constraints import RejectedCounts, Rule, apply_rules
-from .knobs import RECOMPUTE_LAYERS, SCHEDULE_KNOB
-from .micro_batches import GlobalBatchRule, micro_batches_to_try
+from .knobs import LAYOUT_KNOBS, RECOMPUTE_LAYERS, SCHEDULE_KNOB, parse_value
 from .settings import AutotuningSettings
-from .table import ABSENT, LEFT_OUT, Bools, CandidateTable, Column, concat
+from .table import ABSENT, LEFT_OUT, Bools, CandidateTable, CodedColumn, concat
 
+_ALL_UP_TO = 16
+"""A range of at most this many micro-batches is not thinned."""
+_PER_DOUBLING = 3
+"""Micro-batches of a longer range, for each time that it doubles."""
 MOST_COMBINATIONS = 1_000
 """Most combinations of further knobs for one stage."""
+__all__ = ["ChoiceKind", "GlobalBatchRule", "KnobChoice", "SearchSpace", "build_space"]
+_BATCH = ("micro_batch", "accumulation")
+_DERIVED = ("data_parallel", *_BATCH)
 
 
 def with_extras(table: CandidateTable, extras: Sequence[KnobChoice]) -> CandidateTable:
@@ -71,12 +78,6 @@ def _is_for(table: CandidateTable, choice: KnobChoice) -> Bools:
 
 def _cell(value: KnobValue) -> object:
     return LEFT_OUT if value is None else value
-
-
-__all__ = ["ChoiceKind", "GlobalBatchRule", "KnobChoice", "SearchSpace", "build_space"]
-
-_BATCH = ("micro_batch", "accumulation")
-_DERIVED = ("data_parallel", *_BATCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -163,7 +164,7 @@ def without_idle_knobs(table: CandidateTable) -> CandidateTable:
     return table
 
 
-def _value(column: Column, row: int) -> object:
+def _value(column: CodedColumn, row: int) -> object:
     return LEFT_OUT if column.codes[row] == ABSENT else column.value(row)
 
 
@@ -277,3 +278,118 @@ def _on_skipped(
 
 def _ranks(baseline: Candidate) -> str:
     return plural(baseline.layout.data_parallel, "data-parallel rank")
+
+
+class ChoiceKind(str, Enum):
+    """How the user left a knob."""
+
+    PINNED = "pinned"
+    """One value, or none named: the baseline's."""
+    LISTED = "listed"
+    """The values of a list, taken as they are."""
+    MINIMUM = "minimum"
+    """Micro-batch only: search from this value up (below it only if it does not fit)."""
+    FREE = "free"
+    """Nothing said: our own values."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnobChoice:
+    """The values of one canonical knob that may be searched; a knob without one is pinned.
+
+    An extra may have a choice for each stage. Its usual value, with which micro-batches are
+    searched first, is the first of a pinned or listed one; a free one is usually skipped.
+
+    Attributes:
+        knob: field of ``Layout``, or name of an extra.
+        values: as the knob has them, in the order of the search; None omits an extra.
+        how: how the user left it.
+        stages: ZeRO stages that an extra's choice is for; None: all. Elsewhere it is skipped.
+        origin: where the values come from, for people.
+    """
+
+    knob: str
+    values: tuple[Any, ...]
+    how: ChoiceKind
+    stages: tuple[int, ...] | None = None
+    origin: str = field(default="", compare=False)
+
+    def is_for(self, zero_stage: int) -> bool:
+        """Whether it says something of this stage."""
+        return self.stages is None or zero_stage in self.stages
+
+    @property
+    def usual(self) -> Any:
+        """The value of an extra while only micro-batches are searched; None: skipped."""
+        return None if self.how is ChoiceKind.FREE or not self.values else self.values[0]
+
+
+KnobChoices: TypeAlias = Mapping[str, KnobChoice]
+
+
+def extras_of(choices: Sequence[KnobChoice]) -> tuple[KnobChoice, ...]:
+    """Choices of knobs that do not belong to a layout."""
+    return tuple(choice for choice in choices if choice.knob not in LAYOUT_KNOBS)
+
+
+def parse_choice(choice: KnobChoice) -> KnobChoice:
+    """A choice with each value as its knob has it.
+
+    Raises:
+        ConfigError: the knob cannot have a value.
+    """
+    values = tuple(parse_value(choice.knob, value) for value in choice.values)
+    return replace(choice, values=values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalBatchRule:
+    """What may become of the samples of one optimizer step.
+
+    Attributes:
+        pinned: it stays this; weighs more than ``maximum``.
+        maximum: consent to any up to this. With neither of them there is no limit.
+        flag: the launcher's flag that gives consent, for messages.
+    """
+
+    pinned: int | None = None
+    maximum: int | None = None
+    flag: str = "--allow-global-batch-change"
+
+
+def micro_batches_to_try(
+    today: int,
+    data_parallel: Sequence[int],
+    rule: GlobalBatchRule,
+    settings: AutotuningSettings,
+) -> tuple[int, ...]:
+    """Micro-batches in ascending order, within the bounds of the settings.
+
+    A pinned global batch admits its divisors, all of them. Otherwise a long range is thinned
+    evenly by ratio, and what divides today's batch is kept. ``num_tuning_micro_batch_sizes`` is
+    not about this range: it counts the best of them, whose further knobs are tuned (phases).
+
+    Args:
+        today: global batch of the baseline.
+        data_parallel: degrees that occur in the space.
+        rule: what may become of the global batch.
+        settings: bounds.
+    """
+    least = settings.min_train_micro_batch_size_per_gpu
+    most = settings.max_train_micro_batch_size_per_gpu
+    kept = rule.pinned or today
+    exact = {b for ranks in data_parallel if kept % ranks == 0 for b in divisors(kept // ranks)}
+    if rule.pinned is not None:
+        return tuple(b for b in sorted(exact) if least <= b <= most)
+    if rule.maximum is not None:
+        most = min(most, rule.maximum // min(data_parallel))
+    wanted = exact | set(_thin_out(least, most))
+    return tuple(b for b in sorted(wanted) if least <= b <= most)
+
+
+def _thin_out(least: int, most: int) -> tuple[int, ...]:
+    """The whole range, or where it is long a geometric series down from the largest."""
+    if most - least < _ALL_UP_TO:
+        return tuple(range(least, most + 1))
+    steps = _PER_DOUBLING * most.bit_length()
+    return tuple(round(most * 2 ** (-k / _PER_DOUBLING)) for k in range(steps))

@@ -27,7 +27,7 @@ ABSENT = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Column:
+class CodedColumn:
     """One knob: numbers themselves, or positions in ``categories``."""
 
     codes: Ints
@@ -38,7 +38,7 @@ class Column:
         code = int(self.codes[i])
         return code if self.categories is None else self.categories[code]
 
-    def take(self, rows: Ints | Bools) -> Column:
+    def take(self, rows: Ints | Bools) -> CodedColumn:
         return replace(self, codes=self.codes[rows])
 
     def code_of(self, value: object) -> int | None:
@@ -53,7 +53,7 @@ class Column:
 class CandidateTable:
     """A column for each canonical knob, in registry order, then one for each extra."""
 
-    columns: tuple[tuple[str, Column], ...]
+    columns: tuple[tuple[str, CodedColumn], ...]
 
     @staticmethod
     def from_candidates(candidates: Sequence[Candidate]) -> CandidateTable:
@@ -91,7 +91,7 @@ class CandidateTable:
 
     def numbers(self, extra: str, left_out: float) -> Floats:
         """Values of an extra that is a number or a truth value; ``left_out`` where it is not."""
-        column = dict(self.columns).get(extra, Column(self[extra], ()))
+        column = dict(self.columns).get(extra, CodedColumn(self[extra], ()))
         values: tuple[Any, ...] = (*(column.categories or ()), left_out)
         return np.array([float(value) for value in values])[column.codes]
 
@@ -235,40 +235,40 @@ def _rows(selection: Selection) -> Ints | Bools:
     return rows if rows.dtype == np.bool_ else rows.astype(np.int64)
 
 
-def _column(knob: Knob, values: Sequence[object] | Ints) -> Column:
+def _column(knob: Knob, values: Sequence[object] | Ints) -> CodedColumn:
     if knob.interned:
         return _intern(values)
     if knob.is_number:
-        return Column(np.array(values, dtype=np.int64))
+        return CodedColumn(np.array(values, dtype=np.int64))
     position = {_key(known): i for i, known in enumerate(knob.values or ())}
     codes = np.array([position[_key(value)] for value in values], dtype=np.int64)
-    return Column(codes, knob.values)
+    return CodedColumn(codes, knob.values)
 
 
-def _intern(values: Sequence[object] | Ints) -> Column:
+def _intern(values: Sequence[object] | Ints) -> CodedColumn:
     position: dict[tuple[type, object], int] = {}
     codes = [
         ABSENT if value is LEFT_OUT else position.setdefault(_key(value), len(position))
         for value in values
     ]
-    return Column(np.array(codes, dtype=np.int64), tuple(value for _, value in position))
+    return CodedColumn(np.array(codes, dtype=np.int64), tuple(value for _, value in position))
 
 
-def _join(name: str, tables: Sequence[CandidateTable]) -> Column:
+def _join(name: str, tables: Sequence[CandidateTable]) -> CodedColumn:
     columns = [dict(table.columns).get(name) for table in tables]
     knob = LAYOUT_KNOBS.get(name)
     if knob and not knob.interned:
         known = [column for column in columns if column]
-        return Column(np.concatenate([c.codes for c in known]), known[0].categories)
+        return CodedColumn(np.concatenate([c.codes for c in known]), known[0].categories)
     position: dict[tuple[type, object], int] = {}
     parts = [
         _recode(column, position) if column else table[name]
         for column, table in zip(columns, tables, strict=True)
     ]
-    return Column(np.concatenate(parts), tuple(value for _, value in position))
+    return CodedColumn(np.concatenate(parts), tuple(value for _, value in position))
 
 
-def _recode(column: Column, position: dict[tuple[type, object], int]) -> Ints:
+def _recode(column: CodedColumn, position: dict[tuple[type, object], int]) -> Ints:
     """Codes in a shared list of categories, to which new ones are added."""
     known = column.categories or ()
     codes = [position.setdefault(_key(value), len(position)) for value in known]

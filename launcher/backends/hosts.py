@@ -42,8 +42,7 @@ from ..plan import LaunchPlan, RankPlan
 from ..request import RemoteAccess
 from ..results import is_secret_variable, open_private, write_private
 from .base import Job, JobEnd
-from .host_logs import HostLogs
-from .job_agent import JobAgent
+from .job_agent import HostLogs, JobAgent
 from .local import (
     GRACE_S,
     LINGER_S,

@@ -30,23 +30,21 @@ from autoconf_launch.core import ConfigError
 
 from ..asked import TABLE_FORMS, CompareCommand, ShowCommand, read_flags
 from ..events import Event, Finished, RoundFinished, TrialFinished, TuneBegun
-from ..live import can_draw, open_live
+from ..live import LinesView, can_draw, open_live, wrap_sentences
 from ..pages import tune_page, write_page
 from ..report import (
-    CSV_COLUMNS,
     SCHEMA_VERSION,
-    LinesView,
     comparison_document,
     comparison_text,
     conclusion,
-    csv_row,
-    csv_text,
     different_trainings_text,
+    finished_row,
     headlines,
     results_document,
     results_text,
     trial_document,
-    wrap_sentences,
+    trial_rows,
+    trials_csv,
 )
 from ..results import (
     FolderState,
@@ -95,8 +93,7 @@ def _pieces(asked: ShowCommand) -> Iterator[str]:
 
 
 def _csv(results: Results) -> str:
-    rows = map(csv_row, results.summary().shown)
-    return csv_text((CSV_COLUMNS, *rows)).rstrip("\n")
+    return trials_csv(trial_rows(results.summary())).rstrip("\n")
 
 
 _FORMS: dict[str, Callable[[Results], str]] = {
@@ -135,12 +132,12 @@ def _end(results: Results, *, details: bool) -> Finished:
 def _followed_trials(results: Results, form: str) -> Iterator[str]:
     """One line per trial of the search."""
     if form == "csv":
-        yield csv_text((CSV_COLUMNS,)).rstrip("\n")
+        yield trials_csv([]).rstrip("\n")
     for event in follow_events(results):
         if isinstance(event, TrialFinished) and _is_trial(event.record.trial):
             record = event.record
             document = {"schema_version": SCHEMA_VERSION, "trial": trial_document(record)}
-            row = csv_text((csv_row(record),)).rstrip("\n")
+            row = trials_csv([finished_row(record)], header=False).rstrip("\n")
             yield row if form == "csv" else json.dumps(document)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from autoconf_launch.core import ClusterSpec, ConfigError, Node, encode
 from autoconf_launch.tuning_spaces import known_accelerator
 
-from ..report import duration_text, memory_size, table_of
+from ..report import duration_text, each, memory_size, percent, rows_documents, rows_text
 from .checks import (
     BlockedPort,
     HostChecks,
@@ -25,34 +25,10 @@ DOCTOR_SCHEMA_VERSION = 1
 
 def doctor_lines(cluster: ClusterSpec, checks: HostChecks) -> Iterator[str]:
     """What each host and each pair of hosts can do, then what is wrong."""
-    slots = {node.host: node.devices for node in cluster.nodes}
-    yield table_of(
-        [
-            (
-                host,
-                f"{len(slots[host])} x {slots[host][0].name}",
-                memory_size(slots[host][0].memory_bytes),
-                _pace_text(checks.flops_per_s(host)),
-                _share_text(checks, host),
-            )
-            for host in checks.hosts
-        ],
-        ("host", "slots", "memory of each", "slowest slot's product", "of what it reaches"),
-        ("left", "left", "right", "right", "right"),
-    )
+    nodes = {node.host: node for node in cluster.nodes}
+    yield rows_text(HOST_COLUMNS, [nodes[host] for host in checks.hosts], checks)
     if checks.links:
-        yield "\n" + table_of(
-            [
-                (
-                    " - ".join(link.hosts),
-                    f"{link.bytes_per_s / _GIGA:.3g} GB/s",
-                    duration_text(link.latency_s),
-                )
-                for link in checks.links
-            ],
-            ("link", "all-reduce", "of one number"),
-            ("left", "right", "right"),
-        )
+        yield f"\n{rows_text(LINK_COLUMNS, checks.links)}"
     notes = [note for slot in checks.slots if slot.gpu for note in gpu_notes(slot.host, slot.gpu)]
     if notes:
         yield "\n" + "\n".join(notes)
@@ -66,14 +42,34 @@ def _pace_text(flops_per_s: float) -> str:
     return f"{flops_per_s / _TERA:.0f} TFLOP/s"
 
 
-def _share_text(checks: HostChecks, host: str) -> str:
+def _share(checks: HostChecks, node: Node) -> float | None:
     """Pace of the slowest GPU over the pace that our tables have of such GPUs."""
-    shares = [
+    shares = (
         slot.flops_per_s / usual
         for slot in checks.slots
-        if slot.host == host and slot.gpu and (usual := slot.gpu.usual_flops_per_s)
-    ]
-    return f"{100 * min(shares):.0f} %" if shares else "-"
+        if slot.host == node.host and slot.gpu and (usual := slot.gpu.usual_flops_per_s)
+    )
+    return min(shares, default=None)
+
+
+HOST_COLUMNS = (
+    each("host", header="host", is_left=True),
+    each(
+        *("", lambda a, node: f"{len(node.devices)} x {node.devices[0].name}", "slots"),
+        is_left=True,
+    ),
+    each("", lambda a, node: node.devices[0].memory_bytes, "memory of each", memory_size),
+    each("", lambda a, node: a.flops_per_s(node.host), "slowest slot's product", _pace_text),
+    each("", _share, "of what it reaches", percent),
+)
+LINK_COLUMNS = (
+    each("hosts", lambda a, link: [*link.hosts], "link", " - ".join, is_left=True),
+    each(
+        *("all_reduce_bytes_per_s", "bytes_per_s", "all-reduce"),
+        shown=lambda rate: f"{rate / _GIGA:.3g} GB/s",
+    ),
+    each("latency_s", "", "of one number", duration_text),
+)
 
 
 def problems(checks: HostChecks) -> Iterator[str]:
@@ -106,8 +102,8 @@ def problems(checks: HostChecks) -> Iterator[str]:
 def blocked_text(ports: Sequence[BlockedPort]) -> str:
     """One sentence for each host whose port was not reached."""
     seen: dict[tuple[str, int], list[str]] = {}
-    for each in dict.fromkeys(ports):
-        seen.setdefault((each.host, each.port), []).append(each.seen_from)
+    for port in dict.fromkeys(ports):
+        seen.setdefault((port.host, port.port), []).append(port.seen_from)
     found = (
         f"Port {port} of host {host} is not reached from {', '.join(names)}."
         for (host, port), names in seen.items()
@@ -133,14 +129,7 @@ def doctor_document(cluster: ClusterSpec, checks: HostChecks) -> dict[str, Any]:
             }
             for slot in checks.slots
         ],
-        "links": [
-            {
-                "hosts": list(link.hosts),
-                "all_reduce_bytes_per_s": link.bytes_per_s,
-                "latency_s": link.latency_s,
-            }
-            for link in checks.links
-        ],
+        "links": rows_documents(LINK_COLUMNS, checks.links),
         "problems": list(problems(checks)),
     }
 

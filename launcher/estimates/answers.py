@@ -53,16 +53,17 @@ from ..machine import is_cpu
 from ..measurements import TrainingRuns, read_training_runs
 from .requests import FitRequest, PlanRequest
 from .runnable import (
-    UNKNOWN_TRAINING,
+    RowState,
     apart_rules,
     changes_to_use,
     default_zero,
     has_sequence,
     layout_rules,
+    layout_state,
     plan_limits,
+    row_states,
     trainer_of_layout,
     training_steps,
-    trains_here,
 )
 from .training_choice import (
     BY_SCRIPT,
@@ -111,8 +112,9 @@ class FitAnswer:
     ``smallest``: where nothing like the layout fits,
     the first of ever larger clusters of such nodes on which a layout without offload does.
     ``by_stages``: where nodes differ, or the layout says what lies where, each stage on its own
-    GPUs; ``limit_bytes`` are those of the tightest one. ``gains``: formats in which products that
-    run in fp32 would be faster. ``script``: name of the script whose model is known by its pieces.
+    GPUs; ``limit_bytes`` are those of the tightest one. ``state``: the layout's runner.
+    ``gains``: formats in which products that run in fp32 would be faster.
+    ``script``: name of the script whose model is known by its pieces.
     """
 
     cluster: ClusterSpec
@@ -122,6 +124,7 @@ class FitAnswer:
     limit_bytes: int
     verdict: Verdict
     step_s: float | None
+    state: RowState
     remedies: tuple[Remedy, ...]
     host: HostMemory
     smallest: ClusterSpec | None = None
@@ -166,7 +169,6 @@ class PlanAnswer:
 
     @property
     def cluster(self) -> ClusterSpec:
-        """Machines of the training."""
         return self.request.training.cluster
 
     @property
@@ -187,10 +189,9 @@ class PlanAnswer:
                 found[key] = planned_band(training, one)
         return [found[one.layout.offload, one.narrowing] for one in rows]
 
-    def plan_only_by(self, rows: Sequence[Planned]) -> list[str | None]:
-        """Name of the rule by which our runtime does not run each layout; None: it runs."""
-        is_ours = trains_here(self.workload)
-        return [one.plan_only_by if is_ours else UNKNOWN_TRAINING for one in rows]
+    def states(self, rows: Sequence[Planned]) -> list[RowState]:
+        training, apart = self.request.training, apart_rules(self.request)
+        return row_states(training, [one.plan_only_by for one in rows], apart)
 
     def fullest(self, one: Planned) -> tuple[float, float]:
         """Memory that the fullest rank of a layout needs, and what a GPU has."""
@@ -257,6 +258,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         limit_bytes=limit_bytes,
         verdict=answer,
         step_s=seconds([asked])[0],
+        state=layout_state(training, asked.layout, layers),
         remedies=found,
         host=host,
         smallest=smallest_cluster(training) if answer is Verdict.NO and not found else None,
@@ -279,6 +281,7 @@ def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColum
         limit_bytes=int(found.tightest.limit_bytes),
         verdict=Verdict.NO if host.is_short else found.verdict,
         step_s=found.step_s,
+        state=layout_state(training, asked.layout, asked.recompute_layers),
         remedies=(),
         host=host,
         by_stages=found,

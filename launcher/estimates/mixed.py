@@ -32,7 +32,14 @@ from ..asked import Goal
 from .answers import price_of_gpu
 from .layer_times import read_layer_times
 from .requests import PlanRequest, TrainingRequest
-from .runnable import apart_rules, layout_rules, plan_only_rule, training_steps
+from .runnable import (
+    RowState,
+    apart_rules,
+    broken_rule_here,
+    layout_rules,
+    row_states,
+    training_steps,
+)
 from .training_choice import (
     ChosenPrice,
     check_positions,
@@ -113,9 +120,11 @@ class MixedAnswer:
         """The widest error band of each row's step on one of its kinds of GPU."""
         return [_band_of(self.question, row) for row in rows]
 
-    def plan_only_by(self, rows: Sequence[MixedRow]) -> list[str | None]:
-        """Name of the rule by which our runtime does not run each row; None: it runs."""
-        return [plan_only_rule(row.layout, row.recompute_layers, self.workload) for row in rows]
+    def states(self, rows: Sequence[MixedRow]) -> list[RowState]:
+        """State of each row."""
+        workload, apart = self.workload, apart_rules(self.request)
+        found = [broken_rule_here(row.layout, row.recompute_layers, workload) for row in rows]
+        return row_states(self.request.training, found, apart)
 
     def usd_per_step(self, row: MixedRow) -> float | None:
         """Money for the nodes in use while a step lasts; None where a price is not known."""
@@ -198,11 +207,8 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
 def _usable_first(
     request: PlanRequest, question: MixedQuestion, choice: Choice, found: MixedPlan
 ) -> tuple[MixedPlan, tuple[MixedRow, ...]]:
-    """Rows to use, and faster ones that stand apart, by the rule for equal nodes.
-
-    A preset ranks as FASOP does, whose layouts Megatron-LM trains.
-    """
-    rules = () if request.degrees is not None else apart_rules(request)
+    """Rows to use, and faster ones that stand apart, by the rule for equal nodes."""
+    rules = apart_rules(request)
     others = [row for row in found.best if _breaks(row, rules, question.workload)]
     if not others:
         return found, ()

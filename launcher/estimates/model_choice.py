@@ -20,6 +20,7 @@ from autoconf_launch.autotuner.sizing import (
     BaseConfig,
     ChosenModel,
     Family,
+    ModelQuestion,
     Pretraining,
     RunPlan,
     TrainedModel,
@@ -27,6 +28,7 @@ from autoconf_launch.autotuner.sizing import (
     counted_model,
     custom_document,
     family_named,
+    nearest_predefined,
     nemo1_document,
     parse_model_name,
     pretraining,
@@ -51,6 +53,8 @@ from autoconf_launch.tuning_spaces import (
     known_model,
     model_names,
     named_model,
+    predefined_searches,
+    usual_of,
 )
 
 from ..asked import MOST, RecommendCommand
@@ -439,3 +443,45 @@ def _family_of(name: str) -> str:
     if word is None or name.endswith(".json"):
         raise ConfigError(f"{name} does not say its family; give it with --family, such as gpt3.")
     return family_named(word[0]).name
+
+
+_USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
+
+
+def model_question(
+    request: RecommendCommand, family: Family, memory_gb: float, named: Architecture | None
+) -> ModelQuestion:
+    """The size, its text and its batch, with a family's defaults.
+
+    Args:
+        request: the command.
+        family: of the model.
+        memory_gb: of a GPU.
+        named: the model if it was given by its name.
+    """
+    usual = usual_of(family.predefined) or (_USUAL_VOCABULARY, _USUAL_SEQUENCE)
+    size_b = request.model_size_b
+    published = named or (size_b and model_of_size(family, size_b, request.vocabulary)) or None
+    vocabulary = usual[0] if published is None else published.vocabulary
+    return ModelQuestion(
+        family=family,
+        size_b=size_b or 1.0,
+        vocabulary=request.vocabulary or vocabulary,
+        sequence=request.sequence or usual[1],
+        gpu_memory_gb=memory_gb,
+        batch=request.global_batch,
+        may_exceed=size_b is None,
+        published=published,
+        is_exact=True,
+    )
+
+
+def nearest_search(family: Family, model: ChosenModel) -> str | None:
+    """The predefined search nearest to a model; NVIDIA names models of experts by one expert."""
+    size_b = model.exact_count / 1e9
+    if model.architecture.experts is not None:
+        size_b = model.nemo_count_b or size_b
+    vocabulary, sequence = model.architecture.vocabulary, model.asked.sequence
+    return nearest_predefined(
+        predefined_searches(), family.predefined, size_b, vocabulary, sequence
+    )

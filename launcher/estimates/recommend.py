@@ -18,6 +18,7 @@ from autoconf_launch.autotuner.sizing import (
     ModelQuestion,
     Outlook,
     Sensitivity,
+    SpeedBand,
     Task,
     achieved_speed,
     by_effect,
@@ -26,7 +27,6 @@ from autoconf_launch.autotuner.sizing import (
     gpus_for_days,
     log_width,
     narrow_band,
-    nearest_predefined,
     nvidias_shape_note,
     outlook,
     recommended_size_b,
@@ -34,10 +34,9 @@ from autoconf_launch.autotuner.sizing import (
     speed_band,
     training_days,
 )
-from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, NothingFeasibleError
+from autoconf_launch.core import ClusterSpec, ConfigError, NothingFeasibleError
 from autoconf_launch.tuning_spaces import (
     generation_of,
-    predefined_searches,
     published_speeds,
     tables,
     usual_of,
@@ -45,7 +44,13 @@ from autoconf_launch.tuning_spaces import (
 
 from ..asked import RecommendCommand, tokens_text
 from ..measurements import TrainingRuns, read_training_runs
-from .model_choice import custom_model, model_of_flags, model_of_size, with_model
+from .model_choice import (
+    custom_model,
+    model_of_flags,
+    model_question,
+    nearest_search,
+    with_model,
+)
 from .recommend_cluster import ChosenCluster, notes_on_rate
 from .training_choice import (
     USUAL_TRAINER,
@@ -56,7 +61,6 @@ from .training_choice import (
 )
 from .verifying import Verifying, run_bounds, verify_outlook
 
-_USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
 _FIRST_GUESS_TFLOPS = 140.0
 
 
@@ -135,13 +139,16 @@ def recommendation(request: RecommendCommand, cluster: ChosenCluster) -> Recomme
     if named is not None:
         request = with_model(request, named)
     family = Family(_family_name(request))
-    question = _question(request, family, cluster.gpu_memory_gb, named)
+    question = model_question(request, family, cluster.gpu_memory_gb, named)
     runs = _measured_runs(request, cluster)
     predictor = _Predictor(request, cluster, question, None if runs is None else runs.own)
     enough = predictor.with_enough_gpus() if _asks_for_gpus(request) else None
     if _asks_for_gpus(request) and _is_kind(request, cluster, predictor):
         if enough is None:
-            raise NothingFeasibleError(_no_number(request, cluster))
+            raise NothingFeasibleError(
+                f"no number of the GPUs of {cluster.text} trains {request.model_size_b:g} B "
+                f"parameters on {tokens_text(request.tokens_b)} in {request.max_days:g} days."
+            )
         predictor, cluster = enough, enough.cluster
     rate = request.tflops_per_gpu or predictor.rate()
     budget = Budget(gpus=cluster.gpus, tflops_per_gpu=rate, tokens_b=request.tokens_b)
@@ -155,7 +162,7 @@ def recommendation(request: RecommendCommand, cluster: ChosenCluster) -> Recomme
     if is_late and is_ours and planner.size_b:
         model = _model(replace(question, size_b=planner.size_b), request, budget)
         planner = predictor.answer(model)
-    nearest = nearest_predefined(predefined_searches(), family.predefined, size_b)
+    nearest = nearest_search(family, model)
     return Recommendation(
         family=family,
         max_days=request.max_days,
@@ -170,7 +177,10 @@ def recommendation(request: RecommendCommand, cluster: ChosenCluster) -> Recomme
         model=model,
         global_batch=_batch_of(request, model, planner),
         planner=planner,
-        notes=tuple(_notes(request, model, cluster, nearest)),
+        notes=(
+            *_notes_on_batch(model, planner),
+            *_notes(request, model, cluster, nearest),
+        ),
         measured=runs,
         verifying=None if bounds is None else predictor.verifying(model, planner, bounds),
     )
@@ -210,13 +220,6 @@ def _is_kind(request: RecommendCommand, cluster: ChosenCluster, predictor: _Pred
     return found is None or found.days > request.max_days
 
 
-def _no_number(request: RecommendCommand, cluster: ChosenCluster) -> str:
-    return (
-        f"no number of the GPUs of {cluster.text} trains {request.model_size_b:g} B parameters on "
-        f"{tokens_text(request.tokens_b)} in {request.max_days:g} days."
-    )
-
-
 def _gpus_for_days(
     request: RecommendCommand, budget: Budget, enough: _Predictor | None
 ) -> GpusForDays | None:
@@ -235,28 +238,8 @@ def _family_name(request: RecommendCommand) -> str:
     return request.family
 
 
-def _question(
-    request: RecommendCommand, family: Family, memory_gb: float, named: Architecture | None
-) -> ModelQuestion:
-    usual = usual_of(family.predefined) or (_USUAL_VOCABULARY, _USUAL_SEQUENCE)
-    size_b = request.model_size_b
-    published = named or (size_b and model_of_size(family, size_b, request.vocabulary)) or None
-    vocabulary = usual[0] if published is None else published.vocabulary
-    return ModelQuestion(
-        family=family,
-        size_b=size_b or 1.0,
-        vocabulary=request.vocabulary or vocabulary,
-        sequence=request.sequence or usual[1],
-        gpu_memory_gb=memory_gb,
-        batch=request.global_batch,
-        may_exceed=size_b is None,
-        published=published,
-        is_exact=True,
-    )
-
-
 def _batch_of(request: RecommendCommand, model: ChosenModel, planner: PlannerPart) -> int:
-    if planner.outlook is None or request.global_batch or request.custom_config:
+    if planner.outlook is None or request.custom_config:
         return model.batch.global_batch
     return planner.outlook.achieved.layout.global_batch
 
@@ -407,8 +390,7 @@ class _Predictor:
         done = achieved_speed(self._task(model, spec))
         if done is None:
             return None
-        has_experts = model.architecture.experts is not None
-        band = speed_band(published_speeds(), has_experts=has_experts)
+        band = self._band(model)
         assumed = Assumed(
             goodput=self._request.assumed_goodput(),
             rate=_rate(spec, self._request.usd_per_gpu_hour),
@@ -425,7 +407,13 @@ class _Predictor:
             global_batch=model.batch.global_batch,
             is_batch_given=(self._request.global_batch or self._request.custom_config) is not None,
             active_parameters=model.active_count,
+            slowest=self._band(model).slowest,
         )
+
+    @staticmethod
+    def _band(model: ChosenModel) -> SpeedBand:
+        has_experts = model.architecture.experts is not None
+        return speed_band(published_speeds(), has_experts=has_experts)
 
     def verifying(self, model: ChosenModel, part: PlannerPart, bounds: Bounds) -> Verifying:
         """The runs that narrow the answer for a model.
@@ -433,7 +421,7 @@ class _Predictor:
         Raises:
             ConfigError: there is no answer, or no price where one is needed.
         """
-        spec, found, has_experts = self.cluster.spec, part.outlook, model.architecture.experts
+        spec, found = self.cluster.spec, part.outlook
         if spec is None or found is None:
             raise ConfigError(
                 f"Verifying runs narrow the planner's answer, which has none: {part.why_not}"
@@ -441,7 +429,7 @@ class _Predictor:
         return verify_outlook(
             self._task(model, spec),
             found,
-            speed_band(published_speeds(), has_experts=has_experts is not None),
+            self._band(model),
             bounds,
             _rate(spec, self._request.usd_per_gpu_hour).usd_per_gpu_hour,
             self._request.assumed_goodput().restart_s,
@@ -471,6 +459,16 @@ def _rate(cluster: ClusterSpec, given: float | None) -> GpuPrice:
         return GpuPrice(usd_per_gpu_hour=None, source="no price is known; give --usd-per-gpu-hour")
     source, _, _ = found.how.partition(";")
     return GpuPrice(usd_per_gpu_hour=found.usd_per_gpu_hour, source=source)
+
+
+def _notes_on_batch(model: ChosenModel, planner: PlannerPart) -> Iterator[str]:
+    done = planner.outlook and planner.outlook.achieved
+    if done and done.is_batch_given and done.is_batch_changed:
+        yield (
+            f"No layout of these GPUs that fits safely has the global batch of "
+            f"{model.batch.global_batch} that was given: this answer is for "
+            f"{done.layout.global_batch}."
+        )
 
 
 def _notes(

@@ -1,4 +1,4 @@
-"""What layouts must obey: the rules of trainers and of our runtime, limits of time and money.
+"""Runners of layouts and the rules on them: trainers, our runtime, limits of time and money.
 
 And the nearest trainings that do where none does. Not: the rules on a layout.
 """
@@ -6,8 +6,8 @@ And the nearest trainings that do where none does. Not: the rules on a layout.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.cost import Abilities, LayoutColumns, LayoutRule, TrainerChoice
 from autoconf_launch.autotuner.planner import (
@@ -54,10 +54,65 @@ UNKNOWN_MODEL = "runtime_model"
 """The rule on models of which nobody knows what could be split."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowState:
+    """The runner of a layout of a training, in every view.
+
+    Attributes:
+        runs_here: ``yes``, ``with TRAINER``, ``with the script``, or ``plan-only``: nobody, as far
+            as was checked.
+        rule: name of the rule by which our runtime does not run it; None: it does.
+    """
+
+    runs_here: str
+    rule: str | None = None
+
+    @property
+    def is_plan_only(self) -> bool:
+        """Whether it is only planned."""
+        return self.runs_here == "plan-only"
+
+
+def row_states(
+    training: TrainingRequest, broken: Sequence[str | None], apart: Sequence[LayoutRule]
+) -> list[RowState]:
+    """States of layouts that the training's trainer has.
+
+    Args:
+        training: the training.
+        broken: for each layout the name of the first rule of our runtime that it breaks.
+        apart: rules whose breakers are not to use first.
+    """
+    names, trainer = {rule.name for rule in apart}, training.trainer
+    lacked = None if trains_here(training.workload) else UNKNOWN_TRAINING
+    others = "plan-only" if trainer.name == "native" else f"with {trainer.name}"
+    others = "with the script" if trainer.why == BY_SCRIPT else others
+
+    def state(rule: str | None) -> RowState:
+        if rule in names:
+            return RowState("plan-only", rule)
+        rule = lacked or rule
+        return RowState("yes" if rule is None else others, rule)
+
+    by_rule = {rule: state(rule) for rule in {*broken}}
+    return [by_rule[rule] for rule in broken]
+
+
+def layout_state(training: TrainingRequest, layout: Layout, layers: int) -> RowState:
+    """The state of a layout of which ``layers`` of each stage are recomputed in full."""
+    broken = broken_rule_here(layout, layers, training.workload)
+    return row_states(training, [broken], apart_of(training))[0]
+
+
 def plan_only_rule(layout: Layout, recompute_layers: int, workload: Workload) -> str | None:
     """Name of the rule by which our runtime does not run a layout; None: it runs."""
     if not trains_here(workload):
         return UNKNOWN_TRAINING
+    return broken_rule_here(layout, recompute_layers, workload)
+
+
+def broken_rule_here(layout: Layout, recompute_layers: int, workload: Workload) -> str | None:
+    """Name of the first rule of our runtime that a layout breaks."""
     if not isinstance(workload.model, Architecture):
         return None if layout.mesh == (1, 1, 1, 1) else UNKNOWN_MODEL
     columns = LayoutColumns.from_layouts([layout], [recompute_layers])
@@ -97,12 +152,14 @@ _NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.name == "runtime_o
 def apart_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
     """Rules whose breakers are not to use first: they do not run here, or were never checked.
 
-    A training that another trainer runs, by a flag or as ours does not, is not held to our rules.
+    A training that another trainer runs, by a flag or as ours does not, is not held to our rules;
+    a preset ranks as FASOP does, whose layouts Megatron-LM trains.
     """
-    return _apart_of(request.training)
+    return () if request.degrees is not None else apart_of(request.training)
 
 
-def _apart_of(training: TrainingRequest) -> tuple[LayoutRule, ...]:
+def apart_of(training: TrainingRequest) -> tuple[LayoutRule, ...]:
+    """The same rules of a training, without a preset."""
     is_ours = trains_here(training.workload) and not _runs_elsewhere(training)
     return RUNTIME_RULES if is_ours else _NEVER_CHECKED
 
@@ -199,7 +256,7 @@ def _with_workload(
             question,
             training=replace(question.training, workload=changed.workload),
             rules=(*others, *rules_of(changed)),
-            apart_rules=_apart_of(changed),
+            apart_rules=apart_of(changed),
         ),
     )
 

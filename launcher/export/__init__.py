@@ -6,7 +6,6 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from ..exporters import BASE_EXPORTERS, EXPORTERS, SUFFIXES
-    from .dispatch import export_base, export_optimum
     from .fasop import FASOP_SEPARATOR, FasopTable, fasop_rows
     from .megatron_job import JobNode, NodeJob
     from .page import (
@@ -15,12 +14,21 @@ if TYPE_CHECKING:
         Optimum,
         Page,
         comments,
+        export_base,
+        export_optimum,
         groups_told,
         splits_sequence,
         with_whole_steps,
     )
-    from .rows import NATIVE, export_obstacle, export_row, first_exportable, first_runnable
-    from .short_run import RunCommand, run_command
+    from .rows import (
+        NATIVE,
+        RunCommand,
+        export_obstacle,
+        export_row,
+        first_exportable,
+        first_runnable,
+        run_command,
+    )
     from .slurm_job import resumable_job
 else:
     __getattr__ = lazy_names(__name__, __file__)

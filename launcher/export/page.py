@@ -10,22 +10,25 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from autoconf_launch.autotuner.sizing import Pretraining
+from autoconf_launch.autotuner.sizing import Pretraining, pretraining
 from autoconf_launch.autotuner.space import KNOBS, RECOMPUTE_LAYERS
 from autoconf_launch.core import (
     Candidate,
+    ConfigError,
     KeyPath,
     Layout,
     Precision,
     RawConfig,
     Recompute,
+    nearest_known,
     visible,
 )
 
+from ..exporters import BASE_EXPORTERS, EXPORTERS
+from ..extension_points import load_reference
 from .megatron_job import NodeJob
 
 _FOLLOWS = ("data_parallel",)
-
 NEMO_DEGREES = {
     "tensor_parallel": "tensor_model_parallel_size",
     "pipeline_parallel": "pipeline_model_parallel_size",
@@ -219,3 +222,32 @@ def layers_per_stage(base: Pretraining) -> int | None:
     if split.layout.pipeline_parallel < 2 or not stages or base.model.shape.layers % stages:
         return None
     return base.model.shape.layers // stages
+
+
+def export_optimum(optimum: Optimum, framework: str) -> Exported:
+    """The optimum as this framework's file or arguments.
+
+    Raises:
+        ConfigError: the framework is unknown.
+    """
+    if framework not in EXPORTERS:
+        raise ConfigError(f"--to is {framework!r}; {nearest_known(framework, EXPORTERS)}")
+    exported: Exported = load_reference(EXPORTERS[framework])(optimum)
+    return exported
+
+
+def export_base(document: RawConfig, framework: str) -> Exported:
+    """A base configuration of either layout as this framework's file, code or arguments.
+
+    Raises:
+        ConfigError: the framework is unknown or has no such models, or the document lacks values.
+    """
+    if framework not in BASE_EXPORTERS:
+        raise ConfigError(
+            f"A base configuration cannot be exported to {framework!r}; "
+            f"{nearest_known(framework, BASE_EXPORTERS)}"
+        )
+    exporter = load_reference(BASE_EXPORTERS[framework])
+    base, notes = with_whole_steps(pretraining(document))
+    exported: Exported = exporter(base, document)
+    return Exported(text=comments(notes) + exported.text, left_out=(*notes, *exported.left_out))

@@ -30,7 +30,6 @@ from ..events import (
 )
 from ..report import (
     TrialRow,
-    behind_text,
     finished_row,
     label,
     minutes_text,
@@ -39,6 +38,7 @@ from ..report import (
     shown_name,
     step_text,
 )
+from .lines import behind_text
 
 _SLACK = 1.5
 """A verification run may take so many times as long as its steps so far let expect."""
@@ -317,8 +317,9 @@ class Board:
         if entry.record is None:
             return running_row(entry.trial, entry.prediction, entry.step)
         is_best = shown_name(entry.trial) == self._first and not entry.trial.again
-        row = finished_row(entry.record, is_best=is_best, resumed=entry.resumed)
-        return replace(row, cells=(*row.cells[:-1], self._status(entry, row.cells[-1])))
+        status = "resumed" if entry.resumed else "measured"
+        row = finished_row(entry.record, is_best=is_best, status=status)
+        return replace(row, status=self._status(entry, row.status))
 
     def _status(self, entry: _Entry, status: str) -> str:
         """What is said of a trial: how it stands among the contenders, or its step."""

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from typing import Protocol, TextIO
 
 from ..events import Event
-from ..report import LinesView
 from ..request import LaunchRequest
+from .lines import LinesView
 
 _CANNOT_MOVE = ("", "dumb", "unknown")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ..report import WaterfallStep, memory_size, memory_unit
@@ -11,6 +11,31 @@ from .page import Chart
 Traces: TypeAlias = list[Mapping[str, Any]]
 _FAR = 3.0
 """A limit that is so many times the largest bar would flatten all bars; only the note has it."""
+
+
+def chart(
+    title: str,
+    note: str,
+    traces: Iterable[Mapping[str, Any]],
+    *,
+    x: str | Mapping[str, Any] = "",
+    y: str | Mapping[str, Any],
+    legend: bool = True,
+    **layout: Any,
+) -> Chart:
+    """A figure whose axes are titles, or have more than that."""
+    axes = {
+        name: {"title": {"text": axis}} if isinstance(axis, str) else axis
+        for name, axis in (("xaxis", x), ("yaxis", y))
+        if axis
+    }
+    full = {**layout, **axes, "showlegend": legend}
+    return Chart(title=title, note=note, traces=tuple(traces), layout=full)
+
+
+def titled(text: str, **more: Any) -> dict[str, Any]:
+    """An axis with a title."""
+    return {"title": {"text": text}, **more}
 
 
 def line_trace(name: str, x: Sequence[float | str], y: Sequence[float]) -> dict[str, Any]:
@@ -43,8 +68,7 @@ def waterfall_chart(title: str, note: str, steps: Sequence[WaterfallStep]) -> Ch
         "y": [*(1e3 * step.seconds for step in steps), 0.0],
         "measure": [*("relative" for _ in steps), "total"],
     }
-    layout = {"yaxis": {"title": {"text": "ms"}}, "showlegend": False}
-    return Chart(title=title, note=note, traces=(fall,), layout=layout)
+    return chart(title, note, (fall,), y="ms", legend=False)
 
 
 def agreement_chart(
@@ -54,15 +78,13 @@ def agreement_chart(
     predicted, measured = zip(*pairs, strict=True)
     longest = max(*predicted, *measured)
     equal = {**line_trace("equal", (0.0, longest), (0.0, longest)), "mode": "lines"}
-    return Chart(
-        title=title,
-        note="Each point is the prediction made before its trial ran; on the line, both agree.",
-        traces=(marker_trace("trials", predicted, measured, names), equal),
-        layout={
-            "xaxis": {"title": {"text": f"predicted {unit}"}, "rangemode": "tozero"},
-            "yaxis": {"title": {"text": f"measured {unit}"}},
-            "showlegend": False,
-        },
+    return chart(
+        title,
+        "Each point is the prediction made before its trial ran; on the line, both agree.",
+        (marker_trace("trials", predicted, measured, names), equal),
+        x=titled(f"predicted {unit}", rangemode="tozero"),
+        y=f"measured {unit}",
+        legend=False,
     )
 
 
@@ -87,17 +109,8 @@ def memory_chart(
         traces.append(_limit_line(names, limit_bytes / size))
     what = "Parts that were predicted" if parts else "Peaks that were measured"
     limit = f"; a rank may use {memory_size(limit_bytes, 2)}" if limit_bytes is not None else ""
-    return Chart(
-        title="Memory",
-        note=f"{what}, for the rank that needs most{limit}.",
-        traces=tuple(traces),
-        layout={
-            "barmode": "stack",
-            "xaxis": {"type": "category"},
-            "yaxis": {"title": {"text": unit}},
-            "showlegend": True,
-        },
-    )
+    note = f"{what}, for the rank that needs most{limit}."
+    return chart("Memory", note, traces, x={"type": "category"}, y=unit, barmode="stack")
 
 
 def _limit_line(names: Sequence[str], height: float) -> dict[str, Any]:

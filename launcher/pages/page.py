@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from autoconf_launch.core import ConfigError, ResultsFolderError
 
+from ..report import Column
 from .markup import text_html
 
 _TEMPLATE = Path(__file__).parent / "page.html"
@@ -59,6 +60,17 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     more: tuple[str, ...] = ()
     marked: tuple[bool, ...] = ()
+
+
+def table_rows(columns: Sequence[Column], rows: Sequence[Any]) -> tuple[tuple[Cell, ...], ...]:
+    """Cells of the columns that a text has; numbers sort a column."""
+    shown = (zip(one.cells(None, rows), one.data_of(None, rows), strict=True) for one in columns)
+    cells = ([Cell(text, _order(value)) for text, value in one] for one in shown)
+    return tuple(zip(*cells, strict=True))
+
+
+def _order(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autoconf_launch.autotuner.sizing import Outlook
 
 from ..estimates import Recommendation
-from .charts import Traces, bar_trace
+from .charts import Traces, bar_trace, chart
 from .page import Chart, HtmlPage
 
 
@@ -30,12 +30,8 @@ def _days(answer: Recommendation, outlook: Outlook) -> Chart:
             "arrayminus": [outlook.days - outlook.days_low, 0.0],
         },
     }
-    return Chart(
-        title="Days of the training",
-        note=f"The line is the error band: {outlook.band.source}.",
-        traces=(bars,),
-        layout={"yaxis": {"title": {"text": "days"}}, "showlegend": False},
-    )
+    note = f"The line is the error band: {outlook.band.source}."
+    return chart("Days of the training", note, (bars,), y="days", legend=False)
 
 
 def _sensitivity(outlook: Outlook) -> Chart:
@@ -53,14 +49,6 @@ def _sensitivity(outlook: Outlook) -> Chart:
         }
         for name, ends in sides.items()
     ]
-    return Chart(
-        title="What the days depend on",
-        note="Days more or less where one assumption is half or twice as large.",
-        traces=tuple(traces),
-        layout={
-            "barmode": "overlay",
-            "xaxis": {"title": {"text": "days more"}},
-            "yaxis": {"rangemode": "normal"},
-            "showlegend": True,
-        },
-    )
+    note = "Days more or less where one assumption is half or twice as large."
+    y = {"rangemode": "normal"}
+    return chart("What the days depend on", note, traces, x="days more", y=y, barmode="overlay")

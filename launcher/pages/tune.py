@@ -15,30 +15,33 @@ from autoconf_launch.core import ResultsFolderError
 
 from ..launch import file_tail, read_log_tail
 from ..report import (
+    TRIAL_COLUMNS,
+    each,
+    finished_row,
     label,
     launch_label,
     measured_waterfall,
-    memory_size,
     memory_unit,
     predicted_waterfall,
     results_answer,
-    seconds_text,
     shown_name,
 )
 from ..results import Earlier, Results, read_file
 from .charts import (
     Traces,
     agreement_chart,
+    chart,
     line_trace,
     marker_trace,
     memory_chart,
+    titled,
     waterfall_chart,
 )
-from .page import Cell, Chart, HtmlPage, Table
+from .page import Chart, HtmlPage, Table, table_rows
 
-_HEADERS = (
-    *("launch", "configuration", "name", "predicted", "measured", "samples/s"),
-    *("memory", "outcome"),
+_COLUMNS = (
+    *(column for column in TRIAL_COLUMNS if column.header),
+    each("", lambda a, row: shown_name(row.record.trial), "name", is_left=True),
 )
 
 
@@ -47,6 +50,7 @@ def tune_page(results: Results) -> HtmlPage:
     summary = results.summary()
     contents = results.contents
     launches = (*contents.records, *contents.repeats, *contents.finals, *contents.soaks)
+    launched = [finished_row(record) for record in launches]
     winner = summary.decision.winner
     best = winner.trial.candidate if winner else None
     return HtmlPage(
@@ -56,31 +60,13 @@ def tune_page(results: Results) -> HtmlPage:
         tables=(
             Table(
                 title="Every launch",
-                headers=_HEADERS,
-                rows=tuple(map(_row, launches)),
+                headers=tuple(column.header for column in _COLUMNS),
+                rows=table_rows(_COLUMNS, launched),
                 more=tuple(_more(results, record) for record in launches),
                 marked=tuple(record.trial.candidate == best for record in launches),
             ),
         ),
         texts=tuple(_texts(results)),
-    )
-
-
-def _row(record: Record) -> tuple[Cell, ...]:
-    measured, memory = record.measurement, record.outcome.memory
-    predicted_s = record.prediction.step_s if record.prediction else None
-    step_s = measured.mean_step_s if measured else None
-    speed = measured.throughput_per_s if measured else None
-    peak = memory.peak_bytes if memory else None
-    return (
-        Cell(launch_label(record.trial)),
-        Cell(label(record.trial.candidate)),
-        Cell(shown_name(record.trial)),
-        Cell(seconds_text(predicted_s), predicted_s) if predicted_s else Cell("-"),
-        Cell(seconds_text(step_s), step_s) if step_s else Cell("-"),
-        Cell(f"{speed:.2f}", speed) if speed else Cell("-"),
-        Cell(memory_size(peak, 2), float(peak)) if peak else Cell("-"),
-        Cell(record.failure.kind.value if record.failure else "measured"),
     )
 
 
@@ -142,7 +128,7 @@ def _charts(results: Results, summary: Summary) -> tuple[Chart, ...]:
         _memory(records),
         *_step_parts(summary),
     )
-    return tuple(chart for chart in charts if chart)
+    return tuple(filter(None, charts))
 
 
 def _throughput(results: Results, summary: Summary) -> Chart:
@@ -163,15 +149,12 @@ def _throughput(results: Results, summary: Summary) -> Chart:
     if failed := [(at, r) for at, r in launches if r.failure]:
         traces.append(_crosses(failed))
     best = f" The best configuration is {label(winner.trial.candidate)}." if winner else ""
-    return Chart(
-        title="Throughput of each launch",
-        note=f"Over the time when it came back, with 95 % intervals.{best}",
-        traces=tuple(traces),
-        layout={
-            "xaxis": {"title": {"text": "minutes since the search began"}, "rangemode": "tozero"},
-            "yaxis": {"title": {"text": "samples/s"}},
-            "showlegend": True,
-        },
+    return chart(
+        "Throughput of each launch",
+        f"Over the time when it came back, with 95 % intervals.{best}",
+        traces,
+        x=titled("minutes since the search began", rangemode="tozero"),
+        y="samples/s",
     )
 
 
@@ -223,19 +206,12 @@ def _micro_batches(measured: Sequence[_Measured]) -> Chart | None:
     lines = [_stage_line(stage, measured) for stage in stages]
     if all(len(each["x"]) < 2 for each in lines):
         return None
-    return Chart(
-        title="Throughput over the micro-batch",
-        note="The best trial of each micro-batch, a line for each ZeRO stage.",
-        traces=tuple(lines),
-        layout={
-            "xaxis": {
-                "title": {"text": "micro-batch of a rank"},
-                "type": "log",
-                "dtick": math.log10(2),
-            },
-            "yaxis": {"title": {"text": "samples/s"}},
-            "showlegend": True,
-        },
+    return chart(
+        "Throughput over the micro-batch",
+        "The best trial of each micro-batch, a line for each ZeRO stage.",
+        lines,
+        x=titled("micro-batch of a rank", type="log", dtick=math.log10(2)),
+        y="samples/s",
     )
 
 

@@ -6,16 +6,11 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .cells import (
-        CSV_COLUMNS,
-        HEADERS,
         TF32_SWITCH,
-        RowKind,
-        TrialRow,
+        amount,
         count_text,
-        csv_row,
         csv_text,
         duration_text,
-        finished_row,
         format_gains_text,
         gib,
         label,
@@ -26,7 +21,6 @@ if TYPE_CHECKING:
         number_text,
         percent,
         range_text,
-        running_row,
         save_file,
         seconds_text,
         shown_name,
@@ -35,7 +29,6 @@ if TYPE_CHECKING:
         step_time_text,
         table_of,
         three_digits,
-        trial_document,
         write_csv,
     )
     from .columns import nodes_text
@@ -48,7 +41,6 @@ if TYPE_CHECKING:
         parts_table,
         why_not_fit,
     )
-    from .lines import LinesView, behind_text, failure_lines, trial_line, wrap_sentences
     from .measurements import (
         problem_lines,
         row_lines,
@@ -70,14 +62,23 @@ if TYPE_CHECKING:
     from .plan_reasons import RULES_IN_WORDS, cluster_text, name_of, why_nothing
     from .recommend import recommend_document, recommend_text
     from .results import (
+        HEADERS,
+        TRIAL_COLUMNS,
+        RowKind,
+        TrialRow,
         comparison_document,
         comparison_text,
         conclusion,
         different_trainings_text,
+        finished_row,
         headlines,
         results_answer,
         results_document,
         results_text,
+        running_row,
+        trial_document,
+        trial_rows,
+        trials_csv,
     )
     from .script import (
         pieces_plan_document,
@@ -104,7 +105,7 @@ if TYPE_CHECKING:
         summary_text,
         table_text,
     )
-    from .tables import each, rows_documents, rows_text
+    from .tables import Column, each, rows_documents, rows_text
     from .verification import crash_text, lack_of_time_text, refused_text
     from .waterfall import (
         WaterfallStep,

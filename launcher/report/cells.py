@@ -7,7 +7,6 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -17,10 +16,7 @@ from autoconf_launch.autotuner.measurement import measured_name
 from autoconf_launch.autotuner.space import (
     KNOBS,
     Naming,
-    Prediction,
-    Record,
     Trial,
-    candidate_name,
     extra_order,
 )
 from autoconf_launch.core import (
@@ -93,62 +89,9 @@ def step_time_text(duration_s: float) -> str:
     return f"{number_text(1e3 * duration_s)} ms"
 
 
-HEADERS = ("trial", "config", "predicted", "measured", "samples/s", "memory", "status")
 _GB = 1e9
 _SMALL_BYTES = 1e5
 _SHORT_S = 0.1
-
-
-class RowKind(Enum):
-    """What a row means; views colour by it."""
-
-    RUNNING = "running"
-    MEASURED = "measured"
-    BEST = "best"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialRow:
-    """Cells in the order of ``HEADERS``; times are per optimizer step."""
-
-    cells: tuple[str, ...]
-    kind: RowKind
-
-
-def finished_row(
-    record: Record, *, is_best: bool, resumed: bool = False, in_playoff: bool = False
-) -> TrialRow:
-    """A trial that came back. ``resumed``: in an earlier session."""
-    measured = record.measurement
-    if record.failure:
-        kind, status = RowKind.FAILED, record.failure.kind.value
-    elif is_best:
-        kind, status = RowKind.BEST, "best"
-    else:
-        status = "resumed" if resumed else "playoff" if in_playoff else "measured"
-        kind = RowKind.MEASURED
-    if measured and measured.above_peak:
-        status = f"{status}, FLOPS > peak"
-    results = (
-        seconds_text(measured.mean_step_s) if measured else "-",
-        f"{measured.throughput_per_s:.2f}" if measured else "-",
-        memory_text(record.outcome.memory),
-    )
-    return TrialRow(
-        cells=(*_what(record.trial), _prediction(record.prediction), *results, status), kind=kind
-    )
-
-
-def running_row(trial: Trial, prediction: Prediction | None, step: int) -> TrialRow:
-    """A trial that runs; ``step`` is the last one that a rank made, 0 before the first."""
-    cells = (*_what(trial), _prediction(prediction), "", "", "", step_text(step))
-    return TrialRow(cells=cells, kind=RowKind.RUNNING)
-
-
-def open_row(number: int, name: str, status: str) -> TrialRow:
-    """A trial of which no more is known than that it was started."""
-    return TrialRow(cells=(str(number), name, "", "", "", "", status), kind=RowKind.RUNNING)
 
 
 def step_text(step: int) -> str:
@@ -339,19 +282,6 @@ def _knob_text(name: str, value: object) -> str:
     return f"{name} {value}"
 
 
-def _what(trial: Trial) -> tuple[str, str]:
-    what = "second attempt" if trial.attempt > 1 else ""
-    if trial.soak_steps or trial.final or trial.again:
-        what = launch_label(trial)
-    return str(trial.number), f"{label(trial.candidate)}{what and f' ({what})'}"
-
-
-def _prediction(prediction: Prediction | None) -> str:
-    if prediction is None or prediction.step_s is None:
-        return "-"
-    return seconds_text(prediction.step_s)
-
-
 def table_of(
     rows: Sequence[Sequence[str]],
     headers: Sequence[str],
@@ -382,10 +312,6 @@ _PIPE_PADDING = 2
 _FORMULA = ("=", "+", "-", "@")
 """How a cell begins that a spreadsheet computes."""
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
-CSV_COLUMNS = (
-    *("number", "name", "space", "outcome", "throughput", "latency_ms", "flops_per_gpu"),
-    *("peak_bytes", "predicted_step_s", "predicted_peak_bytes", "wall_s", "detail"),
-)
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:
@@ -428,34 +354,6 @@ def _csv_text(value: str) -> str:
     text = visible(value)
     is_plain = text.lstrip()[:1] not in _FORMULA or text == "-" or _NUMBER.fullmatch(text)
     return text if is_plain else f"'{text}"
-
-
-ABOVE_PEAK = "FLOPS above the peak of its GPUs: their count or the step time is wrong"
-
-
-def csv_row(record: Record) -> tuple[object, ...]:
-    """Values in the order of ``CSV_COLUMNS``; None where there is none."""
-    measured, failure, predicted = record.measurement, record.failure, record.prediction
-    memory = record.outcome.memory
-    return (
-        record.trial.number,
-        candidate_name(record.trial.candidate),
-        record.trial.space,
-        failure.kind.value if failure else "measured",
-        measured.throughput_per_s if measured else None,
-        measured.latency_ms if measured else None,
-        measured.flops_per_gpu_per_s if measured else None,
-        memory.peak_bytes if memory else None,
-        predicted.step_s if predicted else None,
-        predicted.peak_bytes if predicted else None,
-        record.wall_s,
-        failure.detail if failure else ABOVE_PEAK if measured and measured.above_peak else None,
-    )
-
-
-def trial_document(record: Record) -> dict[str, object]:
-    """The numbers of a trial as a JSON object."""
-    return dict(zip(CSV_COLUMNS, csv_row(record), strict=True))
 
 
 _WIDEST = 10.0

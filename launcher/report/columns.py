@@ -76,7 +76,7 @@ def _has_steps(answer: Any, form: str) -> bool:
 
 def number_cells(answer: RankedAnswer, row: Any) -> dict[str, str]:
     """Cells of a row on its speed, memory, time and money, by header."""
-    numbers = [one for one in PLAN_COLUMNS if not one.group and one.name != "runnable"]
+    numbers = [one for one in PLAN_COLUMNS if not one.group and one.name != "runs_here"]
     return {header: cells[0] for header, cells in rows_cells(numbers, [row], answer).items()}
 
 
@@ -206,8 +206,12 @@ def _days_text(days: float) -> str:
     return duration_text(days * _S_PER_DAY)
 
 
-def _runs_here(answer: Any, rows: RankedRows) -> list[bool]:
-    return [rule is None for rule in answer.plan_only_by(rows)]
+def _runs_here(answer: Any, rows: RankedRows) -> list[str]:
+    return [state.runs_here for state in answer.states(rows)]
+
+
+def _plan_only_by(answer: Any, rows: RankedRows) -> list[str | None]:
+    return [state.rule if state.is_plan_only else None for state in answer.states(rows)]
 
 
 def _recompute_text(answer: Any, row: Any) -> str:
@@ -269,15 +273,9 @@ PLAN_COLUMNS: tuple[Column, ...] = (
     each("", _billion_usd, "$/B tokens", three_digits, when=lambda a, form: a.steps is None),
     each("training_days", _days, "time", _days_text, when=_has_steps),
     each("training_usd", _training_usd, "$", three_digits, when=_has_steps),
-    Column(
-        "runnable",
-        _runs_here,
-        "runs here",
-        lambda runs: "yes" if runs else "plan-only",
-        "plan-only",
-        True,
-    ),
-    Column("plan_only_by", lambda a, rows: a.plan_only_by(rows)),
+    Column("runs_here", _runs_here, "runs here", is_left=True),
+    Column("runnable", lambda a, rows: [one == "yes" for one in _runs_here(a, rows)]),
+    Column("plan_only_by", _plan_only_by),
     *(_part(name, _is_equal) for name in PARTS),
     *(_part(name, _is_mixed) for name in MIXED_PARTS),
 )

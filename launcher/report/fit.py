@@ -41,6 +41,7 @@ from .cells import (
     table_of,
     trainer_text,
 )
+from .plan_reasons import state_text
 from .tables import Column, each, rows_documents, rows_text
 
 FIT_SCHEMA_VERSION = 2
@@ -142,7 +143,8 @@ def fit_text(answer: FitAnswer) -> str:
 
 
 def _notes(answer: FitAnswer) -> list[str]:
-    """Sentences on what a reader would not expect."""
+    """The runner, if it is another one than our runtime, and what a reader would not expect."""
+    notes = [f"{state_text(answer.state)}."] if answer.state.rule else []
     layout, framework = answer.asked.layout, answer.asked.workload.software.framework
     is_fsdp = framework is Framework.FSDP and layout.zero_stage >= FIRST_FSDP_STAGE
     if (
@@ -150,10 +152,11 @@ def _notes(answer: FitAnswer) -> list[str]:
         or layout.pipeline_parallel == 1
         or layout.data_parallel * layout.context_parallel == 1
     ):
-        return []
+        return notes
     return [
+        *notes,
         "With pipeline stages, FSDP keeps a rank's whole weights and whole fp32 gradients until "
-        "the last micro-batch (row gathered), so more stages can need more memory."
+        "the last micro-batch (row gathered), so more stages can need more memory.",
     ]
 
 
@@ -202,6 +205,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
         "host_memory_gib": gib(answer.host.needed_bytes),
         "host_limit_gib": None if host_limit is None else gib(host_limit),
         "step_time_s": answer.step_s,
+        "runs_here": answer.state.runs_here,
         "notes": _notes(answer),
         "faster_formats": format_gains_document(answer.gains),
         "stages": rows_documents(STAGE_COLUMNS, range(len(total_S)), answer),

@@ -20,7 +20,7 @@ from .cells import (
 )
 from .columns import nodes_text, row_documents
 from .fit import marginal_note, training_text
-from .plan_reasons import RULES_IN_WORDS, bands_text, ranked_tables
+from .plan_reasons import bands_text, ranked_tables, state_notes
 from .waterfall import MIXED_PARTS
 
 MIXED_SCHEMA_VERSION = 1
@@ -78,9 +78,7 @@ def _notes(answer: MixedAnswer) -> Iterator[str]:
     if answer.headroom < asked:
         yield f"No layout leaves {percent(asked)} of memory free."
     shown = (*answer.rows, *answer.apart)
-    rules = {*answer.plan_only_by(shown)} - {None}
-    for name in sorted(rule for rule in rules if rule is not None):
-        yield f"Plan-only rows: {RULES_IN_WORDS[name]}."
+    yield from state_notes(answer.states(shown))
     for kind, price in zip(answer.kinds, answer.prices, strict=True):
         if price is None:
             yield f"No price of {kind.name} is known; give one with --price."

@@ -40,7 +40,6 @@ from .measurements import (
     verifying_text,
 )
 from .plan_reasons import (
-    RULES_IN_WORDS,
     bands_text,
     change_text,
     changes_text,
@@ -50,6 +49,7 @@ from .plan_reasons import (
     name_of,
     ranked_tables,
     rejected_table,
+    state_notes,
     why_nothing,
 )
 from .tables import cells_table, each
@@ -184,7 +184,7 @@ def _why_changes(answer: PlanAnswer) -> str:
     if not answer.plan.best:
         return "Nothing fits. Nearest changes that would:"
     if trains_here(answer.workload) or answer.plan.are_all_apart:
-        return "Every layout that fits is plan-only or never checked. Nearest changes with others:"
+        return "Every layout that fits is plan-only. Nearest changes with others:"
     return "Another trainer must run this, as our runtime does not. Nearest change that it trains:"
 
 
@@ -223,7 +223,7 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
             "One row for each family: which parallelism a layout uses, and whether it shards "
             "weights (ZeRO 3). --top 0 lists all layouts."
         )
-    yield from _plan_only_notes(answer)
+    yield from state_notes(answer.states((*best, *answer.plan.apart)))
     limits = answer.question.limits
     safe = sum(one.peak_bytes <= limits.safe_bytes for one in best)
     if safe < len(best):
@@ -242,22 +242,6 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
 
 _WORTH_NAMING = 0.99
 """Share of the best step below which a layout with less headroom is named."""
-
-
-def _plan_only_notes(answer: PlanAnswer) -> Iterator[str]:
-    """Why rows are plan-only, each reason once."""
-    rules: dict[str, list[str]] = {}
-    shown = (*answer.plan.best, *answer.plan.apart)
-    for rank, name in enumerate(answer.plan_only_by(shown), start=1):
-        if name is not None:
-            rules.setdefault(name, []).append(str(rank))
-    for name, ranks in rules.items():
-        rows = f"row{'s' if len(ranks) > 1 else ''} {', '.join(ranks[:_MOST_LISTED])}"
-        more = ", …" if len(ranks) > _MOST_LISTED else ""
-        yield f"Plan-only, as {RULES_IN_WORDS[name]}: {rows}{more}."
-
-
-_MOST_LISTED = 8
 
 
 def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.planner import (
 from autoconf_launch.core import Layout, Offload, Recompute
 from autoconf_launch.tuning_spaces import accelerator_names, usable_bytes
 
-from ..estimates import PlanAnswer
+from ..estimates import PlanAnswer, RowState
 from .cells import (
     duration_text,
     memory_size,
@@ -46,9 +46,9 @@ RULES_IN_WORDS = {
     "offload_zero": "offloaded weights need ZeRO 3",
     "recompute_layers": "more layers are recomputed than a stage has",
     "zero_ranks": "ZeRO has nothing to shard over one rank",
-    "runtime_training": "our runtime has no such precision, optimizer or adapters",
+    "runtime_training": "our runtime has no such precision, optimizer, adapters or frozen parts",
     "runtime_model": "the model's own structure is not known",
-    "runtime_offload": "our runtime does not offload",
+    "runtime_offload": "our runtime does not offload, and no published run was checked that does",
     "runtime_tensor": "the model has no tensor plan, or TP does not divide its key-value heads",
     "runtime_pipeline": "our runtime does not cut this model into stages",
     "runtime_virtual": "the model has fewer blocks than virtual stages",
@@ -75,6 +75,27 @@ RULES_IN_WORDS = {
     "max_cost": "costs more than --max-cost",
 }
 """The planner's rules by their names."""
+_MOST_LISTED = 8
+
+
+def state_notes(states: Sequence[RowState]) -> Iterator[str]:
+    """Why rows, numbered from 1, do not run here: each state and its reason once."""
+    ranks: dict[RowState, list[str]] = {}
+    for rank, state in enumerate(states, start=1):
+        if state.rule is not None:
+            ranks.setdefault(state, []).append(str(rank))
+    for state, numbers in ranks.items():
+        rows = f"row{'s' if len(numbers) > 1 else ''} {', '.join(numbers[:_MOST_LISTED])}"
+        more = ", …" if len(numbers) > _MOST_LISTED else ""
+        yield f"{state_text(state)}: {rows}{more}."
+
+
+def state_text(state: RowState) -> str:
+    """``Runs with huggingface, as our runtime has no …``; empty if it runs here."""
+    if state.rule is None:
+        return ""
+    start = "Plan-only" if state.is_plan_only else f"Runs {state.runs_here}"
+    return f"{start}, as {RULES_IN_WORDS[state.rule]}"
 
 
 def name_of(layout: Layout) -> str:
@@ -127,7 +148,7 @@ def loser_reason(loser: Loser, question: Question) -> str:
     if one.peak_bytes > limits.safe_bytes >= best.peak_bytes:
         return f"leaves {percent(1 - one.peak_bytes / limits.memory_bytes)} of memory free"
     if one.step_s < best.step_s * (1 - _LEAST_NAMED):
-        return "faster if it works, as it is plan-only or never checked"
+        return "faster if it works, as it is plan-only"
     return slowdown(one, best, question.training.machine.gpus_per_node)
 
 
@@ -269,7 +290,7 @@ def ranked_tables(answer: Any) -> Iterator[str]:
         error = max(band.error for band in answer.bands(apart))
         yield (
             f"Faster if it works (by up to {percent(lead)}, error band ±{percent(error)}): "
-            "plan-only or never checked"
+            "plan-only"
         )
         yield ranking_text(answer, len(best) + 1, apart)
 
@@ -308,10 +329,10 @@ def changes_text(answer: PlanAnswer) -> str:
     for changed in answer.changes:
         one = changed.plan.best[0]
         cells = number_cells(changed, one)
-        trainer = changed.request.training.trainer.name
-        runs = "yes" if changed.plan_only_by([one]) == [None] else f"with {trainer}"
         names = ("step", "tokens/s/GPU", "memory", "free")
-        text = change_text(answer, changed)
-        rows.append([text, name_of(one.layout), *(cells[name] for name in names), runs])
+        text, runs = change_text(answer, changed), changed.states([one])
+        rows.append(
+            [text, name_of(one.layout), *(cells[name] for name in names), runs[0].runs_here]
+        )
     headers = ["nearest change", "its best", "step", "tokens/s/GPU", "memory", "free", "runs here"]
     return table_of(rows, headers, ["left", "left", *["right"] * 4, "left"])

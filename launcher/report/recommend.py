@@ -187,10 +187,13 @@ def _outlook(answer: Recommendation, found: Outlook) -> Iterator[str]:
         f"each GPU as the formula counts ({number_text(done.model_tflops_per_gpu)} of the model)"
     )
     yield f"by {_layout(done)}, {memory_size(done.peak_bytes)} of each GPU"
-    if done.is_batch_changed:
+    before = answer.model.batch.global_batch
+    if done.is_batch_changed and done.is_batch_given:
+        yield f"with a global batch of {done.layout.global_batch}, not the {before} that was given"
+    elif done.is_batch_changed:
         yield (
             f"with a global batch of {done.layout.global_batch}, which divides over more of the "
-            f"GPUs than {answer.model.batch.global_batch} (--global-batch sets it)"
+            f"GPUs than {before} (--global-batch sets it)"
         )
     yield f"error band: {band.slowest:.2f} to {band.fastest:.2f} of this speed, {band.source}"
 

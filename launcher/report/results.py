@@ -1,8 +1,12 @@
-"""Two tuning runs side by side as text and as one document."""
+"""Trials of tuning runs, one run's and two side by side, as text, documents and CSV."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
 
 from autoconf_launch.autotuner.measurement import (
     AGAIN_SUFFIX,
@@ -11,26 +15,39 @@ from autoconf_launch.autotuner.measurement import (
     measured_name,
 )
 from autoconf_launch.autotuner.playoff import SOAK_SUFFIX, Summary
-from autoconf_launch.autotuner.space import Objective, Record
+from autoconf_launch.autotuner.space import (
+    Measurement,
+    Objective,
+    Prediction,
+    Record,
+    Trial,
+    candidate_name,
+)
 from autoconf_launch.core import encode, plural
 
 from ..results import Comparison, Difference, FolderState, Pair, Results, SpeedVerdict, Started
 from .cells import (
-    HEADERS,
-    TrialRow,
-    finished_row,
+    csv_text,
     label,
+    launch_label,
+    memory_text,
     number_text,
-    open_row,
+    seconds_text,
     speed_up_text,
     step_text,
-    table_of,
-    trial_document,
 )
 from .search import drift_findings, findings, labels
 from .summary import SCHEMA_VERSION, first_part, second_part, speed_text
+from .tables import (
+    Column,
+    each,
+    rows_cells,
+    rows_documents,
+    rows_header,
+    rows_lines,
+    rows_text,
+)
 
-_RESULTS_TEXT_ALIGN = ("right", "left", "right", "right", "right", "right", "left")
 _PURPOSES = (
     (SOAK_SUFFIX, "verification run"),
     (FINAL_SUFFIX, "playoff"),
@@ -43,6 +60,123 @@ _AFTER = {
 }
 
 
+ABOVE_PEAK = "FLOPS above the peak of its GPUs: their count or the step time is wrong"
+_SEARCH, _PLAYOFF, _VERIFICATION = "search", "playoff", "verification run"
+
+
+class RowKind(Enum):
+    """What a row means; views colour by it."""
+
+    RUNNING = "running"
+    MEASURED = "measured"
+    BEST = "best"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRow:
+    """A trial as it is shown.
+
+    Attributes:
+        record: None until it has come back.
+        judged_in: the launches that its speed is of.
+    """
+
+    number: int
+    label: str
+    status: str
+    kind: RowKind = RowKind.RUNNING
+    prediction: Prediction | None = None
+    record: Record | None = None
+    judged_in: str = _SEARCH
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """What was measured; None where nothing was."""
+        return self.record.measurement if self.record else None
+
+    @property
+    def detail(self) -> str | None:
+        """Why it failed, or what is doubtful."""
+        if self.record and self.record.failure:
+            return self.record.failure.detail
+        return ABOVE_PEAK if self.measurement and self.measurement.above_peak else None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Cells in the order of ``HEADERS``."""
+        return tuple(cells[0] for cells in rows_cells(TRIAL_COLUMNS, [self]).values())
+
+
+def _outcome_of(answer: Any, row: TrialRow) -> str | None:
+    failure = row.record.failure if row.record else None
+    return failure.kind.value if failure else "measured" if row.measurement else None
+
+
+TRIAL_COLUMNS = (
+    each("number", "", "trial"),
+    each("", "label", "config", is_left=True),
+    each("name", lambda a, row: row.record and candidate_name(row.record.trial.candidate)),
+    each("space", "record.trial.space"),
+    each("outcome", _outcome_of),
+    each("judged_in", lambda a, row: row.judged_in if row.measurement else None),
+    each("predicted_step_s", "prediction.step_s", "predicted", seconds_text),
+    each("predicted_peak_bytes", "prediction.peak_bytes"),
+    each(
+        *("latency_ms", "measurement.mean_step_s", "measured", seconds_text),
+        data=lambda step_s: 1e3 * step_s,
+    ),
+    each(
+        *("throughput", "measurement.throughput_per_s", "samples/s"),
+        shown=lambda speed: f"{speed:.2f}",
+    ),
+    each("flops_per_gpu", "measurement.flops_per_gpu_per_s"),
+    each(
+        *("peak_bytes", "record.outcome.memory", "memory", memory_text),
+        data=lambda memory: memory.peak_bytes,
+    ),
+    each("wall_s", "record.wall_s"),
+    each("", "status", "status", is_left=True),
+    each("detail"),
+)
+HEADERS = tuple(column.header for column in TRIAL_COLUMNS if column.header)
+
+
+def finished_row(
+    record: Record, *, is_best: bool = False, status: str = "measured", judged_in: str = _SEARCH
+) -> TrialRow:
+    """A trial that came back."""
+    kind = RowKind.BEST if is_best else RowKind.MEASURED
+    status = "best" if is_best else status
+    if record.failure:
+        kind, status = RowKind.FAILED, record.failure.kind.value
+    if record.measurement and record.measurement.above_peak:
+        status = f"{status}, FLOPS > peak"
+    row = running_row(record.trial, record.prediction, 0)
+    return replace(row, status=status, kind=kind, record=record, judged_in=judged_in)
+
+
+def running_row(trial: Trial, prediction: Prediction | None, step: int) -> TrialRow:
+    """A trial that runs; ``step`` is the last one that a rank made, 0 before the first."""
+    what = "second attempt" if trial.attempt > 1 else ""
+    if trial.soak_steps or trial.final or trial.again:
+        what = launch_label(trial)
+    name = f"{label(trial.candidate)}{what and f' ({what})'}"
+    number, status = trial.number, step_text(step)
+    return TrialRow(number=number, label=name, status=status, prediction=prediction)
+
+
+def trials_csv(rows: Sequence[TrialRow], *, header: bool = True) -> str:
+    """Content of ``trials.csv``."""
+    head = [rows_header(TRIAL_COLUMNS)] if header else []
+    return csv_text([*head, *rows_lines(TRIAL_COLUMNS, rows)])
+
+
+def trial_document(record: Record) -> dict[str, Any]:
+    """The numbers of a trial as a JSON object."""
+    return rows_documents(TRIAL_COLUMNS, [finished_row(record)])[0]
+
+
 def results_text(results: Results, *, markdown: bool, details: bool = False) -> str:
     """State and the result where the study is over, else the best so far; then every trial.
 
@@ -52,7 +186,7 @@ def results_text(results: Results, *, markdown: bool, details: bool = False) -> 
     parts = [
         "\n".join(headlines(results, summary)),
         conclusion(results, details=False),
-        trials_table(trial_rows(results, summary), markdown=markdown),
+        trials_table([*trial_rows(summary), *_open_rows(results, summary)], markdown=markdown),
         "\n".join(f"{'- ' if markdown else ''}{line}" for line in _failures(results)),
         "\n".join(_new_findings(results, summary)),
         second_part(results.summary_text or "").rstrip() if details else "",
@@ -99,23 +233,35 @@ def headlines(results: Results, summary: Summary) -> list[str]:
     )
 
 
-def trial_rows(results: Results, summary: Summary) -> list[TrialRow]:
-    """One row per record, at its configuration's one speed, then one per trial without any."""
-    known = labels(summary)
-    met = {measured_name(record.trial.name) for record in results.contents.finals}
-    rows = [
+def trial_rows(summary: Summary) -> list[TrialRow]:
+    """One row per record, at its configuration's one speed."""
+    decision, winner = summary.decision, summary.decision.winner
+    judged = {record.trial.name: _PLAYOFF for record in decision.played}
+    if winner and judged and decision.gap:
+        judged[winner.trial.name] = _VERIFICATION
+    other = "search only" if judged else "measured"
+    return [
         finished_row(
             record,
-            is_best=_is_best(record, summary),
-            in_playoff=record.trial.name in met,
+            is_best=winner is not None and record.trial == winner.trial,
+            status=_PLAYOFF if record.trial.name in judged else other,
+            judged_in=judged.get(record.trial.name, _SEARCH),
         )
         for record in summary.shown
     ]
-    opened = [
-        open_row(o.number, known.get(_trial_name(o), o.name), _open_status(results, o))
-        for o in _open(results)
+
+
+def _open_rows(results: Results, summary: Summary) -> list[TrialRow]:
+    """One row per trial without a record."""
+    known = labels(summary)
+    return [
+        TrialRow(
+            number=started.number,
+            label=known.get(_trial_name(started), started.name),
+            status=_open_status(results, started),
+        )
+        for started in _open(results)
     ]
-    return [*rows, *opened]
 
 
 def _trial_name(started: Started) -> str:
@@ -123,17 +269,11 @@ def _trial_name(started: Started) -> str:
     return measured_name(started.name.removesuffix(SOAK_SUFFIX))
 
 
-def _is_best(record: Record, summary: Summary) -> bool:
-    """The winner is the same trial, maybe with the steps of its rounds."""
-    return summary.decision.winner is not None and record.trial == summary.decision.winner.trial
-
-
 def trials_table(rows: Sequence[TrialRow], *, markdown: bool) -> str:
     """An aligned table; a pipe table for Markdown."""
     if not rows:
         return "No trial has come back yet."
-    cells = [row.cells for row in rows]
-    return table_of(cells, HEADERS, _RESULTS_TEXT_ALIGN, markdown=markdown)
+    return rows_text(TRIAL_COLUMNS, rows, markdown=markdown)
 
 
 def results_document(results: Results) -> dict[str, object]:
@@ -151,7 +291,7 @@ def results_document(results: Results) -> dict[str, object]:
         "findings": list(findings(summary)),
         "duration_s": results.duration_s,
         "spaces": [encode(row) for row in summary.rows],
-        "trials": [trial_document(record) for record in summary.shown],
+        "trials": rows_documents(TRIAL_COLUMNS, trial_rows(summary)),
         "open": [
             {"number": o.number, "name": o.name, "step": results.last_step(o.name)}
             for o in _open(results)
@@ -189,10 +329,6 @@ def _failures(results: Results) -> list[str]:
     ]
 
 
-_ALIGN = ("left", "right", "right", "right", "left", "left")
-_WORDS = {SpeedVerdict.A: "A", SpeedVerdict.B: "B", SpeedVerdict.TIE: "-", None: "-"}
-
-
 def comparison_text(a: Results, b: Results, found: Comparison) -> str:
     """What differs, each candidate that both tried, and which run is faster."""
     parts = (
@@ -214,6 +350,7 @@ def different_trainings_text(unlike: Sequence[Difference]) -> str:
 
 def comparison_document(a: Results, b: Results, found: Comparison) -> dict[str, object]:
     """Content of ``compare --json``; ratios are B over A, above 1 where B is better."""
+    columns = _pair_columns(found.objective)
     return {
         "schema_version": SCHEMA_VERSION,
         "a": _run_document(a),
@@ -221,8 +358,8 @@ def comparison_document(a: Results, b: Results, found: Comparison) -> dict[str, 
         "metric": found.objective.name,
         "unit": found.objective.unit,
         "faster": found.best.verdict and found.best.verdict.value if found.best else None,
-        "best": _pair_document(found.best, found.objective) if found.best else None,
-        "common": [_pair_document(pair, found.objective) for pair in found.pairs],
+        "best": next(iter(rows_documents(columns, [found.best] if found.best else [])), None),
+        "common": rows_documents(columns, found.pairs),
         "only_a": list(found.only_a),
         "only_b": list(found.only_b),
         "differences": [encode(difference) for difference in found.differences],
@@ -238,18 +375,28 @@ def _run_document(results: Results) -> dict[str, object]:
     }
 
 
-def _pair_document(pair: Pair, objective: Objective) -> dict[str, object]:
-    return {
-        "a": {"name": pair.a.trial.name, **_outcome(pair.a, objective)},
-        "b": {"name": pair.b.trial.name, **_outcome(pair.b, objective)},
-        "ratio": encode(pair.ratio),
-        "faster": pair.verdict.value if pair.verdict else None,
-    }
+def _pair_columns(objective: Objective) -> tuple[Column, ...]:
+    def outcome(record: Record) -> dict[str, Any]:
+        kind = record.failure.kind.value if record.failure else None
+        name, value = record.trial.name, objective.metric_of(record)
+        return {"name": name, "value": value, "failure": kind}
+
+    return (
+        each("", lambda a, pair: label(pair.a.trial.candidate), "config", is_left=True),
+        each("a", lambda a, pair: outcome(pair.a), f"A {objective.unit}", _outcome_text),
+        each("b", lambda a, pair: outcome(pair.b), f"B {objective.unit}", _outcome_text),
+        each("ratio", "", "B / A", lambda found: f"{found.ratio:.2f}", data=encode),
+        each("", "ratio", "95 % interval", lambda x: f"{x.low:.2f} to {x.high:.2f}", is_left=True),
+        each("faster", "verdict.value", "faster", _WORDS.get, omit="tie", is_left=True),
+    )
 
 
-def _outcome(record: Record, objective: Objective) -> dict[str, object]:
-    kind = record.failure.kind.value if record.failure else None
-    return {"value": objective.metric_of(record), "failure": kind}
+_WORDS = {"a": "A", "b": "B", "tie": "tie"}
+
+
+def _outcome_text(found: dict[str, Any]) -> str:
+    value = found["value"]
+    return number_text(value) if value is not None else found["failure"] or "-"
 
 
 def _run(results: Results) -> str:
@@ -273,29 +420,7 @@ def _difference_line(difference: Difference) -> str:
 def _table(found: Comparison) -> str:
     if not found.pairs:
         return "No candidate was tried in both."
-    unit = found.objective.unit
-    headers = ("config", f"A {unit}", f"B {unit}", "B / A", "95 % interval", "faster")
-    rows = [_row(pair, found.objective) for pair in found.pairs]
-    return table_of(rows, headers, _ALIGN)
-
-
-def _row(pair: Pair, objective: Objective) -> tuple[str, ...]:
-    ratio = pair.ratio
-    return (
-        label(pair.a.trial.candidate),
-        _value(pair.a, objective),
-        _value(pair.b, objective),
-        f"{ratio.ratio:.2f}" if ratio else "-",
-        f"{ratio.low:.2f} to {ratio.high:.2f}" if ratio else "-",
-        _WORDS[pair.verdict],
-    )
-
-
-def _value(record: Record, objective: Objective) -> str:
-    value = objective.metric_of(record)
-    if value is not None:
-        return number_text(value)
-    return record.failure.kind.value if record.failure else "-"
+    return rows_text(_pair_columns(found.objective), found.pairs)
 
 
 def _again(name: str, run: Results) -> Iterator[str]:
@@ -328,7 +453,7 @@ def _best_lines(found: Comparison) -> Iterator[str]:
         yield "One of them measured nothing, so they cannot be compared."
         return
     for name, record in (("A", best.a), ("B", best.b)):
-        value = _value(record, found.objective)
+        value = number_text(found.objective.metric_of(record) or math.nan)
         best_label = label(record.trial.candidate)
         yield f"Best of {name}: {best_label}, {value} {found.objective.unit}."
     yield _conclusion(best)

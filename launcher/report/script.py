@@ -206,5 +206,6 @@ _ROW_COLUMNS = (
     each("fits", "verdict.value", "fits", is_left=True),
     each("usd_per_step", _usd),
     each("parts", lambda a, row: dict(row.step)),
+    each("runs_here", lambda a, row: "with the script"),
     each("runnable", lambda a, row: False),
 )

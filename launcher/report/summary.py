@@ -6,6 +6,7 @@ import datetime
 import math
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
 from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, measured_name
 from autoconf_launch.autotuner.playoff import (
@@ -28,7 +29,6 @@ from .cells import (
     number_text,
     seconds_text,
     speed_up_text,
-    table_of,
 )
 from .search import (
     certificate_text,
@@ -42,6 +42,7 @@ from .search import (
     stop_document,
     stop_text,
 )
+from .tables import each, rows_text
 from .verification import crash_text, refused_lines, soak_document, verification_text
 from .waterfall import step_parts_document, step_parts_text
 
@@ -68,13 +69,11 @@ _MOST_COLD = 1.5
 """How many times as long a step may take because its caches are cold."""
 _BUSIER, _BUSIER_TIMES = 0.5, 1.25
 """Difference and ratio of load averages from which the higher one is named as a cause."""
-_HEADERS = ("tuning_space", "num_experiments", "best_metric_val", "best_exp_name")
 
 
 def table_text(summary: Summary) -> str:
     """The table in the form of the DeepSpeed Autotuner, with duration and count."""
-    rows = [_cells(row) for row in summary.rows]
-    table = table_of(rows, _HEADERS, ("left", "right", "right", "left"), markdown=True)
+    table = rows_text(_SPACE_COLUMNS, summary.rows, markdown=True)
     duration = datetime.timedelta(seconds=round(summary.duration_s))
     count = summary.rows[-1].num_experiments
     return f"{table}\n\nTuning completed in {duration}. Total number of experiments: {count}.\n"
@@ -195,12 +194,23 @@ def summary_document(summary: Summary, edits: Sequence[Edit], command: str) -> d
     }
 
 
-def _cells(row: SummaryRow) -> tuple[str, str, str, str]:
+def _value_text(row: SummaryRow) -> str:
     if row.best_metric_val is None:
-        kind = row.failure.value if row.failure else "-"
-        return row.tuning_space, str(row.num_experiments), "-", kind
-    value, name = f"{row.best_metric_val:.6g}", row.best_exp_name or "-"
-    return row.tuning_space, str(row.num_experiments), value, name
+        return "-"
+    return f"{row.best_metric_val:.6g}{' (search only)' if row.search_only else ''}"
+
+
+def _best_name(answer: Any, row: SummaryRow) -> str:
+    return row.best_exp_name or (row.failure.value if row.failure else "-")
+
+
+_SPACE_COLUMNS = (
+    each("tuning_space", "", "tuning_space", is_left=True),
+    each("num_experiments", "", "num_experiments"),
+    each("best_metric_val", lambda a, row: row, "best_metric_val", _value_text),
+    each("best_exp_name", _best_name, "best_exp_name", is_left=True),
+)
+"""The table of the DeepSpeed Autotuner."""
 
 
 def _best_line(summary: Summary) -> str:

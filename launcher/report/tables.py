@@ -17,7 +17,7 @@ STAGES = "stages"
 _CHUNK = 1 << 13
 
 
-def plain_text(value: Any) -> str:
+def _plain(value: Any) -> str:
     """A value as it is; a switch as yes or a dash."""
     return ("yes" if value else "-") if isinstance(value, bool) else str(value)
 
@@ -41,7 +41,7 @@ class Column:
     name: str
     of: Callable[[Any, Sequence[Any]], Sequence[Any]]
     header: str = ""
-    shown: Callable[[Any], str] = plain_text
+    shown: Callable[[Any], str] = _plain
     omit: str | None = None
     is_left: bool = False
     data: Callable[[Any], Any] | None = None
@@ -62,14 +62,31 @@ def each(
     name: str,
     of: str | Callable[[Any, Any], Any] = "",
     header: str = "",
-    shown: Callable[[Any], str] = plain_text,
+    shown: Callable[[Any], str] = _plain,
     **more: Any,
 ) -> Column:
-    """A column of an attribute of each row, or of a function of the answer and the row."""
+    """A column of an attribute of each row, or of a function of the answer and the row.
+
+    Where a part of a dotted attribute is None, the value is.
+    """
     if callable(of):
         return Column(name, lambda a, rows: [of(a, row) for row in rows], header, shown, **more)
-    own = attrgetter(of or name)
+    own = _reach(of or name)
     return Column(name, lambda a, rows: [*map(own, rows)], header, shown, **more)
+
+
+def _reach(path: str) -> Callable[[Any], Any]:
+    first, *rest = path.split(".")
+    if not rest:
+        return attrgetter(first)
+
+    def reach(row: Any) -> Any:
+        value = getattr(row, first)
+        for name in rest:
+            value = None if value is None else getattr(value, name)
+        return value
+
+    return reach
 
 
 def _in_form(columns: Sequence[Column], answer: Any, form: str) -> list[Column]:

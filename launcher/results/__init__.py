@@ -38,7 +38,15 @@ if TYPE_CHECKING:
         saved_pid,
         sentence_on,
     )
-    from .reading import FolderState, Results, read_result, read_results
+    from .reading import (
+        FolderState,
+        Results,
+        SlowestRanks,
+        StepsTail,
+        read_result,
+        read_results,
+        tell_end,
+    )
     from .secrets import (
         document_without_secrets,
         dotenv_words,
@@ -54,6 +62,5 @@ if TYPE_CHECKING:
         write_plain,
         write_private,
     )
-    from .steps import SlowestRanks, StepsTail, tell_end
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -12,9 +12,7 @@ from autoconf_launch.autotuner.measurement import (
     is_tie,
     of_both,
     speed_up,
-    without_drift,
 )
-from autoconf_launch.autotuner.playoff import Decision
 from autoconf_launch.autotuner.space import OBJECTIVES, Objective, Record
 from autoconf_launch.core import dotted_name
 
@@ -59,8 +57,7 @@ class Comparison:
 
     Attributes:
         objective: the metric of both; throughput where they optimise different ones.
-        pairs: candidates that both tried, in the order of A; as if all of a run were measured at
-            one time.
+        pairs: candidates that both tried, in the order of A, each at its run's one speed of it.
         only_a: names of candidates that B did not try; ``only_b`` the other way round.
         best: the winner of each as its summary has it; None where one measured nothing.
         differences: what else was not the same.
@@ -82,9 +79,9 @@ def compare_results(a: Results, b: Results) -> Comparison:
     """Compare what two folders hold."""
     same = a.objective is b.objective
     objective = a.objective if same else OBJECTIVES["throughput"]
-    in_a, in_b = _by_name(a), _by_name(b)
     of_a, of_b = a.summary(), b.summary()
-    best_a, best_b = _best(of_a.decision), _best(of_b.decision)
+    in_a, in_b = ({r.trial.name: r for r in each.shown} for each in (of_a, of_b))
+    best_a, best_b = of_a.decision.winner, of_b.decision.winner
     noise = of_both(of_a.noise, of_b.noise)
 
     def pair(one: Record, other: Record) -> Pair:
@@ -95,14 +92,9 @@ def compare_results(a: Results, b: Results) -> Comparison:
         pairs=tuple(pair(in_a[name], in_b[name]) for name in in_a if name in in_b),
         only_a=tuple(name for name in in_a if name not in in_b),
         only_b=tuple(name for name in in_b if name not in in_a),
-        best=pair(best_a, best_b) if best_a and best_b else None,
+        best=pair(in_a[best_a.trial.name], in_b[best_b.trial.name]) if best_a and best_b else None,
         differences=tuple(_differences(a, b)),
     )
-
-
-def _best(decision: Decision) -> Record | None:
-    """The winner at its one speed."""
-    return decision.compared[decision.winner.trial.name] if decision.winner else None
 
 
 def training_differences(a: Results, b: Results) -> tuple[Difference, ...]:
@@ -129,13 +121,6 @@ def _batch(results: Results) -> str | None:
     records = results.contents.records
     first = next((record.trial for record in records if record.trial.number == 0), None)
     return None if first is None else f"{first.candidate.layout.global_batch} samples"
-
-
-def _by_name(results: Results) -> dict[str, Record]:
-    """The last record of each candidate, in the order of the first ones."""
-    contents = results.contents
-    records = without_drift(contents.records, contents.repeats)
-    return {record.trial.name: record for record in records}
 
 
 def _pair(a: Record, b: Record, objective: Objective, noise: Noise) -> Pair:

@@ -23,7 +23,7 @@ from autoconf_launch.core import (
 from .fingerprints import differences
 from .journal import Fingerprint, Journal, JournalContents, read_journal
 from .lease import Lease, is_held
-from .own_files import holding, no_writing_by_others, require_held
+from .own_files import no_writing_by_others
 from .paths import PROFILE, SECOND_PROFILE, ResultsPaths
 
 _GOES_ON = (FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED)
@@ -91,8 +91,6 @@ def open_folder(
 
 def _take(paths: ResultsPaths, stack: ExitStack) -> Journal:
     paths.make()
-    for folder in {paths.results, paths.exps}:
-        stack.enter_context(holding(folder))
     paths.require_ours()
     lease = stack.enter_context(Lease(paths.lease, paths.chosen_by))
     return stack.enter_context(Journal(paths.journal, lease))
@@ -100,10 +98,6 @@ def _take(paths: ResultsPaths, stack: ExitStack) -> Journal:
 
 def _tidy(results: Path) -> None:
     """Take in what is left, and remove the named pipes by which launches passed on the turn."""
-    try:
-        require_held()
-    except ResultsFolderError:  # another folder's notes and pipes are none of ours
-        return
     take_in_all(results)
     for path in results.glob("*/*"):
         with suppress(OSError):
@@ -123,7 +117,6 @@ def _take_in_left(paths: ResultsPaths, contents: JournalContents) -> Iterator[st
 
     Notes of others move nothing: a folder that was handed over may name any file.
     """
-    require_held()
     own = {*contents.names, PROFILE, SECOND_PROFILE} if contents.fingerprint else set()
     here = Path.cwd()
     for folder in noted_folders(paths.results):

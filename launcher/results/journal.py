@@ -28,8 +28,8 @@ from autoconf_launch.autotuner.strategies import PastTime
 from autoconf_launch.core import DecodeError, ResultsFolderError, decode, encode
 
 from .lease import Lease
-from .names import require_names
-from .own_files import open_file, read_file, require_held
+from .own_files import is_named, open_file, read_file
+from .paths import require_names
 
 
 class CoveredTime:
@@ -346,12 +346,11 @@ class Journal:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, end)
             raise OSError(error.errno, error.strerror, str(self._path)) from error
-        if not os.fstat(self._descriptor).st_nlink:
+        if not is_named(self._path, self._descriptor):
             raise ResultsFolderError(
-                f"{self._path} was removed while it was written, by the script or somebody else; "
-                "find out by what, then start again."
+                f"{self._path} was moved or removed while it was in use. Find out what did it, "
+                "then run again."
             )
-        require_held()
 
     def read(self) -> JournalContents:
         """All whole lines; a torn last one is cut off the file.

@@ -19,7 +19,7 @@ from typing import Any
 
 from autoconf_launch.core import ResultsFolderError
 
-from .own_files import is_named, open_file, remove_file
+from .own_files import is_named, open_file
 from .paths import CHOSEN_BY
 
 HEARTBEAT_S = 10.0
@@ -76,7 +76,7 @@ class Lease:
         if self._descriptor is not None:
             with contextlib.suppress(OSError):  # a dead disk has said so before
                 if is_named(self._path, self._descriptor):  # else its folder was moved aside
-                    remove_file(self._path)
+                    self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = None
 
@@ -97,7 +97,7 @@ class Lease:
                 return descriptor  # no locks reach this folder: host and heartbeat decide
             os.close(descriptor)
             if mode & _OTHERS_READ and not is_held(self._path):  # locked by who may only read it
-                remove_file(self._path)
+                self._path.unlink(missing_ok=True)
                 return self._lock()
             raise self._held_by(holder) from error
         os.fchmod(descriptor, _PRIVATE)

@@ -16,19 +16,33 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoconf_launch.core import OUTPUT, SAVED, ResultsFolderError
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, FINAL_SUFFIX
+from autoconf_launch.autotuner.playoff import SOAK_SUFFIX
+from autoconf_launch.core import OUTPUT, SAVED, DecodeError, ResultsFolderError
 
 from .own_files import (
-    holding,
     make_folder,
     no_writing_by_others,
     open_file,
     plain_below,
-    replace_file,
     require_plain,
     why_not_ours,
 )
 
+_SIZE = r"[0-9][0-9.e+-]*"
+_WORD = r"[A-Za-z0-9.~%+-]+"
+_OF_A_TUNE = rf"z[0-3](_{_WORD})*_gas{_SIZE}_tmbspg{_SIZE}"
+_OF_A_SEARCH = (
+    rf"[\w.+-]+_{_SIZE}b_{_SIZE}nodes_tp_{_SIZE}_pp_{_SIZE}_cp_{_SIZE}_ep_{_SIZE}_mbs_{_SIZE}"
+    r"(_act_ckpt_(None|[0-9]+)_num_mbs_act_(None|[0-9]+)_act_per_pipe_(None|[0-9]+)(_selective)?"
+    r"|_vp_(None|[0-9]+)(_act_ckpt_([0-9]+|full|selective))?(_gbs_[0-9]+)?)"
+)
+"""A run's name in NeMo 1.0, or in NeMo 2.0 with recomputation and another batch at its end."""
+_OF_AN_INFERENCE_SEARCH = rf"[\w.+-]+_tp{_SIZE}_pp{_SIZE}_bs{_SIZE}"
+_SUFFIXES = "|".join(map(re.escape, (AGAIN_SUFFIX, FINAL_SUFFIX, SOAK_SUFFIX)))
+_NAME = re.compile(rf"({_OF_A_TUNE}|{_OF_A_SEARCH}|{_OF_AN_INFERENCE_SEARCH})({_SUFFIXES})*")
+_MOST_BYTES = 255
+"""Limit of a file's name."""
 PROFILE = "profile_model_info"
 SECOND_PROFILE = "profile_other_batch"
 DS_CONFIG = "ds_config"
@@ -39,6 +53,25 @@ METRICS_FILE = "metrics.json"
 CHOSEN_BY = "--results-dir and --exps-dir"
 _WRITTEN_BY_SCRIPTS = frozenset({SAVED, OUTPUT})
 """Folders of a launch that may hold anything; nothing in them is read."""
+_NO_SPACE = (28, 122)  # ENOSPC, EDQUOT
+_RIGHTS = frozenset({errno.EACCES, errno.EPERM})
+"""Denied access: to a file where one is named, otherwise perhaps to a process."""
+_READ_ONLY = errno.EROFS
+_GONE = frozenset(
+    {
+        errno.EIO,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.ENOTCONN,
+        errno.EREMOTEIO,
+        errno.ESHUTDOWN,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.EUCLEAN,
+    }
+)
+"""Errors of a disk or file server that no longer answers; with a file's name, since a socket
+has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,13 +208,12 @@ class ResultsPaths:
         try:
             with no_writing_by_others():
                 self.results.mkdir(parents=True, exist_ok=True)
-                with holding(self.results):
-                    self._require_ours(self.results)
-                    below = folder.absolute().relative_to(self.results)
-                    for above in (*reversed(below.parents), below):
-                        place = self.results / above
-                        make_folder(place)
-                        self._require_ours(place)
+                self._require_ours(self.results)
+                below = folder.absolute().relative_to(self.results)
+                for above in (*reversed(below.parents), below):
+                    place = self.results / above
+                    make_folder(place)
+                    self._require_ours(place)
         except OSError as error:
             if error.errno in _NO_SPACE:
                 raise
@@ -197,10 +229,9 @@ class ResultsPaths:
         self.make_below(path.parent)
         new = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with holding(self.results):
-                with open(new, "w", encoding="utf-8", opener=open_file) as file:
-                    file.write(text)
-                replace_file(new, path)
+            with open(new, "w", encoding="utf-8", opener=open_file) as file:
+                file.write(text)
+            new.replace(path)
         except OSError as error:
             if error.errno in _NO_SPACE:
                 raise
@@ -294,9 +325,6 @@ def _require_writable(folder: Path) -> None:
     probe.unlink()
 
 
-_NO_SPACE = (28, 122)  # ENOSPC, EDQUOT
-
-
 def is_disk_full(error: OSError) -> bool:
     """Whether an operation failed for want of room."""
     return error.errno in _NO_SPACE
@@ -319,26 +347,6 @@ def _unwritable(folder: Path, error: OSError, chosen_by: str) -> ResultsFolderEr
     return ResultsFolderError(
         f"results folder {folder} cannot be written ({reason}); choose another with {chosen_by}."
     )
-
-
-_RIGHTS = frozenset({errno.EACCES, errno.EPERM})
-"""Denied access: to a file where one is named, otherwise perhaps to a process."""
-_READ_ONLY = errno.EROFS
-_GONE = frozenset(
-    {
-        errno.EIO,
-        errno.ENODEV,
-        errno.ENXIO,
-        errno.ENOTCONN,
-        errno.EREMOTEIO,
-        errno.ESHUTDOWN,
-        errno.ESTALE,
-        errno.ETIMEDOUT,
-        errno.EUCLEAN,
-    }
-)
-"""Errors of a disk or file server that no longer answers; with a file's name, since a socket
-has none."""
 
 
 def is_unwritable(error: OSError) -> bool:
@@ -414,3 +422,17 @@ def saved_pid(wanted: bool) -> Iterator[None]:
 def pid_file(pid: int) -> Path:
     """The file of one launch, by the number of its first process."""
     return Path(tempfile.gettempdir()) / f"{pid}.ds"
+
+
+def require_names(*names: str) -> None:
+    """Refuse a name that no candidate and no launch of one has.
+
+    What a journal names is read and written in the results folder, so it must be none of the
+    folder's own files and lead nowhere else.
+
+    Raises:
+        DecodeError: there is one.
+    """
+    for name in names:
+        if len(name) > _MOST_BYTES or not _NAME.fullmatch(name):
+            raise DecodeError(f"{name!r} is not the name of a trial")

@@ -1,8 +1,13 @@
-"""From a job that was read to a study: the profile run, the space, predictions."""
+"""From a job that was read to a study: the profile run, the space, predictions.
+
+If the profile run is out of memory, a trace of the script's first pass with fake weights on this
+machine's CPU describes the model, as in ``fit``.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,12 +37,19 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.autotuner.strategies import ModelBased, PastTime, load_strategy, times_of
 from autoconf_launch.core import (
+    FIRST_FORWARD_FILE,
     MODEL_INFO_FILE,
     ConfigError,
+    DecodeError,
+    FirstForward,
     Layout,
     ModelSpec,
     NothingFeasibleError,
+    Optimizer,
     RankTask,
+    ResultsFolderError,
+    decode,
+    encode,
     plural,
     result_file,
     stages_obstacle,
@@ -47,6 +59,7 @@ from autoconf_launch.tuning_spaces import known_accelerator
 from ..backends import Backend
 from ..estimates import machine_of
 from ..events import Listener, ModelProfiled, Note, SpaceBuilt
+from ..first_forward import TracedScript, command_of_plan, describe_script, trace_script
 from ..machine import SlotPool, is_cpu
 from ..plan import LaunchPlan
 from ..report import no_time_for_ranks_text
@@ -55,6 +68,8 @@ from ..results import (
     OpenFolder,
     SpaceLine,
     key_of,
+    own_secrets,
+    read_file,
     read_past,
     read_result,
     remember,
@@ -69,9 +84,15 @@ from .profile_run import (
     refused_weights,
     run_profile,
 )
-from .refused_profile import read_traced, trace_refused, with_traced
 from .time_budget import BudgetSpentError
-from .trial_io import TrialFiles
+from .trial_io import TrialFiles, write_json
+
+_TIME_LIMIT_S = 180.0
+_FROM_DATASHEET = (
+    "Step times are predicted from the model's FLOPs and the GPU's datasheet ({band}, a guess); "
+    "trials correct them."
+)
+_DERIVED = ("accumulation", "data_parallel")
 
 
 def find_model(
@@ -293,12 +314,6 @@ def trial_time(job: TuningJob, predicted: Prediction | None) -> float | None:
     return job.profile_s + MARGIN * more * step_s
 
 
-_FROM_DATASHEET = (
-    "Step times are predicted from the model's FLOPs and the GPU's datasheet ({band}, a guess); "
-    "trials correct them."
-)
-
-
 def _require_split(layout: Layout, spec: ModelSpec | None) -> None:
     limits = spec.degree_limits if spec else ()
     degrees = {
@@ -319,9 +334,6 @@ def _require_split(layout: Layout, spec: ModelSpec | None) -> None:
         )
     if obstacle is not None:
         raise ConfigError(obstacle)
-
-
-_DERIVED = ("accumulation", "data_parallel")
 
 
 def open_space(folder: OpenFolder, space: SearchSpace, listener: Listener) -> JournalContents:
@@ -389,3 +401,46 @@ def _missing_values(others: Sequence[Record], space: SearchSpace) -> tuple[str, 
             if code is None or not (column.codes == code).any():
                 missing[f"{name} {getattr(value, 'value', value)}"] = None
     return tuple(missing)
+
+
+def trace_refused(job: TuningJob, plan: LaunchPlan) -> TracedScript | None:
+    """Trace the script of a profile run that ran out of memory; None if that fails, too.
+
+    Args:
+        job: the result is kept in its folder of the profile run.
+        plan: of the profile run.
+    """
+    limit_s = min(_TIME_LIMIT_S, job.request.trial_timeout_s, max(1.0, job.budget.left_s))
+    why = "Your configuration runs out of memory"
+    try:
+        script = trace_script(command_of_plan(plan), limit_s)
+    except NothingFeasibleError as error:
+        last_line = error.log_tail[-1:] if str(error).endswith(":") else ()
+        text = f"{why}, and its model could not be traced without a GPU: "
+        text += " ".join((str(error), *last_line))
+        job.listener(Note(text=text, warning=True))
+        return None
+    write_json(
+        job.paths.profile / FIRST_FORWARD_FILE, own_secrets().document(encode(script.found))
+    )
+    how = "fake weights" if script.found.fake else "one pass on the CPU"
+    job.listener(Note(text=f"{why}, so its model is described by a trace with {how}."))
+    return script
+
+
+def read_traced(job: TuningJob) -> TracedScript | None:
+    """The trace that an earlier session kept."""
+    try:
+        document = json.loads(read_file(job.paths.profile / FIRST_FORWARD_FILE))
+        return describe_script(job.request.script, decode(FirstForward, document))
+    except (OSError, ValueError, RecursionError, DecodeError, ResultsFolderError):
+        return None
+
+
+def with_traced(job: TuningJob, script: TracedScript) -> TuningJob:
+    """The job with the optimizer and the precision of an external script's own pass."""
+    if not job.dialect.is_external:
+        return job
+    optimizer = replace(Optimizer.from_name(script.optimizer), states=script.states)
+    workload = replace(job.user.workload, optimizer=optimizer, precision=script.found.precision)
+    return replace(job, user=replace(job.user, workload=workload))

@@ -1,15 +1,25 @@
-"""The files around a trial: what is asked before, what came out after."""
+"""The files around a trial: what is asked before, what came out after.
+
+Each configuration has its own compile cache. torch.compile spends up to a minute on a first launch
+that a second one saves. With torch's own cache, which all launches share, a candidate starts early
+or late by what ran before it; with separate caches every first launch compiles, the baseline's
+too, and the launches that measure again find their kernels ready.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.cost import KernelTimes, estimate
-from autoconf_launch.autotuner.measurement import EFFORTS, FEWEST_TIMED
+from autoconf_launch.autotuner.measurement import EFFORTS, FEWEST_TIMED, measured_name
+from autoconf_launch.autotuner.playoff import SOAK_SUFFIX
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
     CandidateTable,
@@ -58,10 +68,11 @@ from ..results import (
 )
 from ..script import ScriptSource
 from ..spelling import Dialect, Rendered, document_values
-from .compile_caches import CompileCaches
 from .job import TuningJob
 from .profile_run import clear_saved, needs_of, soak_task
 
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+"""Triton's cache lies below it, unless the user has set that one's variable."""
 BACKWARD_AND_FORWARD = 3.0
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
 _TERA = 1e12
@@ -376,3 +387,25 @@ def _extrapolation(measurement: Measurement) -> dict[str, object]:
 def write_json(path: Path, document: object) -> None:
     """Indented JSON with a last newline."""
     write_plain(path, json.dumps(document, indent=2) + "\n")
+
+
+class CompileCaches:
+    """Folders on the local disk of each host; those of this machine live as long as this object.
+
+    A results folder is often on a network's disk, where thousands of small files are slow.
+    """
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        """No folder yet; ``variables`` are those that the user sets for ranks."""
+        self._is_set = VARIABLE in os.environ or VARIABLE in variables
+        self._root: Path | None = None
+
+    def variables(self, launch: str) -> tuple[tuple[str, str], ...]:
+        """What the ranks of a launch get, by its name; nothing if the user chose a cache."""
+        if self._is_set:
+            return ()
+        if self._root is None:
+            self._root = Path(tempfile.mkdtemp(prefix="autoconf_launch_compiled_"))
+            weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
+        name = measured_name(launch.removesuffix(SOAK_SUFFIX))
+        return ((VARIABLE, str(self._root / name)),)

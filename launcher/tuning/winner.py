@@ -14,15 +14,14 @@ from autoconf_launch.core import config_keys as keys
 from ..flags import launch_flags
 from ..launch import as_typed, in_training
 from ..report import (
-    CSV_COLUMNS,
     SCHEMA_VERSION,
-    csv_row,
-    csv_text,
     details_text,
     result_text,
     summary_document,
     summary_text,
     table_text,
+    trial_rows,
+    trials_csv,
 )
 from ..request import LaunchRequest
 from ..results import (
@@ -62,8 +61,7 @@ def write_results(
     text = summary_text(table_text(summary), result, details_text(summary))
     write_plain(paths.summary_text, visible(text))
     write_json(paths.summary_json, summary_document(summary, edits, command))
-    rows = csv_text((CSV_COLUMNS, *map(csv_row, summary.shown)))
-    write_plain(paths.trials_csv, rows)
+    write_plain(paths.trials_csv, trials_csv(trial_rows(summary)))
     if winner:
         write_guarded(paths.optimal_config, _optimal_config(winner, paths))
         for file in winner.files:

@@ -30,6 +30,7 @@ from ..rules import NemoCandidate
 from ..search import (
     CandidateList,
     DoneRuns,
+    HpRuns,
     LocalRuns,
     Prepared,
     SearchCandidate,
@@ -194,11 +195,8 @@ def seen_here(
     contents, prepared = read_journal(journal), _prepare(question, points)
     done = DoneRuns(
         candidates=tuple(_as_it_ran(one, contents) for one in prepared.found.candidates),
-        records=contents.records,
+        runs=HpRuns(records=contents.records, stop=StopReason(kind=StopKind.EXPLORED)),
         finals=contents.finals,
-        ruled_out=(),
-        too_slow=(),
-        stop=StopReason(kind=StopKind.EXPLORED),
         gpu=_gpu_of(contents),
     )
     return _with_configs(outcome_of(prepared, done), configs)

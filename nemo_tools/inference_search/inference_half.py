@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-import json
+import math
 import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tabulate import tabulate
-
-from autoconf_launch.autotuner.space import FailedTrial, Outcome
-from autoconf_launch.core import (
-    GIB,
-    Failure,
-    FailureKind,
-    NothingFeasibleError,
-    plural,
-)
+from autoconf_launch.autotuner.space import FailedTrial
+from autoconf_launch.core import GIB, Failure, FailureKind, NothingFeasibleError, plural
 from autoconf_launch.launcher.events import Listener, Note
-from autoconf_launch.launcher.hosts import is_slurm_here
+from autoconf_launch.launcher.hosts import (
+    UNSAID_WAIT_S,
+    SlurmQueue,
+    cancel_jobs,
+    is_slurm_here,
+    pending_text,
+    submit_job,
+)
+from autoconf_launch.launcher.interrupts import stopping_on_signals
 from autoconf_launch.launcher.launch import file_tail
 from autoconf_launch.launcher.trackers import check_tracking
 from autoconf_launch.launcher.tuning import write_answer
 
 from ..report import NOT_STARTED
-from ..search import SEARCH_SCHEMA_VERSION, SHEBANG, ClusterKind, SearchRequest, stderr_view
+from ..search import (
+    ClusterKind,
+    HpRuns,
+    SearchRequest,
+    first_rows,
+    json_document,
+    stderr_view,
+    submit_all_text,
+)
 from ..search import check_paths as require_paths
-from .cluster_runs import await_jobs, queue_jobs
 from .engines import FIRST_TOKEN_FILE, LATENCY_FILE, SharingEngine
 from .jobs import POINT_LOG, has_run, inference_job, why_no_job
 from .load_tests import load_files, load_lines, load_script
 from .local_runs import (
-    DoneGenerations,
     LocalSearch,
     Runners,
     busy_note,
@@ -40,6 +48,8 @@ from .local_runs import (
     needs_more,
     ranks_request,
     run_points,
+    share_processes,
+    shared_search,
 )
 from .points import SearchPoint, model_name
 from .prepared import LengthSearch, PreparedInference
@@ -58,9 +68,12 @@ from .results import (
     run_entry,
     run_of_outcome,
 )
-from .shared_runs import share_processes, shared_search
 
 _SCRIPT, _SUBMIT = "submission_script.sh", "submit_all.sh"
+_LOOK_S = 0.5
+_SHAPE = ("#", "tp", "pp", "bs", "latency ms", "samples/s/GPU", "TTFT ms")
+_HEADERS = (*_SHAPE, "GiB", "name or reason")
+_RESULT = (*_SHAPE, "ms/token", "GiB", "predicted")
 
 
 def search_inference(prepared: PreparedInference, request: SearchRequest) -> Iterator[str]:
@@ -71,69 +84,270 @@ def search_inference(prepared: PreparedInference, request: SearchRequest) -> Ite
         NothingFeasibleError: no point was measured, or none within the bound; every run's row is
             written by then.
     """
-    if request.dry_run:
-        if request.json:
-            yield json.dumps(_dry_document(prepared), indent=2)
-        else:
-            yield from _dry_text(prepared, _length(prepared, request))
-    elif prepared.is_local:
-        yield from _run_here(prepared, request)
+    halves = [_LengthHalf(prepared, search, request) for search in prepared.searches]
+    grid = prepared.question.settings.grid.value
+    title = f"Inference of {model_name(prepared.question)} with engine {prepared.engine_name}"
+    title = "\n".join((f"{title} ({grid} grid)", *(f"Note: {note}" for note in prepared.notes)))
+    if request.dry_run and request.json:
+        points = [entry for half in halves for entry in half.dry_entries()]
+        tests = [half.load_script() for half in halves if half.search.runnable]
+        yield _document(prepared, grid=grid, points=points, load_tests=tests)
+    elif request.dry_run:
+        yield title
+        for half in halves:
+            yield from half.dry_text()
     else:
-        yield from _write_jobs(prepared, request)
+        yield from _run(prepared, request, halves, title)
 
 
-def _length(prepared: PreparedInference, request: SearchRequest) -> int:
-    """Rows that are listed; 0: all."""
-    return prepared.settings.top_n if request.top is None else request.top
+def _document(prepared: PreparedInference, **facts: object) -> str:
+    name, notes = model_name(prepared.question), list(prepared.notes)
+    return json_document(name, engine=prepared.engine_name, notes=notes, **facts)
 
 
-_HEADERS = (
-    "#",
-    "tp",
-    "pp",
-    "bs",
-    "latency ms",
-    "samples/s/GPU",
-    "TTFT ms",
-    "GiB",
-    "name or reason",
-)
+def _run(
+    prepared: PreparedInference, request: SearchRequest, halves: list[_LengthHalf], title: str
+) -> Iterator[str]:
+    listener, is_local = stderr_view(quiet=request.quiet).handle, prepared.is_local
+    if is_local:
+        check_tracking(prepared.question.settings.tracking)
+        for note in prepared.notes if any(half.search.runnable for half in halves) else ():
+            listener(Note(text=note))
+    else:
+        require_paths(prepared.question.settings, needs_data=False)
+    documents, wrong = [], list(prepared.refused)
+    for half in halves:
+        rows, is_over = half.run_here(listener) if is_local else half.run_jobs(listener)
+        documents.append(half.document(rows))
+        wrong += [half.why_nothing(rows)] if is_over else []
+        if not request.json:
+            yield from half.result_text(rows) if is_local else (title, *half.jobs_text(rows))
+    if request.json:
+        yield _document(prepared, searches=documents)
+    for sentence in filter(None, wrong):
+        raise NothingFeasibleError(sentence)
 
 
-def _dry_text(prepared: PreparedInference, top: int) -> Iterator[str]:
-    yield _title(prepared)
-    yield from (f"Note: {note}" for note in prepared.notes)
-    for search in prepared.searches:
-        yield f"\n{_about(prepared, search)}\n{_point_table(search.points, top)}"
-        if not prepared.is_local and search.runnable:
-            first = search.runnable[0]
-            text = inference_job(prepared, search, first)
+class _LengthHalf:
+    """The search of one pair of lengths."""
+
+    def __init__(
+        self, prepared: PreparedInference, search: LengthSearch, request: SearchRequest
+    ) -> None:
+        self._prepared, self.search, self._request = prepared, search, request
+        self._top = prepared.settings.top_n if request.top is None else request.top
+        limit = prepared.question.settings.train.limit_runs
+        self._limit = limit or None
+        task, count = search.points[0].task, len(search.runnable)
+        self._about = (
+            f"{count} of {len(search.points)} points, {task.input_len} tokens in and "
+            f"{task.output_len} out, in {task.precision.value}; results: {search.folder}"
+        )
+
+    def dry_text(self) -> Iterator[str]:
+        yield f"\n{self._about}\n{self._table(self.search.points)}"
+        if not self._prepared.is_local and self.search.runnable:
+            first = self.search.runnable[0]
+            text = inference_job(self._prepared, self.search, first)
             yield f"\nThe job of {first.name}, in {_SUBMIT} with the others:\n{text}"
-            if test := load_script(prepared, search, first):
+            if test := self.load_script():
                 yield f"Its load test, submitted only if it is recommended:\n{test}"
 
+    def load_script(self) -> str | None:
+        return load_script(self._prepared, self.search, self.search.runnable[0]) or None
 
-def _title(prepared: PreparedInference) -> str:
-    question = prepared.question
-    return (
-        f"Inference of {model_name(question)} with engine {prepared.engine_name} "
-        f"({question.settings.grid.value} grid)"
-    )
+    def dry_entries(self) -> Iterator[dict[str, object]]:
+        for point in self.search.points:
+            has_job = not (self._prepared.is_local or point.why_not)
+            job = inference_job(self._prepared, self.search, point) if has_job else None
+            entry = run_entry(not_run(point, self._prepared.bound_s))
+            yield {**entry, "reason": point.why_not, "job": job}
 
+    def _table(self, points: Sequence[SearchPoint]) -> str:
+        rows = [_point_row(number, one) for number, one in enumerate(points, 1)]
+        return first_rows(rows, _HEADERS, self._top)
 
-def _about(prepared: PreparedInference, search: LengthSearch) -> str:
-    task, many = search.points[0].task, len(search.runnable)
-    return (
-        f"{many} of {len(search.points)} points, {task.input_len} tokens in and "
-        f"{task.output_len} out, in {task.precision.value}; results: {search.folder}"
-    )
+    def run_jobs(self, listener: Listener) -> tuple[list[InferenceRun], bool]:
+        """Write jobs; if Slurm answers, queue and await them; then what was measured.
 
+        The second value is True if nothing more will run.
+        """
+        prepared, search, request = self._prepared, self.search, self._request
+        if not request.collect:
+            self._write(self._job_files())
+        is_bcm = prepared.question.settings.cluster.kind is ClusterKind.BCM
+        ended: dict[str, str] = {}
+        if is_bcm and not request.collect and is_slurm_here():
+            ended = self._queue(listener)
+        rows = [self._row_of_job(point, ended) for point in search.points]
+        self._write_tables(rows)
+        for run in recommend_runs(rows, 1):
+            self._write(load_files(prepared, search, run.point))
+        return rows, bool(ended) or not self._ready
 
-def _point_table(points: Sequence[SearchPoint], top: int) -> str:
-    rows = [_point_row(number, one) for number, one in enumerate(points, 1)]
-    table = tabulate(rows[: top or None], headers=_HEADERS, floatfmt=".4g")
-    more = len(rows) - top if top else 0
-    return f"{table}\n… and {more} more; --top 0 lists all." if more > 0 else table
+    @property
+    def _ready(self) -> tuple[SearchPoint, ...]:
+        """Points that have a job."""
+        found = (one for one in self.search.runnable if not why_no_job(self._prepared, one))
+        return tuple(found)[: self._limit]
+
+    def _job_files(self) -> dict[Path, str]:
+        """Every job's script and what it reads, and the script that submits all."""
+        scripts = [self.search.folder / one.name / _SCRIPT for one in self._ready]
+        kind = self._prepared.question.settings.cluster.kind
+        files = {self.search.folder / _SUBMIT: submit_all_text(kind, scripts)}
+        for point in self._ready:
+            run = self._prepared.run_of(point, self.search)
+            files |= self._prepared.engine.files(run)
+            files[run.folder / _SCRIPT] = inference_job(self._prepared, self.search, point)
+        return files
+
+    def _queue(self, listener: Listener) -> dict[str, str]:
+        """Queue what was not measured yet, and wait; how each job ended, by the point's name."""
+        runs = {one.name: self._prepared.run_of(one, self.search) for one in self._ready}
+        if not self._request.fresh:
+            read = self._prepared.engine.read
+            runs = {n: run for n, run in runs.items() if isinstance(read(run), FailedTrial)}
+        for run in runs.values():
+            for name in (LATENCY_FILE, FIRST_TOKEN_FILE):
+                (run.folder / name).unlink(missing_ok=True)
+        numbers = _queue_jobs({name: run.folder / _SCRIPT for name, run in runs.items()})
+        return {} if self._request.submit_only else _await_jobs(numbers, listener)
+
+    def _row_of_job(self, point: SearchPoint, ended: Mapping[str, str]) -> InferenceRun:
+        """Run of a point from its job's files; ``ended`` has the ends of awaited jobs."""
+        prepared = self._prepared
+        if why := point.why_not or why_no_job(prepared, point):
+            return not_run(replace(point, why_not=why), prepared.bound_s)
+        run = prepared.run_of(point, self.search)
+        folder, outcome = run.folder, prepared.engine.read(run)
+        if isinstance(outcome, FailedTrial) and point.name in ended:
+            said = "".join(f": {line}" for line in _last_line(folder))
+            detail = f"{outcome.failure.detail.rstrip('.')}; {ended[point.name]}{said}"
+            outcome = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail=detail))
+        elif isinstance(outcome, FailedTrial) and not has_run(folder):
+            detail = f"{NOT_STARTED}: {folder / _SCRIPT} has left neither figures nor a log"
+            why_not = Failure(kind=FailureKind.NO_STEPS, detail=detail)
+            return not_run(point, prepared.bound_s, why_not)
+        return run_of_outcome(prepared, point, outcome)
+
+    def jobs_text(self, rows: Sequence[InferenceRun]) -> Iterator[str]:
+        yield self._about
+        if any(row.measured for row in rows):
+            yield from self.result_text(rows)
+            for best in recommend_runs(rows, 1):
+                yield from load_lines(self._prepared, self.search, best.point)
+            return
+        yield self._table([row.point for row in rows])
+        if self._ready:
+            yield (
+                f"Submit all: bash {shlex.quote(str(self.search.folder / _SUBMIT))}; the same "
+                f"search then reads what they measured into {self.search.summary}"
+            )
+
+    def run_here(self, listener: Listener) -> tuple[list[InferenceRun], bool]:
+        """Run every point, and write what came of it."""
+        prepared, search = self._prepared, self.search
+        bound_s, chosen = prepared.bound_s, search.runnable[: self._limit]
+        rows = [not_run(point, bound_s) for point in search.points if point.why_not]
+        for point in search.runnable[len(chosen) :]:
+            why = f"limit_search_runs is {self._limit}"
+            rows.append(not_run(replace(point, why_not=why), bound_s))
+        if chosen:
+            rows += self._measure(chosen, listener)
+        self._write_tables(rows)
+        write_answer(search.paths, "\n".join(self.result_text(rows)))
+        return rows, True
+
+    def _measure(
+        self, chosen: tuple[SearchPoint, ...], listener: Listener
+    ) -> Iterator[InferenceRun]:
+        done = self._run_points(chosen, listener)
+        if note := busy_note(done.records, len(self._prepared.cluster.devices)):
+            listener(Note(text=note, warning=True))
+        last = {record.trial.name: record for record in done.records}
+        ruled_out = dict(done.ruled_out)
+        for point in chosen:
+            if point.name in last:
+                yield run_of_outcome(self._prepared, point, last[point.name].outcome)
+            elif point.name in ruled_out:
+                why = needs_more(ruled_out[point.name])
+                yield not_run(point, self._prepared.bound_s, why)
+
+    def _run_points(self, points: tuple[SearchPoint, ...], listener: Listener) -> HpRuns:
+        """All points, each in its own ranks or in a process with others, as the engine has it."""
+        prepared = self._prepared
+        runs = tuple(prepared.run_of(point, self.search) for point in points)
+        planned = LocalSearch(
+            points=points,
+            runs=runs,
+            paths=self.search.paths,
+            cluster=prepared.cluster,
+            request=ranks_request(prepared.cluster, runs[0]),
+            time_limit_s=prepared.settings.time_limit_s,
+            bound_s=prepared.bound_s,
+        )
+        runners: Callable[[LocalSearch], Runners] = fork_ranks
+        if isinstance(engine := prepared.engine, SharingEngine):
+            planned = shared_search(planned, engine)
+            runners = partial(share_processes, engine=engine)
+        size = f"{prepared.question.size_b:.10g}b"
+        return run_points(planned, runners, listener, fresh=self._request.fresh, size=size)
+
+    def _write_tables(self, rows: Sequence[InferenceRun]) -> None:
+        """Every run's row, what is recommended, and the front."""
+        texts = {
+            "inference_sweep_configs.csv": configs_csv(self.search.points),
+            "final_output.csv": final_csv(rows),
+            "analysis_summary.log": analysis_log(rows, self._prepared.settings.top_n),
+            "pareto.csv": pareto_csv(rows),
+        }
+        self._write({self.search.summary / name: text for name, text in texts.items()})
+
+    def _write(self, texts: Mapping[Path, str]) -> None:
+        for path, text in texts.items():
+            self.search.paths.write(path, text)
+
+    def result_text(self, rows: Sequence[InferenceRun]) -> Iterator[str]:
+        measured = [run for run in order_runs(rows) if run.latency_s is not None]
+        failed = [run for run in rows if run.latency_s is None]
+        if measured:
+            table = [_result_row(number, run) for number, run in enumerate(measured, 1)]
+            yield first_rows(table, _RESULT, self._top)
+        for best in recommend_runs(rows, 1):
+            yield (
+                f"Recommended: {best.point.name}, {best.throughput_per_gpu:.4g} samples/s/GPU "
+                f"at {1e3 * (best.latency_s or 0.0):.4g} ms"
+            )
+        if line := prediction_line(rows):
+            yield line
+        if failed:
+            first = failed[0]
+            points = plural(len(failed), "point")
+            yield f"{points} not measured, such as {first.point.name}: {first.reason}"
+        yield f"Results: {self.search.summary}"
+
+    def document(self, rows: Sequence[InferenceRun]) -> dict[str, object]:
+        best = recommend_runs(rows, self._prepared.settings.top_n)
+        return {
+            "folder": str(self.search.folder),
+            "recommended": [run.point.name for run in best],
+            "runs": [run_entry(run) for run in order_runs(rows)],
+        }
+
+    def why_nothing(self, rows: Sequence[InferenceRun]) -> str:
+        """Why nothing is recommended; empty if something is."""
+        if any(run.satisfies for run in rows):
+            return ""
+        nearest, summary = nearest_run(rows), self.search.summary
+        if nearest is None:
+            why = f"{rows[0].point.name}: {rows[0].reason}".rstrip(".")
+            return f"No point could be measured. {why}; see {summary}."
+        return (
+            f"No point is within max_latency_ms = {1e3 * self._prepared.bound_s:g}; the nearest "
+            f"is {nearest.point.name} with {1e3 * (nearest.latency_s or 0.0):.4g} ms. See "
+            f"{summary}."
+        )
 
 
 def _point_row(number: int, one: SearchPoint) -> tuple[object, ...]:
@@ -145,298 +359,6 @@ def _point_row(number: int, one: SearchPoint) -> tuple[object, ...]:
         *(number, *shape, 1e3 * found.latency_s, found.samples_per_s_per_gpu),
         *(1e3 * found.ttft_s, found.peak_bytes / GIB, one.why_not or one.name),
     )
-
-
-def _dry_document(prepared: PreparedInference) -> dict[str, object]:
-    return {
-        "schema_version": SEARCH_SCHEMA_VERSION,
-        "model": model_name(prepared.question),
-        "engine": prepared.engine_name,
-        "grid": prepared.question.settings.grid.value,
-        "notes": list(prepared.notes),
-        "points": [
-            {
-                **run_entry(not_run(point, prepared.bound_s)),
-                "reason": point.why_not,
-                "job": None
-                if prepared.is_local or point.why_not
-                else inference_job(prepared, search, point),
-            }
-            for search in prepared.searches
-            for point in search.points
-        ],
-        "load_tests": [
-            load_script(prepared, search, search.runnable[0]) or None
-            for search in prepared.searches
-            if search.runnable
-        ],
-    }
-
-
-def _write_jobs(prepared: PreparedInference, request: SearchRequest) -> Iterator[str]:
-    """Write jobs; where Slurm answers, queue them; then the tables of what was measured."""
-    require_paths(prepared.question.settings, needs_data=False)
-    documents, wrong = [], list(prepared.refused)
-    is_bcm = prepared.question.settings.cluster.kind is ClusterKind.BCM
-    queues = is_bcm and not request.collect and is_slurm_here()
-    for search in prepared.searches:
-        if not request.collect:
-            _write(search, _search_files(prepared, search))
-        ended = _queue(prepared, search, request) if queues else {}
-        rows = [_row_of_job(prepared, search, point, ended) for point in search.points]
-        write_tables(search, rows, prepared.settings.top_n)
-        _write(search, _load_files(prepared, search, rows))
-        documents.append(_result_document(prepared, search, rows))
-        if ended or not _ready(prepared, search):
-            wrong += [_why_nothing(prepared, search, rows)]
-        if not request.json:
-            yield from _cluster_text(prepared, search, rows, _length(prepared, request))
-    if request.json:
-        yield _whole_document(prepared, documents)
-    for sentence in filter(None, wrong):
-        raise NothingFeasibleError(sentence)
-
-
-def _load_files(
-    prepared: PreparedInference, search: LengthSearch, rows: Sequence[InferenceRun]
-) -> dict[Path, str]:
-    """The test under load of what is recommended, and what it has measured by now."""
-    best = [run.point for run in recommend_runs(rows, 1)]
-    return {path: text for one in best for path, text in load_files(prepared, search, one).items()}
-
-
-def _search_files(prepared: PreparedInference, search: LengthSearch) -> dict[Path, str]:
-    """Every job's script and what it reads, and the script that submits all."""
-    ready = _ready(prepared, search)
-    files = {search.folder / _SUBMIT: _submit_all(prepared, search, ready)}
-    for point in ready:
-        files |= _job_files(prepared, search, point)
-    return files
-
-
-def _ready(prepared: PreparedInference, search: LengthSearch) -> tuple[SearchPoint, ...]:
-    """Points that have a job."""
-    limit = prepared.question.settings.train.limit_runs
-    found = (one for one in search.runnable if not why_no_job(prepared, one))
-    return tuple(found)[: limit or None]
-
-
-def _queue(
-    prepared: PreparedInference, search: LengthSearch, request: SearchRequest
-) -> dict[str, str]:
-    """Queue what was not measured yet, and wait; how each job ended, by the point's name."""
-    runs = {one.name: prepared.run_of(one, search) for one in _ready(prepared, search)}
-    if not request.fresh:
-        runs = {n: run for n, run in runs.items() if _is_failed(prepared.engine.read(run))}
-    for run in runs.values():
-        for name in (LATENCY_FILE, FIRST_TOKEN_FILE):
-            (run.folder / name).unlink(missing_ok=True)
-    numbers = queue_jobs({name: run.folder / _SCRIPT for name, run in runs.items()})
-    if request.submit_only:
-        return {}
-    return await_jobs(numbers, stderr_view(quiet=request.quiet).handle)
-
-
-def _is_failed(outcome: Outcome) -> bool:
-    return isinstance(outcome, FailedTrial)
-
-
-def _job_files(
-    prepared: PreparedInference, search: LengthSearch, point: SearchPoint
-) -> Mapping[Path, str]:
-    run = prepared.run_of(point, search)
-    script = {run.folder / _SCRIPT: inference_job(prepared, search, point)}
-    return {**prepared.engine.files(run), **script}
-
-
-def _row_of_job(
-    prepared: PreparedInference,
-    search: LengthSearch,
-    point: SearchPoint,
-    ended: Mapping[str, str],
-) -> InferenceRun:
-    """Run of a point from its job's files; ``ended`` has the ends of awaited jobs."""
-    if why := point.why_not or why_no_job(prepared, point):
-        return not_run(_refuse(point, why), prepared.bound_s)
-    folder = prepared.run_of(point, search).folder
-    outcome = prepared.engine.read(prepared.run_of(point, search))
-    if isinstance(outcome, FailedTrial) and not has_run(folder) and point.name not in ended:
-        detail = f"{NOT_STARTED}: {folder / _SCRIPT} has left neither figures nor a log"
-        return not_run(point, prepared.bound_s, Failure(kind=FailureKind.NO_STEPS, detail=detail))
-    if isinstance(outcome, FailedTrial) and point.name in ended:
-        said = "".join(f": {line}" for line in _last_line(folder))
-        detail = f"{outcome.failure.detail.rstrip('.')}; {ended[point.name]}{said}"
-        failure = Failure(kind=FailureKind.CRASHED, detail=detail)
-        outcome = FailedTrial(failure=failure)
-    return run_of_outcome(prepared, point, outcome)
-
-
-def _last_line(folder: Path) -> tuple[str, ...]:
-    """The last line on standard error of a run's latest job."""
-    logs = sorted(folder.glob(f"{POINT_LOG}*.error"), key=lambda path: path.lstat().st_mtime)
-    return file_tail(logs[-1], lines=1) if logs else ()
-
-
-def _refuse(point: SearchPoint, why: str) -> SearchPoint:
-    return SearchPoint(name=point.name, task=point.task, predicted=point.predicted, why_not=why)
-
-
-_EACH = {
-    ClusterKind.BCM: 'sbatch --parsable "$job" || exit 1',
-    ClusterKind.BCP: 'bash "$job" || echo "failed: $job" >&2',
-}
-
-
-def _submit_all(
-    prepared: PreparedInference, search: LengthSearch, points: Sequence[SearchPoint]
-) -> str:
-    jobs = (shlex.quote(str(search.folder / one.name / _SCRIPT)) for one in points)
-    listed = " \\\n".join(f"  {job}" for job in jobs) or "  "
-    each = _EACH[prepared.question.settings.cluster.kind]
-    return f"{SHEBANG}\nfor job in \\\n{listed}\ndo\n  {each}\ndone\n"
-
-
-def _cluster_text(
-    prepared: PreparedInference, search: LengthSearch, rows: Sequence[InferenceRun], top: int
-) -> Iterator[str]:
-    yield _title(prepared)
-    yield from (f"Note: {note}" for note in prepared.notes)
-    yield _about(prepared, search)
-    if any(row.measured for row in rows):
-        yield from _result_text(search, rows, top)
-        for best in recommend_runs(rows, 1):
-            yield from load_lines(prepared, search, best.point)
-        return
-    yield _point_table([row.point for row in rows], top)
-    if _ready(prepared, search):
-        yield (
-            f"Submit all: bash {shlex.quote(str(search.folder / _SUBMIT))}; the same search then "
-            f"reads what they measured into {search.summary}"
-        )
-
-
-def _run_here(prepared: PreparedInference, request: SearchRequest) -> Iterator[str]:
-    """Run every point of every pair of lengths, and report each pair."""
-    check_tracking(prepared.question.settings.tracking)
-    view = stderr_view(quiet=request.quiet)
-    documents, wrong = [], list(prepared.refused)
-    runs_any = any(search.runnable for search in prepared.searches)
-    for note in prepared.notes if runs_any else ():
-        view.handle(Note(text=note))
-    for search in prepared.searches:
-        rows = _run_search(prepared, search, request, view.handle)
-        write_tables(search, rows, prepared.settings.top_n)
-        documents.append(_result_document(prepared, search, rows))
-        lines = tuple(_result_text(search, rows, _length(prepared, request)))
-        write_answer(search.paths, "\n".join(lines))
-        if not request.json:
-            yield from lines
-        wrong += [_why_nothing(prepared, search, rows)]
-    if request.json:
-        yield _whole_document(prepared, documents)
-    for sentence in filter(None, wrong):
-        raise NothingFeasibleError(sentence)
-
-
-def _run_search(
-    prepared: PreparedInference, search: LengthSearch, request: SearchRequest, listener: Listener
-) -> list[InferenceRun]:
-    limit = prepared.question.settings.train.limit_runs
-    chosen = search.runnable[: limit or None]
-    bound_s = prepared.bound_s
-    rows = [not_run(point, bound_s) for point in search.points if point.why_not]
-    rest = [point for point in search.runnable if point not in chosen]
-    rows += [not_run(_refuse(one, f"limit_search_runs is {limit}"), bound_s) for one in rest]
-    if not chosen:
-        return rows
-    done = _run_points(prepared, search, chosen, request, listener)
-    if note := busy_note(done.records, len(prepared.cluster.devices)):
-        listener(Note(text=note, warning=True))
-    last = {record.trial.name: record for record in done.records}
-    ruled_out = dict(done.ruled_out)
-    for point in chosen:
-        if point.name in last:
-            rows.append(run_of_outcome(prepared, point, last[point.name].outcome))
-        elif point.name in ruled_out:
-            rows.append(not_run(point, bound_s, needs_more(ruled_out[point.name])))
-    return rows
-
-
-def _run_points(
-    prepared: PreparedInference,
-    search: LengthSearch,
-    points: tuple[SearchPoint, ...],
-    request: SearchRequest,
-    listener: Listener,
-) -> DoneGenerations:
-    """All points, each in ranks of its own or in a process with others, as the engine has it."""
-    runs = tuple(prepared.run_of(point, search) for point in points)
-    planned = LocalSearch(
-        points=points,
-        runs=runs,
-        paths=search.paths,
-        cluster=prepared.cluster,
-        request=ranks_request(prepared.cluster, runs[0]),
-        time_limit_s=prepared.settings.time_limit_s,
-        bound_s=prepared.bound_s,
-    )
-    runners: Callable[[LocalSearch], Runners] = fork_ranks
-    if isinstance(engine := prepared.engine, SharingEngine):
-        planned = shared_search(planned, engine)
-        runners = partial(share_processes, engine=engine)
-    size = f"{prepared.question.size_b:.10g}b"
-    return run_points(planned, runners, listener, fresh=request.fresh, size=size)
-
-
-def write_tables(search: LengthSearch, rows: Sequence[InferenceRun], top_n: int) -> None:
-    """Every run's row, what is recommended, and the front.
-
-    Raises:
-        ResultsFolderError: a file cannot be written.
-    """
-    texts = {
-        "inference_sweep_configs.csv": configs_csv(search.points),
-        "final_output.csv": final_csv(rows),
-        "analysis_summary.log": analysis_log(rows, top_n),
-        "pareto.csv": pareto_csv(rows),
-    }
-    _write(search, {search.summary / name: text for name, text in texts.items()})
-
-
-def _write(search: LengthSearch, texts: Mapping[Path, str]) -> None:
-    for path, text in texts.items():
-        search.paths.write(path, text)
-
-
-_RESULT = (
-    *("#", "tp", "pp", "bs", "latency ms", "samples/s/GPU", "TTFT ms", "ms/token", "GiB"),
-    "predicted",
-)
-
-
-def _result_text(search: LengthSearch, rows: Sequence[InferenceRun], top: int) -> Iterator[str]:
-    measured = [run for run in order_runs(rows) if run.latency_s is not None]
-    failed = [run for run in rows if run.latency_s is None]
-    shown = measured[: top or None]
-    table = [_result_row(number, run) for number, run in enumerate(shown, 1)]
-    if table:
-        yield tabulate(table, headers=_RESULT, floatfmt=".4g")
-    if more := len(measured) - len(shown):
-        yield f"… and {more} more; --top 0 lists all."
-    best = recommend_runs(rows, 1)
-    if best:
-        yield (
-            f"Recommended: {best[0].point.name}, {best[0].throughput_per_gpu:.4g} samples/s/GPU "
-            f"at {1e3 * (best[0].latency_s or 0.0):.4g} ms"
-        )
-    line = prediction_line(rows)
-    if line:
-        yield line
-    if failed:
-        yield f"{plural(len(failed), 'point')} not measured, such as {failed[0].point.name}: " + (
-            failed[0].reason
-        )
-    yield f"Results: {search.summary}"
 
 
 def _result_row(number: int, run: InferenceRun) -> tuple[object, ...]:
@@ -453,41 +375,47 @@ def _result_row(number: int, run: InferenceRun) -> tuple[object, ...]:
     )
 
 
-def _result_document(
-    prepared: PreparedInference, search: LengthSearch, rows: Sequence[InferenceRun]
-) -> dict[str, object]:
-    best = recommend_runs(rows, prepared.settings.top_n)
-    return {
-        "folder": str(search.folder),
-        "recommended": [run.point.name for run in best],
-        "runs": [run_entry(run) for run in order_runs(rows)],
-    }
+def _last_line(folder: Path) -> tuple[str, ...]:
+    """The last line on standard error of a run's latest job."""
+    logs = sorted(folder.glob(f"{POINT_LOG}*.error"), key=lambda path: path.lstat().st_mtime)
+    return file_tail(logs[-1], lines=1) if logs else ()
 
 
-def _whole_document(prepared: PreparedInference, searches: list[dict[str, object]]) -> str:
-    document = {
-        "schema_version": SEARCH_SCHEMA_VERSION,
-        "model": model_name(prepared.question),
-        "engine": prepared.engine_name,
-        "notes": list(prepared.notes),
-        "searches": searches,
-    }
-    return json.dumps(document, indent=2)
+def _queue_jobs(scripts: Mapping[str, Path]) -> dict[str, int]:
+    """Numbers of the jobs that run these scripts; if Slurm refuses one, there are none."""
+    numbers: dict[str, int] = {}
+    try:
+        for name, script in scripts.items():
+            log = f"--output={script.parent / 'slurm-%j.out'}"
+            numbers[name] = submit_job((log, str(script)), {})
+    except BaseException:
+        if numbers:
+            cancel_jobs(*numbers.values())
+        raise
+    return numbers
 
 
-def _why_nothing(
-    prepared: PreparedInference, search: LengthSearch, rows: Sequence[InferenceRun]
-) -> str:
-    """Why nothing is recommended; empty where something is."""
-    if any(run.satisfies for run in rows):
-        return ""
-    nearest = nearest_run(rows)
-    if nearest is None:
-        first = rows[0]
-        why = f"{first.point.name}: {first.reason}".rstrip(".")
-        return f"No point could be measured. {why}; see {search.summary}."
-    return (
-        f"No point is within max_latency_ms = {1e3 * prepared.bound_s:g}; the nearest is "
-        f"{nearest.point.name} with {1e3 * (nearest.latency_s or 0.0):.4g} ms. See "
-        f"{search.summary}."
-    )
+def _await_jobs(numbers: Mapping[str, int], listener: Listener) -> dict[str, str]:
+    """Wait for all, and how each one ended; an interrupted search cancels them."""
+    queue, ended = SlurmQueue(), dict[str, str]()
+    for number in numbers.values():
+        queue.add(number)
+    waiting = dict(numbers)
+    said_s = time.monotonic() + UNSAID_WAIT_S
+    try:
+        with stopping_on_signals():
+            while waiting:
+                time.sleep(_LOOK_S)
+                for name, number in tuple(waiting.items()):
+                    if (over := queue.why_over(number)) is not None:
+                        del waiting[name]
+                        ended[name] = over.detail
+                        listener(Note(text=f"{name}: {over.detail}"))
+                queued = [number for number in waiting.values() if queue.is_waiting(number)]
+                if queued and time.monotonic() > said_s:
+                    said_s = math.inf
+                    listener(Note(text=f"Waiting for hosts: {pending_text(queued[0])}."))
+    finally:
+        if waiting:
+            cancel_jobs(*waiting.values())
+    return ended

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeAlias
 
-from autoconf_launch.autotuner.search import ListedStudy, StopReason
 from autoconf_launch.autotuner.space import (
     AutotuningSettings,
+    FailedTrial,
     Measurement,
     Objective,
     Outcome,
@@ -29,36 +31,39 @@ from autoconf_launch.core import (
     encode,
     result_file,
 )
-from autoconf_launch.launcher.backends import Backend, closing_backend, load_backend
-from autoconf_launch.launcher.events import Listener, Note
-from autoconf_launch.launcher.interrupts import stopping_on_signals
-from autoconf_launch.launcher.launch import adopt, find_script_source, plan_launch
-from autoconf_launch.launcher.machine import WHOLE, usable_cores
+from autoconf_launch.launcher.backends import Backend, Job, JobEnd, closing_backend, load_backend
+from autoconf_launch.launcher.events import Listener
+from autoconf_launch.launcher.launch import (
+    STDERR_LOG,
+    STDOUT_LOG,
+    adopt,
+    file_tail,
+    find_script_source,
+    how_it_died,
+    plan_launch,
+    printed_error,
+    read_log_tail,
+)
+from autoconf_launch.launcher.machine import is_cpu, split_cores, usable_cores
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.results import (
-    OpenFolder,
-    ResultsPaths,
-    fingerprint,
-    open_folder,
-    write_environment,
-)
+from autoconf_launch.launcher.results import ResultsPaths, fingerprint, write_environment
 from autoconf_launch.launcher.spelling import Rendered
 from autoconf_launch.launcher.trackers import Feed, track_events
 from autoconf_launch.launcher.tuning import (
-    Controller,
     TrialIO,
     TrialLimits,
     emulated_limit_bytes,
     write_json,
 )
 
+from ..search import HpRuns, HpSearch, opening_runs
 from ..search import local_request as slots_request
-from .engines import TIMED_S, EngineRun
+from .engines import FIRST_TOKEN_FILE, LATENCY_FILE, TIMED_S, EngineRun, SharingEngine
 from .native import MODULE, NativeEngine
 from .points import SearchPoint
 
-FIRST_TIMED, MOST_GENERATIONS = 2, 11
+_FIRST_TIMED, _MOST_GENERATIONS = 2, 11
 """The first generation warms up; of the others so many are made at most."""
 _STALL_S = 120.0
 _THREADS = "OMP_NUM_THREADS"
@@ -86,20 +91,11 @@ class LocalSearch:
     bound_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoneGenerations:
-    """Finished runs; ``ruled_out`` names points that need more memory than a failed one."""
-
-    records: tuple[Record, ...]
-    ruled_out: tuple[tuple[str, Record], ...]
-    stop: StopReason | None
-
-
 Runners: TypeAlias = tuple[TrialIO, Backend]
 """The planner of points, and the backend that runs the plans."""
 
 
-class PointTrials:
+class _PointTrials:
     """Predictions and files of points for any engine: part of a ``TrialIO``."""
 
     def __init__(self, search: LocalSearch) -> None:
@@ -109,7 +105,6 @@ class PointTrials:
         self._predicted = {point.name: point.predicted for point in search.points}
 
     def predict(self, trial: Trial) -> Prediction | None:
-        """Prediction for the point; a step is one generation."""
         found = self._predicted[trial.name]
         if found is None:
             return None
@@ -121,11 +116,9 @@ class PointTrials:
         )
 
     def complete(self, outcome: Outcome) -> Outcome:
-        """The outcome as it is: the engine has already completed it."""
-        return outcome
+        return outcome  # the engine has completed it
 
     def finish(self, record: Record) -> None:
-        """Write the point's figures, or why there are none."""
         folder = self._runs[record.trial.name].folder
         if measured := record.measurement:
             figures = {
@@ -138,7 +131,7 @@ class PointTrials:
             write_json(folder / _FAILURE, encode(record.failure))
 
 
-class GenerationTrials(PointTrials):
+class _GenerationTrials(_PointTrials):
     """The files and plans of the points: a ``TrialIO``."""
 
     def __init__(self, search: LocalSearch) -> None:
@@ -146,7 +139,6 @@ class GenerationTrials(PointTrials):
         self._engine = NativeEngine()
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
-        """The plan of a point; what its ranks read is written."""
         run, paths = self._runs[trial.name], self._search.paths
         paths.make_launch_folder(run.folder)
         ranks = trial.candidate.layout.world_size
@@ -165,7 +157,6 @@ class GenerationTrials(PointTrials):
         )
 
     def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
-        """See :class:`~.controller.TrialIO`."""
         ranks = trial.candidate.layout.world_size
         task = self._task(self._runs[trial.name], attempt)
         return adopt(task, world_size=ranks, expected=trial.candidate)
@@ -175,9 +166,9 @@ class GenerationTrials(PointTrials):
             mode=Mode.MEASURE,
             folder=str(run.folder),
             attempt=attempt,
-            start_step=FIRST_TIMED,
-            end_step=MOST_GENERATIONS,
-            most_steps=MOST_GENERATIONS,
+            start_step=_FIRST_TIMED,
+            end_step=_MOST_GENERATIONS,
+            most_steps=_MOST_GENERATIONS,
             memory_limit_bytes=emulated_limit_bytes(self._search.cluster),
         )
 
@@ -212,7 +203,7 @@ def model_words(run: EngineRun) -> tuple[str, ...]:
 
 def fork_ranks(search: LocalSearch) -> Runners:
     """Ranks for each point, forked from one process."""
-    return GenerationTrials(search), load_backend("fork_server")
+    return _GenerationTrials(search), load_backend("fork_server")
 
 
 def run_points(
@@ -222,54 +213,35 @@ def run_points(
     *,
     fresh: bool,
     size: str = "",
-) -> DoneGenerations:
+) -> HpRuns:
     """Run every point once, in order; what an earlier search measured counts."""
     paths, request = search.paths, search.request
     source, settings = find_script_source(request), AutotuningSettings(enabled=True)
     print_ = fingerprint(request, search.cluster, source, settings)
-    with stopping_on_signals(), open_folder(paths, print_, fresh=fresh) as opened:
-        for text in opened.notes:
-            listener(Note(text=text))
+    with opening_runs(paths, print_, listener, fresh=fresh) as opened:
         write_environment(paths, request, search.cluster, settings)
-        with track_events(
-            request.tracking, Feed("inference", size), paths.tracking, listener
-        ) as on:
-            return _run(search, opened, runners(search), on)
-
-
-def _run(
-    search: LocalSearch, opened: OpenFolder, runners: Runners, listener: Listener
-) -> DoneGenerations:
-    trial_io, backend = runners
-    trials = [
-        Trial(number=number, name=one.name, candidate=one.candidate, space="inference")
-        for number, one in enumerate(search.points)
-    ]
-    study = ListedStudy(
-        trials,
-        most_steps=MOST_GENERATIONS,
-        most_s=TIMED_S,
-        objective=per_gpu_objective(search.bound_s),
-    )
-    controller = Controller(
-        study,
-        backend,
-        trial_io,
-        journal=opened.journal,
-        listener=listener,
-        limits=TrialLimits(
-            timeout_s=search.time_limit_s, stall_s=_STALL_S, timeout_by="time_limit"
-        ),
-    )
-    known = {trial.name: trial.candidate for trial in trials}
-    earlier = opened.contents.search
-    ours = tuple(
-        one for one in opened.contents.records if known.get(one.trial.name) == one.trial.candidate
-    )
-    controller.resume(replace(earlier, records=ours))
-    with closing_backend(backend):
-        stop = controller.run(WHOLE)
-    return DoneGenerations(records=study.records, ruled_out=study.ruled_out, stop=stop)
+        feed = Feed("inference", size)
+        with track_events(request.tracking, feed, paths.tracking, listener) as heard:
+            runner, backend = runners(search)
+            made = HpSearch(
+                opened=opened,
+                runner=runner,
+                backend=backend,
+                listener=heard,
+                limits=TrialLimits(
+                    timeout_s=search.time_limit_s, stall_s=_STALL_S, timeout_by="time_limit"
+                ),
+            )
+            trials = [
+                Trial(number=number, name=one.name, candidate=one.candidate, space="inference")
+                for number, one in enumerate(search.points)
+            ]
+            with closing_backend(backend):
+                return made.run(
+                    trials,
+                    most=(_MOST_GENERATIONS, TIMED_S),
+                    objective=per_gpu_objective(search.bound_s),
+                )
 
 
 def per_gpu_objective(bound_s: float) -> Objective:
@@ -309,3 +281,159 @@ def busy_note(records: Sequence[Record], ranks: int) -> str:
         f"on {cores} cores), which makes them slower, those of several ranks most; search again "
         "with --fresh once the machine is idle."
     )
+
+
+def shared_search(search: LocalSearch, engine: SharingEngine) -> LocalSearch:
+    """The search with points of one layout together; a process has time for all of its own."""
+    points, runs = search.points, search.runs
+    degrees = [_degrees(run) for run in runs]
+    order = sorted(range(len(runs)), key=lambda row: degrees.index(degrees[row]))
+    process = engine.shared_process(runs[:1], _cores_of_slots(search.cluster))
+    return replace(
+        search,
+        points=tuple(points[row] for row in order),
+        runs=tuple(runs[row] for row in order),
+        request=replace(
+            search.request,
+            script=str(process.program),
+            kind="script",
+            python=process.python,
+            script_args=(*model_words(runs[0]), "--engine", process.version),
+            alone=True,
+        ),
+        time_limit_s=search.time_limit_s * max(map(degrees.count, degrees)),
+    )
+
+
+def share_processes(search: LocalSearch, engine: SharingEngine) -> Runners:
+    """All points of a layout in one process."""
+    trials = _SharedTrials(search, engine)
+    return trials, _SharedBackend(load_backend("local"), trials.read_figures_of)
+
+
+def _cores_of_slots(cluster: ClusterSpec) -> tuple[tuple[int, ...], ...]:
+    """Cores of each slot, all of them where there are fewer than slots; empty with GPUs."""
+    if not is_cpu(cluster):
+        return ()
+    usable, slots = tuple(sorted(os.sched_getaffinity(0))), len(cluster.devices)
+    return split_cores(usable, slots) if len(usable) >= slots else (usable,) * slots
+
+
+_LOGGED_ERROR = re.compile(r".*\bERROR\b.*\] (\w+(?:Error|Exception): .+)")
+_MOST_LINES = 1000
+
+
+def _first_error(folder: Path) -> str:
+    """The first error that an engine's process logged, or else the last traceback."""
+    logs = (folder / STDOUT_LOG, folder / STDERR_LOG)
+    lines = (line for path in logs for line in file_tail(path, lines=_MOST_LINES))
+    found = filter(None, map(_LOGGED_ERROR.fullmatch, lines))
+    return next((match[1] for match in found), "") or "".join(printed_error(folder)[-1:])
+
+
+class _SharedTrials(_PointTrials):
+    """The files and plans of the points: a ``TrialIO``."""
+
+    def __init__(self, search: LocalSearch, engine: SharingEngine) -> None:
+        super().__init__(search)
+        self._engine, self._cores = engine, _cores_of_slots(search.cluster)
+        self._asked: set[str] = set()
+        """Points that a process of this session was asked for."""
+
+    def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
+        # The process of a point and of those after it that have its layout and no figures.
+        names = list(self._runs)
+        later = names[names.index(trial.name) :]
+        shared = [n for n in later if self._has_layout(n, trial) and not self.read_figures_of(n)]
+        runs = [self._runs[name] for name in shared] or [self._runs[trial.name]]
+        process = self._engine.shared_process(runs, self._cores)
+        for run in runs if shared else ():
+            self._search.paths.make_launch_folder(run.folder)
+            for name in (LATENCY_FILE, FIRST_TOKEN_FILE):
+                (run.folder / name).unlink(missing_ok=True)
+        for path, text in process.files.items() if shared else ():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        self._asked.update(shared)
+        plan = plan_launch(
+            self._search.request,
+            part_of(self._search.cluster, trial.candidate.layout.world_size),
+            Rendered(
+                config=runs[0].base, script_args=process.arguments, environment=process.variables
+            ),
+        )
+        return replace(plan, name=trial.name, folder=str(self._runs[trial.name].folder))
+
+    def read_figures_of(self, name: str) -> Outcome | None:
+        # By a process of this session, if it is complete.
+        outcome = self._engine.read(self._runs[name]) if name in self._asked else None
+        return outcome if isinstance(outcome, Measurement) else None
+
+    def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
+        return None  # an interrupted process starts again with what is not measured
+
+    def _has_layout(self, name: str, trial: Trial) -> bool:
+        return _degrees(self._runs[name]) == _degrees(self._runs[trial.name])
+
+
+def _degrees(run: EngineRun) -> tuple[int, int]:
+    """Degrees that the points of one process share."""
+    return run.task.layout.tensor_parallel, run.task.layout.pipeline_parallel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """A point that an earlier point's process has measured, as a job that has ended."""
+
+    plan: LaunchPlan
+    outcome: Outcome
+    handle: str = ""
+
+
+class _SharedBackend:
+    """Another backend, which is not asked for points that are measured already."""
+
+    def __init__(self, inner: Backend, read: Callable[[str], Outcome | None]) -> None:
+        self._inner, self._read = inner, read
+        self._cancelled: dict[str, Failure] = {}
+
+    def submit(self, plan: LaunchPlan) -> Job:
+        outcome = self._read(plan.name)
+        return _Measured(plan=plan, outcome=outcome) if outcome else self._inner.submit(plan)
+
+    def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
+        return tuple(map(self._end, jobs))
+
+    def _end(self, job: Job) -> JobEnd | None:
+        if isinstance(job, _Measured):
+            return JobEnd(exit_code=0, outcome=job.outcome, wall_s=0.0)
+        (end,) = self._inner.poll((job,))
+        if end is None:
+            return None
+        name = job.plan.name
+        return replace(end, outcome=self._read(name) or self._failure(job.plan, end.exit_code))
+
+    def _failure(self, plan: LaunchPlan, code: int) -> FailedTrial:
+        folder = Path(plan.folder or "")
+        why = self._cancelled.get(plan.name)
+        if why is None and code:
+            said = how_it_died(code if code <= 128 else 128 - code, _first_error(folder))
+            why = Failure(kind=FailureKind.CRASHED, detail=said)
+        why = why or Failure(kind=FailureKind.NO_STEPS, detail="ended without figures")
+        return FailedTrial(failure=replace(why, log_tail=read_log_tail(folder)))
+
+    def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
+        if not any(isinstance(job, _Measured) for job in jobs):
+            self._inner.wait(jobs, timeout_s)
+
+    def cancel(self, job: Job, reason: Failure) -> None:
+        if not isinstance(job, _Measured):
+            self._cancelled[job.plan.name] = reason
+            self._inner.cancel(job, reason)
+
+    def send_signal(self, job: Job, number: int) -> None:
+        if not isinstance(job, _Measured):
+            self._inner.send_signal(job, number)
+
+    def end_orphan(self, handle: str, host: str) -> None:
+        self._inner.end_orphan(handle, host)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         searched_model,
     )
     from .flags import SearchRequest, parse_search
+    from .hp_search import HpRuns, HpSearch, opening_runs
     from .jobs import (
         SHEBANG,
         SlurmJob,
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
         container_flags,
         sbatch_text,
         search_mounts,
+        submit_all_text,
     )
     from .local_runs import LocalRuns, require_transformers, stderr_view
     from .outcome import DoneRuns, outcome_of
-    from .prepare import SEARCH_SCHEMA_VERSION, Prepared, check_paths, refusal_note
+    from .prepare import Prepared, check_paths, first_rows, json_document, refusal_note
     from .prepare import prepare as prepare_training
     from .question import (
         SearchQuestion,

@@ -12,10 +12,9 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.search import ListedStudy, StopKind, StopReason
+from autoconf_launch.autotuner.search import StopKind, StopReason
 from autoconf_launch.autotuner.space import (
     FailedTrial,
     Measurement,
@@ -25,8 +24,8 @@ from autoconf_launch.autotuner.space import (
     Trial,
 )
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, MemoryUse
-from autoconf_launch.launcher.backends import Backend, Job, JobEnd, warn_listener
-from autoconf_launch.launcher.events import Listener, Note
+from autoconf_launch.launcher.backends import Job, JobEnd, warn_listener
+from autoconf_launch.launcher.events import Listener
 from autoconf_launch.launcher.hosts import (
     JOB_ID,
     UNSAID_WAIT_S,
@@ -36,15 +35,15 @@ from autoconf_launch.launcher.hosts import (
     submit_job,
     wait_text,
 )
-from autoconf_launch.launcher.interrupts import stopping_on_signals
-from autoconf_launch.launcher.machine import OUR_COMMAND, WHOLE
+from autoconf_launch.launcher.machine import OUR_COMMAND
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.results import Fingerprint, open_folder
-from autoconf_launch.launcher.tuning import Controller, TrialLimits
+from autoconf_launch.launcher.results import Fingerprint
+from autoconf_launch.launcher.tuning import TrialLimits
 
 from ..report import JOB_LOG, is_not_started, read_run
 from .candidate_file import SearchFolder
 from .candidates import SearchCandidate
+from .hp_search import HpRuns, HpSearch, opening_runs
 from .jobs import JOBS_AT_ONCE
 from .outcome import DoneRuns, run_limit_s, steps_limit_s
 from .prepare import Prepared
@@ -56,7 +55,7 @@ _FILES_APPEAR_S = 10.0
 """Longest delay of an ended job's files if caches hide them, in seconds."""
 
 
-class NemoJob:
+class _NemoJob:
     """A run that was submitted: to Slurm, or as a process that calls ``bcprun``."""
 
     def __init__(self, plan: LaunchPlan, number: int, process: subprocess.Popen[bytes] | None):
@@ -77,8 +76,8 @@ class NemoJob:
         return pending_text(self.number)
 
 
-class NemoJobs:
-    """A backend: ``submit`` starts the script of a plan's name, ``poll`` reads its folder.
+class _NemoJobs:
+    """Backend and ``TrialIO``: starts the script of a plan's name, and reads its folder.
 
     ``left`` are the jobs of a dead controller by the names of their runs; one is waited for, not
     submitted again.
@@ -91,12 +90,7 @@ class NemoJobs:
         """Hears once that runs wait."""
         self._has_informed = False
 
-    def submit(self, plan: LaunchPlan) -> NemoJob:
-        """Start a run.
-
-        Raises:
-            ConfigError: Slurm refuses it.
-        """
+    def submit(self, plan: LaunchPlan) -> _NemoJob:
         script, run = self._folder.job(plan.name), self._folder.run(plan.name)
         if not (left := self._left.pop(plan.name, "")):
             _make_anew(self._folder, run)
@@ -106,13 +100,12 @@ class NemoJobs:
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
                 )
-            return NemoJob(plan, 0, process)
+            return _NemoJob(plan, 0, process)
         number = int(left) if JOB_ID.fullmatch(left) else submit_run(self._folder, plan.name)
         self._queue.add(number)
-        return NemoJob(plan, number, None)
+        return _NemoJob(plan, number, None)
 
     def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
-        """The end of each run that has ended."""
         runs = tuple(map(_own, jobs))
         ends = tuple(map(self._look, runs))
         now_s = time.monotonic()
@@ -123,8 +116,7 @@ class NemoJobs:
         return ends
 
     def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
-        """Return after a moment: runs say nothing while they last."""
-        time.sleep(max(0.0, min(_LOOK_S, timeout_s)))
+        time.sleep(max(0.0, min(_LOOK_S, timeout_s)))  # runs say nothing while they last
 
     def cancel(self, job: Job, reason: Failure) -> None:
         """End a run; what it logged by then may still count."""
@@ -135,13 +127,27 @@ class NemoJobs:
         elif own.end is None:
             cancel_jobs(own.number)
 
-    def send_signal(self, job: Job, number: int) -> None:
-        """Do nothing: a run of a search listens to none."""
+    def send_signal(self, job: Job, number: int) -> None: ...
 
     def end_orphan(self, handle: str, host: str) -> None:
         """Do nothing: its run is waited for."""
 
-    def _look(self, job: NemoJob) -> JobEnd | None:
+    def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
+        return LaunchPlan(name=trial.name, ranks=(), working_directory=str(Path.cwd()))
+
+    def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
+        found = self.outcome(trial.name)
+        return found if isinstance(found, Measurement) else None
+
+    def predict(self, trial: Trial) -> Prediction | None:
+        return None
+
+    def complete(self, outcome: Outcome) -> Outcome:
+        return outcome
+
+    def finish(self, record: Record) -> None: ...
+
+    def _look(self, job: _NemoJob) -> JobEnd | None:
         if job.end is None and (over := self._why_over(job)) is not None:
             job.over_s = job.over_s or time.monotonic()
             outcome = self.outcome(job.plan.name)
@@ -150,7 +156,7 @@ class NemoJobs:
                 job.end = self._end(job, outcome, over)
         return job.end
 
-    def _end(self, job: NemoJob, outcome: Outcome, over: Failure) -> JobEnd:
+    def _end(self, job: _NemoJob, outcome: Outcome, over: Failure) -> JobEnd:
         if isinstance(outcome, FailedTrial):
             says_little = over.kind is _BY_ITSELF and not is_not_started(outcome.failure)
             if job.reason or not says_little:
@@ -159,7 +165,7 @@ class NemoJobs:
         wall_s = time.monotonic() - job.started_s
         return JobEnd(exit_code=int(failed), outcome=outcome, wall_s=wall_s)
 
-    def _why_over(self, job: NemoJob) -> Failure | None:
+    def _why_over(self, job: _NemoJob) -> Failure | None:
         """Why a run is over, of the kind ``no_steps`` where it ended by itself."""
         if job.process is not None:
             code = job.process.poll()
@@ -170,7 +176,6 @@ class NemoJobs:
         return _by_itself(over.detail) if over.kind is FailureKind.CRASHED else over
 
     def outcome(self, name: str) -> Outcome:
-        """Outcome of a run from its folder."""
         found = read_run(self._folder.run(name), JOB_LOG)
         if isinstance(found, Failure):
             return FailedTrial(failure=found)
@@ -195,8 +200,8 @@ def _by_itself(detail: str) -> Failure:
     return Failure(kind=_BY_ITSELF, detail=detail)
 
 
-def _own(job: Job) -> NemoJob:
-    if not isinstance(job, NemoJob):
+def _own(job: Job) -> _NemoJob:
+    if not isinstance(job, _NemoJob):
         raise TypeError(f"job {job!r} was submitted to another backend.")
     return job
 
@@ -218,30 +223,7 @@ def submit_run(folder: SearchFolder, name: str) -> int:
     return submit_job((f"--output={log}", str(folder.job(name))), {})
 
 
-class _NemoFiles:
-    """A ``TrialIO`` whose files the jobs write."""
-
-    def __init__(self, jobs: NemoJobs) -> None:
-        self._jobs = jobs
-
-    def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
-        return LaunchPlan(name=trial.name, ranks=(), working_directory=str(Path.cwd()))
-
-    def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
-        found = self._jobs.outcome(trial.name)
-        return found if isinstance(found, Measurement) else None
-
-    def predict(self, trial: Trial) -> Prediction | None:
-        return None
-
-    def complete(self, outcome: Outcome) -> Outcome:
-        return outcome
-
-    def finish(self, record: Record) -> None: ...
-
-
-def trials_of(candidates: Sequence[SearchCandidate]) -> tuple[Trial, ...]:
-    """A trial for each, in order."""
+def _trials(candidates: Sequence[SearchCandidate]) -> tuple[Trial, ...]:
     return tuple(
         Trial(
             number=number,
@@ -262,36 +244,28 @@ def run_on_cluster(
         ConfigError: Slurm refuses a job.
         ResultsFolderError: another controller holds the folder, or it cannot be written.
     """
-    trials = trials_of(prepared.found.candidates)
     train, is_bcp = prepared.settings.train, prepared.settings.cluster.kind is ClusterKind.BCP
-    study = ListedStudy(
-        trials, most_steps=train.max_steps, most_s=steps_limit_s(train.max_minutes)
-    )
     limits = TrialLimits(
         timeout_s=run_limit_s(train.max_minutes) + (0.0 if is_bcp else _SLURM_SPARE_S),
         stall_s=_NEVER_S,
         timeout_by="max_minutes_per_run",
     )
-    with (
-        stopping_on_signals(),
-        open_folder(folder.runs, _fingerprint(prepared), fresh=fresh) as opened,
-    ):
-        for text in opened.notes:
-            listener(Note(text=text))
-        earlier = opened.contents.search
-        known = {trial.name: trial.candidate for trial in trials}
-        ours = tuple(
-            one for one in earlier.records if known.get(one.trial.name) == one.trial.candidate
+    with opening_runs(folder.runs, _fingerprint(prepared), listener, fresh=fresh) as opened:
+        left = {one.name: one.handle or "" for one in opened.contents.search.orphans}
+        jobs = _NemoJobs(prepared, folder, left)
+        search = HpSearch(
+            opened=opened,
+            runner=jobs,
+            backend=warn_listener(jobs, listener),
+            listener=listener,
+            limits=limits,
         )
-        left = {orphan.name: orphan.handle or "" for orphan in earlier.orphans}
-        jobs: Backend = warn_listener(NemoJobs(prepared, folder, left), listener)
-        files = _NemoFiles(NemoJobs(prepared, folder, {}))
-        controller = Controller(
-            study, jobs, files, journal=opened.journal, listener=listener, limits=limits
+        runs = search.run(
+            _trials(prepared.found.candidates),
+            most=(train.max_steps, steps_limit_s(train.max_minutes)),
+            at_once=1 if is_bcp else JOBS_AT_ONCE,
         )
-        controller.resume(replace(earlier, records=ours))
-        stop = controller.run(WHOLE if is_bcp else WHOLE * JOBS_AT_ONCE)
-    return _done(prepared, study.records, study.ruled_out, stop)
+    return DoneRuns(candidates=prepared.found.candidates, runs=runs)
 
 
 _SLURM_SPARE_S = 120.0
@@ -301,28 +275,13 @@ _NEVER_S = 1e9
 
 def collect_runs(prepared: Prepared, folder: SearchFolder) -> DoneRuns:
     """Outcomes of all runs, whoever submitted them."""
-    jobs = NemoJobs(prepared, folder, {})
+    jobs = _NemoJobs(prepared, folder, {})
     records = tuple(
         Record(trial=trial, outcome=jobs.outcome(trial.name), wall_s=0.0)
-        for trial in trials_of(prepared.found.candidates)
+        for trial in _trials(prepared.found.candidates)
     )
-    return _done(prepared, records, (), StopReason(kind=StopKind.EXPLORED))
-
-
-def _done(
-    prepared: Prepared,
-    records: tuple[Record, ...],
-    ruled_out: tuple[tuple[str, Record], ...],
-    stop: StopReason,
-) -> DoneRuns:
-    return DoneRuns(
-        candidates=prepared.found.candidates,
-        records=records,
-        finals=(),
-        ruled_out=ruled_out,
-        too_slow=(),
-        stop=stop,
-    )
+    runs = HpRuns(records=records, stop=StopReason(kind=StopKind.EXPLORED))
+    return DoneRuns(candidates=prepared.found.candidates, runs=runs)
 
 
 def _fingerprint(prepared: Prepared) -> Fingerprint:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -172,6 +172,19 @@ def _quote(text: str) -> str:
     """Always in quotes, whatever the text."""
     plain = shlex.quote(text)
     return plain if plain.startswith("'") else f"'{text}'"
+
+
+_EACH = {
+    ClusterKind.BCM: 'sbatch --parsable "$job" || exit 1',
+    ClusterKind.BCP: 'bash "$job" || echo "failed: $job" >&2',
+}
+
+
+def submit_all_text(kind: ClusterKind, scripts: Sequence[Path], *, about: str = "") -> str:
+    """A script that starts every job."""
+    jobs = " \\\n".join(f"  {shlex.quote(str(script))}" for script in scripts) or "  "
+    head = f"{SHEBANG}\n# {about}\n" if about else f"{SHEBANG}\n"
+    return f"{head}for job in \\\n{jobs}\ndo\n  {_EACH[kind]}\ndone\n"
 
 
 _NEMO1 = "/opt/NeMo/examples/nlp/language_modeling"

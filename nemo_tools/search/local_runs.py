@@ -9,14 +9,12 @@ import math
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TypeAlias
 
 from autoconf_launch.autotuner.cost import configured_workload, estimate
 from autoconf_launch.autotuner.measurement import estimate_noise
-from autoconf_launch.autotuner.playoff import Decider
-from autoconf_launch.autotuner.search import ListedStudy
 from autoconf_launch.autotuner.sizing import builtin_document
 from autoconf_launch.autotuner.space import AutotuningSettings, CandidateTable, Record, Trial
 from autoconf_launch.core import (
@@ -34,28 +32,22 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.launcher.backends import (
-    Backend,
     backend_for,
     closing_backend,
     warn_listener,
 )
 from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
-from autoconf_launch.launcher.interrupts import stopping_on_signals
 from autoconf_launch.launcher.launch import find_script_source
+from autoconf_launch.launcher.live import LinesView
 from autoconf_launch.launcher.machine import WHOLE, SlotPool, find_cluster, why_not_in_turn
-from autoconf_launch.launcher.report import LinesView
 from autoconf_launch.launcher.request import HostChoice, LaunchRequest, RemoteAccess
 from autoconf_launch.launcher.results import (
-    Earlier,
-    OpenFolder,
     fingerprint,
-    open_folder,
     write_environment,
 )
 from autoconf_launch.launcher.trackers import Feed, track_events
 from autoconf_launch.launcher.tuning import (
-    Controller,
     ProfileFailedError,
     Search,
     TrialFiles,
@@ -67,6 +59,7 @@ from autoconf_launch.launcher.tuning import (
 
 from .candidate_file import SearchFolder
 from .candidates import SearchCandidate
+from .hp_search import HpRuns, HpSearch, opening_runs
 from .jobs import JOBS_AT_ONCE, sbatch_words
 from .outcome import (
     DoneRuns,
@@ -231,27 +224,6 @@ _UNPROFILED = (
 _Some: TypeAlias = tuple[SearchCandidate, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Session:
-    """State that the runs of a folder share while we hold it."""
-
-    opened: OpenFolder
-    backend: Backend
-    heard: Listener
-    files: TrialFiles
-
-    def control(self, decider: Decider, listener: Listener, limits: TrialLimits) -> Controller:
-        """A controller of some of them."""
-        return Controller(
-            decider,
-            self.backend,
-            self.files,
-            journal=self.opened.journal,
-            listener=listener,
-            limits=limits,
-        )
-
-
 class LocalRuns:
     """Runs the candidates of one search; use ``run`` once."""
 
@@ -264,6 +236,21 @@ class LocalRuns:
         self._source = find_script_source(self._request)
         self._cluster = find_cluster(self._request)
         self._settings = AutotuningSettings(enabled=True)
+        train = prepared.settings.train
+        self._limits = TrialLimits(
+            timeout_s=run_limit_s(train.max_minutes),
+            stall_s=self._request.stall_timeout_s,
+            timeout_by="max_minutes_per_run",
+        )
+        self._files = TrialFiles(
+            self._request,
+            self._cluster,
+            folder.runs,
+            source=self._source,
+            dialect=BuiltinDialect(),
+            settings=self._settings,
+        )
+        self._files.bound_steps(train.max_steps, cut_s=steps_limit_s(train.max_minutes))
 
     def run(
         self, write_files: Callable[[tuple[SearchCandidate, ...]], None], *, fresh: bool
@@ -279,9 +266,7 @@ class LocalRuns:
         """
         paths, request = self._folder.runs, self._request
         print_ = fingerprint(request, self._cluster, self._source, self._settings)
-        with stopping_on_signals(), open_folder(paths, print_, fresh=fresh) as opened:
-            for text in opened.notes:
-                self._listener(Note(text=text))
+        with opening_runs(paths, print_, self._listener, fresh=fresh) as opened:
             write_environment(paths, request, self._cluster, self._settings)
             question = self._prepared.question
             made = backend_for(request, self._cluster, forks=True)
@@ -290,122 +275,94 @@ class LocalRuns:
                 track_events(request.tracking, feed, paths.tracking, self._listener) as heard,
                 closing_backend(warn_listener(made, heard)) as backend,
             ):
-                session = _Session(
-                    opened=opened, backend=backend, heard=heard, files=self._files()
+                search = HpSearch(
+                    opened=opened,
+                    runner=self._files,
+                    backend=backend,
+                    listener=heard,
+                    limits=self._limits,
                 )
-                return self._search(session, write_files)
+                return self._search(search, write_files)
 
     def _search(
-        self,
-        session: _Session,
-        write_files: Callable[[tuple[SearchCandidate, ...]], None],
+        self, search: HpSearch, write_files: Callable[[tuple[SearchCandidate, ...]], None]
     ) -> DoneRuns:
-        candidates, too_slow = self._candidates(session)
+        train = self._prepared.settings.train
+        candidates, too_slow = self._candidates(search)
         write_files(candidates)
-        trials = [self._trial(number, one) for number, one in enumerate(candidates)]
-        study = self._study(trials)
-        controller = session.control(study, session.heard, self._limits())
-        controller.resume(self._earlier(session, trials))
-        at_once = _JOBS_AT_ONCE.get(self._prepared.settings.cluster.kind, 1)
-        stop = controller.run(WHOLE * at_once)
-        finals: tuple[Record, ...] = ()
-        if not stop.is_error and not are_extrapolated(study.records):
-            finals = self._finals(session, study, controller.elapsed_s)
+        runs = search.run(
+            [self._trial(number, one) for number, one in enumerate(candidates)],
+            most=(train.max_steps, steps_limit_s(train.max_minutes)),
+            at_once=_JOBS_AT_ONCE.get(self._prepared.settings.cluster.kind, 1),
+            counts=lambda record: counts(record, train.max_minutes),
+        )
+        are_final = not runs.stop.is_error and not are_extrapolated(runs.records)
         return DoneRuns(
             candidates=candidates,
-            records=study.records,
-            finals=finals,
-            ruled_out=study.ruled_out,
+            runs=runs,
+            finals=self._finals(search, runs) if are_final else (),
             too_slow=too_slow,
-            stop=stop,
             gpu=self._cluster.devices[0].name,
         )
 
-    def _candidates(self, session: _Session) -> tuple[_Some, _Some]:
+    def _candidates(self, search: HpSearch) -> tuple[_Some, _Some]:
         """Candidates to run and too slow candidates, after the profile run."""
-        spec = self._profile(session)
+        spec = self._profile(search)
         training = configured_workload(
             resolve(self._source.config, world_size=len(self._cluster.devices))
         )
         workload = replace(training, model=spec)
-        session.files.describe_model(workload)
+        self._files.describe_model(workload)
         candidates, too_slow = self._order(workload)
         if not candidates:
             minutes = self._prepared.settings.train.max_minutes
             raise NothingFeasibleError(all_too_slow(too_slow, minutes))
         return candidates, too_slow
 
-    def _earlier(self, session: _Session, trials: list[Trial]) -> Earlier:
-        """Results of an earlier, equal search for runs that this search has, too."""
-        contents = session.opened.contents
-        known = {trial.name: trial.candidate for trial in trials}
-        minutes = self._prepared.settings.train.max_minutes
-        ours = tuple(
-            one
-            for one in contents.records
-            if known.get(one.trial.name) == one.trial.candidate and counts(one, minutes)
-        )
-        return replace(contents.search, records=ours)
-
-    def _finals(
-        self, session: _Session, study: ListedStudy, elapsed_s: float
-    ) -> tuple[Record, ...]:
-        search = Search(
-            records=study.records,
+    def _finals(self, search: HpSearch, runs: HpRuns) -> tuple[Record, ...]:
+        found = Search(
+            records=runs.records,
             settings=AutotuningSettings(),
-            noise=estimate_noise(study.records),
-            elapsed_s=elapsed_s,
+            noise=estimate_noise(runs.records),
+            elapsed_s=runs.elapsed_s,
             apart=why_not_in_turn(
                 self._request, self._cluster, self._source, self._folder.runs.results
             ),
         )
         return play(
-            search,
-            session.control,
-            listener=session.heard,
-            limits=self._limits(),
-            earlier=session.opened.contents,
+            found,
+            search.control,
+            listener=search.listener,
+            limits=self._limits,
+            earlier=search.opened.contents,
             soak_asked=0,
         ).playoff
 
-    def _files(self) -> TrialFiles:
-        files = TrialFiles(
-            self._request,
-            self._cluster,
-            self._folder.runs,
-            source=self._source,
-            dialect=BuiltinDialect(),
-            settings=self._settings,
-        )
-        train = self._prepared.settings.train
-        files.bound_steps(train.max_steps, cut_s=steps_limit_s(train.max_minutes))
-        return files
-
-    def _profile(self, session: _Session) -> ModelSpec | None:
-        opened = session.opened
+    def _profile(self, search: HpSearch) -> ModelSpec | None:
+        opened = search.opened
         path = self._folder.runs.profile / MODEL_INFO_FILE
         event = ModelProfiled(spec=read_model_info(path), wall_s=None)
         if not opened.contents.profiled:
             try:
-                event = self._run_profile(session)
+                event = self._run_profile(search)
             except ProfileFailedError as error:
                 self._require_late(error)
-                session.heard(Note(text=_UNPROFILED, warning=True))
+                search.listener(Note(text=_UNPROFILED, warning=True))
                 return None
-        session.heard(event)
+        search.listener(event)
         return event.spec
 
-    def _run_profile(self, session: _Session) -> ModelProfiled:
+    def _run_profile(self, search: HpSearch) -> ModelProfiled:
         first = self._prepared.found.candidates[0]
         return run_profile(
-            lambda: session.files.plan_profile(self._trial(0, first), uuid.uuid4().hex),
-            session.backend,
+            lambda: self._files.plan_profile(self._trial(0, first), uuid.uuid4().hex),
+            search.backend,
             pool=SlotPool.of_shares(WHOLE),
-            journal=session.opened.journal,
+            journal=search.opened.journal,
             limits=TrialLimits(
                 timeout_s=self._request.trial_timeout_s, stall_s=self._request.stall_timeout_s
             ),
-            listener=session.heard,
+            listener=search.listener,
         )
 
     def _require_late(self, error: ProfileFailedError) -> None:
@@ -435,14 +392,6 @@ class LocalRuns:
         kept = tuple(one for one in priced if one not in too_slow)
         return kept[: train.limit_runs or None], too_slow
 
-    def _study(self, trials: list[Trial]) -> ListedStudy:
-        train = self._prepared.settings.train
-        return ListedStudy(
-            trials,
-            most_steps=train.max_steps,
-            most_s=steps_limit_s(train.max_minutes),
-        )
-
     def _trial(self, number: int, one: SearchCandidate) -> Trial:
         candidate = self.candidate(one)
         space = f"z{candidate.layout.zero_stage}"
@@ -461,11 +410,3 @@ class LocalRuns:
         document = self._source.config.with_values(edits)
         resolved = resolve(document, world_size=len(self._cluster.devices))
         return Candidate(layout=resolved.layout, extras=resolved.extras)
-
-    def _limits(self) -> TrialLimits:
-        minutes = self._prepared.settings.train.max_minutes
-        return TrialLimits(
-            timeout_s=run_limit_s(minutes),
-            stall_s=self._request.stall_timeout_s,
-            timeout_by="max_minutes_per_run",
-        )

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.measurement import FINAL_SUFFIX
-from autoconf_launch.autotuner.search import StopReason
 from autoconf_launch.autotuner.sizing import SampleShape
 from autoconf_launch.autotuner.space import Measurement, Record
 from autoconf_launch.core import Failure, FailureKind
@@ -16,28 +15,26 @@ from autoconf_launch.launcher.report import duration_text
 from ..report import NOT_STARTED, SearchOutcome, SearchRun, without_impossible
 from .candidate_file import knobs_of, training_document
 from .candidates import SearchCandidate, gpu_peak_flops_per_s
+from .hp_search import HpRuns
 from .prepare import Prepared
 from .question import decoder_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneRuns:
-    """Finished runs of a search.
+    """Finished runs of a training search.
 
     Attributes:
         candidates: that were to be run, in order.
-        records: of the search; ``finals`` of the best, measured again in turn.
-        ruled_out: names that were not started, each with the failure that rules it out.
+        finals: of the best, measured again in turn.
         too_slow: not started, as a few micro-batches would surely overrun the minutes of a run.
         gpu: name of the device that ran; None: the one of the settings.
     """
 
     candidates: tuple[SearchCandidate, ...]
-    records: tuple[Record, ...]
-    finals: tuple[Record, ...]
-    ruled_out: tuple[tuple[str, Record], ...]
-    too_slow: tuple[SearchCandidate, ...]
-    stop: StopReason
+    runs: HpRuns
+    finals: tuple[Record, ...] = ()
+    too_slow: tuple[SearchCandidate, ...] = ()
     gpu: str | None = None
 
 
@@ -132,9 +129,9 @@ def outcome_of(prepared: Prepared, done: DoneRuns) -> SearchOutcome:
 
 
 def _runs(prepared: Prepared, done: DoneRuns) -> Iterator[SearchRun]:
-    last = {record.trial.name: record for record in done.records}
+    last = {record.trial.name: record for record in done.runs.records}
     finals = _by_name(done.finals)
-    ruled_out = dict(done.ruled_out)
+    ruled_out = dict(done.runs.ruled_out)
     for one in done.candidates:
         if one.name in last:
             yield _run(prepared, one, last[one.name], finals.get(one.name, ()))

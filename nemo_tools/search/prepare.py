@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tabulate import tabulate
 
 from autoconf_launch.autotuner.sizing import builtin_document
-from autoconf_launch.core import GIB, ConfigError
+from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.export import export_base
 
 from .candidate_file import candidate_document, with_data_sets
 from .candidates import (
     CandidateList,
-    SearchCandidate,
     SearchMachines,
     candidates_of,
     search_machines,
 )
 from .compose import compose, read_settings
 from .flags import SearchRequest
-from .jobs import job_text
-from .question import RECIPE, SearchQuestion, notes_on_rules, question_of, whose_grid
+from .question import RECIPE, SearchQuestion, notes_on_rules, question_of
 from .settings import SearchSettings
 from .this_machine import first_shown, local_candidates, local_ranks, refusals
 
@@ -143,96 +141,13 @@ def _require(key: str, path: str) -> None:
         raise ConfigError(f"{key}: {path} does not exist; give a path that does.")
 
 
-SEARCH_SCHEMA_VERSION = 1
-_HEADERS = ("#", "tp", "pp", "cp", "ep", "mbs", "vp", "gas", "recompute", "s/step", "GiB", "name")
-
-
-def dry_run_text(prepared: Prepared, top: int) -> Iterator[str]:
-    """Model, notes, the first candidates (0: all), the first one's job, and where results go."""
-    question, found = prepared.question, prepared.found
-    shape = question.model.shape
-    yield (
-        f"{question.name}: {shape.layers} layers of {shape.hidden}, global batch "
-        f"{question.global_batch} of {question.settings.train.sequence} tokens"
-        f"{_search_note(prepared)}\nResults would go to {prepared.settings.train.logs}"
-    )
-    yield from (f"Note: {note}" for note in prepared.notes)
-    if not prepared.settings.runs_training:
-        yield "run_training_hp_search is False: only the base configuration would be written."
-        return
-    yield f"\n{candidate_table(found, top)}"
-    if prepared.machines is not None:
-        text = job_text(question, found.candidates[0], found.nodes)
-        yield f"\nThe job of #1, in submit_all.sh with {len(found.candidates) - 1} more:\n{text}"
-
-
-def candidate_table(found: CandidateList, top: int) -> str:
-    """The first candidates, and how many more there are; 0: all."""
-    rows = [_row(number, one) for number, one in enumerate(found.candidates, 1)]
-    table = tabulate(rows[: top or None], headers=_HEADERS, floatfmt=".4g")
+def first_rows(rows: Sequence[Sequence[object]], headers: Sequence[str], top: int) -> str:
+    """A table of the first rows, and how many more there are; 0: all."""
+    table = tabulate(rows[: top or None], headers=headers, floatfmt=".4g")
     more = len(rows) - top if top else 0
     return f"{table}\n… and {more} more; --top 0 lists all." if more > 0 else table
 
 
-def _search_note(prepared: Prepared) -> str:
-    question, found = prepared.question, prepared.found
-    if not prepared.settings.runs_training:
-        return ""
-    return (
-        f"; {len(found.candidates)} of {found.found} candidates ({whose_grid(question).value}) on "
-        f"{found.nodes} x {question.gpus_per_node} ranks"
-    )
-
-
-def dry_run_document(prepared: Prepared) -> str:
-    """A dry run as one JSON document."""
-    question, found = prepared.question, prepared.found
-    document = {
-        "schema_version": SEARCH_SCHEMA_VERSION,
-        "model": question.name,
-        "family": question.family.name,
-        "model_size_b": question.size_b,
-        "nodes": found.nodes,
-        "gpus_per_node": question.gpus_per_node,
-        "global_batch": question.global_batch,
-        "grid": whose_grid(question).value,
-        "found": found.found,
-        "notes": list(prepared.notes),
-        "base_config": question.base.to_dict(),
-        "candidates": [_entry(prepared, one) for one in found.candidates],
-    }
-    return json.dumps(document, indent=2)
-
-
-def _row(number: int, one: SearchCandidate) -> tuple[object, ...]:
-    layout, layers = one.layout, one.point.recompute_layers
-    kind = layout.recompute.value
-    return (
-        number,
-        *(*layout.mesh, layout.micro_batch, layout.virtual_pipeline, layout.accumulation),
-        kind if not layers else f"{kind} {layers}",
-        *(one.step_s, None if one.peak_bytes is None else one.peak_bytes / GIB),
-        one.name,
-    )
-
-
-def _entry(prepared: Prepared, one: SearchCandidate) -> dict[str, object]:
-    layout = one.layout
-    launched = prepared.machines is not None
-    return {
-        "name": one.name,
-        "tensor_parallel": layout.tensor_parallel,
-        "pipeline_parallel": layout.pipeline_parallel,
-        "virtual_pipeline": layout.virtual_pipeline,
-        "context_parallel": layout.context_parallel,
-        "expert_parallel": layout.expert_parallel,
-        "data_parallel": layout.data_parallel,
-        "micro_batch": layout.micro_batch,
-        "accumulation": layout.accumulation,
-        "recompute": layout.recompute.value,
-        "recompute_layers": one.point.recompute_layers,
-        "zero_stage": layout.zero_stage,
-        "predicted_step_s": one.step_s,
-        "predicted_peak_bytes": one.peak_bytes,
-        "job": job_text(prepared.question, one, prepared.found.nodes) if launched else None,
-    }
+def json_document(model: str, **facts: object) -> str:
+    """What a search says, for programs."""
+    return json.dumps({"schema_version": 1, "model": model, **facts}, indent=2)

@@ -6,15 +6,14 @@ there.
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from autoconf_launch.autotuner.search import StopKind
-from autoconf_launch.core import ConfigError, NothingFeasibleError
+from autoconf_launch.core import GIB, ConfigError, NothingFeasibleError
 from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.export import export_base
 from autoconf_launch.launcher.hosts import is_slurm_here
@@ -36,19 +35,25 @@ from .candidate_file import SearchFolder, candidate_document, write_documents
 from .candidates import SearchCandidate
 from .cluster_runs import collect_runs, run_on_cluster, submit_runs
 from .flags import SearchRequest
-from .jobs import SHEBANG, job_text
+from .jobs import SHEBANG, job_text, submit_all_text
 from .local_runs import LocalRuns, require_transformers, stderr_view
 from .outcome import DoneRuns, outcome_of
-from .prepare import (
-    SEARCH_SCHEMA_VERSION,
-    Prepared,
-    candidate_table,
-    dry_run_document,
-    dry_run_text,
-)
-from .question import RECIPE, SearchQuestion
+from .prepare import Prepared, first_rows, json_document
+from .question import RECIPE, whose_grid
 from .settings import ClusterKind
 from .this_machine import require_room
+
+_HEADERS = ("#", "tp", "pp", "cp", "ep", "mbs", "vp", "gas", "recompute", "s/step", "GiB", "name")
+_MESH = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
+_LAYOUT = (*_MESH[:2], "virtual_pipeline", *_MESH[2:], "data_parallel", "micro_batch")
+_ABOUT_OURS = {
+    ClusterKind.BCM: "Runs the search where Slurm answers, each run as a job.",
+    ClusterKind.BCP: "Runs the search inside Base Command, one run after the other.",
+}
+_ABOUT = {
+    ClusterKind.BCM: "Submits every job of this search to Slurm, the most promising first.",
+    ClusterKind.BCP: "Runs every job of this search in this allocation, one after the other.",
+}
 
 
 def search_training(
@@ -62,298 +67,284 @@ def search_training(
         ConfigError: a file cannot be written, or a package is missing.
         NothingFeasibleError: no candidate could be measured; its results are written by then.
     """
-    if request.dry_run:
-        if request.json:
-            yield dry_run_document(prepared)
-        else:
-            yield from dry_run_text(prepared, _list_length(prepared, request))
+    search = _TrainingSearch(prepared, request, words)
+    if request.dry_run and request.json:
+        yield dry_run_document(prepared)
+    elif request.dry_run:
+        yield from search.dry_run()
     elif prepared.machines is not None:
-        yield from _search_cluster(prepared, request, words)
+        yield from search.run_jobs()
     elif request.submit_only or request.collect:
         raise ConfigError(
             "--submit-only and --collect are for NeMo's runs on Slurm; runs of our runtime are "
             "watched: omit them, and the same command goes on after an end."
         )
-    elif _is_engine_here(prepared):
-        yield from _run_search(prepared, request)
+    elif not prepared.settings.runs_training:
+        yield search.write_base()
+    elif search.is_engine_here:
+        yield from search.run_ours()
     else:
-        yield from _write_search(prepared, request, words)
+        yield from search.write_ours()
 
 
-def _is_engine_here(prepared: Prepared) -> bool:
-    """True if the backend of the runs answers on this machine."""
-    settings = prepared.settings
-    if settings.cluster.kind is ClusterKind.LOCAL or not settings.runs_training:
-        return True
-    is_bcm = settings.cluster.kind is ClusterKind.BCM
-    return is_slurm_here() if is_bcm else shutil.which("bcprun") is not None
+class _TrainingSearch:
+    def __init__(self, prepared: Prepared, request: SearchRequest, words: tuple[str, ...]) -> None:
+        self._prepared, self._request, self._words = prepared, request, words
+        self._question, self._candidates = prepared.question, prepared.found.candidates
+        self._kind = prepared.settings.cluster.kind
+        self._folder = SearchFolder(prepared.settings.train.logs.absolute())
+        self._top = prepared.settings.train.top_n if request.top is None else request.top
 
+    @property
+    def is_engine_here(self) -> bool:
+        """True if the backend of the runs answers on this machine."""
+        if self._kind is ClusterKind.BCM:
+            return is_slurm_here()
+        return self._kind is ClusterKind.LOCAL or shutil.which("bcprun") is not None
 
-def _list_length(prepared: Prepared, request: SearchRequest) -> int:
-    """Number of candidates to list; 0: all."""
-    return prepared.settings.train.top_n if request.top is None else request.top
+    def dry_run(self) -> Iterator[str]:
+        prepared, question, found = self._prepared, self._question, self._prepared.found
+        shape, runs = question.model.shape, prepared.settings.runs_training
+        searched = (
+            f"; {len(found.candidates)} of {found.found} candidates "
+            f"({whose_grid(question).value}) on {found.nodes} x {question.gpus_per_node} ranks"
+        )
+        yield (
+            f"{question.name}: {shape.layers} layers of {shape.hidden}, global batch "
+            f"{question.global_batch} of {question.settings.train.sequence} tokens"
+            f"{searched if runs else ''}\n"
+            f"Results would go to {prepared.settings.train.logs}"
+        )
+        yield from self._notes
+        if not runs:
+            yield "run_training_hp_search is False: only the base configuration would be written."
+            return
+        yield f"\n{self._table}"
+        if prepared.machines is not None:
+            text, more = self._job(self._candidates[0]), len(self._candidates) - 1
+            yield f"\nThe job of #1, in submit_all.sh with {more} more:\n{text}"
 
+    @property
+    def _notes(self) -> Iterator[str]:
+        return (f"Note: {note}" for note in self._prepared.notes)
 
-_EACH = {
-    ClusterKind.BCM: 'sbatch --parsable "$job" || exit 1',
-    ClusterKind.BCP: 'bash "$job" || echo "failed: $job" >&2',
-}
-_ABOUT_OURS = {
-    ClusterKind.BCM: "Runs the search where Slurm answers, each run as a job.",
-    ClusterKind.BCP: "Runs the search inside Base Command, one run after the other.",
-}
-_ABOUT = {
-    ClusterKind.BCM: "Submits every job of this search to Slurm, the most promising first.",
-    ClusterKind.BCP: "Runs every job of this search in this allocation, one after the other.",
-}
+    @property
+    def _table(self) -> str:
+        """The first candidates, and how many more there are."""
+        rows = [_row(number, one) for number, one in enumerate(self._candidates, 1)]
+        return first_rows(rows, _HEADERS, self._top)
 
+    def _job(self, one: SearchCandidate) -> str:
+        return job_text(self._question, one, self._prepared.found.nodes)
 
-def _search_cluster(
-    prepared: Prepared, request: SearchRequest, words: tuple[str, ...]
-) -> Iterator[str]:
-    """Write all files of the search; where its engine answers, run or queue them, too.
+    def run_jobs(self) -> Iterator[str]:
+        """Write all files of the search; if its engine answers, run or queue them, too."""
+        prepared, request, folder = self._prepared, self._request, self._folder
+        if request.collect:
+            yield from self._report(collect_runs(prepared, folder))
+            return
+        if request.submit_only and (self._kind is ClusterKind.BCP or not is_slurm_here()):
+            raise ConfigError(
+                "--submit-only needs cluster_type=bcm and a Slurm that answers sinfo."
+            )
+        self._write_files()
+        if request.submit_only:
+            *runs, last = submit_runs(prepared, folder, self._words)
+            written = folder.logs / FINAL_RESULTS
+            yield f"{len(runs)} runs are queued; job {last} writes {written} last."
+        elif self.is_engine_here:
+            view = stderr_view(quiet=request.quiet)
+            for note in prepared.notes:
+                view.handle(Note(text=note))
+            yield from self._report(
+                run_on_cluster(prepared, folder, view.handle, fresh=request.fresh)
+            )
+        elif request.json:
+            yield self._files_document()
+        else:
+            first, count = self._candidates[0], len(self._candidates)
+            yield f"{self._table}\n"
+            yield from self._notes
+            if first.step_s is not None:
+                yield f"Expected to be the fastest: {first.name}, {first.step_s:.4g} s per step"
+            yield from self._written()
+            yield f"{count} job scripts: {folder.job('').parent}"
+            start = "Submit all" if self._kind is ClusterKind.BCM else "In the allocation, run all"
+            yield f"{start}: bash {shlex.quote(str(folder.submit_all))}"
 
-    Raises:
-        ConfigError: a file cannot be written, a value cannot stand in a job, or Slurm refuses it.
-        NothingFeasibleError: no run could be measured; the results are written by then.
-    """
-    folder = SearchFolder(prepared.settings.train.logs)
-    kind = prepared.settings.cluster.kind
-    if request.collect:
-        yield from _report(prepared, request, folder, collect_runs(prepared, folder))
-        return
-    if request.submit_only and (kind is ClusterKind.BCP or not is_slurm_here()):
-        raise ConfigError("--submit-only needs cluster_type=bcm and a Slurm that answers sinfo.")
-    _write_files(prepared, folder)
-    if request.submit_only:
-        *runs, last = submit_runs(prepared, folder, words)
-        yield f"{len(runs)} runs are queued; job {last} writes {folder.logs / FINAL_RESULTS} last."
-    elif _is_engine_here(prepared):
-        view = stderr_view(quiet=request.quiet)
-        for note in prepared.notes:
+    def _written(self) -> Iterator[str]:
+        yield f"Base configuration: {self._folder.base(self._question)}"
+        where = self._folder.candidate("").parent
+        yield f"{len(self._candidates)} candidate configurations: {where}"
+
+    def write_ours(self) -> Iterator[str]:
+        """Write a search of our own runtime for a cluster that does not answer here."""
+        folder, about = self._folder, _ABOUT_OURS[self._kind]
+        write_documents(self._question, folder, self._candidates)
+        command = shlex.join(("autoconf-launch", "search", *self._words))
+        start = f"{SHEBANG}\n# {about}\ncd {shlex.quote(str(Path.cwd()))} || exit\n"
+        folder.files.write(folder.submit_all, f"{start}exec {command}\n")
+        if self._request.json:
+            yield self._files_document()
+            return
+        yield f"{self._table}\n"
+        yield from self._notes
+        yield from self._written()
+        yield f"{about[:-1]}: bash {shlex.quote(str(folder.submit_all))}"
+
+    def _write_files(self) -> None:
+        question, folder = self._question, self._folder
+        jobs = {one.name: self._job(one) for one in self._candidates}
+        write_documents(question, folder, self._candidates)
+        for one in self._candidates if RECIPE in question.base else ():
+            document = candidate_document(question, one, self._prepared.found.nodes)
+            folder.files.write(folder.script(one.name), export_base(document, "nemo2").text)
+        for name, text in jobs.items():
+            folder.files.write(folder.job(name), text)
+            folder.files.make_below(folder.run(name))  # Slurm opens a job's log there first
+        scripts = [folder.job(one.name) for one in self._candidates]
+        text = submit_all_text(self._kind, scripts, about=_ABOUT[self._kind])
+        folder.files.write(folder.submit_all, text)
+
+    def _files_document(self) -> str:
+        folder, has_jobs = self._folder, self._prepared.machines is not None
+        return json_document(
+            self._question.name,
+            notes=list(self._prepared.notes),
+            base_config=str(folder.base(self._question)),
+            submit_all=str(folder.submit_all),
+            candidates=[
+                {
+                    "name": one.name,
+                    "config": str(folder.candidate(one.name)),
+                    "job": str(folder.job(one.name)) if has_jobs else None,
+                    "run_folder": str(folder.run(one.name)),
+                }
+                for one in self._candidates
+            ],
+        )
+
+    def write_base(self) -> str:
+        """Write the base configuration, if nothing is searched."""
+        path = self._folder.base(self._question)
+        self._folder.write_config(path, self._question.base)
+        view = stderr_view(quiet=self._request.quiet)
+        for note in self._prepared.notes:
             view.handle(Note(text=note))
-        done = run_on_cluster(prepared, folder, view.handle, fresh=request.fresh)
-        yield from _report(prepared, request, folder, done)
-    elif request.json:
-        yield _cluster_document(prepared, folder)
-    else:
-        yield f"{candidate_table(prepared.found, _list_length(prepared, request))}\n"
-        yield _cluster_text(prepared, folder)
+        if self._request.json:
+            return json_document(self._question.name, base_config=str(path))
+        return f"Base configuration: {path} (run_training_hp_search is False)"
+
+    def run_ours(self) -> Iterator[str]:
+        """Write, run, and report."""
+        view = stderr_view(quiet=self._request.quiet)
+        require_transformers("search")
+        if self._kind is ClusterKind.LOCAL:
+            require_room(self._question)
+        check_tracking(self._prepared.settings.tracking)
+        runs = LocalRuns(self._prepared, self._folder, view.handle)
+        for note in self._prepared.notes:  # once the folder is known to be writable
+            view.handle(Note(text=note))
+        write = partial(write_documents, self._question, self._folder)
+        yield from self._report(runs.run(write, fresh=self._request.fresh))
+
+    def _report(self, done: DoneRuns) -> Iterator[str]:
+        """Write the tables of what was run, and print the best of it."""
+        outcome, folder = outcome_of(self._prepared, done), self._folder
+        written = write_final_results(
+            folder.logs, outcome, top=self._prepared.settings.train.top_n
+        )
+        if not any(run.step_s for run in outcome.runs):
+            sentence = _nothing_measured(done, outcome, written[0].parent)
+            write_answer(folder.runs, sentence)
+            raise NothingFeasibleError(sentence, done.runs.stop.log_tail)
+        lines = (
+            top_text(outcome, self._top).rstrip("\n"),
+            *summary_lines(outcome, {one.name for one in self._candidates}),
+            f"Results: {written[0].parent}",
+        )
+        write_answer(folder.runs, "\n".join(lines))
+        is_json = self._request.json
+        yield from (result_document(self._question.name, outcome),) if is_json else lines
 
 
-def _write_search(
-    prepared: Prepared, request: SearchRequest, words: tuple[str, ...]
-) -> Iterator[str]:
-    """Write a search of our own runtime for a cluster that does not answer here.
-
-    Raises:
-        ConfigError: a file cannot be written.
-    """
-    folder, found = SearchFolder(prepared.settings.train.logs.absolute()), prepared.found
-    write_documents(prepared.question, folder, found.candidates)
-    command = shlex.join(("autoconf-launch", "search", *words))
-    about = _ABOUT_OURS[prepared.settings.cluster.kind]
-    text = f"{SHEBANG}\n# {about}\ncd {shlex.quote(str(Path.cwd()))} || exit\nexec {command}\n"
-    folder.files.write(folder.submit_all, text)
-    if request.json:
-        yield _cluster_document(prepared, folder)
-        return
-    yield f"{candidate_table(found, _list_length(prepared, request))}\n"
-    yield from (f"Note: {note}" for note in prepared.notes)
-    yield f"Base configuration: {folder.base(prepared.question)}"
-    yield f"{len(found.candidates)} candidate configurations: {folder.candidate('').parent}"
-    yield f"{about[:-1]}: bash {shlex.quote(str(folder.submit_all))}"
-
-
-def _write_files(prepared: Prepared, folder: SearchFolder) -> None:
-    question, found = prepared.question, prepared.found
-    jobs = {one.name: job_text(question, one, found.nodes) for one in found.candidates}
-    write_documents(question, folder, found.candidates)
-    if RECIPE in question.base:
-        _write_scripts(prepared, folder)
-    for name, text in jobs.items():
-        folder.files.write(folder.job(name), text)
-        folder.files.make_below(folder.run(name))  # Slurm opens a job's log there before it runs
-    folder.files.write(folder.submit_all, _submit_all(prepared, folder))
-
-
-def _write_scripts(prepared: Prepared, folder: SearchFolder) -> None:
-    for one in prepared.found.candidates:
-        document = candidate_document(prepared.question, one, prepared.found.nodes)
-        folder.files.write(folder.script(one.name), export_base(document, "nemo2").text)
-
-
-def _submit_all(prepared: Prepared, folder: SearchFolder) -> str:
-    kind = prepared.settings.cluster.kind
-    jobs = _lines(prepared.found.candidates, folder)
-    return f"{SHEBANG}\n# {_ABOUT[kind]}\nfor job in \\\n{jobs}\ndo\n  {_EACH[kind]}\ndone\n"
-
-
-def _lines(candidates: Iterable[SearchCandidate], folder: SearchFolder) -> str:
-    return " \\\n".join(f"  {shlex.quote(str(folder.job(one.name)))}" for one in candidates)
-
-
-def _cluster_text(prepared: Prepared, folder: SearchFolder) -> str:
-    question, count = prepared.question, len(prepared.found.candidates)
-    kind = prepared.settings.cluster.kind
-    start = "Submit all" if kind is ClusterKind.BCM else "In the allocation, run all"
-    notes = "".join(f"Note: {note}\n" for note in prepared.notes)
+def _row(number: int, one: SearchCandidate) -> tuple[object, ...]:
+    layout, layers = one.layout, one.point.recompute_layers
+    kind = layout.recompute.value
     return (
-        f"{notes}{_expected_text(prepared)}Base configuration: {folder.base(question)}\n"
-        f"{count} candidate configurations: {folder.candidate('').parent}\n"
-        f"{count} job scripts: {folder.job('').parent}\n"
-        f"{start}: bash {shlex.quote(str(folder.submit_all))}"
+        number,
+        *(*layout.mesh, layout.micro_batch, layout.virtual_pipeline, layout.accumulation),
+        kind if not layers else f"{kind} {layers}",
+        *(one.step_s, None if one.peak_bytes is None else one.peak_bytes / GIB),
+        one.name,
     )
 
 
-def _expected_text(prepared: Prepared) -> str:
-    """The planner's prediction for the first candidate; empty if it cannot predict."""
-    first = prepared.found.candidates[0]
-    if first.step_s is None:
-        return ""
-    return f"Expected to be the fastest: {first.name}, {first.step_s:.4g} s per step\n"
-
-
-def _cluster_document(prepared: Prepared, folder: SearchFolder) -> str:
-    question = prepared.question
-    document = {
-        "schema_version": SEARCH_SCHEMA_VERSION,
-        "model": question.name,
-        "notes": list(prepared.notes),
-        "base_config": str(folder.base(question)),
-        "submit_all": str(folder.submit_all),
-        "candidates": [
+def dry_run_document(prepared: Prepared) -> str:
+    """A dry run as one JSON document."""
+    question, found = prepared.question, prepared.found
+    return json_document(
+        question.name,
+        family=question.family.name,
+        model_size_b=question.size_b,
+        nodes=found.nodes,
+        gpus_per_node=question.gpus_per_node,
+        global_batch=question.global_batch,
+        grid=whose_grid(question).value,
+        found=found.found,
+        notes=list(prepared.notes),
+        base_config=question.base.to_dict(),
+        candidates=[
             {
                 "name": one.name,
-                "config": str(folder.candidate(one.name)),
-                "job": str(folder.job(one.name)) if prepared.machines else None,
-                "run_folder": str(folder.run(one.name)),
+                **{name: getattr(one.layout, name) for name in (*_LAYOUT, "accumulation")},
+                "recompute": one.layout.recompute.value,
+                "recompute_layers": one.point.recompute_layers,
+                "zero_stage": one.layout.zero_stage,
+                "predicted_step_s": one.step_s,
+                "predicted_peak_bytes": one.peak_bytes,
+                "job": job_text(question, one, found.nodes) if prepared.machines else None,
             }
-            for one in prepared.found.candidates
+            for one in found.candidates
         ],
-    }
-    return json.dumps(document, indent=2)
+    )
 
 
 def result_document(name: str, outcome: SearchOutcome) -> str:
     """Every run, measured ones first and the fastest of them on top."""
     measured = sorted((run for run in outcome.runs if run.step_s), key=lambda run: run.step_s or 0)
     failed = [run for run in outcome.runs if not run.step_s]
-    document = {
-        "schema_version": SEARCH_SCHEMA_VERSION,
-        "model": name,
-        "nodes": outcome.nodes,
-        "gpus_per_node": outcome.gpus_per_node,
-        "best": measured[0].name if measured else None,
-        "notes": list(outcome.notes),
-        "runs": [_entry(run) for run in (*measured, *failed)],
-    }
-    return json.dumps(document, indent=2)
-
-
-def _base_alone_document(name: str, base_config: Path) -> str:
-    """JSON document if nothing is searched: only the base configuration."""
-    document = {
-        "schema_version": SEARCH_SCHEMA_VERSION,
-        "model": name,
-        "base_config": str(base_config),
-    }
-    return json.dumps(document, indent=2)
+    return json_document(
+        name,
+        nodes=outcome.nodes,
+        gpus_per_node=outcome.gpus_per_node,
+        best=measured[0].name if measured else None,
+        notes=list(outcome.notes),
+        runs=[_entry(run) for run in (*measured, *failed)],
+    )
 
 
 def _entry(run: SearchRun) -> dict[str, object]:
     layout = run.point.layout
     return {
         "name": run.name,
-        "tensor_parallel": layout.tensor_parallel,
-        "pipeline_parallel": layout.pipeline_parallel,
-        "context_parallel": layout.context_parallel,
-        "expert_parallel": layout.expert_parallel,
-        "micro_batch": layout.micro_batch,
+        **{name: getattr(layout, name) for name in (*_MESH, "micro_batch")},
         "recompute_layers": run.point.recompute_layers,
         "knobs": dict(run.knobs),
         "global_batch": run.global_batch,
         "steps": run.steps if run.extrapolated_from is None else 0,
         "extrapolated_from_micro_batches": run.extrapolated_from,
-        "step_s": run.step_s,
-        "step_spread_s": run.step_spread_s,
-        "peak_bytes": run.peak_bytes,
+        **{name: getattr(run, name) for name in ("step_s", "step_spread_s", "peak_bytes")},
         "failure": None if run.failure is None else failure_kind(run.failure),
         "detail": None if run.failure is None else run.failure.detail,
     }
 
 
-def _run_search(prepared: Prepared, request: SearchRequest) -> Iterator[str]:
-    """Write, run, and report; lines on single runs go to standard error.
-
-    Raises:
-        ConfigError: transformers or a tracker's package is missing.
-        NothingFeasibleError: this machine cannot hold the model; or no candidate could be
-            measured, and its results are written by then.
-    """
-    settings, question = prepared.settings, prepared.question
-    folder = SearchFolder(settings.train.logs.absolute())
-    view = stderr_view(quiet=request.quiet)
-    if settings.runs_training:
-        _require_all(prepared)
-    else:
-        folder.write_config(folder.base(question), question.base)
-    runs = LocalRuns(prepared, folder, view.handle) if settings.runs_training else None
-    for note in prepared.notes:  # once the folder is known to be writable
-        view.handle(Note(text=note))
-    if runs is None:
-        yield _base_alone(question, folder, json=request.json)
-        return
-
-    write = partial(write_documents, question, folder)
-    yield from _report(prepared, request, folder, runs.run(write, fresh=request.fresh))
-
-
-def _report(
-    prepared: Prepared, request: SearchRequest, folder: SearchFolder, done: DoneRuns
-) -> Iterator[str]:
-    """Write the tables of what was run, and print the best of it.
-
-    Raises:
-        NothingFeasibleError: no candidate could be measured; the results are written.
-    """
-    question = prepared.question
-    outcome = outcome_of(prepared, done)
-    written = write_final_results(folder.logs, outcome, top=prepared.settings.train.top_n)
-    if not any(run.step_s for run in outcome.runs):
-        sentence = _nothing_measured(done, outcome, written[0].parent)
-        write_answer(folder.runs, sentence)
-        raise NothingFeasibleError(sentence, done.stop.log_tail)
-    lines = (
-        top_text(outcome, _list_length(prepared, request)).rstrip("\n"),
-        *summary_lines(outcome, {one.name for one in prepared.found.candidates}),
-        f"Results: {written[0].parent}",
-    )
-    write_answer(folder.runs, "\n".join(lines))
-    yield from (result_document(question.name, outcome),) if request.json else lines
-
-
-def _base_alone(question: SearchQuestion, folder: SearchFolder, *, json: bool) -> str:
-    """Answer if run_training_hp_search is False: the base configuration that was written."""
-    path = folder.base(question)
-    if json:
-        return _base_alone_document(question.name, path)
-    return f"Base configuration: {path} (run_training_hp_search is False)"
-
-
-def _require_all(prepared: Prepared) -> None:
-    """See that runs can be made, before anything is written."""
-    require_transformers("search")
-    if prepared.settings.cluster.kind is ClusterKind.LOCAL:
-        require_room(prepared.question)
-    check_tracking(prepared.settings.tracking)
-
-
 def _nothing_measured(done: DoneRuns, outcome: SearchOutcome, folder: Path) -> str:
     """Why, by the last run that was started, in the words of its table."""
-    sentence = stop_sentence(done.stop)
-    if done.stop.kind is not StopKind.NOTHING_FITS:
-        started = {record.trial.name for record in done.records}
+    stop, sentence = done.runs.stop, stop_sentence(done.runs.stop)
+    if stop.kind is not StopKind.NOTHING_FITS:
+        started = {record.trial.name for record in done.runs.records}
         last = [run for run in outcome.runs if run.name in started and run.failure][-1]
         assert last.failure is not None
         why = named_failure(last.failure)

@@ -1,24 +1,36 @@
-"""An optimizer step: passes, clipping, update."""
+"""An optimizer step: its micro-batches, the norm and clipping of gradients, the update."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+from torch.distributed.tensor import DTensor, Replicate
 
 from autoconf_launch.core import AppliedStrategy
 
-from ..model import Batch, LossScale, TrainingParts, build_model, evaluation_mode
-from ..parallel import Passes, Pipeline, make_meshes, parallelize, shard_optimizer
-from ..rank import UPDATE, PhaseClock, Ranks, StepCutter
-from .accumulation import Accumulation
+from ..model import (
+    Batch,
+    LossScale,
+    TrainingParts,
+    build_model,
+    compute_in,
+    evaluation_mode,
+    split,
+    to_device,
+)
+from ..parallel import Applied, Passes, Pipeline, make_meshes, parallelize, shard_optimizer
+from ..rank import BACKWARD, FORWARD, UPDATE, PhaseClock, Ranks, StepCutter
 from .checkpoints import Trained
-from .gradients import clipping_factor, global_norm, multiply
 from .observer import Observer
 from .schedules import build_schedule
+
+_EPSILON = 1e-6
+"""Keeps the clipping factor finite, as in torch.nn.utils.clip_grad_norm_."""
 
 
 class Trainer:
@@ -170,3 +182,114 @@ class Trainer:
 
 def _no_lap(phase: str) -> None:
     """Ignore the end of a phase, where no clock takes steps apart."""
+
+
+class Accumulation:
+    """Passes of a rank that computes its micro-batches from end to end."""
+
+    def __init__(
+        self,
+        applied: Applied,
+        recipe: TrainingParts,
+        ranks: Ranks,
+        lap: Callable[[str], None],
+        after_forward: Callable[[], None],
+    ) -> None:
+        self._applied = applied
+        self._loss = recipe.loss
+        self._config = recipe.config
+        self._device = ranks.device
+        layout = recipe.config.layout
+        data_rank = layout.data_rank(ranks.rank)
+        self._micro_batch = layout.micro_batch_of(data_rank)
+        self._weight = layout.loss_weight(data_rank)
+        self._lap = lap
+        self._after_forward = after_forward
+
+    def train(self, batch: Batch, scale: float, cutter: StepCutter | None = None) -> Tensor:
+        """Accumulate gradients; see :class:`.parallel.Passes`."""
+        accumulation = self._config.layout.accumulation
+        weight = scale * self._weight / accumulation
+        losses: list[Tensor] = []
+        for micro_batch in self._split(batch):
+            last = cutter.last() if cutter else accumulation
+            with self._applied.around(len(losses) == last - 1):
+                losses.append(self._forward_backward(micro_batch, weight))
+            if cutter:
+                cutter.end_micro_batch()
+            if len(losses) == last:
+                break
+        return torch.stack(losses).mean() * self._weight
+
+    def evaluate(self, batch: Batch) -> Tensor:
+        """The mean of the micro-batches' losses."""
+        losses = [self._forward(part).float() for part in self._split(batch)]
+        return torch.stack(losses).mean() * self._weight
+
+    def _split(self, batch: Batch) -> Iterator[Batch]:
+        accumulation = self._config.layout.accumulation
+        return split(batch, micro_batch=self._micro_batch, accumulation=accumulation)
+
+    def _forward(self, micro_batch: Batch) -> Tensor:
+        with compute_in(self._config.precision, self._device):
+            return self._loss(self._applied.module, to_device(micro_batch, self._device))
+
+    def _forward_backward(self, micro_batch: Batch, weight: float) -> Tensor:
+        loss = self._forward(micro_batch)
+        self._after_forward()
+        self._lap(FORWARD)
+        torch.autograd.backward(loss * weight)
+        self._lap(BACKWARD)
+        return loss.detach().float()
+
+
+def global_norm(parameters: Iterable[Tensor], stages: ProcessGroup | None = None) -> Tensor:
+    """L2 norm of the whole model's gradient, the same on every rank; no wait for the device.
+
+    Weights are added up over the dimensions of the mesh that they are split over, group by group,
+    then over the ranks of a pipeline, which must each give theirs.
+    """
+    parameters = list(parameters)
+    groups: dict[tuple[ProcessGroup, ...], list[Tensor]] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            part, splitters = _part(parameter.grad)
+            groups.setdefault(splitters, []).append(part)
+    squared = [_sum_of_squares(parts, splitters) for splitters, parts in groups.items()]
+    total = torch.nn.utils.get_total_norm([]) if not squared else sum(squared[1:], squared[0])
+    if stages is not None:
+        total = total.to(parameters[0].device) if parameters else total
+        dist.all_reduce(total, group=stages)
+    return total.sqrt()
+
+
+def _part(gradient: Tensor) -> tuple[Tensor, tuple[ProcessGroup, ...]]:
+    """This rank's part and the groups whose ranks have the others; equal copies count once."""
+    if not isinstance(gradient, DTensor):
+        return gradient, ()
+    if any(placement.is_partial() for placement in gradient.placements):
+        whole = [Replicate() if p.is_partial() else p for p in gradient.placements]
+        gradient = gradient.redistribute(placements=whole)
+    mesh = gradient.device_mesh
+    split = [i for i, placement in enumerate(gradient.placements) if not placement.is_replicate()]
+    return gradient.to_local(), tuple(mesh.get_group(i) for i in split if mesh.size(i) > 1)
+
+
+def _sum_of_squares(parts: list[Tensor], splitters: tuple[ProcessGroup, ...]) -> Tensor:
+    squared = torch.nn.utils.get_total_norm(parts).square()
+    for group in splitters:
+        dist.all_reduce(squared, group=group)
+    return squared
+
+
+def clipping_factor(norm: Tensor, limit: float) -> Tensor:
+    """Factor that scales gradients of norm ``norm`` down to ``limit`` at most."""
+    return (limit / (norm + _EPSILON)).clamp(max=1.0)
+
+
+def multiply(parameters: Iterable[Tensor], factor: Tensor | float) -> None:
+    """Multiply all gradients in place."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    local = [g.to_local() if isinstance(g, DTensor) else g for g in gradients]
+    if local:
+        torch._foreach_mul_(local, factor)

@@ -30,8 +30,7 @@ from ..parallel import make_meshes
 from ..pretraining import build, family_of
 from ..rank import Ranks
 from ..stages import Stage, StageError, blocks_to_cut, find_places, make_stages
-from .tensor_shards import TensorShards
-from .weights import RandomWeights, first_names, weights_on_meta
+from .tensor_shards import RandomWeights, TensorShards, first_names, weights_on_meta
 
 _FIRST_TOKEN = 0
 """First token of an encoder-decoder's answer."""

@@ -33,9 +33,15 @@ if TYPE_CHECKING:
     from .copies import SharedByCopies, stay_out_of_scripts
     from .experts import find_experts
     from .flops import device_of, flop_counter, tensor_bytes, weights_of
-    from .loss import LossFunction, model_loss
-    from .model_source import ModelSource, TrainingParts, build_model, held_bytes
-    from .modes import evaluation_mode
+    from .model_source import (
+        LossFunction,
+        ModelSource,
+        TrainingParts,
+        build_model,
+        evaluation_mode,
+        held_bytes,
+        model_loss,
+    )
     from .on_cpu import cuda_as_cpu, run_on_cpu
     from .optimizers import MakeOptimizer, base_learning_rate, optimizer_maker
     from .precision import DTYPES, LossScale, compute_in, precision_of

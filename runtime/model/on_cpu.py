@@ -21,8 +21,44 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from .autocast_rules import use_cuda_rules
-
+_IN_FP32 = (
+    "acos",
+    "asin",
+    "cosh",
+    "erfinv",
+    "exp",
+    "expm1",
+    "log",
+    "log10",
+    "log2",
+    "log1p",
+    "reciprocal",
+    "rsqrt",
+    "sinh",
+    "tan",
+    "pow.Tensor_Scalar",
+    "pow.Tensor_Tensor",
+    "pow.Scalar",
+    "softplus",
+    "layer_norm",
+    "native_layer_norm",
+    "group_norm",
+    "cosine_similarity",
+    "dist",
+    "renorm",
+    "logsumexp",
+)
+"""Floating inputs become fp32."""
+_TO_FP32 = (
+    "softmax.int",
+    "log_softmax.int",
+    "cumsum",
+    "linalg_vector_norm",
+    "sum",
+    "sum.dim_IntList",
+)
+"""The result is fp32 where nobody asks for another type."""
+_HALVES = (torch.float16, torch.bfloat16)
 _CUDA = re.compile(r"cuda(:\d+)?")
 _CPU = torch.device("cpu")
 _SAME = (Tensor.cuda, Tensor.pin_memory)
@@ -34,6 +70,7 @@ _GROUPED = tuple(
 )
 Follow: TypeAlias = Callable[[Any, Any, Any], None]
 _WITHOUT_EFFECT = ("set_device", "synchronize", "empty_cache", "reset_peak_memory_stats")
+_PLACES = ("device_ids", "output_device")
 
 
 def run_on_cpu(follow: Follow | None = None) -> None:
@@ -166,4 +203,49 @@ def _without_devices(original: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-_PLACES = ("device_ids", "output_device")
+def use_cuda_rules() -> torch.library.Library:
+    """Apply them to autocast on the CPU until the answer's ``_destroy`` is called."""
+    rules = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    for names, rule in ((_IN_FP32, _with_inputs), (_TO_FP32, _with_result)):
+        for name in names:
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU"):
+                made = rule(_operation(name))
+                rules.impl(name, made, "AutocastCPU")  # type: ignore[no-untyped-call]
+    return rules
+
+
+def _operation(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def _with_inputs(operation: Any) -> Callable[..., Any]:
+    def in_fp32(*arguments: Any, **named: Any) -> Any:
+        return _below(operation, *tree_map(_in_32_bits, (arguments, named)))
+
+    return in_fp32
+
+
+def _with_result(operation: Any) -> Callable[..., Any]:
+    def to_fp32(*arguments: Any, **named: Any) -> Any:
+        asked = [
+            value for value in (*arguments, *named.values()) if isinstance(value, torch.dtype)
+        ]
+        if arguments[0].dtype in _HALVES and not asked:
+            while arguments[-1] is None:  # a type that is not given, by its place
+                arguments = arguments[:-1]
+            named = {**named, "dtype": torch.float32}
+        return _below(operation, arguments, named)
+
+    return to_fp32
+
+
+def _below(operation: Any, arguments: Any, named: Any) -> Any:
+    autocast = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    with torch._C._ExcludeDispatchKeyGuard(autocast):
+        return operation(*arguments, **named)
+
+
+def _in_32_bits(value: Any) -> Any:
+    is_half = isinstance(value, Tensor) and value.dtype in _HALVES
+    return value.float() if is_half else value

@@ -15,7 +15,7 @@ from autoconf_launch.core import ResolvedConfig, lazy_names
 from . import context, expert, fully_shard, pipeline, recompute, replicate, tensor
 from .base import Applied, Passes
 from .mesh import DeviceMeshes, copy_weights
-from .model_copy import SameBatch
+from .tensor import SameBatch
 
 if TYPE_CHECKING:
     from .context import context_degree, context_split

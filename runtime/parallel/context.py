@@ -33,9 +33,15 @@ from ..model import (
     to_device,
 )
 from .base import Applied
-from .context_attention import SharedAttention, active_chunks, is_shareable, join_transformers
+from .context_attention import (
+    SequenceChunks,
+    SharedAttention,
+    SharingError,
+    active_chunks,
+    is_shareable,
+    join_transformers,
+)
 from .mesh import DeviceMeshes
-from .sequence_chunks import SequenceChunks, SharingError
 
 _IGNORED = -100
 """As a label: this token does not count."""

@@ -1,7 +1,8 @@
 """Attention over sequences that context ranks share out: each rank's queries meet all keys.
 
-Keys and values are gathered, and their gradients added up, by each call. Outside of a step, and
-without context ranks, this is torch's own attention.
+A rank has a chunk from the head of a sequence and one from its tail: under a causal mask late
+tokens attend to more than early ones. Keys and values are gathered, and their gradients added up,
+by each call. Outside of a step, and without context ranks, this is torch's own attention.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,10 +18,11 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.attention.bias import causal_lower_right
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .sequence_chunks import SequenceChunks, SharingError
+from autoconf_launch.core import ConfigError
 
 _NAME = "autoconf_launch_context"
 """Our function in transformers' registry, which builds no mask for names that it does not know."""
@@ -27,12 +30,68 @@ _TOKENS = 2
 """Dimension of the tokens in (samples, heads, tokens, head_dim)."""
 _UNKNOWN = ("softcap", "s_aux", "position_bias")
 """Arguments of transformers' attention functions that torch's attention does not have."""
-
 _all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 _reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 """By their newer names, since torch 2.13 warns of the older ones."""
 _active: SequenceChunks | None = None
 _was_called = False
+
+
+class SharingError(ConfigError):
+    """What context ranks cannot share out; ``why`` goes on after "but"."""
+
+    def __init__(self, ranks: int, why: str) -> None:
+        super().__init__(f"parallelism.context is {ranks}, but {why}")
+        self.why = why
+
+
+@dataclass(slots=True, kw_only=True)
+class SequenceChunks:
+    """This rank's chunks among those of all.
+
+    Attributes:
+        every: numbers of all ranks' chunks, two of each rank.
+        rank: this one.
+        group: the ranks; None where one rank has all chunks.
+        is_used: they attended together; no count, for which a compiled model would compile again.
+    """
+
+    every: tuple[int, ...]
+    rank: int = 0
+    group: ProcessGroup | None = None
+    is_used: bool = False
+
+    @staticmethod
+    def along(mesh: DeviceMesh) -> SequenceChunks:
+        """Chunks of the ranks of a mesh of one dimension."""
+        last = 2 * mesh.size() - 1
+        every = tuple(number for rank in range(mesh.size()) for number in (rank, last - rank))
+        return SequenceChunks(every=every, rank=mesh.get_local_rank(), group=mesh.get_group())
+
+    @property
+    def ranks(self) -> int:
+        """How many share a sequence."""
+        return len(self.every) // 2
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of this rank's chunks."""
+        return self.every[2 * self.rank : 2 * self.rank + 2]
+
+    def part(self, whole: Tensor, dimension: int = 1) -> Tensor:
+        """This rank's tokens, contiguous."""
+        chunks = whole.chunk(2 * self.ranks, dimension)
+        return torch.cat([chunks[number] for number in self.numbers], dimension)
+
+    def in_order(self, parts: Tensor, dimension: int) -> Tensor:
+        """Whole sequences from the parts of all ranks, which stand along a first dimension."""
+        chunks = [chunk for part in parts for chunk in part.chunk(2, dimension)]
+        places = sorted(range(len(chunks)), key=self.every.__getitem__)
+        return torch.cat([chunks[place] for place in places], dimension)
+
+    def positions(self, tokens: int, device: torch.device) -> Tensor:
+        """Where each of a rank's ``tokens`` stands in its sequence: (1, tokens)."""
+        return self.part(torch.arange(tokens * self.ranks, device=device)[None])
 
 
 class SharedAttention:

@@ -2,11 +2,16 @@
 
 A checkpoint of a trial would be loaded by the next one, and by the training itself; one that the
 user has would be overwritten. What is saved before the first backward pass is data, and stays.
+Python's calls that write, make, rename and remove files are sent where ``trial_paths`` says.
 """
 
 from __future__ import annotations
 
+import builtins
+import io
 import os
+import pathlib
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -18,13 +23,38 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from autoconf_launch.core import is_part
+
 from .after_import import change_on_import
-from .file_calls import FileCalls
 from .trial_paths import TrialPaths
 
+_PATHLIBS_OWN = getattr(pathlib, "_NormalAccessor", None)
+"""Object with the functions that Python 3.10's paths call."""
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_CREAT | os.O_APPEND
+_TEMPORARY = getattr(os, "O_TMPFILE", 0)
+_OPEN_FILES = "/proc/self/fd"
 _LOOKED_INTO = 100
 """Entries of a container, when it is looked whether it holds tensors."""
 _DEEP = 3
+_WHAT = ("obj", "tensors", "checkpoint", "state_dict")
+_WHERE = ("f", "filename", "filepath")
+_FOLDERS = ("save_directory",)
+_WRITERS: dict[str, tuple[str, ...]] = {
+    "safetensors.torch": ("save_file",),
+    "lightning.fabric.utilities.cloud_io": ("_atomic_save",),
+    "lightning_fabric.utilities.cloud_io": ("_atomic_save",),
+    "torch.distributed.checkpoint.state_dict_saver": ("save", "save_state_dict", "async_save"),
+}
+"""Functions of other modules that write checkpoints."""
+_READERS: dict[str, tuple[str, ...]] = {
+    "safetensors": ("safe_open",),
+    "safetensors.torch": ("load_file", "safe_open"),
+}
+"""Functions that read checkpoints without Python's files."""
+_FOLDER_WRITERS: dict[str, tuple[tuple[str, str], ...]] = {
+    "transformers.tokenization_utils_base": (("PreTrainedTokenizerBase", "save_pretrained"),),
+}
+"""Classes and their methods that write a folder otherwise than by Python's files."""
 
 
 class SaveListener(Protocol):
@@ -144,27 +174,6 @@ class SavedFiles:
         return place if is_moved else file
 
 
-_WHAT = ("obj", "tensors", "checkpoint", "state_dict")
-_WHERE = ("f", "filename", "filepath")
-_FOLDERS = ("save_directory",)
-_WRITERS: dict[str, tuple[str, ...]] = {
-    "safetensors.torch": ("save_file",),
-    "lightning.fabric.utilities.cloud_io": ("_atomic_save",),
-    "lightning_fabric.utilities.cloud_io": ("_atomic_save",),
-    "torch.distributed.checkpoint.state_dict_saver": ("save", "save_state_dict", "async_save"),
-}
-"""Functions of other modules that write checkpoints."""
-_READERS: dict[str, tuple[str, ...]] = {
-    "safetensors": ("safe_open",),
-    "safetensors.torch": ("load_file", "safe_open"),
-}
-"""Functions that read checkpoints without Python's files."""
-_FOLDER_WRITERS: dict[str, tuple[tuple[str, str], ...]] = {
-    "transformers.tokenization_utils_base": (("PreTrainedTokenizerBase", "save_pretrained"),),
-}
-"""Classes and their methods that write a folder otherwise than by Python's files."""
-
-
 def _argument(
     arguments: tuple[Any, ...], named: Mapping[str, Any], index: int, names: tuple[str, ...]
 ) -> Any:
@@ -195,3 +204,227 @@ def _holds_tensors(obj: object, deep: int = _DEEP) -> bool:
         return False
     inside = obj.values() if isinstance(obj, Mapping) else obj
     return any(_holds_tensors(value, deep - 1) for value in islice(inside, _LOOKED_INTO))
+
+
+class FileCalls:
+    """Follows them in one process."""
+
+    def __init__(self, paths: TrialPaths) -> None:
+        self._paths = paths
+
+    def install(self) -> None:
+        """Stand before them."""
+        for name in ("replace", "rename"):
+            _stand_before((os,), name, self._rename)
+        for name in ("remove", "unlink"):
+            _stand_before((os,), name, self._remove)
+        _stand_before((os,), "open", self._open_descriptor)
+        _stand_before((os,), "truncate", self._truncate)
+        _stand_before((os,), "link", self._link)
+        _stand_before((os,), "symlink", self._symlink)
+        _stand_before((os,), "mkdir", self._make_folder)
+        _stand_before((shutil,), "rmtree", self._remove_tree)
+        _stand_before((io, builtins), "open", self._open)
+
+    def read(self, file: Any) -> Any:
+        """The file that the trial wrote under this name, where it did so elsewhere."""
+        if not self._paths.has_others or (path := self._paths.path(file)) is None:
+            return file
+        place = self._paths.read(path)
+        return file if place == path else place
+
+    def _open(
+        self, original: Callable[..., Any], file: Any, mode: Any = "r", *rest: Any, **named: Any
+    ) -> Any:
+        if not isinstance(mode, str) or {"w", "a", "x", "+"}.isdisjoint(mode):
+            return original(self.read(file), mode, *rest, **named)
+        if (path := self._paths.path(file)) is not None:
+            place = self._place_to_write(self._paths.behind(path), mode)
+            file = file if place == Path(os.path.realpath(path)) else place
+        return original(file, mode, *rest, **named)
+
+    def _open_descriptor(
+        self, original: Callable[..., Any], path: Any, flags: int, *rest: Any, **named: Any
+    ) -> Any:
+        """``os.open``: by what the flags mean, as :meth:`_open` by its mode."""
+        is_nameless = flags & _TEMPORARY == _TEMPORARY != 0
+        if is_nameless or (aim := self._path(path, named.get("dir_fd"))) is None:
+            return original(path, flags, *rest, **named)
+        if not flags & _WRITES:
+            is_folder = aim.is_dir() and not self._paths.made_anew(aim)
+            place = self._paths.read(aim) if self._paths.has_others and not is_folder else aim
+        else:
+            mode = "w" if flags & os.O_TRUNC else "a" if flags & os.O_CREAT else "+"
+            mode = "x" if flags & os.O_EXCL else mode
+            place = self._place_to_write(self._paths.behind(aim), mode)
+            if place == Path(os.path.realpath(aim)):
+                place = aim
+        if place == aim:
+            return original(path, flags, *rest, **named)
+        named.pop("dir_fd", None)
+        is_there = os.path.lexists(aim) and not self._paths.made_anew(aim)
+        creates = flags & _WRITES and is_there
+        return original(place, flags | os.O_CREAT if creates else flags, *rest, **named)
+
+    def _truncate(self, original: Callable[..., Any], path: Any, length: int) -> None:
+        """Cut the trial's copy of a file."""
+        if (aim := self._paths.path(path)) is not None:
+            path = self._place_to_write(self._paths.behind(aim), "+")
+        original(path, length)
+
+    def _path(self, path: Any, folder: int | None) -> Path | None:
+        """The absolute path, also of one that begins at a folder that is open."""
+        return self._paths.path(_from_descriptor(path, folder))
+
+    def _place_to_write(self, path: Path, mode: str) -> Path:
+        if not self._paths.trains:
+            self._paths.wrote(path)
+            return path
+        if "x" in mode and self._paths.is_users(path) and not self._paths.made_anew(path):
+            return path  # it is there, as Python will say
+        if "w" in mode or "a" in mode or "x" in mode:
+            return self._paths.target(path, checkpoint=is_part(path), copies="a" in mode)
+        return self._paths.edit_target(path)
+
+    def _make_folder(
+        self, original: Callable[..., Any], path: Any, *rest: Any, **named: Any
+    ) -> None:
+        """Make a folder; one that the script has removed, as it sees it, is still there."""
+        place = self._path(path, named.get("dir_fd"))
+        try:
+            original(path, *rest, **named)
+        except FileExistsError:
+            if place is None or not self._paths.made_anew(place):
+                raise
+            return
+        if place is not None:
+            self._paths.made_folder(place)
+
+    def _rename(self, original: Callable[..., Any], src: Any, dst: Any, **named: Any) -> Any:
+        """The trial's goes where the trial may write; what the user has is copied there."""
+        path = self._path(src, named.get("src_dir_fd"))
+        aim = self._path(dst, named.get("dst_dir_fd"))
+        if not self._paths.trains or path is None or aim is None:
+            return original(src, dst, **named)
+        source = self._paths.locate(path)
+        is_users = source == path and self._paths.keeps(path)
+        if not os.path.lexists(source) or (self._is_full_folder(aim) and not is_users):
+            return original(src, dst, **named)
+        place = self._paths.target(aim)
+        if is_users:
+            _copy(source, place)
+            self._paths.on_removal(path)
+        elif place == aim and source == path:
+            original(src, dst, **named)
+        else:
+            _clear(place)
+            shutil.move(source, place)
+        self._paths.on_move(path)
+        return None
+
+    def _is_full_folder(self, path: Path) -> bool:
+        """True if nothing can be renamed to it, as the system will say."""
+        return path.is_dir() and self._paths.keeps(path) and not self._paths.made_anew(path)
+
+    def _link(self, original: Callable[..., Any], src: Any, dst: Any, **named: Any) -> Any:
+        """A second name of a file is the trial's; never one of a file of the user's."""
+        path = self._path(src, named.pop("src_dir_fd", None))
+        aim = self._path(dst, named.pop("dst_dir_fd", None))
+        if not self._paths.trains or path is None or aim is None:
+            return original(path or src, aim or dst, **named)
+        source, place = self._paths.locate(path), self._paths.target(aim)
+        if source == path and self._paths.keeps(path):
+            return _copy(source, place)
+        return original(source, place, **named)
+
+    def _symlink(
+        self, original: Callable[..., Any], src: Any, dst: Any, *rest: Any, **named: Any
+    ) -> Any:
+        aim = self._path(dst, named.get("dir_fd"))
+        if not self._paths.trains or aim is None:
+            return original(src, dst, *rest, **named)
+        place = self._paths.target(aim)
+        self._paths.on_link()
+        if place == aim:
+            return original(src, dst, *rest, **named)
+        named.pop("dir_fd", None)
+        return original(aim.parent / src, place, *rest, **named)
+
+    def _remove(self, original: Callable[..., Any], path: Any, **named: Any) -> Any:
+        """The user's file stays; the trial's copy of it goes."""
+        place = self._path(path, named.get("dir_fd"))
+        self._paths.on_link()
+        if place is None or not self._paths.trains or not self._paths.keeps(place):
+            return original(path, **named)
+        if (ours := self._paths.locate(place)) != place:
+            original(ours)
+        self._paths.on_removal(place)
+        return None
+
+    def _remove_tree(
+        self, original: Callable[..., Any], path: Any, *rest: Any, **named: Any
+    ) -> Any:
+        """Remove the trial's own files of a folder; the user's stay."""
+        place = self._paths.path(path) if self._paths.trains else None
+        if place is None or not place.is_dir() or not self._paths.keeps(place):
+            return original(path, *rest, **named)
+        if (ours := self._paths.locate(place)) != place:
+            original(ours)
+        for made in self._paths.made_below(place):
+            _clear(made)
+            self._paths.on_move(made)
+        self._paths.on_removal(place)
+        return None
+
+
+class _Stand:
+    """No function: as a member of a class it is not a method. It is saved by its name."""
+
+    def __init__(
+        self, module: str, name: str, original: Callable[..., Any], call: Callable[..., Any]
+    ) -> None:
+        self.__module__, self.__name__, self.__qualname__ = module, name, name
+        self.__doc__ = original.__doc__
+        self.__wrapped__ = original
+        self._call = call
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._call(self.__wrapped__, *arguments, **named)
+
+    def __reduce__(self) -> str:
+        return self.__name__
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__wrapped__, name)
+
+
+def _stand_before(modules: tuple[ModuleType, ...], name: str, call: Callable[..., Any]) -> None:
+    first = modules[0]
+    stand = _Stand(first.__name__, name, getattr(first, name), call)
+    for holder in filter(None, (*modules, _PATHLIBS_OWN)):
+        setattr(holder, name, stand)
+
+
+def _from_descriptor(path: Any, folder: int | None) -> Any:
+    """A path that may begin at a folder that is open, without it; a descriptor as it is."""
+    if folder is None or not isinstance(path, (str, bytes, os.PathLike)):
+        return path
+    try:
+        above = os.readlink(f"{_OPEN_FILES}/{folder}")  # noqa: PTH115
+        return os.path.join(above, os.fsdecode(path))  # noqa: PTH118
+    except OSError:
+        return path if os.path.isabs(path) else None  # noqa: PTH117
+
+
+def _copy(source: Path, place: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, place, symlinks=True, dirs_exist_ok=True)
+    else:
+        shutil.copyfile(source, place)
+
+
+def _clear(place: Path) -> None:
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)

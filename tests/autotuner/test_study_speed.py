@@ -14,10 +14,13 @@ import pytest
 from autoconf_launch.autotuner.search import reference_repeats
 from autoconf_launch.autotuner.search.limits import SearchLimits
 from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import build_space
+from autoconf_launch.autotuner.space.space import (
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
+    build_space,
+)
 from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.autotuner.strategies import surrogate
 

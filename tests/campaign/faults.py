@@ -213,7 +213,7 @@ def _end_of(process: subprocess.Popen[str], codes: tuple[int, ...], says: str) -
 
 def _removes_results(place: Place) -> Ended:
     place.write_config(_config(4))
-    return _end(place, (2,), "removed while it was", fault="removes the results folder")
+    return _end(place, (2,), "removed while it was in use", fault="removes the results folder")
 
 
 def _stop(what: bytes) -> Callable[[Place], Ended]:

@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.sizing import Family
 from autoconf_launch.autotuner.space import FailedTrial
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.cli import main
-from autoconf_launch.launcher.report import CSV_COLUMNS, csv_row, csv_text
+from autoconf_launch.launcher.report import finished_row, trials_csv
 from autoconf_launch.nemo.inference_search.results import final_csv, pareto_csv
 from autoconf_launch.nemo.report.tables import Columns, failed_csv, summary_csv
 
@@ -59,7 +59,7 @@ def test_one_function_alone_writes_csv() -> None:
 
 def test_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     crashed = replace(RECORDS[-1], outcome=FailedTrial(failure=CRASH))
-    assert_harmless(csv_text((CSV_COLUMNS, csv_row(crashed))))  # trials.csv
+    assert_harmless(trials_csv([finished_row(crashed)]))  # trials.csv
     folder = write_folder(tmp_path / "results", (*RECORDS[:-1], crashed))
     for flags in ((), ("--follow",)):
         assert main(["show", str(folder), "--format=csv", *flags]) == 0

@@ -15,8 +15,7 @@ from autoconf_launch.core import DegreeLimits, FailureKind, Layout, Mode, Resolv
 from autoconf_launch.runtime import scaled_dot_product_attention
 from autoconf_launch.runtime.model import TrainingParts, model_loss
 from autoconf_launch.runtime.parallel import context_split
-from autoconf_launch.runtime.parallel.context_attention import _mask
-from autoconf_launch.runtime.parallel.sequence_chunks import SequenceChunks
+from autoconf_launch.runtime.parallel.context_attention import SequenceChunks, _mask
 
 from ..benchmarks.conftest import import_benchmark
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from autoconf_launch.runtime.engine.gradients import clipping_factor, global_norm, multiply
+from autoconf_launch.runtime.engine.trainer import clipping_factor, global_norm, multiply
 
 
 def with_gradients(*values: float) -> list[Tensor]:

@@ -6,8 +6,7 @@ import pytest
 from torch import Tensor, nn
 
 from autoconf_launch.core import BlockSpec, Grade, ModelSpec
-from autoconf_launch.runtime.profile.describe import describe
-from autoconf_launch.runtime.profile.piece_times import piece_times
+from autoconf_launch.runtime.profile.describe import describe, piece_times
 
 from ..benchmarks.conftest import import_benchmark
 

@@ -3,7 +3,7 @@ from typing import Any
 import hjson
 import pytest
 
-from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space.space import ChoiceKind, KnobChoice
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.tuning_spaces.loader import Section, SpaceKnob, default_space, parse_space
 from autoconf_launch.tuning_spaces.merge import (

@@ -5,7 +5,7 @@ import pytest
 
 from autoconf_launch.autotuner.cost import LayoutColumns, Roofline, distinct
 from autoconf_launch.autotuner.mixed import MeasuredLayers
-from autoconf_launch.autotuner.mixed.measured import with_measured
+from autoconf_launch.autotuner.mixed.kinds import with_measured
 from autoconf_launch.core import Layout, Recompute, Software, Workload
 from autoconf_launch.tuning_spaces import machine, named_model
 

@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.mixed.partition import (
     smallest_bottleneck,
     split_layers,
 )
-from autoconf_launch.autotuner.mixed.schedule import pipeline_s
+from autoconf_launch.autotuner.mixed.times import pipeline_s
 from autoconf_launch.autotuner.space import Floats, Ints
 
 

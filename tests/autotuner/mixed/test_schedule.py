@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.mixed.schedule import pipeline_s
+from autoconf_launch.autotuner.mixed.times import pipeline_s
 
 from .simulator import simulate_1f1b
 

@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.planner.degrees import meshes
+from autoconf_launch.autotuner.planner.mesh_grids import meshes
 from autoconf_launch.core import Degrees
 from autoconf_launch.tuning_spaces.models import named_model
 

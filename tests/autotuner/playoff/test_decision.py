@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.measurement.noise import estimate_noise
-from autoconf_launch.autotuner.playoff.decision import Decision, DecisionVerdict, rank
+from autoconf_launch.autotuner.playoff.decision import (
+    Decision,
+    DecisionVerdict,
+    rank,
+    replay_rounds,
+)
 from autoconf_launch.autotuner.playoff.meaning import MeaningVerdict
-from autoconf_launch.autotuner.playoff.past_rounds import replay_rounds
 from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.playoff.summary import Launches, Summary, summarise_launches
 from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
@@ -23,6 +27,7 @@ from autoconf_launch.launcher.report.search import (
     refusal_text,
     stop_text,
 )
+from autoconf_launch.launcher.report.summary import table_text
 
 from .test_playoff import (
     ALIKE,
@@ -78,6 +83,20 @@ def test_the_best_of_the_rounds_wins() -> None:
     assert winner(found.decision) == "t2"
     assert found.rows[-1].best_exp_name == "t2"
     assert found.rows[-1].best_metric_val == pytest.approx(10.0, rel=0.01)
+
+
+def test_a_speed_of_the_search_is_marked_and_never_above_one_of_the_rounds() -> None:
+    *met, other, alone = runs_of(3.0, 1.0, 1.02, 1.5, 2.5)
+    records = (*met, other, replace(alone, trial=replace(alone.trial, space="z1")))
+    slower = (15.0, 5.0, 5.1, 7.5, 12.5)
+    playoff = playoff_of(records, wanted=2, budget=PlayoffBudget(rounds=2))
+    run(playoff, truth(*slower))
+    found = summary(records, playoff.records)
+    rows = [(row.tuning_space, row.best_exp_name, row.search_only) for row in found.rows]
+    assert rows == [("z0", "t1", False), ("z1", "t4", True), ("global", "t1", False)]
+    values = [row.best_metric_val or 0.0 for row in found.rows]
+    assert values[0] == values[-1] < values[1]
+    assert f"{values[1]:.6g} (search only) | t4" in table_text(found)
 
 
 def test_the_speed_up_is_from_the_rounds_and_not_from_the_search() -> None:

@@ -5,9 +5,13 @@ from typing import Any
 import pytest
 
 from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
-from autoconf_launch.autotuner.space.space import SearchSpace, build_space
+from autoconf_launch.autotuner.space.space import (
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
+    SearchSpace,
+    build_space,
+)
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
 
 from ..conftest import Loop, candidate, record, settings, steps_of

@@ -20,12 +20,11 @@ from autoconf_launch.autotuner.sizing.forecast import (
     SpeedBand,
     Task,
     achieved_speed,
-    gpus_for_days,
     outlook,
     sensitivities,
-    size_for_days,
     with_assumption,
 )
+from autoconf_launch.autotuner.sizing.model_size import gpus_for_days, size_for_days
 from autoconf_launch.autotuner.sizing.search_space import search_rules
 from autoconf_launch.core import ConfigError, Degrees, Offload
 from autoconf_launch.launcher.estimates.training_choice import usual_training
@@ -105,6 +104,31 @@ def test_a_batch_that_was_given_stays_where_some_layout_has_it() -> None:
     assert done is not None
     assert done.layout.global_batch == 2048
     assert not done.is_batch_changed
+
+
+@pytest.mark.parametrize("nodes", [3, 5, 8, 13])
+@pytest.mark.parametrize("batch", [1000, 2047, 2048])
+def test_a_micro_batch_is_a_power_of_two_that_divides_the_batch_or_leads_by_the_band(
+    nodes: int, batch: int
+) -> None:
+    free = gpt(nodes, 13, global_batch=batch)
+    done = gpt(nodes, 13, global_batch=batch, slowest=BAND.slowest)
+    assert free is not None
+    assert done is not None
+    micro = done.layout.micro_batch
+    if micro & (micro - 1) or batch % micro:
+        assert done.layout == free.layout
+    else:
+        assert done.tokens_per_s >= BAND.slowest * free.tokens_per_s
+
+
+def test_an_odd_micro_batch_wins_only_by_more_than_the_band() -> None:
+    free, held, certain = (gpt(19, 5, slowest=slowest) for slowest in (None, 0.8, 0.999))
+    assert free is not None
+    assert held is not None
+    assert certain is not None
+    assert (free.layout.micro_batch, held.layout.micro_batch) == (13, 1)
+    assert certain.layout == free.layout
 
 
 def test_another_batch_is_taken_only_where_it_is_worth_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.launcher.backends import host_logs
+from autoconf_launch.launcher.backends import job_agent as host_logs
 from autoconf_launch.launcher.backends.hosts import HostsBackend
 
 from .conftest import Lab, eventually

@@ -1,6 +1,7 @@
 """The verb through the command's entry point: text, document, file, exit code."""
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from ..conftest import Driver
 from .verb import Run, with_value
 
 LLAMA = ("--model", "llama3.1-8b", "--seq", "8192", "--global-batch", "64")
+TIGHT = ("--model", "llama-3.2-3b", "--seq", "2048", "--global-batch", "32")
 WORK = (*LLAMA, "--cluster", "8xH100-SXM-80GB")
 KEYS = {
     *("schema_version", "considered", "valid", "fit", "safe", "headroom", "limit_gib"),
@@ -34,7 +36,7 @@ ROW = {
         "training_days",
         "training_usd",
     ),
-    *("parts", "runnable", "plan_only_by"),
+    *("parts", "runs_here", "runnable", "plan_only_by"),
 }
 
 
@@ -99,6 +101,62 @@ def test_what_our_runtime_can_run_is_marked(plan: Run) -> None:
         if row["runnable"]:
             assert layout["offload"] == "none"
             assert layout["tensor_parallel"] <= 8  # its key-value heads
+
+
+GPT = ("--model", "gpt2", "--seq", "512", "--global-batch", "32", "--cluster", "4xH100")
+MIXED = "1x4xH100-SXM-80GB+1x4xA100-SXM-80GB"
+STATES = {
+    "adapters": ((*LLAMA, "--cluster", "1xH100", "--lora-rank", "8"), {"with huggingface"}),
+    "offload": ((*TIGHT, "--cluster", "2xRTX-3090"), {"plan-only"}),
+    "their offload": (
+        (*TIGHT, "--cluster", "2xRTX-3090", "--trainer", "deepspeed"),
+        {"plan-only"},
+    ),
+    "another trainer": ((*GPT, "--trainer", "megatron", "--top", "30"), {"yes", "with megatron"}),
+    "ours": ((*GPT, "--trainer", "native", "--top", "0"), {"yes", "plan-only"}),
+    "adapters on unequal nodes": (
+        (*LLAMA, "--cluster", MIXED, "--lora-rank", "8"),
+        {"with huggingface"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_row_has_one_state_in_table_notes_json_and_csv(
+    plan: Run, tmp_path: Path, name: str
+) -> None:
+    words, states = STATES[name]
+    path = tmp_path / "plan.csv"
+    document = plan(*words, "--json", "--csv", str(path)).document
+    rows = document["best"] + document["faster_if_it_works"]
+    labels = [row["runs_here"] for row in rows]
+    assert {*labels} == states
+    for row in rows:
+        assert row["runnable"] == (row["runs_here"] == "yes")
+        assert bool(row["plan_only_by"]) == (row["runs_here"] == "plan-only")
+    with path.open(newline="") as file:
+        lines = [*csv.DictReader(file)]
+    assert [one["runs_here"] for one in lines][: len(labels)] == labels
+    table = plan(*words).out
+    shown = re.findall(r"^ *\d+  .*?  (yes|plan-only|with [\w-]+)$", table, re.M)
+    assert shown[: len(labels)] == labels
+    for label, start in (("plan-only", "Plan-only, as"), ("with ", "Runs with ")):
+        assert (start in table) == any(label in one for one in labels)
+
+
+@pytest.mark.parametrize("name", ["adapters", "offload", "their offload"])
+def test_fit_gives_a_layout_the_state_that_plan_gives_it(run: Run, plan: Run, name: str) -> None:
+    words, _ = STATES[name]
+    row = plan(*words, "--json").document["best"][0]
+    layout = row["candidate"]
+    flags = [
+        *("--tp", str(layout["tensor_parallel"]), "--zero", str(layout["zero_stage"])),
+        *("--micro-batch", str(layout["micro_batch"]), "--recompute", layout["recompute"]),
+        *("--offload", layout["offload"]),
+    ]
+    assert run("fit", *words, *flags, "--json").document["runs_here"] == row["runs_here"]
+    sentence = "Plan-only, as" if row["runs_here"] == "plan-only" else f"Runs {row['runs_here']}"
+    assert sentence in run("fit", *words, *flags).out
 
 
 def test_the_table_shows_days_and_money_of_all_tokens(plan: Run) -> None:
@@ -167,9 +225,6 @@ def test_the_file_has_a_line_for_each_ranked_layout(plan: Run, tmp_path: Path) -
     shown = [*found["best"], *found["faster_if_it_works"]]
     assert [float(row["step_time_s"]) for row in rows] == [one["step_time_s"] for one in shown]
     assert len(rows) == found["fit"]
-
-
-TIGHT = ("--model", "llama-3.2-3b", "--seq", "2048", "--global-batch", "32")
 
 
 def test_where_only_offload_fits_all_forms_name_the_nearest_changes(

@@ -553,6 +553,32 @@ def test_an_answer_has_one_global_batch_and_one_number_of_gpus(recommend: Run) -
     assert f"on {gpus} GPUs" in formula
 
 
+@pytest.mark.parametrize(
+    ("gpus", "batch"), [("3x8xA100-SXM-80GB", "1000"), ("20x8xA100-SXM-80GB", "2048")]
+)
+def test_a_given_global_batch_is_kept_or_the_answer_says_that_it_is_changed(
+    recommend: Run, gpus: str, batch: str
+) -> None:
+    asked = ("--family", "gpt3", "--model-size", "5", "--tokens", "300B", "--cluster", gpus)
+    document = recommend(*asked, "--global-batch", batch, "--json").document
+    out = recommend(*asked, "--global-batch", batch).out
+    taken = str(document["planner"]["global_batch"])
+    assert document["model"]["global_batch"] == int(taken)
+    assert f"global batch {taken} of 2048 tokens" in out
+    sentence = f"global batch of {batch} that was given: this answer is for {taken}."
+    assert (taken != batch) == (sentence in out)
+    assert (taken != batch) == any(sentence in note for note in document["notes"])
+    micro = document["planner"]["layout"]["micro_batch"]
+    assert micro & (micro - 1) == 0
+
+
+def test_the_nearest_search_has_the_vocabulary_of_the_shape(recommend: Run) -> None:
+    asked = ("--family", "llama", "--model-size", "70", "--tokens", "1T", "--cluster", "16x8xH100")
+    for more, name in (((), "llama3_70b"), (("--vocab", "32000"), "llama2_70b")):
+        document = recommend(*asked, *more, "--json").document
+        assert document["nearest_predefined"] == f"llama/{name}"
+
+
 def test_short_sequences_are_not_split_over_context_ranks(recommend: Run) -> None:
     asked = ("--family", "llama", "--model-size", "70", "--tokens", "2T", "--max-days", "30")
     for sequence in ("2k", "4k"):

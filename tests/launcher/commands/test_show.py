@@ -84,7 +84,7 @@ def test_a_running_tune_shows_the_step_of_what_runs(folder: Path) -> None:
     with Lease(folder / "controller.lease"):
         text = text_of("results")
     assert text.startswith("results: running, 5 trials.\n")
-    assert text.splitlines()[-4].split() == ["5", RUNNING.name, "step", "3"]
+    assert text.splitlines()[-4].split() == ["5", RUNNING.name, *"----", "step", "3"]
 
 
 def test_a_tune_that_was_killed_shows_what_was_interrupted(folder: Path) -> None:

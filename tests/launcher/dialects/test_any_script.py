@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.space.choices import ChoiceKind
+from autoconf_launch.autotuner.space.space import ChoiceKind
 from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.script.source import NamedFile, ScriptSource

@@ -7,7 +7,7 @@ from typing import Any
 import hjson
 import pytest
 
-from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space.space import ChoiceKind, KnobChoice
 from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, Recompute, resolve
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.launcher.asked import UserWords

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space.choices import ChoiceKind
+from autoconf_launch.autotuner.space.space import ChoiceKind
 from autoconf_launch.core import Candidate, ConfigError, RawConfig
 from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.dialects.deepspeed import (

@@ -7,10 +7,14 @@ from pathlib import Path
 import hjson
 import pytest
 
-from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
 from autoconf_launch.autotuner.space.settings import AutotuningSettings, parse_settings
-from autoconf_launch.autotuner.space.space import SearchSpace, build_space
+from autoconf_launch.autotuner.space.space import (
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
+    SearchSpace,
+    build_space,
+)
 from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout, RawConfig
 from autoconf_launch.launcher.config_file import read_config, read_document
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space.choices import KnobChoice
-from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
-from autoconf_launch.autotuner.space.space import build_space
+from autoconf_launch.autotuner.space.space import GlobalBatchRule, KnobChoice, build_space
 from autoconf_launch.core import ConfigError, Precision
 from autoconf_launch.launcher.dialects.deepspeed import DeepSpeedDialect
 from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect

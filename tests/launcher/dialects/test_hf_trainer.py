@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space.choices import ChoiceKind
+from autoconf_launch.autotuner.space.space import ChoiceKind
 from autoconf_launch.core import ConfigError, Precision, RawConfig, Recompute
 from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
 from autoconf_launch.launcher.script.source import NamedFile, ScriptSource

@@ -20,7 +20,7 @@ from autoconf_launch.launcher.events import (
     TuneBegun,
 )
 from autoconf_launch.launcher.live.board import Board, PhaseProgress, TunePhase
-from autoconf_launch.launcher.report.cells import RowKind
+from autoconf_launch.launcher.report import RowKind
 
 from ..report.fixed import RECORDS, RUNNING, STEP, events, steps_of, trial
 

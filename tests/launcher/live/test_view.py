@@ -18,7 +18,7 @@ from autoconf_launch.launcher.live.view import (
     fitting_columns,
     tick_every,
 )
-from autoconf_launch.launcher.report.cells import HEADERS, label
+from autoconf_launch.launcher.report import HEADERS, label
 
 from ..report.fixed import RECORDS, RUNNING, events, golden
 

@@ -20,10 +20,10 @@ from .browser import figures, needs_chromium, open_page, title_of
 
 EVIL = "</script><script>alert(1)</script><img src=https://evil.example/x.png onerror=alert(1)>"
 SORT = """
-const button = document.querySelectorAll("table:last-of-type th button")[4];
+const button = document.querySelectorAll("table:last-of-type th button")[3];
 button.click();
 const rows = [...document.querySelectorAll("tbody tr")];
-document.title = rows.map(row => row.cells[4].textContent).join();
+document.title = rows.map(row => row.cells[3].textContent).join();
 """
 
 

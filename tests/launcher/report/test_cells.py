@@ -18,7 +18,6 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.launcher.report.cells import (
     csv_text,
-    finished_row,
     label,
     memory_text,
     minutes_text,
@@ -28,6 +27,7 @@ from autoconf_launch.launcher.report.cells import (
     size_text,
     step_time_text,
 )
+from autoconf_launch.launcher.report.results import finished_row
 
 from .fixed import RECORDS, trial
 
@@ -73,7 +73,7 @@ def test_memory_without_a_limit_has_no_share() -> None:
 
 
 def test_a_record_of_an_earlier_session_is_told_apart() -> None:
-    assert finished_row(RECORDS[0], is_best=False, resumed=True).cells[-1] == "resumed"
+    assert finished_row(RECORDS[0], status="resumed").cells[-1] == "resumed"
 
 
 @pytest.mark.parametrize(

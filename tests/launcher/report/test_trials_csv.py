@@ -5,20 +5,19 @@ import io
 import json
 from dataclasses import replace
 
-from autoconf_launch.launcher.report.cells import (
+from autoconf_launch.launcher.report.cells import csv_text
+from autoconf_launch.launcher.report.results import (
     ABOVE_PEAK,
-    CSV_COLUMNS,
-    csv_row,
-    csv_text,
     finished_row,
     trial_document,
+    trials_csv,
 )
 
 from .fixed import RECORDS
 
 
 def test_there_is_a_row_for_each_record_under_the_columns() -> None:
-    rows = list(csv.DictReader(io.StringIO(csv_text((CSV_COLUMNS, *map(csv_row, RECORDS))))))
+    rows = list(csv.DictReader(io.StringIO(trials_csv([*map(finished_row, RECORDS)]))))
     assert [row["name"] for row in rows] == [record.trial.name for record in RECORDS]
 
 
@@ -30,8 +29,8 @@ def test_flops_above_the_peak_are_marked_in_the_table_and_the_live_view() -> Non
     measured = RECORDS[0].measurement
     assert measured
     wrong = replace(RECORDS[0], outcome=replace(measured, above_peak=True))
-    assert csv_row(RECORDS[0])[-1] is None
-    assert csv_row(wrong)[-1] == ABOVE_PEAK
+    assert trial_document(RECORDS[0])["detail"] is None
+    assert trial_document(wrong)["detail"] == ABOVE_PEAK
     assert finished_row(wrong, is_best=True).cells[-1] == "best, FLOPS > peak"
 
 

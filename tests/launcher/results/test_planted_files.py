@@ -23,7 +23,7 @@ from autoconf_launch.launcher.results.journal import Fingerprint, read_journal
 from autoconf_launch.launcher.results.lease import STALE_AFTER_S, Lease, is_held
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.results.reading import read_result
-from autoconf_launch.launcher.results.secrets import write_plain, write_private
+from autoconf_launch.launcher.results.secrets import write_private
 
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=("cpu",), versions=())
 NAME = "z0_gas1_tmbspg1"
@@ -107,60 +107,11 @@ def test_a_link_in_the_place_of_a_trials_folder_or_file_is_refused(
             paths.make_launch_folder(paths.trial(name))
 
 
-def exchange(paths: ResultsPaths, tmp_path: Path) -> Path:
-    """Have the path of the results lead to another folder, with a link to a diary in it."""
-    diary, planted = tmp_path / "diary.txt", tmp_path / "planted"
-    diary.write_text("the user's")
-    (planted / NAME).mkdir(parents=True)
-    for path in (planted / "env.json", planted / NAME / "cmd.txt"):
-        path.symlink_to(diary)
-    paths.results.rename(paths.results.with_name("away"))
-    paths.results.symlink_to(planted)
-    return diary
-
-
-def test_a_folder_that_is_exchanged_while_it_is_used_is_not_written_to(
-    paths: ResultsPaths, tmp_path: Path
-) -> None:
+def test_a_tune_ends_if_its_folder_is_moved_while_it_is_used(paths: ResultsPaths) -> None:
     with open_folder(paths, PRINT, fresh=False) as folder:
-        diary = exchange(paths, tmp_path)
-        write_private(paths.environment, "of the tune")
-        write_plain(paths.trial(NAME) / "cmd.txt", "of the tune")
-        with pytest.raises(ResultsFolderError, match="was moved, exchanged or removed"):
+        paths.results.rename(paths.results.with_name("away"))
+        with pytest.raises(ResultsFolderError, match="was moved or removed while it was in use"):
             begin(folder.journal, "z1_gas1_tmbspg1")
-        with pytest.raises(ResultsFolderError, match="was moved, exchanged or removed"):
-            paths.make_launch_folder(paths.trial("z1_gas1_tmbspg1"))
-    assert diary.read_text() == "the user's"
-    away = paths.results.with_name("away")
-    assert (away / "env.json").read_text() == "of the tune"
-    assert (away / NAME / "cmd.txt").read_text() == "of the tune"
-    assert not (away / "controller.lease").exists()
-
-
-def test_notes_in_a_folder_that_was_exchanged_move_nothing(
-    paths: ResultsPaths, tmp_path: Path
-) -> None:
-    model = Path.cwd() / "model.pt"
-    model.write_text("the user's")
-    with open_folder(paths, PRINT, fresh=False):
-        exchange(paths, tmp_path)
-        note(notes_of(paths.trial(NAME), 7), model)
-    assert model.read_text() == "the user's"
-
-
-def test_a_trials_folder_that_became_a_link_is_not_written_to(
-    paths: ResultsPaths, tmp_path: Path
-) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
-    with open_folder(paths, PRINT, fresh=False):
-        paths.make_launch_folder(paths.trial(NAME))
-        paths.trial(NAME).rename(paths.trial("other"))
-        paths.trial(NAME).symlink_to(own)
-        with pytest.raises(ResultsFolderError, match=f"{NAME} is a symbolic link"):
-            write_plain(paths.trial(NAME) / "cmd.txt", "of the tune")
-        assert read_result(paths.trial(NAME) / "result.json") is None
-    assert list(own.iterdir()) == []
 
 
 def test_a_link_is_not_emptied_where_a_folder_is_tried(

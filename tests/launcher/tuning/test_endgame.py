@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.measurement.noise import estimate_noise
-from autoconf_launch.autotuner.playoff.decision import alpha_of
-from autoconf_launch.autotuner.playoff.past_rounds import replay_rounds
+from autoconf_launch.autotuner.playoff.decision import alpha_of, replay_rounds
 from autoconf_launch.autotuner.playoff.playoff import Decider
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import AutotuningSettings

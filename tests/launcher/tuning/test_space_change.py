@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.search.study import baseline_trial
-from autoconf_launch.autotuner.space.choices import ChoiceKind, KnobChoice
-from autoconf_launch.autotuner.space.micro_batches import GlobalBatchRule
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import SearchSpace, build_space
+from autoconf_launch.autotuner.space.space import (
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
+    SearchSpace,
+    build_space,
+)
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Layout
 from autoconf_launch.launcher.events import Event, Note

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("hydra")
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.nemo.search.prepare import dry_run_document
+from autoconf_launch.nemo.search.training_search import dry_run_document
 
 from .asked import SMALL, ask_for, train
 

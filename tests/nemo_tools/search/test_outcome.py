@@ -14,6 +14,7 @@ from autoconf_launch.core import Candidate, Failure, FailureKind
 from autoconf_launch.nemo.report.outcome import SearchOutcome
 from autoconf_launch.nemo.report.tables import extrapolation, top_text
 from autoconf_launch.nemo.search.candidates import SearchCandidate
+from autoconf_launch.nemo.search.hp_search import HpRuns
 from autoconf_launch.nemo.search.outcome import DoneRuns, least_run_s, outcome_of
 from autoconf_launch.nemo.search.prepare import Prepared
 from autoconf_launch.nemo.search.training_search import result_document
@@ -49,11 +50,9 @@ def outcome(
 ) -> SearchOutcome:
     done = DoneRuns(
         candidates=prepared.found.candidates,
-        records=records,
+        runs=HpRuns(records=records, ruled_out=ruled_out, stop=STOP),
         finals=finals,
-        ruled_out=ruled_out,
         too_slow=too_slow,
-        stop=STOP,
     )
     return outcome_of(prepared, done)
 
@@ -110,11 +109,7 @@ def test_a_speed_above_the_peak_of_the_gpu_that_ran_is_not_a_measurement(
     one = prepared.found.candidates[0]
     done = DoneRuns(
         candidates=(one,),
-        records=(record(one, measure(step_s, step_s)),),
-        finals=(),
-        ruled_out=(),
-        too_slow=(),
-        stop=STOP,
+        runs=HpRuns(records=(record(one, measure(step_s, step_s)),), stop=STOP),
         gpu=gpu,
     )
     found = outcome_of(prepared, done)

@@ -8,7 +8,7 @@ from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.nemo.search.flags import parse_search
 from autoconf_launch.nemo.search.prepare import prepare
 from autoconf_launch.nemo.search.this_machine import LEAST_TEXT_VOCABULARY
-from autoconf_launch.runtime.pretraining import text
+from autoconf_launch.runtime.pretraining import train as text
 
 from .asked import SMALL, ask_for, train
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
-from autoconf_launch.runtime.host_checks.ports import find_blocked, is_blocked
+from autoconf_launch.runtime.host_checks.__main__ import find_blocked, is_blocked
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from autoconf_launch.launcher.launch.planning import INJECTED
 from autoconf_launch.runtime.locate.loader_batch import BATCH_VARIABLE
-from autoconf_launch.runtime.redirect.tracker_redirect import silence
+from autoconf_launch.runtime.redirect.left_behind import silence
 
 LOADS = """
 import torch

@@ -23,7 +23,7 @@ from ..events import (
     TrialFinished,
     TrialStarted,
 )
-from .cells import amount, count_text, label, launch_label, minutes_text, size_text
+from ..report import amount, count_text, label, launch_label, minutes_text, size_text
 
 _SHOWN_LOG_LINES = 6
 

@@ -16,7 +16,7 @@ from autoconf_launch.launcher.events import (
     Standing,
     TrialFinished,
 )
-from autoconf_launch.launcher.report.lines import (
+from autoconf_launch.launcher.live.lines import (
     LinesView,
     failure_lines,
     profile_line,
@@ -25,7 +25,7 @@ from autoconf_launch.launcher.report.lines import (
     wrap_sentences,
 )
 
-from .fixed import RECORDS, events, failure_of, golden, record, trial
+from ..report.fixed import RECORDS, events, failure_of, golden, record, trial
 
 BEST, OTHER = "ZeRO 0 · micro 8 · accum 2", "ZeRO 0 · micro 16 · accum 1"
 
