@@ -28,8 +28,8 @@ if TYPE_CHECKING:
         Refusal,
         Soak,
         SoakReport,
-        soak_steps,
         soaked_name,
+        verification_steps,
     )
     from .speed import SpeedGap
     from .summary import (

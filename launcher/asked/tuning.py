@@ -218,6 +218,11 @@ class TuneQuestion(RankCount):
     )
 
     @property
+    def verifies(self) -> bool:
+        """Whether the winner is launched once more, as the training will be."""
+        return self.soak_steps != 0
+
+    @property
     def limits(self) -> SearchBudget:
         """What it may cost."""
         read = BUDGET.read(self.budget) if isinstance(self.budget, str) else self.budget

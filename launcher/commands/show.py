@@ -25,7 +25,7 @@ from autoconf_launch.autotuner.playoff import (
     replay_rounds,
     round_times_s,
 )
-from autoconf_launch.autotuner.space import Record, Trial
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ConfigError
 
 from ..asked import TABLE_FORMS, CompareCommand, ShowCommand, read_flags
@@ -134,16 +134,11 @@ def _followed_trials(results: Results, form: str) -> Iterator[str]:
     if form == "csv":
         yield trials_csv([]).rstrip("\n")
     for event in follow_events(results):
-        if isinstance(event, TrialFinished) and _is_trial(event.record.trial):
+        if isinstance(event, TrialFinished) and event.record.trial.is_of_search:
             record = event.record
             document = {"schema_version": SCHEMA_VERSION, "trial": trial_document(record)}
             row = trials_csv([finished_row(record)], header=False).rstrip("\n")
             yield row if form == "csv" else json.dumps(document)
-
-
-def _is_trial(trial: Trial) -> bool:
-    """Whether it is one of the search, the first of its configuration."""
-    return not (trial.again or trial.final or trial.soak_steps)
 
 
 def compare(arguments: Sequence[str]) -> Iterator[str]:
@@ -226,7 +221,7 @@ class _Followed:
 
     def _finish(self, record: Record, elapsed_s: float) -> TrialFinished:
         trial = record.trial
-        if not (trial.final or trial.again or trial.soak_steps):
+        if trial.is_of_search:
             known = (record,) if self._best is None else (self._best, record)
             self._best = best_of(known, self._objective)
         return TrialFinished(record=record, best=self._best, elapsed_s=elapsed_s)

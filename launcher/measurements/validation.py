@@ -330,7 +330,7 @@ def likeness_of(runs: Sequence[MeasuredRun]) -> Likeness:
 
 def software_of(run: MeasuredRun) -> tuple[object, ...]:
     """Everything of a run that its model and its network do not say."""
-    adapters_alone = run.workload.lora_rank is not None  # their share follows from the model
+    adapters_alone = run.workload.trains_adapters  # their share follows from the model
     return run.machine.accelerator.name, adapters_alone, *kernel_traits(run.workload)
 
 

@@ -229,7 +229,7 @@ def test_a_gain_of_two_percent_is_worth_a_trial_unless_said_otherwise() -> None:
 def search_gain(request: LaunchRequest) -> float | None:
     """The gain below which its search ends."""
     effort = EFFORTS[parse_settings(dict(request.words.overrides)).effort]
-    return search_limits(request, TimeBudget(), effort).good_enough
+    return search_limits(request, TimeBudget(), effort).least_gain
 
 
 def test_help_says_what_an_effort_costs() -> None:
