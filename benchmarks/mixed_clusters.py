@@ -40,7 +40,7 @@ from autoconf_launch.autotuner.mixed import (
     mixed_plan,
     node_orders,
 )
-from autoconf_launch.autotuner.mixed.orders import sorted_orders
+from autoconf_launch.autotuner.mixed.candidates import sorted_orders
 from autoconf_launch.autotuner.mixed.places import place_stages
 from autoconf_launch.autotuner.mixed.times import pipeline_s, stage_seconds
 from autoconf_launch.autotuner.space import Floats, Ints

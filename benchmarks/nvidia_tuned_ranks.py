@@ -23,7 +23,7 @@ from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.autotuner.sizing.shapes import Shape, architecture
 from autoconf_launch.core import Architecture, Degrees, Precision
 from autoconf_launch.launcher.estimates.training_choice import usual_training
-from autoconf_launch.nemo.rules.planned_grid import (
+from autoconf_launch.nemo.rules.candidates import (
     PlannerCandidate,
     PlannerGrid,
     PlannerGridQuestion,

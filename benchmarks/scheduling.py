@@ -39,8 +39,7 @@ from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.core import Candidate, Failure, Layout, Mode, RankTask
 from autoconf_launch.launcher.backends.base import Job, JobEnd
 from autoconf_launch.launcher.machine.hosts import HostSlots
-from autoconf_launch.launcher.machine.slot_pool import Size, SlotPool
-from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.machine.slots import Share, Size, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal
 from autoconf_launch.launcher.tuning.controller import Controller

@@ -27,8 +27,7 @@ from engine_overhead import RATE, WORDS, Block, Decoder, mean_loss
 from torch import nn
 
 from autoconf_launch.launcher.machine.cores import free_port
-from autoconf_launch.runtime.engine.engine import Engine
-from autoconf_launch.runtime.engine.start import initialize
+from autoconf_launch.runtime.engine.engine import Engine, initialize
 
 RESULT = Path(__file__).parent / "results" / "unequal_ranks.md"
 WANTED = 0.8

@@ -80,11 +80,7 @@ def is_nemo_installed() -> bool:
 
 
 def built_recipe(document: Mapping[str, Any]) -> Any:
-    """The recipe that a configuration in NeMo 2.0's layout describes.
-
-    Raises:
-        ConfigError: a value is missing, or NeMo cannot be imported.
-    """
+    """The recipe that a configuration in NeMo 2.0's layout describes."""
     config = RawConfig(document)
     recipe = build_object(recipe_call(pretraining(config), config))
     for path, value in set_after(config):
@@ -108,11 +104,7 @@ def build_object(value: Any) -> Any:
 
 
 def resolve_name(words: str) -> Any:
-    """The object that a name in a recipe's code refers to.
-
-    Raises:
-        ConfigError: NeMo, or what it needs, cannot be imported.
-    """
+    """The object that a name in a recipe's code refers to."""
     first, _, rest = words.partition(".")
     module, attribute = IMPORTS[first]
     try:
@@ -149,11 +141,7 @@ def is_recipe_object(value: object) -> bool:
 
 
 def edited_recipe(recipe: Any, edits: Iterable[tuple[Keys, Any]]) -> Any:
-    """A copy with these values; the recipe itself stays as it is.
-
-    Raises:
-        ConfigError: a section or a field of it is missing.
-    """
+    """A copy with these values; the recipe itself stays as it is."""
     recipe = copy.deepcopy(recipe)
     for path, value in edits:
         if path[0] in _OURS:

@@ -36,7 +36,8 @@ class Abilities:
     """What a training code can be asked for.
 
     Attributes:
-        parallel: kinds beside data parallelism by their flags: tp, sp, pp, vpp, cp, ep.
+        parallel: kinds beside data parallelism by their flags (tp, sp, pp, vpp, cp, ep), and
+            ``uneven``: a micro-batch of its own for each data-parallel rank.
         zero: each ZeRO stage with the code's own name for it.
         zero_in_pipelines: stages that it combines with pipelines.
         zero_beside_tensor: stages that it combines with tensor or context parallelism.

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
         Noise,
         NoiseTally,
         SpeedUp,
+        chance_below,
         correct_noise,
         estimate_noise,
+        expected_excess,
         interval,
         is_tie,
         measured_name,
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
         speed_up,
         t_quantile,
     )
-    from .normal import chance_below, expected_excess
     from .presets import EFFORTS, NORMAL, Effort
     from .sequential_test import (
         Expected,

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .candidates import MIXED_DEGREES, MixedQuestion, OrderRule
+    from .candidates import (
+        MIXED_DEGREES,
+        MOST_ORDERS,
+        MixedQuestion,
+        OrderRule,
+        node_orders,
+        rotations,
+    )
     from .front import (
         Choice,
         ChoiceRule,
@@ -14,10 +21,8 @@ if TYPE_CHECKING:
         reprice,
         rivals,
     )
-    from .given import GivenStages, given_stages
     from .kinds import MachineKind, MeasuredLayers, sub_clusters
-    from .orders import MOST_ORDERS, node_orders, rotations
-    from .rows import MixedRow, StagePlan, placement
+    from .rows import GivenStages, MixedRow, StagePlan, given_stages, placement
     from .search import MixedPlan, every_row, mixed_plan
 else:
     __getattr__ = lazy_names(__name__, __file__)

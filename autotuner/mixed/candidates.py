@@ -1,9 +1,9 @@
 """All layouts on all parts of a mixed cluster, as rows. Not: their prices (search).
 
 Layouts of a number of GPUs are enumerated once, and crossed with the orders of nodes that differ
-for their stages; rows whose pipelines have equally many stages stand together.
+for their stages; rows whose pipelines have equally many stages are together.
 
-Shapes: R = rows, P = parts of the cluster, L = layouts.
+Shapes: R = rows, P = parts of the cluster, L = layouts, O = orders, N = nodes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations, permutations
 from typing import TypeAlias
 
 import numpy as np
@@ -22,11 +23,10 @@ from ..cost import LayoutColumns, LayoutRule
 from ..planner import PLAN_RULES, count_layouts, grids, rule_mask
 from ..space import Bools, Ints
 from .kinds import MachineKind, sub_clusters
-from .orders import node_orders
 from .places import StagePlaces, place_stages
 
+MOST_ORDERS = 2000
 OrderRule: TypeAlias = Callable[[Sequence[int], Sequence[MachineKind]], Ints]
-
 MIXED_DEGREES = Degrees(
     virtual_pipeline=(1,),
     context_parallel=(1,),
@@ -36,6 +36,72 @@ MIXED_DEGREES = Degrees(
 """What is enumerated: tensor and expert ranks stay inside a node, stages are whole."""
 _ROWS_AT_ONCE = 1 << 20
 """Rows times stages that are priced together."""
+Wanted: TypeAlias = dict[tuple[int, int], Bools]
+"""By part and stages, the layouts that are looked at."""
+_NO_LAYOUTS = LayoutColumns.from_layouts([])
+
+
+def node_orders(
+    counts: Sequence[int], kinds: Sequence[MachineKind], most: int = MOST_ORDERS
+) -> Ints:
+    """Kinds of all nodes, in every distinct order: shape (orders, nodes).
+
+    Where these are more than ``most``, each pair of a first and a last kind is tried with the
+    nodes between them sorted by memory and by network, both ways, and all rotations.
+    """
+    if math.factorial(sum(counts)) // math.prod(map(math.factorial, counts)) <= most:
+        return np.array(list(_all_orders(list(counts))), np.int64)
+    return sorted_orders(counts, kinds)
+
+
+def sorted_orders(counts: Sequence[int], kinds: Sequence[MachineKind]) -> Ints:
+    """Orders in which nodes of a kind stand together, all but the first one and the last one."""
+    used = [number for number, count in enumerate(counts) if count]
+    found = dict.fromkeys(_with_ends(counts, kinds, used))
+    for some in _sorted_kinds(used, kinds):
+        found |= dict.fromkeys(map(tuple, rotations(counts, some).tolist()))
+    return np.array(list(found), np.int64)
+
+
+def rotations(counts: Sequence[int], kinds: Sequence[int] | None = None) -> Ints:
+    """Nodes kind after kind, begun at each of them: FASOP's orders."""
+    numbers = range(len(counts)) if kinds is None else kinds
+    line = [number for number in numbers for _ in range(counts[number])]
+    return np.unique([line[i:] + line[:i] for i in range(len(line))], axis=0)
+
+
+def _all_orders(left: list[int]) -> Iterator[tuple[int, ...]]:
+    """StagePlaces for the first kind among all nodes, then the others in what is free."""
+    size = sum(left)
+    if len(left) == 1:
+        yield (0,) * size
+        return
+    for places in combinations(range(size), left[0]):
+        for others in _all_orders(left[1:]):
+            rest = iter(others)
+            mine = frozenset(places)
+            yield tuple(0 if place in mine else next(rest) + 1 for place in range(size))
+
+
+def _sorted_kinds(used: Sequence[int], kinds: Sequence[MachineKind]) -> Iterator[list[int]]:
+    by_memory = sorted(used, key=lambda number: kinds[number].memory_bytes)
+    by_network = sorted(used, key=lambda number: kinds[number].machine.node_network_bytes_per_s)
+    for some in (by_memory, by_network):
+        yield some
+        yield some[::-1]
+
+
+def _with_ends(
+    counts: Sequence[int], kinds: Sequence[MachineKind], used: Sequence[int]
+) -> Iterator[tuple[int, ...]]:
+    pairs = [*permutations(used, 2), *((one, one) for one in used if counts[one] > 1)]
+    for first, last in pairs:
+        left = list(counts)
+        left[first] -= 1
+        left[last] -= 1
+        for some in _sorted_kinds(used, kinds):
+            middle = [number for number in some for _ in range(left[number])]
+            yield (first, *middle, last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +116,7 @@ class MixedQuestion:
         order_rule: orders of the nodes of a part.
         most: layouts to keep of each part.
         rules: that every layout obeys.
+        is_uneven: data-parallel ranks may have micro-batches of their own.
     """
 
     workload: Workload
@@ -60,6 +127,7 @@ class MixedQuestion:
     order_rule: OrderRule = node_orders
     most: int = 1
     rules: tuple[LayoutRule, ...] = PLAN_RULES
+    is_uneven: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,10 +161,6 @@ class Rows:
         size = max(1, _ROWS_AT_ONCE // self.stages)
         for first in range(0, len(self.part_R), size):
             yield self.take(slice(first, first + size))
-
-
-Wanted: TypeAlias = dict[tuple[int, int], Bools]
-"""By part and stages, the layouts that are looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -187,9 +251,6 @@ def _layouts(world: int, question: MixedQuestion) -> tuple[int, LayoutColumns]:
         if len(numbers):
             kept.append(grid.rows(numbers))
     return count, LayoutColumns.join(kept) if kept else _NO_LAYOUTS
-
-
-_NO_LAYOUTS = LayoutColumns.from_layouts([])
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,14 +1,21 @@
-"""A priced layout on a mixed cluster: on which nodes, in which order, with what on each stage."""
+"""A layout on a mixed cluster: on which nodes, in which order, with what on each stage.
+
+It is priced by a search, or given: then each stage is priced as it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoconf_launch.core import ClusterSpec, Layout
+import numpy as np
 
-from ..cost import ALL_LAYERS, Verdict
+from autoconf_launch.core import ClusterSpec, Layout, Workload
+
+from ..cost import ALL_LAYERS, LayoutColumns, Verdict
 from .kinds import MachineKind
+from .places import place_stages
+from .shares import largest_shares, replica_kinds, uneven_peaks, uneven_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,3 +103,55 @@ def stage_kinds(
     slots = [kind for kind in order for _ in range(kinds[kind].gpus)]
     size = len(slots) // stages
     return [tuple(dict.fromkeys(slots[s * size : (s + 1) * size])) for s in range(stages)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenStages:
+    """Stages of a given layout, and seconds of an optimizer step."""
+
+    stages: tuple[StagePlan, ...]
+    step_s: float
+
+
+def given_stages(
+    columns: LayoutColumns,
+    workload: Workload,
+    kinds: Sequence[MachineKind],
+    order: Sequence[int],
+    layers: Sequence[int],
+    samples: Sequence[int] | None = None,
+) -> GivenStages:
+    """Price one layout.
+
+    Args:
+        columns: the layout as one row.
+        workload: a model known by its shapes.
+        kinds: of nodes.
+        order: the kind of each node, in the order of ranks; the layout fills them all.
+        layers: of each stage.
+        samples: micro-batch of each replica; None: that of the layout.
+    """
+    gpus, split = sum(kinds[kind].gpus for kind in order), np.array([layers])
+    places = place_stages(
+        np.array([order], np.int64), kinds, stages=len(layers), stage_ranks=gpus // len(layers)
+    )
+    each = [int(columns.micro_batch_C[0])] * int(columns.data_C[0])
+    micro_SK = largest_shares(replica_kinds(order, kinds, columns), samples or each)
+    times = uneven_seconds(columns, places, workload, kinds, micro_SK, layers)
+    peaks_SK = uneven_peaks(columns, workload, layers, micro_SK)
+    tightest = (peaks_SK / np.array([kind.memory_bytes for kind in kinds])).argmax(axis=1)
+    busy = times.busy_s(split)[0].tolist()
+    here = stage_kinds(order, kinds, len(layers))
+    return GivenStages(
+        stages=tuple(
+            StagePlan(
+                kinds=here[stage],
+                layers=count,
+                micro_batch_s=busy[stage],
+                peak_bytes=float(peaks_SK[stage, kind]),
+                limit_bytes=kinds[kind].memory_bytes,
+            )
+            for stage, (count, kind) in enumerate(zip(layers, tightest.tolist(), strict=True))
+        ),
+        step_s=float(times.step_s(split)[0]),
+    )

@@ -13,13 +13,11 @@ import numpy as np
 
 from ..cost import all_layers, memory_bytes, verdict
 from ..space import Bools, Floats, Ints
-from .candidates import Layouts, MixedQuestion, Rows, Wanted
-from .given import given_stages
+from .candidates import Layouts, MixedQuestion, Rows, Wanted, sorted_orders
 from .kinds import usd_per_hour
 from .makes import decoder_share, seconds_of_cuts, seconds_of_makes
-from .orders import sorted_orders
 from .partition import Chains, SplitPrice, feasible_rows, move_layers, split_layers
-from .rows import MixedRow, StagePlan, stage_kinds
+from .rows import MixedRow, StagePlan, given_stages, stage_kinds
 from .shares import uneven_samples
 from .times import StageSeconds
 
@@ -215,7 +213,8 @@ def _best_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[Mi
     first = _fastest_of_all(found, most)
     kept = _fastest_of_all([one.improve() for one in first], question.most + _SPARE)
     rows = [row for one in kept for row in _rows(one, question) if row is not None]
-    rows += _uneven_rows(found, question)
+    if question.is_uneven:
+        rows += _uneven_rows(found, question)
     left: dict[tuple[int, ...], int] = defaultdict(lambda: question.most)
     best = []
     for row in sorted(rows, key=lambda row: row.step_s):

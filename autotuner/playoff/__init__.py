@@ -5,20 +5,21 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
+    from .contender import PlayoffBudget, choose_contenders, fit_together, ranking
     from .decision import Decision, DecisionVerdict, alpha_of, best_of, decide, replay_rounds
     from .duration import (
         START_S,
+        Resolution,
         TimeRange,
         TuneOutlook,
         playoff_s,
         predicted_outlook,
+        round_times_s,
         time_left,
         verification_range,
     )
     from .meaning import LossComparison, MeaningVerdict, Obstacle
     from .playoff import Decider, Playoff
-    from .resolution import Resolution, round_times_s
-    from .selection import PlayoffBudget, choose_contenders, fit_together, ranking
     from .soak import (
         FEWEST_STEPS,
         MOST_MEMORY,
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
         Refusal,
         Soak,
         SoakReport,
+        SpeedGap,
         soaked_name,
         verification_steps,
     )
-    from .speed import SpeedGap
     from .summary import (
         Launches,
         LearningRateAdvice,

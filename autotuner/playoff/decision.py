@@ -26,14 +26,21 @@ from ..measurement import (
     speed_up,
 )
 from ..space import OBJECTIVES, AutotuningSettings, Objective, Record, is_better
-from .contender import Contender, deviations, log_cost
+from .contender import ALPHA, Contender, PlayoffBudget, deviations, log_cost, may_be_best, ranking
+from .duration import Resolution, resolution, round_times_s
 from .meaning import LossComparison, compare_losses
 from .playoff import Playoff
 from .rank_order import lead, order_contenders, smallest_change_first
-from .resolution import Resolution, resolution, round_times_s
-from .selection import ALPHA, PlayoffBudget, may_be_best, ranking
-from .soak import Soak, SoakReport, last_passed, report_soaks, soaked_name
-from .speed import SpeedGap, speed_gap, with_step_s
+from .soak import (
+    Soak,
+    SoakReport,
+    SpeedGap,
+    last_passed,
+    report_soaks,
+    soaked_name,
+    speed_gap,
+    with_step_s,
+)
 
 _LIKELY = 0.1
 """Chance to be as fast as the winner from which a configuration that met it nowhere is named."""

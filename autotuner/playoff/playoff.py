@@ -31,9 +31,8 @@ from ..measurement import (
 )
 from ..search import MARGIN, StopKind, StopReason, start_bound_s
 from ..space import Objective, Record, Trial, Turn
-from .contender import Contender, compare, is_settled, leader
-from .resolution import round_times_s
-from .selection import ALPHA, PlayoffBudget, fit_together
+from .contender import ALPHA, Contender, PlayoffBudget, compare, fit_together, is_settled, leader
+from .duration import round_times_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,8 @@ from ..measurement import (
     speed_up,
 )
 from ..space import Objective, Record
-from .contender import Contender, deviations, log_cost
+from .contender import ALPHA, Contender, deviations, log_cost
 from .playoff import Playoff
-from .selection import ALPHA
 
 
 def order_contenders(rounds: Playoff, objective: Objective, noise: Noise) -> tuple[Contender, ...]:

@@ -7,6 +7,7 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .budget import SearchBudget, longer_budget, parse_budget, parse_share
     from .constraints import (
+        UNCALIBRATED_MEMORY_BAND,
         RejectedCounts,
         Rule,
         add_counts,
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
         blocks_for_stages,
         blocks_to_recompute,
         degree_rule,
+        is_out_of_memory,
+        is_sure,
+        surely_needs_more,
         tokens_for_sequence,
     )
-    from .dominance import UNCALIBRATED_MEMORY_BAND, is_out_of_memory, is_sure, surely_needs_more
     from .knobs import (
         KNOBS,
         LAYOUT_KNOBS,

@@ -1,4 +1,4 @@
-"""Named rules that say which candidates can be."""
+"""Named rules that say which candidates can be; what surely needs more memory than another."""
 
 from __future__ import annotations
 
@@ -11,14 +11,32 @@ import numpy as np
 from autoconf_launch.core import (
     FIRST_FSDP_STAGE,
     ZERO_KNOBS,
+    Candidate,
     DegreeLimits,
+    FailureKind,
     even_pipeline_split,
 )
 
 from .knobs import GPIPE, RECOMPUTE_LAYERS, SCHEDULE_KNOB
 from .table import ABSENT, Bools, CandidateTable, Floats, Ints
+from .trial import FailedTrial, Record
 
+UNCALIBRATED_MEMORY_BAND = 0.2
+"""Relative error to expect of a predicted peak; a guess until predictions are calibrated."""
+_FIRST_FSDP = 2
+_MARGIN = 1.2
+_DRIFT, _MOST_SLACK = 0.05, 0.15
+_SLACK_BYTES = 600 << 20
+"""What a trial may have found less free than its limit for its failure to count as its own: a
+share of the limit, and a CUDA context, which the driver and CUDA do not count alike."""
 RejectedCounts: TypeAlias = tuple[tuple[str, int], ...]
+_LIMITED = {
+    "tensor": ("tensor_plan", "the tensor degree must divide what the model's tensor plan splits"),
+    "expert": ("experts", "the expert degree must divide the model's experts"),
+    "context": ("context_sequence", "context ranks must share out equal chunks of each sample"),
+    "pipeline": ("pipeline_cut", "stages must share out the model's repeated blocks"),
+}
+"""Name and reason of the rule for each degree that a model limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,15 +227,6 @@ def _divides(over: Floats, ranks: Ints | Floats) -> Bools:
     return np.asarray((over <= 1) | ((over < ranks) & (ranks % np.maximum(over, 1) == 0)))
 
 
-_LIMITED = {
-    "tensor": ("tensor_plan", "the tensor degree must divide what the model's tensor plan splits"),
-    "expert": ("experts", "the expert degree must divide the model's experts"),
-    "context": ("context_sequence", "context ranks must share out equal chunks of each sample"),
-    "pipeline": ("pipeline_cut", "stages must share out the model's repeated blocks"),
-}
-"""Name and reason of the rule for each degree that a model limits."""
-
-
 def degree_rule(limits: DegreeLimits) -> Rule:
     """The degree divides what the model shares out."""
     name, why = _LIMITED[limits.key]
@@ -296,3 +305,55 @@ def blocks_fill_units(pieces: int) -> Rule:
 
 def _other_degrees(table: CandidateTable) -> Ints:
     return table["tensor_parallel"] * table["pipeline_parallel"] * table["context_parallel"]
+
+
+def is_out_of_memory(record: Record) -> bool:
+    """Whether a trial ended for want of memory."""
+    failure = record.failure
+    return failure is not None and failure.kind is FailureKind.OUT_OF_MEMORY
+
+
+def is_sure(record: Record) -> bool:
+    """Whether an out-of-memory was the candidate's own: its limit was free before it ran.
+
+    The limit is the memory that the device had free when the tune began, so that what another
+    process has held all the time takes nothing from a trial.
+    """
+    outcome = record.outcome
+    if not isinstance(outcome, FailedTrial) or outcome.memory is None:
+        return False
+    limit_bytes = outcome.memory.limit_bytes
+    slack_bytes = min(_SLACK_BYTES, _MOST_SLACK * limit_bytes)
+    return outcome.memory.free_before_bytes + slack_bytes >= (1.0 - _DRIFT) * limit_bytes
+
+
+def surely_needs_more(
+    table: CandidateTable,
+    failed: Candidate,
+    peak_bytes_C: Floats | None = None,
+    failed_bytes: float | None = None,
+) -> Bools:
+    """Rows that need at least what ``failed`` does: a larger micro-batch, a lower ZeRO stage.
+
+    Two of these comparisons are sure only where predictions agree by a margin: stages 0 and 1
+    (DDP) against 2 and 3 (FSDP), which gathers weights; and a row without accumulation against
+    one with it, which holds gradients during its forward pass.
+
+    Args:
+        table: candidates to rule out.
+        failed: what ran out of memory.
+        peak_bytes_C: predicted needs of the rows; NaN where unknown.
+        failed_bytes: predicted need of ``failed``.
+    """
+    layout = failed.layout
+    stage = table["zero_stage"]
+    rows = table.matches(failed, but=("zero_stage", "micro_batch", "accumulation"))
+    rows &= table["micro_batch"] >= layout.micro_batch
+    rows &= (
+        (stage <= layout.zero_stage) if layout.data_parallel > 1 else stage == layout.zero_stage
+    )
+    sure = (stage >= _FIRST_FSDP) == (layout.zero_stage >= _FIRST_FSDP)
+    sure &= (table["accumulation"] > 1) | (layout.accumulation == 1)
+    if peak_bytes_C is not None and failed_bytes is not None:
+        sure |= peak_bytes_C >= _MARGIN * failed_bytes
+    return np.asarray(rows & sure, np.bool_)

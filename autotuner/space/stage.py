@@ -9,7 +9,7 @@ import numpy as np
 
 from autoconf_launch.core import Layout
 
-from .dominance import is_out_of_memory
+from .constraints import is_out_of_memory
 from .objective import Objective
 from .settings import AutotuningSettings
 from .table import CandidateTable, Ints

@@ -13,7 +13,7 @@ from .base import Strategy
 
 if TYPE_CHECKING:
     from .base import next_number
-    from .memory_odds import chance_to_fit, marginal_rows
+    from .belief import chance_to_fit, marginal_rows
     from .micro_batch_curve import SATURATION_GAIN, CurveGains, MicroBatchCurves
     from .model_based import ModelBased
     from .past import PastTime, times_of

@@ -16,8 +16,15 @@ import numpy as np
 
 from ..space import CandidateTable, Floats, Ints, Objective, PredictionTable, Record, Trial, concat
 from .base import free_rows, generator
-from .belief import EVEN, by_improvement, by_prediction, trial_weight
-from .memory_odds import MARGINAL, chance_to_fit, marginal_rows
+from .belief import (
+    EVEN,
+    MARGINAL,
+    by_improvement,
+    by_prediction,
+    chance_to_fit,
+    marginal_rows,
+    trial_weight,
+)
 from .micro_batch_curve import MicroBatchCurves, cost_of
 from .past import PastTime, as_records
 from .surrogate import MOST_SEEN, Costs, Model, by_knobs, by_trees, costs, knob_features

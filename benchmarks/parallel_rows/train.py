@@ -11,7 +11,7 @@ import torch
 
 from autoconf_launch.core import encode
 from autoconf_launch.runtime.engine import trainer
-from autoconf_launch.runtime.engine.start import initialize
+from autoconf_launch.runtime.engine.engine import initialize
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from parallel_rows.models import batches, build

@@ -262,6 +262,8 @@ def read_flags(
         flags = parser.parse_args(words)
     else:  # argparse takes one run of them
         flags, others = parser.parse_known_args(words)
+        for word in (one for one in others if one.startswith("-")):
+            raise unknown_flag(word, parser._option_string_actions, f"{parser.prog} --help")
         setattr(flags, rest.dest, [*getattr(flags, rest.dest), *others])
     given = frozenset(word.partition("=")[0] for word in words if word.startswith("--"))
     found = build_question(kind, flags, given)

@@ -36,6 +36,7 @@ from .runnable import (
     RowState,
     apart_rules,
     broken_rule_here,
+    has_uneven,
     layout_rules,
     row_states,
     training_steps,
@@ -170,6 +171,7 @@ def mixed_answer(request: PlanRequest) -> MixedAnswer:
         degrees=MIXED_DEGREES,
         headroom=request.headroom,
         rules=layout_rules(request),
+        is_uneven=has_uneven(training),
     )
     if request.layer_times is not None:
         question = _with_layers(question, request.layer_times, training.cluster)

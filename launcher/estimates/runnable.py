@@ -340,6 +340,11 @@ def trainer_of_layout(
             (rule for rule in rules_of(one) if not rule.keep(columns, model, sequence).all()), None
         )
 
+    if lay_out(training).micro_batch_split and not has_uneven(training):
+        raise ConfigError(
+            f"Trainer {training.trainer.name} has no --micro-batch-split; omit it, or give "
+            "--trainer native."
+        )
     if training.trainer.why == BY_SCRIPT or (rule := first_lack(training)) is None:
         return training  # a script runs as it is
     name, is_default = training.trainer.name, training.trainer.why != "as given"
@@ -406,3 +411,9 @@ def has_sequence(training: TrainingRequest) -> bool:
     """
     parallel = TRAINERS[training.trainer.name].abilities.parallel
     return "sp" in parallel or ("tp" not in parallel and training.trainer.why != "as given")
+
+
+def has_uneven(training: TrainingRequest) -> bool:
+    """Whether the trainer has micro-batches of several sizes; a default one gives way to ours."""
+    is_ours = trains_here(training.workload) and training.trainer.why != "as given"
+    return is_ours or "uneven" in TRAINERS[training.trainer.name].abilities.parallel

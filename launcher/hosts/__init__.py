@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         without_values,
     )
     from .ray_agents import ANY_NODE, RayNode, RaySize, find_ray_nodes, open_ray
-    from .reach import require_program
+    from .reach import LOCAL, is_this_machine, require_program
     from .slurm_jobs import (
         JOB_ID,
         SlurmQueue,
@@ -52,6 +52,5 @@ if TYPE_CHECKING:
         pending_text,
         submit_job,
     )
-    from .this_host import LOCAL, is_this_machine
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -20,8 +20,7 @@ from typing import Any
 from autoconf_launch.core import Failure, FailureKind, visible
 
 from ..request import RemoteAccess
-from .reach import CONNECT_S, reach_host
-from .this_host import is_this_machine
+from .reach import CONNECT_S, is_this_machine, reach_host
 
 BEAT_S = 2.0
 SILENCE_S = 10.0

@@ -1,4 +1,4 @@
-"""The command that runs a program on another host, for each engine that can."""
+"""The command that runs a program on another host; which hosts are this machine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
@@ -17,9 +19,9 @@ from autoconf_launch.core import ConfigError
 
 from ..request import RemoteAccess
 
+LOCAL = "localhost"
 CONNECT_S = 20
 """How long a host may take to answer."""
-
 _Words: TypeAlias = tuple[str, ...]
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]*")
 _PACKAGES = {
@@ -37,6 +39,14 @@ _PROGRAMS = {
     "mvapich": "mpirun",
     "bcprun": "bcprun",
 }
+_Reach: TypeAlias = Callable[[str, RemoteAccess, str, _Words], _Words]
+_PDSH_SSH = "PDSH_SSH_ARGS_APPEND"
+_MPIS = {"Open MPI": "Open MPI", "HYDRA": "MPICH", "Intel(R) MPI": "Intel MPI"}
+"""What ``mpirun --version`` prints -> whose it is."""
+_PATIENCE_S = 20.0
+_ReachAll: TypeAlias = Callable[
+    [_Words, RemoteAccess, _Words, _Words], tuple[_Words, dict[str, str]]
+]
 
 
 def reach_host(host: str, access: RemoteAccess, folder: str, command: Sequence[str]) -> _Words:
@@ -126,8 +136,6 @@ def _in_shell(access: RemoteAccess, folder: str, command: _Words) -> str:
     return " && ".join((*steps, "exec " + shlex.join(command)))
 
 
-_Reach: TypeAlias = Callable[[str, RemoteAccess, str, _Words], _Words]
-
 ENGINES: MappingProxyType[str, tuple[str, _Reach]] = MappingProxyType(
     {"ssh": ("ssh", _by_ssh), "slurm": ("srun", _by_srun)}
 )
@@ -153,9 +161,6 @@ def _by_pdsh(
     return (*words, *access.arguments, there), {_PDSH_SSH: " ".join(options).strip()}
 
 
-_PDSH_SSH = "PDSH_SSH_ARGS_APPEND"
-
-
 def _require_mpi(engine: str, *, is_open: bool) -> None:
     """Refuse an ``mpirun`` of the other kind, which knows none of these options."""
     said = ""
@@ -171,11 +176,6 @@ def _require_mpi(engine: str, *, is_open: bool) -> None:
             f"--launcher {engine} cannot start ranks by the mpirun of {name} that is found here; "
             f"use --launcher {fitting}, or put the other one first in PATH."
         )
-
-
-_MPIS = {"Open MPI": "Open MPI", "HYDRA": "MPICH", "Intel(R) MPI": "Intel MPI"}
-"""What ``mpirun --version`` prints -> whose it is."""
-_PATIENCE_S = 20.0
 
 
 def _by_openmpi(
@@ -217,10 +217,6 @@ def without_shell(access: RemoteAccess, command: _Words) -> _Words:
     return ("/bin/sh", "-c", _in_shell(access, str(Path.cwd()), command))
 
 
-_ReachAll: TypeAlias = Callable[
-    [_Words, RemoteAccess, _Words, _Words], tuple[_Words, dict[str, str]]
-]
-
 GROUP_ENGINES: MappingProxyType[str, _ReachAll] = MappingProxyType(
     {
         "pdsh": _by_pdsh,
@@ -232,3 +228,22 @@ GROUP_ENGINES: MappingProxyType[str, _ReachAll] = MappingProxyType(
     }
 )
 """Value of ``--launcher`` -> how one process reaches all hosts."""
+
+
+@cache
+def is_this_machine(host: str) -> bool:
+    """Whether a name or an address is one of this machine's own."""
+    own = socket.gethostname()
+    if host in (LOCAL, own, own.partition(".")[0]):
+        return True
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return False
+    import psutil  # the flags start without it
+
+    interfaces = psutil.net_if_addrs().values()
+    addresses = {a.address.partition("%")[0] for interface in interfaces for a in interface}
+    return any(
+        a.startswith("127.") or a == "::1" or a.partition("%")[0] in addresses for a in found
+    )

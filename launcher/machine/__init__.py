@@ -21,8 +21,18 @@ if TYPE_CHECKING:
         split_python_flags,
     )
     from .pools import find_pool, pool_text
-    from .slot_pool import MOST_HOST_LOSSES, Placement, Size, SlotPool
-    from .slots import ALONE, THREADS, WHOLE, Share, visibility, why_not_in_turn
+    from .slots import (
+        ALONE,
+        MOST_HOST_LOSSES,
+        THREADS,
+        WHOLE,
+        Placement,
+        Share,
+        Size,
+        SlotPool,
+        visibility,
+        why_not_in_turn,
+    )
     from .this_machine import cpu_machine, is_cpu, local_cluster
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -15,8 +15,7 @@ from ..request import BATCH, QUEUES, LaunchRequest
 from .cores import usable_cores
 from .discover import find_cluster, started_hosts
 from .hosts import HostSlots, names_hosts
-from .slot_pool import Placement, Size, SlotPool
-from .slots import Share, find_shares, shares_text
+from .slots import Placement, Share, Size, SlotPool, find_shares, shares_text
 
 _NO_STEP_OF_OURS = 0xFFFFFFF0
 """Numbers from here on are Slurm's own, for batch scripts and the shell of salloc."""

@@ -17,8 +17,7 @@ from typing import TypeAlias, TypeGuard
 
 from autoconf_launch.core import KnobValue
 
-from .nodes import last_name, literal
-from .own_paths import beside, own_paths, path_of
+from .nodes import beside, last_name, literal, own_paths, path_of
 
 
 def is_dataclass(node: ast.AST) -> TypeGuard[ast.ClassDef]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from ..input_file import input_text, is_file
 from ..request import LaunchRequest
 from .facts import facts_of
-from .own_paths import added_folders
+from .nodes import added_folders
 
 _MOST_MODULES = 80
 _MOST_STATEMENTS = 12

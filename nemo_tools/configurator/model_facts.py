@@ -241,7 +241,6 @@ def _shape(own: Recipe, name: str) -> Shape | None:
 
 
 def _published_model(name: str) -> Architecture | None:
-    """The published model of a name."""
     known = {_plain(one): one for one in model_names()}
     found = known.get(_plain(name))
     return None if found is None else named_model(found)
@@ -286,7 +285,6 @@ def _vocabulary(own: Recipe, recipe: Recipe) -> int | None:
 
 
 def _usual_vocabulary(name: str) -> int:
-    """Vocabulary of the published model with this name, else NeMo's default."""
     known = _published_model(name)
     return _NEMO_VOCABULARY if known is None else known.vocabulary
 

@@ -187,9 +187,6 @@ def own_form(model: Mapping[str, Any], usual: Form, where: str) -> Form:
     """The form that a model's section describes; what it omits is as usual.
 
     None says that a number follows from others: as many groups as heads, no experts.
-
-    Raises:
-        ConfigError: a number is none.
     """
     given: dict[str, Any] = {}
     for field, names in NUMBERS.items():
@@ -272,11 +269,7 @@ class Recipe:
         return next((value for value in values if value is not None), None)
 
     def whole(self, *dotted: str, least: int = 1) -> int | None:
-        """The first of these paths' values as a whole number; None for "auto".
-
-        Raises:
-            ConfigError: it is none, or below ``least``.
-        """
+        """The first of these paths' values as a whole number; None for "auto"."""
         value = self.get(*dotted)
         if value is None or value == "auto":
             return None

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from autoconf_launch.autotuner.search import StopKind, StopReason
-from autoconf_launch.autotuner.sizing import SampleShape
 from autoconf_launch.core import ConfigError, Failure, Layout, RawConfig
 from autoconf_launch.launcher.estimates import ChosenPrice
 from autoconf_launch.launcher.results import JournalContents, read_journal
@@ -23,7 +22,6 @@ from ..report import (
     SearchOutcome,
     SearchRun,
     read_run,
-    without_impossible,
     write_final_results,
 )
 from ..rules import NemoCandidate
@@ -37,8 +35,8 @@ from ..search import (
     SearchFolder,
     SearchQuestion,
     batch_path,
-    gpu_peak_flops_per_s,
     outcome_of,
+    question_outcome,
     require_room,
     require_transformers,
     split_runnable,
@@ -47,7 +45,6 @@ from ..search import (
 )
 
 _DEGREE = re.compile(r"_(tp|pp|cp|ep|mbs|vp|act_ckpt|num_mbs_act|act_per_pipe)_(\d+|None)(?=_|$)")
-_DATA: tuple[tuple[str, ...], ...] = (("model", "data"), ("data",))
 _NEEDED = {"tp", "pp", "mbs"}
 
 
@@ -68,42 +65,17 @@ def read_runs(
     price: ChosenPrice | None,
     with_others: bool,
 ) -> SearchOutcome:
-    """Every expected run and, ``with_others``, every further one in the folder.
-
-    Raises:
-        ConfigError: the package tensorboard is not installed.
-    """
+    """Every expected run and, ``with_others``, every further one in the folder."""
     known = {one.name: one for one in expected}
     others = _others(logs, known, question) if with_others else ()
     wanted = [*known.values(), *others]
-    found = SearchOutcome(
-        size_b=question.size_b,
+    return question_outcome(
+        question,
+        (_run(question, logs, one, log_prefix) for one in wanted),
         nodes=question.nodes,
-        gpus_per_node=question.gpus_per_node,
-        tokens_b=question.settings.train.tokens_b,
-        shape=_shape(question),
-        base=question.base,
-        runs=tuple(_run(question, logs, one, log_prefix) for one in wanted),
         usd_per_gpu_hour=price.usd_per_gpu_hour if price else None,
         price=price.how if price else "",
-        gpu_peak_flops_per_s=gpu_peak_flops_per_s(question),
     )
-    return without_impossible(found)
-
-
-def _shape(question: SearchQuestion) -> SampleShape:
-    train, own = question.settings.train, question.model.shape
-    shape = SampleShape(
-        family=question.family,
-        layers=own.layers,
-        hidden=own.hidden,
-        ffn=own.ffn,
-        vocabulary=train.vocabulary,
-        sequence=train.sequence,
-    )
-    written = (question.base.get((*where, "seq_length_dec")) for where in _DATA)
-    found = next((value for value in written if isinstance(value, int)), None)
-    return shape if found is None else replace(shape, decoder_sequence=found)
 
 
 def point_of(name: str) -> NemoCandidate | None:
@@ -184,11 +156,7 @@ def run_here(
 def seen_here(
     question: SearchQuestion, points: Iterable[SearchCandidate], configs: Mapping[str, RawConfig]
 ) -> SearchOutcome | None:
-    """Outcome of this machine's earlier runs, from the journal; None if there are none.
-
-    Raises:
-        ResultsFolderError: the journal cannot be read.
-    """
+    """Outcome of this machine's earlier runs, from the journal; None if there are none."""
     journal = SearchFolder(question.settings.train.logs).runs.journal
     if not journal.is_file():
         return None

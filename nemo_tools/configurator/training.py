@@ -94,11 +94,7 @@ class RecipeArguments:
         return None if value == AUTO else value
 
     def check(self) -> None:
-        """Check everything that depends on no recipe.
-
-        Raises:
-            ConfigError: a value is wrong.
-        """
+        """Check everything that depends on no recipe."""
         for one in fields(self):
             value = getattr(self, one.name)
             is_open = value is None and one.default in (None, AUTO)
@@ -162,11 +158,7 @@ def _plain_tokenizer(value: object) -> str | None:
 
 
 def require_paths(data: Any, tokenizer: str | None) -> None:
-    """See that data and tokenizer are there; weights between paths are skipped.
-
-    Raises:
-        ConfigError: one does not exist.
-    """
+    """See that data and tokenizer are there; weights between paths are skipped."""
     for path in _paths(data):
         if not any(Path(f"{path}{suffix}").exists() for suffix in ("", ".bin", ".idx")):
             raise ConfigError(
@@ -321,7 +313,6 @@ def _stated_training(asked: RecipeArguments, recipe: Recipe) -> StatedTraining:
 
 
 def _size_note(asked: RecipeArguments, model: ModelQuestion) -> str:
-    """Why the model has this size, if it was calculated."""
     if not asked.calculate_model_size:
         return ""
     return (
@@ -343,7 +334,6 @@ def _left_out_note(recipe: Recipe) -> str:
 
 
 def _settings(asked: RecipeArguments, train: TrainSettings) -> SearchSettings:
-    """Settings of a search on this machine."""
     return SearchSettings(
         choice=f"{train.family}/recipe",
         train=train,

@@ -99,11 +99,15 @@ _SCRIPTS = {
     "mt5": "megatron_t5_pretraining.py",
     "bert": "megatron_bert_pretraining.py",
 }
-_SCRIPT = "megatron_gpt_pretraining.py"
 _HEAD = """\
 # for {script} of NeMo 1.x and 2.0 (--config-path, --config-name);
 # give ++data_dir, ++base_results_dir and model.data.data_prefix
 """
+
+
+def nemo1_script(family: str) -> str:
+    """NeMo's pretraining script of a family."""
+    return _SCRIPTS.get(family, "megatron_gpt_pretraining.py")
 
 
 def nemo1(base: Pretraining, document: RawConfig) -> Exported:
@@ -119,8 +123,9 @@ def nemo1(base: Pretraining, document: RawConfig) -> Exported:
     for path, value in (*_kinds(base), *needs(base)):
         if path not in made:
             made = made.with_value(path, value)
-    script = _SCRIPTS.get(base.family.name, _SCRIPT)
-    text = _HEAD.format(script=script) + yaml.safe_dump(made.to_dict(), sort_keys=False, width=99)
+    text = _HEAD.format(script=nemo1_script(base.family.name)) + yaml.safe_dump(
+        made.to_dict(), sort_keys=False, width=99
+    )
     left_out = groups_told(base)
     return Exported(text=comments(left_out) + text, left_out=left_out)
 
@@ -135,7 +140,6 @@ def _kinds(base: Pretraining) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _kind(base: Pretraining) -> dict[str, Any]:
-    """Positions, norm, gate, biases, dropout."""
     model, family = base.model, base.family
     values: dict[str, Any] = {
         "position_embedding_type": "learned_absolute" if model.form.learned_positions else "rope",

@@ -190,7 +190,6 @@ def _as_code(value: Any) -> str:
 
 
 def _constant(value: Any) -> str:
-    """A plain value as Python reads it."""
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return json.dumps(value) if isinstance(value, str) and value.isascii() else repr(value)
@@ -207,7 +206,6 @@ def _log(base: Pretraining, document: RawConfig) -> Call:
 
 
 def _data_module(base: Pretraining, document: RawConfig) -> Call:
-    """The given data, else made-up ones."""
     fields, tokenizer = _data(base), document.get(_TOKENIZER)
     if tokenizer is not None:
         fields["tokenizer"] = tokenizer_call(tokenizer)

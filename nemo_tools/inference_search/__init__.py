@@ -10,10 +10,14 @@ if TYPE_CHECKING:
         INFERENCE_ENGINES,
         ITERATIONS,
         LATENCY_FILE,
+        PERCENTS,
         TIMED_S,
         WARM_UP,
         EngineRun,
         InferenceEngine,
+        LoadFigures,
+        LoadTest,
+        LoadTestingEngine,
         SharedProcess,
         SharingEngine,
         json_object,
@@ -21,6 +25,5 @@ if TYPE_CHECKING:
         read_figures,
         read_number,
     )
-    from .load_tests import PERCENTS, LoadFigures, LoadTest
 else:
     __getattr__ = lazy_names(__name__, __file__)

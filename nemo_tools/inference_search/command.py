@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from autoconf_launch.core import ConfigError, NothingFeasibleError
 
-from ..search import Prepared, SearchRequest, parse_search, prepare_training, search_training
+from ..search import SearchRequest, parse_search, prepare_training, search_training
 from .inference_half import search_inference
 from .prepared import PreparedInference, prepare_inference
 
@@ -34,50 +33,37 @@ def search(arguments: Sequence[str]) -> Iterator[str]:
 def _search(request: SearchRequest, words: tuple[str, ...]) -> Iterator[str]:
     prepared = prepare_training(request)
     settings = prepared.settings
-    if not settings.runs_inference:
+    inference = None
+    if settings.runs_inference:
+        try:
+            inference = prepare_inference(prepared.question, dry_run=request.dry_run)
+        except ConfigError as error:
+            is_asked = any("inference" in key or key == "engine" for key in settings.given)
+            if is_asked or not settings.runs_training:
+                raise
+            prepared = replace(prepared, notes=(*prepared.notes, f"No inference search: {error}"))
+    if inference is None:
         yield from search_training(prepared, request, words)
-        return
-    try:
-        inference = prepare_inference(prepared.question, dry_run=request.dry_run)
-    except ConfigError as error:
-        is_asked = any("inference" in key or key == "engine" for key in settings.given)
-        if is_asked or not settings.runs_training:
-            raise
-        notes = (*prepared.notes, f"No inference search: {error}")
-        yield from search_training(replace(prepared, notes=notes), request, words)
-        return
-    if not settings.runs_training:
+    elif not settings.runs_training:
         yield from search_inference(inference, request)
     elif request.json:
-        yield _both_documents(prepared, inference, request, words)
+        document = json.loads("".join(search_training(prepared, request, words)))
+        document["inference"] = json.loads("".join(search_inference(inference, request)))
+        yield json.dumps(document, indent=2)
     else:
-        yield from _both(prepared, inference, request, words)
+        yield from _both(search_training(prepared, request, words), inference, request)
 
 
 def _both(
-    prepared: Prepared,
-    inference: PreparedInference,
-    request: SearchRequest,
-    words: tuple[str, ...],
+    training: Iterator[str], inference: PreparedInference, request: SearchRequest
 ) -> Iterator[str]:
     """Both halves, the second also where the first one measured nothing."""
     failed: NothingFeasibleError | None = None
     try:
-        yield from search_training(prepared, request, words)
+        yield from training
     except NothingFeasibleError as error:
         failed = error
     yield ""
     yield from search_inference(inference, request)
     if failed is not None:
         raise failed
-
-
-def _both_documents(
-    prepared: Prepared,
-    inference: PreparedInference,
-    request: SearchRequest,
-    words: tuple[str, ...],
-) -> str:
-    document: dict[str, Any] = json.loads("".join(search_training(prepared, request, words)))
-    document["inference"] = json.loads("".join(search_inference(inference, request)))
-    return json.dumps(document, indent=2)

@@ -7,7 +7,7 @@ the entry-point group ``autoconf_launch.inference_engine``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -121,12 +121,54 @@ class SharingEngine(InferenceEngine, Protocol):
         """
 
 
-def load_engine(name: str) -> InferenceEngine:
-    """The engine of this name.
+PERCENTS = (50, 90, 99)
+"""Percentiles of the times of requests under load."""
 
-    Raises:
-        ConfigError: nothing has it.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTest:
+    """A load test: files by absolute path, and the words of its commands."""
+
+    files: Mapping[Path, str]
+    commands: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFigures:
+    """Figures of one benchmark; None and empty if it does not report them.
+
+    Attributes:
+        benchmark: which one.
+        max_concurrency: requests at once.
+        tokens_per_s: of prompts and answers.
+        ttft_s, token_s, latency_s: at each of ``PERCENTS``, of single requests.
+        reason: why something is missing or wrong.
     """
+
+    benchmark: str
+    max_concurrency: int | None = None
+    requests_per_s: float | None = None
+    tokens_per_s: float | None = None
+    output_tokens_per_s: float | None = None
+    ttft_s: tuple[float, ...] = ()
+    token_s: tuple[float, ...] = ()
+    latency_s: tuple[float, ...] = ()
+    reason: str = ""
+
+
+@runtime_checkable
+class LoadTestingEngine(InferenceEngine, Protocol):
+    """An engine that can also be measured while it serves many requests."""
+
+    def load_test(self, run: EngineRun, folder: Path) -> LoadTest:
+        """A test of the point's layout with up to its batch at once, all in this folder."""
+
+    def read_load(self, folder: Path) -> Iterable[LoadFigures]:
+        """Figures that the commands have left in a folder."""
+
+
+def load_engine(name: str) -> InferenceEngine:
+    """The engine of this name."""
     found = find_reference("inference_engine", INFERENCE_ENGINES, name, where="engine")
     return cast(InferenceEngine, load_reference(found)())
 
@@ -154,11 +196,7 @@ def read_figures(run: EngineRun) -> Outcome:
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """The JSON object that an engine's program wrote.
-
-    Raises:
-        ConfigError: it wrote nothing, or no JSON object.
-    """
+    """The JSON object that an engine's program wrote."""
     try:
         document = json.loads(read_file(path))
     except FileNotFoundError:
@@ -171,11 +209,7 @@ def json_object(path: Path) -> dict[str, Any]:
 
 
 def read_number(document: Mapping[str, Any], field: str) -> float:
-    """A number that is not negative.
-
-    Raises:
-        ConfigError: the field is missing, or is something else.
-    """
+    """A number that is not negative."""
     value = document.get(field)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise ConfigError(

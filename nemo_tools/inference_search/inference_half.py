@@ -38,8 +38,15 @@ from ..search import (
 )
 from ..search import check_paths as require_paths
 from .engines import FIRST_TOKEN_FILE, LATENCY_FILE, SharingEngine
-from .jobs import POINT_LOG, has_run, inference_job, why_no_job
-from .load_tests import load_files, load_lines, load_script
+from .jobs import (
+    POINT_LOG,
+    has_run,
+    inference_job,
+    load_files,
+    load_lines,
+    load_script,
+    why_no_job,
+)
 from .local_runs import (
     LocalSearch,
     Runners,
@@ -129,8 +136,6 @@ def _run(
 
 
 class _LengthHalf:
-    """The search of one pair of lengths."""
-
     def __init__(
         self, prepared: PreparedInference, search: LengthSearch, request: SearchRequest
     ) -> None:
@@ -187,12 +192,10 @@ class _LengthHalf:
 
     @property
     def _ready(self) -> tuple[SearchPoint, ...]:
-        """Points that have a job."""
         found = (one for one in self.search.runnable if not why_no_job(self._prepared, one))
         return tuple(found)[: self._limit]
 
     def _job_files(self) -> dict[Path, str]:
-        """Every job's script and what it reads, and the script that submits all."""
         scripts = [self.search.folder / one.name / _SCRIPT for one in self._ready]
         kind = self._prepared.question.settings.cluster.kind
         files = {self.search.folder / _SUBMIT: submit_all_text(kind, scripts)}
@@ -295,7 +298,6 @@ class _LengthHalf:
         return run_points(planned, runners, listener, fresh=self._request.fresh, size=size)
 
     def _write_tables(self, rows: Sequence[InferenceRun]) -> None:
-        """Every run's row, what is recommended, and the front."""
         texts = {
             "inference_sweep_configs.csv": configs_csv(self.search.points),
             "final_output.csv": final_csv(rows),

@@ -1,10 +1,17 @@
-"""Launches of an inference search's points on a cluster, as text."""
+"""Launches of an inference search's points on a cluster, as text.
+
+A batch alone says how quick a point is, and decides the search. What its layout serves when
+requests come beside each other is measured afterwards, for the recommended one, by engines that
+have such a test.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from autoconf_launch.launcher.report import csv_text
 
 from ..search import (
     SHEBANG,
@@ -16,9 +23,17 @@ from ..search import (
     sbatch_text,
     search_mounts,
 )
-from .engines import FIRST_TOKEN_FILE, LATENCY_FILE
+from .engines import (
+    FIRST_TOKEN_FILE,
+    LATENCY_FILE,
+    PERCENTS,
+    LoadFigures,
+    LoadTest,
+    LoadTestingEngine,
+)
 from .points import SearchPoint, nodes_necessary
 from .prepared import LengthSearch, PreparedInference
+from .results import digits_of
 
 _RANK_VARIABLES = (
     "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS "
@@ -99,3 +114,78 @@ def command_job(
             time=settings.inference.time_limit,
         )
     )
+
+
+_SCRIPT, _TABLE = "submission_script.sh", "load.csv"
+_HEADS = (
+    *("Benchmark", "Requests at Once", "Requests/s", "Tokens/s", "Output Tokens/s"),
+    "Tokens/s per GPU",
+    *(f"TTFT p{percent} [ms]" for percent in PERCENTS),
+    *(f"Time per Token p{percent} [ms]" for percent in PERCENTS),
+    *(f"Latency p{percent} [ms]" for percent in PERCENTS),
+    *("Reason", "Name"),
+)
+
+
+def load_script(prepared: PreparedInference, search: LengthSearch, point: SearchPoint) -> str:
+    """The job of a point's test; empty where the engine has none."""
+    test = _test(prepared, search, point)
+    return command_job(prepared, point, _folder(search, point), test.commands) if test else ""
+
+
+def load_files(
+    prepared: PreparedInference, search: LengthSearch, point: SearchPoint
+) -> dict[Path, str]:
+    """The job of a point's test with what it reads, and ``load.csv`` once it has run."""
+    test, folder = _test(prepared, search, point), _folder(search, point)
+    if test is None:
+        return {}
+    table = _table(prepared, search, point)
+    files = {**test.files, folder / _SCRIPT: load_script(prepared, search, point)}
+    return files | ({search.summary / _TABLE: table} if table else {})
+
+
+def load_lines(
+    prepared: PreparedInference, search: LengthSearch, point: SearchPoint
+) -> Iterator[str]:
+    """Lines on the recommended point's load test; none if the engine has no test."""
+    if _table(prepared, search, point):
+        yield f"Under load: {search.summary / _TABLE}"
+    elif _test(prepared, search, point):
+        script = shlex.quote(str(_folder(search, point) / _SCRIPT))
+        yield f"To measure it under load, submit {script}; the same search then writes {_TABLE}."
+
+
+def _test(
+    prepared: PreparedInference, search: LengthSearch, point: SearchPoint
+) -> LoadTest | None:
+    """None where the engine has none, or no job runs it."""
+    engine = prepared.engine
+    if prepared.is_local or not isinstance(engine, LoadTestingEngine):
+        return None
+    return engine.load_test(prepared.run_of(point, search), _folder(search, point))
+
+
+def _table(prepared: PreparedInference, search: LengthSearch, point: SearchPoint) -> str:
+    engine = prepared.engine
+    if not isinstance(engine, LoadTestingEngine):
+        return ""
+    figures = tuple(engine.read_load(_folder(search, point)))
+    return csv_text([_HEADS, *(tuple(_cells(one, point)) for one in figures)]) if figures else ""
+
+
+def _folder(search: LengthSearch, point: SearchPoint) -> Path:
+    return search.folder / point.name / "load_test"
+
+
+def _cells(figures: LoadFigures, point: SearchPoint) -> Iterator[object]:
+    tokens = figures.tokens_per_s
+    yield figures.benchmark
+    yield "" if figures.max_concurrency is None else figures.max_concurrency
+    for value in (figures.requests_per_s, tokens, figures.output_tokens_per_s):
+        yield "" if value is None else digits_of(value)
+    yield "" if tokens is None else digits_of(tokens / point.gpus)
+    for times_s in (figures.ttft_s, figures.token_s, figures.latency_s):
+        yield from (digits_of(1e3 * time_s) for time_s in times_s or ())
+        yield from [""] * (0 if times_s else len(PERCENTS))
+    yield from (figures.reason, point.name)

@@ -132,8 +132,6 @@ class _PointTrials:
 
 
 class _GenerationTrials(_PointTrials):
-    """The files and plans of the points: a ``TrialIO``."""
-
     def __init__(self, search: LocalSearch) -> None:
         super().__init__(search)
         self._engine = NativeEngine()
@@ -332,8 +330,6 @@ def _first_error(folder: Path) -> str:
 
 
 class _SharedTrials(_PointTrials):
-    """The files and plans of the points: a ``TrialIO``."""
-
     def __init__(self, search: LocalSearch, engine: SharingEngine) -> None:
         super().__init__(search)
         self._engine, self._cores = engine, _cores_of_slots(search.cluster)

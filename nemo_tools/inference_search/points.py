@@ -18,7 +18,7 @@ from autoconf_launch.autotuner.inference import (
     why_no_generation,
     why_not_degrees,
 )
-from autoconf_launch.core import Candidate, ConfigError, GenerationTask, Layout, Precision
+from autoconf_launch.core import Candidate, ConfigError, GenerationTask, Layout
 from autoconf_launch.launcher.report import memory_size
 
 from ..search import GridKind, SearchQuestion
@@ -64,15 +64,12 @@ class LengthQuestion:
 
     Attributes:
         priced: the model, the machine, the engine's habits and the memory of a rank.
-        slots: ranks that a run may have.
         gpus_per_node: of a node, in NVIDIA's rules.
         why_not: of the engine.
     """
 
     search: SearchQuestion
     priced: InferenceQuestion
-    precision: Precision
-    slots: int
     gpus_per_node: int
     why_not: Callable[[GenerationTask], str]
 
@@ -154,8 +151,8 @@ def _why_not_shared(tensor: int, pipeline: int, asked: LengthQuestion) -> str:
     if why:
         return why
     ranks = tensor * pipeline
-    if ranks > asked.slots:
-        return f"needs {ranks} ranks, but there are {asked.slots} slots."
+    if ranks > asked.priced.world:
+        return f"needs {ranks} ranks, but there are {asked.priced.world} slots."
     return ""
 
 
@@ -172,7 +169,7 @@ def _point(
         layout=layout,
         input_len=generation.input_tokens,
         output_len=generation.output_tokens,
-        precision=asked.precision,
+        precision=generation.precision,
     )
     why_not = degrees[tensor, pipeline] or asked.why_not(task) or _why_no_room(asked, predicted)
     return SearchPoint(
@@ -210,7 +207,7 @@ def _nothing_valid(asked: LengthQuestion) -> str:
         f"No point of {model_name(asked.search)} is valid: tensor_parallel_sizes "
         f"{_list_text(settings.tensor)} must divide {model.heads} heads, pipeline_parallel_sizes "
         f"{_list_text(settings.pipeline)} {model.layers} layers, and both fit into "
-        f"{asked.slots} ranks; give other sizes."
+        f"{asked.priced.world} ranks; give other sizes."
     )
 
 

@@ -30,11 +30,10 @@ _VOCABULARY = ("autoconf", "vocab_size")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthSearch:
-    """The search of one pair of lengths; ``label`` is its folder, empty where it is alone."""
+    """The search of one pair of lengths."""
 
     points: tuple[SearchPoint, ...]
     folder: Path
-    label: str
 
     @property
     def runnable(self) -> tuple[SearchPoint, ...]:
@@ -70,9 +69,9 @@ class PreparedInference:
     base: RawConfig
     cluster: ClusterSpec
     gpus_per_node: int
-    searches: tuple[LengthSearch, ...]
-    refused: tuple[str, ...]
-    notes: tuple[str, ...]
+    searches: tuple[LengthSearch, ...] = ()
+    refused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def settings(self) -> InferenceSettings:
@@ -105,15 +104,19 @@ class PreparedInference:
         tokens = task.layout.micro_batch * (task.input_len + task.output_len - 1)
         return 2.0 * (model.active_count - rows * shape.hidden) * tokens
 
-    def run_of(self, point: SearchPoint, search: LengthSearch) -> EngineRun:
-        """A point as its engine sees it."""
+    def engine_run(self, task: GenerationTask, folder: Path) -> EngineRun:
+        """A task as its engine sees it."""
         return EngineRun(
-            task=point.task,
+            task=task,
             base=self.base,
             family=self.question.family.name,
-            folder=search.folder / point.name,
+            folder=folder,
             beam_width=self.settings.beam_width,
         )
+
+    def run_of(self, point: SearchPoint, search: LengthSearch) -> EngineRun:
+        """A point as its engine sees it."""
+        return self.engine_run(point.task, search.folder / point.name)
 
 
 def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInference:
@@ -124,97 +127,82 @@ def prepare_inference(question: SearchQuestion, *, dry_run: bool) -> PreparedInf
             model that writes no text, lengths beyond its positions, or no valid size.
     """
     settings, whole = question.settings.inference, question.settings
-    is_local = whole.cluster.is_local
-    name = settings.engine or ("native" if is_local else "vllm")
+    name = settings.engine or ("native" if whole.cluster.is_local else "vllm")
     engine = load_engine(name)
-    refused_here = engine.why_not_here() if is_local else ""
+    refused_here = engine.why_not_here() if whole.cluster.is_local else ""
     if refused_here and not dry_run:
         raise ConfigError(refused_here)
     cluster = _cluster(question)
     precision, notes = _precision(settings.precision, cluster)
     vocabulary = padded_vocabulary(settings.vocabulary or whole.train.vocabulary)
-    base = _with_vocabulary(question.completed_base, vocabulary)
-    folder = (settings.results or whole.train.logs).absolute() / "inference"
+    prepared = PreparedInference(
+        question=question,
+        engine_name=name,
+        engine=engine,
+        base=_with_vocabulary(question.completed_base, vocabulary),
+        cluster=cluster,
+        gpus_per_node=len(cluster.nodes[0].devices),
+    )
     searches, refused = list[LengthSearch](), list[str]()
     for lengths in settings.lengths:
-        one = _Lengths(lengths, base, precision, cluster, folder)
         try:
-            searches.append(_length_search(question, name, engine, one))
+            searches.append(_length_search(prepared, lengths, precision))
         except ConfigError as error:
             refused.append(str(error))
     if not searches:
         raise ConfigError(refused[0])
-    return PreparedInference(
-        question=question,
-        engine_name=name,
-        engine=engine,
-        base=base,
-        cluster=cluster,
-        gpus_per_node=len(cluster.nodes[0].devices),
+    refusal = (f"A run would be refused here: {refused_here}",) if refused_here else ()
+    return replace(
+        prepared,
         searches=tuple(searches),
         refused=tuple(refused),
-        notes=(
-            *(*notes, *refused, *_notes(question, name)),
-            *((f"A run would be refused here: {refused_here}",) if refused_here else ()),
-        ),
+        notes=(*notes, *refused, *_notes(question, name), *refusal),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Lengths:
-    lengths: tuple[int, int]
-    base: RawConfig
-    precision: Precision
-    cluster: ClusterSpec
-    folder: Path
-
-
 def _length_search(
-    question: SearchQuestion, name: str, engine: InferenceEngine, one: _Lengths
+    prepared: PreparedInference, lengths: tuple[int, int], precision: Precision
 ) -> LengthSearch:
-    settings, (read, written) = question.settings.inference, one.lengths
-    vocabulary = one.base.get(_VOCABULARY)
-    model = replace(question.model.architecture, vocabulary=vocabulary, name=model_name(question))
+    question, settings, cluster = prepared.question, prepared.settings, prepared.cluster
+    read, written = lengths
+    name, engine = prepared.engine_name, prepared.engine
+    model = replace(
+        question.model.architecture,
+        vocabulary=prepared.base.get(_VOCABULARY),
+        name=model_name(question),
+    )
     priced = InferenceQuestion(
         generation=Generation(
             model=model,
             input_tokens=read,
             output_tokens=written,
-            precision=one.precision,
+            precision=precision,
             beam_width=settings.beam_width,
         ),
-        machine=machine_of(one.cluster),
+        machine=machine_of(cluster),
         engine=ENGINE_HABITS.get(name, ENGINE_HABITS["vllm"]),
-        world=len(one.cluster.devices),
-        limit_bytes=_limit_bytes(question, one.cluster),
-        max_latency_s=settings.max_latency_s or math.inf,
+        world=len(cluster.devices),
+        limit_bytes=_limit_bytes(question, cluster),
+        max_latency_s=prepared.bound_s,
     )
     label = f"in{read}_out{written}" if len(settings.lengths) > 1 else ""
-    folder = one.folder / label if label else one.folder
+    results = settings.results or question.settings.train.logs
+    folder = results.absolute() / "inference" / label
 
     def why_not(task: GenerationTask) -> str:
-        run = EngineRun(
-            task=task,
-            base=one.base,
-            family=question.family.name,
-            folder=folder,
-            beam_width=settings.beam_width,
-        )
-        return engine.why_not(run)
+        return engine.why_not(prepared.engine_run(task, folder))
 
     asked = LengthQuestion(
         search=question,
         priced=priced,
-        precision=one.precision,
-        slots=len(one.cluster.devices),
-        gpus_per_node=settings.gpus_per_node or len(one.cluster.nodes[0].devices),
+        gpus_per_node=settings.gpus_per_node or prepared.gpus_per_node,
         why_not=why_not,
     )
     points = search_points(asked)
     whys = {why_not(point.task) for point in points}
     if len(whys) == 1 and (why := whys.pop()):  # of the model or its type, not of a point
         raise ConfigError(why)
-    return LengthSearch(points=points, folder=folder, label=label)
+    return LengthSearch(points=points, folder=folder)
 
 
 def _cluster(question: SearchQuestion) -> ClusterSpec:

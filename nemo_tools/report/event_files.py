@@ -36,9 +36,6 @@ def read_numbers(files: Sequence[Path], tags: Sequence[str]) -> Mapping[str, tup
 
     A file that ends in the middle of a record gives what is before it; values that are not
     numbers are skipped.
-
-    Raises:
-        ConfigError: the package tensorboard is not installed.
     """
     found: dict[str, dict[int, tuple[float, float]]] = {tag: {} for tag in tags}
     for path in files:
@@ -132,9 +129,6 @@ def read_run(folder: Path, log_prefix: str) -> MeasuredElsewhere | Failure:
     Args:
         folder: of that run alone; TensorBoard's files may lie deeper.
         log_prefix: how the names of its logs begin.
-
-    Raises:
-        ConfigError: the package tensorboard is not installed.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
         detail = f"{NOT_STARTED}, or it left nothing in {folder}."

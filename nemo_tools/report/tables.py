@@ -279,9 +279,6 @@ def write_final_results(
 
     Returns:
         The files, the best configuration first if there is one.
-
-    Raises:
-        ResultsFolderError: the folder cannot be written.
     """
     folder = logs / FINAL_RESULTS
     best = folder / _optimal_name(outcome)
@@ -294,11 +291,7 @@ def write_final_results(
 
 
 def write_nemo2_tables(folder: Path, outcome: SearchOutcome) -> tuple[Path, Path]:
-    """Write the two tables of NeMo 2.0 into a folder: measured runs, failed ones.
-
-    Raises:
-        ResultsFolderError: the folder cannot be written.
-    """
+    """Write the two tables of NeMo 2.0 into a folder: measured runs, failed ones."""
     texts = _tables(folder, outcome, (Columns.NEMO2_SUMMARY, Columns.NEMO2_FAILED))
     _write(folder, texts)
     summary, failed = texts

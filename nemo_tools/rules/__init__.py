@@ -7,6 +7,9 @@ from autoconf_launch.core import lazy_names
 if TYPE_CHECKING:
     from .candidates import (
         NemoCandidate,
+        PlannerCandidate,
+        PlannerGrid,
+        PlannerGridQuestion,
         SearchedModel,
         limit_candidates,
         minimum_nodes,
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
         nemo1_name,
         nemo2_name,
         nemo_candidates,
+        planner_grid,
     )
-    from .planned_grid import PlannerCandidate, PlannerGrid, PlannerGridQuestion, planner_grid
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         submit_all_text,
     )
     from .local_runs import LocalRuns, require_transformers, stderr_view
-    from .outcome import DoneRuns, outcome_of
+    from .outcome import DoneRuns, outcome_of, question_outcome
     from .prepare import Prepared, check_paths, first_rows, json_document, refusal_note
     from .prepare import prepare as prepare_training
     from .question import (

@@ -68,30 +68,18 @@ class SearchFolder:
         return ResultsPaths(results=self.logs, exps=self.logs, chosen_by="base_results_dir")
 
     def write_config(self, path: Path, document: RawConfig) -> None:
-        """Write a configuration below the folder.
-
-        Raises:
-            ResultsFolderError: it cannot be written.
-        """
+        """Write a configuration below the folder."""
         self.files.write(path, base_config_text(document))
 
     def clear_candidates(self) -> None:
-        """Remove what an earlier search wrote of its candidates.
-
-        Raises:
-            ResultsFolderError: a link would lead elsewhere.
-        """
+        """Remove what an earlier search wrote of its candidates."""
         for folder in (self.candidate("").parent, self.job("").parent):
             self.files.make_below(folder)
             for path in (*folder.glob("*.yaml"), *folder.glob("*.py"), *folder.glob("*.sh")):
                 path.unlink(missing_ok=True)
 
     def write_for_ranks(self, kind: str, document: RawConfig) -> Path:
-        """A file that ranks read, named by its content: a search that runs keeps its own.
-
-        Raises:
-            ResultsFolderError: it cannot be written.
-        """
+        """A file that ranks read, named by its content: a search that runs keeps its own."""
         text = document.to_json() + "\n"
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         path = self.logs / _RANKS / f"{kind}_{digest}.json"
@@ -125,11 +113,7 @@ def candidate_document(
 def write_documents(
     question: SearchQuestion, folder: SearchFolder, candidates: Iterable[SearchCandidate]
 ) -> None:
-    """The base configuration and each candidate's, in place of those of an earlier search.
-
-    Raises:
-        ResultsFolderError: a file cannot be written.
-    """
+    """The base configuration and each candidate's, in place of those of an earlier search."""
     folder.write_config(folder.base(question), question.base)
     folder.clear_candidates()
     for one in candidates:
@@ -284,9 +268,6 @@ def with_data_sets(question: SearchQuestion, *, is_needed: bool) -> SearchQuesti
     Args:
         question: of runs on a cluster.
         is_needed: whether a folder without a data set is refused.
-
-    Raises:
-        ConfigError: there is none.
     """
     folder = question.settings.paths.data
     if folder is None or question.base.get(data_path(question.base)) is not None:

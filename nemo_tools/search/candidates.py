@@ -95,11 +95,7 @@ def near(nodes: int) -> tuple[int, ...]:
 
 
 def search_machines(settings: SearchSettings, gpus_per_node: int) -> SearchMachines:
-    """GPUs by name, or those that have the memory which the settings give.
-
-    Raises:
-        ConfigError: the GPU is unknown.
-    """
+    """GPUs by name, or those that have the memory which the settings give."""
     wanted = settings.train.gpu_memory_gb
     named = settings.cluster.gpu
     gpu = _require_accelerator(named) if named else _by_memory(wanted)
@@ -357,7 +353,6 @@ def _in_band(candidates: tuple[SearchCandidate, ...], limit_bytes: float) -> tup
 
 
 def _in_vain(found: PlannerGrid) -> tuple[str, ...]:
-    """Sizes that were asked for and that no candidate has."""
     shown = [one.why for one in found.rejected[:_MOST_REJECTED]]
     more = len(found.rejected) - len(shown)
     return (

@@ -214,11 +214,7 @@ def _make_anew(folder: SearchFolder, run: Path) -> None:
 
 
 def submit_run(folder: SearchFolder, name: str) -> int:
-    """Queue the script of a run; the number of its job.
-
-    Raises:
-        ConfigError: Slurm refuses it.
-    """
+    """Queue the script of a run; the number of its job."""
     log = str(folder.run(name) / "slurm-%j.out")
     return submit_job((f"--output={log}", str(folder.job(name))), {})
 
@@ -300,9 +296,6 @@ def submit_runs(prepared: Prepared, folder: SearchFolder, words: Sequence[str]) 
     """Queue every run, and a last job that writes the results after them; all their numbers.
 
     ``words`` are the command line of this search.
-
-    Raises:
-        ConfigError: Slurm refuses a job, which leaves none.
     """
     cluster = prepared.settings.cluster
     numbers: list[int] = []

@@ -44,11 +44,7 @@ _BY_LAST = {key.rpartition(".")[2]: key for key in sorted(KNOWN, reverse=True)}
 
 
 def require_known(keys: Iterable[str]) -> None:
-    """See that each key is one of ours.
-
-    Raises:
-        ConfigError: one is not; the message has the nearest one.
-    """
+    """See that each key is one of ours."""
     for key in keys:
         if key not in KNOWN and key.partition(".")[0].partition("/")[0] != _HYDRA:
             raise ConfigError(f"{key} is unknown; {_nearest(key)}")
@@ -212,11 +208,7 @@ def _compose_config(overrides: Sequence[Override], folder: Path | None) -> Compo
 
 
 def _check_files(folder: Path, overrides: Iterable[Override]) -> None:
-    """Refuse files that are not regular, and what hydra reads of these that is not plain YAML.
-
-    Raises:
-        ConfigError: there is one.
-    """
+    """Refuse files that are not regular, and what hydra reads of these that is not plain YAML."""
     chosen = {Path("config.yaml")}
     for override in overrides:
         if override.key in GROUPS:

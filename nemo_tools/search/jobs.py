@@ -14,6 +14,7 @@ from pathlib import Path
 
 from autoconf_launch.core import ConfigError
 
+from ..export import nemo1_script
 from ..rules import minutes_limit
 from .candidate_file import SearchFolder
 from .candidates import SearchCandidate
@@ -188,12 +189,6 @@ def submit_all_text(kind: ClusterKind, scripts: Sequence[Path], *, about: str = 
 
 
 _NEMO1 = "/opt/NeMo/examples/nlp/language_modeling"
-_NEMO1_SCRIPTS = {
-    "t5": "megatron_t5_pretraining.py",
-    "mt5": "megatron_t5_pretraining.py",
-    "bert": "megatron_bert_pretraining.py",
-}
-_NEMO1_SCRIPT = "megatron_gpt_pretraining.py"
 _UNGIVEN = "???"
 _HYDRA_PLAIN = re.compile(r"[\w./:+-]+|\?{3}")
 
@@ -245,7 +240,7 @@ def training_command(question: SearchQuestion, candidate: SearchCandidate) -> st
     folder = SearchFolder(logs)
     if RECIPE in question.base:
         return shlex.join(("python3", "-u", str(folder.script(candidate.name))))
-    script = _NEMO1_SCRIPTS.get(question.family.name, _NEMO1_SCRIPT)
+    script = nemo1_script(question.family.name)
     run = folder.run(candidate.name)
     return shlex.join(
         (

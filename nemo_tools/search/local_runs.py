@@ -128,11 +128,7 @@ _NEEDED = "transformers"
 
 
 def require_transformers(caller: str) -> None:
-    """See that runs can build their model.
-
-    Raises:
-        ConfigError: the package is missing.
-    """
+    """See that runs can build their model."""
     if find_spec(_NEEDED) is None:
         raise ConfigError(
             f"{caller} builds models with {_NEEDED}, which is not installed; run "
@@ -160,9 +156,6 @@ def request_of(
     """The pretraining of the base configuration; writes the two files that ranks read.
 
     ``listener`` hears that a queue is awaited.
-
-    Raises:
-        ResultsFolderError: they cannot be written.
     """
     question, settings = prepared.question, prepared.settings
     base = folder.write_for_ranks("base", question.completed_base)

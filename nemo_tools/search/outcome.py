@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autoconf_launch.autotuner.measurement import FINAL_SUFFIX
 from autoconf_launch.autotuner.sizing import SampleShape
@@ -17,7 +18,7 @@ from .candidate_file import knobs_of, training_document
 from .candidates import SearchCandidate, gpu_peak_flops_per_s
 from .hp_search import HpRuns
 from .prepare import Prepared
-from .question import decoder_tokens
+from .question import SearchQuestion, decoder_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,28 +103,46 @@ def are_extrapolated(records: Sequence[Record]) -> bool:
 
 def outcome_of(prepared: Prepared, done: DoneRuns) -> SearchOutcome:
     """Every candidate, measured, failed or not started, in the order in which they were to run."""
-    question, settings = prepared.question, prepared.settings
-    sequence = settings.train.sequence
+    usd = prepared.settings.cluster.usd_per_gpu_hour
+    return question_outcome(
+        prepared.question,
+        _runs(prepared, done),
+        nodes=prepared.found.nodes,
+        gpu=done.gpu,
+        usd_per_gpu_hour=usd,
+        price="" if usd is None else "as given",
+        notes=prepared.notes,
+    )
+
+
+def question_outcome(
+    question: SearchQuestion,
+    runs: Iterable[SearchRun],
+    *,
+    nodes: int,
+    gpu: str | None = None,
+    **others: Any,
+) -> SearchOutcome:
+    """Runs of a question, without step times that its GPU, or the named one, cannot reach."""
+    train, shape = question.settings.train, question.model.shape
     found = SearchOutcome(
         size_b=question.size_b,
-        nodes=prepared.found.nodes,
+        nodes=nodes,
         gpus_per_node=question.gpus_per_node,
-        tokens_b=settings.train.tokens_b,
+        tokens_b=train.tokens_b,
         shape=SampleShape(
             family=question.family,
-            layers=question.model.shape.layers,
-            hidden=question.model.shape.hidden,
-            ffn=question.model.shape.ffn,
-            vocabulary=settings.train.vocabulary,
-            sequence=sequence,
-            decoder_sequence=decoder_tokens(question.base, sequence),
+            layers=shape.layers,
+            hidden=shape.hidden,
+            ffn=shape.ffn,
+            vocabulary=train.vocabulary,
+            sequence=train.sequence,
+            decoder_sequence=decoder_tokens(question.base, train.sequence),
         ),
         base=question.base,
-        runs=tuple(_runs(prepared, done)),
-        usd_per_gpu_hour=settings.cluster.usd_per_gpu_hour,
-        price="as given" if settings.cluster.usd_per_gpu_hour is not None else "",
-        gpu_peak_flops_per_s=gpu_peak_flops_per_s(question, done.gpu),
-        notes=prepared.notes,
+        runs=tuple(runs),
+        gpu_peak_flops_per_s=gpu_peak_flops_per_s(question, gpu),
+        **others,
     )
     return without_impossible(found)
 

@@ -113,9 +113,6 @@ def check_paths(settings: SearchSettings, *, needs_data: bool = True) -> None:
     """See that data, mounts and container are there before anything is launched.
 
     Runs on this machine need neither, but what the command line names must exist.
-
-    Raises:
-        ConfigError: one is missing.
     """
     paths, cluster = settings.paths, settings.cluster
     is_ours = cluster.trains_with_ours

@@ -54,10 +54,11 @@ _LENGTHS: tuple[KeyPath, ...] = (
 def decoder_tokens(base: RawConfig, sequence: int) -> int:
     """Tokens of a sample that T5's decoder writes.
 
-    Where no number stands, a quarter of what it reads, as in runs on this machine.
+    Without a number, a quarter of what it reads, as in runs on this machine.
     """
-    path = ("model", "data", "seq_length_dec")
-    return max(1, sequence // 4) if base.get(path) is None else _whole(base, path)
+    paths = (("model", "data", "seq_length_dec"), ("data", "seq_length_dec"))
+    found = next((path for path in paths if base.get(path) is not None), None)
+    return max(1, sequence // 4) if found is None else _whole(base, found)
 
 
 def section(base: RawConfig, family: Family) -> KeyPath:
@@ -286,7 +287,6 @@ def _custom_file(train: TrainSettings) -> Path | None:
 
 
 def _base(settings: SearchSettings, chosen: ChosenModel, plan: RunPlan) -> RawConfig:
-    """The user's file or ours, with the batch that was asked for."""
     train = settings.train
     base = base_document(chosen, plan, _custom_file(train))
     if train.global_batch is not None:
@@ -315,9 +315,6 @@ def nemo_grid_of(question: SearchQuestion) -> Grid | NoRule | None:
 
     Returns:
         None where the planner's grid is asked for.
-
-    Raises:
-        ConfigError: the size is above all rules of the family.
     """
     if question.settings.grid is not GridKind.NEMO:
         return None

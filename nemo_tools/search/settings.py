@@ -59,11 +59,7 @@ class SettingUnit:
     known: Collection[str] = ()
 
     def read(self, name: str, value: Any) -> Any:
-        """The value of a key.
-
-        Raises:
-            ConfigError: it is wrong.
-        """
+        """The value of a key."""
         value = str(value) if self.is_text else value
         if self.known and value not in self.known:
             raise ConfigError(f"{name} is {value!r}; {nearest_known(str(value), self.known)}")
@@ -160,11 +156,7 @@ def _keys_of(kind: type[_Section]) -> Iterator[tuple[str, _Key, Any, tuple[KeyPa
 
 
 def read_section(kind: type[_S], document: RawConfig, **given: Any) -> _S:
-    """The settings of a class; ``given`` are fields without a key, and computed defaults.
-
-    Raises:
-        ConfigError: a value is wrong, or is missing and has no default.
-    """
+    """The settings of a class; ``given`` are fields without a key, and computed defaults."""
     for name, key, default, paths in _keys_of(kind):
         given[name] = _value(key, paths, document, given.get(name, default))
     return kind(**given)

@@ -125,11 +125,7 @@ LEAST_TEXT_VOCABULARY = 259
 
 
 def local_ranks(settings: SearchSettings) -> int:
-    """Ranks of a run: as many as are asked for, or all GPUs, or one for each core.
-
-    Raises:
-        HardwareError: more GPUs are asked for than are visible.
-    """
+    """Ranks of a run: as many as are asked for, or all GPUs, or one for each core."""
     asked = settings.train.gpus_per_node if _OF_NODE in settings.given else None
     return len(find_cluster(local_request(asked or settings.cluster.gpus_per_node)).devices)
 
@@ -284,11 +280,7 @@ STATE_BYTES = 16
 
 
 def require_room(question: SearchQuestion) -> None:
-    """See that all ranks together hold the state of the model, each its share (ZeRO 3).
-
-    Raises:
-        NothingFeasibleError: they do not; the message has a size that they hold.
-    """
+    """See that all ranks together hold the state of the model, each its share (ZeRO 3)."""
     for refusal in refusals(question):
         raise NothingFeasibleError(refusal)
 

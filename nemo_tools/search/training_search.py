@@ -130,7 +130,6 @@ class _TrainingSearch:
 
     @property
     def _table(self) -> str:
-        """The first candidates, and how many more there are."""
         rows = [_row(number, one) for number, one in enumerate(self._candidates, 1)]
         return first_rows(rows, _HEADERS, self._top)
 
@@ -249,7 +248,6 @@ class _TrainingSearch:
         yield from self._report(runs.run(write, fresh=self._request.fresh))
 
     def _report(self, done: DoneRuns) -> Iterator[str]:
-        """Write the tables of what was run, and print the best of it."""
         outcome, folder = outcome_of(self._prepared, done), self._folder
         written = write_final_results(
             folder.logs, outcome, top=self._prepared.settings.train.top_n

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .config_file import ConfigSource
-    from .engine import Engine
-    from .start import initialize
+    from .engine import ConfigSource, Engine, initialize
 else:
     __getattr__ = lazy_names(__name__, __file__)

@@ -33,7 +33,7 @@ from autoconf_launch.core import JOB_VARIABLE
 
 _MODULE_FLAG = "-m"
 PRELOADED = (
-    "autoconf_launch.runtime.engine.start",
+    "autoconf_launch.runtime.engine.engine",
     "torch._dynamo",
     "torch.distributed.optim",
 )

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
         Piece,
         bytes_per_parameter,
         find_block_lists,
+        find_experts,
         repeated_blocks,
         vocabulary_size,
     )
     from .copies import SharedByCopies, stay_out_of_scripts
-    from .experts import find_experts
     from .flops import device_of, flop_counter, tensor_bytes, weights_of
     from .model_source import (
         LossFunction,

@@ -1,13 +1,17 @@
-"""The repeated blocks of a model: what is wrapped, recomputed and counted piece by piece."""
+"""The repeated blocks of a model, which are wrapped, recomputed and counted, and its experts."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import nn
 
+_ARGUMENTS = 3
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+EMBEDDING, HEAD, REST, MODEL = "embedding", "head", "rest", "model"
+"""Before the first repeated block, after the last, never run, and a model without blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +73,6 @@ def _repeats(pieces: tuple[nn.Module, ...]) -> bool:
     )
 
 
-EMBEDDING, HEAD, REST, MODEL = "embedding", "head", "rest", "model"
-"""Before the first repeated block, after the last, never run, and a model without blocks."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Piece:
     """Weights, operations and memory of a part; shared weights count for the first to run.
@@ -115,3 +115,19 @@ def vocabulary_size(model: nn.Module) -> int | None:
     rows = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
     widths = {m.out_features for m in model.modules() if isinstance(m, nn.Linear)}
     return next((count for count in rows if count in widths), rows[0] if rows else None)
+
+
+def find_experts(model: nn.Module) -> dict[str, nn.Module]:
+    """Modules with experts by their full names."""
+    return {name: module for name, module in model.named_modules() if _has_experts(module)}
+
+
+def _has_experts(module: nn.Module) -> bool:
+    count, weights = getattr(module, "num_experts", None), list(module.parameters())
+    return (
+        isinstance(count, int)
+        and any(weight.ndim == 3 for weight in weights)
+        and all(weight.ndim >= 2 and weight.shape[0] == count for weight in weights)
+        and len(weights) == len(module._parameters)
+        and len(inspect.signature(type(module).forward).parameters) == 1 + _ARGUMENTS
+    )

@@ -6,8 +6,7 @@ from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
     from .claim import Helper, environment_rank, mark_children
-    from .ending import Endings, exit_now
-    from .last_word import Reasons
+    from .ending import Endings, Reasons, exit_now
     from .rank_reporter import Live, RankReporter, claim_rank, claim_stepless_rank
 else:
     __getattr__ = lazy_names(__name__, __file__)

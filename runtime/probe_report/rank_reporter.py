@@ -47,7 +47,7 @@ from ..rank import Turns, classify, is_device_lost, last_words, leave, shown_jso
 from ..soak import Beside
 from .agreement import AfterEpoch, Agreement, StepSchedule
 from .claim import Claim, RankPlace, place
-from .last_word import LastWord
+from .ending import LastWord
 
 _MODEL_FLOPS = 3.0
 """Operations of a step over its forward pass, without recomputation as in our own trials."""

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .compile_time import CompileTime, autocast_format
     from .failures import (
         NonFiniteLossError,
         asked_bytes,
@@ -16,7 +15,17 @@ if TYPE_CHECKING:
         last_words,
     )
     from .memory import CpuMeter, CudaMeter, start_meter
-    from .phase_clock import BACKWARD, FEWEST_MADE, FORWARD, PASSES, UPDATE, PhaseClock, StepCutter
+    from .phase_clock import (
+        BACKWARD,
+        FEWEST_MADE,
+        FORWARD,
+        PASSES,
+        UPDATE,
+        CompileTime,
+        PhaseClock,
+        StepCutter,
+        autocast_format,
+    )
     from .ranks import Ranks, join, open_store, rank_number, world_size
     from .report import (
         Report,

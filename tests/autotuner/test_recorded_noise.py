@@ -11,9 +11,9 @@ from statistics import median
 import pytest
 
 from autoconf_launch.autotuner.measurement.noise import estimate_noise
+from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
 from autoconf_launch.autotuner.playoff.decision import Decision, decide
 from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.space.dominance import is_out_of_memory
+from autoconf_launch.autotuner.space.constraints import is_out_of_memory
 from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
 from autoconf_launch.core import Candidate, Layout
 

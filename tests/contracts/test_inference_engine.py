@@ -16,8 +16,11 @@ from autoconf_launch.nemo.inference_search import (
     SharingEngine,
     load_engine,
 )
-from autoconf_launch.nemo.inference_search.engines import LATENCY_FILE, EngineRun
-from autoconf_launch.nemo.inference_search.load_tests import LoadTestingEngine
+from autoconf_launch.nemo.inference_search.engines import (
+    LATENCY_FILE,
+    EngineRun,
+    LoadTestingEngine,
+)
 
 SHAPE = {
     "num_layers": 4,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
 from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout, MemoryUse, Mode, RankTask

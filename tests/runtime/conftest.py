@@ -54,7 +54,7 @@ def one_thread() -> None:
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
     with fork_server_with(
-        "autoconf_launch.runtime.engine.start", "autoconf_launch.runtime.profile.trace"
+        "autoconf_launch.runtime.engine.engine", "autoconf_launch.runtime.profile.trace"
     ) as process:
         yield process
 

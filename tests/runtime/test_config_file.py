@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, Layout, RawConfig, ResolvedConfig
-from autoconf_launch.runtime.engine.config_file import read_engine_config
+from autoconf_launch.runtime.engine.engine import read_engine_config
 
 DOCUMENT = {"train_micro_batch_size_per_gpu": 3, "zero_optimization": {"stage": 2}}
 

@@ -38,7 +38,6 @@ def _prompts(size: int, input_len: int, bound: int) -> list[dict[str, list[int]]
 
 
 def _writer(llm: Any, prompts: list[Any], output_len: int, beam: int) -> Callable[[], object]:
-    """Function that writes an answer of ``output_len`` tokens for each prompt."""
     from vllm import SamplingParams
     from vllm.sampling_params import BeamSearchParams
 

@@ -33,13 +33,16 @@ from .. import (
 )
 from .load import load_test, read_load
 from .models import (
+    COMMAND,
+    TYPE_OPTIONS,
     cache_bytes,
+    engine_options,
     model_document,
+    option_words,
     tokenizer_documents,
     vocabulary_rows,
     why_no_model,
 )
-from .options import COMMAND, TYPE_OPTIONS, engine_options, option_words
 
 _OLDEST, _NEWEST = (0, 10), (0, 32)
 _INSTALL = (

@@ -16,8 +16,14 @@ from typing import Any
 from autoconf_launch.core import ConfigError
 
 from .. import PERCENTS, EngineRun, LoadFigures, LoadTest, json_object, read_number
-from .models import model_document, tokenizer_documents, vocabulary_rows
-from .options import COMMAND, engine_options, option_words
+from .models import (
+    COMMAND,
+    engine_options,
+    model_document,
+    option_words,
+    tokenizer_documents,
+    vocabulary_rows,
+)
 
 _THROUGHPUT, _SWEEP, _CONCURRENCY = "throughput.json", "sweep", "concurrency.json"
 _ROUNDS = 8

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.measurement.normal import (
+from autoconf_launch.autotuner.measurement.noise import (
     chance_below,
     density,
     expected_excess,

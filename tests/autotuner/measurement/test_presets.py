@@ -11,8 +11,8 @@ import pytest
 from autoconf_launch.autotuner.measurement.noise import Noise
 from autoconf_launch.autotuner.measurement.presets import EFFORTS, NORMAL, Effort
 from autoconf_launch.autotuner.measurement.stop_rule import StopRule
+from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
 from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import AutotuningSettings, EffortName, parse_settings
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial

@@ -6,7 +6,7 @@ import pytest
 
 from autoconf_launch.autotuner.cost import LayoutColumns, memory_bytes
 from autoconf_launch.autotuner.mixed import MIXED_DEGREES, MixedQuestion, MixedRow, mixed_plan
-from autoconf_launch.autotuner.mixed.orders import node_orders
+from autoconf_launch.autotuner.mixed.candidates import node_orders
 from autoconf_launch.autotuner.mixed.places import place_stages
 from autoconf_launch.autotuner.mixed.times import stage_seconds
 from autoconf_launch.core import Workload

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.measurement.noise import estimate_noise
+from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
 from autoconf_launch.autotuner.playoff.decision import (
     Decision,
     DecisionVerdict,
@@ -13,7 +14,6 @@ from autoconf_launch.autotuner.playoff.decision import (
     replay_rounds,
 )
 from autoconf_launch.autotuner.playoff.meaning import MeaningVerdict
-from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.playoff.summary import Launches, Summary, summarise_launches
 from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
 from autoconf_launch.autotuner.search.stop import gain_too_small

@@ -7,15 +7,15 @@ import pytest
 
 from autoconf_launch.autotuner.measurement.noise import Noise, estimate_noise
 from autoconf_launch.autotuner.measurement.presets import NORMAL
-from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.playoff.resolution import round_times_s
-from autoconf_launch.autotuner.playoff.selection import (
+from autoconf_launch.autotuner.playoff.contender import (
     ALPHA,
     PlayoffBudget,
     choose_contenders,
     fit_together,
     ranking,
 )
+from autoconf_launch.autotuner.playoff.duration import round_times_s
+from autoconf_launch.autotuner.playoff.playoff import Playoff
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import (
     FailedTrial,

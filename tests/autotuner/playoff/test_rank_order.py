@@ -6,9 +6,9 @@ import pytest
 
 from autoconf_launch.autotuner.measurement.noise import PRIOR, estimate_noise
 from autoconf_launch.autotuner.measurement.sequential_test import PairedEstimate
+from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
 from autoconf_launch.autotuner.playoff.decision import Decision, decide, rank
 from autoconf_launch.autotuner.playoff.rank_order import combined_estimate, lead, order_contenders
-from autoconf_launch.autotuner.playoff.selection import PlayoffBudget
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import (

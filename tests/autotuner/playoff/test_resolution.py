@@ -8,7 +8,7 @@ from autoconf_launch.autotuner.measurement.sequential_test import (
     estimate_difference,
     expected_width,
 )
-from autoconf_launch.autotuner.playoff.resolution import Resolution, resolution
+from autoconf_launch.autotuner.playoff.duration import Resolution, resolution
 
 EXPECTED = Expected(spread=0.05, freedom=5.0)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
-from autoconf_launch.autotuner.playoff.selection import choose_contenders
+from autoconf_launch.autotuner.playoff.contender import choose_contenders
 from autoconf_launch.autotuner.search.limits import SearchLimits
 from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.objective import OBJECTIVES

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from autoconf_launch.autotuner.planner.search import Limits, Question, plan
-from autoconf_launch.core import Architecture, Degrees, Recompute
+from autoconf_launch.autotuner.sizing import are_ends_counted
+from autoconf_launch.core import Architecture, Degrees, Layout, Recompute
 from autoconf_launch.launcher.estimates.training_choice import usual_training
-from autoconf_launch.nemo.rules.planned_grid import PlannerGrid, PlannerGridQuestion, planner_grid
+from autoconf_launch.nemo.rules.candidates import PlannerGrid, PlannerGridQuestion, planner_grid
 from autoconf_launch.tuning_spaces.machines import machine
 
 from .expected import model
@@ -33,6 +34,10 @@ def question(
         memory_bytes=MEMORY_BYTES,
         **changes,
     )
+
+
+def has_even_ends(layout: Layout, asked: PlannerGridQuestion) -> bool:
+    return are_ends_counted(layout, asked.training.workload.architecture)
 
 
 def list_(**lists: tuple[int, ...] | int) -> PlannerGrid:
@@ -68,9 +73,10 @@ def test_the_first_run_is_what_plan_finds_where_it_surely_fits() -> None:
 
 
 def test_stages_are_equal_and_tensor_ranks_stand_in_nodes() -> None:
-    for one in planner_grid(question(nodes=3, global_batch=96)).candidates:
+    asked = question(nodes=3, global_batch=96)
+    for one in planner_grid(asked).candidates:
         stages = one.layout.pipeline_parallel * one.layout.virtual_pipeline
-        assert (26 if one.are_ends_counted else 24) % stages == 0
+        assert (26 if has_even_ends(one.layout, asked) else 24) % stages == 0
         assert 8 % one.layout.tensor_parallel == 0 or one.layout.tensor_parallel % 8 == 0
 
 
@@ -79,8 +85,9 @@ def test_a_pipeline_may_be_even_with_embedding_and_head() -> None:
     asked = question(nodes=2, global_batch=64)
     shallow = replace(asked.training.workload.architecture, layers=14)
     training = usual_training(shallow, 2048, machine("A100-SXM-80GB"))
-    found = planner_grid(replace(asked, training=training)).candidates
-    counted = {one.layout.pipeline_parallel: one.are_ends_counted for one in found}
+    asked = replace(asked, training=training)
+    found = [one.layout for one in planner_grid(asked).candidates]
+    counted = {one.pipeline_parallel: has_even_ends(one, asked) for one in found}
     assert counted[8] is counted[4] is True
     assert counted[1] is counted[2] is False
 

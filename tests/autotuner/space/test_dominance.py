@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.search.study import baseline_trial
-from autoconf_launch.autotuner.space.dominance import is_sure, surely_needs_more
+from autoconf_launch.autotuner.space.constraints import is_sure, surely_needs_more
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.autotuner.space.trial import FailedTrial, Outcome
 from autoconf_launch.core import Candidate, Failure, FailureKind, Recompute

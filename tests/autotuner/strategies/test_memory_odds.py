@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.space.trial import (
     Record,
     Trial,
 )
-from autoconf_launch.autotuner.strategies.memory_odds import chance_to_fit, marginal_rows
+from autoconf_launch.autotuner.strategies.belief import chance_to_fit, marginal_rows
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 
 LIMIT = 1_000

@@ -93,3 +93,10 @@ def test_impossible_splits_and_placements_are_one_sentence(
 def test_the_first_line_says_how_many_gpus_of_each_kind_there_are(run: Run) -> None:
     first = run("fit", *MIX, "--pp", "2").out.partition("\n")[0]
     assert "on 8 x A100-SXM-40GB + 8 x A10G-24GB" in first
+
+
+def test_micro_batches_of_several_sizes_need_a_trainer_that_has_them(run: Run) -> None:
+    split = ",".join(["7"] * 8 + ["1"] * 8)
+    ran = run("fit", *MIX, "--micro-batch-split", split, "--trainer", "huggingface")
+    assert ran.code == 2
+    assert "Trainer huggingface has no --micro-batch-split" in ran.err

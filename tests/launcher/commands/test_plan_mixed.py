@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.tuning_spaces import TRAINERS
+
 from .verb import Run
 
 WORK = ("--model", "gpt2-xl", "--seq", "1024", "--global-batch", "64")
@@ -118,3 +120,25 @@ def test_rows_of_unequal_nodes_near_their_memory_are_marked(plan: Run) -> None:
     assert fits <= {"yes", "marginal"}
     text = plan(*MIX, "--headroom", "0").out
     assert ("marginal: below the memory limit" in text) == ("marginal" in fits)
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_rows_of_unequal_nodes_are_what_the_trainer_has(plan: Run, name: str) -> None:
+    words = ("--model", "llama-2-7b", "--seq", "2048", "--global-batch", "64")
+    cluster = "1x8xA100-SXM-40GB+2x4xA10G-24GB"
+    has = TRAINERS[name].abilities
+    found = plan(*words, "--cluster", cluster, "--trainer", name, "--top", "0", "--json").document
+    rows = [row["candidate"] for row in found["best"] + found["faster_if_it_works"]]
+    degrees = {"tp": "tensor_parallel", "pp": "pipeline_parallel", "vpp": "virtual_pipeline"}
+    degrees |= {"cp": "context_parallel", "ep": "expert_parallel"}
+    assert rows
+    for row in rows:
+        used = {flag for flag, knob in degrees.items() if row[knob] > 1}
+        used |= {"sp"} if row["sequence_parallel"] else set()
+        used |= {"uneven"} if row["micro_batch_split"] else set()
+        assert used <= has.parallel
+        stages = has.zero_in_pipelines if row["pipeline_parallel"] > 1 else dict(has.zero)
+        shards = row["data_parallel"] * row["context_parallel"]
+        assert row["zero_stage"] in stages or shards == 1
+        assert row["offload"] in [one.value for one in has.offload]
+        assert row["recompute"] in has.recompute

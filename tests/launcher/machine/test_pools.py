@@ -12,7 +12,7 @@ from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.launch.planning import plan_launch
 from autoconf_launch.launcher.machine import pools
 from autoconf_launch.launcher.machine.pools import find_pool, pool_text
-from autoconf_launch.launcher.machine.slot_pool import SlotPool
+from autoconf_launch.launcher.machine.slots import SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan, StepSize
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.spelling.base import Rendered

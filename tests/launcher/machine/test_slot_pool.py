@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.launcher.machine.hosts import HostSlots
-from autoconf_launch.launcher.machine.slot_pool import Placement, Size, SlotPool
-from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.machine.slots import Placement, Share, Size, SlotPool
 
 SIZES = st.builds(Size, nodes=st.integers(1, 4), slots=st.integers(1, 4))
 HOSTS = st.lists(st.integers(1, 4), min_size=1, max_size=5)

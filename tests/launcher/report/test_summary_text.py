@@ -10,10 +10,9 @@ import pytest
 
 from autoconf_launch.autotuner.measurement.noise import SpeedUp
 from autoconf_launch.autotuner.playoff.decision import Decision
+from autoconf_launch.autotuner.playoff.duration import Resolution
 from autoconf_launch.autotuner.playoff.meaning import LossComparison, MeaningVerdict
-from autoconf_launch.autotuner.playoff.resolution import Resolution
-from autoconf_launch.autotuner.playoff.soak import Refusal, SoakReport
-from autoconf_launch.autotuner.playoff.speed import SpeedGap, with_step_s
+from autoconf_launch.autotuner.playoff.soak import Refusal, SoakReport, SpeedGap, with_step_s
 from autoconf_launch.autotuner.playoff.summary import (
     Launches,
     LearningRateAdvice,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.autotuner.playoff.contender import choose_contenders
 from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.playoff.selection import choose_contenders
 from autoconf_launch.autotuner.search.limits import SearchLimits
 from autoconf_launch.autotuner.search.stop import StopKind
 from autoconf_launch.autotuner.search.study import Study

@@ -15,8 +15,7 @@ from autoconf_launch.core import Failure, FailureKind, HardwareError
 from autoconf_launch.launcher.backends.base import Job, JobEnd
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.machine.hosts import HostSlots
-from autoconf_launch.launcher.machine.slot_pool import Placement, SlotPool
-from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.machine.slots import Placement, Share, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.tuning.controller import Controller
 

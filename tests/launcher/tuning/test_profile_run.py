@@ -19,8 +19,7 @@ from autoconf_launch.launcher.backends.base import Job, JobEnd
 from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.machine.hosts import HostSlots
-from autoconf_launch.launcher.machine.slot_pool import SlotPool
-from autoconf_launch.launcher.machine.slots import WHOLE
+from autoconf_launch.launcher.machine.slots import WHOLE, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.results.journal import Journal
 from autoconf_launch.launcher.tuning import profile_run

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.measurement.stop_rule import FEWEST_TIMED
-from autoconf_launch.autotuner.space.dominance import is_sure
+from autoconf_launch.autotuner.space.constraints import is_sure
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial, Turn
 from autoconf_launch.core import (

@@ -19,8 +19,7 @@ from tiny import config  # type: ignore[import-not-found]
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from autoconf_launch.runtime.engine.engine import Engine
-from autoconf_launch.runtime.engine.start import initialize
+from autoconf_launch.runtime.engine.engine import Engine, initialize
 from autoconf_launch.runtime.rank.report import task_from_environment
 
 HOW = sys.argv[1]

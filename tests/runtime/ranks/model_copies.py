@@ -18,7 +18,7 @@ from parallel_rows.models import (  # type: ignore[import-not-found]
     batches,
 )
 
-from autoconf_launch.runtime.engine.start import initialize
+from autoconf_launch.runtime.engine.engine import initialize
 
 FAULT = sys.argv[1]
 

@@ -20,7 +20,7 @@ from tiny import (  # type: ignore[import-not-found]
 from torch import Tensor, nn
 
 from autoconf_launch.core.rank import END_FILE
-from autoconf_launch.runtime.engine.start import initialize
+from autoconf_launch.runtime.engine.engine import initialize
 from autoconf_launch.runtime.rank.report import task_from_environment
 
 NAME = sys.argv[1]
