@@ -35,7 +35,6 @@ from autoconf_launch.launcher.measurements.measured_runs import (
 from autoconf_launch.launcher.measurements.row import (
     MeasurementFile,
     PublishedRow,
-    Row,
     read_measurements,
 )
 from autoconf_launch.launcher.measurements.validation import suspected_unit
@@ -49,7 +48,7 @@ _USUAL_FOLDER = "autotuning_results"
 GROUP_BY = ("model", "gpu", "n_gpus", "gbs")
 """What rows of a group share unless said otherwise."""
 
-FIELDS: dict[str, Callable[[Row], KnobValue]] = {
+FIELDS: dict[str, Callable[[PublishedRow], KnobValue]] = {
     "model": lambda one: one.shape.name,
     "gpu": lambda one: one.gpu,
     "n_gpus": lambda one: one.gpus,
@@ -97,7 +96,7 @@ def parse_group_by(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def key_of_row(one: Row, names: Sequence[str]) -> tuple[KnobValue, ...]:
+def key_of_row(one: PublishedRow, names: Sequence[str]) -> tuple[KnobValue, ...]:
     """What a row of a table is grouped by."""
     return tuple(
         FIELDS[name](one) if name in FIELDS else _LAYOUT_FIELDS[name](one.layout) for name in names
@@ -225,35 +224,23 @@ _UNKNOWN = "unknown GPU"
 _NO_ANSWER = "the time model has no answer"
 
 
-def factors_of_rows(rows: Sequence[Row], physics_of: PhysicsOf) -> Floats:
-    """Factors by which other models correct each row; 1 where none can be predicted."""
-    factors = np.ones(len(rows))
-    numbers = [i for i, one in enumerate(rows) if isinstance(one, PublishedRow)]
-    whole = [one for one in rows if isinstance(one, PublishedRow)]
-    factors[numbers] = factors_of_others(whole, physics_of)
-    return factors
-
-
-def predict_rows(rows: Sequence[Row], physics_of: PhysicsOf, factors: Floats) -> PredictionTable:
+def predict_rows(
+    rows: Sequence[PublishedRow], physics_of: PhysicsOf, factors: Floats
+) -> PredictionTable:
     """What the planner says of each row, which it has not seen the time of; NaN for the rest."""
     count = len(rows)
-    peaks, step_s, least_s = (np.full(count, np.nan) for _ in range(3))
+    step_s, least_s = (np.full(count, np.nan) for _ in range(2))
     parts: dict[str, Floats] = {}
-    numbers = np.array([i for i, x in enumerate(rows) if isinstance(x, PublishedRow)], np.int64)
-    whole = [one for one in rows if isinstance(one, PublishedRow)]
-    for run in runs_of(whole)[0]:
-        mine = numbers[list(run.rows)]
-        machine = replace(run.machine, physics=physics_of(whole[run.rows[0]].shape.name))
+    for run in runs_of(rows)[0]:
+        mine = np.array(run.rows, np.int64)
+        machine = replace(run.machine, physics=physics_of(rows[run.rows[0]].shape.name))
         found = estimate(run.layouts, run.workload, machine, factors[mine])
         step_s[mine], least_s[mine] = found.step_s_C, found.least_step_s_C
         for name, seconds in found.parts:
             parts.setdefault(name, np.full(count, np.nan))[mine] = seconds
-    mixed_s = np.full(count, np.nan)
-    if whole:
-        mixed_s[numbers] = mixed_step_s(whole, physics_of(whole[0].shape.name))
-        peaks[numbers] = peaks_bytes(whole, range(len(whole)))
+    mixed_s = mixed_step_s(rows, physics_of(rows[0].shape.name))
     return PredictionTable(
-        peak_bytes_C=peaks,
+        peak_bytes_C=peaks_bytes(rows, range(count)),
         step_s_C=np.where(np.isnan(step_s), mixed_s, step_s),
         band=BAND,
         how=_HOW if (factors == 1.0).all() else f"{_HOW}; corrected by other models",
@@ -263,22 +250,17 @@ def predict_rows(rows: Sequence[Row], physics_of: PhysicsOf, factors: Floats) ->
     )
 
 
-def count_unpredicted(rows: Sequence[Row], step_s: Floats) -> Counter[str]:
+def count_unpredicted(rows: Sequence[PublishedRow], step_s: Floats) -> Counter[str]:
     """How many rows have no predicted time, by the reason."""
-    whole = [one for one in rows if isinstance(one, PublishedRow)]
-    _, reasons = runs_of(whole)
-    why = {one.line: reasons[i] for i, one in enumerate(whole) if i in reasons}
-    lacking = (one for one, seconds in zip(rows, step_s, strict=True) if np.isnan(seconds))
-    return Counter(_reason(one, why.get(one.line, _NO_ANSWER)) for one in lacking)
+    _, reasons = runs_of(rows)
+    return Counter(
+        f"{why} {one.gpu!r}" if (why := reasons.get(i, _NO_ANSWER)) == _UNKNOWN else why
+        for i, one in enumerate(rows)
+        if np.isnan(step_s[i])
+    )
 
 
-def _reason(one: Row, why: str) -> str:
-    if one.lacks:
-        return f"no {', '.join(one.lacks)}"
-    return f"{why} {one.gpu!r}" if why == _UNKNOWN else why
-
-
-def _limit_bytes(rows: Sequence[Row]) -> float | None:
+def _limit_bytes(rows: Sequence[PublishedRow]) -> float | None:
     """Memory of the smallest GPU; None where one is unknown."""
     names = {kind.gpu for one in rows for kind in kinds_of(one)} or {one.gpu for one in rows}
     if any(known_accelerator(name) is None for name in names):
@@ -328,10 +310,10 @@ def read_landscapes(
         return LandscapeFile(name=str(path), groups=found, notes=left_out)
     file = read_measurements(path)
     _refuse(path, file)
-    rows = (*with_recompute(file.measurements), *file.at_odds, *file.partial)
-    every = sorted(rows, key=lambda one: (bool(one.lacks), one.line))
+    rows = (*with_recompute(file.measurements), *file.at_odds)
+    every = sorted(rows, key=lambda one: one.line)
     apart = others and "model" in group_by
-    factors = factors_of_rows(every, physics_of) if apart else np.ones(len(every))
+    factors = factors_of_others(every, physics_of) if apart else np.ones(len(every))
     groups, notes, lacking = list[Landscape](), _left_out(file), Counter[str]()
     for key, numbers in _group_rows(every, group_by).items():
         mine, name = [every[i] for i in numbers], _name(group_by, key)
@@ -359,7 +341,7 @@ def _over_predicted(group: Landscape) -> list[float]:
 
 
 def _group_rows(
-    rows: Sequence[Row], group_by: Sequence[str]
+    rows: Sequence[PublishedRow], group_by: Sequence[str]
 ) -> dict[tuple[KnobValue, ...], list[int]]:
     """Numbers of the rows of each group."""
     grouped: dict[tuple[KnobValue, ...], list[int]] = {}
@@ -383,7 +365,7 @@ def _refuse(path: Path, file: MeasurementFile) -> None:
 
 def _left_out(file: MeasurementFile) -> list[str]:
     """A sentence on each line; repeats of which some failed are merged as all others are."""
-    used = {one.line for one in (*file.at_odds, *file.partial)}
+    used = {one.line for one in file.at_odds}
     problems = sorted((*file.bad, *file.skipped), key=lambda problem: problem.line)
     return [
         f"{file.name}:{one.line}: skipped: {one.sentence}"
@@ -399,7 +381,7 @@ def _name(group_by: Sequence[str], key: Sequence[KnobValue]) -> str:
     return ", ".join(f"{name} {value}" for name, value in zip(group_by, key, strict=True))
 
 
-def _landscape(name: str, rows: Sequence[Row], predictions: PredictionTable) -> Landscape:
+def _landscape(name: str, rows: Sequence[PublishedRow], predictions: PredictionTable) -> Landscape:
     landscape = Landscape(
         name=name,
         table=CandidateTable.from_candidates(_candidates(rows)),
@@ -409,7 +391,7 @@ def _landscape(name: str, rows: Sequence[Row], predictions: PredictionTable) -> 
     return merge_repeats(landscape, [one.global_batch for one in rows])
 
 
-def _candidates(rows: Sequence[Row]) -> list[Candidate]:
+def _candidates(rows: Sequence[PublishedRow]) -> list[Candidate]:
     values = {name: [of(one) for one in rows] for name, of in FIELDS.items() if name != "gbs"}
     differ = [name for name, found in values.items() if len(set(found)) > 1]
     return [

@@ -125,6 +125,7 @@ from .workload import (
     OPTIMIZER_STATES,
     Framework,
     FrozenPart,
+    FrozenPasses,
     Optimizer,
     Software,
     WeightFormat,

@@ -323,6 +323,7 @@ class FirstForward:
         peaks: of each phase, with weights and gradients but without optimizer state; "optimizer"
             is there where its step was tried.
         operations: of forward and backward.
+        frozen_operations: those of them in calls without gradients, such as of a teacher.
         backward: whether the script came to a backward pass.
         optimizer: name of the class; None: none was made before the pass.
         state_bytes: what the optimizer keeps; None where its step could not be tried.
@@ -337,6 +338,7 @@ class FirstForward:
     fake: bool
     peaks: tuple[TracedPeak, ...] = ()
     operations: tuple[OperationCost, ...] = ()
+    frozen_operations: tuple[OperationCost, ...] = ()
     backward: bool = True
     precision: Precision = Precision.FP32
     recompute: Recompute = Recompute.NONE

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from .model_spec import Architecture, ModelSpec
 from .precision import Precision
+from .rank import OperationCost
 
 
 class Framework(str, Enum):
@@ -136,6 +137,19 @@ class Optimizer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenPasses:
+    """Forward passes through frozen models, such as a teacher, beside a micro-batch.
+
+    Attributes:
+        operations: of a micro-batch of so many ``tokens``.
+        tokens: of all samples.
+    """
+
+    operations: tuple[OperationCost, ...]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """The model and its training; equal for all candidates of one call.
 
@@ -150,6 +164,7 @@ class Workload:
         frozen: parts that get no gradients.
         capacity_factor: tokens for which an expert has room over those of an even routing.
         beside: name and bytes of what each rank keeps besides, whatever the layout.
+        frozen_passes: what each rank runs besides; a profile's seconds have it already.
         activation_factor: what a layer keeps by a trace, over what formulas say.
     """
 
@@ -165,6 +180,7 @@ class Workload:
     frozen: frozenset[FrozenPart] = frozenset()
     capacity_factor: float = 1.0
     beside: tuple[tuple[str, int], ...] = ()
+    frozen_passes: FrozenPasses | None = None
     activation_factor: float = 1.0
 
     @property

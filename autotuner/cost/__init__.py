@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         Roofline,
         TracedOperations,
         block_operations,
+        frozen_passes_s,
         measured_timings,
         rank_weights,
         update_traffic_bytes,

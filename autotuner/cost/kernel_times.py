@@ -347,6 +347,22 @@ def forward_backward_s(
     return float((device_s**power + host_s**power) ** (1.0 / power))
 
 
+def frozen_passes_s(layouts: LayoutColumns, workload: Workload, machine: Machine) -> Floats:
+    """Seconds of a step in which each rank runs frozen models on its micro-batches.
+
+    Each rank keeps these models whole, so that ranks of one model copy share only tokens.
+    """
+    if (frozen := workload.frozen_passes) is None:
+        return np.zeros(())
+    kernels = Kernels(
+        accelerator=machine.accelerator, physics=machine.physics, precision=workload.precision
+    )
+    tokens_C = layouts.micro_batch_C * (workload.sequence_length / layouts.context_C)
+    share_U, which = np.unique(tokens_C / frozen.tokens, return_inverse=True)
+    once_s_U = [forward_backward_s(frozen.operations, kernels, share=x) for x in share_U.tolist()]
+    return np.array(once_s_U)[which].reshape(tokens_C.shape) * layouts.accumulation_C
+
+
 _UPDATE_BYTES = 10.0
 """Least traffic of one update of a weight: weight and gradient read and weight written in 16 bits,
 and two 8-bit moments read and written."""

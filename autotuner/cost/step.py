@@ -33,6 +33,7 @@ from .kernel_times import (
     KernelTimes,
     ProfiledLines,
     Roofline,
+    frozen_passes_s,
     profiled_model,
     rank_weights,
     routed_weights,
@@ -226,7 +227,8 @@ class StepParts:
 
     ``ideal_s_C`` is the model's operations at the datasheet's rate, or at that of large
     micro-batches where they were profiled; the others are what is lost, in the order in which it
-    is lost.
+    is lost. ``frozen_s_C`` is of other models, such as a teacher, and has a name only if there are
+    any.
     """
 
     ideal_s_C: Floats
@@ -236,6 +238,7 @@ class StepParts:
     bubble_s_C: Floats
     communication_s_C: Floats
     update_s_C: Floats
+    frozen_s_C: Floats
 
     @property
     def step_s_C(self) -> Floats:
@@ -247,7 +250,8 @@ class StepParts:
 
     def named_parts(self) -> tuple[tuple[str, Floats], ...]:
         """Name (``ideal``, ``kernels``, …) and seconds of each part, in order."""
-        return tuple((name.removesuffix("_s_C"), getattr(self, name)) for name in PART_NAMES)
+        names = PART_NAMES if self.frozen_s_C.any() else PART_NAMES[:-1]
+        return tuple((name.removesuffix("_s_C"), getattr(self, name)) for name in names)
 
     def profiled_parts(self) -> tuple[tuple[str, Floats], ...]:
         """Parts of the step where whole micro-batches were timed, so less is distinguished."""
@@ -273,7 +277,8 @@ def step_parts(layouts: LayoutColumns, workload: Workload, machine: Machine) -> 
             yield offload_transfer_s(columns, workload, machine)
 
         sends = _stage_sends(columns, workload, machine)
-        return _combine(columns, kernels, exchange, sends=sends)
+        parts = _combine(columns, kernels, exchange, sends=sends)
+        return replace(parts, frozen_s_C=frozen_passes_s(columns, workload, machine))
 
     return _recomputed_in_part(layouts, kernels.layers, of)
 
@@ -423,6 +428,7 @@ def _combine(
         bubble_s_C=running - sent - even * layouts.accumulation_C,
         communication_s_C=communication,
         update_s_C=updated_s / layouts.optimizer_shards_C + kernels.step_s,
+        frozen_s_C=np.zeros(()),
     )
 
 

@@ -32,6 +32,7 @@ from ..cost import (
     distinct,
     embedding_weights,
     exposed_s,
+    frozen_passes_s,
     has_flat_gathers,
     inner_times,
     link_s,
@@ -76,7 +77,7 @@ class StageSeconds:
         fill_s_R: sends of the first micro-batch on its way, beyond those in the stages' own times.
         cards_s_R: of a step's sends through the busiest card, which no step is shorter than.
         after_s_R: of a step, when all stages have ended: the sum of tied embeddings.
-        host_s_R: of a step on the host.
+        host_s_R: of a step on the host, and in frozen models that each rank runs besides.
         count_R: micro-batches of a step.
         overlaps: gradients are summed beside the backward pass.
     """
@@ -238,7 +239,6 @@ def stage_seconds(
     reduced, start = _reductions_s(rows, weights, layer_weights)
     after = _tied_s(rows)
     fixed[:, 0] += _outside_s(rows)
-    host = _roofline(kinds[0], workload)
     return StageSeconds(
         layer_s_RS=layer + gathered,
         fixed_s_RS=fixed + paced,
@@ -252,11 +252,19 @@ def stage_seconds(
         fill_s_R=2.0 * (1.0 - exposed) * sends.sum(axis=1),
         cards_s_R=cards,
         after_s_R=after,
-        host_s_R=np.asarray(host.micro_batch_s * columns.accumulation_C + host.step_s, np.float64),
+        host_s_R=_host_s(rows),
         count_R=columns.accumulation_C,
         overlaps=overlaps_reduction(workload.software),
         physics=rows.physics,
     )
+
+
+def _host_s(rows: _Rows) -> Floats:
+    """The host's own time, and frozen models on the slowest kind."""
+    x, host = rows.columns, _roofline(rows.kinds[0], rows.workload)
+    frozen_s = [frozen_passes_s(x, rows.workload, kind.machine) for kind in rows.kinds]
+    host_s_R = host.micro_batch_s * x.accumulation_C + host.step_s
+    return np.asarray(host_s_R + np.max(frozen_s, axis=0), np.float64)
 
 
 def _micro_batch_s(rows: _Rows, stack: Stack | None) -> Iterator[Floats]:

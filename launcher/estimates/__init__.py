@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from .recommend import GpusForDays, Recommendation, recommendation
     from .recommend_cluster import ChosenCluster, cluster_of
-    from .requests import FitRequest, PlanRequest, TrainingRequest
+    from .requests import FitRequest, PlanRequest, TrainingRequest, limit_to_lift
     from .resolve import fit_request, parse_fit, parse_plan, plan_request, same_values
     from .runnable import UNKNOWN_MODEL, UNKNOWN_TRAINING, RowState, plan_only_rule, trains_here
     from .training_choice import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from autoconf_launch.autotuner.cost import TrainerChoice
-from autoconf_launch.core import ALL_LAYERS, ClusterSpec, Degrees, Layout, Workload
+from autoconf_launch.autotuner.cost import TrainerChoice, Verdict, verdict
+from autoconf_launch.core import ALL_LAYERS, GIB, ClusterSpec, Degrees, Layout, Workload
 
 from ..asked import PlanFiles, PlanRanking, RealRuns
 
@@ -66,3 +66,16 @@ class PlanRequest(PlanFiles, RealRuns, PlanRanking):
     training: TrainingRequest
     degrees: Degrees | None = None
     others: tuple[TrainingRequest, ...] = ()
+
+
+def limit_to_lift(needed_bytes: float, limit_bytes: int, cluster: ClusterSpec) -> str:
+    """``--memory-limit`` and the GPU's own memory if only that flag keeps a need from fitting.
+
+    Empty if it does not.
+    """
+    own_bytes, name = cluster.least_memory_bytes, cluster.devices[0].name
+    is_cause = verdict(needed_bytes, limit_bytes) is Verdict.NO
+    if not is_cause or verdict(needed_bytes, own_bytes) is not Verdict.YES:
+        return ""
+    limit, own = limit_bytes / GIB, own_bytes / GIB
+    return f"--memory-limit {limit:.1f} GiB (each {name} has {own:.1f} GiB)"

@@ -52,6 +52,7 @@ from ..estimates import (
     RowState,
     TrainingRequest,
     choose_price,
+    limit_to_lift,
     machine_of,
     price_of_gpu,
 )
@@ -447,11 +448,13 @@ def why_no_pieces(answer: PiecesPlan) -> str:
             f"--global-batch {batch} is not a multiple of {gpus} GPUs; valid: {gpus}, {2 * gpus}, "
             f"{3 * gpus}, …"
         )
+    needed_bytes, training = answer.smallest.peak_bytes, answer.asked.training
+    larger = "use larger GPUs, or more of them (ZeRO 3 shards the model over all)"
+    if lifted := limit_to_lift(needed_bytes, training.limit_bytes, training.cluster):
+        larger = f"it would fit without {lifted}"
     return (
         f"none of {answer.considered:,} layouts fits: the smallest need is "
-        f"{answer.smallest.peak_bytes / GIB:.1f} GiB of "
-        f"{answer.asked.training.limit_bytes / GIB:.1f} GiB per GPU; use larger GPUs, or more of "
-        "them (ZeRO 3 shards the model over all)."
+        f"{needed_bytes / GIB:.1f} GiB of {training.limit_bytes / GIB:.1f} GiB per GPU; {larger}."
     )
 
 

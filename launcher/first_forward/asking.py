@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,6 +20,8 @@ from autoconf_launch.tuning_spaces import trainer
 
 from ..dialects import choose_dialect
 from ..estimates import BY_SCRIPT, FitRequest, PlanRequest, TrainingRequest
+from ..events import Event, Note
+from ..results import terminal_text
 from .answers import traced_factor
 from .command import script_command, script_source
 from .script import TracedScript, trace_script
@@ -33,7 +36,7 @@ def ask_fit(asked: FitRequest, words: Sequence[str]) -> tuple[FitRequest, Traced
         ConfigError: a flag or the command is wrong.
         NothingFeasibleError: the script does not come to a forward pass.
     """
-    script = trace_script(script_command(words), asked.training.time_limit_s)
+    script = trace_script(script_command(words), asked.training.time_limit_s, _write_note)
     request = _fit_of(asked, script, _accumulation(words, script, asked.training))
     if script.architecture is None:
         check_pieces(request.training, script, request)
@@ -47,7 +50,7 @@ def ask_plan(asked: PlanRequest, words: Sequence[str]) -> tuple[PlanRequest, Tra
         ConfigError: a flag or the command is wrong.
         NothingFeasibleError: the script does not come to a forward pass.
     """
-    script = trace_script(script_command(words), asked.training.time_limit_s)
+    script = trace_script(script_command(words), asked.training.time_limit_s, _write_note)
     once = script.found.micro_batch * _accumulation(words, script, asked.training)
     batch = once * len(asked.training.cluster.devices)
     request = replace(asked, training=_training_of(asked.training, script, batch))
@@ -59,6 +62,13 @@ def ask_plan(asked: PlanRequest, words: Sequence[str]) -> tuple[PlanRequest, Tra
                 f"{script.why_pieces}; give one --cluster."
             )
     return request, script
+
+
+def _write_note(event: Event) -> None:
+    """Show a note on our errors, as our output is the answer."""
+    if isinstance(event, Note):
+        sys.stderr.write(f"{terminal_text(event.text)}\n")
+        sys.stderr.flush()
 
 
 def _accumulation(words: Sequence[str], script: TracedScript, asked: TrainingRequest) -> int:
@@ -114,6 +124,7 @@ def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> Tr
             weight_bytes=found.model.parameter_bytes_each,
         ),
         beside=script.beside,
+        frozen_passes=script.frozen_passes,
     )
     training = replace(asked, workload=workload, trainer=choice)
     if script.architecture is None or choice.name != "huggingface":

@@ -27,6 +27,7 @@ from autoconf_launch.core import (
     Failure,
     FailureKind,
     FirstForward,
+    FrozenPasses,
     Mode,
     ModelSpec,
     NothingFeasibleError,
@@ -41,6 +42,7 @@ from autoconf_launch.core import (
 from autoconf_launch.tuning_spaces import from_hugging_face, is_known_type
 
 from ..backends import JobEnd, LocalBackend
+from ..events import Listener, Note
 from ..launch import probe_environment, read_log_tail, why_silent
 from ..plan import LaunchPlan, RankPlan
 from ..spelling import silent_variables
@@ -101,6 +103,14 @@ class TracedScript:
         parts = (("other models", models), ("other tensors", others))
         return tuple((name, size) for name, size in parts if size)
 
+    @property
+    def frozen_passes(self) -> FrozenPasses | None:
+        """Calls without gradients beside those that train."""
+        if not (operations := self.found.frozen_operations):
+            return None
+        tokens = self.found.micro_batch * (self.found.model.sequence_length or 1)
+        return FrozenPasses(operations=operations, tokens=tokens)
+
     def _forward_peaks(self) -> tuple[TracedPeak, ...]:
         """Peaks of a pass without a backward one: the weights, and what would be kept for one."""
         model = self.found.model
@@ -135,13 +145,13 @@ class TracedScript:
         )
 
 
-def trace_script(command: ScriptCommand, time_limit_s: float) -> TracedScript:
-    """Run the script up to its first forward pass.
+def trace_script(command: ScriptCommand, time_limit_s: float, listener: Listener) -> TracedScript:
+    """Run the script up to its first forward pass; the listener hears of a slow one.
 
     Raises:
         NothingFeasibleError: it does not reach one.
     """
-    return describe_script(command.name, first_forward(command, time_limit_s))
+    return describe_script(command.name, first_forward(command, time_limit_s, listener))
 
 
 def describe_script(name: str, found: FirstForward) -> TracedScript:
@@ -178,6 +188,8 @@ def _title(document: dict[str, Any], name: str) -> str:
 
 
 _LOOK_S = 0.2
+_SLOW_S = 10.0
+"""After these a listener hears what runs and where its output is."""
 _MEMORY_SHARE = 0.9
 """Share of the free memory that the script and each of its forks may take."""
 _KILLED = 128 + 9
@@ -188,7 +200,7 @@ _MEMORY = (
 _NO_GPU = (("CUDA_VISIBLE_DEVICES", ""), ("HIP_VISIBLE_DEVICES", ""))
 
 
-def first_forward(command: ScriptCommand, time_limit_s: float) -> FirstForward:
+def first_forward(command: ScriptCommand, time_limit_s: float, listener: Listener) -> FirstForward:
     """What the script trains.
 
     Where its model is too large for this machine it is tried again with fake weights.
@@ -197,10 +209,10 @@ def first_forward(command: ScriptCommand, time_limit_s: float) -> FirstForward:
         NothingFeasibleError: it ends, fails or takes too long before its first forward pass.
     """
     try:
-        return _attempt(command, time_limit_s, hollow=False)
+        return _attempt(command, time_limit_s, listener, hollow=False)
     except _OutOfMemoryError as error:
         try:
-            return _attempt(command, time_limit_s, hollow=True)
+            return _attempt(command, time_limit_s, listener, hollow=True)
         except NothingFeasibleError as other:
             raise NothingFeasibleError(str(error), other.log_tail or error.log_tail) from None
 
@@ -209,7 +221,9 @@ class _OutOfMemoryError(NothingFeasibleError):
     """The script's own weights or batch are too large for this machine."""
 
 
-def _attempt(command: ScriptCommand, time_limit_s: float, *, hollow: bool) -> FirstForward:
+def _attempt(
+    command: ScriptCommand, time_limit_s: float, listener: Listener, *, hollow: bool
+) -> FirstForward:
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as name:
         folder = Path(name)
         task = RankTask(mode=Mode.FIRST_FORWARD, folder=name, attempt=uuid.uuid4().hex[:8])
@@ -217,7 +231,7 @@ def _attempt(command: ScriptCommand, time_limit_s: float, *, hollow: bool) -> Fi
         plan = _plan(command, task, folder)
         if hollow:
             sign_path(task, Sign.HOLLOW.value).touch()
-        end = _run(plan, folder, time_limit_s)
+        end = _run(plan, folder, time_limit_s, listener)
         try:
             text = (folder / FIRST_FORWARD_FILE).read_text()
             return decode(FirstForward, json.loads(text))
@@ -246,23 +260,33 @@ def _plan(command: ScriptCommand, task: RankTask, folder: Path) -> LaunchPlan:
     )
 
 
-def _run(plan: LaunchPlan, folder: Path, time_limit_s: float) -> JobEnd | None:
+def _run(plan: LaunchPlan, folder: Path, time_limit_s: float, listener: Listener) -> JobEnd | None:
     """How the job ended; None where it ended because it was told to."""
     backend = LocalBackend()
     with _limited_memory():
         job = backend.submit(plan)
-    deadline_s = time.monotonic() + time_limit_s
-    cancelled = False
+    began_s, slow_s, cancelled = time.monotonic(), _SLOW_S, False
     while True:
         backend.wait([job], _LOOK_S)
         end = backend.poll([job])[0]
         if end is not None:
             return None if cancelled else end
-        over = (folder / FIRST_FORWARD_FILE).exists() or time.monotonic() > deadline_s
+        took_s = time.monotonic() - began_s
+        if took_s >= slow_s and not cancelled:
+            listener(Note(text=_slow_text(plan.name, slow_s, folder)))
+            slow_s = float("inf")
+        over = (folder / FIRST_FORWARD_FILE).exists() or took_s > time_limit_s
         if over and not cancelled:
             cancelled = True
             detail = "all that was wanted is known, or the time is up"
             backend.cancel(job, Failure(kind=FailureKind.PREEMPTED, detail=detail))
+
+
+def _slow_text(name: str, seconds: float, folder: Path) -> str:
+    return (
+        f"{name} has run for {seconds:g} s to reach its first forward and backward pass; its "
+        f"output is in {folder} until it does."
+    )
 
 
 @contextmanager

@@ -96,9 +96,11 @@ def why_not_within(answer: PlanInferenceAnswer) -> str:
             f"{_name(nearest)} with {1e3 * nearest.latency_s:,.0f} ms."
         )
     room = memory_size(serving.limit_bytes * (1.0 - answer.request.headroom))
+    is_limited = serving.limit_bytes < serving.cluster.least_memory_bytes
+    more = "a larger --memory-limit" if is_limited else "more or larger GPUs"
     return (
-        f"no point of {serving.model.name} fits in {room} of a GPU; use more or larger GPUs, or "
-        "a smaller --headroom."
+        f"no point of {serving.model.name} fits in {room} of a GPU; use {more}, or a smaller "
+        "--headroom."
     )
 
 

@@ -50,7 +50,7 @@ from autoconf_launch.tuning_spaces import (
     usable_bytes,
 )
 
-from .row import PublishedRow, Row
+from .row import PublishedRow
 from .row_shape import RowShape
 
 _BOUNDARIES = re.compile(r"layer partition boundaries \[([\d, ]+)\]")
@@ -58,7 +58,7 @@ _BEFORE = 2
 """Modules of DeepSpeed's GPT pipeline before its first layer: embedding and a transposition."""
 
 
-def noted_stage_layers(one: Row) -> tuple[int, ...] | None:
+def noted_stage_layers(one: PublishedRow) -> tuple[int, ...] | None:
     """Layers of each pipeline stage as the row's note gives them; None where it does not."""
     match = _BOUNDARIES.search(one.note)
     if match is None:
@@ -251,7 +251,7 @@ MIXED_GPUS = "mixed GPUs"
 TOO_FAST = "faster than the peak of its GPUs"
 
 
-def is_impossible(one: Row, model: Architecture, gpu: Accelerator) -> bool:
+def is_impossible(one: PublishedRow, model: Architecture, gpu: Accelerator) -> bool:
     """Whether a step is faster than the layers' matrix products alone at the GPU's peak.
 
     LoRA needs the gradients of activations only, so 4 operations per weight and token, not 6.
@@ -398,7 +398,7 @@ class NamedGpus:
     interconnect: str
 
 
-def kinds_of(one: Row) -> tuple[NamedGpus, ...]:
+def kinds_of(one: PublishedRow) -> tuple[NamedGpus, ...]:
     """GPUs of ``V100-16GBx12+T4x4`` with their networks; none where it is not such a mix."""
     parts = one.gpu.split("+")
     found = [re.fullmatch(r"\s*(.+?)\s*x\s*(\d+)\s*", part) for part in parts]

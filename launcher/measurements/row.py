@@ -69,8 +69,8 @@ class SkippedRowError(ConfigError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What ran, and how long; nothing can be predicted where its model is not stated.
+class PublishedRow:
+    """What ran, and how long.
 
     Attributes:
         accumulation: broken where the micro-batch does not divide a rank's batch.
@@ -78,11 +78,10 @@ class Row:
         memory_gb: None where it is not given.
         trainer: the column of that name; None where it is empty or missing.
         assumed: columns that are empty and were filled by habit or from the model's name.
-        lacks: columns of the model that are empty, and that its name does not tell.
     """
 
     line: int
-    shape: PartialShape
+    shape: RowShape
     gpu: str
     gpus: int
     gpus_per_node: int | None
@@ -100,7 +99,6 @@ class Row:
     source: str
     trainer: str | None
     assumed: tuple[str, ...]
-    lacks: tuple[str, ...]
 
     @property
     def settings(self) -> tuple[object, ...]:
@@ -111,18 +109,11 @@ class Row:
         return tuple(getattr(self, name) for name in names)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedRow(Row):
-    """A row whose model is stated, so that it can be predicted."""
-
-    shape: RowShape
-
-
-def read_row(line: int, row: Mapping[str, str]) -> Row:
-    """A line of a table by its columns; a ``PublishedRow`` where nothing of the model is missing.
+def read_row(line: int, row: Mapping[str, str]) -> PublishedRow:
+    """A line of a table by its columns.
 
     Raises:
-        SkippedRowError: it does not say what ran.
+        SkippedRowError: it does not say what ran, or the model's shape.
         RowError: it cannot be what it says.
     """
     cell = {**dict.fromkeys(MODEL_COLUMNS, ""), **row}
@@ -144,9 +135,11 @@ def read_row(line: int, row: Mapping[str, str]) -> Row:
     step_time_s = _step_time_s(cell)
     if step_time_s is not None and failed:
         raise RowError("it ran out of memory, but has a step time; one of them must be empty")
-    given = Row(
+    if lacks:
+        raise SkippedRowError(why_unknown(shape, lacks[0]))
+    return PublishedRow(
         line=line,
-        shape=shape,
+        shape=RowShape(**{x.name: getattr(shape, x.name) for x in fields(shape)}),
         gpu=cell["gpu"],
         gpus=gpus,
         gpus_per_node=row_whole_or_none(cell, "gpus_per_node"),
@@ -165,19 +158,10 @@ def read_row(line: int, row: Mapping[str, str]) -> Row:
         trainer=_trainer(cell.get("trainer", "")),
         assumed=(
             *(name for name, _ in DEFAULTS if not cell.get(name)),
-            *(name for name in empty if name not in lacks),
+            *empty,
             *filled,
         ),
-        lacks=lacks,
     )
-    return given if lacks else _measurement(given)
-
-
-def _measurement(row: Row) -> PublishedRow:
-    """A row of which nothing is lacking."""
-    shape = RowShape(**{x.name: getattr(row.shape, x.name) for x in fields(row.shape)})
-    values = {x.name: getattr(row, x.name) for x in fields(row)}
-    return PublishedRow(**{**values, "shape": shape})
 
 
 def _with_only_micro_batch(cell: dict[str, str]) -> tuple[str, ...]:
@@ -307,14 +291,13 @@ class MeasurementFile:
     """A table; ``rows`` counts all of them.
 
     ``bad`` ones contradict themselves, or (``at_odds``) a repeat; ``skipped`` ones lack what
-    a prediction needs, of which ``partial`` ones say what ran.
+    a prediction needs.
     """
 
     name: str
     rows: int
     measurements: tuple[PublishedRow, ...]
     at_odds: tuple[PublishedRow, ...]
-    partial: tuple[Row, ...]
     bad: tuple[Problem, ...]
     skipped: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
@@ -326,7 +309,7 @@ def read_measurements(path: Path) -> MeasurementFile:
     Raises:
         ConfigError: the file cannot be read, or is not such a table.
     """
-    found, partial = list[PublishedRow](), list[Row]()
+    found = list[PublishedRow]()
     bad, skipped, warnings = list[Problem](), list[Problem](), list[Problem]()
     header: tuple[str, ...] | None = None
     seen: dict[tuple[str, ...], int] = {}
@@ -343,12 +326,7 @@ def read_measurements(path: Path) -> MeasurementFile:
             if text in seen:
                 warnings.append(Problem(line=line, text=f"it is the same as line {seen[text]}"))
             seen.setdefault(text, line)
-            one = read_row(line, row)
-            if isinstance(one, PublishedRow):
-                found.append(one)
-            else:
-                partial.append(one)
-                skipped.append(Problem(line=line, text=why_unknown(one.shape, one.lacks[0])))
+            found.append(read_row(line, row))
         except SkippedRowError as reason:
             skipped.append(Problem(line=line, text=str(reason)))
         except RowError as error:
@@ -360,7 +338,6 @@ def read_measurements(path: Path) -> MeasurementFile:
         rows=count,
         measurements=tuple(m for m in found if m.line not in lines),
         at_odds=tuple(m for m in found if m.line in lines),
-        partial=tuple(partial),
         bad=tuple(bad),
         skipped=tuple(skipped),
         warnings=tuple(warnings),

@@ -31,7 +31,7 @@ from autoconf_launch.core import Architecture, ConfigError, Layout, Workload
 from autoconf_launch.tuning_spaces import known_accelerator, known_model
 
 from .measured_runs import TOO_FAST, is_impossible, row_columns
-from .row import Problem, PublishedRow, Row, read_measurements
+from .row import Problem, PublishedRow, read_measurements
 
 _LEAST_REPEATS = 3
 """Fewer repeats would take a single wrong one for the noise."""
@@ -216,7 +216,7 @@ def _why_not(row: PublishedRow, training: Training) -> str | None:
     return f"its step of {row.step_time_s:g} s is {TOO_FAST}" if is_wrong else None
 
 
-def _differences(row: Row, training: Training) -> Iterator[str]:
+def _differences(row: PublishedRow, training: Training) -> Iterator[str]:
     workload, machine = training.workload, training.machine
     model, shape = workload.architecture, row.shape
     given = {

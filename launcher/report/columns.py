@@ -276,7 +276,8 @@ PLAN_COLUMNS: tuple[Column, ...] = (
     Column("runs_here", _runs_here, "runs here", is_left=True),
     Column("runnable", lambda a, rows: [one == "yes" for one in _runs_here(a, rows)]),
     Column("plan_only_by", _plan_only_by),
-    *(_part(name, _is_equal) for name in PARTS),
+    *(_part(name, _is_equal) for name in PARTS if name != "frozen"),
+    _part("frozen", lambda a, form: _is_equal(a, form) and bool(a.workload.frozen_passes)),
     *(_part(name, _is_mixed) for name in MIXED_PARTS),
 )
 """In the order of the text and of CSV; the parts of the step come last."""

@@ -25,7 +25,7 @@ from autoconf_launch.core import (
     encode,
 )
 
-from ..estimates import FitAnswer, HostMemory, TrainingRequest, has_rates
+from ..estimates import FitAnswer, HostMemory, TrainingRequest, has_rates, limit_to_lift
 from ..machine import is_cpu
 from .cells import (
     adapters_text,
@@ -137,7 +137,10 @@ def fit_text(answer: FitAnswer) -> str:
         )
     if answer.remedies:
         blocks.append(_remedies(answer))
-    elif answer.verdict is Verdict.NO:
+    lifted = limit_to_lift(_fullest_rank(answer)[0], answer.limit_bytes, answer.cluster)
+    if lifted and not answer.host.is_short:
+        blocks.append(f"It fits without {lifted}.")
+    elif answer.verdict is Verdict.NO and not answer.remedies:
         blocks.append(_more_gpus(answer))
     return "\n\n".join(blocks)
 
@@ -281,12 +284,17 @@ def _parts(answer: FitAnswer) -> list[tuple[str, Any]]:
     return [(name, np.broadcast_to(x, shape)[:, 0]) for name, x in answer.memory.named]
 
 
-def _verdict(answer: FitAnswer) -> str:
-    total_S = answer.memory.total[:, 0]
-    needed, stage = float(total_S.max()), int(total_S.argmax())
+def _fullest_rank(answer: FitAnswer) -> tuple[float, int]:
+    """Bytes of the fullest rank, and its stage."""
     if answer.by_stages is not None:
         tightest = answer.by_stages.tightest
-        needed, stage = tightest.peak_bytes, answer.by_stages.stages.index(tightest)
+        return tightest.peak_bytes, answer.by_stages.stages.index(tightest)
+    total_S = answer.memory.total[:, 0]
+    return float(total_S.max()), int(total_S.argmax())
+
+
+def _verdict(answer: FitAnswer) -> str:
+    needed, stage = _fullest_rank(answer)
     return (
         f"{ANSWERS[answer.verdict]}. The fullest rank (stage {stage}) needs "
         f"{memory_size(needed)} ±{percent(MEMORY_BAND)} of {memory_size(answer.limit_bytes)}."

@@ -40,13 +40,16 @@ def mixed_text(answer: MixedAnswer) -> str:
 
 def why_nothing_mixed(answer: MixedAnswer) -> str:
     """What was asked for that no layout of any part gives."""
+    more = "use more nodes, or nodes with more memory"
+    if "--memory-limit" in answer.request.training.given:
+        more = f"raise --memory-limit, {more}"
     if not answer.plan.priced:
         return (
             f"none of {answer.plan.considered:,} layouts on any part of the cluster fits in "
-            "memory; use more nodes, or nodes with more memory."
+            f"memory; {more}."
         )
     if not answer.plan.best:
-        return "no layout fits in memory; use more nodes, or nodes with more memory."
+        return f"no layout fits in memory; {more}."
     return f"no layout is within the limits: {'; '.join(nearest_feasible(answer))}."
 
 

@@ -17,7 +17,7 @@ from autoconf_launch.autotuner.planner import (
 from autoconf_launch.core import Layout, Offload, Recompute
 from autoconf_launch.tuning_spaces import accelerator_names, usable_bytes
 
-from ..estimates import PlanAnswer, RowState
+from ..estimates import PlanAnswer, RowState, limit_to_lift
 from .cells import (
     duration_text,
     memory_size,
@@ -195,6 +195,7 @@ def _phrase(name: str, share: float, one: Planned, node: int) -> str:
         "launch": "launch floor",
         "communication": "communication",
         "update": "update",
+        "frozen": "frozen models",
     }
     text = f"{percent(share, '+')} {words[name]}"
     if name == "communication" and one.layout.tensor_parallel > node:
@@ -220,7 +221,9 @@ def why_nothing(answer: PlanAnswer) -> str:
 def _too_large(answer: PlanAnswer, found: Plan, smallest: Planned) -> str:
     needed, limit = smallest.peak_bytes, answer.question.limits.memory_bytes
     changes = [_with_change(change_text(answer, one)) for one in answer.changes]
-    helps = [text for text in (*changes, _larger(needed)) if text]
+    lifted = limit_to_lift(needed, limit, answer.cluster)
+    others = f"without {lifted}" if lifted else _larger(needed)
+    helps = [text for text in (*changes, others) if text]
     return (
         f"none of {found.valid:,} valid layouts fits: the smallest need is "
         f"{memory_size(needed)} ±{percent(MEMORY_BAND)} of {memory_size(limit)} a GPU "

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND
-from autoconf_launch.core import Bystander, Recompute, encode
+from autoconf_launch.core import Bystander, OperationCost, Recompute, encode
 
 from ..first_forward import PiecesPlan, Room, TracedRow, TracedScript
 from .cells import (
@@ -50,7 +50,8 @@ def script_document(script: TracedScript, found: Sequence[Room] = ()) -> dict[st
         "recompute": seen.recompute.value,
         "optimizer": seen.optimizer,
         "optimizer_state_bytes": seen.state_bytes,
-        "forward_backward_flops": _flops(script),
+        "forward_backward_flops": _flops(seen.operations),
+        "frozen_flops": _flops(seen.frozen_operations),
         "rooms": rows_documents(_ROOM_COLUMNS, found, script),
         "bystanders": [encode(one) for one in seen.bystanders],
         "left_behind": list(seen.left_behind),
@@ -90,9 +91,11 @@ def _lines(script: TracedScript) -> Iterator[str]:
     some = "" if model.trainable_parameters == model.parameters else ", "
     some += f"{count_text(model.trainable_parameters)} of them trained" if some else ""
     length = f" x {model.sequence_length} tokens" if model.sequence_length else ""
+    frozen = _flops(seen.frozen_operations)
+    without = f", {amount(frozen)}FLOP of them without gradients" if frozen else ""
     yield (
         f"{count_text(model.parameters)} parameters{some}; a micro-batch of {seen.micro_batch}"
-        f"{length} in {seen.precision.value} is {amount(_flops(script))}FLOP; "
+        f"{length} in {seen.precision.value} is {amount(_flops(seen.operations))}FLOP{without}; "
         f"{_optimizer(script)}."
     )
     if script.architecture is None:
@@ -138,8 +141,8 @@ def _optimizer(script: TracedScript) -> str:
     return f"{size_text(seen.state_bytes)} of {seen.optimizer} state"
 
 
-def _flops(script: TracedScript) -> float:
-    return sum(one.flops * one.count for one in script.found.operations)
+def _flops(operations: Sequence[OperationCost]) -> float:
+    return sum(one.flops * one.count for one in operations)
 
 
 def pieces_plan_text(answer: PiecesPlan) -> str:

@@ -21,6 +21,7 @@ PARTS = {
     "communication": "exposed communication",
     "recompute": "recompute",
     "update": "update",
+    "frozen": "frozen models",
 }
 """Parts of a predicted step in the order of the drawing, and what people call them."""
 
@@ -71,8 +72,9 @@ def waterfall(
     given = dict(parts)
     found, start_s = [], 0.0
     for part, name in names.items():
-        found.append(WaterfallStep(name=name, start_s=start_s, seconds=given[part]))
-        start_s += given[part]
+        if part in given:
+            found.append(WaterfallStep(name=name, start_s=start_s, seconds=given[part]))
+            start_s += given[part]
     return tuple(found)
 
 

@@ -413,7 +413,7 @@ def trace_refused(job: TuningJob, plan: LaunchPlan) -> TracedScript | None:
     limit_s = min(_TIME_LIMIT_S, job.request.trial_timeout_s, max(1.0, job.budget.left_s))
     why = "Your configuration runs out of memory"
     try:
-        script = trace_script(command_of_plan(plan), limit_s)
+        script = trace_script(command_of_plan(plan), limit_s, job.listener)
     except NothingFeasibleError as error:
         last_line = error.log_tail[-1:] if str(error).endswith(":") else ()
         text = f"{why}, and its model could not be traced without a GPU: "

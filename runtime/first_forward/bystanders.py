@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import re
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import wraps
 from typing import Any
 
@@ -129,8 +129,14 @@ class Surveyor:
         self._kept: dict[int, tuple[weakref.ref[Any], int, int]] = {}
         self._own: dict[int, set[int]] = {}
 
-    def begins(self, module: nn.Module, given: Any) -> None:
-        """A module that trains is about to be called, its weights still the script's own."""
+    def begins(self, module: nn.Module, given: Any, made: Collection[int]) -> None:
+        """A module that trains is about to be called, its weights still the script's own.
+
+        Args:
+            module: the outermost one.
+            given: its arguments.
+            made: storages that frozen models made of its batch.
+        """
         self._place = max(self._place, self._places.of_module(module))
         self._own.setdefault(id(module), set(map(storage_key, _tensors_of(module))))
         if self._places.closed:
@@ -142,7 +148,7 @@ class Surveyor:
             if _is_plain(tensor) and tensor.grad_fn is None:
                 key = storage_key(tensor)
                 storage = tensor.untyped_storage()
-                if key not in batch and storage.nbytes() >= _LEAST_BYTES:
+                if key not in batch and key not in made and storage.nbytes() >= _LEAST_BYTES:
                     whole = tensor if tensor._base is None else tensor._base
                     rows = whole.shape[0] if whole.dim() else 0
                     self._kept[key] = (weakref.ref(storage), self._places.of_tensor(tensor), rows)

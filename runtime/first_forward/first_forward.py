@@ -96,8 +96,10 @@ class FirstForwardProbe:
                 self._answer()
             self._pass = ForwardBackwardTrace(lambda: self._hooks.in_backward, self._fakes)
         try:
-            self._surveyor.begins(module, (arguments, named))
-            self._pass.begins(module, (arguments, named), self._draws, self._frozen.take())
+            frozen = self._frozen.take([module])
+            made = {key for costs in frozen for key in costs.storages.keys}
+            self._surveyor.begins(module, (arguments, named), made)
+            self._pass.begins(module, (arguments, named), self._draws, frozen)
         except Exception as error:
             self.on_failure(error)
 
@@ -242,7 +244,7 @@ class FirstForwardProbe:
                 seen.step(optimizers)
             except Exception as error:
                 notes.append(f"The optimizer's step was not tried: {error}")
-        found = seen.describe()
+        found = seen.describe(self._frozen.take(seen.roots))
         name = type(optimizers[0]).__name__ if optimizers else None
         return replace(
             found,

@@ -114,14 +114,15 @@ class PassCosts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class FrozenCalls:
-    """Costs of calls of frozen models, such as a teacher, that precede the call that trains.
+    """Costs of calls without gradients, such as of a teacher, beside the call that trains.
 
-    Only those of its own batch: what was called before the last batch was drawn is another's.
+    Only those of its own batch: what was called before the last batch was drawn is another's, as
+    are, in a script without loaders, calls of the model that trains.
     """
 
     def __init__(self) -> None:
         self._calls: Counter[int] = Counter()
-        self._costs: list[tuple[int, PassCosts]] = []
+        self._costs: list[tuple[nn.Module, PassCosts]] = []
         self._drawn = False
 
     def next_batch(self) -> None:
@@ -143,15 +144,19 @@ class FrozenCalls:
             yield
         finally:
             costs.stop()
-            self._costs.append((key, costs))
+            self._costs.append((module, costs))
 
-    def take(self) -> tuple[OperationCost, ...]:
-        """All since the last time."""
+    def take(self, trained: Iterable[nn.Module]) -> tuple[PassCosts, ...]:
+        """All since the last time, beside calls of these modules."""
+        weights = {id(weight) for module in trained for weight in module.parameters()}
+
+        def is_evaluation(module: nn.Module) -> bool:
+            return not self._drawn and any(id(w) in weights for w in module.parameters())
+
         found = [
-            cost
-            for key, costs in self._costs
-            if not self._is_preparation(key)
-            for cost in costs.operations
+            costs
+            for module, costs in self._costs
+            if not self._is_preparation(id(module)) and not is_evaluation(module)
         ]
         self._calls.clear()
         self._costs.clear()
@@ -218,6 +223,7 @@ class ForwardBackwardTrace:
         self._peaks: list[TracedPeak] = []
         self._state_bytes: int | None = None
         self._earlier: tuple[OperationCost, ...] = ()
+        self._frozen: tuple[OperationCost, ...] = ()
         self._held = 0
         self._draws: tuple[int, ...] = ()
         self._batches: list[Tensor] = []
@@ -240,7 +246,7 @@ class ForwardBackwardTrace:
         module: nn.Module,
         given: _CallArguments,
         draws: Sequence[int | None],
-        earlier: tuple[OperationCost, ...] = (),
+        frozen: Sequence[PassCosts] = (),
     ) -> None:
         """A module is called.
 
@@ -248,7 +254,7 @@ class ForwardBackwardTrace:
             module: the outermost one.
             given: its arguments.
             draws: what loaders say of the batches they gave before.
-            earlier: costs of frozen models since the call before.
+            frozen: costs of calls without gradients since the call before.
 
         Raises:
             TypeError: it cannot be made fake.
@@ -262,6 +268,8 @@ class ForwardBackwardTrace:
         kept = self._costs.storages.alive_bytes - _SLACK * self._held - 2 * batch_bytes
         if self._calls and kept <= 0:
             self._begin_anew()
+        for costs in frozen:
+            self._costs.storages.adopt(costs.storages)
         if not self._calls:
             self._held = self._costs.storages.alive_bytes
         self._batches += [torch.empty_like(x) if is_slice(x) else x for x in _tensors(given)]
@@ -269,7 +277,9 @@ class ForwardBackwardTrace:
         hints = [*filter(None, draws[-1:])]
         if not self._calls:
             self._draws = tuple(filter(None, draws))
-            self._earlier = earlier  # later ones are in the trace
+            self._earlier = self._frozen = _operations(frozen)
+        else:  # they are in the trace
+            self._frozen += _operations(frozen)
         rows = SampleCounter().count(*given, hints)
         self._calls.append(OutermostCall(module, *given, rows))
         self._watch(module)
@@ -299,8 +309,12 @@ class ForwardBackwardTrace:
         self._state_bytes = sum(sizes.values())
         self._peak("optimizer", less=self._state_bytes)
 
-    def describe(self) -> FirstForward:
-        """All that was seen."""
+    def describe(self, frozen: Sequence[PassCosts] = ()) -> FirstForward:
+        """All that was seen.
+
+        Args:
+            frozen: costs of calls without gradients since the last call with gradients.
+        """
         costs = self._costs.operations
         self._costs.stop()
         for watch in self._watches:
@@ -318,6 +332,7 @@ class ForwardBackwardTrace:
             fake=self._fakes is not None,
             peaks=tuple(peaks),
             operations=(*self._earlier, *(costs if self._peaks else _with_backward(costs))),
+            frozen_operations=(*self._frozen, *_operations(frozen)),
             backward=bool(self._peaks),
             precision=self._watches[0].precision if self._watches else Precision.FP32,
             recompute=self._watches[0].recompute if self._watches else Recompute.NONE,
@@ -371,6 +386,10 @@ class ForwardBackwardTrace:
         blocks: tuple[BlockSpec, ...] = tuple(block for spec in specs for block in spec.blocks)
         note = "" if len(specs) < 2 else f"The script calls {len(specs)} modules by themselves."
         return replace(largest, grade=Grade.TRACED, blocks=blocks, notes=(note,) if note else ())
+
+
+def _operations(passes: Iterable[PassCosts]) -> tuple[OperationCost, ...]:
+    return tuple(cost for one in passes for cost in one.operations)
 
 
 def _peaks_of(

@@ -14,7 +14,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, Protocol
 
@@ -262,7 +262,7 @@ class OuterCallListener(Protocol):
         """The call raised."""
 
     def during_frozen(self, module: nn.Module) -> AbstractContextManager[object]:
-        """A call of a module all of whose weights are frozen runs inside this."""
+        """A call without gradients, or of a module with frozen weights only, runs inside this."""
 
 
 def watch_outer_calls(listener: OuterCallListener, in_backward: Callable[[], bool]) -> None:
@@ -270,14 +270,14 @@ def watch_outer_calls(listener: OuterCallListener, in_backward: Callable[[], boo
     original: Any = nn.Module.__call__
     thread, inside, is_aside = threading.get_ident(), False, False
 
-    def call_aside(module: nn.Module, trains: bool, *arguments: Any, **named: Any) -> Any:
+    def call_aside(module: nn.Module, *arguments: Any, **named: Any) -> Any:
         """Call what trains nothing now; parts of it are not looked at by themselves."""
         nonlocal is_aside
         if is_aside or next(module.parameters(), None) is None:
             return original(module, *arguments, **named)
         is_aside = True
         try:
-            with nullcontext() if trains else listener.during_frozen(module):
+            with listener.during_frozen(module):
                 return original(module, *arguments, **named)
         finally:
             is_aside = False
@@ -287,8 +287,8 @@ def watch_outer_calls(listener: OuterCallListener, in_backward: Callable[[], boo
         nonlocal inside
         if inside or in_backward() or threading.get_ident() != thread:
             return original(module, *arguments, **named)
-        if not (trains := _trains(module)) or not torch.is_grad_enabled():
-            return call_aside(module, trains, *arguments, **named)
+        if not torch.is_grad_enabled() or not _trains(module):
+            return call_aside(module, *arguments, **named)
         listener.begins(module, arguments, named)
         inside = True
         try:

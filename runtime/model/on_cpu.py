@@ -1,7 +1,7 @@
 """Lets code that asks for CUDA by name run on the CPU: a script's first pass, or a trace.
 
-What goes to "cuda" goes to the CPU, autocast (by CUDA's rules) and NCCL as well. A whole process
-(``run_on_cpu``) sees no GPU either.
+What goes to "cuda" goes to the CPU, autocast, dropout and attention (by CUDA's rules) and NCCL as
+well. A whole process (``run_on_cpu``) sees no GPU either.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
@@ -130,8 +129,6 @@ class OnCpu(TorchFunctionMode):
         places, named = tree_map(_on_cpu, (args, kwargs))
         if func in _SAME:
             return places[0]
-        if func is scaled_dot_product_attention:
-            return _attend(*places, **named)
         if func in _GROUPED and isinstance(places[1], FakeTensor):
             return _product_of_groups(*places, **named)
         return func(*places, **named)
@@ -147,20 +144,6 @@ def _on_cpu(value: Any) -> Any:
     if isinstance(value, torch.device):
         return _CPU if value.type == "cuda" else value
     return "cpu" if isinstance(value, str) and _CUDA.fullmatch(value) else value
-
-
-def _attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    *arguments: Any,
-    **named: Any,
-) -> Tensor:
-    """Attention that keeps no scores: CUDA's kernels also take dropout and a learned bias so."""
-    mask = None if attn_mask is None else attn_mask.detach()
-    return scaled_dot_product_attention(query, key, value, mask, 0.0, *arguments, **named)
 
 
 def _product_of_groups(rows: Tensor, weights: Tensor, *arguments: Any, **named: Any) -> Tensor:
@@ -204,14 +187,53 @@ def _without_devices(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def use_cuda_rules() -> torch.library.Library:
-    """Apply them to autocast on the CPU until the answer's ``_destroy`` is called."""
+    """Apply CUDA's rules of autocast, dropout and attention until ``_destroy`` of the answer.
+
+    The CPU's autocast leaves more in 16 bits; its dropout keeps a mask in the input's format, and
+    its attention keeps scores that are dropped or have a learned bias.
+
+    Source:
+        PyTorch, aten/src/ATen/autocast_mode.h: ``AT_FORALL_FP32`` and
+        ``AT_FORALL_FP32_SET_OPT_DTYPE``, less losses and what is hardly used;
+        aten/src/ATen/native/Dropout.cpp: a fused kernel on CUDA, whose mask has a byte a value.
+    """
     rules = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     for names, rule in ((_IN_FP32, _with_inputs), (_TO_FP32, _with_result)):
         for name in names:
             if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU"):
                 made = rule(_operation(name))
                 rules.impl(name, made, "AutocastCPU")  # type: ignore[no-untyped-call]
+    rules.impl("dropout", _drop, "AutogradCPU")  # type: ignore[no-untyped-call]
+    rules.impl("scaled_dot_product_attention", _attend, "AutogradCPU")  # type: ignore[no-untyped-call]
     return rules
+
+
+def _drop(given: Tensor, p: float, train: bool) -> Tensor:
+    """Dropout by the fused kernel where CUDA has it."""
+    if train and 0.0 < p < 1.0 and given.numel():
+        return torch.native_dropout(given, p, train)[0]
+    return _of_all_devices("dropout", given, p, train)
+
+
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    *arguments: Any,
+    **named: Any,
+) -> Tensor:
+    """Attention that keeps no scores: CUDA's kernels also take dropout and a learned bias so."""
+    mask = None if attn_mask is None else attn_mask.detach()
+    name = "scaled_dot_product_attention"
+    return _of_all_devices(name, query, key, value, mask, 0.0, *arguments, **named)
+
+
+def _of_all_devices(name: str, *arguments: Any, **named: Any) -> Tensor:
+    """An operation by torch's own rule for all devices, below ours."""
+    result: Tensor = _operation(name).decompose(*arguments, **named)
+    return result
 
 
 def _operation(name: str) -> Any:

@@ -8,6 +8,6 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import lazy_names
 
 if TYPE_CHECKING:
-    from .models import build, family_of, vocabulary_of
+    from .train import build, family_of, vocabulary_of
 else:
     __getattr__ = lazy_names(__name__, __file__)

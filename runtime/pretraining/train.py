@@ -1,24 +1,51 @@
-"""Train the model of a base configuration for some optimizer steps.
+"""Train the model of a base configuration, of transformers' classes, for some optimizer steps.
 
-On a CPU the runtime's configuration must ask for fp32, whatever the base says.
+Reads both layouts, NeMo 1.0's and the recipe's, by full path. On a CPU the runtime's configuration
+must ask for fp32, whatever the base says.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from autoconf_launch.core import ConfigError, RawConfig
 
 from ..engine import ConfigSource, Engine, initialize
-from .models import build, family_of, sequence_of, vocabulary_of, written_of
 
+RECIPE_MODEL = ("model", "config")
+"""Path of the model in a NeMo 2.0 recipe; files of 1.0 have no such section."""
+_LLAMA = ("LlamaConfig", "LlamaForCausalLM")
+_QWEN = ("Qwen2Config", "Qwen2ForCausalLM")
+_T5 = ("T5Config", "T5ForConditionalGeneration")
+_MIXTRAL = ("MixtralConfig", "MixtralForCausalLM")
+_FAMILIES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "gpt3": ("GPT2Config", "GPT2LMHeadModel"),
+        "bert": ("BertConfig", "BertForMaskedLM"),
+        "t5": _T5,
+        "mt5": _T5,
+        "mistral": ("MistralConfig", "MistralForCausalLM"),
+        "mixtral": _MIXTRAL,
+        "gemma": ("GemmaConfig", "GemmaForCausalLM"),
+        "nemotron": ("NemotronConfig", "NemotronForCausalLM"),
+        "qwen": _QWEN,
+        "qwen2": _QWEN,
+        "starcoder": ("Starcoder2Config", "Starcoder2ForCausalLM"),
+    }
+)
+"""Families that are not here are trained as Llama's, whose form they have; with experts all are
+Mixtral's."""
+_WITHOUT_HEAD_SIZE = frozenset({"Qwen2Config", "Starcoder2Config"})
 PAD, END, MASK = 0, 1, 2
 SPECIAL = 3
 LEAST_VOCABULARY = 256 + SPECIAL
@@ -137,3 +164,162 @@ def _with_a_gap(window: Tensor, following: Tensor, written: int) -> dict[str, Te
     given[start : start + gap] = MASK
     said = torch.cat((window[start : start + gap], following[: written - gap]))
     return {"input_ids": given, "labels": said}
+
+
+def build(base: RawConfig) -> nn.Module:
+    """A model with fresh weights.
+
+    Raises:
+        ConfigError: transformers is not installed, or the file lacks what its model needs.
+    """
+    family = family_of(base)
+    names = _MIXTRAL if _has_experts(base) else _FAMILIES.get(family, _LLAMA)
+    describe = _SHAPES.get(family, _decoder) if RECIPE_MODEL not in base else _recipe
+    try:
+        shape = describe(base)
+    except KeyError as error:
+        raise ConfigError(f"The base configuration of {family} lacks {error}.") from error
+    if names[0] in _WITHOUT_HEAD_SIZE:
+        shape.pop("head_dim", None)
+    config = getattr(_library(), names[0])(**shape)
+    config.use_cache = False
+    model: nn.Module = getattr(_library(), names[1])(config)
+    return model
+
+
+def family_of(base: RawConfig) -> str:
+    """The family that ``recommend`` noted in its file."""
+    return str(base.get(("autoconf", "family"), "gpt3"))
+
+
+def vocabulary_of(base: RawConfig) -> int:
+    """Tokens that the model knows."""
+    size = base.get(("autoconf", "vocab_size"))
+    if size is None:
+        raise ConfigError("The base configuration lacks autoconf.vocab_size; write it again.")
+    return int(size)
+
+
+def sequence_of(base: RawConfig) -> int:
+    """Tokens of a sample."""
+    where = ("data",) if ("data", "seq_length") in base else ("model", "data")
+    return int(base.get((*where, "seq_length")))
+
+
+def written_of(base: RawConfig) -> int | None:
+    """Tokens that an encoder-decoder writes of a sample; None where the file does not say."""
+    written = base.get(("model", "data", "seq_length_dec"))
+    return None if written is None else int(written)
+
+
+def _library() -> Any:
+    try:
+        return import_module("transformers")
+    except ImportError as error:
+        raise ConfigError(
+            "Models are built by transformers, which is not installed here; run "
+            "pip install 'autoconf-launch[search]'."
+        ) from error
+
+
+def _gpt2(base: RawConfig) -> dict[str, Any]:
+    model = base.get(("model",))
+    dropout = model.get("hidden_dropout", 0.0)
+    return {
+        "vocab_size": vocabulary_of(base),
+        "n_positions": sequence_of(base),
+        "n_layer": model["num_layers"],
+        "n_embd": model["hidden_size"],
+        "n_head": model["num_attention_heads"],
+        "n_inner": model["ffn_hidden_size"],
+        "initializer_range": model["init_method_std"],
+        "embd_pdrop": dropout,
+        "resid_pdrop": dropout,
+        "attn_pdrop": dropout,
+    }
+
+
+def _bert(base: RawConfig) -> dict[str, Any]:
+    model = base.get(("model",))
+    return {
+        "vocab_size": vocabulary_of(base),
+        "max_position_embeddings": sequence_of(base),
+        "num_hidden_layers": model["num_layers"],
+        "hidden_size": model["hidden_size"],
+        "num_attention_heads": model["num_attention_heads"],
+        "intermediate_size": model["ffn_hidden_size"],
+        "initializer_range": model["init_method_std"],
+        "hidden_dropout_prob": model["hidden_dropout"],
+    }
+
+
+def _t5(base: RawConfig) -> dict[str, Any]:
+    """T5, and mT5, which has another vocabulary; transformers' own does not scale a tied head."""
+    encoder, decoder = base.get(("model", "encoder")), base.get(("model", "decoder"))
+    return {
+        "vocab_size": vocabulary_of(base),
+        "num_layers": encoder["num_layers"],
+        "num_decoder_layers": decoder["num_layers"],
+        "d_model": encoder["hidden_size"],
+        "d_ff": encoder["ffn_hidden_size"],
+        "d_kv": encoder["kv_channels"],
+        "num_heads": encoder["num_attention_heads"],
+        "dropout_rate": encoder["hidden_dropout"],
+        "feed_forward_proj": "gated-gelu",
+        "decoder_start_token_id": 0,
+        "pad_token_id": 0,
+    }
+
+
+def _recipe(base: RawConfig) -> dict[str, Any]:
+    """Models of the recipes: their configurations share their names in transformers."""
+    model = base.get(RECIPE_MODEL)
+    shape = _shared_settings(base, model)
+    tied = model["share_embeddings_and_output_weights"]
+    return {**shape, "vocab_size": model["vocab_size"], "tie_word_embeddings": tied}
+
+
+def _decoder(base: RawConfig) -> dict[str, Any]:
+    """Settings of a decoder in a file of NeMo 1.0: Llama, Mixtral and others."""
+    model = base.get(("model",))
+    tied = model.get("share_embeddings_and_output_weights", False)
+    return {**_shared_settings(base, model), "tie_word_embeddings": tied}
+
+
+def _shared_settings(base: RawConfig, model: dict[str, Any]) -> dict[str, Any]:
+    hidden, heads = model["hidden_size"], model["num_attention_heads"]
+    return {
+        "vocab_size": vocabulary_of(base),
+        "max_position_embeddings": sequence_of(base),
+        "num_hidden_layers": model["num_layers"],
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_key_value_heads": model.get("num_query_groups") or heads,
+        "head_dim": model.get("kv_channels") or hidden // heads,
+        "intermediate_size": model["ffn_hidden_size"],
+        "initializer_range": model["init_method_std"],
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+        **_experts(model),
+    }
+
+
+def _experts(model: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a mixture of experts, with transformers' defaults; empty for a dense model."""
+    names = {
+        "num_local_experts": "num_moe_experts",
+        "num_experts_per_tok": "moe_router_topk",
+        "intermediate_size": "moe_ffn_hidden_size",
+    }
+    found = {ours: model[name] for ours, name in names.items() if model.get(name)}
+    return found if "num_local_experts" in found else {}
+
+
+def _has_experts(base: RawConfig) -> bool:
+    return any(base.get((*where, "num_moe_experts")) for where in (RECIPE_MODEL, ("model",)))
+
+
+_SHAPES: Mapping[str, Callable[[RawConfig], dict[str, Any]]] = MappingProxyType(
+    {"gpt3": _gpt2, "bert": _bert, "t5": _t5, "mt5": _t5}
+)

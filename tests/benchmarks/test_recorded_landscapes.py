@@ -200,43 +200,6 @@ def test_other_lines_that_cannot_be_are_left_out_by_name(tmp_path: Path) -> None
     assert found.notes[0].startswith("table.csv:7: skipped: ")
 
 
-def test_rows_that_cannot_be_predicted_are_replayed_and_said(tmp_path: Path) -> None:
-    whole = read_landscapes(change(tmp_path))
-    found = read_landscapes(change(tmp_path, heads="", kv_heads="", layers=""))
-    (group,) = found.groups
-    assert len(group) == len(whole.groups[0])
-    assert group.predictions is not None
-    assert np.isnan(group.predictions.step_s_C).sum() == 1
-    assert found.notes == ()
-    assert found.unpredicted == (
-        "table.csv: 1 row without a prediction (no layers, heads); the measured values count.",
-    )
-
-
-def test_what_is_said_of_the_others_stays_where_a_row_cannot_be_predicted(tmp_path: Path) -> None:
-    first, second = (tmp_path / name for name in ("first", "second"))
-    first.mkdir()
-    second.mkdir()
-    told = []
-    for path in (change(first), change(second, heads="")):
-        predictions = read_landscapes(path).groups[0].predictions
-        assert predictions is not None
-        told.append(predictions.step_s_C)
-    known = ~np.isnan(told[1])
-    assert known.sum() == len(known) - 1
-    assert np.array_equal(told[0][known], told[1][known])
-
-
-def test_a_repeat_that_states_less_takes_no_prediction_away(tmp_path: Path) -> None:
-    path = change(tmp_path, heads="", kv_heads="")
-    header, *rows = path.read_text().splitlines()
-    whole = change(tmp_path).read_text().splitlines()[-1]
-    path.write_text("\n".join([header, rows[-1], *rows[:-1], whole]) + "\n")
-    predictions = read_landscapes(path).groups[0].predictions
-    assert predictions is not None
-    assert np.isfinite(predictions.step_s_C).all()
-
-
 def test_an_unknown_gpu_is_said_to_be_the_reason_that_nothing_is_predicted(
     tmp_path: Path,
 ) -> None:
@@ -248,12 +211,6 @@ def test_an_unknown_gpu_is_said_to_be_the_reason_that_nothing_is_predicted(
 
 def test_mixed_machines_that_are_known_are_not_said_to_be_unpredicted() -> None:
     assert read_landscapes(TABLES / "amp_heterogeneous_v100_t4.csv").unpredicted == ()
-
-
-def test_a_table_that_leaves_out_heads_everywhere_is_replayed() -> None:
-    found = read_landscapes(TABLES / "dlperf_megatron_v100.csv")
-    assert sum(len(group) for group in found.groups) > 10
-    assert all("no mbs" in note for note in found.notes)
 
 
 def test_a_group_of_which_every_row_failed_is_said_to_be_left_out(tmp_path: Path) -> None:

@@ -169,13 +169,6 @@ def test_where_every_line_was_left_out_the_first_is_named(tmp_path: Path) -> Non
         score(str(path))
 
 
-def test_rows_of_which_nothing_is_predicted_are_replayed_and_said() -> None:
-    table = str(TABLES / "dlperf_megatron_v100.csv")
-    (note,) = score(table, "--seeds", "1")["not_predicted"]
-    assert "14 rows without a prediction (no heads)" in note
-    assert note in replay([table, "--seeds", "1"])
-
-
 def test_the_text_has_a_line_for_each_group_and_one_for_all() -> None:
     text = "\n".join(replay([MULTI, "--seeds", "1"]))
     assert "vtrain-gpt-18.4, 256 x A100-SXM-80GB, global batch 1024" in text

@@ -115,5 +115,5 @@ optimizer.step()
 def test_a_script_that_makes_a_gpu_visible_itself_is_traced_on_the_cpu(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(CHOOSES_GPU)
-    found = trace_script(script_command([str(script)]), DEADLINE_S).found
+    found = trace_script(script_command([str(script)]), DEADLINE_S, print).found
     assert (found.fake, found.notes, len(found.peaks)) == (True, (), 6)

@@ -199,13 +199,30 @@ class Attends(nn.Module):
         return mixed.square().mean()
 
 
-def test_attention_on_cuda_keeps_no_scores_with_dropout_and_a_learned_bias() -> None:
+def activation_bytes(model: nn.Module) -> int:
     batch = torch.zeros(8, 256, 64)
+    found = trace_model(model, batch, loss=lambda model, batch: model(batch).square().mean())
+    return found.activation_bytes_per_sample
 
-    def activation_bytes(model: nn.Module) -> int:
-        found = trace_model(model, batch, loss=lambda model, batch: model(batch))
-        return found.activation_bytes_per_sample
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_a_mask_of_dropout_on_cuda_has_a_byte_for_each_value(kind: torch.dtype) -> None:
+    layers = [
+        nn.Sequential(nn.Linear(64, 64), nn.Dropout(dropout)).to(kind) for dropout in (0.0, 0.1)
+    ]
+    plain, drops = map(activation_bytes, layers)
+    assert drops - plain == 256 * 64
+
+
+def test_an_encoder_s_layer_keeps_masks_and_no_scores() -> None:
+    plain, drops = (
+        activation_bytes(nn.TransformerEncoderLayer(64, 4, 128, dropout, batch_first=True))
+        for dropout in (0.0, 0.1)
+    )
+    assert drops - plain == 256 * (64 + 128 + 64)
+
+
+def test_attention_on_cuda_keeps_no_scores_with_dropout_and_a_learned_bias() -> None:
     plain = activation_bytes(Attends(0.0, biased=False))
     scores = 4 * 4 * 256 * 256
     assert activation_bytes(Attends(0.1, biased=False)) == plain

@@ -14,13 +14,16 @@ from autoconf_launch.autotuner.cost.kernel_times import (
     optimizer_traffic_bytes,
 )
 from autoconf_launch.autotuner.cost.layer import Kernels
+from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.cost.predictions import EAGER_BAND, estimate
+from autoconf_launch.autotuner.cost.step import step_parts
 from autoconf_launch.autotuner.space.table import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,
     ClusterSpec,
     Device,
+    FrozenPasses,
     Grade,
     Layout,
     MicroBatchTiming,
@@ -32,6 +35,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.core.rank import OperationCost
 from autoconf_launch.tuning_spaces.machines import machine
+from autoconf_launch.tuning_spaces.models import named_model
 
 KERNELS = Kernels(accelerator=machine("A100-SXM-80GB").accelerator, physics=DEFAULT_PHYSICS)
 PRODUCT = OperationCost(flops=1e12, moved_bytes=10**8)
@@ -69,6 +73,21 @@ def test_an_optimizer_with_more_state_takes_longer() -> None:
         for name in ("adam", "sgd")
     )
     assert adam > sgd > 0
+
+
+@given(st.integers(1, 4), st.integers(1, 8), st.sampled_from([1, 2]))
+def test_each_rank_runs_frozen_models_on_its_own_tokens(
+    size: int, times: int, context: int
+) -> None:
+    on = machine("A100-SXM-80GB")
+    alone = Workload(model=named_model("gpt2"), sequence_length=1024)
+    both = replace(alone, frozen_passes=FrozenPasses(operations=(PRODUCT, COPY), tokens=4096))
+    layout = Layout(micro_batch=size, accumulation=times, context_parallel=context)
+    columns = LayoutColumns.from_layouts([layout])
+    steps_s = [float(step_parts(columns, one, on).step_s_C[0]) for one in (alone, both)]
+    kernels = replace(KERNELS, physics=on.physics)
+    once_s = forward_backward_s((PRODUCT, COPY), kernels, share=size / context / 4)
+    assert math.isclose(steps_s[1] - steps_s[0], times * once_s, rel_tol=1e-6)
 
 
 FLOPS = 8e9

@@ -97,7 +97,9 @@ def test_flags_change_a_named_model(fit: Run) -> None:
 
 
 def test_a_memory_limit_takes_the_place_of_the_gpu_s(fit: Run) -> None:
-    assert fit(*FITS, "--memory-limit", "4GB").code == 1
+    ran = fit(*FITS, "--memory-limit", "4GB")
+    assert (ran.code, "It fits without --memory-limit 3.7 GiB (each" in ran.out) == (1, True)
+    assert "larger GPUs" not in ran.out
 
 
 def test_a_configuration_file_describes_a_model(fit: Run, tmp_path: Path) -> None:

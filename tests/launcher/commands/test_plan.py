@@ -365,6 +365,7 @@ def test_where_every_layout_is_above_the_memory_none_is_shown(plan: Run) -> None
     ran = plan(*small, "--memory-limit", f"{0.98 * least:.3f}GiB")
     assert (ran.code, "\n 1 " in ran.out) == (3, False)
     assert "±10 % of" in ran.err
+    assert "without --memory-limit" in ran.err
 
 
 def test_speed_and_utilization_follow_from_the_step(plan: Run) -> None:

@@ -71,7 +71,7 @@ def test_limits_that_nothing_keeps_are_named(plan: Run) -> None:
 def test_too_little_memory_is_named(plan: Run) -> None:
     ran = plan(*MIX, "--memory-limit", "2GB")
     assert ran.code == 3
-    assert "fits in memory" in ran.err
+    assert "fits in memory; raise --memory-limit, " in ran.err
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from autoconf_launch.launcher.first_forward import script
+
 from .verb import Ran, Run
 
 SCRIPT = """
@@ -42,6 +44,7 @@ COMMAND = ("--", sys.executable, "train.py")
 def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(script, "_SLOW_S", 1e9)  # a busy machine is slow, too
 
 
 def test_fit_answers_without_a_step_of_training(fit: Run) -> None:
@@ -55,6 +58,15 @@ def test_fit_answers_without_a_step_of_training(fit: Run) -> None:
     )
     assert [room["zero_stage"] for room in document["script"]["rooms"]] == [0, 1, 2, 3] * 2
     assert not Path("checkpoint.pt").exists()
+
+
+def test_a_slow_script_says_once_where_its_output_is_and_not_in_the_answer(
+    fit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "_SLOW_S", 0.1)
+    ran: Ran = fit("--cluster", "4xA100", "--json", *COMMAND)
+    assert (ran.code, ran.document["verdict"], ran.err.count("\n")) == (0, "yes", 1)
+    assert "train.py has run for 0.1 s to reach its first forward and backward pass" in ran.err
 
 
 def test_plan_ranks_what_a_script_of_unknown_kind_can_do(plan: Run) -> None:
@@ -139,10 +151,89 @@ def test_a_frozen_teacher_takes_its_place_in_memory(fit: Run) -> None:
     assert ran.code == 1
     assert "trainer native" in ran.out
     assert "Also on the device: Sequential of 81.6 M parameters (0.30 GiB)." in ran.out
+    assert "It fits without --memory-limit 0.9 GiB (each RTX-4090-24GB has 23.7 GiB)." in ran.out
+    assert "larger GPUs" not in ran.out
     document = fit("--cluster", "4xRTX-4090", "--json", *COMMAND).document
     assert document["stages"][0]["parts"]["other models"] == pytest.approx(0.304, abs=0.001)
     (one,) = document["script"]["bystanders"]
     assert (one["name"], one["parameters"]) == ("Sequential", 81594000)
+
+
+LLAMA = """
+import copy
+import sys
+import torch
+from torch import nn
+
+WORDS, WIDTH, LAYERS, TOKENS = 512, 128, 4, 64
+
+
+class Config:
+    def to_dict(self):
+        return {"model_type": "llama", "vocab_size": WORDS, "hidden_size": WIDTH,
+                "num_hidden_layers": LAYERS, "intermediate_size": 2 * WIDTH,
+                "num_attention_heads": 4, "num_key_value_heads": 4,
+                "tie_word_embeddings": False}
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        sizes = {"q": (1, 1), "k": (1, 1), "v": (1, 1), "o": (1, 1), "gate": (1, 2), "up": (1, 2)}
+        for name, (into, out) in sizes.items():
+            self.add_module(name, nn.Linear(into * WIDTH, out * WIDTH, bias=False))
+        self.down = nn.Linear(2 * WIDTH, WIDTH, bias=False)
+        self.first, self.second = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+
+    def forward(self, x):
+        y = self.first(x)
+        split = lambda z: z.view(*z.shape[:2], 4, -1).transpose(1, 2)
+        heads = map(split, (self.q(y), self.k(y), self.v(y)))
+        y = nn.functional.scaled_dot_product_attention(*heads)
+        x = x + self.o(y.transpose(1, 2).flatten(2))
+        y = self.second(x)
+        return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+
+
+class Llama(nn.Module):
+    config = Config()
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+        self.norm, self.head = nn.RMSNorm(WIDTH), nn.Linear(WIDTH, WORDS, bias=False)
+
+    def forward(self, x):
+        x = self.words(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x))
+
+
+policy = Llama()
+reference = copy.deepcopy(policy).eval()
+optimizer = torch.optim.AdamW(policy.parameters())
+x = torch.randint(0, WORDS, (4, TOKENS))
+with torch.no_grad():
+    wanted = reference(x) if "reference" in sys.argv else torch.zeros(4, TOKENS, WORDS)
+nn.functional.mse_loss(policy(x), wanted).backward()
+optimizer.step()
+"""
+
+
+def test_a_reference_model_takes_its_time_beside_a_model_of_known_architecture(plan: Run) -> None:
+    Path("train.py").write_text(LLAMA)
+    cluster = ("--cluster", "1xA100", "--json")
+    alone, both = (plan(*cluster, *COMMAND, *word).document for word in ((), ("reference",)))
+    assert both["script"]["known_by"] == "architecture"
+    more = both["script"]["forward_backward_flops"] - alone["script"]["forward_backward_flops"]
+    assert both["script"]["frozen_flops"] == more > 0
+    steps_s = [one["best"][0]["step_time_s"] for one in (alone, both)]
+    frozen_s = both["best"][0]["parts"]["frozen_s"]
+    assert frozen_s > 0
+    assert steps_s[1] - steps_s[0] == pytest.approx(frozen_s)
+    assert "frozen_s" not in alone["best"][0]["parts"]
 
 
 ACCUMULATES = """

@@ -50,7 +50,7 @@ def why(text: str, *, time_limit_s: float = 100.0) -> NothingFeasibleError:
     Path("train.py").write_text(text)
     command = script_command([sys.executable, "train.py"])
     with pytest.raises(NothingFeasibleError) as caught:
-        first_forward(command, time_limit_s)
+        first_forward(command, time_limit_s, print)
     return caught.value
 
 
@@ -94,7 +94,7 @@ def test_memory_is_limited_before_the_machine_s_is_gone(monkeypatch: pytest.Monk
 
 def test_a_tensor_larger_than_the_machine_is_counted_without_being_allocated() -> None:
     Path("train.py").write_text(LARGE_TENSOR)
-    found = first_forward(script_command([sys.executable, "train.py"]), 100.0)
+    found = first_forward(script_command([sys.executable, "train.py"]), 100.0, print)
     (kept,) = found.bystanders
     assert (kept.name, kept.size_bytes, found.micro_batch) == ("tensors", 64 << 40, 16)
 
@@ -102,6 +102,6 @@ def test_a_tensor_larger_than_the_machine_is_counted_without_being_allocated() -
 @pytest.mark.slow
 def test_a_model_larger_than_the_machine_is_gone_through_with_fake_weights() -> None:
     Path("train.py").write_text(LARGE)
-    found = first_forward(script_command([sys.executable, "train.py"]), 500.0)
+    found = first_forward(script_command([sys.executable, "train.py"]), 500.0, print)
     assert found.model.parameters == 64 << 28
     assert (found.fake, found.model.parameter_bytes_each) == (True, 2.0)

@@ -138,6 +138,9 @@ def test_a_model_that_does_not_fit_says_what_to_do(plan: Run) -> None:
     answer = plan("--cluster", "1xA100", "--model", "llama3.1-405b", *SERVING[2:])
     assert answer.code == 3
     assert "fits in 71.1 GiB of a GPU; use more or larger GPUs" in answer.err
+    limited = ("--model", "llama3.1-8b", "--memory-limit", "2GB")
+    answer = plan("--cluster", "1xA100", *limited, *SERVING[2:])
+    assert "of a GPU; use a larger --memory-limit, or a smaller --headroom" in answer.err
 
 
 def test_one_copy_on_one_gpu_is_singular(plan: Run) -> None:

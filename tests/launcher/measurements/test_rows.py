@@ -110,10 +110,11 @@ def test_a_bad_row_is_named_with_its_line_and_the_others_count(
 
 
 @pytest.mark.parametrize("cell", ["layers", "hidden", "heads", "ffn_hidden", "seq", "vocab"])
-def test_a_row_whose_model_is_not_stated_still_says_what_ran(tmp_path: Path, cell: str) -> None:
+def test_a_row_whose_model_is_not_stated_is_skipped(tmp_path: Path, cell: str) -> None:
     file = read(tmp_path, {cell: ""}, {})
-    (one,) = file.partial
-    assert (one.lacks, one.step_time_s, one.layout.tensor_parallel) == ((cell,), 1.5, 2)
+    assert len(file.measurements) == 1
+    (problem,) = file.skipped
+    assert problem.text.startswith(f"no {cell}")
 
 
 def test_columns_of_a_model_that_is_named_need_not_be_there(tmp_path: Path) -> None:
@@ -137,13 +138,13 @@ def test_a_precision_that_the_gpu_lacks_is_not_predicted(tmp_path: Path) -> None
 
 def test_a_row_that_does_not_say_what_ran_is_no_part_of_anything(tmp_path: Path) -> None:
     file = read(tmp_path, {"mbs": ""}, {})
-    assert file.partial == ()
+    assert len(file.measurements) == 1
     assert [problem.text for problem in file.skipped] == ["no mbs"]
 
 
 def test_a_row_whose_model_is_not_stated_may_still_be_bad(tmp_path: Path) -> None:
     file = read(tmp_path, {"heads": "", "kv_heads": "", "n_gpus": "16"}, {})
-    assert (file.partial, len(file.bad)) == ((), 1)
+    assert (file.skipped, len(file.bad)) == ((), 1)
 
 
 def test_identical_lines_are_warned_of_and_count(tmp_path: Path) -> None:

@@ -119,13 +119,14 @@ def test_a_pass_that_trains_nothing_is_not_the_first(stopped: Any, kind: str) ->
     assert (one.micro_batch, flops(one)) == (16, flops(find(stopped("plain"))))
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_frozen_teacher_costs_its_forward_pass_wherever_it_is_called(
-    stopped: Any, when: str
-) -> None:
+@pytest.mark.parametrize("when", ["before", "after", "not frozen"])
+def test_a_teacher_costs_its_forward_pass_wherever_it_is_called(stopped: Any, when: str) -> None:
     alone, one = find(stopped("with_teacher", "never")), find(stopped("with_teacher", when))
     forward = 2 * 16 * (4 * 64 * 64 + 64 * 8)
     assert flops(one) == flops(alone) + forward
+    assert sum(cost.flops * cost.count for cost in one.frozen_operations) == forward
+    wanted = 16 * 8 * 4
+    assert peaks(one)["forward", 16] >= peaks(alone)["forward", 16] + wanted
 
 
 @pytest.mark.parametrize("when", ["for all data", "for another batch"])

@@ -93,7 +93,8 @@ def tries_it_first() -> None:
 
 def with_teacher() -> None:
     """``sys.argv[2]`` says when the teacher is called."""
-    when, model, teacher = sys.argv[2], Model(), Model().requires_grad_(False)
+    when, model = sys.argv[2], Model()
+    teacher = Model().requires_grad_(when == "not frozen")
     if when == "for all data":
         for _ in range(100):
             teacher(batch()[0])
@@ -104,7 +105,7 @@ def with_teacher() -> None:
 
     def loss() -> Tensor:
         x = next(iter(DataLoader(data, SAMPLES))) if when == "for another batch" else batch()[0]
-        if when == "before":
+        if when in ("before", "not frozen"):
             with torch.no_grad():
                 wanted = teacher(x)
             return (model(x) - wanted).square().mean()
