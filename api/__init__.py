@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from autoconf_launch.autotuner.playoff import Summary, summarise
@@ -39,7 +39,25 @@ if TYPE_CHECKING:
     from autoconf_launch.nemo.configurator import AutoConfigurator
     from autoconf_launch.runtime.engine import Engine, initialize
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            "autoconf_launch.autotuner.playoff": "Summary summarise",
+            "autoconf_launch.autotuner.search": "Study",
+            "autoconf_launch.autotuner.space": (
+                "AutotuningSettings Measurement Record SearchSpace Trial build_space"
+            ),
+            "autoconf_launch.core": (
+                "AutoconfError Candidate ConfigError Failure FailureKind Layout ModelSpec"
+            ),
+            "autoconf_launch.launcher.cli": "main",
+            "autoconf_launch.launcher.questions": (
+                "fit fit_inference plan plan_inference recommend tune validate"
+            ),
+            "autoconf_launch.nemo.configurator": "AutoConfigurator",
+            "autoconf_launch.runtime.engine": "Engine initialize",
+        },
+    )
 
 __all__ = [
     "AutoConfigurator",

@@ -39,8 +39,8 @@ from .errors import (
     plural,
     visible,
 )
+from .faces import attach
 from .layout import ALL_LAYERS, Candidate, Degrees, KnobValue, Layout, Offload, Recompute
-from .lazy import lazy_names
 from .model_spec import (
     Architecture,
     BlockSpec,

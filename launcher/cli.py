@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.metadata import version
 from io import TextIOWrapper
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeAlias
+from typing import TextIO
 
 from autoconf_launch.core import (
     AutoconfError,
@@ -25,14 +22,9 @@ from autoconf_launch.core import (
     one_line,
 )
 
-from .events import Event, Listener, Note, TrialFinished
 from .extension_points import load_reference
 from .interrupts import DoesNotFitError, InterruptedBySignalError
-from .results import is_misnamed, is_unwritable, saved_pid, sentence_on, terminal_text
 from .verbs import LAUNCHING, VERBS, overview, question_of_verb
-
-if TYPE_CHECKING:
-    from .request import LaunchRequest
 
 OK, NO, USAGE, INFEASIBLE, HARDWARE, RESUMABLE, CTRL_C = 0, 1, 2, 3, 4, 75, 130
 _CODES: tuple[tuple[type[AutoconfError], int], ...] = (
@@ -47,9 +39,7 @@ _PRINTED = {
     "--schema": "autoconf_launch.launcher.commands.schema:schema",
 }
 """Flags of the command as a whole that print a text: ``module:function`` as of a verb."""
-_LAUNCH = "autoconf_launch.launcher.commands.launch:launch"
-_TUNE = "autoconf_launch.launcher.commands.tune:run_tune"
-_Command: TypeAlias = "Callable[[LaunchRequest, Listener], int]"
+_LAUNCH = "autoconf_launch.launcher.launching:launch_or_tune"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,7 +55,8 @@ def _main(arguments: list[str]) -> int:
         _write_line("autoconf-launch: The working directory was deleted; change to another one.")
         return USAGE
     if text := _asked_of_all(arguments or ["--help"]):
-        _print(lambda: (text,))
+        with suppress(BrokenPipeError):
+            print(text, flush=True)
         return OK if arguments else USAGE
     if (words := _verb_words(arguments)) is not None:
         verb = VERBS[" ".join(arguments[:words])]
@@ -76,7 +67,7 @@ def _main(arguments: list[str]) -> int:
         return _exit_code_of(partial(_run_verb, _PRINTED[flag], values))
     if arguments[0] in LAUNCHING:
         arguments = [f"--autotuning={arguments[0]}", *arguments[1:]]
-    return _exit_code_of(lambda: _launch(arguments))
+    return _exit_code_of(lambda: load_reference(_LAUNCH)(arguments, _write_line))
 
 
 def _verb_words(arguments: Sequence[str]) -> int | None:
@@ -90,6 +81,8 @@ def _asked_of_all(arguments: Sequence[str]) -> str | None:
     if first in ("-h", "--help"):
         return overview()
     if first == "--version":
+        from importlib.metadata import version  # --help does not wait for it
+
         return f"autoconf-launch {version('autoconf-launch')}"
     if first in LAUNCHING and others and others[0] in ("-h", "--help"):
         return _help(first)
@@ -104,47 +97,6 @@ def _help(verb: str) -> str:
     return question_of_verb(verb).parser().format_help().rstrip("\n")
 
 
-def _launch(arguments: list[str]) -> int:
-    from .flags import parse_request, require_use  # which --help does without
-
-    began_s = time.monotonic()
-    request = parse_request(arguments)
-    if not request.autotuning:
-        require_use(request)
-    return _run(request, began_s)
-
-
-def _run(request: LaunchRequest, began_s: float) -> int:
-    from .live import open_view
-
-    logging.basicConfig(level=request.log_level.upper(), format="%(levelname)s %(message)s")
-    command: _Command
-    if request.autotuning:
-        command = partial(load_reference(_TUNE), began_s=began_s)
-    else:
-        command = load_reference(_LAUNCH)
-    with (
-        open_view(request, _write_line, os.environ) as view,
-        saved_pid(request.save_pid),
-    ):
-        for text in request.notes:
-            view.handle(Note(text=text, warning=True))
-        shown: set[tuple[str, ...]] = set()
-
-        def handle(event: Event) -> None:
-            view.handle(event)
-            failure = event.record.failure if isinstance(event, TrialFinished) else None
-            if failure is not None and not request.quiet:
-                shown.add(failure.log_tail)
-
-        try:
-            return command(request, handle)
-        except NothingFeasibleError as error:
-            if error.log_tail in shown:
-                error.log_tail = ()
-            raise
-
-
 def _run_verb(where: str, arguments: Sequence[str]) -> int:
     verb: Callable[[Sequence[str]], Iterable[str]] = load_reference(where)
     _print(lambda: verb(arguments))
@@ -153,6 +105,8 @@ def _run_verb(where: str, arguments: Sequence[str]) -> int:
 
 def _print(pieces: Callable[[], Iterable[str]]) -> None:
     """Print text as it comes, for as long as anybody reads it."""
+    from .results import terminal_text
+
     with suppress(BrokenPipeError):
         for piece in pieces():
             print(terminal_text(piece), flush=True)
@@ -180,6 +134,8 @@ def _discard(stream: TextIO) -> None:
 
 
 def _write_line(line: str) -> None:
+    from .results import terminal_text
+
     try:
         print(terminal_text(line), file=sys.stderr, flush=True)
     except BrokenPipeError:  # a tune goes on: what it finds is in its folder
@@ -209,6 +165,8 @@ def _exit_code_of(run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return CTRL_C
     except OSError as error:
+        from .results import is_misnamed, is_unwritable, sentence_on
+
         if (sentence := sentence_on(error)) is None:
             raise
         _write_line(f"autoconf-launch: {sentence}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from autoconf_launch.core import ConfigError, nearest_known
 
 from .asked import VerbParser, asked_parameters
-from .commands import schema_names
+from .commands.schema import schema_names
 from .verbs import LAUNCHING, VERBS, question_of_verb
 
 SHELLS = ("bash", "zsh", "fish")

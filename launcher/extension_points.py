@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from functools import reduce
+from importlib import import_module
 from typing import Any
 
 from autoconf_launch.core import ConfigError, nearest_known
@@ -11,6 +12,8 @@ from autoconf_launch.core import ConfigError, nearest_known
 
 def references(point: str, table: Mapping[str, str]) -> dict[str, str]:
     """``name -> "module:attribute"``: what other packages register, then the table, which wins."""
+    from importlib.metadata import entry_points  # --help does not wait for it
+
     group = f"autoconf_launch.{point}"
     installed = {e.name: e.value for e in entry_points(group=group) if e.name not in table}
     return {**installed, **table}
@@ -43,4 +46,5 @@ def find_reference(
 
 def load_reference(reference: str) -> Any:
     """What ``module:attribute`` names; nothing waits for the imports of another."""
-    return EntryPoint(name="", group="", value=reference).load()
+    module, _, attributes = reference.partition(":")
+    return reduce(getattr, attributes.split("."), import_module(module))

@@ -22,7 +22,7 @@ from .asked import (
     answers,
     question,
 )
-from .commands import run_tune
+from .commands.tune import run_tune
 from .estimates import (
     cluster_of,
     fit_answer,

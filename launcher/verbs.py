@@ -69,7 +69,7 @@ VERBS = MappingProxyType(
         "search": Verb(
             answers="NVIDIA's searches: which layout trains a model, which writes its text?",
             reference="autoconf_launch.nemo.inference_search.command:search",
-            question="autoconf_launch.nemo.search:SearchRequest",
+            question="autoconf_launch.nemo.search_flags:SearchRequest",
         ),
         "doctor": Verb(
             answers="what can the hosts of a launch do, and which one is slow?",

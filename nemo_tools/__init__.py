@@ -6,13 +6,19 @@ Configurator; each is imported when it is first used.
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .configurator import AutoConfigurator
     from .recipes import generate_configs, get_results
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".configurator": "AutoConfigurator",
+            ".recipes": "generate_configs get_results",
+        },
+    )
 
 __all__ = ["AutoConfigurator", "generate_configs", "get_results"]
 

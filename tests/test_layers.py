@@ -98,7 +98,7 @@ def test_the_launcher_never_imports_torch() -> None:
 
 
 ARGV_PARSERS = re.compile(r"parse_(args|known_args|request|fit|plan|recommend|search)")
-MAY_PARSE_ARGV = {"cli", "wrapped_launch", "command", "parameters"}
+MAY_PARSE_ARGV = {"cli", "launching", "wrapped_launch", "command", "parameters"}
 """Modules that read a command line: ours, and the launch commands that users write themselves."""
 
 

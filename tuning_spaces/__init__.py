@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .clusters import (
@@ -71,4 +71,34 @@ if TYPE_CHECKING:
     )
     from .trainers import CHECKED, TRAINER_NAMES, TRAINERS, trainer
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".clusters": (
+                "MOST_GPUS cluster_of_document cluster_template equal_nodes parse_cluster "
+                "price usable_bytes with_network_of"
+            ),
+            ".hints": "hint",
+            ".hugging_face": (
+                "INSTEAD from_hugging_face is_hugging_face is_known_type nearest_type other_parts"
+            ),
+            ".loader": (
+                "FamilyKnob Section SpaceKnob default_families default_space parse_families "
+                "parse_space"
+            ),
+            ".machines": (
+                "accelerator_names known_accelerator machine unknown_gpu unrated_machine "
+                "with_links"
+            ),
+            ".merge": "EXTERNAL_RULES BuiltinRules KnobRules ZeroSearch given_knobs zero_choices",
+            ".models": (
+                "build_architecture contradiction known_model model_ids model_names "
+                "named_model nearest_model_id why_refused"
+            ),
+            ".presets": "Preset preset preset_names",
+            ".recommend_tables": "base_template generation_of grid_rows published_speeds tables",
+            ".schema": "SCHEMAS shipped_schema",
+            ".search_configs": "CONF is_shipped predefined_searches shipped_base_config usual_of",
+            ".trainers": "CHECKED TRAINER_NAMES TRAINERS trainer",
+        },
+    )

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .calibration import (
@@ -138,4 +138,51 @@ if TYPE_CHECKING:
         parameters,
     )
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".calibration": (
+                "LARGEST_ERROR NINE_OF_TEN NOISE SPREADS SURPRISE Corrections ErrorBelief "
+                "Likeness TimeAccuracy calibration_factors corrections effect_scale likeness "
+                "mape spearman time_accuracy"
+            ),
+            ".fitting": (
+                "NodeLimits Proposal Remedy Verdict can_split_sequence fits remedies verdict"
+            ),
+            ".hardware": (
+                "ALL_REDUCE CPU_PHYSICS DEFAULT_PHYSICS GATHER Accelerator CollectiveRate "
+                "Group Link Machine Network Physics computes_in exposed_s has_rails link_s "
+                "peak_flops_per_s ring_s ring_share"
+            ),
+            ".inner": "InnerTimes inner_times",
+            ".kernel_times": (
+                "GRADIENT_BYTES KernelTimes Roofline TracedOperations block_operations "
+                "frozen_passes_s measured_timings rank_weights update_traffic_bytes"
+            ),
+            ".layer": (
+                "Kernels Product attention_products attention_times expert_products "
+                "layer_times mlp_products"
+            ),
+            ".layout_columns": (
+                "ALL_LAYERS OFFLOAD_CODES RECOMPUTE_CODES InnerLayouts LayoutColumns Stack "
+                "distinct stacks"
+            ),
+            ".layout_rules": "RULES Keep LayoutRule Stages StageSends broken_rule rows_obeying",
+            ".memory": "MEMORY_BAND NCCL_BYTES MemoryParts memory_bytes traced_memory",
+            ".model_state": "local_weights trained_share",
+            ".predictions": (
+                "EAGER_BAND EXPERTS_BAND STEP_TIME_BAND FormatGain estimate format_gains "
+                "knob_rules measured_format_gains memory_rule scaled_bytes "
+                "state_beyond_memory untimed_band weights_beyond_memory"
+            ),
+            ".software": (
+                "AUTO_TRAINER Abilities TrainerChoice TrainerHabits configured_workload "
+                "has_flat_gathers kernel_traits overlaps_reduction"
+            ),
+            ".step": "BACKWARD StepParts profiled_step_parts zero_exchanges",
+            ".weights": (
+                "active_parameters all_layers attention_kinds dense_layer_weights "
+                "embedding_weights expert_layers model_weights parameters"
+            ),
+        },
+    )

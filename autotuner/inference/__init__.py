@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .engines import ENGINE_HABITS, EngineHabits, engine_habits
@@ -19,4 +19,16 @@ if TYPE_CHECKING:
         why_not_degrees,
     )
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".engines": "ENGINE_HABITS EngineHabits engine_habits",
+            ".generation": "Generation PointColumns",
+            ".memory": "generation_memory largest_batches",
+            ".pipeline": "GenerationTable estimate_generation generation_bands",
+            ".ranking": (
+                "InferencePlan InferencePoint InferenceQuestion priced_points rank_points "
+                "why_no_generation why_not_degrees"
+            ),
+        },
+    )

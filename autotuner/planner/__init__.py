@@ -1,46 +1,39 @@
 """Every layout of a model on equal machines: ruled out or priced, and the best of them."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from .bands import (
-        MeasuredGroup,
-        StepBand,
-        Traits,
-        planned_band,
-        step_band,
-        time_band,
-    )
-    from .best_points import MEMORY, PointQuestion, Points, points
-    from .explanation import (
-        Loser,
-        losers,
-    )
-    from .gpu_count import GpuCount, fewest_gpus
-    from .layout_family import family_name, is_short_for_context
-    from .mesh_grids import PLAN_RULES, count_layouts, grids, rule_mask
-    from .own_runs import OwnRuns, cut_model, is_same_model, predicted_steps_s
-    from .run_choice import (
-        Bounds,
-        RunCosts,
-        Verification,
-        VerifyingRun,
-        near_rivals,
-        verifying_runs,
-    )
-    from .runnable import RUNTIME_RULES, plan_only_by
-    from .search import Limits, Plan, Planned, Question, Training, plan
-    from .smaller_runs import RUN_STEPS, SmallerRun
-    from .trainer_choice import choose_trainer, trainer_rules
-    from .usable_rows import (
-        NearestChange,
-        leading,
-        lighter_trainings,
-        nearest_changes,
-        plan_usable_first,
-        shorter_trainings,
-    )
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .bands import (
+    MeasuredGroup,
+    StepBand,
+    Traits,
+    planned_band,
+    step_band,
+    time_band,
+)
+from .best_points import MEMORY, PointQuestion, Points, points
+from .explanation import (
+    Loser,
+    losers,
+)
+from .gpu_count import GpuCount, fewest_gpus
+from .layout_family import family_name, is_short_for_context
+from .mesh_grids import PLAN_RULES, count_layouts, grids, rule_mask
+from .own_runs import OwnRuns, cut_model, is_same_model, predicted_steps_s
+from .run_choice import (
+    Bounds,
+    RunCosts,
+    Verification,
+    VerifyingRun,
+    near_rivals,
+    verifying_runs,
+)
+from .runnable import RUNTIME_RULES, plan_only_by
+from .search import Limits, Plan, Planned, Question, Training, plan
+from .smaller_runs import RUN_STEPS, SmallerRun
+from .trainer_choice import choose_trainer, trainer_rules
+from .usable_rows import (
+    NearestChange,
+    leading,
+    lighter_trainings,
+    nearest_changes,
+    plan_usable_first,
+    shorter_trainings,
+)

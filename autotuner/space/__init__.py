@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .budget import SearchBudget, longer_budget, parse_budget, parse_share
@@ -69,4 +69,33 @@ if TYPE_CHECKING:
         encode_record,
     )
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".budget": "SearchBudget longer_budget parse_budget parse_share",
+            ".constraints": (
+                "UNCALIBRATED_MEMORY_BAND RejectedCounts Rule add_counts apply_rules "
+                "blocks_fill_units blocks_for_stages blocks_to_recompute degree_rule "
+                "is_out_of_memory is_sure surely_needs_more tokens_for_sequence"
+            ),
+            ".knobs": (
+                "KNOBS LAYOUT_KNOBS OFFLOAD_EXTRAS RECOMPUTE_LAYERS LayoutValue Naming "
+                "candidate_name extra_order parse_value"
+            ),
+            ".objective": "OBJECTIVES Objective",
+            ".settings": "ALIASES AutotuningSettings EffortName parse_settings",
+            ".space": "ChoiceKind GlobalBatchRule KnobChoice SearchSpace build_space",
+            ".stage": (
+                "TUNING_SPACES ZERO_SPACES StageProgress is_better space_name space_number "
+                "space_numbers"
+            ),
+            ".table": (
+                "ABSENT LEFT_OUT Bools CandidateTable CodedColumn Floats Ints "
+                "PredictionTable concat"
+            ),
+            ".trial": (
+                "Conditions FailedTrial GpuState Measurement Outcome Prediction Record Trial "
+                "Turn decode_record encode_record"
+            ),
+        },
+    )

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from autoconf_launch.core import ConfigError, lazy_names, nearest_known
+from autoconf_launch.core import ConfigError, nearest_known
 
 from ..space import OBJECTIVES, Objective
-from .base import Strategy
-
-if TYPE_CHECKING:
-    from .base import next_number
-    from .belief import chance_to_fit, marginal_rows
-    from .micro_batch_curve import SATURATION_GAIN, CurveGains, MicroBatchCurves
-    from .model_based import ModelBased
-    from .past import PastTime, times_of
-    from .surrogate import MOST_SEEN, by_process, costs
-else:
-    __getattr__ = lazy_names(__name__, __file__)
-
+from .base import Strategy, next_number
+from .belief import chance_to_fit, marginal_rows
+from .micro_batch_curve import SATURATION_GAIN, CurveGains, MicroBatchCurves
+from .model_based import ModelBased
+from .past import PastTime, times_of
+from .surrogate import MOST_SEEN, by_process, costs
 
 STRATEGIES = {
     "gridsearch": "autoconf_launch.autotuner.strategies.base:grid_search",

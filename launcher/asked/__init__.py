@@ -1,77 +1,70 @@
 """Questions: each parameter declared once, asked by flags or by Python's keywords."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from .keywords import answers, keyword_errors
-    from .launch_units import (
-        ARGUMENTS,
-        CORES,
-        ENDPOINT,
-        NODE_RANK,
-        NODES,
-        PORT,
-        RESTARTS,
-        TRACKER_NAMES,
-        Processes,
-    )
-    from .parameters import (
-        Header,
-        Parameter,
-        VerbQuestion,
-        asked_parameters,
-        asked_part,
-        build_question,
-        flag_words,
-        parameter,
-        question,
-        read_flags,
-        with_known_flags,
-    )
-    from .recommending import RecommendCommand, RecommendQuestion
-    from .results import (
-        LINE_FORMS,
-        TABLE_FORMS,
-        CompareCommand,
-        ExportCommand,
-        ShowCommand,
-        ShowSpacesCommand,
-        ValidateCommand,
-        ValidateQuestion,
-    )
-    from .serving import (
-        FitInferenceCommand,
-        FitInferenceQuestion,
-        PlanInferenceCommand,
-        PlanInferenceQuestion,
-        ServingPoint,
-        ServingPoints,
-        ServingQuestion,
-    )
-    from .training import (
-        PRECISIONS,
-        FitQuestion,
-        Goal,
-        PlanQuestion,
-        PlanRanking,
-        RealRuns,
-        TrainingQuestion,
-    )
-    from .training_commands import CsvForm, FitCommand, OnScreen, PlanCommand, PlanFiles
-    from .tuning import (
-        HOSTS,
-        OF_A_TUNE,
-        RESULTS,
-        SCRIPT,
-        TUNING,
-        OwnKnob,
-        RankCount,
-        TuneQuestion,
-        UserWords,
-    )
-    from .units import FILE, MOST, NAME, ON, ValueUnit, at_least, tokens_text, word_of
-    from .verb_parser import VerbParser, unknown_flag
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .keywords import answers, keyword_errors
+from .launch_units import (
+    ARGUMENTS,
+    CORES,
+    ENDPOINT,
+    NODE_RANK,
+    NODES,
+    PORT,
+    RESTARTS,
+    TRACKER_NAMES,
+    Processes,
+)
+from .parameters import (
+    Header,
+    Parameter,
+    VerbQuestion,
+    asked_parameters,
+    asked_part,
+    build_question,
+    flag_words,
+    parameter,
+    question,
+    read_flags,
+    with_known_flags,
+)
+from .recommending import RecommendCommand, RecommendQuestion
+from .results import (
+    LINE_FORMS,
+    TABLE_FORMS,
+    CompareCommand,
+    ExportCommand,
+    ShowCommand,
+    ShowSpacesCommand,
+    ValidateCommand,
+    ValidateQuestion,
+)
+from .serving import (
+    FitInferenceCommand,
+    FitInferenceQuestion,
+    PlanInferenceCommand,
+    PlanInferenceQuestion,
+    ServingPoint,
+    ServingPoints,
+    ServingQuestion,
+)
+from .training import (
+    PRECISIONS,
+    FitQuestion,
+    Goal,
+    PlanQuestion,
+    PlanRanking,
+    RealRuns,
+    TrainingQuestion,
+)
+from .training_commands import CsvForm, FitCommand, OnScreen, PlanCommand, PlanFiles
+from .tuning import (
+    HOSTS,
+    OF_A_TUNE,
+    RESULTS,
+    SCRIPT,
+    TUNING,
+    OwnKnob,
+    RankCount,
+    TuneQuestion,
+    UserWords,
+)
+from .units import FILE, MOST, NAME, ON, ValueUnit, at_least, tokens_text, word_of
+from .verb_parser import VerbParser, unknown_flag

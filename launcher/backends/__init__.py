@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from autoconf_launch.core import ClusterSpec, lazy_names
+from autoconf_launch.core import ClusterSpec
 
 from ..events import Listener, Note
 from ..extension_points import find_reference, load_reference
 from ..machine import started_hosts
 from ..request import BATCH, KUBERNETES, QUEUES, RAY, LaunchRequest
 from .base import Backend, Job, JobEnd
-
-if TYPE_CHECKING:
-    from .kubernetes import manifests_text
-    from .local import LocalBackend, await_agent
-else:
-    __getattr__ = lazy_names(__name__, __file__)
-
+from .kubernetes import manifests_text
+from .local import LocalBackend, await_agent
 
 BACKENDS = MappingProxyType(
     {

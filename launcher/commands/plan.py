@@ -41,7 +41,6 @@ from ..estimates import (
 from ..export import (
     FASOP_SEPARATOR,
     NATIVE,
-    SUFFIXES,
     FasopTable,
     JobNode,
     NodeJob,
@@ -53,6 +52,7 @@ from ..export import (
     first_exportable,
     first_runnable,
 )
+from ..exporters import SUFFIXES
 from ..first_forward import (
     TracedScript,
     ask_plan,

@@ -20,7 +20,8 @@ from ..estimates import (
     write_base_config,
     write_text,
 )
-from ..export import SUFFIXES, export_base
+from ..export import export_base
+from ..exporters import SUFFIXES
 from ..pages import recommend_page, write_page
 from ..report import recommend_document, recommend_text
 

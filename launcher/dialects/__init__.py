@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from autoconf_launch.core import ConfigError, lazy_names
+from autoconf_launch.core import ConfigError
 
 from ..extension_points import find_reference, load_reference, references
 from ..script import ScriptSource, facts_of
 from ..spelling import Dialect, on_no_batch
-from .builtin import BuiltinDialect
-from .deepspeed import on_configuration_in_source
-from .hf_trainer import on_arguments_in_source
-
-if TYPE_CHECKING:
-    from .accelerate import PREFIXES
-    from .any_script import DATALOADER_BATCH_VARIABLE
-    from .builtin import SPELLINGS, document_of
-    from .deepspeed import ZERO_KEYS, DeepSpeedDialect, decode_document
-    from .hf_trainer import HfTrainerDialect
-    from .megatron import MegatronDialect
-else:
-    __getattr__ = lazy_names(__name__, __file__)
-
+from .accelerate import PREFIXES
+from .any_script import DATALOADER_BATCH_VARIABLE
+from .builtin import SPELLINGS, BuiltinDialect, document_of
+from .deepspeed import ZERO_KEYS, DeepSpeedDialect, decode_document, on_configuration_in_source
+from .hf_trainer import HfTrainerDialect, on_arguments_in_source
+from .megatron import MegatronDialect
 
 _LAST_RESORT = ("document", "arguments", "dataloader")
 """Dialects for scripts that no other dialect knows."""

@@ -1,57 +1,49 @@
 """Requests and answers of fit, plan and recommend."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from .answers import (
-        FitAnswer,
-        HostMemory,
-        PlanAnswer,
-        fit_answer,
-        plan_answer,
-        plan_clusters,
-        price_of_gpu,
-    )
-    from .fit_stages import StageFits
-    from .mixed import (
-        PRICE_CHANGE,
-        ChoiceSensitivity,
-        MixedAnswer,
-        every_candidate,
-        machine_kinds,
-        mixed_answer,
-    )
-    from .model_choice import (
-        base_config_text,
-        base_document,
-        completed_document,
-        custom_model,
-        model_of_flags,
-        write_base_config,
-        write_text,
-    )
-    from .recommend import GpusForDays, Recommendation, recommendation
-    from .recommend_cluster import ChosenCluster, cluster_of
-    from .requests import FitRequest, PlanRequest, TrainingRequest, limit_to_lift
-    from .resolve import fit_request, parse_fit, parse_plan, plan_request, same_values
-    from .runnable import UNKNOWN_MODEL, UNKNOWN_TRAINING, RowState, plan_only_rule, trains_here
-    from .training_choice import (
-        BY_SCRIPT,
-        ChosenPrice,
-        check_precision,
-        choose_cluster,
-        choose_price,
-        has_rates,
-        limit_memory,
-        machine_of,
-        profiled_format_gains,
-        require_equal_nodes,
-        require_rates,
-        usual_training,
-        with_trainer,
-    )
-    from .verifying import NamedRun, Verifying
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .answers import (
+    FitAnswer,
+    HostMemory,
+    PlanAnswer,
+    fit_answer,
+    plan_answer,
+    plan_clusters,
+)
+from .fit_stages import StageFits
+from .mixed import (
+    PRICE_CHANGE,
+    ChoiceSensitivity,
+    MixedAnswer,
+    every_candidate,
+    machine_kinds,
+    mixed_answer,
+)
+from .model_choice import (
+    base_config_text,
+    base_document,
+    completed_document,
+    custom_model,
+    model_of_flags,
+    write_base_config,
+    write_text,
+)
+from .recommend import GpusForDays, Recommendation, recommendation
+from .recommend_cluster import ChosenCluster, cluster_of
+from .requests import FitRequest, PlanRequest, TrainingRequest, limit_to_lift, price_of_gpu
+from .resolve import fit_request, parse_fit, parse_plan, plan_request, same_values
+from .runnable import UNKNOWN_MODEL, UNKNOWN_TRAINING, RowState, plan_only_rule, trains_here
+from .training_choice import (
+    BY_SCRIPT,
+    ChosenPrice,
+    check_precision,
+    choose_cluster,
+    choose_price,
+    has_rates,
+    limit_memory,
+    machine_of,
+    profiled_format_gains,
+    require_equal_nodes,
+    require_rates,
+    usual_training,
+    with_trainer,
+)
+from .verifying import NamedRun, Verifying

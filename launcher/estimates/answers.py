@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from autoconf_launch.autotuner.cost import (
     FormatGain,
@@ -51,7 +50,8 @@ from autoconf_launch.core import (
 from ..asked import Goal
 from ..machine import is_cpu
 from ..measurements import TrainingRuns, read_training_runs
-from .requests import FitRequest, PlanRequest
+from .fit_stages import StageFits, fit_stages, is_by_stages
+from .requests import FitRequest, PlanRequest, price_of_gpu
 from .runnable import (
     RowState,
     apart_rules,
@@ -85,9 +85,6 @@ from .training_choice import (
     whole_node,
 )
 from .verifying import Verifying, log_band, run_bounds, verify_plan
-
-if TYPE_CHECKING:
-    from .fit_stages import StageFits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,8 +214,6 @@ def fit_answer(request: FitRequest) -> FitAnswer:
     Raises:
         ConfigError: an impossible layout, or a precision that a GPU does not compute in.
     """
-    from .fit_stages import is_by_stages  # with the mixed room, which plan does not wait for
-
     training = request.training
     check_precision(training.workload.precision, training.cluster)
     check_weights(training.workload)
@@ -268,8 +263,6 @@ def fit_answer(request: FitRequest) -> FitAnswer:
 
 def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColumns) -> FitAnswer:
     """Without remedies: ``plan`` ranks what fits on such a cluster."""
-    from .fit_stages import fit_stages
-
     training = request.training
     predicted = estimate(columns, training.workload, training.cluster)
     found, host = fit_stages(request, asked.layout), _host_memory(predicted, training)
@@ -489,12 +482,3 @@ def _with_gpus(request: PlanRequest, gpus: int) -> PlanRequest:
     each = len(node.devices)
     cluster = nodes_like(node, max(1, gpus // each), min(each, gpus))
     return replace(request, training=replace(request.training, cluster=cluster, cluster_text=""))
-
-
-def price_of_gpu(request: PlanRequest, cluster: ClusterSpec) -> float | None:
-    """USD an hour of a GPU that trains, of equal nodes, by a flag; None where none gives it."""
-    node = cluster.nodes[0]
-    given = dict(request.prices).get(node.devices[0].name)
-    if given is None:
-        return request.usd_per_gpu_hour
-    return given * node.rented_slots / len(node.devices)

@@ -29,9 +29,8 @@ from autoconf_launch.autotuner.planner import StepBand, leading, time_band
 from autoconf_launch.core import ClusterSpec, ConfigError, Layout, NodeKind, Workload, pareto_front
 
 from ..asked import Goal
-from .answers import price_of_gpu
 from .layer_times import read_layer_times
-from .requests import PlanRequest, TrainingRequest
+from .requests import PlanRequest, TrainingRequest, price_of_gpu
 from .runnable import (
     RowState,
     apart_rules,

@@ -1,34 +1,26 @@
 """An optimum, or a base configuration, in another framework's words."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from ..exporters import BASE_EXPORTERS, EXPORTERS, SUFFIXES
-    from .fasop import FASOP_SEPARATOR, FasopTable, fasop_rows
-    from .megatron_job import JobNode, NodeJob
-    from .page import (
-        NEMO_DEGREES,
-        Exported,
-        Optimum,
-        Page,
-        comments,
-        export_base,
-        export_optimum,
-        groups_told,
-        splits_sequence,
-        with_whole_steps,
-    )
-    from .rows import (
-        NATIVE,
-        RunCommand,
-        export_obstacle,
-        export_row,
-        first_exportable,
-        first_runnable,
-        run_command,
-    )
-    from .slurm_job import resumable_job
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .fasop import FASOP_SEPARATOR, FasopTable, fasop_rows
+from .megatron_job import JobNode, NodeJob
+from .page import (
+    NEMO_DEGREES,
+    Exported,
+    Optimum,
+    Page,
+    comments,
+    export_base,
+    export_optimum,
+    groups_told,
+    splits_sequence,
+    with_whole_steps,
+)
+from .rows import (
+    NATIVE,
+    RunCommand,
+    export_obstacle,
+    export_row,
+    first_exportable,
+    first_runnable,
+    run_command,
+)
+from .slurm_job import resumable_job

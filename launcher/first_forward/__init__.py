@@ -1,22 +1,15 @@
 """fit and plan of a script: stopped at its first forward pass."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from .answers import (
-        PeakOf,
-        PiecesPlan,
-        Room,
-        TracedRow,
-        fit_by_pieces,
-        plan_by_pieces,
-        rooms,
-        why_no_pieces,
-    )
-    from .asking import ask_fit, ask_plan
-    from .command import command_of_plan, split_command
-    from .script import TracedScript, describe_script, trace_script
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .answers import (
+    PeakOf,
+    PiecesPlan,
+    Room,
+    TracedRow,
+    fit_by_pieces,
+    plan_by_pieces,
+    rooms,
+    why_no_pieces,
+)
+from .asking import ask_fit, ask_plan
+from .command import command_of_plan, split_command
+from .script import TracedScript, describe_script, trace_script

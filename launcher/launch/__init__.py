@@ -1,39 +1,32 @@
 """From a request to a launch plan, and from ended ranks to an outcome."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from .logs import (
-        STDERR_LOG,
-        STDOUT_LOG,
-        LogStart,
-        file_tail,
-        printed_error,
-        read_log_tail,
-    )
-    from .outcome import (
-        Cancelled,
-        RankExit,
-        RanksEnd,
-        adopt,
-        how_it_died,
-        read_outcome,
-        signal_name,
-    )
-    from .planning import (
-        as_script_starts,
-        in_training,
-        in_trial,
-        plan_launch,
-        probe_environment,
-        variables_of_user,
-        why_silent,
-        with_declared_local_rank,
-    )
-    from .rank_results import Compiled, compile_time, is_beside_steps, started_ranks
-    from .script_source import find_script_source, find_source, read_script
-    from .wrapped_launch import as_typed, unwrap_launcher
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .logs import (
+    STDERR_LOG,
+    STDOUT_LOG,
+    LogStart,
+    file_tail,
+    printed_error,
+    read_log_tail,
+)
+from .outcome import (
+    Cancelled,
+    RankExit,
+    RanksEnd,
+    adopt,
+    how_it_died,
+    read_outcome,
+    signal_name,
+)
+from .planning import (
+    as_script_starts,
+    in_training,
+    in_trial,
+    plan_launch,
+    probe_environment,
+    variables_of_user,
+    why_silent,
+    with_declared_local_rank,
+)
+from .rank_results import Compiled, compile_time, is_beside_steps, started_ranks
+from .script_source import find_script_source, find_source, read_script
+from .wrapped_launch import as_typed, unwrap_launcher

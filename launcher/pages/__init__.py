@@ -1,14 +1,7 @@
 """Answers as one HTML file each: charts and tables that need no network."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from .markup import text_html
-    from .page import Cell, Chart, HtmlPage, Table, page_html, write_page
-    from .plan import plan_page
-    from .recommend import recommend_page
-    from .tune import tune_page
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .markup import text_html
+from .page import Cell, Chart, HtmlPage, Table, page_html, write_page
+from .plan import plan_page
+from .recommend import recommend_page
+from .tune import tune_page

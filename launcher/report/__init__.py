@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .cells import (
@@ -114,4 +114,48 @@ if TYPE_CHECKING:
         predicted_waterfall,
     )
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".cells": (
+                "TF32_SWITCH amount count_text csv_text duration_text format_gains_text gib "
+                "label launch_label memory_size memory_unit minutes_text number_text percent "
+                "range_text save_file seconds_text shown_name size_text step_text "
+                "step_time_text table_of three_digits write_csv"
+            ),
+            ".columns": "nodes_text",
+            ".fit": (
+                "ANSWERS ROUGH_CPU fit_document fit_text host_limit_text parts_table why_not_fit"
+            ),
+            ".measurements": (
+                "problem_lines row_lines rows_csv unit_warnings validation_document "
+                "validation_lines"
+            ),
+            ".mixed": "mixed_document mixed_text why_nothing_mixed",
+            ".plan": (
+                "clusters_csv clusters_document clusters_text plan_csv plan_document "
+                "plan_json plan_text"
+            ),
+            ".plan_reasons": "RULES_IN_WORDS cluster_text name_of why_nothing",
+            ".recommend": "recommend_document recommend_text",
+            ".results": (
+                "HEADERS TRIAL_COLUMNS RowKind TrialRow comparison_document comparison_text "
+                "conclusion different_trainings_text finished_row headlines results_answer "
+                "results_document results_text running_row trial_document trial_rows "
+                "trials_csv"
+            ),
+            ".script": (
+                "pieces_plan_document pieces_plan_text rooms_table script_document script_text"
+            ),
+            ".search": (
+                "bound_text no_second_profile_text no_time_for_ranks_text no_trial_text "
+                "planned_tune_text profile_cut_text room_text stop_sentence"
+            ),
+            ".summary": (
+                "SCHEMA_VERSION details_text result_text summary_document summary_text table_text"
+            ),
+            ".tables": "Column each rows_documents rows_text",
+            ".verification": "crash_text lack_of_time_text refused_text",
+            ".waterfall": "WaterfallStep measured_waterfall planned_waterfall predicted_waterfall",
+        },
+    )

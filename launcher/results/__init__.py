@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from autoconf_launch.core import lazy_names
+from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
     from .comparison import (
@@ -63,4 +63,32 @@ if TYPE_CHECKING:
         write_private,
     )
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(
+        __name__,
+        {
+            ".comparison": (
+                "Comparison Difference Pair SpeedVerdict compare_results training_differences"
+            ),
+            ".fingerprints": "fingerprint render_unsearched write_environment",
+            ".folder": "OpenFolder open_folder",
+            ".journal": (
+                "Earlier Fingerprint Journal JournalContents JournalLineError SpaceLine "
+                "Started read_journal"
+            ),
+            ".lease": "HEARTBEAT_S is_held",
+            ".own_files": "open_file open_private read_file",
+            ".past_times": "key_of read_past remember",
+            ".paths": (
+                "CONFIG DS_CONFIG METRICS_FILE ResultsPaths is_misnamed is_unwritable "
+                "saved_pid sentence_on"
+            ),
+            ".reading": (
+                "FolderState Results SlowestRanks StepsTail read_result read_results tell_end"
+            ),
+            ".secrets": (
+                "document_without_secrets dotenv_words is_secret is_secret_variable "
+                "known_secrets named_values own_secrets shell_command terminal_text "
+                "text_without_secrets write_guarded write_plain write_private"
+            ),
+        },
+    )

@@ -1,35 +1,28 @@
 """What a script's source says without being run."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from .facts import (
-        FROM_CLASSES,
-        FROM_FUNCTIONS,
-        LIGHTNING_PACKAGES,
-        Declared,
-        ScriptFacts,
-        declared_in,
-        facts_of,
-    )
-    from .loaders import LoaderBatch, loader_batches
-    from .modules import (
-        OwnSources,
-        is_python,
-        module_problem,
-        own_modules,
-        own_sources,
-        plain_text,
-        script_path,
-    )
-    from .source import (
-        NamedFile,
-        ScriptSource,
-        SpaceFile,
-        hydra_values,
-        refused_flags,
-    )
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .facts import (
+    FROM_CLASSES,
+    FROM_FUNCTIONS,
+    LIGHTNING_PACKAGES,
+    Declared,
+    ScriptFacts,
+    declared_in,
+    facts_of,
+)
+from .loaders import LoaderBatch, loader_batches
+from .modules import (
+    OwnSources,
+    is_python,
+    module_problem,
+    own_modules,
+    own_sources,
+    plain_text,
+    script_path,
+)
+from .source import (
+    NamedFile,
+    ScriptSource,
+    SpaceFile,
+    hydra_values,
+    refused_flags,
+)

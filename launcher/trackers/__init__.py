@@ -7,31 +7,15 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from autoconf_launch.core import ConfigError, lazy_names
+from autoconf_launch.core import ConfigError
 
-from ..extension_points import find_reference, load_reference
+from ..extension_points import load_reference
 from ..input_file import input_text
 from ..request import TrackingChoice
-from .base import Tracker
-
-if TYPE_CHECKING:
-    from .feed import Feed, feed_of
-    from .outlet import track_events
-else:
-    __getattr__ = lazy_names(__name__, __file__)
-
-
-TRACKERS = MappingProxyType(
-    {
-        "mlflow": "autoconf_launch.launcher.trackers.mlflow:MlflowTracker",
-        "tensorboard": "autoconf_launch.launcher.trackers.tensorboard:TensorBoardTracker",
-        "wandb": "autoconf_launch.launcher.trackers.wandb:WandbTracker",
-    }
-)
-"""Name -> ``module:attribute``; others: the entry-point group ``autoconf_launch.tracker``."""
+from .base import TRACKERS, Tracker, find_tracker
+from .feed import Feed, feed_of
+from .outlet import track_events
 
 
 def check_tracking(choice: TrackingChoice) -> None:
@@ -47,17 +31,6 @@ def check_tracking(choice: TrackingChoice) -> None:
             _require(name, reference)
     if "wandb" in choice.trackers and choice.wandb_key_file is not None:
         read_key(choice.wandb_key_file)
-
-
-def find_tracker(name: str) -> str:
-    """``module:attribute`` of the tracker of this name; nothing of it is imported.
-
-    Raises:
-        ConfigError: no tracker has this name.
-    """
-    return find_reference(
-        "tracker", TRACKERS, name, where="--report-to: tracker", further=("none",)
-    )
 
 
 def read_key(path: str) -> str:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from autoconf_launch.core import KnobValue
+
+from ..extension_points import find_reference
 
 Parameters: TypeAlias = tuple[tuple[str, KnobValue], ...]
 """Knobs by their canonical names; tuples are written out."""
@@ -122,3 +125,24 @@ CLOSING_GRACE_S = 20.0
 
 WARNING = "!"
 """Start of what the tracker's process says, if the user should act on it."""
+
+
+TRACKERS = MappingProxyType(
+    {
+        "mlflow": "autoconf_launch.launcher.trackers.mlflow:MlflowTracker",
+        "tensorboard": "autoconf_launch.launcher.trackers.tensorboard:TensorBoardTracker",
+        "wandb": "autoconf_launch.launcher.trackers.wandb:WandbTracker",
+    }
+)
+"""Name -> ``module:attribute``; others: the entry-point group ``autoconf_launch.tracker``."""
+
+
+def find_tracker(name: str) -> str:
+    """``module:attribute`` of the tracker of this name; nothing of it is imported.
+
+    Raises:
+        ConfigError: no tracker has this name.
+    """
+    return find_reference(
+        "tracker", TRACKERS, name, where="--report-to: tracker", further=("none",)
+    )

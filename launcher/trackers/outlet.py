@@ -21,8 +21,7 @@ from threading import Thread
 from ..events import Event, Listener, Note
 from ..request import TrackingChoice
 from ..results import open_private
-from . import find_tracker
-from .base import CLOSING_GRACE_S, WARNING, Entry, TrackedStudy
+from .base import CLOSING_GRACE_S, WARNING, Entry, TrackedStudy, find_tracker
 from .feed import Feed
 
 _MODULE = "autoconf_launch.launcher.trackers.worker"

@@ -1,37 +1,30 @@
 """One tuning run: controller, trials and their files, playoff, winner."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from .checkpoints import Checkpoints, watching_checkpoints
-    from .controller import Controller, TrialIO
-    from .endgame import Endgame, Search, play, said_by_probes, standings_of, with_outlook
-    from .job import TuningJob, read_as_started, read_job, search_limits, trial_limits
-    from .measured_baseline import read_measured
-    from .plain_start import (
-        OtherStartError,
-        check_start,
-        first_that_starts,
-        job_crash,
-        late_crash,
-        recall_start,
-    )
-    from .prepared import (
-        datasheet_times,
-        find_model,
-        find_past_times,
-        known_refusal,
-        make_study,
-        open_space,
-        remember_times,
-        trial_time,
-    )
-    from .profile_run import ProfileFailedError, read_model_info, run_profile
-    from .running import TrialLimits
-    from .time_budget import BudgetSpentError, TimeBudget
-    from .trial_io import TrialFiles, emulated_limit_bytes, impossible_flops, write_json
-    from .winner import render_winner, write_answer, write_results
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .checkpoints import Checkpoints, watching_checkpoints
+from .controller import Controller, TrialIO
+from .endgame import Endgame, Search, play, said_by_probes, standings_of, with_outlook
+from .job import TuningJob, read_as_started, read_job, search_limits, trial_limits
+from .measured_baseline import read_measured
+from .plain_start import (
+    OtherStartError,
+    check_start,
+    first_that_starts,
+    job_crash,
+    late_crash,
+    recall_start,
+)
+from .prepared import (
+    datasheet_times,
+    find_model,
+    find_past_times,
+    known_refusal,
+    make_study,
+    open_space,
+    remember_times,
+    trial_time,
+)
+from .profile_run import ProfileFailedError, read_model_info, run_profile
+from .running import TrialLimits
+from .time_budget import BudgetSpentError, TimeBudget
+from .trial_io import TrialFiles, emulated_limit_bytes, impossible_flops, write_json
+from .winner import render_winner, write_answer, write_results

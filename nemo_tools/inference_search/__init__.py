@@ -1,29 +1,22 @@
 """The inference half of the verb search: points, engines, runs, results."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from .engines import (
-        FIRST_TOKEN_FILE,
-        INFERENCE_ENGINES,
-        ITERATIONS,
-        LATENCY_FILE,
-        PERCENTS,
-        TIMED_S,
-        WARM_UP,
-        EngineRun,
-        InferenceEngine,
-        LoadFigures,
-        LoadTest,
-        LoadTestingEngine,
-        SharedProcess,
-        SharingEngine,
-        json_object,
-        load_engine,
-        read_figures,
-        read_number,
-    )
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .engines import (
+    FIRST_TOKEN_FILE,
+    INFERENCE_ENGINES,
+    ITERATIONS,
+    LATENCY_FILE,
+    PERCENTS,
+    TIMED_S,
+    WARM_UP,
+    EngineRun,
+    InferenceEngine,
+    LoadFigures,
+    LoadTest,
+    LoadTestingEngine,
+    SharedProcess,
+    SharingEngine,
+    json_object,
+    load_engine,
+    read_figures,
+    read_number,
+)

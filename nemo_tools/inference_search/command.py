@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from autoconf_launch.core import ConfigError, NothingFeasibleError
 
-from ..search import SearchRequest, parse_search, prepare_training, search_training
+from ..search import prepare_training, search_training
+from ..search_flags import SearchRequest, parse_search
 from .inference_half import search_inference
 from .prepared import PreparedInference, prepare_inference
 

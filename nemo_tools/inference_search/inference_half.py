@@ -30,13 +30,13 @@ from ..report import NOT_STARTED
 from ..search import (
     ClusterKind,
     HpRuns,
-    SearchRequest,
     first_rows,
     json_document,
     stderr_view,
     submit_all_text,
 )
 from ..search import check_paths as require_paths
+from ..search_flags import SearchRequest
 from .engines import FIRST_TOKEN_FILE, LATENCY_FILE, SharingEngine
 from .jobs import (
     POINT_LOG,

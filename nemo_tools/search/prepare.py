@@ -13,6 +13,7 @@ from autoconf_launch.autotuner.sizing import builtin_document
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.export import export_base
 
+from ..search_flags import SearchRequest
 from .candidate_file import candidate_document, with_data_sets
 from .candidates import (
     CandidateList,
@@ -21,7 +22,6 @@ from .candidates import (
     search_machines,
 )
 from .compose import compose, read_settings
-from .flags import SearchRequest
 from .question import RECIPE, SearchQuestion, notes_on_rules, question_of
 from .settings import SearchSettings
 from .this_machine import first_shown, local_candidates, local_ranks, refusals
@@ -42,7 +42,7 @@ class Prepared:
         return self.question.settings
 
 
-def prepare(request: SearchRequest) -> Prepared:
+def prepare_training(request: SearchRequest) -> Prepared:
     """Read, check, choose the model, and list candidates.
 
     Raises:

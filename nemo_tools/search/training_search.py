@@ -31,10 +31,10 @@ from ..report import (
     top_text,
     write_final_results,
 )
+from ..search_flags import SearchRequest
 from .candidate_file import SearchFolder, candidate_document, write_documents
 from .candidates import SearchCandidate
 from .cluster_runs import collect_runs, run_on_cluster, submit_runs
-from .flags import SearchRequest
 from .jobs import SHEBANG, job_text, submit_all_text
 from .local_runs import LocalRuns, require_transformers, stderr_view
 from .outcome import DoneRuns, outcome_of

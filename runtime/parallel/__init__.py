@@ -6,32 +6,23 @@ the configuration does not ask for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import nn
 
-from autoconf_launch.core import ResolvedConfig, lazy_names
+from autoconf_launch.core import ResolvedConfig
 
 from . import context, expert, fully_shard, pipeline, recompute, replicate, tensor
 from .base import Applied, Passes
-from .mesh import DeviceMeshes, copy_weights
-from .tensor import SameBatch
-
-if TYPE_CHECKING:
-    from .context import context_degree, context_split
-    from .context_attention import scaled_dot_product_attention
-    from .expert import expert_degree, expert_split
-    from .extras import found_extras
-    from .fully_shard import LateReduction
-    from .mesh import REPLICATE, SHARD, make_meshes, mesh_degree
-    from .pipeline import Pipeline, gather_weights
-    from .recompute import recompute_of_blocks
-    from .replicate import shard_optimizer
-    from .tensor import is_sequence_parallel, tensor_degree
-    from .tensor_plan import COLUMNS, ROWS, SUMMED, read_tensor_plan, tensor_split, tensor_words
-else:
-    __getattr__ = lazy_names(__name__, __file__)
-
+from .context import context_degree, context_split
+from .context_attention import scaled_dot_product_attention
+from .expert import expert_degree, expert_split
+from .extras import found_extras
+from .fully_shard import LateReduction
+from .mesh import REPLICATE, SHARD, DeviceMeshes, copy_weights, make_meshes, mesh_degree
+from .pipeline import Pipeline, gather_weights
+from .recompute import recompute_of_blocks
+from .replicate import shard_optimizer
+from .tensor import SameBatch, is_sequence_parallel, tensor_degree
+from .tensor_plan import COLUMNS, ROWS, SUMMED, read_tensor_plan, tensor_split, tensor_words
 
 _IN_ORDER = (
     *(context.apply, tensor.apply, expert.apply, pipeline.apply, recompute.apply),

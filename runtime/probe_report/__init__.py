@@ -1,12 +1,5 @@
 """An external rank's result: which process reports, how it ends, what it says."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from .claim import Helper, environment_rank, mark_children
-    from .ending import Endings, Reasons, exit_now
-    from .rank_reporter import Live, RankReporter, claim_rank, claim_stepless_rank
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .claim import Helper, environment_rank, mark_children
+from .ending import Endings, Reasons, exit_now
+from .rank_reporter import Live, RankReporter, claim_rank, claim_stepless_rank

@@ -1,41 +1,34 @@
 """A rank among others: its place, memory, failures, turns, and its result file."""
 
-from typing import TYPE_CHECKING
-
-from autoconf_launch.core import lazy_names
-
-if TYPE_CHECKING:
-    from .failures import (
-        NonFiniteLossError,
-        asked_bytes,
-        classify,
-        is_allocation_failure,
-        is_device_lost,
-        is_of_weights,
-        last_words,
-    )
-    from .memory import CpuMeter, CudaMeter, start_meter
-    from .phase_clock import (
-        BACKWARD,
-        FEWEST_MADE,
-        FORWARD,
-        PASSES,
-        UPDATE,
-        CompileTime,
-        PhaseClock,
-        StepCutter,
-        autocast_format,
-    )
-    from .ranks import Ranks, join, open_store, rank_number, world_size
-    from .report import (
-        Report,
-        announced_end,
-        leave,
-        shown_json,
-        task_from_environment,
-        write_sign,
-        write_whole,
-    )
-    from .turns import Turns
-else:
-    __getattr__ = lazy_names(__name__, __file__)
+from .failures import (
+    NonFiniteLossError,
+    asked_bytes,
+    classify,
+    is_allocation_failure,
+    is_device_lost,
+    is_of_weights,
+    last_words,
+)
+from .memory import CpuMeter, CudaMeter, start_meter
+from .phase_clock import (
+    BACKWARD,
+    FEWEST_MADE,
+    FORWARD,
+    PASSES,
+    UPDATE,
+    CompileTime,
+    PhaseClock,
+    StepCutter,
+    autocast_format,
+)
+from .ranks import Ranks, join, open_store, rank_number, world_size
+from .report import (
+    Report,
+    announced_end,
+    leave,
+    shown_json,
+    task_from_environment,
+    write_sign,
+    write_whole,
+)
+from .turns import Turns

@@ -11,7 +11,7 @@ from typing import NoReturn, TypeAlias
 import pytest
 
 from autoconf_launch.core import NothingFeasibleError
-from autoconf_launch.launcher import cli
+from autoconf_launch.launcher import cli, launching
 from autoconf_launch.launcher.extension_points import load_reference
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.verbs import LAUNCHING, VERBS
@@ -155,11 +155,11 @@ def test_a_mistyped_verb_gets_the_nearest(word: str, hint: str) -> None:
 def test_tune_and_run_say_what_the_flag_says(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[LaunchRequest] = []
 
-    def hear(request: LaunchRequest, began_s: float) -> int:
+    def hear(request: LaunchRequest, write_line: object, began_s: float) -> int:
         asked.append(request)
         return cli.OK
 
-    monkeypatch.setattr(cli, "_run", hear)
+    monkeypatch.setattr(launching, "_run", hear)
     for mode in ("tune", "run"):
         cli.main([mode, "--num_gpus", "2", "train.py", "--help"])
         cli.main([f"--autotuning={mode}", "--num_gpus", "2", "train.py", "--help"])

@@ -15,7 +15,7 @@ from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.verbs import LAUNCHING, VERBS, question_of_verb
 
 QUESTIONS = ("tune", *VERBS)
-MOST_CPU_S = 0.5
+MOST_CPU_S = {"--help": 0.3}
 
 
 def parser_of(verb: str) -> VerbParser:
@@ -33,9 +33,9 @@ def cpu_s(words: list[str]) -> float:
 
 @pytest.mark.undisturbed
 @pytest.mark.parametrize("words", [["--help"], ["--version"], *(n.split() for n in QUESTIONS)])
-def test_help_takes_less_than_half_a_second_of_cpu(words: list[str]) -> None:
-    words = words if words[0].startswith("-") else [*words, "--help"]
-    assert min(cpu_s(words) for _ in range(3)) < MOST_CPU_S
+def test_help_takes_little_cpu(words: list[str]) -> None:
+    asked = words if words[0].startswith("-") else [*words, "--help"]
+    assert min(cpu_s(asked) for _ in range(3)) < MOST_CPU_S.get(words[0], 0.5)
 
 
 @pytest.mark.parametrize("verb", QUESTIONS)
@@ -43,7 +43,8 @@ def test_help_waits_for_no_numeric_library(verb: str) -> None:
     words = [*verb.split(), "--help"]
     code = (
         f"import sys; from autoconf_launch.launcher import cli; cli.main({words!r}); "
-        "sys.exit(str({'numpy', 'hydra', 'rich', 'xgboost'} & sys.modules.keys() or ''))"
+        "heavy = {'numpy', 'hydra', 'jinja2', 'plotly', 'rich', 'xgboost'} & sys.modules.keys(); "
+        "sys.exit(str(heavy or ''))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

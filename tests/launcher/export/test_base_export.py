@@ -17,7 +17,8 @@ from autoconf_launch.autotuner.sizing.chosen_model import ModelQuestion, choose_
 from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES, Family
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.launcher.estimates.model_choice import base_document
-from autoconf_launch.launcher.export import BASE_EXPORTERS, export_base
+from autoconf_launch.launcher.export import export_base
+from autoconf_launch.launcher.exporters import BASE_EXPORTERS
 from autoconf_launch.launcher.spelling.documents import parse_toml
 from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
 

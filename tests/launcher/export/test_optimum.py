@@ -18,8 +18,9 @@ from autoconf_launch.core import (
     Recompute,
     resolve,
 )
-from autoconf_launch.launcher.export import EXPORTERS, export_optimum
+from autoconf_launch.launcher.export import export_optimum
 from autoconf_launch.launcher.export.page import Optimum
+from autoconf_launch.launcher.exporters import EXPORTERS
 from autoconf_launch.launcher.spelling.documents import parse_toml
 
 DATA = Path(__file__).parents[2] / "data" / "dialects" / "export"

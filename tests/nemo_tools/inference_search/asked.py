@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autoconf_launch.nemo.inference_search.prepared import PreparedInference, prepare_inference
-from autoconf_launch.nemo.search.flags import parse_search
-from autoconf_launch.nemo.search.prepare import prepare
+from autoconf_launch.nemo.search.prepare import prepare_training
+from autoconf_launch.nemo.search_flags import parse_search
 
 INFERENCE = "search_config.inference_settings"
 RUN, BENCHMARK = f"{INFERENCE}.run", f"{INFERENCE}.benchmark"
@@ -27,5 +27,5 @@ SMALL = (
 
 
 def ask_for(*overrides: str) -> PreparedInference:
-    question = prepare(parse_search(["--dry-run", *overrides])).question
+    question = prepare_training(parse_search(["--dry-run", *overrides])).question
     return prepare_inference(question, dry_run=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autoconf_launch.nemo.search.flags import parse_search
-from autoconf_launch.nemo.search.prepare import Prepared, prepare
+from autoconf_launch.nemo.search.prepare import Prepared, prepare_training
+from autoconf_launch.nemo.search_flags import parse_search
 
 LOCAL = "cluster_type=local"
 SMALL = (
@@ -24,4 +24,4 @@ def train(**values: object) -> tuple[str, ...]:
 
 
 def ask_for(*overrides: str) -> Prepared:
-    return prepare(parse_search(["--dry-run", *overrides]))
+    return prepare_training(parse_search(["--dry-run", *overrides]))

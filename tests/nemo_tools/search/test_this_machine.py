@@ -5,9 +5,9 @@ import pytest
 pytest.importorskip("hydra")
 
 from autoconf_launch.core import ConfigError, Recompute
-from autoconf_launch.nemo.search.flags import parse_search
-from autoconf_launch.nemo.search.prepare import prepare
+from autoconf_launch.nemo.search.prepare import prepare_training
 from autoconf_launch.nemo.search.this_machine import LEAST_TEXT_VOCABULARY
+from autoconf_launch.nemo.search_flags import parse_search
 from autoconf_launch.runtime.pretraining import train as text
 
 from .asked import SMALL, ask_for, train
@@ -65,7 +65,7 @@ def test_a_dry_run_shows_as_many_as_would_be_run() -> None:
 
 def test_a_search_has_all_of_them_until_its_profile_run() -> None:
     words = [*SMALL, *train(limit_search_runs=3), "run_inference_hp_search=False"]
-    assert len(prepare(parse_search(words)).found.candidates) > 3
+    assert len(prepare_training(parse_search(words)).found.candidates) > 3
 
 
 def test_nothing_that_can_run_is_one_sentence() -> None:

@@ -1,4 +1,4 @@
-"""A face's names are loaded one by one, when they are first used."""
+"""The names of a face that waits are loaded one by one, when they are first used."""
 
 import subprocess
 import sys
@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 FACE = """from typing import TYPE_CHECKING
-from autoconf_launch.core.lazy import lazy_names
+from autoconf_launch.core import attach
 if TYPE_CHECKING:
-    from .light import LIGHT, weight as heaviness
+    from .light import LIGHT, weight
     from .heavy import HEAVY
 else:
-    __getattr__ = lazy_names(__name__, __file__)
+    __getattr__ = attach(__name__, {".light": "LIGHT weight", ".heavy": "HEAVY"})
 """
 
 
@@ -32,7 +32,7 @@ def print_it(code: str, folder: Path) -> str:
 
 
 def test_a_name_loads_its_own_module_alone(room: Path) -> None:
-    code = "import sys; from room import LIGHT, heaviness; print(LIGHT, heaviness, *sys.modules)"
+    code = "import sys; from room import LIGHT, weight; print(LIGHT, weight, *sys.modules)"
     words = print_it(code, room).split()
     assert words[:2] == ["1", "2"]
     assert "room.light" in words
