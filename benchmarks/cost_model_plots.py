@@ -15,9 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoconf_launch.autotuner.mixed import MixedRow
-from autoconf_launch.launcher.estimates import MixedAnswer, mixed_answer, parse_fit, parse_plan
-from autoconf_launch.launcher.estimates.answers import FitAnswer, fit_answer
+from autoconf_launch.autotuner.planner import Planned
+from autoconf_launch.launcher.estimates import (
+    FitAnswer,
+    PlanAnswer,
+    fit_answer,
+    parse_fit,
+    parse_plan,
+    plan_answer,
+)
 from autoconf_launch.launcher.measurements.row import read_measurements
 from autoconf_launch.launcher.measurements.validation import Validation, validate_table
 
@@ -215,28 +221,28 @@ MIXED = ("fasop/bert-heterogeneous", "fasop/gpt2XL-heterogeneous", "fasop/T5-het
 _S_PER_DAY = 86400.0
 
 
-def mixed(preset: str, *flags: str) -> MixedAnswer:
+def mixed(preset: str, *flags: str) -> PlanAnswer:
     """The plan of a preset."""
-    return mixed_answer(parse_plan(["--preset", preset, *flags]))
+    return plan_answer(parse_plan(["--preset", preset, *flags]))
 
 
-def days_and_usd(answer: MixedAnswer, rows: Sequence[MixedRow]) -> np.ndarray:
+def days_and_usd(answer: PlanAnswer, rows: Sequence[Planned]) -> np.ndarray:
     """Time and money of the whole training: shape (2, rows)."""
     steps = answer.steps or 1
     points = [(steps * row.step_s / _S_PER_DAY, steps * (row.usd_per_step or 0)) for row in rows]
     return np.array(points).T
 
 
-def front_figure(answer: MixedAnswer) -> Figure:
+def front_figure(answer: PlanAnswer) -> Figure:
     """All parts of the cluster, and those that no other beats in time and money."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     panel = figure.subplots()
     panel.plot(*days_and_usd(answer, answer.plan.best), "o", color="0.75", ms=4, mew=0)
-    front = days_and_usd(answer, answer.rows)
+    front = days_and_usd(answer, answer.plan.best)
     panel.plot(*front, "o-", color="C0", ms=5)
-    for row, (days, usd) in zip(answer.rows, front.T, strict=True):
+    for row, (days, usd) in zip(answer.plan.best, front.T, strict=True):
         named = zip(row.counts, answer.kinds, strict=True)
         name = " + ".join(f"{count} x {kind.name}" for count, kind in named if count)
         panel.annotate(name, (days, usd), (6, 4), textcoords="offset points", fontsize=7)
@@ -251,14 +257,14 @@ def front_figure(answer: MixedAnswer) -> Figure:
     return figure
 
 
-def stages_figure(answers: Sequence[MixedAnswer]) -> Figure:
+def stages_figure(answers: Sequence[PlanAnswer]) -> Figure:
     """Layers of each stage of each preset's fastest pipeline, coloured by the stage's nodes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 1.7 * len(answers)), layout="constrained")
     panels = figure.subplots(len(answers), 1, squeeze=False)[:, 0]
     for panel, answer, preset in zip(panels, answers, MIXED, strict=True):
-        row = next(row for row in answer.rows if len(row.stages) > 1)
+        row = next(row for row in answer.plan.best if len(row.stages) > 1)
         for number, stage in enumerate(row.stages):
             panel.bar(number, stage.layers, color=f"C{min(stage.kinds)}")
         model = answer.workload.architecture

@@ -73,8 +73,10 @@ def main() -> int:
     flags = parser.parse_args()
     loads = [os.getloadavg()[0]]
     before = plan(**TRAINING, verify=_RUNS)
-    training, chosen, asked = before.question.training, before.plan.best[0], before.verifying
+    chosen, asked = before.plan.best[0], before.verifying
+    assert before.question is not None
     assert asked is not None
+    training = before.question.training
     whole = SmallerRun(
         layout=chosen.layout, layers=LAYERS, nodes=1, step_s=chosen.step_s, seconds=0.0
     )
@@ -91,7 +93,7 @@ def main() -> int:
         predicted_s=chosen.step_s,
         band_before=planned_band(training, chosen).error,
         corrected_s=corrected.step_s,
-        band_after=planned_band(after.question.training, corrected).error,
+        band_after=after.bands([corrected])[0].error,
         measured_s=statistics.median(of_round[-1] for of_round in seconds),
     )
     text = report(every, seconds, foretold, loads)

@@ -17,7 +17,7 @@ from .inference import (
     plan_inference_text,
 )
 from .pages import HtmlPage, plan_page, recommend_page, text_html, tune_page, write_page
-from .report import clusters_text, fit_text, plan_text, recommend_text
+from .report import fit_text, plan_text, recommend_text
 from .results import read_results
 
 _T = TypeVar("_T")
@@ -101,7 +101,7 @@ class ShownClusters(ShownWithCharts):
     answers: tuple[PlanAnswer, ...]
 
     def _text(self) -> str:
-        return clusters_text(self.answers)
+        return plan_text(*self.answers)
 
     def _page(self) -> HtmlPage:
         return plan_page(self.answers, self._text())

@@ -216,6 +216,9 @@ class Physics:
     tensor_overlap: float = 0.103
     async_tensor_overlap: float = 0.623
     point_to_point_overlap: float = 0.485
+    """Part of a send between pipeline stages behind which they compute, fitted to published runs
+    as the others are. Schedules differ: Megatron-LM hides sends only between interleaved stages
+    (megatron/training/arguments.py: ``overlap_p2p_comm`` is False without them)."""
     routing_units: float = 20.0
     """Multiprocessors that send tokens across domains (DeepSeek-AI 2024, arXiv:2412.19437,
     section 3.2.2), of which kernels beside them are short."""

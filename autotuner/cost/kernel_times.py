@@ -360,7 +360,8 @@ def frozen_passes_s(layouts: LayoutColumns, workload: Workload, machine: Machine
     tokens_C = layouts.micro_batch_C * (workload.sequence_length / layouts.context_C)
     share_U, which = np.unique(tokens_C / frozen.tokens, return_inverse=True)
     once_s_U = [forward_backward_s(frozen.operations, kernels, share=x) for x in share_U.tolist()]
-    return np.array(once_s_U)[which].reshape(tokens_C.shape) * layouts.accumulation_C
+    once_s_C: Floats = np.array(once_s_U)[which].reshape(tokens_C.shape)
+    return once_s_C * layouts.accumulation_C
 
 
 _UPDATE_BYTES = 10.0

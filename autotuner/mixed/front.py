@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from ..planner import Planned
 from .kinds import MachineKind, usd_per_hour
-from .rows import MixedRow
 
 
 class ChoiceRule(str, Enum):
@@ -35,17 +35,17 @@ class Choice:
     longest_s: float = math.inf
     most_usd: float = math.inf
 
-    def allows(self, row: MixedRow) -> bool:
+    def allows(self, row: Planned) -> bool:
         """Whether a row is within the limits; without a price there is no bound on money."""
         usd = 0.0 if row.usd_per_step is None else row.usd_per_step
         return row.step_s <= self.longest_s and usd <= self.most_usd
 
-    def order(self, row: MixedRow) -> tuple[float, float]:
+    def order(self, row: Planned) -> tuple[float, float]:
         """What rows are sorted by, the best one first."""
         usd = math.inf if row.usd_per_step is None else row.usd_per_step
         return (usd, row.step_s) if self.rule is ChoiceRule.CHEAPEST else (row.step_s, usd)
 
-    def rank(self, rows: Sequence[MixedRow]) -> tuple[MixedRow, ...]:
+    def rank(self, rows: Sequence[Planned]) -> tuple[Planned, ...]:
         """The rows within the limits, the best one first."""
         return tuple(sorted(filter(self.allows, rows), key=self.order))
 
@@ -63,8 +63,8 @@ class PriceRange:
     kind: int
     low: float
     high: float
-    below: MixedRow | None = None
-    above: MixedRow | None = None
+    below: Planned | None = None
+    above: Planned | None = None
 
     def holds(self, price: float, change: float) -> bool:
         """Whether the choice stays if the price falls or rises by a share of it."""
@@ -72,7 +72,7 @@ class PriceRange:
 
 
 def price_range(
-    rows: Sequence[MixedRow], choice: Choice, kinds: Sequence[MachineKind], kind: int
+    rows: Sequence[Planned], choice: Choice, kinds: Sequence[MachineKind], kind: int
 ) -> PriceRange | None:
     """Where the first row of a choice stays the first as the price of a kind of node moves.
 
@@ -93,7 +93,7 @@ def price_range(
     low = max((price for price in turns if price < now), default=0.0)
     high = min((price for price in turns if price > now), default=math.inf)
 
-    def first_at(price: float) -> MixedRow | None:
+    def first_at(price: float) -> Planned | None:
         moved = reprice(rows, with_price(kinds, kind, price))
         return next(iter(choice.rank(moved)), None)
 
@@ -110,8 +110,8 @@ _BEYOND = 1e-9
 
 
 def _turns(
-    rows: Sequence[MixedRow],
-    chosen: MixedRow,
+    rows: Sequence[Planned],
+    chosen: Planned,
     choice: Choice,
     kinds: Sequence[MachineKind],
     kind: int,
@@ -130,7 +130,7 @@ def _turns(
             yield (choice.most_usd - other_fixed) / other_each
 
 
-def _line(row: MixedRow, kinds: Sequence[MachineKind], kind: int) -> tuple[float, float]:
+def _line(row: Planned, kinds: Sequence[MachineKind], kind: int) -> tuple[float, float]:
     """Money of a step without a kind's nodes, and for each USD an hour of one of them."""
     hours = row.step_s / 3600
     others = usd_per_hour(with_price(kinds, kind, 0.0), row.counts) or 0.0
@@ -145,12 +145,12 @@ def with_price(kinds: Sequence[MachineKind], kind: int, price: float) -> tuple[M
     )
 
 
-def reprice(rows: Sequence[MixedRow], kinds: Sequence[MachineKind]) -> tuple[MixedRow, ...]:
+def reprice(rows: Sequence[Planned], kinds: Sequence[MachineKind]) -> tuple[Planned, ...]:
     """Rows with the prices of some kinds."""
     return tuple(replace(row, usd_per_hour=usd_per_hour(kinds, row.counts)) for row in rows)
 
 
-def rivals(rows: Sequence[MixedRow], choice: Choice, band: float) -> tuple[MixedRow, ...]:
+def rivals(rows: Sequence[Planned], choice: Choice, band: float) -> tuple[Planned, ...]:
     """Rows that would come first if they were faster, and the first one slower, by a band."""
     ranked = choice.rank(rows)
     if not ranked:

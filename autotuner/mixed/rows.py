@@ -1,7 +1,4 @@
-"""A layout on a mixed cluster: on which nodes, in which order, with what on each stage.
-
-It is priced by a search, or given: then each stage is priced as it is.
-"""
+"""Which slots and kinds of node the ranks of a layout lie on, and the price of a given one."""
 
 from __future__ import annotations
 
@@ -10,72 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoconf_launch.core import ClusterSpec, Layout, Workload
+from autoconf_launch.core import ClusterSpec, Workload
 
-from ..cost import ALL_LAYERS, LayoutColumns, Verdict
+from ..cost import LayoutColumns
+from ..planner import StagePlan
 from .kinds import MachineKind
 from .places import place_stages
 from .shares import largest_shares, replica_kinds, uneven_peaks, uneven_seconds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagePlan:
-    """One pipeline stage.
-
-    Attributes:
-        kinds: numbers of the kinds of node that its ranks lie on, in the order of its ranks.
-        layers: that it has.
-        micro_batch_s: forward and backward of one micro-batch on its slowest rank, sends apart.
-        peak_bytes: of its fullest rank.
-        limit_bytes: memory of its smallest GPU.
-    """
-
-    kinds: tuple[int, ...]
-    layers: int
-    micro_batch_s: float
-    peak_bytes: float
-    limit_bytes: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixedRow:
-    """A layout on some nodes of a mixed cluster, with its prices.
-
-    Ranks are numbered as Megatron-LM does (tensor, context, data, pipeline) and fill the nodes in
-    ``order``, so that stage s has the GPUs from ``s * tp * cp * dp`` on.
-
-    Attributes:
-        counts: nodes of each kind that it uses; the others are neither used nor paid.
-        order: the kind of each node, in the order of ranks.
-        layout: with ``pipeline_split`` where it has several stages, with ``micro_batch_split``
-            where replicas differ, without ``placement`` (:func:`placement`).
-        recompute_layers: as in ``Planned``.
-        stages: the first one first.
-        step_s: seconds of an optimizer step.
-        parts: seconds by name that add up to ``step_s``.
-        usd_per_hour: of all nodes in use; None where a price is not known.
-        verdict: whether the fullest stage fits in its own kind's memory.
-    """
-
-    counts: tuple[int, ...]
-    order: tuple[int, ...]
-    layout: Layout
-    stages: tuple[StagePlan, ...]
-    step_s: float
-    parts: tuple[tuple[str, float], ...]
-    usd_per_hour: float | None
-    verdict: Verdict
-    recompute_layers: int = ALL_LAYERS
-
-    @property
-    def usd_per_step(self) -> float | None:
-        """Money of one optimizer step."""
-        return None if self.usd_per_hour is None else self.usd_per_hour * self.step_s / 3600
-
-    @property
-    def peak_bytes(self) -> float:
-        """What the fullest rank needs, whatever its GPU."""
-        return max(stage.peak_bytes for stage in self.stages)
 
 
 def placement(cluster: ClusterSpec, order: Sequence[int]) -> tuple[int, ...]:
@@ -131,10 +69,9 @@ def given_stages(
         layers: of each stage.
         samples: micro-batch of each replica; None: that of the layout.
     """
-    gpus, split = sum(kinds[kind].gpus for kind in order), np.array([layers])
-    places = place_stages(
-        np.array([order], np.int64), kinds, stages=len(layers), stage_ranks=gpus // len(layers)
-    )
+    size = sum(kinds[kind].gpus for kind in order) // len(layers)
+    split, orders = np.array([layers]), np.array([order], np.int64)
+    places = place_stages(orders, kinds, stages=len(layers), stage_ranks=size)
     each = [int(columns.micro_batch_C[0])] * int(columns.data_C[0])
     micro_SK = largest_shares(replica_kinds(order, kinds, columns), samples or each)
     times = uneven_seconds(columns, places, workload, kinds, micro_SK, layers)
@@ -145,6 +82,7 @@ def given_stages(
     return GivenStages(
         stages=tuple(
             StagePlan(
+                ranks=range(stage * size, (stage + 1) * size),
                 kinds=here[stage],
                 layers=count,
                 micro_batch_s=busy[stage],

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..cost import all_layers, memory_bytes, verdict
+from ..planner import Plan, Planned, StagePlan, plan_only_by, tightest_stage
 from ..space import Bools, Floats, Ints
 from .candidates import Layouts, MixedQuestion, Rows, Wanted, sorted_orders
 from .kinds import usd_per_hour
 from .makes import decoder_share, seconds_of_cuts, seconds_of_makes
 from .partition import Chains, SplitPrice, feasible_rows, move_layers, split_layers
-from .rows import MixedRow, StagePlan, given_stages, stage_kinds
+from .rows import given_stages, stage_kinds
 from .shares import uneven_samples
 from .times import StageSeconds
 
@@ -39,23 +40,8 @@ _FEW_ORDERS = 64
 """Up to so many orders of a part, all are priced at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixedPlan:
-    """The answer.
-
-    Attributes:
-        considered: layouts on distinct orders of the nodes of all parts, before any rule.
-        priced: those of them that break no rule and have room for their layers.
-        best: the best rows of each part, the fastest first.
-    """
-
-    considered: int
-    priced: int
-    best: tuple[MixedRow, ...]
-
-
-def mixed_plan(question: MixedQuestion) -> MixedPlan:
-    """Enumerate, place, split, price and rank.
+def mixed_plan(question: MixedQuestion) -> Plan:
+    """The best rows of each part, the fastest first: enumerate, place, split, price and rank.
 
     Where nodes have many orders, those with equal nodes together are looked at first. Of the
     others only layouts are priced that may still win: their bound is below the best step so far,
@@ -78,14 +64,14 @@ def mixed_plan(question: MixedQuestion) -> MixedPlan:
             question.order_rule, _pick_wanted(layouts, found, best_s_P)
         )
         found += _split_all(rows, question, best_s_P)
-    return MixedPlan(
+    return Plan(
         considered=considered,
-        priced=sum(one.seen.feasible for one in found),
+        safe=sum(one.seen.feasible for one in found),
         best=tuple(_best_rows(found, question)),
     )
 
 
-def every_row(question: MixedQuestion) -> tuple[MixedRow, ...]:
+def every_row(question: MixedQuestion) -> tuple[Planned, ...]:
     """The best row of each mesh and micro-batch on each order of nodes, the fastest first.
 
     Rows that fit come before others, then the fastest. If none has room for all layers, memory
@@ -203,7 +189,7 @@ class _Contenders:
         return replace(self, layers_RS=layers, step_s_R=step_s)
 
 
-def _best_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[MixedRow]:
+def _best_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[Planned]:
     """The best rows of each part: layers move where a row is among the first of its part."""
     if not found:
         return []
@@ -224,7 +210,7 @@ def _best_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[Mi
     return best
 
 
-def _uneven_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[MixedRow]:
+def _uneven_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[Planned]:
     """Rows whose replicas lie on several kinds of node, with micro-batches of their own.
 
     Where the cluster has many parts, there are none: each row takes milliseconds.
@@ -243,8 +229,8 @@ def _uneven_rows(found: Sequence[_Contenders], question: MixedQuestion) -> list[
 
 
 def _uneven_row(
-    found: _Contenders, number: int, row: MixedRow, question: MixedQuestion
-) -> MixedRow | None:
+    found: _Contenders, number: int, row: Planned, question: MixedQuestion
+) -> Planned | None:
     """A row with the best micro-batch of each replica; None where equal ones are."""
     rows, workload, kinds = found.rows, question.workload, question.kinds
     columns = rows.layouts.take(rows.layout_R[number : number + 1])
@@ -258,10 +244,14 @@ def _uneven_row(
         return None
     given = given_stages(columns, workload, kinds, row.order, layers, samples)
     parts = tuple((name, seconds * given.step_s / row.step_s) for name, seconds in row.parts)
+    tightest = tightest_stage(given.stages)
     return replace(
         row,
         layout=replace(row.layout, micro_batch_split=samples),
         stages=given.stages,
+        peak_bytes=tightest.peak_bytes,
+        limit_bytes=tightest.limit_bytes,
+        verdict=verdict(tightest.peak_bytes, tightest.limit_bytes),
         step_s=given.step_s,
         parts=parts,
     )
@@ -398,7 +388,7 @@ def _room(rows: Rows, question: MixedQuestion) -> Ints:
 
 def _rows(
     found: _Contenders, question: MixedQuestion, *, keeps_unfit: bool = False
-) -> Iterator[MixedRow | None]:
+) -> Iterator[Planned | None]:
     """Rows as values, with memory exactly; None if one does not fit after all."""
     rows, times, layers_RS = found.rows, found.times, found.layers_RS
     workload, kinds = question.workload, question.kinds
@@ -407,6 +397,7 @@ def _rows(
     memory = memory_bytes(columns, workload, numbers, layers_RS.T).total.T
     busy, step_s = times.busy_s(layers_RS), times.step_s(layers_RS)
     parts = step_parts_of(times, layers_RS)
+    rules = plan_only_by(columns, workload.architecture, workload.sequence_length)
     for i, layout in enumerate(columns.layouts()):
         place = int(rows.place_R[i])
         order = rows.orders[place]
@@ -418,25 +409,31 @@ def _rows(
             continue
         counts = tuple(order.count(k) for k in range(len(kinds)))
         split = tuple(layers_RS[i].tolist()) if rows.stages > 1 else None
-        tightest = int(np.argmax(memory[i] / limits))
-        yield MixedRow(
+        size = layout.world_size // rows.stages
+        stages = tuple(
+            StagePlan(
+                ranks=range(s * size, (s + 1) * size),
+                kinds=some,
+                layers=int(layers_RS[i, s]),
+                micro_batch_s=float(busy[i, s]),
+                peak_bytes=float(memory[i, s]),
+                limit_bytes=limits[s],
+            )
+            for s, some in enumerate(here)
+        )
+        tightest = tightest_stage(stages)
+        yield Planned(
             counts=counts,
             order=order,
             layout=replace(layout, pipeline_split=split),
-            stages=tuple(
-                StagePlan(
-                    kinds=some,
-                    layers=int(layers_RS[i, s]),
-                    micro_batch_s=float(busy[i, s]),
-                    peak_bytes=float(memory[i, s]),
-                    limit_bytes=limits[s],
-                )
-                for s, some in enumerate(here)
-            ),
+            stages=stages,
+            peak_bytes=tightest.peak_bytes,
+            limit_bytes=tightest.limit_bytes,
+            plan_only_by=rules[i],
             step_s=float(step_s[i]),
             parts=tuple((name, float(seconds[i])) for name, seconds in parts),
             usd_per_hour=usd_per_hour(kinds, counts),
-            verdict=verdict(float(memory[i, tightest]), limits[tightest]),
+            verdict=verdict(tightest.peak_bytes, tightest.limit_bytes),
         )
 
 

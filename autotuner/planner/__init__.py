@@ -26,7 +26,16 @@ from .run_choice import (
     verifying_runs,
 )
 from .runnable import RUNTIME_RULES, plan_only_by
-from .search import Limits, Plan, Planned, Question, Training, plan
+from .search import (
+    Limits,
+    Plan,
+    Planned,
+    Question,
+    StagePlan,
+    Training,
+    plan,
+    tightest_stage,
+)
 from .smaller_runs import RUN_STEPS, SmallerRun
 from .trainer_choice import choose_trainer, trainer_rules
 from .usable_rows import (

@@ -5,11 +5,12 @@ Not: names and files (launcher), nor why a layout lost (reasons).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoconf_launch.core import Degrees, Layout, Workload
+from autoconf_launch.core import ALL_LAYERS, Degrees, Layout, Workload
 
 from ..cost import (
     MEMORY_BAND,
@@ -158,6 +159,7 @@ class Question:
         one_each: the best layout of each family alone (:mod:`.layout_family`).
         rules: in the order in which they are asked.
         apart_rules: layouts that break one are ranked apart from the others.
+        usd_per_gpu_hour: None where no price is known.
     """
 
     training: Training
@@ -168,24 +170,65 @@ class Question:
     one_each: bool = False
     rules: tuple[LayoutRule, ...] = PLAN_RULES
     apart_rules: tuple[LayoutRule, ...] = ()
+    usd_per_gpu_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """One pipeline stage.
+
+    Attributes:
+        ranks: their numbers.
+        kinds: numbers of the kinds of node that its ranks lie on, in the order of its ranks.
+        layers: that it has.
+        micro_batch_s: forward and backward of one micro-batch on its slowest rank, sends apart.
+        peak_bytes: of its fullest rank.
+        limit_bytes: memory of its smallest GPU.
+    """
+
+    ranks: range
+    kinds: tuple[int, ...]
+    layers: int
+    micro_batch_s: float
+    peak_bytes: float
+    limit_bytes: float
+
+
+def tightest_stage(stages: Iterable[StagePlan]) -> StagePlan:
+    """The stage with the smallest share of memory left."""
+    return max(stages, key=lambda stage: stage.peak_bytes / stage.limit_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """One layout with its prices.
 
+    Ranks are numbered as Megatron-LM does (tensor, context, data, pipeline). Where nodes differ,
+    they fill them in ``order``, so that stage s has the GPUs from ``s * tp * cp * dp`` on.
+
     Attributes:
+        layout: on nodes that differ with ``pipeline_split`` where it has several stages, with
+            ``micro_batch_split`` where replicas differ, without ``placement``.
         recompute_layers: layers of each stage that are recomputed in full; -1 for all.
+        peak_bytes: what the rank with the smallest share of memory left needs.
+        limit_bytes: what that rank may use.
         host_bytes: host memory that a node needs for what is offloaded.
-        parts: seconds by name, in the order of ``StepParts``; they add up to ``step_s``.
+        step_s: infinite if no time of the machine is known.
+        parts: seconds by name that add up to ``step_s``.
         correction: factor by which measured runs lengthen all of these seconds.
         narrowing: spread of their error that these runs leave, over the one before.
         plan_only_by: name of the first rule by which our runtime does not run the layout.
+        usd_per_hour: of all nodes in use; None where a price is not known.
+        counts: nodes of each kind in use where parts of a cluster are ranked, else empty; the
+            others are neither used nor paid.
+        order: the kind of each node, in the order of ranks; empty with ``counts``.
+        stages: the first one first; empty with ``counts``.
     """
 
     layout: Layout
-    recompute_layers: int
+    recompute_layers: int = ALL_LAYERS
     peak_bytes: float
+    limit_bytes: float
     step_s: float
     parts: tuple[tuple[str, float], ...]
     verdict: Verdict
@@ -193,11 +236,22 @@ class Planned:
     correction: float = 1.0
     narrowing: float = 1.0
     plan_only_by: str | None = None
+    usd_per_hour: float | None = None
+    counts: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
+    stages: tuple[StagePlan, ...] = ()
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs utilization: recomputed operations do not count."""
+        """Model FLOPs utilization on equal nodes: recomputed operations do not count."""
         return dict(self.parts)["ideal"] / self.correction / self.step_s
+
+    @property
+    def usd_per_step(self) -> float | None:
+        """Money of one optimizer step; None, too, if its time is not known."""
+        if self.usd_per_hour is None or self.step_s == np.inf:
+            return None
+        return self.usd_per_hour * self.step_s / 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +259,10 @@ class Plan:
     """The answer.
 
     Attributes:
-        considered: layouts that satisfy the equations of mesh and batch.
-        valid: those of them that break no rule.
-        fit: those of them that are predicted to need no more than the memory.
+        considered: layouts that satisfy the equations of mesh and batch; where parts of a
+            cluster are ranked, on distinct orders of the nodes of all parts.
+        valid: those of them that break no rule; 0 where parts of a cluster are ranked.
+        fit: those of them that are predicted to need no more than the memory; 0 likewise.
         safe: those of them that leave the headroom free; 0 where none was asked for.
         rejected: rule and layouts that broke it first, ``memory`` and limits of time last.
         best: the fastest ones in order, where runs correct them by the end of one spread
@@ -221,9 +276,9 @@ class Plan:
     """
 
     considered: int
-    valid: int
-    fit: int
-    rejected: tuple[tuple[str, int], ...]
+    valid: int = 0
+    fit: int = 0
+    rejected: tuple[tuple[str, int], ...] = ()
     best: tuple[Planned, ...]
     apart: tuple[Planned, ...] = ()
     safe: int = 0
@@ -379,7 +434,8 @@ def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
         found = training.runs.corrections(rows, workload, training.machine)
         factors_C, narrowing_C = found.factor_R, found.left_R / found.before_R
     costs = estimate(rows, workload, training.machine, factors_C)
-    names = [name for name, _ in costs.parts]
+    names, usd = [name for name, _ in costs.parts], question.usd_per_gpu_hour
+    usd_per_hour = None if usd is None else question.world * usd
     parts = zip(*(seconds.tolist() for _, seconds in costs.parts), strict=True)
     hosts_C = np.zeros(len(rows)) if costs.host_bytes_C is None else costs.host_bytes_C
     columns = zip(
@@ -399,6 +455,7 @@ def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
             layout=layout,
             recompute_layers=layers,
             peak_bytes=peak,
+            limit_bytes=question.limits.memory_bytes,
             step_s=step_s,
             parts=tuple(zip(names, seconds, strict=True)),
             verdict=verdict(peak, question.limits.memory_bytes),
@@ -406,6 +463,7 @@ def _best_plans(ranking: Ranking, question: Question) -> tuple[Planned, ...]:
             correction=factor,
             narrowing=narrowing,
             plan_only_by=rule,
+            usd_per_hour=usd_per_hour,
         )
         for layout, layers, peak, step_s, host, factor, narrowing, rule, seconds in columns
     )

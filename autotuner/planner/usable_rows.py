@@ -103,8 +103,10 @@ def _with_layouts(questions: Iterable[Question]) -> Iterator[NearestChange]:
         safe = replace(one.limits, memory_bytes=one.limits.safe_bytes, headroom=0.0)
         changed = replace(one, rules=rules, apart_rules=(), most=1, one_each=True)
         for planned in plan(replace(changed, limits=safe)).best:
-            real = verdict(planned.peak_bytes, one.limits.memory_bytes)
-            yield NearestChange(question=changed, planned=replace(planned, verdict=real))
+            limit_bytes = one.limits.memory_bytes
+            real = verdict(planned.peak_bytes, limit_bytes)
+            planned = replace(planned, verdict=real, limit_bytes=limit_bytes)
+            yield NearestChange(question=changed, planned=planned)
 
 
 def lighter_trainings(workload: Workload) -> Iterator[Workload]:

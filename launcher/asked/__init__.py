@@ -1,5 +1,9 @@
 """Questions: each parameter declared once, asked by flags or by Python's keywords."""
 
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import attach
+
 from .keywords import answers, keyword_errors
 from .launch_units import (
     ARGUMENTS,
@@ -55,16 +59,27 @@ from .training import (
     TrainingQuestion,
 )
 from .training_commands import CsvForm, FitCommand, OnScreen, PlanCommand, PlanFiles
-from .tuning import (
-    HOSTS,
-    OF_A_TUNE,
-    RESULTS,
-    SCRIPT,
-    TUNING,
-    OwnKnob,
-    RankCount,
-    TuneQuestion,
-    UserWords,
-)
 from .units import FILE, MOST, NAME, ON, ValueUnit, at_least, tokens_text, word_of
 from .verb_parser import VerbParser, unknown_flag
+
+if TYPE_CHECKING:
+    from .tuning import (
+        HOSTS,
+        OF_A_TUNE,
+        RESULTS,
+        SCRIPT,
+        TUNING,
+        OwnKnob,
+        RankCount,
+        TuneQuestion,
+        UserWords,
+    )
+else:  # with pydantic, unlike --help
+    __getattr__ = attach(
+        __name__,
+        {
+            ".tuning": (
+                "HOSTS OF_A_TUNE RESULTS SCRIPT TUNING OwnKnob RankCount TuneQuestion UserWords"
+            )
+        },
+    )

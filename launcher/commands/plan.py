@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from autoconf_launch.autotuner.cost import ALL_LAYERS
-from autoconf_launch.autotuner.mixed import MixedRow
+from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.autotuner.space import RECOMPUTE_LAYERS
 from autoconf_launch.core import (
     Candidate,
@@ -24,23 +24,18 @@ from autoconf_launch.tuning_spaces import cluster_template
 
 from ..asked import CsvForm
 from ..estimates import (
-    MixedAnswer,
     PlanAnswer,
     PlanRequest,
     Verifying,
     every_candidate,
-    mixed_answer,
     parse_plan,
     plan_answer,
     plan_clusters,
     plan_only_rule,
-    require_equal_nodes,
-    require_rates,
     write_text,
 )
 from ..export import (
     FASOP_SEPARATOR,
-    NATIVE,
     FasopTable,
     JobNode,
     NodeJob,
@@ -50,7 +45,6 @@ from ..export import (
     export_row,
     fasop_rows,
     first_exportable,
-    first_runnable,
 )
 from ..exporters import SUFFIXES
 from ..first_forward import (
@@ -58,21 +52,11 @@ from ..first_forward import (
     ask_plan,
     plan_by_pieces,
     split_command,
-    why_no_pieces,
 )
 from ..inference import INFERENCE
-from ..machine import is_cpu
-from ..pages import HtmlPage, plan_page, write_page
+from ..pages import plan_page, write_page
 from ..report import (
-    ROUGH_CPU,
     RULES_IN_WORDS,
-    clusters_csv,
-    clusters_document,
-    clusters_text,
-    mixed_document,
-    mixed_text,
-    pieces_plan_document,
-    pieces_plan_text,
     plan_csv,
     plan_document,
     plan_json,
@@ -81,13 +65,11 @@ from ..report import (
     script_document,
     script_text,
     why_nothing,
-    why_nothing_mixed,
     write_csv,
 )
 from .inference import plan_inference
 
 _CLUSTER_TEMPLATE = "--cluster-template"
-_TITLE = "autoconf-launch: layouts of a script"
 
 
 def plan(arguments: Sequence[str]) -> Iterator[str]:
@@ -117,40 +99,12 @@ def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
     asked = parse_plan(own, of_script=True)
     _require_batch(asked)
     request, script = ask_plan(asked, command)
-    if script.architecture is not None:
-        yield from _plan_known(request, script)
-        return
-    if request.others:
+    if request.others and script.architecture is None:
         raise ConfigError(
             f"Clusters are compared for models whose architecture is known, but "
             f"{script.why_pieces}; give one --cluster."
         )
-    require_equal_nodes(request.training.cluster)
-    require_rates(request.training.cluster)
-    _refuse_runs(request)
-    found = plan_by_pieces(request, script)
-    written = _export(request, [(row.layout, ALL_LAYERS) for row in found.best])
-    if request.html is not None:
-        write_page(HtmlPage(title=_TITLE, answer=pieces_plan_text(found)), request.html)
-    if request.training.json:
-        yield plan_json({**pieces_plan_document(found), **_export_document(written)})
-    else:
-        yield "\n".join((pieces_plan_text(found), *_sentences(request, written)))
-    if not found.best:
-        raise NothingFeasibleError(why_no_pieces(found))
-
-
-def _refuse_runs(request: PlanRequest) -> None:
-    """Real runs correct what is predicted by a model's shapes on equal nodes.
-
-    Raises:
-        ConfigError: there are some, or some are asked for.
-    """
-    flags = ("--measured", "--verify", "--verify-budget")
-    for flag in (name for name in flags if name in request.training.given):
-        raise ConfigError(
-            f"{flag} needs a --model whose architecture is known and equal nodes; omit it."
-        )
+    yield from _plan_known(request, script)
 
 
 def _require_batch(request: PlanRequest) -> None:
@@ -166,185 +120,85 @@ def _require_batch(request: PlanRequest) -> None:
         )
 
 
-def _plan_clusters(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
-    answers = plan_clusters(request)
-    forms = _Forms(
-        csv=lambda file: clusters_csv(answers, file),
-        document=lambda: clusters_document(answers),
-        text=lambda: clusters_text(answers),
-    )
-    yield _tell(request, script, answers, forms, _Written())
-    if not any(answer.plan.best for answer in answers):
-        raise NothingFeasibleError("no cluster has a layout that fits and is within the limits.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Forms:
-    """An answer in each form, and sentences below its text."""
-
-    csv: Callable[[TextIO], None]
-    document: Callable[[], dict[str, Any]]
-    text: Callable[[], str]
-    notes: tuple[str, ...] = ()
-
-
-def _tell(
-    request: PlanRequest,
-    script: TracedScript | None,
-    answers: Sequence[PlanAnswer | MixedAnswer],
-    forms: _Forms,
-    written: _Written,
-) -> str:
-    """Write the files that are asked for; what is printed."""
-    if request.csv is not None:
-        save_file("--csv", request.csv, forms.csv)
-    if request.html is not None:
-        write_page(plan_page(answers, forms.text()), request.html)
-    if request.training.json:
-        section = {} if script is None else {"script": script_document(script)}
-        return plan_json({**forms.document(), **section, **_export_document(written)})
-    text = "\n".join((forms.text(), *forms.notes, *_sentences(request, written)))
-    return text if script is None else f"{script_text(script)}\n\n{text}"
-
-
 def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
-    if request.others:
-        yield from _plan_clusters(request, script)
-        return
-    if _is_mixed(request):
-        yield from _plan_mixed(request, script)
-        return
-    answer = plan_answer(request)
-    best = answer.plan.best
-    rows = [(one.layout, one.recompute_layers) for one in (*best, *answer.plan.apart)]
-    written = _export(request, rows)
-    if answer.verifying is not None and request.output is not None:
-        written = _export_runs(request, answer.verifying, written, request.output)
-    forms = _Forms(
-        csv=lambda file: plan_csv(answer, file),
-        document=lambda: plan_document(answer),
-        text=lambda: plan_text(answer),
-        notes=(ROUGH_CPU,) if is_cpu(request.training.cluster) else (),
+    if script is not None and script.architecture is None:
+        answers: tuple[PlanAnswer, ...] = (plan_by_pieces(request, script),)
+    else:
+        answers = plan_clusters(request) if request.others else (plan_answer(request),)
+    first, written = answers[0], _Written()
+    if not request.others:
+        written = _export(request, (_optimum_of(first, row) for row in first.shown))
+    if first.verifying is not None and request.output is not None:
+        written = _export_runs(request, first.verifying, written, request.output)
+    if request.csv is not None and first.parts and request.csv_form == CsvForm.FASOP:
+        written = _write_fasop(request.csv, first, every_candidate(first.parts), written)
+    elif request.csv is not None:
+        save_file("--csv", request.csv, lambda file: plan_csv(file, *answers))
+    if request.html is not None:
+        write_page(plan_page(answers, plan_text(*answers)), request.html)
+    section = {} if script is None else {"script": script_document(script)}
+    start = "" if script is None else f"{script_text(script)}\n\n"
+    yield _output(
+        request,
+        written,
+        lambda: plan_document(*answers) | section,
+        lambda: start + plan_text(*answers),
     )
-    yield _tell(request, script, (answer,), forms, written)
-    if not best:
-        raise NothingFeasibleError(why_nothing(answer))
+    if not any(answer.plan.best for answer in answers):
+        raise NothingFeasibleError(why_nothing(*answers))
 
 
-def _is_mixed(request: PlanRequest) -> bool:
-    """Whether parts of the cluster are ranked, stage by stage, instead of all its layouts."""
-    asks = request.pareto or request.layer_times is not None
-    is_fasop = request.csv_form == CsvForm.FASOP
-    return asks or is_fasop or not request.training.cluster.are_nodes_equal
+def _output(
+    request: PlanRequest,
+    written: _Written,
+    document: Callable[[], dict[str, Any]],
+    text: Callable[[], str],
+) -> str:
+    """What is printed, with the files that were written."""
+    if request.training.json:
+        paths = [str(path) for path in written.paths]
+        more = {"exported": paths, "exported_row": written.row} if paths else {}
+        return plan_json(document() | more)
+    html = (f"Written: {request.html}",) if request.html else ()
+    sentences = (*written.sentences, *html)
+    return "\n".join((text(), "", *sentences) if sentences else (text(),))
 
 
-def _plan_mixed(request: PlanRequest, script: TracedScript | None) -> Iterator[str]:
-    _refuse_runs(request)
-    answer = mixed_answer(request)
-    written = _export_mixed(answer)
-    is_fasop = request.csv_form == CsvForm.FASOP
-    every = every_candidate(answer) if is_fasop else ()
-    forms = _Forms(
-        csv=lambda file: _mixed_table(answer, every, file),
-        document=lambda: mixed_document(answer),
-        text=lambda: mixed_text(answer),
-        notes=tuple(_csv_note(request, every)) if is_fasop else (),
-    )
-    yield _tell(request, script, (answer,), forms, written)
-    if not answer.rows:
-        raise NothingFeasibleError(why_nothing_mixed(answer))
-
-
-def _csv_note(request: PlanRequest, every: Sequence[MixedRow]) -> Iterator[str]:
-    """How the rows of FASOP's table differ from those on the screen."""
-    yield (
-        f"{request.csv} has {len(every):,} rows: the best layout of each mesh and micro-batch on "
-        "FASOP's orders of nodes, those out of memory included. The table above has only the "
-        "fastest that fits on each part of the cluster."
-    )
-
-
-def _mixed_table(answer: MixedAnswer, every: Sequence[MixedRow], file: TextIO) -> None:
-    if answer.request.csv_form == CsvForm.FULL:
-        plan_csv(answer, file)
-        return
+def _write_fasop(
+    path: Path, answer: PlanAnswer, rows: Sequence[Planned], written: _Written
+) -> _Written:
+    """Write FASOP's table, and say how its rows differ from those on the screen."""
     table = FasopTable(
-        rows=tuple(every),
-        cluster=answer.request.training.cluster,
-        workload=answer.workload,
-        steps=answer.steps,
+        rows=tuple(rows), cluster=answer.cluster, workload=answer.workload, steps=answer.steps
     )
-    write_csv(file, fasop_rows(table), delimiter=FASOP_SEPARATOR)
+    lines = fasop_rows(table)
+    save_file("--csv", path, lambda file: write_csv(file, lines, delimiter=FASOP_SEPARATOR))
+    return written.add(
+        f"{path} has {len(rows):,} rows: the best layout of each mesh and micro-batch on FASOP's "
+        "orders of nodes, those out of memory included. The table above has only the fastest "
+        "that fits on each part of the cluster."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """A row of the table, the files that it was written to, and why it is not the first.
-
-    ``runs``: a sentence on each verifying run and framework.
-    """
+    """A row of the table, the files that it was written to, and sentences on all files."""
 
     row: int = 1
     paths: tuple[Path, ...] = ()
-    skipped: str = ""
-    runs: tuple[str, ...] = ()
+    sentences: tuple[str, ...] = ()
+
+    def add(self, *sentences: str) -> _Written:
+        return replace(self, sentences=(*self.sentences, *sentences))
 
 
-def _export(request: PlanRequest, rows: Sequence[tuple[Layout, int]]) -> _Written:
-    """Write the row asked for, for each framework; nothing where the table is empty."""
-    if not rows or request.output is None:
+def _export(request: PlanRequest, rows: Iterable[Optimum]) -> _Written:
+    """Write the row asked for, or the first that every framework can express; of none nothing."""
+    if request.output is None or not (optima := list(rows)):
         return _Written()
-    optima = [_optimum(request, layout, layers) for layout, layers in rows]
-    row = request.row or (first_runnable(optima) if NATIVE in request.export else 1)
-    return _write_row(request, optima, row)
-
-
-def _export_runs(
-    request: PlanRequest, verifying: Verifying, written: _Written, folder: Path
-) -> _Written:
-    """Write the layout of each verifying run, for each framework that can express it."""
-    said: list[str] = []
-    for number, one in enumerate(verifying.named, start=1):
-        for name in request.export:
-            path = folder / f"run{number}.{name}{SUFFIXES[name]}"
-            why = export_obstacle(one.optimum, (name,))
-            if why is None:
-                write_text(export_optimum(one.optimum, name).text, path)
-            written_text = f"is written to {path}" if why is None else f"is not for {name}: {why}"
-            said.append(f"Run {number} {written_text}.")
-    return replace(written, runs=tuple(said))
-
-
-def _export_mixed(answer: MixedAnswer) -> _Written:
-    """Write the row asked for, or the first that every framework can express.
-
-    Megatron-LM gets the ranks' nodes by the order of its jobs; other frameworks get the slots.
-    """
-    request = answer.request
-    if not answer.rows or request.output is None:
-        return _Written()
-    optima = [_mixed_optimum(answer, row) for row in answer.rows]
-    row, skipped = first_exportable(optima, request.export)
-    written = _write_row(request, optima, request.row or row)
-    return written if request.row else replace(written, skipped=skipped)
-
-
-def _mixed_optimum(answer: MixedAnswer, row: MixedRow) -> Optimum:
-    optimum = _optimum(answer.request, answer.layout(row), row.recompute_layers)
-    cluster = answer.request.training.cluster
-    nodes = [cluster.kinds[kind].node for kind in row.order]
-    job = NodeJob(
-        workload=answer.workload,
-        nodes=tuple(
-            JobNode(name=answer.kinds[kind].name, gpus=len(node.devices), owned=node.rented_slots)
-            for kind, node in zip(row.order, nodes, strict=True)
-        ),
-    )
-    return replace(optimum, nodes=len(nodes), job=job)
-
-
-def _write_row(request: PlanRequest, optima: Sequence[Optimum], row: int) -> _Written:
-    assert request.output is not None
+    row, skipped = request.row, ""
+    if not row:
+        row, skipped = first_exportable(optima, request.export)
     texts: dict[Path, str] = {}
     for name in request.export:
         exported = export_row(optima, row, name)
@@ -353,7 +207,46 @@ def _write_row(request: PlanRequest, optima: Sequence[Optimum], row: int) -> _Wr
             texts[request.output / f"layout.{name}{suffix}"] = text
     for path, text in texts.items():
         write_text(text, path)
-    return _Written(row=row, paths=tuple(texts))
+    written = _Written(row=row, paths=tuple(texts))
+    if skipped:
+        before = "Row 1" if row == 2 else f"Rows 1 to {row - 1}"
+        written = written.add(f"{before} cannot be exported; of row 1: {skipped}.")
+    return written.add(*(f"Row {row} is written to {path}." for path in texts))
+
+
+def _export_runs(
+    request: PlanRequest, verifying: Verifying, written: _Written, folder: Path
+) -> _Written:
+    """Write the layout of each verifying run, for each framework that can express it."""
+    for number, one in enumerate(verifying.named, start=1):
+        for name in request.export:
+            path = folder / f"run{number}.{name}{SUFFIXES[name]}"
+            why = export_obstacle(one.optimum, (name,))
+            if why is None:
+                write_text(export_optimum(one.optimum, name).text, path)
+            what = f"is written to {path}" if why is None else f"is not for {name}: {why}"
+            written = written.add(f"Run {number} {what}.")
+    return written
+
+
+def _optimum_of(answer: PlanAnswer, row: Planned) -> Optimum:
+    """A row for exports: with its nodes in the order of ranks where they are part of a cluster.
+
+    Megatron-LM gets them by the order of its jobs; other frameworks get the slots.
+    """
+    optimum = _optimum(answer.request, answer.layout(row), row.recompute_layers)
+    if not row.order:
+        return optimum
+    kinds = answer.cluster.kinds
+    nodes = [kinds[kind] for kind in row.order]
+    job = NodeJob(
+        workload=answer.workload,
+        nodes=tuple(
+            JobNode(name=one.name, gpus=len(one.node.devices), owned=one.node.rented_slots)
+            for one in nodes
+        ),
+    )
+    return replace(optimum, nodes=len(nodes), job=job)
 
 
 def _optimum(request: PlanRequest, layout: Layout, layers: int) -> Optimum:
@@ -369,21 +262,3 @@ def _optimum(request: PlanRequest, layout: Layout, layers: int) -> Optimum:
         optimizer=workload.optimizer.name,
         plan_only=None if rule is None else RULES_IN_WORDS[rule],
     )
-
-
-def _sentences(request: PlanRequest, written: _Written) -> Iterator[str]:
-    if written.paths or request.html:
-        yield ""
-    if written.skipped:
-        rows = "Row 1" if written.row == 2 else f"Rows 1 to {written.row - 1}"
-        yield f"{rows} cannot be exported; of row 1: {written.skipped}."
-    yield from (f"Row {written.row} is written to {path}." for path in written.paths)
-    yield from written.runs
-    if request.html:
-        yield f"Written: {request.html}"
-
-
-def _export_document(written: _Written) -> dict[str, Any]:
-    if not written.paths:
-        return {}
-    return {"exported": [str(path) for path in written.paths], "exported_row": written.row}

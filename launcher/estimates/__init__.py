@@ -1,22 +1,7 @@
 """Requests and answers of fit, plan and recommend."""
 
-from .answers import (
-    FitAnswer,
-    HostMemory,
-    PlanAnswer,
-    fit_answer,
-    plan_answer,
-    plan_clusters,
-)
-from .fit_stages import StageFits
-from .mixed import (
-    PRICE_CHANGE,
-    ChoiceSensitivity,
-    MixedAnswer,
-    every_candidate,
-    machine_kinds,
-    mixed_answer,
-)
+from .answers import PlanAnswer, chosen_prices, plan_answer, plan_clusters, refuse_runs
+from .fit import FitAnswer, HostMemory, StageFits, fit_answer
 from .model_choice import (
     base_config_text,
     base_document,
@@ -26,9 +11,10 @@ from .model_choice import (
     write_base_config,
     write_text,
 )
+from .parts import ChoiceSensitivity, RankedParts, every_candidate, machine_kinds
 from .recommend import GpusForDays, Recommendation, recommendation
 from .recommend_cluster import ChosenCluster, cluster_of
-from .requests import FitRequest, PlanRequest, TrainingRequest, limit_to_lift, price_of_gpu
+from .requests import FitRequest, PlanRequest, TrainingRequest, limit_to_lift
 from .resolve import fit_request, parse_fit, parse_plan, plan_request, same_values
 from .runnable import UNKNOWN_MODEL, UNKNOWN_TRAINING, RowState, plan_only_rule, trains_here
 from .training_choice import (

@@ -68,16 +68,7 @@ class PlanRequest(PlanFiles, RealRuns, PlanRanking):
     others: tuple[TrainingRequest, ...] = ()
 
 
-def price_of_gpu(request: PlanRequest, cluster: ClusterSpec) -> float | None:
-    """USD an hour of a GPU that trains, of equal nodes, by a flag; None where none gives it."""
-    node = cluster.nodes[0]
-    given = dict(request.prices).get(node.devices[0].name)
-    if given is None:
-        return request.usd_per_gpu_hour
-    return given * node.rented_slots / len(node.devices)
-
-
-def limit_to_lift(needed_bytes: float, limit_bytes: int, cluster: ClusterSpec) -> str:
+def limit_to_lift(needed_bytes: float, limit_bytes: float, cluster: ClusterSpec) -> str:
     """``--memory-limit`` and the GPU's own memory if only that flag keeps a need from fitting.
 
     Empty if it does not.

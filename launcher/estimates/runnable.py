@@ -36,7 +36,6 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import TRAINERS
 
-from ..asked import Goal
 from .requests import PlanRequest, TrainingRequest
 from .training_choice import (
     BY_SCRIPT,
@@ -309,11 +308,6 @@ def _affordable(
     request: PlanRequest, steps: int | None, price: ChosenPrice | None, world: int
 ) -> float:
     """The longest step that the money lasts for; all GPUs are paid for whatever the layout."""
-    if price is None and (request.max_cost_usd is not None or request.objective == Goal.COST):
-        raise ConfigError(
-            "No price of this GPU is known, but the objective or --max-cost needs one; give it "
-            "with --usd-per-gpu-hour."
-        )
     if request.max_cost_usd is None or steps is None or price is None:
         return math.inf
     return request.max_cost_usd / steps / (world * price.usd_per_gpu_hour / 3600)

@@ -38,7 +38,6 @@ from ..export import Optimum, RunCommand, run_command
 from ..machine import THREADS, usable_cores
 from ..measurements import row_to_fill
 from .runnable import plan_only_rule
-from .training_choice import ChosenPrice
 
 _CPU_START_S = 15.0
 """From a launch of CPU ranks to their first step; a guess, as that of GPUs is."""
@@ -139,9 +138,7 @@ def log_band(training: Training, layout: Layout) -> float:
     )
 
 
-def verify_plan(
-    question: Question, price: ChosenPrice | None, found: Plan, bounds: Bounds
-) -> Verifying:
+def verify_plan(question: Question, found: Plan, bounds: Bounds) -> Verifying:
     """What narrows the first row of a plan."""
     training, best = question.training, found.best[0]
     error = planned_band(training, best).error
@@ -153,7 +150,7 @@ def verify_plan(
             nodes=-(-question.world // gpus_per_node),
             band=log_band(training, best.layout),
             bounds=bounds,
-            usd_per_gpu_hour=None if price is None else price.usd_per_gpu_hour,
+            usd_per_gpu_hour=question.usd_per_gpu_hour,
             memory_bytes=question.limits.memory_bytes,
             start_s=Goodput().restart_s,
         )

@@ -20,7 +20,6 @@ from .rows import (
     export_obstacle,
     export_row,
     first_exportable,
-    first_runnable,
     run_command,
 )
 from .slurm_job import resumable_job

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from autoconf_launch.autotuner.cost import LayoutColumns, memory_bytes
-from autoconf_launch.autotuner.mixed import MixedRow
+from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.core import ClusterSpec, NodeKind, Workload
 from autoconf_launch.tuning_spaces import price
 
@@ -34,7 +34,7 @@ class FasopTable:
         steps: of the whole training; None where its tokens are not known.
     """
 
-    rows: tuple[MixedRow, ...]
+    rows: tuple[Planned, ...]
     cluster: ClusterSpec
     workload: Workload
     steps: int | None
@@ -59,7 +59,7 @@ def _columns(kinds: _Kinds) -> tuple[str, ...]:
     )
 
 
-def _line(table: FasopTable, row: MixedRow, kinds: _Kinds, sharded: list[float]) -> dict[str, Any]:
+def _line(table: FasopTable, row: Planned, kinds: _Kinds, sharded: list[float]) -> dict[str, Any]:
     """One line: seconds, USD, and memory of the fullest rank in GB, without and with ZeRO 3."""
     layout, parts, usd = row.layout, dict(row.parts), row.usd_per_step
     layers = [stage.layers for stage in row.stages]
@@ -93,7 +93,7 @@ def _is_over(peaks: list[float], limits: list[float]) -> bool:
     return any(peak > limit for peak, limit in zip(peaks, limits, strict=True))
 
 
-def _sharded_bytes(table: FasopTable, rows: Sequence[MixedRow]) -> list[list[float]]:
+def _sharded_bytes(table: FasopTable, rows: Sequence[Planned]) -> list[list[float]]:
     """Memory of each row's stages if replicas shared weights, gradients and optimizer states."""
     found: list[list[float]] = [[] for _ in rows]
     for stages in {len(row.stages) for row in rows}:

@@ -43,31 +43,18 @@ _PRECISIONS = {
 NATIVE = "native"
 
 
-def first_runnable(rows: Sequence[Optimum]) -> int:
-    """Number of the first row that our own runtime runs, from 1.
-
-    Raises:
-        ConfigError: none does.
-    """
-    found = (number for number, row in enumerate(rows, start=1) if row.plan_only is None)
-    number = next(found, None)
-    if number is None:
-        raise ConfigError(
-            f"No row of the table runs here ({rows[0].plan_only}); --runnable ranks only layouts "
-            "that do."
-        )
-    return number
-
-
 def first_exportable(rows: Sequence[Optimum], frameworks: Sequence[str]) -> tuple[int, str]:
     """The first row that all these frameworks can express, and why the rows before it cannot be.
 
     Returns:
         Its number, from 1 (1 where no row can be), and why the first row is skipped, if it is.
     """
-    reasons = [export_obstacle(row, frameworks) for row in rows]
-    number = reasons.index(None) + 1 if None in reasons else 1
-    return number, (reasons[0] or "") if number > 1 else ""
+    first = ""
+    for number, row in enumerate(rows, start=1):
+        if (why := export_obstacle(row, frameworks)) is None:
+            return number, first
+        first = first or why
+    return 1, ""
 
 
 def export_obstacle(row: Optimum, frameworks: Sequence[str]) -> str | None:

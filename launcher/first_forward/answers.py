@@ -8,6 +8,7 @@ Not: where the bytes of a layout come from.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,9 +32,9 @@ from autoconf_launch.autotuner.cost import (
     traced_memory,
     verdict,
 )
+from autoconf_launch.autotuner.planner import MEMORY, Plan, Planned
 from autoconf_launch.autotuner.space import CandidateTable, Floats
 from autoconf_launch.core import (
-    GIB,
     Candidate,
     ConfigError,
     Layout,
@@ -48,13 +49,15 @@ from ..estimates import (
     FitAnswer,
     FitRequest,
     HostMemory,
+    PlanAnswer,
     PlanRequest,
     RowState,
     TrainingRequest,
-    choose_price,
-    limit_to_lift,
+    chosen_prices,
     machine_of,
-    price_of_gpu,
+    refuse_runs,
+    require_equal_nodes,
+    require_rates,
 )
 from .script import TracedScript
 
@@ -372,50 +375,60 @@ def _layout_variants(layout: Layout, asked: PiecesQuestion) -> Iterator[Layout]:
 _MOST_SIZES = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PiecesPlan:
-    """The answer.
+def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PlanAnswer:
+    """Rank all layouts that keep the global batch; those that leave the headroom come first.
 
-    Attributes:
-        best: the fastest micro-batch of each ZeRO stage and recomputation, or all layouts that
-            fit where all were asked for; those that leave the headroom come first.
-        headroom: share of the memory that was asked to be left free.
-        smallest: the one that needs least memory.
-        usd_per_gpu_hour: None where no price is known.
-        gains: as of a PlanAnswer.
+    Of each ZeRO stage and recomputation the fastest micro-batch, unless all layouts are asked for.
+
+    Raises:
+        ConfigError: nodes differ, no rates of their GPUs are known, or real runs are given.
     """
-
-    asked: PiecesQuestion
-    considered: int
-    fit: int
-    best: tuple[TracedRow, ...]
-    headroom: float
-    smallest: TracedRow | None
-    seconds: float
-    usd_per_gpu_hour: float | None = None
-    gains: tuple[FormatGain, ...] = ()
-
-
-def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PiecesPlan:
-    """Rank all layouts that keep the global batch."""
-    started_s = time.perf_counter()
-    asked = PiecesQuestion(script=script, training=request.training)
+    training, started_s = request.training, time.perf_counter()
+    require_equal_nodes(training.cluster)
+    require_rates(training.cluster)
+    refuse_runs(request)
+    asked = PiecesQuestion(script=script, training=training)
     rows = traced_rows(asked, list(_layouts(asked)))
     fitting = [row for row in rows if row.verdict is not Verdict.NO]
     fitting.sort(key=lambda row: (_tier(row, request), *_rank(row)))
     best = fitting if request.top is None else list(_best_of_each(fitting))
-    cluster = request.training.cluster
-    price = choose_price(price_of_gpu(request, cluster), cluster)
-    return PiecesPlan(
-        asked=asked,
+    (price,) = prices = chosen_prices(request)
+    hourly = None if price is None else len(training.cluster.devices) * price.usd_per_gpu_hour
+    lost = len(rows) - len(fitting)
+    found = Plan(
         considered=len(rows),
+        valid=len(rows),
         fit=len(fitting),
-        best=tuple(best[: request.top]),
-        headroom=request.headroom,
-        smallest=min(rows, key=lambda row: row.peak_bytes, default=None),
+        safe=sum(not _tier(row, request) for row in fitting),
+        rejected=((MEMORY, lost),) if lost else (),
+        best=tuple(_plan_row(row, training, hourly) for row in best[: request.top]),
+        smallest=min(
+            (_plan_row(row, training, hourly) for row in rows),
+            key=lambda row: row.peak_bytes,
+            default=None,
+        ),
+    )
+    workload = replace(training.workload, model=script.found.model)
+    return PlanAnswer(
+        request=replace(request, training=replace(training, workload=workload)),
+        prices=prices,
+        steps=None,
+        plan=found,
         seconds=time.perf_counter() - started_s,
-        usd_per_gpu_hour=price and price.usd_per_gpu_hour,
         gains=pieces_gains(asked, best[0].layout) if best else (),
+        script=script.name,
+    )
+
+
+def _plan_row(row: TracedRow, training: TrainingRequest, usd_per_hour: float | None) -> Planned:
+    return Planned(
+        layout=row.layout,
+        peak_bytes=row.peak_bytes,
+        limit_bytes=training.limit_bytes,
+        step_s=math.inf if row.step_s is None else row.step_s,
+        parts=row.step,
+        verdict=row.verdict,
+        usd_per_hour=usd_per_hour,
     )
 
 
@@ -437,25 +450,6 @@ def _best_of_each(rows: Sequence[TracedRow]) -> Iterator[TracedRow]:
 def _rank(row: TracedRow) -> tuple[float, int, float]:
     """Rank layouts by time; of those as fast, the one that shards least comes first."""
     return row.step_s or 0.0, row.layout.zero_stage, row.peak_bytes
-
-
-def why_no_pieces(answer: PiecesPlan) -> str:
-    """One true sentence on a plan without a layout."""
-    gpus = len(answer.asked.training.cluster.devices)
-    batch = answer.asked.training.workload.global_batch
-    if answer.smallest is None:
-        return (
-            f"--global-batch {batch} is not a multiple of {gpus} GPUs; valid: {gpus}, {2 * gpus}, "
-            f"{3 * gpus}, …"
-        )
-    needed_bytes, training = answer.smallest.peak_bytes, answer.asked.training
-    larger = "use larger GPUs, or more of them (ZeRO 3 shards the model over all)"
-    if lifted := limit_to_lift(needed_bytes, training.limit_bytes, training.cluster):
-        larger = f"it would fit without {lifted}"
-    return (
-        f"none of {answer.considered:,} layouts fits: the smallest need is "
-        f"{needed_bytes / GIB:.1f} GiB of {training.limit_bytes / GIB:.1f} GiB per GPU; {larger}."
-    )
 
 
 def _layouts(asked: PiecesQuestion) -> Iterator[Layout]:

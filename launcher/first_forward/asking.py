@@ -145,8 +145,7 @@ def _trainer_of(script: TracedScript) -> TrainerChoice:
 _ARCHITECTURE_ALONE = (
     *("--seq", "--tp", "--pp", "--vpp", "--cp", "--ep", "--sequence-parallel", "--offload"),
     *("--recompute-layers", "--lora-rank", "--weights", "--freeze", "--compile"),
-    *("--flash-attention", "--trainer", "--csv", "--explain", "--tokens", "--objective"),
-    *("--gpus-needed", "--headroom"),
+    *("--flash-attention", "--trainer", "--tokens", "--objective", "--gpus-needed"),
 )
 
 

@@ -44,8 +44,9 @@ def _tokens(answer: _Answer, point: InferencePoint) -> float:
 
 def _usd(answer: _Answer, point: InferencePoint) -> float | None:
     """Money of a million output tokens; None where no price is known."""
-    hourly = answer.price and answer.price.usd_per_gpu_hour
-    return None if hourly is None else hourly / 3600.0 / _tokens(answer, point) * 1e6
+    if answer.price is None:
+        return None
+    return answer.price.usd_per_gpu_hour / 3600.0 / _tokens(answer, point) * 1e6
 
 
 def _copies(answer: _Answer, point: InferencePoint) -> int:

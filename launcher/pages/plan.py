@@ -8,12 +8,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from autoconf_launch.autotuner.cost import LayoutColumns, estimate
-from autoconf_launch.autotuner.mixed import MixedRow
 from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.core import GIB, pareto_front
 
-from ..estimates import MixedAnswer, PlanAnswer
-from ..report import cluster_text, name_of, nodes_text, planned_waterfall, seconds_text
+from ..estimates import PlanAnswer
+from ..report import cluster_text, name_of, nodes_text, seconds_text, step_waterfall
 from .charts import Traces, bar_trace, marker_trace, memory_chart, waterfall_chart
 from .page import Chart, HtmlPage
 
@@ -27,7 +26,7 @@ Point: TypeAlias = tuple[float, float, str]
 """Time, money, and what is seen under the mouse."""
 
 
-def plan_page(answers: Sequence[PlanAnswer | MixedAnswer], text: str) -> HtmlPage:
+def plan_page(answers: Sequence[PlanAnswer], text: str) -> HtmlPage:
     """The text with charts: of the layouts of one cluster, or of the best ones of several.
 
     Args:
@@ -35,44 +34,41 @@ def plan_page(answers: Sequence[PlanAnswer | MixedAnswer], text: str) -> HtmlPag
         text: what the command prints of them.
     """
     first = answers[0]
-    if not isinstance(first, PlanAnswer):
-        charts = _charts_of_mixed(first)
-    elif len(answers) > 1:
+    if len(answers) > 1:
         rows = [(one, one.plan.best[0]) for one in answers if one.plan.best]
         charts = _front(rows, "The best layout on each cluster")
     else:
-        charts = _charts_of_equal(first)
+        charts = _charts(first)
     return HtmlPage(
-        title=f"autoconf-launch: layouts of {first.workload.architecture.name}",
+        title=f"autoconf-launch: layouts of {first.script or first.workload.architecture.name}",
         answer=text,
         charts=tuple(charts),
     )
 
 
-def _charts_of_equal(answer: PlanAnswer) -> Iterator[Chart]:
-    if not (best := answer.rows[:_MOST_DRAWN]):
-        return
-    yield _step_times(best)
-    yield waterfall_chart(
-        "A step of #1", "Milliseconds of each part, predicted.", planned_waterfall(best[0])
-    )
-    yield _memory(answer, best)
-
-
-def _charts_of_mixed(answer: MixedAnswer) -> Iterator[Chart]:
-    """The front of all parts of the cluster, and stages of the first rows that are pipelines."""
-    rows = [(answer, row) for row in answer.plan.best]
-    yield from _front(rows, "The best layout on each part of the cluster")
-    pipelines = [(n, row) for n, row in enumerate(answer.rows, start=1) if len(row.stages) > 1]
-    for number, row in pipelines[:_MOST_PIPELINES]:
-        yield _partition(answer, number, row)
-        yield _stage_memory(number, row)
+def _charts(answer: PlanAnswer) -> Iterator[Chart]:
+    """Steps and memory, or the front of all parts and stages of the first rows with several."""
+    best = answer.plan.best[:_MOST_DRAWN]
+    if answer.parts is not None:
+        rows = [(answer, row) for row in answer.parts.every]
+        yield from _front(rows, "The best layout on each part of the cluster")
+        pipelines = [(n, row) for n, row in enumerate(answer.plan.best, 1) if len(row.stages) > 1]
+        for number, row in pipelines[:_MOST_PIPELINES]:
+            yield _partition(answer, number, row)
+            yield _stage_memory(number, row)
+    elif best:
+        yield _step_times(best)
+        yield waterfall_chart(
+            "A step of #1", "Milliseconds of each part, predicted.", step_waterfall(best[0].parts)
+        )
+        if not answer.script:
+            yield _memory(answer, best)
 
 
 def _step_times(best: Sequence[Planned]) -> Chart:
     """Seconds of each layout's step, part on part."""
     names = _numbers(best)
-    columns = zip(*(planned_waterfall(one) for one in best), strict=True)
+    columns = zip(*(step_waterfall(one.parts) for one in best), strict=True)
     traces: Traces = [
         {
             **bar_trace(steps[0].name, names, [step.seconds for step in steps]),
@@ -109,9 +105,11 @@ def _numbers(best: Sequence[Planned]) -> list[str]:
     return [f"#{row}" for row, _ in enumerate(best, start=1)]
 
 
-def _front(rows: Sequence[tuple[Any, Any]], what: str) -> Iterator[Chart]:
+def _front(rows: Sequence[tuple[PlanAnswer, Planned]], what: str) -> Iterator[Chart]:
     """Time and money of rows with their answers, if two have a price."""
-    points = [_point(answer, row) for answer, row in rows if answer.usd_per_step(row) is not None]
+    points = [
+        _point(answer, row, usd) for answer, row in rows if (usd := row.usd_per_step) is not None
+    ]
     is_training = all(answer.steps is not None for answer, _ in rows)
     if len(points) < 2:
         return
@@ -141,14 +139,14 @@ def _front(rows: Sequence[tuple[Any, Any]], what: str) -> Iterator[Chart]:
     )
 
 
-def _point(answer: Any, row: Any) -> Point:
+def _point(answer: PlanAnswer, row: Planned, usd: float) -> Point:
     """Days and USD of the training where its tokens are known, else seconds and USD of a step."""
-    is_equal, steps = isinstance(answer, PlanAnswer), answer.steps
-    nodes = cluster_text(answer) if is_equal else nodes_text(answer, row.counts)
+    steps = answer.steps
+    nodes = nodes_text(answer.kinds, row.counts) if row.counts else cluster_text(answer)
     text = "<br>".join((nodes, name_of(row.layout), seconds_text(row.step_s)))
     if steps is None:
-        return row.step_s, answer.usd_per_step(row), text
-    return steps * row.step_s / _S_PER_DAY, steps * answer.usd_per_step(row), text
+        return row.step_s, usd, text
+    return steps * row.step_s / _S_PER_DAY, steps * usd, text
 
 
 def _trace(name: str, points: Sequence[Point]) -> dict[str, Any]:
@@ -158,7 +156,7 @@ def _trace(name: str, points: Sequence[Point]) -> dict[str, Any]:
     return {**marker_trace(name, x, y, texts), **words}
 
 
-def _partition(answer: MixedAnswer, number: int, row: MixedRow) -> Chart:
+def _partition(answer: PlanAnswer, number: int, row: Planned) -> Chart:
     """Layers of each stage, coloured by the nodes that it lies on."""
     stages = [str(stage) for stage in range(len(row.stages))]
     names = [" + ".join(answer.kinds[kind].name for kind in one.kinds) for one in row.stages]
@@ -170,7 +168,7 @@ def _partition(answer: MixedAnswer, number: int, row: MixedRow) -> Chart:
         traces.append({**bars, "hovertext": times})
     return Chart(
         title=f"Stages of #{number}",
-        note=f"{nodes_text(answer, row.counts)}: layers of each stage, first stage left.",
+        note=f"{nodes_text(answer.kinds, row.counts)}: layers of each stage, first stage left.",
         traces=tuple(traces),
         layout={
             "barmode": "stack",
@@ -181,7 +179,7 @@ def _partition(answer: MixedAnswer, number: int, row: MixedRow) -> Chart:
     )
 
 
-def _stage_memory(number: int, row: MixedRow) -> Chart:
+def _stage_memory(number: int, row: Planned) -> Chart:
     """What the fullest rank of each stage needs, beside what its GPU has."""
     stages = [str(stage) for stage in range(len(row.stages))]
     limits = [stage.limit_bytes / GIB for stage in row.stages]

@@ -49,11 +49,7 @@ if TYPE_CHECKING:
         validation_document,
         validation_lines,
     )
-    from .mixed import mixed_document, mixed_text, why_nothing_mixed
     from .plan import (
-        clusters_csv,
-        clusters_document,
-        clusters_text,
         plan_csv,
         plan_document,
         plan_json,
@@ -81,8 +77,6 @@ if TYPE_CHECKING:
         trials_csv,
     )
     from .script import (
-        pieces_plan_document,
-        pieces_plan_text,
         rooms_table,
         script_document,
         script_text,
@@ -110,18 +104,18 @@ if TYPE_CHECKING:
     from .waterfall import (
         WaterfallStep,
         measured_waterfall,
-        planned_waterfall,
         predicted_waterfall,
+        step_waterfall,
     )
 else:
     __getattr__ = attach(
         __name__,
         {
             ".cells": (
-                "TF32_SWITCH amount count_text csv_text duration_text format_gains_text gib "
-                "label launch_label memory_size memory_unit minutes_text number_text percent "
-                "range_text save_file seconds_text shown_name size_text step_text "
-                "step_time_text table_of three_digits write_csv"
+                "TF32_SWITCH amount count_text csv_text duration_text format_gains_text gib label "
+                "launch_label memory_size memory_unit minutes_text number_text percent range_text "
+                "save_file seconds_text shown_name size_text step_text step_time_text table_of "
+                "three_digits write_csv"
             ),
             ".columns": "nodes_text",
             ".fit": (
@@ -131,22 +125,15 @@ else:
                 "problem_lines row_lines rows_csv unit_warnings validation_document "
                 "validation_lines"
             ),
-            ".mixed": "mixed_document mixed_text why_nothing_mixed",
-            ".plan": (
-                "clusters_csv clusters_document clusters_text plan_csv plan_document "
-                "plan_json plan_text"
-            ),
+            ".plan": "plan_csv plan_document plan_json plan_text",
             ".plan_reasons": "RULES_IN_WORDS cluster_text name_of why_nothing",
             ".recommend": "recommend_document recommend_text",
             ".results": (
                 "HEADERS TRIAL_COLUMNS RowKind TrialRow comparison_document comparison_text "
                 "conclusion different_trainings_text finished_row headlines results_answer "
-                "results_document results_text running_row trial_document trial_rows "
-                "trials_csv"
+                "results_document results_text running_row trial_document trial_rows trials_csv"
             ),
-            ".script": (
-                "pieces_plan_document pieces_plan_text rooms_table script_document script_text"
-            ),
+            ".script": "rooms_table script_document script_text",
             ".search": (
                 "bound_text no_second_profile_text no_time_for_ranks_text no_trial_text "
                 "planned_tune_text profile_cut_text room_text stop_sentence"
@@ -156,6 +143,6 @@ else:
             ),
             ".tables": "Column each rows_documents rows_text",
             ".verification": "crash_text lack_of_time_text refused_text",
-            ".waterfall": "WaterfallStep measured_waterfall planned_waterfall predicted_waterfall",
+            ".waterfall": "WaterfallStep measured_waterfall predicted_waterfall step_waterfall",
         },
     )

@@ -15,6 +15,7 @@ from autoconf_launch.autotuner.cost import (
     active_parameters,
     parameters,
 )
+from autoconf_launch.autotuner.planner import StagePlan
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import (
     FIRST_FSDP_STAGE,
@@ -22,6 +23,7 @@ from autoconf_launch.core import (
     Candidate,
     ClusterSpec,
     Framework,
+    Workload,
     encode,
 )
 
@@ -42,7 +44,7 @@ from .cells import (
     trainer_text,
 )
 from .plan_reasons import state_text
-from .tables import Column, each, rows_documents, rows_text
+from .tables import each, rows_documents, rows_text
 
 FIT_SCHEMA_VERSION = 2
 _MOST_STAGES = 8
@@ -63,37 +65,20 @@ _LEAST_SHOWN = 0.005
 """Parts of fewer units of a table would be written as 0.00."""
 
 
-def _of_stage(name: str, of: str, header: str, shown: Any = str, **more: Any) -> Column:
-    """What a stage has on its own GPUs; only where they or the stages differ."""
-
-    def values(answer: FitAnswer, rows: Sequence[Any]) -> list[Any]:
-        assert answer.by_stages is not None
-        return [getattr(answer.by_stages.stages[number], of) for number in rows]
-
-    return Column(name, values, header, shown, when=_has_stages, **more)
-
-
-def _has_stages(answer: Any, form: str) -> bool:
-    return answer.by_stages is not None
-
-
-def _ranks(answer: Any, stage: int) -> str:
-    ranks = answer.asked.layout.world_size // len(answer.by_stages.stages)
-    return f"{stage * ranks} to {(stage + 1) * ranks - 1}"
+def _nodes(kinds: Sequence[Any], one: StagePlan) -> str:
+    return " + ".join(kinds[kind].name for kind in one.kinds)
 
 
 STAGE_COLUMNS = (
-    each("stage", lambda a, stage: stage, "stage", is_left=True),
-    each("memory_gib", lambda a, stage: gib(float(a.memory.total[stage, 0]))),
-    each("parts", lambda a, stage: {n: gib(float(x[stage])) for n, x in _parts(a)}),
-    each("nodes", lambda a, n: a.by_stages.nodes[n], "nodes", is_left=True, when=_has_stages),
-    each("", _ranks, "ranks", when=_has_stages),
-    _of_stage("layers", "layers", "layers"),
-    _of_stage("micro_batch_s", "micro_batch_s", "micro-batch", step_time_text),
-    _of_stage("peak_memory_gib", "peak_bytes", "needs", memory_size, data=gib),
-    _of_stage("limit_gib", "limit_bytes", "has", memory_size, data=gib),
+    each("stage", lambda kinds, one: one.ranks.start // len(one.ranks), "stage", is_left=True),
+    each("nodes", _nodes, "nodes", is_left=True),
+    each("", lambda kinds, one: f"{one.ranks[0]} to {one.ranks[-1]}", "ranks"),
+    each("layers", header="layers"),
+    each("micro_batch_s", "", "micro-batch", step_time_text),
+    each("peak_memory_gib", "peak_bytes", "needs", memory_size, data=gib),
+    each("limit_gib", "limit_bytes", "has", memory_size, data=gib),
 )
-"""Rows are the numbers of pipeline stages."""
+"""Rows are pipeline stages on kinds of node."""
 
 
 def _slower(answer: FitAnswer, remedy: Remedy) -> float | None:
@@ -125,9 +110,9 @@ def fit_text(answer: FitAnswer) -> str:
     """Head, a table of parts by stages, the verdict, and what would help."""
     stages = [f"stage {stage}" for stage in range(len(answer.memory.total))]
     blocks = [_headline(answer), parts_table([(n, x.tolist()) for n, x in _parts(answer)], stages)]
-    if answer.by_stages is not None:
-        table = rows_text(STAGE_COLUMNS, range(len(stages)), answer)
-        blocks.append(f"{table}\nA step takes {step_time_text(answer.by_stages.step_s)}.")
+    if (found := answer.by_stages) is not None:
+        table = rows_text(STAGE_COLUMNS, found.stages, answer.cluster.kinds)
+        blocks.append(f"{table}\nA step takes {step_time_text(found.step_s)}.")
     blocks.append(_verdict(answer))
     blocks += [*_notes(answer), *filter(None, [format_gains_text(answer.gains)])]
     if not has_rates(answer.cluster):
@@ -198,7 +183,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
     return {
         "schema_version": FIT_SCHEMA_VERSION,
         "model": _name(answer),
-        "parameters": _count(answer),
+        "parameters": _count(answer.asked.workload),
         "trainer": answer.trainer.name,
         "layout": encode(answer.asked.layout),
         "verdict": answer.verdict.value,
@@ -211,19 +196,36 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
         "runs_here": answer.state.runs_here,
         "notes": _notes(answer),
         "faster_formats": format_gains_document(answer.gains),
-        "stages": rows_documents(STAGE_COLUMNS, range(len(total_S)), answer),
+        "stages": [
+            {
+                "stage": stage,
+                "memory_gib": gib(float(total)),
+                "parts": {name: gib(float(sizes[stage])) for name, sizes in _parts(answer)},
+                **own,
+            }
+            for stage, (total, own) in enumerate(zip(total_S, _stages(answer), strict=True))
+        ],
         "remedies": rows_documents(REMEDY_COLUMNS, answer.remedies, answer),
         "smallest_cluster": cluster_name(answer.smallest) if answer.smallest else None,
     }
 
 
-def training_text(training: TrainingRequest, place: str = "") -> str:
-    """Model, its size, the batch, where it trains, and whose rules the answer follows."""
+def training_text(training: TrainingRequest, place: str = "", script: str = "") -> str:
+    """Model, its size, the batch, where it trains, and whose rules the answer follows.
+
+    Args:
+        training: with its model.
+        place: the machines; empty where there are several answers.
+        script: name of the script whose model is known by its pieces.
+    """
     workload = training.workload
     on = f", on {place}" if place else ""
+    model, tokens = f"{script}: {count_text(_count(workload))} parameters", ""
+    if not script:
+        model = _model_text(workload.architecture)
+        tokens = f" of {workload.sequence_length} tokens{adapters_text(workload)}"
     return (
-        f"{_model_text(workload.architecture)}, global batch {workload.global_batch} of "
-        f"{workload.sequence_length} tokens{adapters_text(workload)}{on}, "
+        f"{model}, global batch {workload.global_batch}{tokens}{on}, "
         f"{trainer_text(training.trainer)}"
     )
 
@@ -238,14 +240,16 @@ def _name(answer: FitAnswer) -> str:
     return answer.script or answer.asked.workload.architecture.name
 
 
-def _count(answer: FitAnswer) -> int:
-    model = answer.asked.workload.model
-    return parameters(model) if isinstance(model, Architecture) else model.parameters
+def _count(workload: Workload) -> int:
+    model = workload.model
+    if isinstance(model, Architecture):
+        return parameters(model)
+    return 0 if model is None else model.parameters
 
 
 def _headline(answer: FitAnswer) -> str:
     workload, layout = answer.asked.workload, answer.asked.layout
-    model = f"{answer.script}: {count_text(_count(answer))} parameters"
+    model = f"{answer.script}: {count_text(_count(answer.asked.workload))} parameters"
     sizes, length = f"dp={layout.data_parallel}", ""
     if not answer.script:
         model = _model_text(workload.architecture)
@@ -276,6 +280,13 @@ def parts_table(parts: Sequence[tuple[str, Sequence[float]]], names: Sequence[st
     if len(names) > _MOST_STAGES:
         table = [[*row] for row in zip(*table, strict=True)]
     return table_of(table[1:], table[0], ["left", *("right" for _ in table[0][1:])])
+
+
+def _stages(answer: FitAnswer) -> list[dict[str, Any]]:
+    """Where each stage lies; nothing where all nodes and stages are equal."""
+    if answer.by_stages is None:
+        return [{} for _ in answer.memory.total]
+    return rows_documents(STAGE_COLUMNS, answer.by_stages.stages, answer.cluster.kinds)
 
 
 def _parts(answer: FitAnswer) -> list[tuple[str, Any]]:

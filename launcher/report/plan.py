@@ -1,38 +1,43 @@
-"""The answer of ``plan``, for one cluster or several, as text, document and CSV."""
+"""The answer of ``plan``, on equal nodes or not, for one cluster or several, in all forms."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TextIO
 
-from autoconf_launch.autotuner.planner import (
-    Loser,
-    Planned,
-)
+from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND, LayoutColumns, estimate
+from autoconf_launch.autotuner.planner import Loser, Planned
 from autoconf_launch.core import plural
 
 from ..estimates import PlanAnswer, Verifying, trains_here
+from ..machine import is_cpu
 from .cells import (
     duration_text,
     format_gains_document,
     format_gains_text,
     memory_size,
     percent,
+    step_time_text,
     write_csv,
 )
 from .columns import (
     PLAN_COLUMNS,
-    RankedAnswer,
-    RankedRows,
-    csv_header,
-    csv_lines,
     gib,
+    nodes_text,
     number_cells,
     row_documents,
     write_blocks,
 )
-from .fit import HOST_NOT_CHECKED, cluster_name, marginal_note, training_text
+from .fit import (
+    HOST_NOT_CHECKED,
+    ROUGH_CPU,
+    STAGE_COLUMNS,
+    cluster_name,
+    marginal_note,
+    training_text,
+)
 from .measurements import (
     training_runs_document,
     training_runs_text,
@@ -49,29 +54,44 @@ from .plan_reasons import (
     name_of,
     ranked_tables,
     rejected_table,
+    sensitivity_document,
+    sensitivity_lines,
     state_notes,
     why_nothing,
 )
-from .tables import cells_table, each
-from .waterfall import waterfall, waterfall_text
+from .tables import cells_table, each, rows_header, rows_lines, rows_text
+from .waterfall import step_waterfall, waterfall_text
+
+if TYPE_CHECKING:
+    from ..estimates import RankedParts
 
 PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000
 
 
-def plan_document(answer: PlanAnswer) -> dict[str, Any]:
-    """A document; ``explanation`` and ``waterfall`` are there where they were asked for."""
+def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
+    """A document: of one cluster, or of several with the best layout of each.
+
+    ``explanation`` and ``waterfall`` are there where they were asked for.
+    """
+    if len(answers) > 1:
+        return _clusters_document(answers)
+    (answer,) = answers
     found = answer.plan
     document: dict[str, Any] = {
         "schema_version": PLAN_SCHEMA_VERSION,
         "trainer": answer.request.training.trainer.name,
         "considered": found.considered,
-        "valid": found.valid,
-        "fit": found.fit,
+        "valid": None if answer.parts else found.valid,
+        "fit": None if answer.parts else found.fit,
         "safe": found.safe,
-        "headroom": answer.request.headroom,
+        "headroom": answer.headroom,
         "limit_gib": gib(answer.request.training.limit_bytes),
         "seconds": answer.seconds,
+        "cluster": [
+            {"node": kind.name, "count": kind.count, "usd_per_hour": hourly}
+            for kind, hourly in zip(answer.kinds, answer.node_usd_per_hour, strict=True)
+        ],
         "best": row_documents(answer, found.best),
         "faster_if_it_works": row_documents(answer, found.apart),
         "nearest_changes": [
@@ -85,6 +105,9 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
         "rejected": dict(found.rejected),
         "faster_formats": format_gains_document(answer.gains),
     }
+    if answer.parts is not None:
+        document["rule"] = answer.parts.choice.rule.value
+        document["sensitivity"] = sensitivity_document(answer.parts)
     if answer.needed is not None:
         document["gpus_needed"] = answer.needed.gpus
     if answer.measured is not None:
@@ -94,7 +117,8 @@ def plan_document(answer: PlanAnswer) -> dict[str, Any]:
     if answer.request.explain and found.best:
         document["explanation"] = [_loser_document(answer, one) for one in answer.losers]
         document["waterfall"] = [
-            {"name": step.name, "seconds": step.seconds} for step in waterfall(found.best[0].parts)
+            {"name": step.name, "seconds": step.seconds}
+            for step in step_waterfall(found.best[0].parts)
         ]
     return document
 
@@ -105,8 +129,15 @@ def plan_json(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=indent, allow_nan=False)
 
 
-def plan_text(answer: PlanAnswer) -> str:
-    """Head, the ranking, notes on its numbers, what was ruled out, and reasons if asked for."""
+def plan_text(*answers: PlanAnswer) -> str:
+    """Head, the ranking, notes on its numbers, what was ruled out, and reasons if asked for.
+
+    Args:
+        answers: of one training, one for each cluster, in the order of their rows.
+    """
+    if len(answers) > 1:
+        return _clusters_text(answers)
+    (answer,) = answers
     blocks = [needed_text(answer)] if answer.needed and answer.needed.gpus else []
     blocks.append(_headline(answer))
     blocks += _tables(answer)
@@ -114,12 +145,22 @@ def plan_text(answer: PlanAnswer) -> str:
         blocks.append(training_runs_text(answer.measured))
     if answer.verifying:
         blocks.append(_verifying(answer, answer.verifying))
+    return "\n\n".join((*blocks, *_explanation(answer)))
+
+
+def _explanation(answer: PlanAnswer) -> Iterator[str]:
+    """What was ruled out, what the choice rests on, and where the first one's step goes."""
     if answer.plan.rejected:
-        blocks.append(rejected_table(answer.plan))
+        yield rejected_table(answer.plan)
+    if lines := list(sensitivity_lines(answer)):
+        yield "\n".join(lines)
     if answer.losers:
-        parts = waterfall(answer.plan.best[0].parts)
-        blocks += [losers_table(answer), f"A step of #1:\n{waterfall_text(parts)}"]
-    return "\n\n".join(blocks)
+        yield losers_table(answer)
+    if answer.request.explain and answer.plan.best and answer.plan.best[0].parts:
+        first = answer.plan.best[0]
+        if first.stages:
+            yield f"Stages of #1:\n{rows_text(STAGE_COLUMNS, first.stages, answer.kinds)}"
+        yield f"A step of #1:\n{waterfall_text(step_waterfall(first.parts))}"
 
 
 def _verifying(answer: PlanAnswer, verifying: Verifying) -> str:
@@ -140,13 +181,16 @@ def _verifying(answer: PlanAnswer, verifying: Verifying) -> str:
 
 def _headline(answer: PlanAnswer) -> str:
     found, request = answer.plan, answer.request
-    limit = memory_size(request.training.limit_bytes)
-    has_room = found.fit and request.headroom
-    room = f", {found.safe:,} with {_headroom(answer)} of {limit} to spare" if has_room else ""
+    what, of, counts = "layouts on orders of nodes", "each GPU's memory", f"{found.safe:,} fit"
+    is_bounded = bool(answer.headroom and (found.fit or answer.parts))
+    if answer.parts is None:
+        what, of = "layouts", memory_size(request.training.limit_bytes)
+        counts = f"{found.valid:,} are valid, {found.fit:,} fit"
+        counts += f", {found.safe:,}" if is_bounded else ""
+    room = f" with {_headroom(answer)} of {of} to spare" if is_bounded else ""
     return (
-        f"{training_text(request.training, cluster_text(answer))}\n"
-        f"{found.considered:,} layouts considered in {answer.seconds:.2f} s: {found.valid:,} are "
-        f"valid, {found.fit:,} fit{room}"
+        f"{training_text(request.training, cluster_text(answer), answer.script)}\n"
+        f"{found.considered:,} {what} considered in {answer.seconds:.2f} s: {counts}{room}"
     )
 
 
@@ -167,7 +211,7 @@ def needed_text(answer: PlanAnswer) -> str:
 
 
 def _headroom(answer: PlanAnswer) -> str:
-    return f"{100 * answer.request.headroom:g} %"
+    return f"{100 * answer.headroom:g} %"
 
 
 def _tables(answer: PlanAnswer) -> Iterator[str]:
@@ -176,7 +220,7 @@ def _tables(answer: PlanAnswer) -> Iterator[str]:
     if answer.changes:
         yield _why_changes(answer)
         yield changes_text(answer)
-    if answer.rows:
+    if answer.plan.best:
         yield "\n".join(_notes(answer))
 
 
@@ -189,25 +233,38 @@ def _why_changes(answer: PlanAnswer) -> str:
 
 
 def _notes(answer: PlanAnswer) -> Iterator[str]:
+    shown = answer.shown
     yield from _rows_notes(answer)
-    shown = (*answer.plan.best, *answer.plan.apart)
     yield from doubts([(answer, shown)])
     yield from _near_first(answer)
-    if answer.verifying is None and answer.bands(shown[:1])[0].unchecked:
+    if answer.parts is None:
+        yield from _hidden_sends(answer)
+    if answer.parts is None and answer.verifying is None and answer.bands(shown[:1])[0].unchecked:
         yield "--verify 3 names the cheapest real runs that would check #1."
     if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
         yield f"A node has {memory_size(limit)} of host memory."
-    if answer.price is not None:
-        yield f"Price: ${answer.price.usd_per_gpu_hour:.2f} per GPU hour ({answer.price.how})."
-    else:
-        yield "No price of this GPU is known; give one with --usd-per-gpu-hour."
+    yield from _prices(answer)
+    if is_cpu(answer.cluster):
+        yield ROUGH_CPU
     if answer.steps is not None:
         yield f"The training takes {answer.steps:,} steps."
+
+
+def _prices(answer: PlanAnswer) -> Iterator[str]:
+    kinds = answer.cluster.kinds
+    for kind, price in zip(kinds, answer.prices, strict=True):
+        of, flag = (f" of {kind.gpu}", "--price") if len(kinds) > 1 else ("", "--usd-per-gpu-hour")
+        if price is None:
+            yield f"No price of {kind.gpu} is known; give one with {flag}."
+        else:
+            yield f"Price{of}: ${price.usd_per_gpu_hour:.2f} per GPU hour ({price.how})."
 
 
 def _near_first(answer: PlanAnswer) -> Iterator[str]:
     """Which rows the predictions cannot distinguish from the first."""
     first, *others = answer.plan.best
+    if answer.parts is not None:  # its own choice may be by money
+        return
     longest_s = first.step_s * (1.0 + answer.bands([first])[0].error)
     if near := sum(one.step_s <= longest_s for one in others):
         which = f"{near} of the other {len(others)} rows" if near < len(others) else "All rows"
@@ -215,24 +272,55 @@ def _near_first(answer: PlanAnswer) -> Iterator[str]:
         yield f"{which} {verb} within the error band of #1; short real runs decide between them."
 
 
+def _hidden_sends(answer: PlanAnswer) -> Iterator[str]:
+    """What the first row takes if its stages wait for every send, where that is much."""
+    first, training = answer.shown[0], answer.question.training
+    if first.layout.pipeline_parallel == 1:
+        return
+    columns = LayoutColumns.from_layouts([first.layout], [first.recompute_layers])
+    physics = training.machine.physics
+    waits = replace(training.machine, physics=replace(physics, point_to_point_overlap=0.0))
+    own_s, waiting_s = (
+        float(estimate(columns, training.workload, machine).step_s_C[0])
+        for machine in (training.machine, waits)
+    )
+    if waiting_s / own_s >= _MUCH_LONGER:
+        yield (
+            f"The network is slow for #1: {percent(physics.point_to_point_overlap)} of its sends "
+            "between pipeline stages are assumed to be hidden behind computation; if none is, "
+            f"its step takes {percent(waiting_s / own_s - 1)} longer."
+        )
+
+
+_MUCH_LONGER = 1.05
+
+
 def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
     """What the rows are, which of them are tight, and what less headroom would gain."""
-    best, tightest = answer.plan.best, answer.plan.tightest
-    if answer.request.top is not None:
+    best, tightest, request = answer.plan.best, answer.plan.tightest, answer.request
+    if answer.parts is not None:
+        yield from _parts_notes(answer, answer.parts)
+    elif answer.script and request.top is not None:
+        yield (
+            "One row for each ZeRO stage and recomputation: its fastest micro-batch. --top 0 "
+            "lists all layouts."
+        )
+    elif request.top is not None:
         yield (
             "One row for each family: which parallelism a layout uses, and whether it shards "
             "weights (ZeRO 3). --top 0 lists all layouts."
         )
-    yield from state_notes(answer.states((*best, *answer.plan.apart)))
-    limits = answer.question.limits
-    safe = sum(one.peak_bytes <= limits.safe_bytes for one in best)
-    if safe < len(best):
+    yield from state_notes(answer.states(answer.shown))
+    safe = sum(_is_safe(answer, one) for one in best)
+    if not safe:
+        yield f"No row leaves {100 * request.headroom:g} % of memory free (--headroom)."
+    elif safe < len(best):
         rows = f"row {len(best)}" if safe == len(best) - 1 else f"rows {safe + 1} to {len(best)}"
         yield (
-            f"Layouts that leave {_headroom(answer)} of memory free (--headroom) come first, by "
-            f"step time; {rows} {'leaves' if safe == len(best) - 1 else 'leave'} less."
+            f"Layouts that leave {100 * request.headroom:g} % of memory free (--headroom) come "
+            f"first, by step time; {rows} {'leaves' if safe == len(best) - 1 else 'leave'} less."
         )
-    is_tighter = tightest is not None and tightest.peak_bytes > limits.safe_bytes
+    is_tighter = tightest is not None and not _is_safe(answer, tightest)
     if tightest is not None and is_tighter and tightest.step_s < _WORTH_NAMING * best[0].step_s:
         yield (
             f"With --headroom 0 the best is {percent(1 - tightest.step_s / best[0].step_s)} "
@@ -240,8 +328,39 @@ def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
         )
 
 
+def _is_safe(answer: PlanAnswer, one: Planned) -> bool:
+    return one.peak_bytes <= (1.0 - answer.request.headroom) * one.limit_bytes
+
+
 _WORTH_NAMING = 0.99
 """Share of the best step below which a layout with less headroom is named."""
+
+
+def _parts_notes(answer: PlanAnswer, parts: RankedParts) -> Iterator[str]:
+    """What the rows are, and what it gains to use only some of the nodes."""
+    if answer.request.pareto:
+        yield (
+            f"The front of {len(parts.every):,} parts of the cluster: no other one is both "
+            "faster and cheaper than a row."
+        )
+    else:
+        yield (
+            "One row for each part of the cluster: its fastest layout, nodes in the order of "
+            "ranks, layers of each stage."
+        )
+    best, whole = parts.every[0], parts.whole
+    unused = [kind.count - n for kind, n in zip(answer.kinds, best.counts, strict=True)]
+    skipped = nodes_text(answer.kinds, unused)
+    if whole is None:
+        yield f"No layout fits on all nodes; the fastest does not use {skipped}."
+    elif any(unused):
+        faster = percent(1 - best.step_s / whole.step_s)
+        yield (
+            f"Without {skipped} a step is {faster} shorter than on all nodes "
+            f"({step_time_text(whole.step_s)})."
+        )
+    if answer.request.layer_times is not None:
+        yield f"Layers are as measured in {answer.request.layer_times}; tp is what it has."
 
 
 def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[str]:
@@ -249,11 +368,18 @@ def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[s
     first, rows = blocks[0][0], [(answer, one) for answer, some in blocks for one in some]
     yield from filter(None, [format_gains_text(first.gains)])
     bands = list(dict.fromkeys(band for answer, some in blocks for band in answer.bands(some)))
-    yield bands_text(bands, "measured" if first.measured else "published")
+    if first.script:
+        yield (
+            "Step times are rooflines over the traced operations, one kernel each, at the rates "
+            f"that kernels reach: ±{percent(EAGER_BAND)}, so the order is a guide. Memory is "
+            f"±{percent(MEMORY_BAND)}."
+        )
+    else:
+        yield bands_text(bands, "measured" if first.measured else "published")
     yield from marginal_note([one.verdict for _, one in rows])
     if unchecked := list(dict.fromkeys(what for one in bands for what in one.unchecked)):
         yield (f"Never checked on {' or '.join(unchecked)}, so the band of the step is wider.")
-    if any(answer.workload.architecture.experts for answer, _ in blocks):
+    if any(not one.script and one.workload.architecture.experts for one, _ in blocks):
         yield "Each expert is taken to get equally many tokens; uneven routing is slower."
     if any(one.host_bytes and not _host_limit(answer) for answer, one in rows):
         yield HOST_NOT_CHECKED
@@ -261,7 +387,8 @@ def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[s
 
 def _host_limit(answer: PlanAnswer) -> float | None:
     """Host memory of a node; None where it is not known."""
-    return answer.question.training.machine.host_memory_bytes
+    question = answer.question
+    return None if question is None else question.training.machine.host_memory_bytes
 
 
 def _loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
@@ -274,27 +401,28 @@ def _loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
         "slower": one.slower,
         "peak_memory_gib": row.get("peak_memory_gib"),
         "parts": row.get("parts"),
-        "why": loser_reason(one, answer.question),
+        "why": loser_reason(answer, one),
     }
 
 
-def plan_csv(answer: RankedAnswer, file: TextIO) -> None:
-    """Write a header and a line for each layout, block after block as the tables have them."""
-    blocks: list[tuple[str, RankedAnswer, RankedRows]] = [
-        ("best", answer, answer.rows),
-        ("faster if it works", answer, answer.apart),
+def plan_csv(file: TextIO, *answers: PlanAnswer) -> None:
+    """Write a header and a line for each layout, block after block as the tables have them.
+
+    Of several clusters each has a line, if it has a layout.
+    """
+    if len(answers) > 1:
+        _clusters_csv(answers, file)
+        return
+    (answer,) = answers
+    blocks = [
+        ("best", answer, answer.plan.best),
+        ("faster if it works", answer, answer.plan.apart),
+        *((f"helps: {change_text(answer, one)}", one, one.plan.best) for one in answer.changes),
     ]
-    if isinstance(answer, PlanAnswer):
-        blocks += [(f"helps: {change_text(answer, one)}", one, one.rows) for one in answer.changes]
     write_blocks(file, blocks)
 
 
-def clusters_text(answers: Sequence[PlanAnswer]) -> str:
-    """Head, a row for each cluster, notes on its numbers, and why a cluster has no row's numbers.
-
-    Args:
-        answers: of one training, in the order of the rows.
-    """
+def _clusters_text(answers: Sequence[PlanAnswer]) -> str:
     rows = [_cluster_cells(rank, answer) for rank, answer in enumerate(answers, start=1)]
     names = max(rows, key=len)
     cells = {name: [row.get(name, "-") for row in rows] for name in names}
@@ -307,7 +435,7 @@ def clusters_text(answers: Sequence[PlanAnswer]) -> str:
 _CLUSTER_COLUMNS = [each("", header=name, is_left=True) for name in ("cluster", "layout")]
 
 
-def clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
+def _clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
     """A document; ``best`` is the best layout of each cluster, None where it has none."""
     return {
         "schema_version": PLAN_SCHEMA_VERSION,
@@ -317,7 +445,7 @@ def clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
                 "cluster": _cluster_name(answer),
                 "gpus": len(answer.cluster.devices),
                 "nodes": len(answer.cluster.nodes),
-                "usd_per_gpu_hour": answer.price and answer.price.usd_per_gpu_hour,
+                "usd_per_gpu_hour": answer.prices[0] and answer.prices[0].usd_per_gpu_hour,
                 "best": row_documents(answer, answer.plan.best)[0] if answer.plan.best else None,
                 "why": None if answer.plan.best else why_nothing(answer),
             }
@@ -326,14 +454,14 @@ def clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
     }
 
 
-def clusters_csv(answers: Sequence[PlanAnswer], file: TextIO) -> None:
-    """Write a header and a line for each cluster that has a layout."""
+def _clusters_csv(answers: Sequence[PlanAnswer], file: TextIO) -> None:
     found = [answer for answer in answers if answer.plan.best]
     for rank, answer in enumerate(found, start=1):
         if rank == 1:
-            write_csv(file, [("cluster", "gpus", "rank", *csv_header(answer))])
+            write_csv(file, [("cluster", "gpus", "rank", *rows_header(PLAN_COLUMNS, answer))])
+        lines = rows_lines(PLAN_COLUMNS, answer.plan.best, answer)
         start = (_cluster_name(answer), len(answer.cluster.devices), rank)
-        write_csv(file, [(*start, *line) for line in csv_lines(answer, answer.plan.best)])
+        write_csv(file, [(*start, *line) for line in lines])
 
 
 def _cluster_name(answer: PlanAnswer) -> str:
@@ -360,7 +488,7 @@ def _cluster_notes(answers: Sequence[PlanAnswer]) -> Iterator[str]:
     prices = [
         f"{_cluster_name(one)} ${price.usd_per_gpu_hour:.2f} ({price.how.partition(';')[0]})"
         for one in answers
-        if (price := one.price) is not None
+        if (price := one.prices[0]) is not None
     ]
     if prices:
         yield f"Prices per GPU hour: {', '.join(prices)}."

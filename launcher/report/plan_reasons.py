@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
+from autoconf_launch.autotuner.mixed import ChoiceRule, PriceRange
 from autoconf_launch.autotuner.planner import (
     Loser,
     Plan,
@@ -21,12 +23,18 @@ from ..estimates import PlanAnswer, RowState, limit_to_lift
 from .cells import (
     duration_text,
     memory_size,
+    number_text,
     percent,
     step_time_text,
     table_of,
 )
-from .columns import number_cells, ranking_text
+from .columns import nodes_text, number_cells, ranking_text
 
+if TYPE_CHECKING:  # with the search on unlike nodes, which equal ones do not wait for
+    from ..estimates import ChoiceSensitivity, RankedParts
+
+_PRICE_CHANGE = 0.2
+"""Prices that move by this share should leave a choice as it is."""
 _LEAST_NAMED = 0.005
 _LEAST_SHARE = 0.25
 _MOST_NAMED = 2
@@ -131,8 +139,10 @@ def _impossible(one: Loser, question: Question) -> str:
     return "no such mesh divides the GPUs and the global batch"
 
 
-def loser_reason(loser: Loser, question: Question) -> str:
+def loser_reason(answer: PlanAnswer, loser: Loser) -> str:
     """Why the best layout of a family is not the best of all."""
+    assert answer.question is not None
+    question = answer.question
     found, best = loser.plan, loser.best
     if not found.considered:
         return _impossible(loser, question)
@@ -160,7 +170,7 @@ def losers_table(answer: PlanAnswer) -> str:
             name_of(one.planned.layout) if one.planned else "-",
             "-" if one.slower is None or not one.planned else step_time_text(one.planned.step_s),
             "-" if one.slower is None else percent(one.slower, "+"),
-            loser_reason(one, answer.question),
+            loser_reason(answer, one),
         ]
         for one in answer.losers
     ]
@@ -203,9 +213,27 @@ def _phrase(name: str, share: float, one: Planned, node: int) -> str:
     return text
 
 
-def why_nothing(answer: PlanAnswer) -> str:
+def why_nothing(*answers: PlanAnswer) -> str:
     """What was asked for that no layout gives: rules, memory, or limits of time and money."""
+    if len(answers) > 1:
+        return "no cluster has a layout that fits and is within the limits."
+    (answer,) = answers
     found = answer.plan
+    if answer.parts is not None:
+        if nearest := "; ".join(nearest_feasible(answer)):
+            return f"no layout is within the limits: {nearest}."
+        is_bounded = "--memory-limit" in answer.request.training.given
+        return (
+            f"none of {found.considered:,} layouts on any part of the cluster fits in memory; "
+            f"{'raise --memory-limit, ' if is_bounded else ''}use more nodes, or nodes with more "
+            "memory."
+        )
+    if not found.considered:
+        batch, gpus = answer.workload.global_batch, len(answer.cluster.devices)
+        return (
+            f"--global-batch {batch} is not a multiple of {gpus} GPUs; valid: {gpus}, {2 * gpus}, "
+            f"{3 * gpus}, …"
+        )
     if not found.valid:
         name, count = max(found.rejected, key=lambda one: one[1])
         return (
@@ -219,7 +247,7 @@ def why_nothing(answer: PlanAnswer) -> str:
 
 
 def _too_large(answer: PlanAnswer, found: Plan, smallest: Planned) -> str:
-    needed, limit = smallest.peak_bytes, answer.question.limits.memory_bytes
+    needed, limit = smallest.peak_bytes, answer.request.training.limit_bytes
     changes = [_with_change(change_text(answer, one)) for one in answer.changes]
     lifted = limit_to_lift(needed, limit, answer.cluster)
     others = f"without {lifted}" if lifted else _larger(needed)
@@ -249,9 +277,8 @@ def _too_late(answer: PlanAnswer, fastest: Planned) -> str:
     if request.deadline_s is not None and total_s > request.deadline_s:
         limits.append(f"the deadline is {duration_text(request.deadline_s)}")
     text = f"takes {duration_text(total_s)}"
-    if answer.price is not None:
-        gpu_hours = len(answer.cluster.devices) * total_s / 3600
-        usd = gpu_hours * answer.price.usd_per_gpu_hour
+    if fastest.usd_per_step is not None:
+        usd = fastest.usd_per_step * answer.steps
         text += f" and costs ${usd:,.0f}"
         if request.max_cost_usd is not None and usd > request.max_cost_usd:
             limits.append(f"--max-cost is ${request.max_cost_usd:,.0f}")
@@ -283,9 +310,9 @@ def bands_text(bands: Iterable[StepBand], runs: str) -> str:
     )
 
 
-def ranked_tables(answer: Any) -> Iterator[str]:
+def ranked_tables(answer: PlanAnswer) -> Iterator[str]:
     """The layouts to use, and apart from them those that are not to use first."""
-    best, apart = answer.rows, answer.apart
+    best, apart = answer.plan.best, answer.plan.apart
     if best:
         yield ranking_text(answer, 1, best)
     if apart:
@@ -299,7 +326,9 @@ def ranked_tables(answer: Any) -> Iterator[str]:
 
 
 def cluster_text(answer: PlanAnswer) -> str:
-    """``128 x H100-SXM-80GB``."""
+    """``128 x H100-SXM-80GB``; nodes of each kind where parts of the cluster are ranked."""
+    if answer.parts is not None:
+        return nodes_text(answer.kinds, [kind.count for kind in answer.kinds])
     gpus = answer.cluster.devices
     return f"{len(gpus):,} x {gpus[0].name}"
 
@@ -320,7 +349,7 @@ def change_text(answer: PlanAnswer, changed: PlanAnswer) -> str:
     trainer = changed.request.training.trainer.name
     if {answer.request.training.trainer.name, answer.trainer_by_flags(changed)} != {trainer}:
         words.append(f"--trainer {trainer}")
-    if changed.question.world != answer.question.world:
+    if len(changed.cluster.devices) != len(answer.cluster.devices):
         nodes = changed.cluster.nodes
         words.append(f"{len(nodes)}x{len(nodes[0].devices)}x{nodes[0].devices[0].name}")
     return ", ".join(words)
@@ -339,3 +368,111 @@ def changes_text(answer: PlanAnswer) -> str:
         )
     headers = ["nearest change", "its best", "step", "tokens/s/GPU", "memory", "free", "runs here"]
     return table_of(rows, headers, ["left", "left", *["right"] * 4, "left"])
+
+
+def nearest_feasible(answer: PlanAnswer) -> Iterator[str]:
+    """For each limit, what comes nearest to it of the rows that keep the other one."""
+    assert answer.parts is not None
+    choice, rows = answer.parts.choice, answer.parts.every
+    unbounded = (replace(choice, longest_s=math.inf), replace(choice, most_usd=math.inf))
+    in_budget, in_time = (one.rank(rows) for one in unbounded)
+    if math.isfinite(choice.longest_s) and in_budget:
+        fastest = min(in_budget, key=lambda row: row.step_s)
+        within = " within the budget" if math.isfinite(choice.most_usd) else ""
+        yield f"the fastest{within} takes {_time_and_money(answer, fastest)}"
+    if math.isfinite(choice.most_usd) and in_time:
+        cheapest = min(in_time, key=lambda row: row.usd_per_step or math.inf)
+        within = " in time" if math.isfinite(choice.longest_s) else ""
+        yield f"the cheapest{within} takes {_time_and_money(answer, cheapest)}"
+
+
+def _time_and_money(answer: PlanAnswer, row: Planned) -> str:
+    """``151 days and $295,006 on …``; of a step where the training's tokens are not known."""
+    steps, usd = answer.steps, row.usd_per_step
+    time = step_time_text(row.step_s) if steps is None else duration_text(steps * row.step_s)
+    paid = "" if usd is None else f" and ${number_text((steps or 1) * usd, 3)}"
+    return f"{time}{paid} on {nodes_text(answer.kinds, row.counts)}"
+
+
+def sensitivity_lines(answer: PlanAnswer) -> Iterator[str]:
+    """What would change the choice: prices, errors of steps, and networks where asked for."""
+    parts, request = answer.parts, answer.request
+    if parts is None or (found := parts.sensitivity) is None:
+        return
+    choice = parts.choice
+    if request.pareto or math.isfinite(choice.most_usd) or choice.rule is ChoiceRule.CHEAPEST:
+        what = choice.rule.value
+        yield f"Choice ({what}): {_time_and_money(answer, found.chosen)}."
+        yield from (_price_text(parts, one) for one in found.ranges)
+        if found.ranges:
+            holds = all(_holds(parts, one) for one in found.ranges)
+            what = "stays" if holds else "may change"
+            yield f"If one price moves by {percent(_PRICE_CHANGE)}, the choice {what}."
+    if request.explain:
+        yield from _error_lines(parts, found)
+
+
+def _price_text(parts: RankedParts, one: PriceRange) -> str:
+    """``8xA10G-24GB (now $9.77 an hour): the choice stays from $7.14 on; below, …``."""
+    kind = parts.question.kinds[one.kind]
+    now = f"{kind.name} (now ${kind.usd_per_hour:.2f} an hour)"
+    has_low, has_high = one.low > 0, math.isfinite(one.high)
+    if not (has_low or has_high):
+        return f"{now}: no price of it changes the choice."
+    low = f"from ${one.low:.2f} " if has_low else ""
+    high = f"up to ${one.high:.2f}" if has_high else "on"
+    below = f"; below, {_beyond_text(parts, one.below)}" if has_low else ""
+    above = f"; above, {_beyond_text(parts, one.above)}" if has_high else ""
+    return f"{now}: the choice stays {low}{high}{below}{above}."
+
+
+def _beyond_text(parts: RankedParts, row: Planned | None) -> str:
+    if row is None:
+        return "nothing is within the limits"
+    return nodes_text(parts.question.kinds, row.counts)
+
+
+def _holds(parts: RankedParts, one: PriceRange) -> bool:
+    return one.holds(parts.question.kinds[one.kind].usd_per_hour or 0.0, _PRICE_CHANGE)
+
+
+def _error_lines(parts: RankedParts, found: ChoiceSensitivity) -> Iterator[str]:
+    """What errors of steps, and other networks, would change."""
+    band = f"band of ±{percent(found.band)}"
+    if found.rivals:
+        more = f" and {len(found.rivals) - 1} others" if len(found.rivals) > 1 else ""
+        first = _beyond_text(parts, found.rivals[0])
+        yield f"Within the steps' {band}, {first}{more} may be better."
+    else:
+        yield f"Steps wrong by their {band} leave the choice as it is."
+    for factor, row in found.networks:
+        is_same = row is not None and row.counts == found.chosen.counts
+        what = "the same nodes" if is_same else _beyond_text(parts, row)
+        yield f"With networks {factor:g} times as fast the choice is {what}."
+
+
+def sensitivity_document(parts: RankedParts) -> dict[str, Any] | None:
+    """What would change the choice; prices in USD an hour of a node, None for no bound."""
+    found = parts.sensitivity
+    if found is None:
+        return None
+    return {
+        "chosen": list(found.chosen.counts),
+        "prices": [
+            {
+                "node": parts.question.kinds[one.kind].name,
+                "low": one.low,
+                "high": one.high if math.isfinite(one.high) else None,
+                "below": list(one.below.counts) if one.below else None,
+                "above": list(one.above.counts) if one.above else None,
+                "holds_within_20_percent": _holds(parts, one),
+            }
+            for one in found.ranges
+        ],
+        "step_time_band": found.band,
+        "rivals": [list(row.counts) for row in found.rivals],
+        "networks": {
+            f"{factor:g}": None if row is None else list(row.counts)
+            for factor, row in found.networks
+        },
+    }

@@ -387,7 +387,7 @@ def _pair_columns(objective: Objective) -> tuple[Column, ...]:
         each("b", lambda a, pair: outcome(pair.b), f"B {objective.unit}", _outcome_text),
         each("ratio", "", "B / A", lambda found: f"{found.ratio:.2f}", data=encode),
         each("", "ratio", "95 % interval", lambda x: f"{x.low:.2f} to {x.high:.2f}", is_left=True),
-        each("faster", "verdict.value", "faster", _WORDS.get, omit="tie", is_left=True),
+        each("faster", "verdict.value", "faster", _WORDS.__getitem__, omit="tie", is_left=True),
     )
 
 

@@ -1,31 +1,20 @@
-"""What is said of a script, and the plan of one whose model is known by its pieces.
-
-The document has the fields of a plan's, and ``script``.
-"""
+"""What is said of a script that was stopped at its first forward pass."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND
 from autoconf_launch.core import Bystander, OperationCost, Recompute, encode
 
-from ..first_forward import PiecesPlan, Room, TracedRow, TracedScript
+from ..first_forward import Room, TracedScript
 from .cells import (
     amount,
     count_text,
-    format_gains_document,
-    format_gains_text,
     gib,
     memory_size,
-    percent,
     size_text,
-    step_time_text,
-    trainer_text,
 )
-from .fit import gpus_text, marginal_note
-from .plan import PLAN_SCHEMA_VERSION
 from .tables import each, rows_documents, rows_text
 
 
@@ -143,72 +132,3 @@ def _optimizer(script: TracedScript) -> str:
 
 def _flops(operations: Sequence[OperationCost]) -> float:
     return sum(one.flops * one.count for one in operations)
-
-
-def pieces_plan_text(answer: PiecesPlan) -> str:
-    """What was found, the ranking, and what its numbers are."""
-    script, training = answer.asked.script, answer.asked.training
-    head = (
-        f"{script_text(script)}\n\n{script.name}: "
-        f"{count_text(script.found.model.parameters)} parameters, global batch "
-        f"{training.workload.global_batch}, on {gpus_text(training.cluster)}, "
-        f"{trainer_text(training.trainer)}\n{answer.considered:,} layouts considered in "
-        f"{answer.seconds:.2f} s, {answer.fit:,} fit"
-    )
-    if not answer.best:
-        return head
-    note = (
-        "Step times are rooflines over the traced operations, one kernel each, at the rates that "
-        f"kernels reach: ±{percent(EAGER_BAND)}, so the order is a guide. Memory is "
-        f"±{percent(MEMORY_BAND)}; a rank has {memory_size(training.limit_bytes)}."
-    )
-    marked = marginal_note([row.verdict for row in answer.best])
-    notes = "\n".join(filter(None, [format_gains_text(answer.gains), note, *marked]))
-    return "\n\n".join([head, rows_text(_ROW_COLUMNS, answer.best, answer, first=1), notes])
-
-
-def pieces_plan_document(answer: PiecesPlan) -> dict[str, Any]:
-    """A document, as that of a plan."""
-    return {
-        "schema_version": PLAN_SCHEMA_VERSION,
-        "trainer": answer.asked.training.trainer.name,
-        "considered": answer.considered,
-        "valid": answer.considered,
-        "fit": answer.fit,
-        "seconds": answer.seconds,
-        "headroom": answer.headroom,
-        "limit_gib": gib(answer.asked.training.limit_bytes),
-        "best": rows_documents(_ROW_COLUMNS, answer.best, answer),
-        "rejected": {"memory": answer.considered - answer.fit},
-        "faster_formats": format_gains_document(answer.gains),
-        "script": script_document(answer.asked.script),
-    }
-
-
-def _free(answer: PiecesPlan, row: TracedRow) -> float:
-    """Share of a GPU's memory that is left."""
-    return 1.0 - row.peak_bytes / answer.asked.training.limit_bytes
-
-
-def _usd(answer: PiecesPlan, row: TracedRow) -> float | None:
-    hourly, gpus = answer.usd_per_gpu_hour, len(answer.asked.training.cluster.devices)
-    return None if hourly is None or row.step_s is None else hourly * gpus * row.step_s / 3600
-
-
-_ROW_COLUMNS = (
-    each("candidate", lambda a, row: encode(row.layout)),
-    each("", "layout.data_parallel", "dp"),
-    each("", "layout.zero_stage", "zero"),
-    each("", "layout.micro_batch", "micro"),
-    each("", "layout.accumulation", "acc"),
-    each("", "layout.recompute.value", "recompute", is_left=True),
-    each("step_time_s", "step_s", "step", step_time_text),
-    each("step_time_band", lambda a, row: EAGER_BAND),
-    each("peak_memory_gib", "peak_bytes", "memory", lambda size: memory_size(size, 2), data=gib),
-    each("free_memory", _free, "free", percent),
-    each("fits", "verdict.value", "fits", is_left=True),
-    each("usd_per_step", _usd),
-    each("parts", lambda a, row: dict(row.step)),
-    each("runs_here", lambda a, row: "with the script"),
-    each("runnable", lambda a, row: False),
-)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.autotuner.playoff import SoakReport
 from autoconf_launch.autotuner.space import Prediction, Record
 
@@ -15,15 +14,22 @@ from .cells import label, number_text
 _WIDTH = 48
 PARTS = {
     "ideal": "ideal",
+    "samples": "samples",
     "kernels": "kernel efficiency",
     "launch": "launch floor",
+    "compute": "stages at work, in the mean",
     "bubble": "bubble",
     "communication": "exposed communication",
+    "sends": "first micro-batch on its way",
+    "gradients": "exposed gradient sums and update",
+    "embeddings": "sum of tied embeddings",
     "recompute": "recompute",
     "update": "update",
+    "host": "host",
     "frozen": "frozen models",
 }
-"""Parts of a predicted step in the order of the drawing, and what people call them."""
+"""Parts of a predicted step in the order of the drawing, and what people call them. On nodes that
+differ a step is taken apart by its stages."""
 
 PROFILED_PARTS = {
     "samples": "samples",
@@ -36,16 +42,6 @@ PROFILED_PARTS = {
 """Parts of a step of a profiled model: kinds of work on its samples are not distinguished, and
 only a pipeline has a bubble."""
 
-
-MIXED_PARTS = {
-    "compute": "stages at work, in the mean",
-    "bubble": "waiting for other stages",
-    "sends": "first micro-batch on its way",
-    "gradients": "exposed gradient sums and update",
-    "embeddings": "sum of tied embeddings",
-    "host": "host",
-}
-"""Parts of a predicted step on a mixed cluster."""
 MEASURED_PARTS = {
     "forward": "forward",
     "backward": "backward",
@@ -65,7 +61,7 @@ class WaterfallStep:
     seconds: float
 
 
-def waterfall(
+def step_waterfall(
     parts: Sequence[tuple[str, float]], names: Mapping[str, str] = PARTS
 ) -> tuple[WaterfallStep, ...]:
     """The parts of a step in the order in which they are lost."""
@@ -136,23 +132,14 @@ def _soak_text(soak: SoakReport | None) -> str:
     return f"; measured in its verification run, one phase after the other:\n{drawn}"
 
 
-def planned_waterfall(planned: Planned) -> tuple[WaterfallStep, ...]:
-    """Parts of a planned layout's step."""
-    return waterfall(planned.parts)
-
-
 def predicted_waterfall(prediction: Prediction | None) -> tuple[WaterfallStep, ...]:
     """Parts of a predicted step; empty where the model has none."""
-    parts = dict(prediction.parts) if prediction else {}
-    names = {name: text for name, text in PROFILED_PARTS.items() if name in parts}
-    return waterfall(tuple(parts.items()), names)
+    return step_waterfall(prediction.parts if prediction else (), PROFILED_PARTS)
 
 
 def measured_waterfall(soak: SoakReport | None) -> tuple[WaterfallStep, ...]:
     """Phases of a step of the verification run; empty where it was not taken apart."""
-    parts = _measured_parts(soak)
-    names = {name: text for name, text in MEASURED_PARTS.items() if name in parts}
-    return waterfall(tuple(parts.items()), names)
+    return step_waterfall(tuple(_measured_parts(soak).items()), MEASURED_PARTS)
 
 
 def _measured_parts(soak: SoakReport | None) -> dict[str, float]:

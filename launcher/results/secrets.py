@@ -212,9 +212,9 @@ def write_guarded(path: Path, text: str) -> None:
         write_plain(path, text)
 
 
-def write_plain(path: Path, text: str, errors: str = "surrogateescape") -> None:
+def write_plain(path: Path, text: str) -> None:
     """Write a file of a results folder, through no link."""
-    with open(path, "w", encoding="utf-8", errors=errors, opener=open_file) as file:
+    with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=open_file) as file:
         file.write(text)
 
 

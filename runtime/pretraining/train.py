@@ -80,7 +80,7 @@ class RankShare(Sampler[list[int]]):
 def train(
     base: RawConfig, config: ConfigSource, steps: int, say: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Train on the text of :mod:`.text`; rank 0 says its loss, and how long a step takes.
+    """Train on the text of sums; rank 0 says its loss, and how long a step takes.
 
     Raises:
         ConfigError: the model knows fewer tokens than the text has.

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.launcher.estimates import parse_fit
-from autoconf_launch.launcher.estimates.answers import fit_answer
+from autoconf_launch.launcher.estimates import fit_answer, parse_fit
 
 from .conftest import import_benchmark
 

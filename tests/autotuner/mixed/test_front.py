@@ -10,11 +10,11 @@ from autoconf_launch.autotuner.mixed import (
     Choice,
     ChoiceRule,
     MachineKind,
-    MixedRow,
     price_range,
     reprice,
     rivals,
 )
+from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.core import Layout
 from autoconf_launch.tuning_spaces import machine
 
@@ -32,21 +32,21 @@ def kinds_at(*prices: float) -> tuple[MachineKind, ...]:
     )
 
 
-def row(counts: tuple[int, ...], step_s: float, kinds: tuple[MachineKind, ...]) -> MixedRow:
-    plain = MixedRow(
+def row(counts: tuple[int, ...], step_s: float, kinds: tuple[MachineKind, ...]) -> Planned:
+    plain = Planned(
         counts=counts,
         order=tuple(k for k, n in enumerate(counts) for _ in range(n)),
         layout=Layout(),
-        stages=(),
+        peak_bytes=2**30,
+        limit_bytes=2**34,
         step_s=step_s,
         parts=(),
-        usd_per_hour=None,
         verdict=Verdict.YES,
     )
     return reprice([plain], kinds)[0]
 
 
-def some_rows(seed: int, kinds: tuple[MachineKind, ...]) -> list[MixedRow]:
+def some_rows(seed: int, kinds: tuple[MachineKind, ...]) -> list[Planned]:
     numbers = random.Random(seed)
     parts = [(a, b) for a in range(4) for b in range(4) if a + b]
     return [row(one, numbers.uniform(0.5, 2) / (3 * one[0] + one[1]), kinds) for one in parts]

@@ -9,13 +9,13 @@ import numpy as np
 from autoconf_launch.autotuner.cost import Verdict
 from autoconf_launch.autotuner.mixed import (
     MIXED_DEGREES,
-    MixedPlan,
     MixedQuestion,
     mixed_plan,
     node_orders,
     rotations,
 )
 from autoconf_launch.autotuner.mixed.partition import move_layers, split_layers
+from autoconf_launch.autotuner.planner import Plan
 from autoconf_launch.core import Degrees, Layout, Workload
 from autoconf_launch.tuning_spaces import named_model
 
@@ -24,7 +24,7 @@ from .test_partition import all_splits, chains, schedule_price
 from .test_times import layout, seconds
 
 
-def whole_plan(workload: Workload, question: MixedQuestion, degrees: Degrees) -> MixedPlan:
+def whole_plan(workload: Workload, question: MixedQuestion, degrees: Degrees) -> Plan:
     """On all nodes, with some degrees alone."""
     every = tuple(kind.count for kind in question.kinds)
     asked = replace(question, parts=(every,), degrees=MIXED_DEGREES.override(degrees))
@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_no_row(kind: MakeKind) -> None:
     kinds = (kind("A10G-24GB", count=1), kind("T4-16GB", count=2))
     found = mixed_plan(MixedQuestion(workload=workload, kinds=kinds, most=50))
     assert found.best
-    assert found.priced < found.considered
+    assert found.safe < found.considered
     for row in found.best:
         assert row.verdict is not Verdict.NO
         assert all(stage.peak_bytes <= stage.limit_bytes for stage in row.stages)

@@ -5,16 +5,17 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost import LayoutColumns, memory_bytes
-from autoconf_launch.autotuner.mixed import MIXED_DEGREES, MixedQuestion, MixedRow, mixed_plan
+from autoconf_launch.autotuner.mixed import MIXED_DEGREES, MixedQuestion, mixed_plan
 from autoconf_launch.autotuner.mixed.candidates import node_orders
 from autoconf_launch.autotuner.mixed.places import place_stages
 from autoconf_launch.autotuner.mixed.times import stage_seconds
+from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.core import Workload
 
 from .conftest import MakeKind
 
 
-def one_row(question: MixedQuestion) -> MixedRow:
+def one_row(question: MixedQuestion) -> Planned:
     return mixed_plan(replace(question, parts=((1, 2),))).best[0]
 
 

@@ -13,9 +13,13 @@ from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
 from autoconf_launch.autotuner.search.skipped import Skipped, count_skipped
 from autoconf_launch.autotuner.search.stop import StopKind, StopReason
 from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space import ChoiceKind, GlobalBatchRule, KnobChoice
 from autoconf_launch.autotuner.space.constraints import Rule
-from autoconf_launch.autotuner.space.space import build_space
+from autoconf_launch.autotuner.space.space import (
+    ChoiceKind,
+    GlobalBatchRule,
+    KnobChoice,
+    build_space,
+)
 from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import Candidate, FailureKind
 from autoconf_launch.launcher.report.search import left_out_text, skipped_text

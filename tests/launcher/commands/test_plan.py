@@ -91,7 +91,7 @@ def test_money_follows_from_the_price_of_an_hour(plan: Run) -> None:
 def test_without_a_known_price_no_money_is_named(plan: Run) -> None:
     ran = plan(*LLAMA, "--cluster", "8xMI300X", "--json")
     assert {row["usd_per_step"] for row in ran.document["best"]} == {None}
-    assert "No price of this GPU is known" in plan(*LLAMA, "--cluster", "8xMI300X").out
+    assert "No price of MI300X-192GB is known" in plan(*LLAMA, "--cluster", "8xMI300X").out
 
 
 def test_what_our_runtime_can_run_is_marked(plan: Run) -> None:
@@ -349,13 +349,21 @@ def test_rows_that_the_predictions_cannot_distinguish_from_the_first_are_counted
     assert "within the error band of #1" not in plan(*WORK, "--top", "1").out
 
 
-def test_headroom_is_not_named_for_a_layout_that_leaves_it(plan: Run, tmp_path: Path) -> None:
+def test_a_slow_network_is_named_and_headroom_only_if_it_is_used(
+    plan: Run, tmp_path: Path
+) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("nodes:\n- {gpu: A100-SXM-80GB, gpus: 8, count: 4, network_gb_per_s: 0.39}\n")
     ran = plan(
         "--model", "llama2-13b", "--seq", "4k", "--global-batch", "256", "--cluster", str(path)
     )
     assert "With --headroom 0" not in ran.out
+    assert "The network is slow for #1: 48 % of its sends between pipeline stages" in ran.out
+    path.write_text(path.read_text().replace("0.39", "39"))
+    ran = plan(
+        "--model", "llama2-13b", "--seq", "4k", "--global-batch", "256", "--cluster", str(path)
+    )
+    assert "The network is slow" not in ran.out
 
 
 def test_where_every_layout_is_above_the_memory_none_is_shown(plan: Run) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.mixed import sub_clusters
 from autoconf_launch.autotuner.mixed.candidates import _layouts
-from autoconf_launch.launcher.estimates import mixed_answer, parse_plan
+from autoconf_launch.launcher.estimates import parse_plan, plan_answer
 
 from .verb import Run
 
@@ -30,12 +30,14 @@ def test_an_unknown_preset_gets_the_nearest_and_none_at_all_is_asked_for(plan: R
 
 def test_the_pareto_preset_has_exactly_the_candidates_of_fasop() -> None:
     """31,362 layouts on rotations of its nodes that obey the rules."""
-    question = mixed_answer(parse_plan(["--preset", "fasop/gpt2XL-pareto", "--pareto"])).question
+    parts = plan_answer(parse_plan(["--preset", "fasop/gpt2XL-pareto", "--pareto"])).parts
+    assert parts is not None
+    question = parts.question
     valid = {nodes: len(_layouts(8 * nodes, question)[1]) for nodes in range(1, 17)}
-    parts = sub_clusters(question.kinds).tolist()
-    orders = [len(question.order_rule(counts, question.kinds)) for counts in parts]
-    found = sum(valid[sum(counts)] * count for counts, count in zip(parts, orders, strict=True))
-    assert (len(parts), found) == (80, 31_362)
+    counted = sub_clusters(question.kinds).tolist()
+    orders = [len(question.order_rule(counts, question.kinds)) for counts in counted]
+    found = sum(valid[sum(counts)] * count for counts, count in zip(counted, orders, strict=True))
+    assert (len(counted), found) == (80, 31_362)
 
 
 def test_the_text_says_what_the_table_in_fasops_columns_has_besides(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.launcher.cli import OK, main
-from autoconf_launch.launcher.estimates import mixed_answer, parse_plan
+from autoconf_launch.launcher.estimates import parse_plan, plan_answer
 
 from .browser import figures, needs_chromium, open_page
 
@@ -23,17 +23,18 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_all_parts_of_the_cluster_are_points_and_the_front_is_a_line(page: Path) -> None:
-    answer = mixed_answer(parse_plan(WORDS))
-    front = mixed_answer(parse_plan([*WORDS, "--pareto"])).rows
+    answer = plan_answer(parse_plan(WORDS))
+    front = plan_answer(parse_plan([*WORDS, "--pareto"])).plan.best
     drawn = figures(page)[0]["data"]
-    assert sum(len(trace["x"]) for trace in drawn) == len(answer.plan.best)
+    assert answer.parts is not None
+    assert sum(len(trace["x"]) for trace in drawn) == len(answer.parts.every)
     days = [answer.steps * row.step_s / 86400 for row in front] if answer.steps else []
     assert drawn[0]["x"] == pytest.approx(days)
 
 
 def test_each_pipeline_shows_layers_and_memory_of_its_stages(page: Path) -> None:
-    answer = mixed_answer(parse_plan(WORDS))
-    pipelines = [row for row in answer.rows if len(row.stages) > 1][:3]
+    answer = plan_answer(parse_plan(WORDS))
+    pipelines = [row for row in answer.plan.best if len(row.stages) > 1][:3]
     drawn = figures(page)[1:]
     assert len(drawn) == 2 * len(pipelines)
     for row, stages, memory in zip(pipelines, drawn[::2], drawn[1::2], strict=True):

@@ -15,7 +15,7 @@ def answer(model: str, cluster: str, batch: int) -> PlanAnswer:
 
 
 def reasons(answer: PlanAnswer) -> dict[str, str]:
-    return {one.family.name: loser_reason(one, answer.question) for one in answer.losers}
+    return {one.family.name: loser_reason(answer, one) for one in answer.losers}
 
 
 def change(one: Planned, parts: dict[str, float], layout: Layout | None = None) -> Planned:
@@ -57,8 +57,8 @@ def test_what_does_not_fit_says_by_how_much() -> None:
     found = answer("llama3.1-8b", "8xA100-SXM-80GB", 8)
     plain = next(one for one in found.losers if one.family.name == "plain DDP")
     assert plain.planned
-    over = plain.planned.peak_bytes - found.question.limits.memory_bytes
-    assert loser_reason(plain, found.question) == f"needs {memory_size(over)} too much"
+    over = plain.planned.peak_bytes - plain.planned.limit_bytes
+    assert loser_reason(found, plain) == f"needs {memory_size(over)} too much"
 
 
 def test_the_winner_is_recognised_in_its_family() -> None:
@@ -77,6 +77,6 @@ def test_every_rule_has_its_words() -> None:
 def test_a_faster_family_without_headroom_says_what_it_leaves_free() -> None:
     found = answer("llama3.1-8b", "8xH100", 64)
     pipelined = next(one for one in found.losers if one.fits)
-    tight = replace(pipelined.plan.best[0], peak_bytes=0.98 * found.question.limits.memory_bytes)
+    tight = replace(pipelined.plan.best[0], peak_bytes=0.98 * pipelined.plan.best[0].limit_bytes)
     loser = replace(pipelined, plan=replace(pipelined.plan, best=(tight,)))
-    assert loser_reason(loser, found.question) == "leaves 2 % of memory free"
+    assert loser_reason(found, loser) == "leaves 2 % of memory free"

@@ -1,4 +1,4 @@
-from autoconf_launch.launcher.report.waterfall import waterfall, waterfall_text
+from autoconf_launch.launcher.report.waterfall import step_waterfall, waterfall_text
 
 PARTS = (
     ("ideal", 4.0),
@@ -21,16 +21,16 @@ step                       8.001 s  100 %  =====================================
 
 
 def test_bars_go_on_where_the_one_before_ended() -> None:
-    assert [line.rstrip() for line in waterfall_text(waterfall(PARTS)).splitlines()] == (
+    assert [line.rstrip() for line in waterfall_text(step_waterfall(PARTS)).splitlines()] == (
         GOLDEN.splitlines()
     )
 
 
 def test_only_plain_characters_are_used() -> None:
-    assert waterfall_text(waterfall(PARTS)).isascii()
+    assert waterfall_text(step_waterfall(PARTS)).isascii()
 
 
 def test_each_loss_starts_where_the_one_before_it_ends() -> None:
-    steps = waterfall(PARTS)
+    steps = step_waterfall(PARTS)
     ends = [step.start_s + step.seconds for step in steps]
     assert [step.start_s for step in steps] == [0.0, *ends[:-1]]

@@ -1,0 +1,356 @@
+"""The answer of ``fit`` as a value, stage by stage where nodes differ. Not: its text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+
+import numpy as np
+
+from autoconf_launch.autotuner.cost import (
+    ALL_LAYERS,
+    FormatGain,
+    LayoutColumns,
+    MemoryParts,
+    NodeLimits,
+    Proposal,
+    Remedy,
+    TrainerChoice,
+    Verdict,
+    all_layers,
+    broken_rule,
+    can_split_sequence,
+    estimate,
+    memory_bytes,
+    remedies,
+    verdict,
+)
+from autoconf_launch.autotuner.planner import StagePlan, tightest_stage
+from autoconf_launch.autotuner.space import PredictionTable
+from autoconf_launch.core import ClusterSpec, ConfigError, Layout, even_pipeline_split
+
+from ..machine import is_cpu
+from .requests import FitRequest, TrainingRequest
+from .runnable import RowState, default_zero, has_sequence, layout_state, trainer_of_layout
+from .training_choice import (
+    check_positions,
+    check_precision,
+    check_weights,
+    layout_format_gains,
+    proposal_step_s,
+    rules_of,
+    smallest_cluster,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFits:
+    """What each pipeline stage needs, of its own GPUs.
+
+    Attributes:
+        memory: part by part, of the largest micro-batch.
+        stages: the first one first.
+        step_s: seconds of a step.
+    """
+
+    memory: MemoryParts
+    stages: tuple[StagePlan, ...]
+    step_s: float
+
+    @property
+    def tightest(self) -> StagePlan:
+        """The stage with the smallest share of memory left."""
+        return tightest_stage(self.stages)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether all stages fit."""
+        return verdict(self.tightest.peak_bytes, self.tightest.limit_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMemory:
+    """What a node keeps in host memory, and what it has; ``limit_bytes`` None where not known."""
+
+    needed_bytes: float
+    limit_bytes: float | None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a node surely lacks room for what is offloaded."""
+        return self.limit_bytes is not None and self.needed_bytes > self.limit_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitAnswer:
+    """All that the two forms of the report say.
+
+    ``memory`` has one row for each stage; ``step_s`` is a step of the layout as asked, were memory
+    no limit, None where no time model covers it. The verdict is no, too, where ``host`` is short.
+    ``smallest``: where nothing like the layout fits,
+    the first of ever larger clusters of such nodes on which a layout without offload does.
+    ``by_stages``: where nodes differ, or the layout says what lies where, each stage on its own
+    GPUs; ``limit_bytes`` are those of the tightest one. ``state``: the layout's runner.
+    ``gains``: formats in which products that run in fp32 would be faster. ``script``: name of the
+    script whose model is known by its pieces.
+    """
+
+    cluster: ClusterSpec
+    trainer: TrainerChoice
+    asked: Proposal
+    memory: MemoryParts
+    limit_bytes: int
+    verdict: Verdict
+    step_s: float | None
+    state: RowState
+    remedies: tuple[Remedy, ...]
+    host: HostMemory
+    smallest: ClusterSpec | None = None
+    by_stages: StageFits | None = None
+    gains: tuple[FormatGain, ...] = ()
+    script: str = ""
+
+
+def fit_answer(request: FitRequest) -> FitAnswer:
+    """Predict, and look for remedies.
+
+    Raises:
+        ConfigError: an impossible layout, or a precision that a GPU does not compute in.
+    """
+    training = request.training
+    check_precision(training.workload.precision, training.cluster)
+    check_weights(training.workload)
+    check_positions(training.workload)
+    layers = request.recompute_layers
+    training = trainer_of_layout(
+        training, lambda one: _layout(replace(request, training=one)), layers
+    )
+    request = replace(request, training=training)
+    workload, cluster, limit_bytes = training.workload, training.cluster, training.limit_bytes
+    asked = Proposal(layout=_layout(request), workload=workload, recompute_layers=layers)
+    columns = LayoutColumns.from_layouts([asked.layout], [asked.recompute_layers])
+    sequence = workload.sequence_length
+    if why := broken_rule(asked.layout, columns, workload.architecture, sequence):
+        raise ConfigError(f"{why}.")
+    if is_by_stages(request):
+        return _answer_by_stages(request, asked, columns)
+    predicted = estimate(columns, workload, cluster)
+    limits = NodeLimits(
+        device_bytes=limit_bytes,
+        gpus=min(len(node.devices) for node in cluster.nodes),
+        host_bytes=cluster.least_host_memory_bytes,
+    )
+    host = _host_memory(predicted, training)
+    answer = verdict(float(predicted.peak_bytes_C[0]), limit_bytes)
+    answer = Verdict.NO if host.is_short else answer
+    found: tuple[Remedy, ...] = ()
+    seconds = partial(proposal_step_s, cluster)
+    if answer is Verdict.NO:
+        rules, splits = rules_of(training), has_sequence(training)
+        found = remedies(asked, limits, seconds, rules, splits=splits)
+    return FitAnswer(
+        cluster=cluster,
+        trainer=training.trainer,
+        asked=asked,
+        memory=MemoryParts(named=predicted.stage_parts),
+        limit_bytes=limit_bytes,
+        verdict=answer,
+        step_s=seconds([asked])[0],
+        state=layout_state(training, asked.layout, layers),
+        remedies=found,
+        host=host,
+        smallest=smallest_cluster(training) if answer is Verdict.NO and not found else None,
+        gains=layout_format_gains(training, asked),
+    )
+
+
+def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColumns) -> FitAnswer:
+    """Without remedies: ``plan`` ranks what fits on such a cluster."""
+    training = request.training
+    predicted = estimate(columns, training.workload, training.cluster)
+    found, host = fit_stages(request, asked.layout), _host_memory(predicted, training)
+    return FitAnswer(
+        cluster=training.cluster,
+        trainer=training.trainer,
+        asked=asked,
+        memory=found.memory,
+        limit_bytes=int(found.tightest.limit_bytes),
+        verdict=Verdict.NO if host.is_short else found.verdict,
+        step_s=found.step_s,
+        state=layout_state(training, asked.layout, asked.recompute_layers),
+        remedies=(),
+        host=host,
+        by_stages=found,
+    )
+
+
+def _host_memory(predicted: PredictionTable, training: TrainingRequest) -> HostMemory:
+    """Need of the node with most GPUs, and memory of the one with least."""
+    needed_C = predicted.host_bytes_C
+    return HostMemory(
+        needed_bytes=0.0 if needed_C is None else float(needed_C[0]),
+        limit_bytes=training.cluster.least_host_memory_bytes,
+    )
+
+
+def _layout(request: FitRequest) -> Layout:
+    """Layout whose data parallelism and accumulation follow from cluster and global batch."""
+    training, layout = request.training, request.layout
+    world, (tensor, pipeline, context, _) = _ranks(request), layout.mesh
+    others = tensor * pipeline * context
+    if world % others:
+        valid = " ".join(str(n) for n in range(1, min(world, 4096) + 1) if world % n == 0)
+        raise ConfigError(
+            f"tp={tensor} x pp={pipeline} x cp={context} = {others} does "
+            f"not divide {world} GPUs; valid products: {valid}."
+        )
+    data = world // others
+    if (samples := layout.micro_batch_split) and len(samples) != data:
+        raise ConfigError(
+            f"--micro-batch-split has {len(samples)} micro-batches, but there are {data} "
+            "data-parallel ranks; give one for each."
+        )
+    once = data * layout.micro_batch
+    if training.workload.global_batch % once:
+        raise ConfigError(
+            f"--global-batch {training.workload.global_batch} is not a multiple of micro-batch "
+            f"{layout.micro_batch} x {data} data-parallel ranks = {once}; "
+            f"valid: {once}, {2 * once}, {3 * once}, …"
+        )
+    can_split = can_split_sequence(layout, training.workload) and has_sequence(training)
+    layout = replace(
+        layout,
+        data_parallel=data,
+        accumulation=training.workload.global_batch // once,
+        sequence_parallel=layout.sequence_parallel or (can_split and request.is_sequence_open),
+    )
+    if not request.is_zero_open:
+        return layout
+    return replace(layout, zero_stage=default_zero(training, layout))
+
+
+def _ranks(request: FitRequest) -> int:
+    """All slots of the cluster, or those of a placement."""
+    placement = request.layout.placement
+    return len(request.training.cluster.devices) if placement is None else len(placement)
+
+
+def is_by_stages(request: FitRequest) -> bool:
+    """Whether nodes differ, or the layout says what lies where."""
+    layout = request.layout
+    given = (layout.placement, layout.pipeline_split, layout.micro_batch_split)
+    return not request.training.cluster.are_nodes_equal or any(given)
+
+
+def fit_stages(request: FitRequest, layout: Layout) -> StageFits:
+    """Predict each stage on its own nodes.
+
+    Args:
+        request: what was asked.
+        layout: the same with its data parallelism and accumulation.
+
+    Raises:
+        ConfigError: a placement or a split that is impossible.
+    """
+    from autoconf_launch.autotuner.mixed import given_stages  # equal nodes do not wait for it
+
+    from .parts import machine_kinds
+
+    training = request.training
+    if is_cpu(training.cluster):
+        raise ConfigError(
+            "--placement and splits are for GPUs, but --cluster local is a CPU here."
+        )
+    kinds = machine_kinds(training, [None] * len(training.cluster.kinds))
+    order = _order(training.cluster, layout)
+    for number in dict.fromkeys(order):
+        if kinds[number].gpus % layout.tensor_parallel:
+            raise ConfigError(
+                f"tp={layout.tensor_parallel} does not divide the {kinds[number].gpus} GPUs of a "
+                f"{kinds[number].name}; tensor ranks of mixed nodes stay inside a node."
+            )
+    columns = LayoutColumns.from_layouts(
+        [replace(layout, pipeline_split=None, micro_batch_split=None)],
+        [request.recompute_layers],
+    )
+    split = layers_of_stages(training, layout, request.recompute_layers)
+    found = given_stages(columns, training.workload, kinds, order, split, layout.micro_batch_split)
+    largest = replace(columns, micro_batch_C=columns.micro_batch_C * 0 + _most(layout))
+    numbers, given = np.arange(len(split))[:, None], np.array([split]).T
+    return StageFits(
+        memory=memory_bytes(largest, training.workload, numbers, given),
+        stages=found.stages,
+        step_s=found.step_s,
+    )
+
+
+def _most(layout: Layout) -> int:
+    return max(layout.micro_batch_split or (layout.micro_batch,))
+
+
+def layers_of_stages(
+    training: TrainingRequest, layout: Layout, recompute_layers: int = ALL_LAYERS
+) -> tuple[int, ...]:
+    """Layers of each stage: those given, else even ones.
+
+    Raises:
+        ConfigError: another number of stages, an empty one, or another number of layers.
+    """
+    layers, stages = all_layers(training.workload.architecture), layout.pipeline_parallel
+    split = layout.pipeline_split
+    if split is None:
+        return even_pipeline_split(layers, stages)
+    where = f"--pipeline-split {','.join(map(str, split))}"
+    if len(split) != stages:
+        raise ConfigError(
+            f"{where} has {len(split)} stages, but --pp is {stages}; make them equal."
+        )
+    if layout.virtual_pipeline > 1:
+        raise ConfigError(f"{where} is of whole stages, but --vpp is {layout.virtual_pipeline}.")
+    if min(split) < 1:
+        raise ConfigError(f"{where} leaves stage {split.index(0)} empty; give each a layer.")
+    if sum(split) != layers:
+        raise ConfigError(
+            f"{where} adds up to {sum(split)}, but the model has {layers} layers; let it add up "
+            f"to {layers}."
+        )
+    if recompute_layers > min(split):
+        raise ConfigError(
+            f"--recompute-layers {recompute_layers} is more than the {min(split)} layers of the "
+            f"smallest stage of {where}."
+        )
+    return split
+
+
+def _order(cluster: ClusterSpec, layout: Layout) -> tuple[int, ...]:
+    """The kind of each node in the order of ranks.
+
+    Raises:
+        ConfigError: a slot that is not there, stands twice or is missing, or a node's ranks apart.
+    """
+    if layout.placement is None:
+        return cluster.node_kinds
+    node_of_slot = [i for i, node in enumerate(cluster.nodes) for _ in node.devices]
+    slots = layout.placement
+    for slot in slots:
+        if slot >= len(node_of_slot):
+            raise ConfigError(
+                f"--placement has slot {slot}, but the cluster's are 0 to {len(node_of_slot) - 1}."
+            )
+        if slots.count(slot) > 1:
+            raise ConfigError(f"--placement has slot {slot} twice; each takes one rank.")
+    nodes = [node for node, _ in groupby(node_of_slot[slot] for slot in slots)]
+    for node in nodes:
+        missing = [s for s, at in enumerate(node_of_slot) if at == node and s not in slots]
+        if missing:
+            raise ConfigError(
+                f"--placement misses slot {missing[0]} of node {node}; use all GPUs of a node or "
+                "none (gpus_used in a cluster file bounds them)."
+            )
+        if nodes.count(node) > 1:
+            raise ConfigError(
+                f"--placement has the ranks of node {node} apart; list the slots of each node "
+                "one after the other."
+            )
+    return tuple(cluster.node_kinds[node] for node in nodes)
