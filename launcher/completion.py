@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.tuning_spaces import model_names
 
 from .asked import VerbParser, asked_parameters
 from .commands.schema import schema_names
@@ -65,8 +66,9 @@ def _parser_of(verb: str, paths: object) -> VerbParser:
     units = {part.dest: part.asked.unit for one in asked_parameters(kind) for part in one.parts}
     for action in parser._actions:
         unit = units.get(action.dest)
-        if unit and unit.takes_word and unit.known:
-            action.choices = unit.known
+        known = tuple(model_names()) if action.dest == "model" else unit and unit.known
+        if unit and unit.takes_word and known:
+            action.choices = known
         elif isinstance(action.metavar, str) and _PATH.match(action.metavar):
             action.complete = paths  # type: ignore[attr-defined]
     return parser

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from autoconf_launch.tuning_spaces import model_names
-
 from .parameters import VerbQuestion, parameter, question
 from .units import DEGREE, NAME, SIZE, SWITCH, ValueUnit
 
-MODEL = ValueUnit(metavar="M", known=tuple(model_names()))
+MODEL = ValueUnit(metavar="M")
 SHAPES_GROUP = "shapes (they change the model, or are all of it)"
 _SHAPES: Mapping[str, tuple[ValueUnit, str]] = MappingProxyType(
     {
