@@ -111,7 +111,7 @@ def study_of(given: Landscape, tuner: str, trials: int, *, bound_gain: bool = Fa
         num_tuning_micro_batch_sizes=24,
     )
     enough = 1e-6 if bound_gain else None
-    limits = SearchLimits(seconds=2.0 * _WALL_S * trials, good_enough=enough)
+    limits = SearchLimits(seconds=2.0 * _WALL_S * trials, least_gain=enough)
     return Study(given.space, given.predictions, settings, limits=limits)
 
 

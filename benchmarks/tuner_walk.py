@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from autoconf_launch.autotuner.search.limits import is_good_enough
+from autoconf_launch.autotuner.search.limits import is_gain_small
 from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound, bound_gain
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
@@ -299,7 +299,7 @@ class _Walk:
         found = None if self._rules.good_enough is None else self._bound_gain()
         if not self._open().any() or self._stages.are_over(self._open()):
             return True
-        return is_good_enough(found, self._rules.good_enough, len(self.rows))
+        return is_gain_small(found, self._rules.good_enough, len(self.rows))
 
     def _bound_gain(self) -> OptimalityBound | None:
         left = np.flatnonzero(self._untried_C)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 
@@ -182,6 +182,20 @@ class Workload:
     beside: tuple[tuple[str, int], ...] = ()
     frozen_passes: FrozenPasses | None = None
     activation_factor: float = 1.0
+
+    @property
+    def trains_adapters(self) -> bool:
+        """Whether adapters are trained beside weights that rest."""
+        return self.lora_rank is not None
+
+    @property
+    def trains_all(self) -> bool:
+        """Whether every weight is trained."""
+        return not (self.trains_adapters or self.frozen)
+
+    def of_adapters(self) -> Workload:
+        """The same training of adapters, with the rank of most published ones (recalled)."""
+        return replace(self, lora_rank=16)
 
     @property
     def architecture(self) -> Architecture:

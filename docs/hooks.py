@@ -1,4 +1,4 @@
-"""What the site is made of beside the files in this folder: README, and every ``--help``.
+"""What the site is made of beside the files in this folder: README, help, and keywords.
 
 A hook of MkDocs. Links to files that are not part of the site become plain text there; on the
 repository's own pages they stay links.
@@ -6,6 +6,7 @@ repository's own pages they stay links.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -25,6 +26,8 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
         path, markdown = "../README.md", (ROOT / "README.md").read_text(encoding="utf-8")
     if path == "reference/commands.md":
         markdown += "".join(map(_help, _verbs()))
+    if path == "reference/python.md":
+        markdown = markdown.replace("<!-- tables of keywords -->", keywords())
     return _LINK.sub(lambda link: _site_link(link, path, page.file.src_uri, files), markdown)
 
 
@@ -49,6 +52,28 @@ def _verbs() -> tuple[str, ...]:
     from autoconf_launch.launcher.verbs import LAUNCHING, VERBS
 
     return ("", *LAUNCHING, *VERBS)
+
+
+def keywords() -> str:
+    """A table of each verb that is a Python function: keyword, flags, type, meaning."""
+    import autoconf_launch
+    from autoconf_launch.launcher.asked import asked_parameters
+    from autoconf_launch.launcher.verbs import question_of_verb
+
+    lines: list[str] = []
+    for verb in filter(None, _verbs()):
+        function = getattr(autoconf_launch, re.sub(r"\W+", "_", verb), None)
+        known = inspect.signature(function).parameters if function else {}
+        rows = [one for one in asked_parameters(question_of_verb(verb)) if one.name in known]
+        lines += [f"### Keywords of {verb}", "| keyword | flag | type | meaning |"] * bool(rows)
+        lines += ["|---|---|---|---|"] * bool(rows)
+        for one in rows:
+            flags = ", ".join(f"`{flag}`" for part in one.parts for flag in part.flags)
+            kind = inspect.formatannotation(known[one.name].annotation)
+            cells = (f"`{one.name}`", flags, f"`{kind}`", one.asked.about)
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        lines += [""] * bool(rows)
+    return "\n".join(lines)
 
 
 def _help(verb: str) -> str:

@@ -24,7 +24,7 @@ from autoconf_launch.core import (
 
 from .extension_points import load_reference
 from .interrupts import DoesNotFitError, InterruptedBySignalError
-from .verbs import LAUNCH_PARSER, LAUNCHING, VERBS, overview
+from .verbs import LAUNCHING, VERBS, overview, question_of_verb
 
 OK, NO, USAGE, INFEASIBLE, HARDWARE, RESUMABLE, CTRL_C = 0, 1, 2, 3, 4, 75, 130
 _CODES: tuple[tuple[type[AutoconfError], int], ...] = (
@@ -85,17 +85,16 @@ def _asked_of_all(arguments: Sequence[str]) -> str | None:
 
         return f"autoconf-launch {version('autoconf-launch')}"
     if first in LAUNCHING and others and others[0] in ("-h", "--help"):
-        return _help(LAUNCH_PARSER)
+        return _help(first)
     words = _verb_words(arguments)
     if words is None or not {"-h", "--help"} & set(takewhile("--".__ne__, arguments[words:])):
         return None
-    return _help(VERBS[" ".join(arguments[:words])].parser)
+    return _help(" ".join(arguments[:words]))
 
 
-def _help(reference: str) -> str:
-    """The help of a parser; nothing else of its verb is imported."""
-    help_text: str = load_reference(reference)().format_help()
-    return help_text.rstrip("\n")
+def _help(verb: str) -> str:
+    """The help of a verb, of which nothing but its question is imported."""
+    return question_of_verb(verb).parser().format_help().rstrip("\n")
 
 
 def _run_verb(where: str, arguments: Sequence[str]) -> int:

@@ -6,34 +6,14 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 
-from autoconf_launch.core import OPTIMIZER_STATES, ConfigError, Offload, Recompute, nearest_known
-from autoconf_launch.tuning_spaces import (
-    SCHEMAS,
-    TRAINER_NAMES,
-    model_names,
-)
+from autoconf_launch.core import ConfigError, nearest_known
+from autoconf_launch.tuning_spaces import model_names
 
-from .asked import PRECISIONS
-from .exporters import BASE_EXPORTERS, EXPORTERS
-from .extension_points import load_reference
-from .flags import VerbParser
-from .verbs import LAUNCH_PARSER, LAUNCHING, VERBS
+from .asked import VerbParser, asked_parameters
+from .commands.schema import schema_names
+from .verbs import LAUNCHING, VERBS, question_of_verb
 
 SHELLS = ("bash", "zsh", "fish")
-_WORDS = {
-    "model": tuple(model_names()),
-    "precision": PRECISIONS,
-    "optimizer": tuple(OPTIMIZER_STATES),
-    "trainer": TRAINER_NAMES,
-    "recompute": tuple(kind.value for kind in Recompute),
-    "offload": tuple(kind.value for kind in Offload),
-    "objective": ("time", "cost"),
-    "effort": ("quick", "normal", "thorough"),
-    "to": tuple(dict.fromkeys((*EXPORTERS, *BASE_EXPORTERS))),
-    "completion": SHELLS,
-    "schema": tuple(SCHEMAS),
-}
-"""What a flag takes whose parser says it in an error instead of argparse's choices."""
 _PATH = re.compile(r"(OUT|FILE|DIR|RESULTS|LANDSCAPE|SCRIPT|A|B|C)\b")
 
 
@@ -60,30 +40,35 @@ def completion(arguments: Sequence[str]) -> Iterator[str]:
 def _whole_parser(paths: object) -> VerbParser:
     """All verbs as one parser with sub-commands; ``paths`` is shtab's word for files."""
     parser = VerbParser(prog="autoconf-launch")
-    parser.add_argument("--version", action="store_true", help="print the version")
-    parser.add_argument("--completion", metavar="SHELL", help="print what a shell completes with")
-    parser.add_argument("--schema", metavar="KIND", help="print the JSON Schema of a file")
-    _describe(parser, paths)
+    add = parser.add_argument
+    add("--version", action="store_true", help="print the version")
+    add("--completion", choices=SHELLS, help="print what a shell completes with")
+    add("--schema", choices=schema_names(), help="print the JSON Schema of a file or a verb")
     verbs = parser.add_subparsers(dest="verb")
     for name, answer in LAUNCHING.items():
-        launch: VerbParser = load_reference(LAUNCH_PARSER)()
-        launch.add_argument("script", metavar="SCRIPT", help="the training, and its arguments")
-        launch.add_argument("arguments", nargs=argparse.REMAINDER, metavar="FILE")
-        _describe(launch, paths)
+        launch = _parser_of(name, paths)
+        script = launch.add_argument("script", metavar="SCRIPT", help="the training")
+        others = launch.add_argument("arguments", nargs=argparse.REMAINDER)
+        script.complete = others.complete = paths  # type: ignore[attr-defined]
         verbs.add_parser(name, help=answer, parents=[launch], add_help=False)
     for name, verb in VERBS.items():
         if " " in name:  # a sub-command of a command that takes a folder in its place
             continue
-        own: VerbParser = load_reference(verb.parser)()
-        _describe(own, paths)
+        own = _parser_of(name, paths)
         verbs.add_parser(name, help=verb.answers, parents=[own], add_help=False)
     return parser
 
 
-def _describe(parser: VerbParser, paths: object) -> None:
-    """Say of each flag which words it takes, or that it takes a path."""
+def _parser_of(verb: str, paths: object) -> VerbParser:
+    """The parser of a verb, which says of each flag which words or paths it takes."""
+    kind = question_of_verb(verb)
+    parser = kind.parser()
+    units = {part.dest: part.asked.unit for one in asked_parameters(kind) for part in one.parts}
     for action in parser._actions:
-        if action.dest in _WORDS and action.choices is None:
-            action.choices = _WORDS[action.dest]
+        unit = units.get(action.dest)
+        known = tuple(model_names()) if action.dest == "model" else unit and unit.known
+        if unit and unit.takes_word and known:
+            action.choices = known
         elif isinstance(action.metavar, str) and _PATH.match(action.metavar):
             action.complete = paths  # type: ignore[attr-defined]
+    return parser

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, cast, overload
+from typing import ParamSpec, Protocol, cast, overload
 
-from autoconf_launch.autotuner.cost import AUTO_TRAINER
 from autoconf_launch.autotuner.sizing import Goodput
-from autoconf_launch.autotuner.space import EffortName, SearchBudget, parse_budget
-from autoconf_launch.core import ConfigError, NothingFeasibleError, nearest_known
+from autoconf_launch.autotuner.space import SearchBudget
+from autoconf_launch.core import NothingFeasibleError
 
 from .asked import (
-    TRAINER,
     FitInferenceQuestion,
     FitQuestion,
     PlanInferenceQuestion,
     PlanQuestion,
     RecommendCommand,
     RecommendQuestion,
+    TuneQuestion,
+    ValidateQuestion,
     answers,
-    keyword_errors,
     question,
 )
 from .commands.tune import run_tune
@@ -52,10 +51,7 @@ from .notebook import (
     TuneAnswer,
     show_as,
 )
-from .request import LaunchRequest, Processes, UserWords
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from .request import tune_request
 
 _P1 = ParamSpec("_P1")
 _P2 = ParamSpec("_P2")
@@ -156,76 +152,62 @@ def recommend(asked: RecommendQuestion) -> ShownRecommendation:
     return show_as(ShownRecommendation, recommendation(request, cluster_of(request)))
 
 
-def validate(
-    files: Iterable[str | Path],
-    *,
-    trainer: str = AUTO_TRAINER,
-    calibrate: int | None = None,
-    seed: int = 0,
-) -> Validation:
-    """How wrong predictions are on tables of measurements, over all of their rows.
+class _Validate(Protocol[_P1]):
+    def __call__(
+        self, files: Iterable[str | Path], *rest: _P1.args, **asked: _P1.kwargs
+    ) -> Validation: ...
 
-    Args:
-        files: CSV files, each once.
-        trainer: framework of rows without a column ``trainer``; auto: by source, then GPU.
-        calibrate: measurements of each model to fit the factors on, which are not scored; None:
-            no fit.
-        seed: draws them; at least 0.
+
+def _validate_of(
+    kind: Callable[_P1, ValidateQuestion],
+) -> Callable[[Callable[..., Validation]], _Validate[_P1]]:
+    """For type checkers: the tables come before the keywords."""
+    return lambda verb: cast("_Validate[_P1]", verb)
+
+
+@_validate_of(ValidateQuestion)
+@answers(ValidateQuestion)
+def validate(asked: ValidateQuestion, files: Iterable[str | Path]) -> Validation:
+    """How wrong predictions are on tables of measurements, over all rows of some CSV files.
 
     Raises:
         ConfigError: a value is wrong, or a file is not a table of measurements.
     """
-    given = {"trainer": trainer, "calibrate": calibrate, "seed": seed}
-    if why := TRAINER.refuse(trainer):
-        raise ConfigError(f"trainer is {trainer!r}; {why}")
-    with keyword_errors(lambda flag: _keyword(flag, given)):
-        calibration = calibration_of(calibrate, seed)
-        scored = score_files(list(map(Path, files)), calibration, trainer)
-        return together([one for _, one in scored])
+    scored = score_files(list(map(Path, files)), calibration_of(asked), asked.trainer)
+    return together([one for _, one in scored])
 
 
-class TuneKeywords(TypedDict, total=False):
-    """How a script is launched and searched; see :func:`~.questions.tune`."""
-
-    processes: Processes | None
-    effort: EffortName
-    budget: SearchBudget | str | None
-    good_enough: float
-    memory_limit_bytes: int | None
-    max_parallel_trials: int | None
-    trial_timeout_s: float
-    stall_timeout_s: float
-    soak_steps: int | None
-    tuning_space: str | None
-    dialect: str | None
-    fresh: bool
-    trust_results: bool
-    history: bool
-    allow_global_batch_change: bool
-    keep_global_batch: bool
+class _Tune(Protocol[_P1]):
+    def __call__(
+        self,
+        script: str,
+        arguments: Sequence[str] = (),
+        listener: Listener | None = None,
+        *rest: _P1.args,
+        **choices: _P1.kwargs,
+    ) -> TuneAnswer: ...
 
 
+def _tune_of(
+    kind: Callable[_P1, TuneQuestion],
+) -> Callable[[Callable[..., TuneAnswer]], _Tune[_P1]]:
+    """For type checkers: the script comes before the keywords."""
+    return lambda verb: cast("_Tune[_P1]", verb)
+
+
+@_tune_of(TuneQuestion)
+@answers(TuneQuestion, SearchBudget=SearchBudget)
 def tune(
+    asked: TuneQuestion,
     script: str,
     arguments: Sequence[str] = (),
     listener: Listener | None = None,
-    **choices: Unpack[TuneKeywords],
 ) -> TuneAnswer:
     """Find the fastest configuration of a script by short runs, as ``--autotuning=tune`` does.
 
-    Args:
-        script: its path; the results go to the working directory, unless its settings say where.
-        arguments: of the script, such as ``("--config", "config.json")``.
-        listener: gets each event of the search; None: nobody.
-        choices: ``processes`` on each host (None: all GPUs), ``effort`` (quick, normal or
-            thorough; None: as the script's settings say), ``budget`` ("20m", "30trials", "$15";
-            None: no limit), ``good_enough`` (share of gain below which the search ends; None: as
-            the effort has it), ``memory_limit_bytes`` of each rank (None),
-            ``max_parallel_trials`` (None: as many as GPUs allow, 1 on a CPU),
-            ``trial_timeout_s`` (600), ``stall_timeout_s`` (120), ``soak_steps`` of the winner
-            (None: as many as pay; 0: none), ``tuning_space`` (a file), ``dialect`` (None: the one
-            that fits), ``fresh`` (False: goes on), ``history`` (True), ``trust_results``
-            of others, ``allow_global_batch_change`` and ``keep_global_batch`` (False).
+    ``arguments`` are those of the script, such as ``("--config", "config.json")``; the
+    ``listener`` gets each event of the search. Results go to the working directory, unless the
+    script's settings say where.
 
     Raises:
         ConfigError: a keyword, a setting or the script is wrong.
@@ -239,42 +221,8 @@ def tune(
         if listener is not None:
             listener(event)
 
-    for name in choices:
-        if name not in TuneKeywords.__annotations__:
-            known = nearest_known(name, TuneKeywords.__annotations__)
-            raise ConfigError(f"tune has no keyword {name}; {known}")
-    with keyword_errors(lambda flag: _keyword(flag, TuneKeywords.__annotations__)):
-        run_tune(_launch_request((script, *arguments), choices), hear)
+    run_tune(tune_request(asked, script, arguments), hear)
     end = ends[-1] if ends else None
     if end is None or end.winner is None or end.folder is None:
         raise NothingFeasibleError("The search ended without a measured configuration.")
     return TuneAnswer(winner=end.winner, text=end.text, folder=end.folder)
-
-
-def _launch_request(words: tuple[str, ...], choices: Mapping[str, Any]) -> LaunchRequest:
-    """A tune of a command: a script and its arguments."""
-    given: dict[str, Any] = dict(choices)
-    if isinstance(given.get("budget"), str):
-        given["budget"] = parse_budget(given["budget"])
-    effort = given.pop("effort", None)
-    overrides = () if effort is None else (("effort", effort),)
-    names = UserWords.__dataclass_fields__.keys() & given.keys()
-    said = UserWords(overrides=overrides, **{name: given.pop(name) for name in names})
-    return LaunchRequest(
-        script=words[0],
-        script_args=words[1:],
-        autotuning="tune",
-        words=said,
-        argv=words,
-        **given,
-    )
-
-
-_KEYWORDS = {"num_gpus": "processes"}
-"""Flags of a tune whose keyword has another name."""
-
-
-def _keyword(flag: str, known: Container[str]) -> str | None:
-    """The keyword with the meaning of a flag; None if there is not one."""
-    name = flag.removeprefix("--").replace("-", "_")
-    return next((one for one in (name, _KEYWORDS.get(name)) if one in known), None)

@@ -5,6 +5,12 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from .extension_points import load_reference
+
+if TYPE_CHECKING:
+    from .asked import VerbQuestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,17 +20,18 @@ class Verb:
     Attributes:
         answers: which question.
         reference: ``module:function`` from the arguments after the verb to pieces of text.
-        parser: ``module:function`` of its flags, in a module that waits for no heavy library.
+        question: ``module:class`` of its parameters, in a module without a heavy library.
     """
 
     answers: str
     reference: str
-    parser: str
+    question: str
 
 
 _COMMANDS = "autoconf_launch.launcher.commands"
 _ASKED = "autoconf_launch.launcher.asked"
-LAUNCH_PARSER = "autoconf_launch.launcher.flags:make_parser"
+_REQUEST = "autoconf_launch.launcher.request"
+_LAUNCH_QUESTION = f"{_REQUEST}:LaunchRequest"
 LAUNCHING = MappingProxyType(
     {
         "tune": "find the fastest configuration of a training by short real runs",
@@ -37,62 +44,62 @@ VERBS = MappingProxyType(
         "fit": Verb(
             answers="does a model, or a script as it is, fit in memory?",
             reference=f"{_COMMANDS}.fit:fit",
-            parser=f"{_ASKED}:FitCommand.parser",
+            question=f"{_ASKED}:FitCommand",
         ),
         "plan": Verb(
             answers="which layout is best on which cluster, how long, for how much money?",
             reference=f"{_COMMANDS}.plan:plan",
-            parser=f"{_ASKED}:PlanCommand.parser",
+            question=f"{_ASKED}:PlanCommand",
         ),
         "fit --inference": Verb(
             answers="does a model generate text in memory, and how fast?",
             reference=f"{_COMMANDS}.inference:fit_inference",
-            parser=f"{_ASKED}:FitInferenceCommand.parser",
+            question=f"{_ASKED}:FitInferenceCommand",
         ),
         "plan --inference": Verb(
             answers="which tensor and pipeline ranks and batch generate text best?",
             reference=f"{_COMMANDS}.inference:plan_inference",
-            parser=f"{_ASKED}:PlanInferenceCommand.parser",
+            question=f"{_ASKED}:PlanInferenceCommand",
         ),
         "recommend": Verb(
             answers="which model size do days and GPUs allow?",
             reference=f"{_COMMANDS}.recommend:recommend",
-            parser=f"{_ASKED}:RecommendCommand.parser",
+            question=f"{_ASKED}:RecommendCommand",
         ),
         "search": Verb(
             answers="NVIDIA's searches: which layout trains a model, which writes its text?",
             reference="autoconf_launch.nemo.inference_search.command:search",
-            parser="autoconf_launch.nemo.search_flags:search_parser",
+            question="autoconf_launch.nemo.search_flags:SearchRequest",
         ),
         "doctor": Verb(
             answers="what can the hosts of a launch do, and which one is slow?",
             reference=f"{_COMMANDS}.doctor:doctor",
-            parser=f"{_COMMANDS}.parsers:doctor_parser",
+            question=f"{_REQUEST}:DoctorCommand",
         ),
         "export": Verb(
             answers="the best configuration in another framework's words",
             reference=f"{_COMMANDS}.export:export",
-            parser=f"{_COMMANDS}.parsers:export_parser",
+            question=f"{_ASKED}:ExportCommand",
         ),
         "show": Verb(
             answers="a tune, while it runs and after",
             reference=f"{_COMMANDS}.show:show",
-            parser=f"{_COMMANDS}.parsers:show_parser",
+            question=f"{_ASKED}:ShowCommand",
         ),
         "show spaces": Verb(
             answers="what would be searched, knob by knob",
             reference=f"{_COMMANDS}.spaces:show_spaces",
-            parser=f"{_COMMANDS}.parsers:show_spaces_parser",
+            question=f"{_ASKED}:ShowSpacesCommand",
         ),
         "compare": Verb(
             answers="two tunes side by side",
             reference=f"{_COMMANDS}.show:compare",
-            parser=f"{_COMMANDS}.parsers:compare_parser",
+            question=f"{_ASKED}:CompareCommand",
         ),
         "validate": Verb(
             answers="how far predictions are from your measurements",
             reference=f"{_COMMANDS}.validate:validate",
-            parser=f"{_COMMANDS}.parsers:validate_parser",
+            question=f"{_ASKED}:ValidateCommand",
         ),
     }
 )
@@ -103,6 +110,13 @@ examples:
   autoconf-launch tune --num_gpus 2 train.py --batch_size 8
   autoconf-launch plan --model llama3-8b --cluster 8xH100 --seq 8192 --global-batch 64
 """
+
+
+def question_of_verb(name: str) -> type[VerbQuestion]:
+    """The class of a verb's parameters."""
+    reference = _LAUNCH_QUESTION if name in LAUNCHING else VERBS[name].question
+    kind: type[VerbQuestion] = load_reference(reference)
+    return kind
 
 
 def overview() -> str:

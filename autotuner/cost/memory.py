@@ -427,7 +427,7 @@ def _bytes_in_use(counts: RankWeights, columns: LayoutColumns, workload: Workloa
         weights_SC = np.minimum(units_SC, local.all_SC) * gathered * (stage_C == 3)
         reduced_SC = unit_SC * gradient_bytes(workload) * (stage_C >= 2)
         return np.asarray(weights_SC + reduced_SC)
-    is_cast = size < workload.software.weight_bytes and workload.lora_rank is None
+    is_cast = size < workload.software.weight_bytes and not workload.trains_adapters
     reduced_SC = unit_SC * (size + _REDUCED_BYTES)
     return fsdp_gathered_bytes(
         columns,

@@ -79,7 +79,7 @@ def rank_weights_of(
 ) -> RankWeights:
     """Count all three on each stage."""
     local = local_weights(weights, columns, stages)
-    if workload.lora_rank is None and not workload.frozen:
+    if workload.trains_all:
         return RankWeights(local=local, trained=local)
     trained = local_weights(trained_weights(workload), columns, stages)
     if workload.weight_format is None:
@@ -158,7 +158,7 @@ def trained_weights(workload: Workload) -> ModelWeights:
 
 def trained_share(workload: Workload) -> float:
     """Share of the weights that have gradients (below 1 for LoRA)."""
-    if workload.lora_rank is None and not workload.frozen:
+    if workload.trains_all:
         return 1.0
     weights = model_weights(workload.architecture)
     return trained_weights(workload).total / weights.total
@@ -278,7 +278,7 @@ def weights_at_rest(counts: RankWeights, columns: LayoutColumns, workload: Workl
 def _frozen_bytes(counts: RankWeights, workload: Workload) -> Floats:
     """What is not trained; adapters stand beside all weights."""
     frozen_SC = counts.local.all_SC
-    if workload.lora_rank is None:
+    if not workload.trains_adapters:
         frozen_SC = np.maximum(0, frozen_SC - counts.trained.all_SC)
     return np.asarray(frozen_SC * counts.bytes_each(workload))
 
@@ -357,7 +357,7 @@ def _fsdp(workload: Workload) -> _Bytes:
     (github.com/artidoro/qlora, qlora.py with ``--bf16`` and paged 32-bit AdamW).
     """
     states = workload.optimizer.states
-    if workload.lora_rank is not None:
+    if workload.trains_adapters:
         size = float(workload.precision.value_bytes)
         return _Bytes(size, size, 4.0 * states, 0.0)
     size = workload.software.weight_bytes

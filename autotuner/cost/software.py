@@ -62,7 +62,7 @@ class Abilities:
         """The first thing of a training that the code lacks, whatever the layout."""
         if workload.precision not in self.precisions:
             return f"precision {workload.precision.value}"
-        if workload.lora_rank is not None and not self.adapters:
+        if workload.trains_adapters and not self.adapters:
             return "LoRA"
         if (workload.optimizer.name or "").endswith("8bit") and not self.eight_bit_states:
             return f"optimizer {workload.optimizer.name}"
@@ -306,7 +306,7 @@ def _weight_bytes(workload: Workload) -> tuple[float, float]:
     from .model_state import trained_share
 
     cast = _cast_bytes(workload)
-    if workload.lora_rank or workload.weight_format is not None:  # what rests needs no cast
+    if workload.trains_adapters or workload.weight_format is not None:  # what rests needs no cast
         return 0.0, 0.0
     return cast, trained_share(workload) * (cast + 3.0 * _FP32_BYTES)
 

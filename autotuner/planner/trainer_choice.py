@@ -42,7 +42,7 @@ def choose_trainer(
     names = sorted(set(gpus))
     architectures = list(dict.fromkeys(map(gpu_architecture, names)))
     desktops = [name for name in names if name.startswith(_DESKTOPS)]
-    if workload.lora_rank is not None:
+    if workload.trains_adapters:
         return TrainerChoice(name="huggingface", why="default for LoRA")
     if workload.frozen:
         return TrainerChoice(name="huggingface", why="default for frozen parts")

@@ -72,10 +72,6 @@ def _order(one: Planned, question: Question) -> tuple[int, float]:
     return _tier(one, question), one.step_s
 
 
-LIKELY_RANK = 16
-"""Rank of the adapters that are proposed: that of most published fine-tunings (recalled)."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearestChange:
     """A training near the one that was asked for, and the best layout for it.
@@ -126,14 +122,14 @@ def _without_offload(degrees: Degrees) -> Degrees:
 
 def lighter_trainings(workload: Workload) -> Iterator[Workload]:
     """The same training with 8-bit optimizer states, then of adapters; adapters on 4 bits."""
-    if workload.lora_rank is not None:
+    if workload.trains_adapters:
         if workload.weight_format is not WeightFormat.NF4:
             yield replace(workload, weight_format=WeightFormat.NF4)
         return
     light = {"adam": "adam8bit", "adamw": "adamw8bit"}.get(workload.optimizer.name or "")
     if light is not None:
         yield replace(workload, optimizer=Optimizer.from_name(light))
-    yield replace(workload, lora_rank=LIKELY_RANK)
+    yield workload.of_adapters()
 
 
 _SHORTEST = 256

@@ -25,8 +25,8 @@ from .soak import (
     Soak,
     SoakReport,
     SpeedGap,
-    soak_steps,
     soaked_name,
+    verification_steps,
 )
 from .summary import (
     Launches,

@@ -148,7 +148,7 @@ class Soak:
         self._pending = True
         name = f"{soaked_name(trial)}{SOAK_SUFFIX}"
         attempt = 2 if again else 1
-        return (replace(trial, name=name, attempt=attempt, final=False, soak_steps=steps),)
+        return (trial.as_soak(name, attempt=attempt, steps=steps),)
 
     def tell(self, record: Record) -> None:
         """Take an outcome; what is not safer than a refused one is not tried."""
@@ -205,7 +205,7 @@ class Soak:
             self._left = []
 
 
-def soak_steps(
+def verification_steps(
     asked: int | None, *, step_s: float, time_s: float, most: int = NORMAL.verification_steps
 ) -> int:
     """How many: as asked, else ``most`` or what ``time_s`` has room for."""

@@ -39,7 +39,7 @@ FEWEST_TRIALS = 4
 after one trial 2 of the 4 certificates of bigscience_v100 were false."""
 
 
-def is_good_enough(found: OptimalityBound | None, limit: float | None, trials: int) -> bool:
+def is_gain_small(found: OptimalityBound | None, limit: float | None, trials: int) -> bool:
     """Whether no remaining candidate is worth a trial, in a live search and in a replayed one.
 
     Args:
@@ -67,14 +67,14 @@ class SearchLimits:
         whole_s: end of everything, on the same clock; None: ``seconds``.
         ending_s: the part of it at its end in which nothing may run.
         trials: most trials, the baseline included.
-        good_enough: possible gain of the remaining ones, a share, below which the search ends.
+        least_gain: possible gain of the remaining ones, a share, below which the search ends.
     """
 
     seconds: float | None = None
     whole_s: float | None = None
     ending_s: float = 0.0
     trials: int | None = None
-    good_enough: float | None = None
+    least_gain: float | None = None
 
     def left_s(self, elapsed_s: float, records: Sequence[Record]) -> float:
         """Seconds that launches may still take, after these trials."""
@@ -191,17 +191,17 @@ class Prospects:
             )
         return self._found
 
-    def good_enough(
+    def small_gain(
         self, pool: Pool, small_too: bool, records: Sequence[Record]
     ) -> StopReason | None:
         """The stop where no remaining candidate is worth a trial."""
-        limit = self._limits.good_enough
+        limit = self._limits.least_gain
         if limit is None or len(records) < FEWEST_TRIALS:
             return None
         found = self.optimality_bound(pool, small_too, records)
-        if found is None or not is_good_enough(found, limit, len(records)):
+        if found is None or not is_gain_small(found, limit, len(records)):
             return None
-        return stop.good_enough(found)
+        return stop.gain_too_small(found)
 
 
 _ENOUGH = 3.0

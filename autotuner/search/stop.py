@@ -145,7 +145,7 @@ def _best_of(stage: StageProgress, objective: Objective) -> float:
     return (objective.metric_of(stage.best) if stage.best else None) or 0.0
 
 
-def good_enough(bound: OptimalityBound) -> StopReason:
+def gain_too_small(bound: OptimalityBound) -> StopReason:
     """What is left is not worth a trial."""
     return StopReason(kind=StopKind.GOOD_ENOUGH, bound=bound)
 

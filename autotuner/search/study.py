@@ -228,9 +228,7 @@ class Study:
         over = self._limits.stop_reason(self._elapsed_s, records)
         if self._is_in_doubt():
             return None
-        over = over or self._prospects.good_enough(
-            self._pool, self._exploration.small_too, records
-        )
+        over = over or self._prospects.small_gain(self._pool, self._exploration.small_too, records)
         if over is not None or self._out.is_waiting:
             return over
         group = self._exploration.group_now(self.pending)

@@ -145,17 +145,21 @@ class AutotuningSettings(BaseModel):
     max_train_batch_size: PositiveInt | None = Field(
         default=None, description="consent to another global batch of up to so many samples"
     )
-    max_train_micro_batch_size_per_gpu: PositiveInt = Field(
-        default=1024, description="largest micro-batch that is searched (default: 1024)"
-    )
     min_train_micro_batch_size_per_gpu: PositiveInt = Field(
         default=1, description="smallest micro-batch that is searched (default: 1)"
+    )
+    max_train_micro_batch_size_per_gpu: PositiveInt = Field(
+        default=1024, description="largest micro-batch that is searched (default: 1024)"
     )
     num_tuning_micro_batch_sizes: PositiveInt = Field(
         default=3, description="micro-batches of each stage that other knobs are tried with"
     )
     mp_size: PositiveInt = Field(
         default=1, description="tensor-parallel ranks that the script itself uses (default: 1)"
+    )
+    model_info: ModelInfo | None = Field(
+        default=None,
+        description="facts of the model in place of the profile run: '{\"num_params\": 7e9}'",
     )
     tuner_type: str = Field(
         default="model_based",
@@ -173,10 +177,6 @@ class AutotuningSettings(BaseModel):
     )
     arg_mappings: dict[str, str] | None = Field(
         default=None, description="the script's argument for a key, as --arg KEY=FLAG says it"
-    )
-    model_info: ModelInfo | None = Field(
-        default=None,
-        description="facts of the model in place of the profile run: '{\"num_params\": 7e9}'",
     )
     seed: int = Field(default=0, ge=0, description="seed of random draws (default: 0)")
     effort: EffortName = Field(

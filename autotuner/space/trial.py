@@ -61,6 +61,21 @@ class Trial:
     turn: Turn | None = None
     """None: it has the machine to itself, or a share of it."""
 
+    @property
+    def is_soak(self) -> bool:
+        """Whether it is the winner's verification run."""
+        return self.soak_steps > 0
+
+    @property
+    def is_of_search(self) -> bool:
+        """Whether it is the search's first launch of its configuration."""
+        return not (self.again or self.final or self.is_soak)
+
+    def as_soak(self, name: str, *, attempt: int, steps: int | None = None) -> Trial:
+        """A launch of the same as the training's own; None: of as many steps as it has."""
+        made = replace(self, name=name, attempt=attempt, final=False, turn=None)
+        return made if steps is None else replace(made, soak_steps=steps)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
@@ -228,7 +243,7 @@ def encode_record(record: Record) -> dict[str, Any]:
     }
     if trial.again:
         line |= {"again": trial.again, "doubted": trial.doubted}
-    if trial.soak_steps:
+    if trial.is_soak:
         line["soak_steps"] = trial.soak_steps
     line |= _of_a_final(trial)
     if record.conditions is not None:

@@ -1,13 +1,45 @@
 """Questions: each parameter declared once, asked by flags or by Python's keywords."""
 
+from typing import TYPE_CHECKING
+
+from autoconf_launch.core import attach
+
 from .keywords import answers, keyword_errors
+from .launch_units import (
+    ARGUMENTS,
+    CORES,
+    ENDPOINT,
+    NODE_RANK,
+    NODES,
+    PORT,
+    RESTARTS,
+    TRACKER_NAMES,
+    Processes,
+)
 from .parameters import (
+    Header,
+    Parameter,
     VerbQuestion,
+    asked_parameters,
+    asked_part,
+    build_question,
+    flag_words,
+    parameter,
     question,
     read_flags,
-    with_dashes,
+    with_known_flags,
 )
 from .recommending import RecommendCommand, RecommendQuestion
+from .results import (
+    LINE_FORMS,
+    TABLE_FORMS,
+    CompareCommand,
+    ExportCommand,
+    ShowCommand,
+    ShowSpacesCommand,
+    ValidateCommand,
+    ValidateQuestion,
+)
 from .serving import (
     FitInferenceCommand,
     FitInferenceQuestion,
@@ -19,7 +51,6 @@ from .serving import (
 )
 from .training import (
     PRECISIONS,
-    TRAINER,
     FitQuestion,
     Goal,
     PlanQuestion,
@@ -28,4 +59,27 @@ from .training import (
     TrainingQuestion,
 )
 from .training_commands import CsvForm, FitCommand, OnScreen, PlanCommand, PlanFiles
-from .units import MOST, tokens_text
+from .units import FILE, MOST, NAME, ON, ValueUnit, at_least, tokens_text, word_of
+from .verb_parser import VerbParser, unknown_flag
+
+if TYPE_CHECKING:
+    from .tuning import (
+        HOSTS,
+        OF_A_TUNE,
+        RESULTS,
+        SCRIPT,
+        TUNING,
+        OwnKnob,
+        RankCount,
+        TuneQuestion,
+        UserWords,
+    )
+else:  # with pydantic, unlike --help
+    __getattr__ = attach(
+        __name__,
+        {
+            ".tuning": (
+                "HOSTS OF_A_TUNE RESULTS SCRIPT TUNING OwnKnob RankCount TuneQuestion UserWords"
+            )
+        },
+    )

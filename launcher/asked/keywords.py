@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING
 from functools import wraps
@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from autoconf_launch.core import ConfigError
 
-from .parameters import VerbQuestion, asked_fields, keyword_of, read_keywords
+from .parameters import Parameter, VerbQuestion, asked_fields, keyword_of, read_keywords
 
 _P = ParamSpec("_P")
 _Q = TypeVar("_Q", bound=VerbQuestion)
@@ -23,8 +23,10 @@ _FLAG = re.compile(r"--[A-Za-z][\w-]*")
 
 def answers(
     kind: Callable[_P, _Q], **types: type
-) -> Callable[[Callable[[_Q], _A]], Callable[_P, _A]]:
+) -> Callable[[Callable[..., _A]], Callable[_P, _A]]:
     """Make a function of a question one of its parameters, with their names, types and defaults.
+
+    Further arguments of the function stay in front of them.
 
     Args:
         kind: the class of the question.
@@ -33,22 +35,30 @@ def answers(
     assert isinstance(kind, type)
     question: type[_Q] = kind
 
-    def decorate(answer: Callable[[_Q], _A]) -> Callable[_P, _A]:
+    def decorate(answer: Callable[..., _A]) -> Callable[_P, _A]:
+        said = get_type_hints(answer, localns=types)
+        own = [
+            one.replace(annotation=said[one.name])
+            for one in list(inspect.signature(answer).parameters.values())[1:]
+        ]
+
         @wraps(answer)
         def verb(*args: _P.args, **given: _P.kwargs) -> _A:
-            if args:
-                raise ConfigError(f"{answer.__name__} takes keywords only, got {args[0]!r}.")
+            if len(args) > len(own):
+                taken = f"{args[len(own)]!r}"
+                raise ConfigError(f"{answer.__name__} takes keywords only, got {taken}.")
+            first = {one.name: value for one, value in zip(own, args, strict=False)}
+            first |= {one.name: given.pop(one.name) for one in own if one.name in given}
             with keyword_errors(lambda flag: keyword_of(question, flag)):
-                return answer(read_keywords(answer.__name__, question, given))
+                return answer(read_keywords(answer.__name__, question, given), **first)
 
         hints = get_type_hints(question, localns=types)
-        returns = get_type_hints(answer).get("return")
-        parameters = [_parameter(*one, hints) for one in asked_fields(question)]
-        signature = inspect.Signature(parameters, return_annotation=returns)
+        parameters = [_parameter(one, hints[one.name]) for one in asked_fields(question)]
+        signature = inspect.Signature([*own, *parameters], return_annotation=said.get("return"))
         verb.__signature__ = signature  # type: ignore[attr-defined]
         lines = (
-            f"    {name} ({formatannotation(hints[name])}): {about}."
-            for name, _, about in asked_fields(question)
+            f"    {one.name} ({formatannotation(hints[one.name])}): {one.asked.about}."
+            for one in asked_fields(question)
         )
         verb.__doc__ = "\n".join((inspect.getdoc(answer) or "", "", "Args:", *lines))
         return verb
@@ -56,10 +66,10 @@ def answers(
     return decorate
 
 
-def _parameter(name: str, default: Any, _: str, hints: Mapping[str, Any]) -> inspect.Parameter:
-    default = inspect.Parameter.empty if default is MISSING else default
+def _parameter(one: Parameter, hint: Any) -> inspect.Parameter:
+    default = inspect.Parameter.empty if one.default is MISSING else one.default
     kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=hints[name])
+    return inspect.Parameter(one.name, kind, default=default, annotation=hint)
 
 
 @contextmanager

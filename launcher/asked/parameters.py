@@ -12,15 +12,17 @@ Its flags come from ``parser`` and :func:`read_flags`, its Python function from 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from argparse import Namespace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from autoconf_launch.core import ConfigError, nearest_known
 
-from ..flags import VerbParser, unknown_flag
 from .units import ValueUnit
+from .verb_parser import VerbParser, unknown_flag
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -36,7 +38,7 @@ class _Asked:
     about: str
     unit: ValueUnit
     flag: str
-    parts: Mapping[str, tuple[ValueUnit, str]]
+    parts: Mapping[str, tuple[Any, ...]]
 
 
 def parameter(
@@ -46,7 +48,7 @@ def parameter(
     *,
     default: Any = MISSING,
     flag: str = "",
-    parts: Mapping[str, tuple[ValueUnit, str]] = _NONE,
+    parts: Mapping[str, tuple[Any, ...]] = _NONE,
 ) -> Any:
     """A parameter of a question.
 
@@ -55,17 +57,24 @@ def parameter(
         about: its line in the help and in Python's docstring.
         unit: how its values are written.
         default: without one it is required.
-        flag: words of the command line; empty: its own name.
-        parts: keys of a mapping that are flags, each with its unit and line.
+        flag: words of the command line; empty: its own name with dashes, ``_``: as it is.
+        parts: keys of a mapping that are flags, each with its unit and line, and its group if it
+            has another one.
     """
     asked = _Asked(group=group, about=about, unit=unit, flag=flag, parts=parts)
     return field(default=default, metadata={"asked": asked})
 
 
+def asked_part(*, default: _T) -> _T:
+    """A field that is a value of parameters of its own."""
+    part: _T = field(default=default, metadata={"part": type(default)})
+    return part
+
+
 if TYPE_CHECKING:
 
     @dataclass_transform(
-        kw_only_default=True, frozen_default=True, field_specifiers=(parameter, field)
+        kw_only_default=True, frozen_default=True, field_specifiers=(parameter, asked_part, field)
     )
     def question(cls: type[_T]) -> type[_T]:
         """Make a class of parameters a value."""
@@ -81,7 +90,7 @@ class Header:
     usage: str
     description: str
     examples: tuple[str, ...]
-    groups: tuple[str, ...]
+    groups: tuple[str, ...] = ()
 
 
 @question
@@ -90,14 +99,28 @@ class VerbQuestion:
 
     Attributes:
         given: flags that say more than the defaults, however they were given.
+        exclusive: pairs of flags of which one may be given.
     """
 
-    given: frozenset[str] = field(default=frozenset(), init=False)
+    given: frozenset[str] = field(default=frozenset(), init=False, compare=False)
     header: ClassVar[Header]
+    exclusive: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     def contradictions(self) -> Iterator[str]:
         """Sentences on parameters that do not go together, by their flags."""
-        yield from ()
+        for first, second in self.exclusive:
+            if self._says(first) and self._says(second):
+                yield f"{first} and {second} cannot be given together; give one of them"
+
+    def _says(self, flag: str) -> bool:
+        """Whether the parameter of a flag has another value than its default."""
+        for one in asked_parameters(type(self)):
+            value, name = one.value_in(self), flag.rpartition("--")[2]
+            if name in one.asked.parts:
+                return name in (value or ())
+            if f"--{name}" in one.flags:
+                return bool(value != one.default)
+        return False
 
     @classmethod
     def parser(cls, stand_in: Mapping[str, Any] = _NONE) -> VerbParser:
@@ -111,57 +134,115 @@ class VerbQuestion:
         )
         for title in ("", *header.groups):
             group = parser.add_argument_group(title) if title else parser
-            for one, asked in _fields_of(cls):
-                if asked.group != title:
-                    continue
-                for name, (unit, about) in asked.parts.items():
-                    options = {"help": about, "dest": name, **_options(unit)}
-                    group.add_argument(f"--{_dashes(name)}", **options)
-                if not asked.parts:
-                    default = stand_in.get(one.name, one.default)
-                    options = {"required": True} if default is MISSING else {"default": default}
-                    if asked.unit.action == "append":
-                        options["default"] = None
-                    options |= {"help": asked.about, "dest": one.name, **_options(asked.unit)}
-                    group.add_argument(*_words(one, asked), **options)
+            for one in asked_parameters(cls):
+                for part in one.parts:
+                    if part.asked.group == title:
+                        _add(group, part, stand_in)
         return parser
 
 
-def _fields_of(kind: type) -> Iterator[tuple[Field[Any], _Asked]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A declared parameter.
+
+    Attributes:
+        path: the field, below the fields that it is a part of.
+        asked: its declaration.
+        default: MISSING if it is required.
+        is_open: it may be None.
+        flags: its words on the command line.
+    """
+
+    path: tuple[str, ...]
+    asked: _Asked
+    default: Any
+    is_open: bool
+    flags: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its keyword in Python."""
+        return self.path[-1]
+
+    @property
+    def dest(self) -> str:
+        """Its name among parsed flags."""
+        return ".".join(self.path)
+
+    @property
+    def long_flag(self) -> str:
+        """The first of its long flags; empty if it has none."""
+        return next((flag for flag in self.flags if flag.startswith("--")), "")
+
+    @property
+    def parts(self) -> Iterator[Parameter]:
+        """Keys of a mapping that are flags; else the parameter itself."""
+        for name, (unit, about, *own) in self.asked.parts.items():
+            group = own[0] if own else self.asked.group
+            asked = _Asked(group=group, about=about, unit=unit, flag="", parts=_NONE)
+            flags = _words(name, self.asked.flag)
+            yield Parameter(path=(name,), asked=asked, default=None, is_open=True, flags=flags)
+        if not self.asked.parts:
+            yield self
+
+    def value_in(self, asked: object) -> Any:
+        """Its value in a question."""
+        return reduce(getattr, self.path, asked)
+
+
+def asked_parameters(kind: type, path: tuple[str, ...] = ()) -> Iterator[Parameter]:
+    """All parameters of a question, those of its parts in their place."""
     for one in fields(kind):
-        if "asked" in one.metadata:
-            yield one, one.metadata["asked"]
+        if "part" in one.metadata:
+            yield from asked_parameters(one.metadata["part"], (*path, one.name))
+        elif "asked" in one.metadata:
+            asked = one.metadata["asked"]
+            yield Parameter(
+                path=(*path, one.name),
+                asked=asked,
+                default=one.default,
+                is_open="None" in str(one.type),
+                flags=() if asked.unit.place or asked.parts else _words(one.name, asked.flag),
+            )
 
 
-def _words(one: Field[Any], asked: _Asked) -> list[str]:
-    return asked.flag.split() or [f"--{_dashes(one.name)}"]
+def _words(name: str, flag: str) -> tuple[str, ...]:
+    own = {"": f"--{_dashes(name)}", "_": f"--{name}"}
+    return tuple(own.get(flag, flag).split())
 
 
 def _dashes(name: str) -> str:
+    """A flag as it is known by: two dashes, and dashes between its words."""
     return name.replace("_", "-")
 
 
-def _options(unit: ValueUnit) -> dict[str, Any]:
-    takes_word = unit.action in ("store", "append")
-    return {"action": unit.action} | (
-        {"type": unit.read, "metavar": unit.metavar} if takes_word else {}
-    )
+def _add(group: Any, one: Parameter, stand_in: Mapping[str, Any]) -> None:
+    unit, about = one.asked.unit, one.asked.about.replace("%", "%%")
+    options = {"help": about, **unit.options}
+    if unit.place:
+        group.add_argument(one.dest, **options)
+        return
+    default = stand_in.get(one.name, one.default)
+    options |= {"required": True} if default is MISSING else {"default": default}
+    if unit.action == "append":
+        options["default"] = None
+    group.add_argument(*one.flags, dest=one.dest, **options)
 
 
-def with_dashes(parser: VerbParser, arguments: Sequence[str]) -> list[str]:
-    """Arguments with ``-`` for ``_`` in flag names.
+def with_known_flags(parser: VerbParser, arguments: Sequence[str]) -> list[str]:
+    """Arguments with flags as they are declared, in which ``-`` and ``_`` are equal.
 
     Raises:
         ConfigError: a flag is unknown; the message has the nearest one.
     """
-    known = parser._option_string_actions
+    known = {_dashes(flag): flag for flag in parser._option_string_actions}
     found = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        if re.match(r"--[A-Za-z]", argument):
-            name = _dashes(name)
-            if name not in known:
-                raise unknown_flag(name, known, f"{parser.prog} --help")
+        if re.fullmatch(r"--[A-Za-z]\S*", name):
+            if _dashes(name) not in known:
+                raise unknown_flag(_dashes(name), known, f"{parser.prog} --help")
+            name = known[_dashes(name)]
         found.append(f"{name}{equals}{value}")
     return found
 
@@ -175,22 +256,52 @@ def read_flags(
         ConfigError: an unknown flag or value, a number out of range, or flags that contradict.
     """
     parser = kind.parser(stand_in)
-    words = with_dashes(parser, arguments)
-    flags = vars(parser.parse_args(words))
-    values: dict[str, Any] = {}
-    for one, asked in _fields_of(kind):
-        if asked.parts:
-            parts = {name: flags[name] for name in asked.parts if flags[name] is not None}
-            values[one.name] = parts or None
-        elif asked.unit.action == "append":
-            values[one.name] = tuple(dict.fromkeys(flags[one.name] or ()))
-        else:
-            values[one.name] = flags[one.name]
+    words = with_known_flags(parser, arguments)
+    rest = next((one for one in asked_parameters(kind) if one.asked.unit.place == "*"), None)
+    if rest is None:
+        flags = parser.parse_args(words)
+    else:  # argparse takes one run of them
+        flags, others = parser.parse_known_args(words)
+        for word in (one for one in others if one.startswith("-")):
+            raise unknown_flag(word, parser._option_string_actions, f"{parser.prog} --help")
+        setattr(flags, rest.dest, [*getattr(flags, rest.dest), *others])
     given = frozenset(word.partition("=")[0] for word in words if word.startswith("--"))
-    found = _build(kind, values, given)
+    found = build_question(kind, flags, given)
     for wrong in found.contradictions():
         parser.error(wrong)
     return found
+
+
+def build_question(
+    kind: type[_Q], flags: Namespace, given: frozenset[str] = frozenset(), **others: Any
+) -> _Q:
+    """Parsed flags as a question, with values of its fields that have no flags."""
+    said = vars(flags)
+    values: dict[str, Any] = {}
+    for one in asked_parameters(kind):
+        if one.asked.parts:
+            parts = {name: said[name] for name in one.asked.parts if said[name] is not None}
+            value: Any = parts or None
+        elif one.asked.unit.action == "append":
+            value = tuple(dict.fromkeys(said[one.dest] or ()))
+        else:
+            value = tuple(said[one.dest]) if one.asked.unit.place in ("+", "*") else said[one.dest]
+        values[one.dest] = value
+    parts_of = {one.name: one.metadata["part"] for one in fields(kind) if "part" in one.metadata}
+    for name, part in parts_of.items():
+        own = {one.name: values.pop(f"{name}.{one.name}") for one in asked_parameters(part)}
+        values[name] = part(**own)
+    return _build(kind, {**values, **others}, given)
+
+
+def flag_words(asked: VerbQuestion, groups: Collection[str]) -> Iterator[str]:
+    """Flags that say what some groups of a question have beside their defaults."""
+    for one in asked_parameters(type(asked)):
+        value = one.value_in(asked)
+        if one.asked.group in groups and value != one.default:
+            yield one.long_flag
+            if one.asked.unit.takes_word:
+                yield one.asked.unit.write(value)
 
 
 def read_keywords(verb: str, kind: type[_Q], given: Mapping[str, Any]) -> _Q:
@@ -199,18 +310,17 @@ def read_keywords(verb: str, kind: type[_Q], given: Mapping[str, Any]) -> _Q:
     Raises:
         ConfigError: an unknown or missing keyword, a wrong value, or some that contradict.
     """
-    known = {one.name: (one, asked) for one, asked in _fields_of(kind)}
+    known = {one.name: one for one in asked_parameters(kind)}
     for name, value in given.items():
         if name not in known:
             raise ConfigError(f"{verb} has no keyword {name}; {nearest_known(name, known)}")
-        one, asked = known[name]
-        is_open = value is None and "None" in str(one.type)
-        if not is_open and (why := asked.unit.refuse(value)):
+        is_open = value is None and known[name].is_open
+        if not is_open and (why := known[name].asked.unit.refuse(value)):
             raise ConfigError(f"{name} is {value!r}; {why}{'' if why.endswith('?') else '.'}")
-    required = {name for name, (one, _) in known.items() if one.default is MISSING}
+    required = {name for name, one in known.items() if one.default is MISSING}
     if missing := sorted(required - given.keys()):
         raise ConfigError(f"{verb} needs {', '.join(missing)}.")
-    flags = (_words(*known[name])[-1] for name, v in given.items() if v != known[name][0].default)
+    flags = (known[name].long_flag for name, v in given.items() if v != known[name].default)
     found = _build(kind, given, frozenset(flags))
     for wrong in found.contradictions():
         raise ConfigError(f"{wrong}.")
@@ -219,18 +329,16 @@ def read_keywords(verb: str, kind: type[_Q], given: Mapping[str, Any]) -> _Q:
 
 def keyword_of(kind: type[VerbQuestion], flag: str) -> str | None:
     """The keyword with the meaning of a flag; None if there is not one."""
-    for one, asked in _fields_of(kind):
-        if asked.parts and _dashes(flag).removeprefix("--") in map(_dashes, asked.parts):
-            return f"{one.name}[{flag.removeprefix('--').replace('-', '_')!r}]"
-        if flag in _words(one, asked):
-            return one.name
+    for one in asked_parameters(kind):
+        for part in one.parts:
+            if _dashes(flag) in map(_dashes, part.flags):
+                return one.name if part is one else f"{one.name}[{part.name!r}]"
     return None
 
 
-def asked_fields(kind: type[VerbQuestion]) -> Iterator[tuple[str, Any, str]]:
-    """Name, default and description of each parameter; required ones first."""
-    every = sorted(_fields_of(kind), key=lambda pair: pair[0].default is not MISSING)
-    yield from ((one.name, one.default, asked.about) for one, asked in every)
+def asked_fields(kind: type[VerbQuestion]) -> Iterator[Parameter]:
+    """Each parameter; required ones first."""
+    yield from sorted(asked_parameters(kind), key=lambda one: one.default is not MISSING)
 
 
 def _build(kind: type[_Q], values: Mapping[str, Any], given: frozenset[str]) -> _Q:

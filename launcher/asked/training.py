@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from enum import Enum
 from pathlib import Path
 
@@ -104,7 +104,7 @@ class TrainingQuestion(Modelled):
         choice("weight format", WeightFormat, "FORMAT"),
         default=None,
     )
-    freeze: Collection[FrozenPart | str] = parameter(
+    freeze: Set[FrozenPart | str] | Sequence[FrozenPart | str] = parameter(
         HABITS_GROUP,
         f"parts that are not trained, with commas between them: {_names(FrozenPart)}",
         FROZEN_PARTS,

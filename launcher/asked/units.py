@@ -15,8 +15,6 @@ from typing import Any
 from autoconf_launch.core import ConfigError, FrozenPart, nearest_known
 from autoconf_launch.tuning_spaces import hint
 
-from ..flags import parse_bytes
-
 MOST = 1 << 31
 """The largest size of a model that is believed."""
 MOST_DEGREE = 1 << 20
@@ -39,12 +37,37 @@ class ValueUnit:
         read: a word of the command line as a value.
         refuse: the end of a sentence on a keyword's wrong value; None for a right one.
         action: what argparse does with the flag.
+        const: value of the flag alone.
+        known: words that a shell completes; without a placeholder the help has them, too.
+        write: a value as a word of the command line.
+        place: how many words without a flag it is: 1, ?, + or ``*``; empty: it has a flag.
     """
 
     metavar: str = ""
     read: Callable[[str], Any] = str
     refuse: Callable[[Any], str | None] = _accept
     action: str = "store"
+    const: Any = None
+    known: tuple[str, ...] = ()
+    write: Callable[[Any], str] = str
+    place: str = ""
+
+    @property
+    def takes_word(self) -> bool:
+        """Whether a value follows the flag."""
+        return self.action in ("store", "append")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What argparse is told of it."""
+        found: dict[str, Any] = {"action": self.action}
+        if self.const is not None:
+            found["const"] = self.const
+        if not self.takes_word:
+            return found
+        shown = {"metavar": self.metavar} if self.metavar else {"choices": self.known}
+        count = "?" if self.const is not None else self.place.strip("1")
+        return {**found, "type": self.read, **shown, **({"nargs": count} if count else {})}
 
 
 def whole(least: int, most: int, metavar: str = "N") -> ValueUnit:
@@ -95,7 +118,44 @@ def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
             raise argparse.ArgumentTypeError(f"{text!r} is not a {what}; {why}")
         return text.lower()
 
-    return ValueUnit(metavar=metavar, read=read, refuse=refuse)
+    return ValueUnit(metavar=metavar, read=read, refuse=refuse, known=names)
+
+
+def word_of(*words: str) -> ValueUnit:
+    """One of a few words, which the help lists."""
+    return ValueUnit(known=words, read=str.lower, refuse=lambda value: _not_in(value, words))
+
+
+def _not_in(value: Any, words: tuple[str, ...]) -> str | None:
+    return None if value in words else hint(str(value), words)
+
+
+def at_least(least: int, metavar: str = "N", *, unset: str = "") -> ValueUnit:
+    """Whole numbers from one up; ``unset``: a word that leaves the number open."""
+
+    def read(text: str) -> int | None:
+        return None if unset and text == unset else _whole(text, least=least)
+
+    return ValueUnit(metavar=metavar, read=read, refuse=refuse_as(read))
+
+
+def _whole(text: str, *, least: int) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least {least}")
+    return int(text)
+
+
+def refuse_as(read: Callable[[str], Any]) -> Callable[[Any], str | None]:
+    """Refuse keywords that would be refused as words."""
+
+    def refuse(value: Any) -> str | None:
+        try:
+            read(str(value))
+        except argparse.ArgumentTypeError as error:
+            return f"it {str(error).removeprefix(repr(str(value))).strip()}"
+        return None
+
+    return refuse
 
 
 def frameworks(known: Iterable[str]) -> ValueUnit:
@@ -111,7 +171,38 @@ def frameworks(known: Iterable[str]) -> ValueUnit:
                 )
         return given
 
-    return ValueUnit(metavar="|".join(names), read=read)
+    return ValueUnit(metavar="|".join(names), read=read, known=names)
+
+
+_DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of ``2GB``, ``512MiB``, ``1.5g``; decimal unless written with an i."""
+    if re.fullmatch(_DECIMAL, text.strip()):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has no unit; write for example {text.strip()}GB"
+        )
+    match = re.fullmatch(rf"({_DECIMAL})\s*([kmgt]?i?)b?", text.strip().lower())
+    unit = {**_UNITS, **_BINARY}.get(match[2]) if match else None
+    size = int(float(match[1]) * unit) if match and unit else 0
+    if size <= 0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a size; write for example 2GB or 512MiB"
+        )
+    return size
+
+
+def _read_seconds(text: str) -> float:
+    """Seconds of ``90``, ``90s``, ``10m``, ``1h``."""
+    match = re.fullmatch(rf"({_DECIMAL})([smh]?)", text.strip().lower())
+    if not match or float(match[1]) <= 0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time; write for example 90, 90s or 10m"
+        )
+    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def _refuse_amount(value: Any) -> str | None:
@@ -286,6 +377,7 @@ NAME = ValueUnit(metavar="NAME")
 FILE = ValueUnit(metavar="FILE", read=Path)
 FOLDER = ValueUnit(metavar="DIR", read=Path)
 ON = ValueUnit(action="store_true", refuse=_refuse_switch)
+OFF = ValueUnit(action="store_false", refuse=_refuse_switch)
 SWITCH = ValueUnit(action="switch", refuse=_refuse_switch)
 DEGREE = whole(1, MOST_DEGREE)
 SIZE = whole(1, MOST)
@@ -298,6 +390,7 @@ USD = ValueUnit(metavar="USD", read=_read_money, refuse=_refuse_amount)
 PRICE = ValueUnit(metavar="USD", read=_read_price, refuse=_refuse_amount)
 NAMED_PRICE = ValueUnit(metavar="GPU=USD", read=_read_named_price, action="append")
 PERCENT = ValueUnit(metavar="PERCENT", read=_read_share, refuse=_refuse_share)
+SECONDS = ValueUnit(metavar="S", read=_read_seconds, refuse=_refuse_amount)
 DURATION = ValueUnit(metavar="TIME", read=_read_duration, refuse=_refuse_amount)
 WHOLE_NUMBERS = ValueUnit(metavar="N,N", read=_read_whole_numbers, refuse=_refuse_whole_numbers)
 FROZEN_PARTS = ValueUnit(metavar="PARTS", read=_read_parts, refuse=_refuse_parts)

@@ -12,6 +12,7 @@ import yaml
 
 from autoconf_launch.core import ClusterSpec, HardwareError, RawConfig
 
+from ..asked import read_flags
 from ..backends import backend_for
 from ..doctor import (
     HostChecks,
@@ -25,15 +26,13 @@ from ..doctor import (
     require_gpus,
 )
 from ..events import Event, Note
-from ..flags import request_of_hosts
 from ..launch import STDERR_LOG, STDOUT_LOG, plan_launch
 from ..machine import find_cluster, pod_text, require_one_start
 from ..plan import LaunchPlan
 from ..report import save_file
-from ..request import LaunchRequest
+from ..request import DoctorCommand, LaunchRequest
 from ..spelling import Rendered
 from .launch import run_to_end
-from .parsers import doctor_parser
 
 _CHECKS = "autoconf_launch.runtime.host_checks"
 
@@ -45,8 +44,15 @@ def doctor(arguments: Sequence[str]) -> Iterator[str]:
         ConfigError: wrong arguments, or hosts that cannot be read.
         HardwareError: a host cannot be used, or something is wrong with one.
     """
-    flags = doctor_parser().parse_args(arguments)
-    request = request_of_hosts(flags, _CHECKS)
+    flags = read_flags(DoctorCommand, arguments)
+    request = LaunchRequest(
+        script=_CHECKS,
+        kind="module",
+        processes=flags.processes,
+        hosts=flags.hosts,
+        remote=flags.remote,
+        local_rank_flag="",
+    )
     require_one_start(request.hosts)
     notes: list[Event] = []
     cluster = find_cluster(request, notes.append)

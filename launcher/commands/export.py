@@ -5,7 +5,6 @@ Of a results folder its optimum, of a base configuration the whole training.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,11 +12,11 @@ from pathlib import Path
 from autoconf_launch.core import ConfigError, Precision, ResultsFolderError
 from autoconf_launch.core import config_keys as keys
 
+from ..asked import ExportCommand, read_flags
 from ..config_file import read_config
 from ..export import Exported, Optimum, export_base, export_optimum, resumable_job
 from ..report import SCHEMA_VERSION
 from ..results import Results, read_file, read_results
-from .parsers import export_parser
 
 
 def export(arguments: Sequence[str]) -> Iterator[str]:
@@ -29,16 +28,16 @@ def export(arguments: Sequence[str]) -> Iterator[str]:
         ResultsFolderError: its journal is damaged.
     """
     words, has_command, command = _split(arguments)
-    flags = export_parser().parse_args(words)
+    flags = read_flags(ExportCommand, words)
     if flags.sbatch is not None:
-        yield from _export_job(flags, command)
+        yield from _export_job(flags, flags.sbatch, command)
         return
     if flags.results is None or flags.to is None or has_command:
         raise ConfigError(
             "export needs a results folder or a base configuration and --to FRAMEWORK, or "
             "--sbatch 'OPTIONS' and a command after --."
         )
-    path = Path(flags.results)
+    path = flags.results
     if path.is_file():
         name, exported = path.name, _export_file(path, flags.to)
     else:
@@ -49,7 +48,7 @@ def export(arguments: Sequence[str]) -> Iterator[str]:
     elif flags.output is None:
         yield exported.text.rstrip("\n")
     else:
-        _write(Path(flags.output), exported.text)
+        _write(flags.output, exported.text)
         yield f"{name} is written to {flags.output}."
         yield from (f"not expressed: {sentence}" for sentence in exported.left_out)
 
@@ -62,14 +61,14 @@ def _split(arguments: Sequence[str]) -> tuple[Sequence[str], bool, Sequence[str]
     return arguments[:at], True, arguments[at + 1 :]
 
 
-def _export_job(flags: argparse.Namespace, command: Sequence[str]) -> Iterator[str]:
+def _export_job(flags: ExportCommand, options: str, command: Sequence[str]) -> Iterator[str]:
     if flags.results is not None or flags.to is not None or flags.json:
         raise ConfigError("--sbatch writes a job of a command; omit the folder, --to and --json.")
-    text = resumable_job(command, flags.sbatch, Path.cwd())
+    text = resumable_job(command, options, Path.cwd())
     if flags.output is None:
         yield text.rstrip("\n")
     else:
-        _write(Path(flags.output), text)
+        _write(flags.output, text)
         yield f"The job is written to {flags.output}; submit it with sbatch."
 
 

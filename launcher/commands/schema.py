@@ -1,11 +1,21 @@
-"""``--schema config|cluster``: the JSON Schema of a file, for editors."""
+"""``--schema KIND``: the JSON Schema of a file, for editors, or of a verb's parameters."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import MISSING
+from typing import Any, get_type_hints
 
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.core import ConfigError, nearest_known
 from autoconf_launch.tuning_spaces import SCHEMAS, shipped_schema
+
+from ..asked import VerbQuestion, asked_parameters
+from ..verbs import LAUNCHING, VERBS, question_of_verb
 
 
 def schema(arguments: Sequence[str]) -> Iterator[str]:
@@ -15,8 +25,48 @@ def schema(arguments: Sequence[str]) -> Iterator[str]:
         ConfigError: no schema has this name.
     """
     name = " ".join(arguments)
-    if name not in SCHEMAS:
+    if name not in (known := schema_names()):
         raise ConfigError(
-            f"--schema takes the kind of a file, but is {name!r}; {nearest_known(name, SCHEMAS)}"
+            f"--schema takes the kind of a file, or a verb, but is {name!r}; "
+            f"{nearest_known(name, known)}"
         )
-    yield shipped_schema(name).rstrip("\n")
+    if name in SCHEMAS:
+        yield shipped_schema(name).rstrip("\n")
+        return
+    yield json.dumps(question_schema(question_of_verb(name)), indent=2)
+
+
+def schema_names() -> tuple[str, ...]:
+    """Kinds of files, and verbs."""
+    return (*SCHEMAS, *LAUNCHING, *VERBS)
+
+
+def question_schema(kind: type[VerbQuestion]) -> dict[str, Any]:
+    """The schema of a question: its parameters by their names, with their flags."""
+    properties, required = {}, []
+    for one in asked_parameters(kind):
+        hint = _hints(kind)[one.path[0]]
+        for name in one.path[1:]:
+            hint = _hints(hint)[name]
+        properties[one.dest] = {
+            **TypeAdapter(hint).json_schema(),
+            "description": one.asked.about,
+            "flags": [flag for part in one.parts for flag in part.flags],
+        }
+        if one.default is MISSING:
+            required.append(one.dest)
+        else:
+            properties[one.dest]["default"] = to_jsonable_python(one.default)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"autoconf-launch {kind.header.verb}",
+        "description": kind.header.description,
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, localns={"Goodput": Goodput})  # imported for type checkers only

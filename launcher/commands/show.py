@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
@@ -26,9 +25,10 @@ from autoconf_launch.autotuner.playoff import (
     replay_rounds,
     round_times_s,
 )
-from autoconf_launch.autotuner.space import Record, Trial
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ConfigError
 
+from ..asked import TABLE_FORMS, CompareCommand, ShowCommand, read_flags
 from ..events import Event, Finished, RoundFinished, TrialFinished, TuneBegun
 from ..live import LinesView, can_draw, open_live, wrap_sentences
 from ..pages import tune_page, write_page
@@ -57,7 +57,6 @@ from ..results import (
     training_differences,
 )
 from ..tuning import standings_of
-from .parsers import LINE_FORMS, TABLE_FORMS, compare_parser, show_parser
 
 SPACES = "spaces"
 
@@ -71,37 +70,26 @@ def show(arguments: Sequence[str]) -> Iterator[str]:
     """
     if arguments and arguments[0] == SPACES:
         return  # a verb of its own; a folder of that name is ./spaces
-    flags = show_parser().parse_args(arguments)
-    form = "json" if flags.json else flags.format or "table"
-    _require_use(flags, form)
-    pieces = _pieces(flags, form)
-    if form == "table" and sys.stdout.isatty():
+    asked = read_flags(ShowCommand, arguments)
+    pieces = _pieces(asked)
+    if asked.form == "table" and sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
         yield from (wrap_sentences(piece, width) for piece in pieces)
     else:
         yield from pieces
 
 
-def _pieces(flags: Namespace, form: str) -> Iterator[str]:
-    results = read_results(Path(flags.results))
-    if flags.html is not None:
-        write_page(tune_page(results), flags.html)
-        yield f"Written: {flags.html}"
-    elif flags.follow:
-        yield from _follow(results, form, details=flags.details)
-    elif form in TABLE_FORMS:
-        yield results_text(results, markdown=form == "md", details=flags.details)
+def _pieces(asked: ShowCommand) -> Iterator[str]:
+    results = read_results(asked.results)
+    if asked.html is not None:
+        write_page(tune_page(results), asked.html)
+        yield f"Written: {asked.html}"
+    elif asked.follow:
+        yield from _follow(results, asked.form, details=asked.details)
+    elif asked.form in TABLE_FORMS:
+        yield results_text(results, markdown=asked.form == "md", details=asked.details)
     else:
-        yield _FORMS[form](results)
-
-
-def _require_use(flags: Namespace, form: str) -> None:
-    """Refuse flags that the form of the answer has no place for."""
-    if flags.html is not None and (flags.follow or flags.details):
-        flag = "--follow" if flags.follow else "--details"
-        raise ConfigError(f"--html writes all of a tune as it is now; omit {flag}.")
-    if flags.details and form in LINE_FORMS:
-        raise ConfigError(f"--details adds to a table, but the form is {form}; omit one of them.")
+        yield _FORMS[asked.form](results)
 
 
 def _csv(results: Results) -> str:
@@ -116,10 +104,6 @@ _FORMS: dict[str, Callable[[Results], str]] = {
 
 def _follow(results: Results, form: str, *, details: bool) -> Iterator[str]:
     """What the tune does, as it says it itself, then how it ended."""
-    if form == "md":
-        raise ConfigError(
-            "--follow prints line by line, but md is one table; use table, csv or json."
-        )
     if form != "table":
         yield from _followed_trials(results, form)
         return
@@ -150,16 +134,11 @@ def _followed_trials(results: Results, form: str) -> Iterator[str]:
     if form == "csv":
         yield trials_csv([]).rstrip("\n")
     for event in follow_events(results):
-        if isinstance(event, TrialFinished) and _is_trial(event.record.trial):
+        if isinstance(event, TrialFinished) and event.record.trial.is_of_search:
             record = event.record
             document = {"schema_version": SCHEMA_VERSION, "trial": trial_document(record)}
             row = trials_csv([finished_row(record)], header=False).rstrip("\n")
             yield row if form == "csv" else json.dumps(document)
-
-
-def _is_trial(trial: Trial) -> bool:
-    """Whether it is one of the search, the first of its configuration."""
-    return not (trial.again or trial.final or trial.soak_steps)
 
 
 def compare(arguments: Sequence[str]) -> Iterator[str]:
@@ -170,8 +149,8 @@ def compare(arguments: Sequence[str]) -> Iterator[str]:
             trainings.
         ResultsFolderError: a journal is damaged.
     """
-    flags = compare_parser().parse_args(arguments)
-    a, b = read_results(Path(flags.a)), read_results(Path(flags.b))
+    flags = read_flags(CompareCommand, arguments)
+    a, b = read_results(flags.a), read_results(flags.b)
     if unlike := training_differences(a, b):
         raise ConfigError(different_trainings_text(unlike))
     found = compare_results(a, b)
@@ -242,7 +221,7 @@ class _Followed:
 
     def _finish(self, record: Record, elapsed_s: float) -> TrialFinished:
         trial = record.trial
-        if not (trial.final or trial.again or trial.soak_steps):
+        if trial.is_of_search:
             known = (record,) if self._best is None else (self._best, record)
             self._best = best_of(known, self._objective)
         return TrialFinished(record=record, best=self._best, elapsed_s=elapsed_s)

@@ -23,6 +23,7 @@ from autoconf_launch.autotuner.space import (
 from autoconf_launch.core import ZERO, ZERO_KNOBS, ConfigError, dotted_name
 from autoconf_launch.core import config_keys as keys
 
+from ..asked import ShowSpacesCommand
 from ..config_file import read_config
 from ..dialects import SPELLINGS, BuiltinDialect, DeepSpeedDialect, choose_dialect
 from ..events import Event, Note
@@ -34,7 +35,6 @@ from ..request import LaunchRequest
 from ..script import ScriptSource
 from ..spelling import UserSettings
 from ..tuning import read_job
-from .parsers import show_spaces_parser
 
 _NO_SCRIPT = "script.py"
 """Stands last; where a script is given it is an argument too many."""
@@ -76,8 +76,7 @@ def show_spaces(arguments: Sequence[str]) -> Iterator[str]:
     Raises:
         ConfigError: wrong arguments, or a configuration that cannot mean anything.
     """
-    parser = show_spaces_parser()
-    flags, others = parser.parse_known_args(list(arguments))
+    flags, others = ShowSpacesCommand.parser().parse_known_args(list(arguments))
     request = parse_request([*others, _NO_SCRIPT])
     named = ("--config", flags.config) if flags.config else ()
     if not request.script_args:

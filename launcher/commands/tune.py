@@ -264,7 +264,7 @@ def _forecast(job: TuningJob, folder: OpenFolder, backend: Backend) -> None:
         effort,
         profile_s=ready.profile_s,
         at_once=ready.at_once,
-        verifies=job.request.soak_steps != 0,
+        verifies=job.request.verifies,
     )
     whole = time_left(seen) if seen else None
     price = choose_price(None, job.cluster)
@@ -341,7 +341,7 @@ def _say_begun(ready: _Prepared, limits: SearchLimits) -> None:
             budget_s=limits.whole_s,
             trials=limits.trials,
             at_once=ready.at_once,
-            verifies=job.request.soak_steps != 0,
+            verifies=job.request.verifies,
         )
     )
 

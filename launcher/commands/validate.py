@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
+from ..asked import ValidateCommand, read_flags
 from ..measurements import calibration_of, score_files, together
 from ..report import (
     problem_lines,
@@ -16,7 +16,6 @@ from ..report import (
     validation_document,
     validation_lines,
 )
-from .parsers import validate_parser
 
 
 def validate(arguments: Sequence[str]) -> Iterator[str]:
@@ -25,9 +24,9 @@ def validate(arguments: Sequence[str]) -> Iterator[str]:
     Raises:
         ConfigError: wrong arguments, or a file is not a table of measurements.
     """
-    flags = validate_parser().parse_args(arguments)
-    calibration = calibration_of(flags.calibrate, flags.seed)
-    scored = score_files([Path(name) for name in flags.files], calibration, flags.trainer)
+    flags = read_flags(ValidateCommand, arguments)
+    calibration = calibration_of(flags)
+    scored = score_files(flags.files, calibration, flags.trainer)
     if flags.csv:
         save_file("--csv", flags.csv, lambda file: rows_csv(scored, file))
     everything = together([one for _, one in scored])

@@ -28,7 +28,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.core import config_keys as keys
 
-from ..request import UserWords
+from ..asked import UserWords
 from ..script import ScriptSource
 from ..spelling import (
     CANONICAL,

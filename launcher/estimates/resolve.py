@@ -31,7 +31,7 @@ from ..asked import (
     TrainingQuestion,
     VerbQuestion,
     read_flags,
-    with_dashes,
+    with_known_flags,
 )
 from .model_choice import model_of_flags
 from .requests import TIME_LIMIT_S, FitRequest, PlanRequest, TrainingRequest
@@ -59,7 +59,7 @@ def parse_plan(arguments: Sequence[str], *, of_script: bool = False) -> PlanRequ
         ConfigError: an unknown flag, name or value, a number out of range, or a limit without
             tokens.
     """
-    words, degrees = _with_preset(with_dashes(PlanCommand.parser(), arguments))
+    words, degrees = _with_preset(with_known_flags(PlanCommand.parser(), arguments))
     asked = read_flags(PlanCommand, words, _BY_SCRIPT if of_script else {})
     return replace(plan_request(asked, of_script=of_script), degrees=degrees)
 

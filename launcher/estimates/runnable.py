@@ -122,7 +122,7 @@ def trains_here(workload: Workload) -> bool:
     """Whether our runtime has the training's precision and optimizer; it has no adapters."""
     precise = workload.precision.configured in BUILTIN_PRECISIONS
     optimizer = workload.optimizer.name in {name.lower() for name in OPTIMIZERS}
-    whole = workload.lora_rank is None and not workload.frozen
+    whole = workload.trains_all
     return precise and optimizer and whole
 
 
@@ -178,12 +178,11 @@ def changes_to_use(
     """
     workload = question.training.workload
     if found.smallest is not None or found.are_all_apart:
-        is_adapters = workload.lora_rank is not None
-        if is_adapters:
+        if workload.trains_adapters:
             yield from _changes_of_adapters(question, training)
         else:
             yield from _changes_that_fit(question, training, fits=found.are_all_apart)
-    is_whole = workload.lora_rank is None and not workload.frozen
+    is_whole = workload.trains_all
     if is_whole and not trains_here(workload) and not _runs_elsewhere(training):
         plain = replace(
             workload,

@@ -210,7 +210,7 @@ def check_weights(workload: Workload) -> None:
     Raises:
         ConfigError: all weights are trained.
     """
-    if workload.weight_format is not None and workload.lora_rank is None:
+    if workload.weight_format is not None and not workload.trains_adapters:
         raise ConfigError(
             f"--weights {workload.weight_format.value} stores frozen weights, but here they are "
             "trained; give --lora-rank, such as 16, or omit --weights."

@@ -208,7 +208,7 @@ def _is_megatrons(workload: Workload) -> bool:
     is_known = not (model.latent or model.state or model.window or model.predictions)
     has_habits = workload.software.framework is Framework.MEGATRON
     is_plain = is_decoder and is_known and has_plain_experts
-    return is_plain and has_habits and workload.lora_rank is None
+    return is_plain and has_habits and not workload.trains_adapters
 
 
 def _megatron_start(optimum: Optimum) -> Iterator[str]:

@@ -138,7 +138,7 @@ class Board:
             entry.record, entry.resumed = event.record, event.resumed
         self._best = event.best
         self._earlier_s = max(self._earlier_s, event.elapsed_s if event.resumed else 0.0)
-        if not (trial.final or trial.soak_steps):
+        if not _measures_again(trial):
             self._search_s = event.elapsed_s
 
     @take.register
@@ -246,7 +246,7 @@ class Board:
 
     @property
     def _verified(self) -> _Entry | None:
-        found = (e for e in self._entries.values() if e.trial.soak_steps and e.runs)
+        found = (e for e in self._entries.values() if e.trial.is_soak and e.runs)
         return next(found, None)
 
     def _most(self, total: int | None) -> int | None:
@@ -308,7 +308,7 @@ class Board:
             measured = entry.record.measurement if entry.record else None
             speed = measured.throughput_per_s if measured else 0.0
             name = shown_name(entry.trial)
-            known = name in places or entry.trial.final or bool(entry.trial.soak_steps)
+            known = name in places or _measures_again(entry.trial)
             return not known, places.get(name, len(places)), -speed
 
         return iter(sorted(entries, key=place))
@@ -325,7 +325,7 @@ class Board:
         """What is said of a trial: how it stands among the contenders, or its step."""
         name = shown_name(entry.trial)
         behind = next((s for s in self._standings if s.trial.name == name), None)
-        if entry.runs and entry.trial.soak_steps:
+        if entry.runs and entry.trial.is_soak:
             return "verification run"
         if behind is None:
             return f"{status}; {step_text(entry.step)}" if entry.runs else status
@@ -335,11 +335,11 @@ class Board:
 
 
 def _phase_of(trial: Trial) -> TunePhase:
-    if trial.soak_steps:
+    if trial.is_soak:
         return TunePhase.VERIFICATION
     return TunePhase.PLAYOFF if trial.final else TunePhase.SEARCH
 
 
 def _measures_again(trial: Trial) -> bool:
     """Whether it is a launch after the search."""
-    return bool(trial.final or trial.soak_steps)
+    return trial.final or trial.is_soak

@@ -141,7 +141,7 @@ def trial_line(event: TrialFinished) -> str:
     """Elapsed, trial, configuration, predicted, measured, memory, and whether it is the best."""
     record = event.record
     is_best = event.best is not None and event.best.trial == record.trial
-    best = "  best so far" if is_best and not record.trial.soak_steps else ""
+    best = "  best so far" if is_best and not record.trial.is_soak else ""
     again = " (resumed)" if event.resumed else ""
     return (
         f"[{minutes_text(event.elapsed_s)}] "
@@ -214,5 +214,5 @@ def _log_lines(record: Record) -> list[str]:
     failure, trial = record.failure, record.trial
     if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
         return []
-    may_end = trial.number == 0 or trial.soak_steps
+    may_end = trial.number == 0 or trial.is_soak
     return [f"  | {line}" for line in failure.log_tail[0 if may_end else -_SHOWN_LOG_LINES :]]

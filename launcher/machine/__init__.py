@@ -1,7 +1,7 @@
 """The machine at hand: hosts, slots, cores, GPUs, interpreters."""
 
 from .conditions import Weather
-from .cores import cores_of_ranks, free_port, parse_core_list, split_cores, usable_cores
+from .cores import cores_of_ranks, free_port, split_cores, usable_cores
 from .discover import find_cluster, started_hosts
 from .hosts import names_hosts, pod_text, require_one_start
 from .interpreters import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 from pathlib import Path
 
@@ -12,32 +11,6 @@ from autoconf_launch.core import ConfigError
 from ..request import CoreBinding
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
-
-
-def parse_core_list(text: str) -> tuple[int, ...]:
-    """Cores of ``0,2-4,6``, ascending.
-
-    Raises:
-        ConfigError: another form, a range that runs backwards, cores twice or out of order.
-    """
-    cores: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part.strip())
-        if not match:
-            raise _core_list_error(text, f"{part!r} is neither a core nor a range")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last < first:
-            raise _core_list_error(text, f"range {part} runs backwards")
-        if cores and first <= cores[-1]:
-            raise _core_list_error(text, f"{part} does not lie above core {cores[-1]}")
-        cores += range(first, last + 1)
-    return tuple(cores)
-
-
-def _core_list_error(text: str, why: str) -> ConfigError:
-    return ConfigError(
-        f"--bind_core_list is {text!r}, but {why}; write ascending cores and ranges: 0,2-4,6"
-    )
 
 
 def cores_of_ranks(binding: CoreBinding, ranks: int) -> tuple[tuple[int, ...], ...]:

@@ -91,7 +91,6 @@ _RELEASE = re.compile(r"release (\d\d\.\d\d)")
 _GRAPHED = "26.06"
 """NVIDIA's release from which on ``nemo`` is as ``trainers`` has it."""
 _ANY_GPU = "A100-SXM-80GB"
-_LORA_RANK = 16
 _MOST_OVER_DENSE = 1.6
 _OMNI_PATH = 0.45
 _ETHERNET = 0.4
@@ -227,13 +226,13 @@ def workload_of(one: PublishedRow) -> Workload:
 
 def _plain_workload(one: PublishedRow) -> Workload:
     """What the row trains, whatever code does it."""
-    return Workload(
+    plain = Workload(
         model=nearest_architecture(one.shape),
         sequence_length=one.shape.seq,
         precision=one.precision,
         software=Software(compiled=bool(one.compiled)),
-        lora_rank=_LORA_RANK if is_lora(one) else None,
     )
+    return plain.of_adapters() if is_lora(one) else plain
 
 
 def row_layout(one: PublishedRow) -> Layout:

@@ -36,6 +36,7 @@ from autoconf_launch.autotuner.space import Bools, Floats, Ints
 from autoconf_launch.core import GIB, ConfigError
 from autoconf_launch.tuning_spaces import usable_bytes
 
+from ..asked import ValidateQuestion
 from .measured_runs import (
     MeasuredRun,
     mixed_memory,
@@ -142,23 +143,11 @@ class TimedSettings:
         )
 
 
-def calibration_of(count: int | None, seed: int | None) -> Calibration | None:
-    """A calibration on so many measurements of each model; None without one.
-
-    Args:
-        count: of rows; None: no calibration.
-        seed: of their draw; None: 0.
-
-    Raises:
-        ConfigError: a number is too small, or a seed has nothing to draw.
-    """
-    if count is None:
-        if seed:
-            raise ConfigError("--seed draws the rows of --calibrate; give --calibrate too.")
+def calibration_of(asked: ValidateQuestion) -> Calibration | None:
+    """A calibration on a number of measurements of each model; None without one."""
+    if asked.calibrate is None:
         return None
-    if count < 1 or (seed or 0) < 0:
-        raise ConfigError("--calibrate must be at least 1 and --seed at least 0.")
-    return Calibration(count=count, seed=seed or 0)
+    return Calibration(count=asked.calibrate, seed=asked.seed)
 
 
 def score_files(
@@ -341,7 +330,7 @@ def likeness_of(runs: Sequence[MeasuredRun]) -> Likeness:
 
 def software_of(run: MeasuredRun) -> tuple[object, ...]:
     """Everything of a run that its model and its network do not say."""
-    adapters_alone = run.workload.lora_rank is not None  # their share follows from the model
+    adapters_alone = run.workload.trains_adapters  # their share follows from the model
     return run.machine.accelerator.name, adapters_alone, *kernel_traits(run.workload)
 
 

@@ -139,7 +139,7 @@ def _throughput(results: Results, summary: Summary) -> Chart:
         "trial": [p for p in launches if launch_label(p[1].trial).startswith("trial")],
         "re-measured": [p for p in launches if p[1].trial.again],
         "playoff": [p for p in launches if p[1].trial.final],
-        "verification run": [p for p in launches if p[1].trial.soak_steps],
+        "verification run": [p for p in launches if p[1].trial.is_soak],
     }
     traces: Traces = [
         _speeds(name, found, summary.noise)

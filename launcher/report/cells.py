@@ -146,7 +146,7 @@ def count_text(parameters: float) -> str:
 
 def adapters_text(workload: Workload) -> str:
     """``, LoRA of rank 16 on nf4 weights``; empty where all weights are trained."""
-    if workload.lora_rank is None:
+    if not workload.trains_adapters:
         return ""
     form = workload.weight_format
     stored = f" on {form.value} weights" if form else ""
@@ -218,7 +218,7 @@ def memory_text(memory: MemoryUse | None) -> str:
 
 def launch_label(trial: Trial) -> str:
     """What a launch is for: ``trial 3``, ``re-measured 3``, ``playoff 2``."""
-    if trial.soak_steps:
+    if trial.is_soak:
         return "verification run"
     if trial.final:
         return f"playoff {trial.attempt}"
@@ -229,7 +229,7 @@ def launch_label(trial: Trial) -> str:
 
 def shown_name(trial: Trial) -> str:
     """The configuration's name, without what a further launch of it adds."""
-    if not trial.soak_steps:
+    if not trial.is_soak:
         return measured_name(trial.name)
     from autoconf_launch.autotuner.playoff import soaked_name  # loads numpy, unlike --help
 

@@ -159,7 +159,7 @@ def finished_row(
 def running_row(trial: Trial, prediction: Prediction | None, step: int) -> TrialRow:
     """A trial that runs; ``step`` is the last one that a rank made, 0 before the first."""
     what = "second attempt" if trial.attempt > 1 else ""
-    if trial.soak_steps or trial.final or trial.again:
+    if not trial.is_of_search:
         what = launch_label(trial)
     name = f"{label(trial.candidate)}{what and f' ({what})'}"
     number, status = trial.number, step_text(step)

@@ -370,7 +370,7 @@ class Journal:
 
 def _kind(trial: Trial) -> str | None:
     """The kind in a record's line; None for a trial of the search."""
-    if trial.soak_steps:
+    if trial.is_soak:
         return "soak"
     if trial.final:
         return "final"

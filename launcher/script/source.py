@@ -12,8 +12,8 @@ from typing import Any
 
 from autoconf_launch.core import AppliedStrategy, ConfigError, KnobValue, RawConfig, dotted_name
 
+from ..asked import UserWords
 from ..config_file import read_config
-from ..request import UserWords
 from .facts import EITHER, Declared, ScriptFacts, declared_in, facts_of
 from .modules import plain_text
 from .nodes import last_name, literal

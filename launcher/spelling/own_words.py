@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from autoconf_launch.autotuner.space import LAYOUT_KNOBS
 from autoconf_launch.core import ConfigError, KeyPath, KnobValue, dotted_name, nearest_known
 
-from ..request import OwnKnob
+from ..asked import OwnKnob
 from ..script import (
     FROM_CLASSES,
     FROM_FUNCTIONS,

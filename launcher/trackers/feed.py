@@ -119,7 +119,7 @@ def size_name(parameters: float) -> str:
 
 def phase_of(trial: Trial) -> Phase:
     """Why it was launched."""
-    if trial.soak_steps:
+    if trial.is_soak:
         return Phase.SOAK
     if trial.again:
         return Phase.AGAIN

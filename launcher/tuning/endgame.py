@@ -23,7 +23,7 @@ from autoconf_launch.autotuner.playoff import (
     fit_together,
     playoff_s,
     ranking,
-    soak_steps,
+    verification_steps,
 )
 from autoconf_launch.autotuner.search import MARGIN, Study, start_bound_s
 from autoconf_launch.autotuner.space import OBJECTIVES, AutotuningSettings, Objective, Record
@@ -137,7 +137,9 @@ def play(
         return Endgame(playoff=rounds.records, elapsed_s=elapsed_s)
     step_s = order[0].measurement.mean_step_s
     time_s = max(effort.verification_s, effort.verification_share * elapsed_s)
-    steps = soak_steps(soak_asked, step_s=step_s, time_s=time_s, most=effort.verification_steps)
+    steps = verification_steps(
+        soak_asked, step_s=step_s, time_s=time_s, most=effort.verification_steps
+    )
     longer = _verification_limits(limits, effort, steps_s=steps * step_s, elapsed_s=elapsed_s)
     launches = (*search.records, *rounds.records)
     soak = Soak(order, steps=steps, start_s=start_bound_s(launches), until_s=search.budget.end_s)

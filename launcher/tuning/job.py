@@ -37,13 +37,13 @@ def search_limits(
 ) -> SearchLimits:
     """The user's limits on a search that starts now, in seconds since the command's start."""
     spent_s, is_timed = budget.spent_s, math.isfinite(budget.whole_s)
-    good_enough = effort.good_enough if request.good_enough is None else request.good_enough
+    least_gain = effort.good_enough if request.good_enough is None else request.good_enough
     return SearchLimits(
         seconds=spent_s + effort.search_share * (budget.whole_s - spent_s) if is_timed else None,
         whole_s=budget.whole_s if is_timed else None,
         ending_s=budget.ending_s if is_timed else 0.0,
-        trials=request.budget.trials if request.budget else None,
-        good_enough=good_enough or None,
+        trials=request.limits.trials,
+        least_gain=least_gain or None,
     )
 
 

@@ -201,9 +201,9 @@ def check_start(
 def _checking_trial(trial: Trial, settings: AutotuningSettings) -> Trial:
     """A launch of as many steps as the one that crashed, in its own folder."""
     timed = settings.start_profile_step - 1 + repeated_steps(trial)
-    steps = trial.soak_steps or max(EFFORTS[settings.effort].most_steps, timed)
+    steps = None if trial.is_soak else max(EFFORTS[settings.effort].most_steps, timed)
     name = f"{trial.name}{_CHECK_SUFFIX}"
-    return replace(trial, name=name, attempt=2, final=False, turn=None, soak_steps=steps)
+    return trial.as_soak(name, attempt=2, steps=steps)
 
 
 def plain_line(request: LaunchRequest) -> str:

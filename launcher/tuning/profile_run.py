@@ -66,7 +66,7 @@ def needs_of(task: RankTask, trial: Trial, spec: ModelSpec | None) -> TrialNeeds
         spec: the model, where it is known.
     """
     steps = task.most_steps or task.end_step
-    is_first = bool(trial.soak_steps) and trial.attempt == 1 and task.mode is Mode.MEASURE
+    is_first = trial.is_soak and trial.attempt == 1 and task.mode is Mode.MEASURE
     return TrialNeeds(
         folder=task.folder,
         steps=steps,

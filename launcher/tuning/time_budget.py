@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from autoconf_launch.autotuner.space import SearchBudget
 from autoconf_launch.core import ClusterSpec, NothingFeasibleError
 
 from ..estimates import choose_price
@@ -70,7 +69,7 @@ def read_time_budget(
     Raises:
         ConfigError: money is limited, but the machine has no price.
     """
-    budget = request.budget or SearchBudget()
+    budget = request.limits
     price = None if budget.usd is None else choose_price(None, cluster)
     usd_per_hour = price.usd_per_gpu_hour * len(cluster.devices) if price else None
     whole_s = budget.limit_s(usd_per_hour)

@@ -264,7 +264,7 @@ class TrialFiles:
                 first_turn=trial.turn.is_first,
                 turn_steps=trial.turn.length,
             )
-        if trial.soak_steps:
+        if trial.is_soak:
             return soak_task(task, trial, self._spec)
         if mode is not Mode.MEASURE or are_steps_given(self._settings):
             return task

@@ -8,9 +8,9 @@ from pathlib import PurePath
 import pytest
 
 from autoconf_launch.core import Candidate, RawConfig
+from autoconf_launch.launcher.asked import OwnKnob, UserWords
 from autoconf_launch.launcher.dialects import DIALECTS, choose_dialect
 from autoconf_launch.launcher.extension_points import load_reference
-from autoconf_launch.launcher.request import OwnKnob, UserWords
 from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
 from autoconf_launch.launcher.spelling.base import Dialect, Rendered, TrialNeeds
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from autoconf_launch.launcher.asked import VerbParser
 from autoconf_launch.launcher.cli import main
 from autoconf_launch.launcher.extension_points import load_reference
-from autoconf_launch.launcher.flags import VerbParser, parse_request
+from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.verbs import LAUNCHING, VERBS
 
 from .commands import DOCUMENTS, FIVE_MINUTES, ROOT, Block, blocks, has_unmarked_commands

@@ -188,7 +188,7 @@ VALIDATE = (
     ("nowhere.csv", "nowhere.csv"),
     ("bad.csv", "bad.csv"),
     ("results", "results"),
-    ("bad.csv --calibrate 0", "--calibrate must be at least 1"),
+    ("bad.csv --calibrate 0", "must be a whole number of at least 1"),
     ("bad.csv --calibrate many", "--calibrate"),
     ("bad.csv --seed 3", "--seed draws the rows of --calibrate"),
 )

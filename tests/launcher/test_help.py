@@ -10,17 +10,16 @@ import pytest
 
 from autoconf_launch.autotuner.space import AutotuningSettings
 from autoconf_launch.launcher import cli
-from autoconf_launch.launcher.extension_points import load_reference
-from autoconf_launch.launcher.flags import VerbParser, parse_request
-from autoconf_launch.launcher.verbs import LAUNCH_PARSER, LAUNCHING, VERBS
+from autoconf_launch.launcher.asked import VerbParser
+from autoconf_launch.launcher.flags import parse_request
+from autoconf_launch.launcher.verbs import LAUNCHING, VERBS, question_of_verb
 
-PARSERS = {"tune": LAUNCH_PARSER, **{name: verb.parser for name, verb in VERBS.items()}}
+QUESTIONS = ("tune", *VERBS)
 MOST_CPU_S = {"--help": 0.3}
 
 
 def parser_of(verb: str) -> VerbParser:
-    made: VerbParser = load_reference(PARSERS[verb])()
-    return made
+    return question_of_verb(verb).parser()
 
 
 def cpu_s(words: list[str]) -> float:
@@ -33,13 +32,13 @@ def cpu_s(words: list[str]) -> float:
 
 
 @pytest.mark.undisturbed
-@pytest.mark.parametrize("words", [["--help"], ["--version"], *(n.split() for n in PARSERS)])
+@pytest.mark.parametrize("words", [["--help"], ["--version"], *(n.split() for n in QUESTIONS)])
 def test_help_takes_little_cpu(words: list[str]) -> None:
     asked = words if words[0].startswith("-") else [*words, "--help"]
     assert min(cpu_s(asked) for _ in range(3)) < MOST_CPU_S.get(words[0], 0.5)
 
 
-@pytest.mark.parametrize("verb", PARSERS)
+@pytest.mark.parametrize("verb", QUESTIONS)
 def test_help_waits_for_no_numeric_library(verb: str) -> None:
     words = [*verb.split(), "--help"]
     code = (
@@ -53,13 +52,13 @@ def test_help_waits_for_no_numeric_library(verb: str) -> None:
     assert done.stderr.strip() == ""
 
 
-@pytest.mark.parametrize("verb", PARSERS)
+@pytest.mark.parametrize("verb", QUESTIONS)
 def test_every_flag_is_explained(verb: str) -> None:
     silent = [action.option_strings for action in parser_of(verb)._actions if not action.help]
     assert not silent
 
 
-@pytest.mark.parametrize("verb", PARSERS)
+@pytest.mark.parametrize("verb", QUESTIONS)
 def test_the_long_tail_of_flags_stands_in_named_groups(verb: str) -> None:
     groups = {group.title: group._group_actions for group in parser_of(verb)._action_groups}
     assert len(groups["options"]) <= 5
@@ -72,7 +71,7 @@ def examples(verb: str) -> list[str]:
     return [line.partition(" > ")[0] for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(("verb", "line"), [(v, line) for v in PARSERS for line in examples(v)])
+@pytest.mark.parametrize(("verb", "line"), [(v, line) for v in QUESTIONS for line in examples(v)])
 def test_the_examples_of_the_help_are_read(verb: str, line: str) -> None:
     command, *words = shlex.split(line)
     assert command == "autoconf-launch"
@@ -81,7 +80,7 @@ def test_the_examples_of_the_help_are_read(verb: str, line: str) -> None:
         assert parse_request(words).script
         return
     own = " ".join(words[:2]) if " ".join(words[:2]) in VERBS else words[0]
-    assert own in PARSERS
+    assert own in QUESTIONS
     words = words[len(own.split()) :]
     words = words[: words.index("--")] if "--" in words else words
     known = {*parser_of(own)._option_string_actions}

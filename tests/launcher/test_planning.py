@@ -16,12 +16,11 @@ from autoconf_launch.core import (
     RawConfig,
     ResultsFolderError,
 )
-from autoconf_launch.launcher.flags.flags import launch_flags, parse_request
+from autoconf_launch.launcher.flags import launch_flags, parse_request
 from autoconf_launch.launcher.launch.planning import plan_launch
 from autoconf_launch.launcher.launch.script_source import read_script
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import (
-    CoreBinding,
     HostChoice,
     LaunchRequest,
     Rendezvous,
@@ -90,7 +89,7 @@ def test_the_named_python_starts_the_ranks() -> None:
 
 
 def test_a_script_alone_has_the_cores_of_all_ranks() -> None:
-    request = replace(parse_request(["train.py"]), alone=True, binding=CoreBinding(cores=(0,)))
+    request = replace(parse_request(["train.py"]), alone=True, cores=(0,))
     assert plan_launch(request, nodes(1), with_arguments()).ranks[0].cores == (0,)
 
 
@@ -267,7 +266,8 @@ def launch_requests(draw: st.DrawFn) -> LaunchRequest:
                 port=st.none() if alone else st.none() | st.integers(1, 65535),
                 run_id=st.none() | words,
             ),
-            binding=st.none() | st.builds(CoreBinding, cores=cores),
+            binds_cores=st.booleans(),
+            cores=cores,
             local_rank_flag=st.sampled_from((None, "")),
             rank_log_folder=st.none() | names,
             save_pid=st.booleans(),
@@ -285,7 +285,8 @@ def test_the_flags_of_a_request_are_the_same_request(request: LaunchRequest) -> 
 def test_the_flags_of_a_request_start_the_same_ranks(request: LaunchRequest) -> None:
     request = replace(
         request,
-        binding=None,
+        binds_cores=False,
+        cores=None,
         rank_log_folder=None,
         rendezvous=replace(request.rendezvous, port=request.rendezvous.port or 29501),
         hosts=replace(request.hosts, standalone=False),

@@ -11,7 +11,7 @@ from autoconf_launch.autotuner.playoff.soak import (
     Soak,
     refusal,
     report_soaks,
-    soak_steps,
+    verification_steps,
 )
 from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
@@ -148,7 +148,7 @@ def test_the_report_names_who_was_refused_and_why() -> None:
 def test_the_number_of_steps_is_bounded_in_seconds_unless_it_is_given(
     asked: int | None, step_s: float, expected: int
 ) -> None:
-    assert soak_steps(asked, step_s=step_s, time_s=10.0) == expected
+    assert verification_steps(asked, step_s=step_s, time_s=10.0) == expected
 
 
 CRASH = FailureKind.CRASHED

@@ -49,7 +49,7 @@ def test_a_budget_of_trials_counts_the_baseline() -> None:
 
 
 def test_where_nothing_can_be_gained_the_search_is_over_but_not_before_a_few_trials() -> None:
-    study = stop(SearchLimits(good_enough=0.02), predict(1.0))
+    study = stop(SearchLimits(least_gain=0.02), predict(1.0))
     reason = study.stop_reason()
     assert reason is not None
     assert (len(study.records), reason.kind) == (FEWEST_TRIALS, StopKind.GOOD_ENOUGH)
@@ -57,7 +57,7 @@ def test_where_nothing_can_be_gained_the_search_is_over_but_not_before_a_few_tri
 
 @pytest.mark.parametrize("predictions", [None, predict(0.5)])
 def test_where_something_might_be_gained_it_goes_on(predictions: PredictionTable | None) -> None:
-    reason = stop(SearchLimits(good_enough=0.02), predictions).stop_reason()
+    reason = stop(SearchLimits(least_gain=0.02), predictions).stop_reason()
     assert reason is not None
     assert reason.kind is not StopKind.GOOD_ENOUGH
 

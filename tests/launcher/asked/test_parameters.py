@@ -1,35 +1,40 @@
 """Each parameter is a flag, a keyword with its type and default, and a line of both helps."""
 
+import importlib.util
 import inspect
-from dataclasses import MISSING, fields
+import re
+from dataclasses import MISSING
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 import autoconf_launch
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.asked.parameters import (
-    VerbQuestion,
+    Parameter,
+    asked_parameters,
     keyword_of,
     read_flags,
     read_keywords,
 )
-from autoconf_launch.launcher.asked.recommending import RecommendCommand, RecommendQuestion
-from autoconf_launch.launcher.asked.serving import (
-    FitInferenceCommand,
-    FitInferenceQuestion,
-    PlanInferenceCommand,
-    PlanInferenceQuestion,
-)
-from autoconf_launch.launcher.asked.training import FitQuestion, PlanQuestion
-from autoconf_launch.launcher.asked.training_commands import FitCommand, PlanCommand
+from autoconf_launch.launcher.asked.training import PlanQuestion
+from autoconf_launch.launcher.asked.training_commands import PlanCommand
+from autoconf_launch.launcher.commands.schema import question_schema
+from autoconf_launch.launcher.verbs import VERBS, question_of_verb
 
-PAIRS: dict[str, tuple[type[VerbQuestion], type[VerbQuestion]]] = {
-    "fit": (FitQuestion, FitCommand),
-    "plan": (PlanQuestion, PlanCommand),
-    "fit_inference": (FitInferenceQuestion, FitInferenceCommand),
-    "plan_inference": (PlanInferenceQuestion, PlanInferenceCommand),
-    "recommend": (RecommendQuestion, RecommendCommand),
+ROOT = Path(__file__).parents[3]
+EVERY = {
+    f"{verb}: {one.dest}": (verb, one)
+    for verb in ("tune", *VERBS)
+    for one in asked_parameters(question_of_verb(verb))
+}
+KEYWORDS = {
+    name: (function, one)
+    for name, (verb, one) in EVERY.items()
+    if (function := getattr(autoconf_launch, re.sub(r"\W+", "_", verb), None))
+    and one.dest in inspect.signature(function).parameters
 }
 WORK = ("--model", "gpt2", "--cluster", "8xH100", "--seq", "1k", "--global-batch", "64")
 WORK_KEYWORDS = {"model": "gpt2", "cluster": ("8xH100",), "seq": 1024, "global_batch": 64}
@@ -39,46 +44,83 @@ def verb(name: str) -> Any:
     return getattr(autoconf_launch, name)
 
 
-def parameters(kind: type[VerbQuestion]) -> list[Any]:
-    return [one for one in fields(kind) if "asked" in one.metadata]
+@pytest.fixture(scope="module")
+def tables() -> str:
+    """The tables of keywords in the documents."""
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    site = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(site)
+    assert {"tune", *VERBS} <= set(site._verbs())
+    text: str = site.keywords()
+    return text
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_every_parameter_is_a_flag_with_a_line_in_the_help(name: str) -> None:
-    _, command = PAIRS[name]
-    parser = command.parser()
-    text = " ".join(parser.format_help().split())
-    for one in parameters(command):
-        asked = one.metadata["asked"]
-        lines = [about for _, about in asked.parts.values()] or [asked.about]
-        assert all(line.split(", ")[0].split("-")[0] in text for line in lines)
-        flags = [f"--{part.replace('_', '-')}" for part in asked.parts] or [
-            (asked.flag or f"--{one.name.replace('_', '-')}").split()[-1]
-        ]
-        assert set(flags) <= parser._option_string_actions.keys()
+@pytest.mark.parametrize("verb", ["tune", *VERBS])
+def test_every_parameter_is_in_the_help_and_the_schema(verb: str) -> None:
+    kind = question_of_verb(verb)
+    parser, schema = kind.parser(), question_schema(kind)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    text = "".join(parser.format_help().split())
+    for one in asked_parameters(kind):
+        for part in one.parts:
+            assert "".join(part.asked.about.split()) in text
+            assert set(part.flags) <= parser._option_string_actions.keys()
+            assert bool(part.flags) != bool(part.asked.unit.place)
+        said = schema["properties"].pop(one.dest)
+        assert said["description"] == one.asked.about
+        assert said["flags"] == [flag for part in one.parts for flag in part.flags]
+        assert (one.dest in schema["required"]) is (one.default is MISSING)
+    assert not schema["properties"]
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_every_parameter_is_a_keyword_with_its_type_and_default(name: str) -> None:
-    question, _ = PAIRS[name]
-    found = inspect.signature(verb(name)).parameters
-    assert found.keys() == {one.name for one in parameters(question)}
-    for one in parameters(question):
-        given = found[one.name]
-        assert given.kind is inspect.Parameter.KEYWORD_ONLY
-        assert not isinstance(given.annotation, str)
+@pytest.mark.parametrize("name", KEYWORDS)
+def test_every_keyword_has_its_type_its_default_and_its_line(name: str, tables: str) -> None:
+    function, one = KEYWORDS[name]
+    given = inspect.signature(function).parameters[one.name]
+    assert not isinstance(given.annotation, str)
+    about = one.asked.about.replace("|", "\\|")
+    assert f"| `{one.name}` | " in tables
+    assert f"| {about} |" in tables
+    if given.kind is inspect.Parameter.KEYWORD_ONLY:
         default = inspect.Parameter.empty if one.default is MISSING else one.default
         assert given.default == default
-        assert f"    {one.name} (" in verb(name).__doc__
+        assert f"    {one.name} (" in function.__doc__
 
 
-@pytest.mark.parametrize("name", PAIRS)
+COMMAND_ONLY = {
+    *("json", "html", "csv", "csv_form", "rows", "export", "row", "output", "quiet", "log_level"),
+    *("inference", "cluster_template", "preset", "prices", "layer_times", "pareto", "time_limit"),
+    *("base_config", "custom_config", "wandb_project", "dry_run", "autotuning", "is_module"),
+    *("is_program", "local_rank_flag", "binds_cores", "cores", "rank_log_folder", "redirects"),
+    *("save_pid", "ignored"),
+}
+"""What a command prints and writes, what it starts besides a Python script, and how."""
+
+
+def test_every_other_parameter_of_a_python_verb_is_a_keyword() -> None:
+    verbs = {name.partition(":")[0] for name in KEYWORDS}
+    assert verbs == {"fit", "plan", "fit --inference", "plan --inference", "recommend"} | {
+        "tune",
+        "validate",
+    }
+    others = {
+        one.dest for name, (verb, one) in EVERY.items() if verb in verbs and name not in KEYWORDS
+    }
+    of_hosts = {name for name in others if "." in name}
+    assert others - of_hosts == COMMAND_ONLY
+
+
+def checks(one: Parameter) -> bool:
+    """Whether its default is a value that its unit must take."""
+    return one.default is not MISSING and not one.is_open and one.default not in ((), float("inf"))
+
+
+@pytest.mark.parametrize("name", [name for name, (_, one) in KEYWORDS.items() if checks(one)])
 def test_every_default_is_a_value_that_is_accepted(name: str) -> None:
-    question, _ = PAIRS[name]
-    for one in parameters(question):
-        may_be_open = "None" in str(one.type) or one.default in ((), float("inf"))
-        if one.default is not MISSING and not may_be_open:
-            assert one.metadata["asked"].unit.refuse(one.default) is None
+    _, one = KEYWORDS[name]
+    assert one.asked.unit.refuse(one.default) is None
 
 
 @pytest.mark.parametrize(
@@ -103,7 +145,7 @@ def test_a_flag_and_its_keyword_ask_the_same(
 ) -> None:
     by_flags = read_flags(PlanCommand, (*WORK, *flags))
     by_keywords = read_keywords("plan", PlanQuestion, {**WORK_KEYWORDS, **keywords})
-    for one in parameters(PlanQuestion):
+    for one in asked_parameters(PlanQuestion):
         assert getattr(by_flags, one.name) == getattr(by_keywords, one.name)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from autoconf_launch.core import AppliedStrategy, Candidate, Precision, RawConfig, Recompute
-from autoconf_launch.launcher.request import OwnKnob, UserWords
+from autoconf_launch.launcher.asked import OwnKnob, UserWords
 from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.spelling.base import Dialect, Rendered, UserSettings
 

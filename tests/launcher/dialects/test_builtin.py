@@ -10,8 +10,8 @@ import pytest
 from autoconf_launch.autotuner.space.space import ChoiceKind, KnobChoice
 from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, Recompute, resolve
 from autoconf_launch.core import config_keys as keys
+from autoconf_launch.launcher.asked import UserWords
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect, document_of
-from autoconf_launch.launcher.request import UserWords
 from autoconf_launch.launcher.script.source import ScriptSource, SpaceFile
 from autoconf_launch.launcher.spelling.base import UserSettings
 

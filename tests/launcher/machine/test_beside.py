@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import RankResult, RawConfig, encode
-from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.launch.wrapped_launch import unwrap_launcher
 from autoconf_launch.launcher.machine.discover import find_cluster
 from autoconf_launch.launcher.machine.slots import why_apart, why_not_in_turn

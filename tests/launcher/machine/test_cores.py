@@ -6,17 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.asked import CORES
 from autoconf_launch.launcher.machine.cores import (
     cores_of_ranks,
-    parse_core_list,
     physical_cores,
     split_cores,
 )
 from autoconf_launch.launcher.request import CoreBinding
 
+read_cores = CORES.read
+
 
 def test_cores_and_ranges_are_listed() -> None:
-    assert parse_core_list("0,2-4,6,8-9") == (0, 2, 3, 4, 6, 8, 9)
+    assert read_cores("0,2-4,6,8-9") == (0, 2, 3, 4, 6, 8, 9)
 
 
 @pytest.mark.parametrize(
@@ -34,12 +36,12 @@ def test_cores_and_ranges_are_listed() -> None:
 )
 def test_overlap_disorder_and_nonsense_are_refused(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        parse_core_list(text)
+        read_cores(text)
 
 
 @given(st.sets(st.integers(0, 200), min_size=1))
 def test_a_written_list_reads_back(cores: set[int]) -> None:
-    assert parse_core_list(",".join(map(str, sorted(cores)))) == tuple(sorted(cores))
+    assert read_cores(",".join(map(str, sorted(cores)))) == tuple(sorted(cores))
 
 
 @given(st.lists(st.integers(), min_size=1, max_size=40, unique=True), st.integers(1, 40))

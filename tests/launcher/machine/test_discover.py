@@ -8,7 +8,7 @@ import pytest
 
 from autoconf_launch.core import ClusterSpec, ConfigError, HardwareError
 from autoconf_launch.launcher.events import Event, Note
-from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.machine.cores import usable_cores
 from autoconf_launch.launcher.machine.discover import (
     find_cluster,

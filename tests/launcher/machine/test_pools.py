@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ClusterSpec, Device, Node
-from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.launch.planning import plan_launch
 from autoconf_launch.launcher.machine import pools
 from autoconf_launch.launcher.machine.pools import find_pool, pool_text

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autoconf_launch.core import Mode, RankTask, RawConfig
 from autoconf_launch.core.rank import TASK_VARIABLE
-from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.launch.planning import plan_launch
 from autoconf_launch.launcher.machine.discover import find_cluster
 from autoconf_launch.launcher.machine.slots import ALONE, WHOLE, Share, find_shares, shares_text

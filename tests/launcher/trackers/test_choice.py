@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.request import TrackingChoice
 
 

@@ -19,7 +19,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.core.rank import result_file
 from autoconf_launch.launcher.events import Event
-from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.tuning.job import TuningJob, read_job
 from autoconf_launch.launcher.tuning.prepared import datasheet_times
 

@@ -28,7 +28,7 @@ from autoconf_launch.core.rank import result_file
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.events import Event, ModelProfiled, Note
-from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.launch.planning import as_script_starts
 from autoconf_launch.launcher.launch.rank_results import started_ranks
 from autoconf_launch.launcher.machine.interpreters import our_python

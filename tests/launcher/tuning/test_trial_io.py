@@ -24,7 +24,7 @@ from autoconf_launch.core import (
     Node,
 )
 from autoconf_launch.launcher.dialects import choose_dialect
-from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.launch.script_source import find_script_source
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.tuning.trial_io import TrialFiles, impossible_flops, repeated_steps

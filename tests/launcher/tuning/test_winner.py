@@ -12,7 +12,7 @@ from autoconf_launch.autotuner.playoff.summary import Launches, summarise_launch
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.core import Edit, RawConfig, dotted_name
 from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
-from autoconf_launch.launcher.flags.flags import parse_request
+from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.script.source import ScriptSource
 from autoconf_launch.launcher.spelling import Rendered

@@ -8,15 +8,20 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.measurement.presets import EFFORTS
 from autoconf_launch.autotuner.space.settings import parse_settings
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.flags.flag_table import REFUSED, WITHOUT_EFFECT, make_parser
-from autoconf_launch.launcher.flags.flags import (
+from autoconf_launch.launcher.asked.units import parse_bytes
+from autoconf_launch.launcher.flags import (
+    REFUSED,
     launch_flags,
     parse_request,
     require_use,
     typed_flags,
 )
-from autoconf_launch.launcher.flags.values import parse_bytes
-from autoconf_launch.launcher.request import CoreBinding, HostChoice, LaunchRequest
+from autoconf_launch.launcher.request import (
+    WITHOUT_EFFECT,
+    CoreBinding,
+    HostChoice,
+    LaunchRequest,
+)
 from autoconf_launch.launcher.tuning.job import search_limits
 from autoconf_launch.launcher.tuning.time_budget import TimeBudget
 
@@ -191,12 +196,12 @@ def test_a_flag_without_effect_is_said_to_have_none(name: str) -> None:
 
 
 def test_the_help_names_every_flag_of_the_table() -> None:
-    text = make_parser().format_help()
+    text = LaunchRequest.parser().format_help()
     for flag in ("--hostfile", "--nproc_per_node", "--bind_core_list", "--save_pid", "--fresh"):
         assert flag in text
 
 
-FLAGS = sorted({*make_parser()._option_string_actions, *REFUSED} - {"-h", "--help"})
+FLAGS = sorted({*LaunchRequest.parser()._option_string_actions, *REFUSED} - {"-h", "--help"})
 VALUES = st.sampled_from(["", "1", "-1", "0", "x", "²", "1e9", "a:b@c", "'", "--", "9" * 5000])
 
 
@@ -224,11 +229,11 @@ def test_a_gain_of_two_percent_is_worth_a_trial_unless_said_otherwise() -> None:
 def search_gain(request: LaunchRequest) -> float | None:
     """The gain below which its search ends."""
     effort = EFFORTS[parse_settings(dict(request.words.overrides)).effort]
-    return search_limits(request, TimeBudget(), effort).good_enough
+    return search_limits(request, TimeBudget(), effort).least_gain
 
 
 def test_help_says_what_an_effort_costs() -> None:
-    assert "thorough 1.5 % (70 %)" in " ".join(make_parser().format_help().split())
+    assert "thorough 1.5 % (70 %)" in " ".join(LaunchRequest.parser().format_help().split())
 
 
 def test_no_steps_is_no_soak() -> None:
