@@ -210,7 +210,7 @@ def _changes_that_fit(
             yield from ((changed, change) for change in changes)
     most = min((change.question.world for _, change in larger), default=math.inf)
     for changed, one in () if found else too_large:
-        is_adapters = changed.workload.lora_rank is not None
+        is_adapters = changed.workload.trains_adapters
         combined = (_changes_of_adapters if is_adapters else _larger_change)(one, changed)
         for pair in combined:
             if pair[1].question.world < most:

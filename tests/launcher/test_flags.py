@@ -214,8 +214,7 @@ def test_any_command_line_is_a_request_or_a_usage_error(argv: list[str]) -> None
 
 def test_what_a_search_may_cost_is_read() -> None:
     request = parse_request(["--budget", "20m,30trials", "--good-enough=1%", "train.py"])
-    assert request.budget is not None
-    assert (request.budget.seconds, request.budget.trials) == (1200.0, 30)
+    assert (request.limits.seconds, request.limits.trials) == (1200.0, 30)
     assert (request.good_enough, request.soak_steps) == (0.01, None)
 
 
