@@ -116,5 +116,16 @@ def test_no_argv_is_parsed_below_the_command_line(path: Path) -> None:
     assert not parsed, f"{path.relative_to(ROOT)} calls {parsed[0]}; build the request instead."
 
 
+def test_a_program_begins_when_all_of_it_is_defined() -> None:
+    late = []
+    for path in SOURCES:
+        body = ast.parse(path.read_text()).body
+        starts = [
+            i for i, node in enumerate(body) if "__name__ == '__main__'" in ast.unparse(node)
+        ]
+        late += [str(path.relative_to(ROOT)) for i in starts[:1] if i < len(body) - 1]
+    assert not late
+
+
 def test_the_package_is_installed_under_its_namespace() -> None:
     assert importlib.util.find_spec(f"{NAMESPACE}.launcher.cli") is not None

@@ -10,6 +10,9 @@ MOST_SHARED = 5
 MAY_SHARE = {
     # the flags of a verb of ours, and the keys of NVIDIA's search files
     frozenset({"RecommendQuestion", "TrainSettings"}),
+    # a table of NVIDIA's, and its two searches, in its own words
+    frozenset({"BatchRow", "TrainSettings"}),
+    frozenset({"InferenceSettings", "TrainSettings"}),
     # a question in the user's words, and the same when its names are resolved
     frozenset({"Serving", "ServingQuestion"}),
 }

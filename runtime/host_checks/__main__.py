@@ -192,10 +192,6 @@ def _pair(ranks: Ranks, hosts: list[list[int]], nodes: tuple[int, int]) -> dict[
     return {"nodes": nodes, "latency_s": small_s, "bytes_per_s": 4 * size / large_s}
 
 
-if __name__ == "__main__":
-    main()
-
-
 def is_reached(place: tuple[str, int], patience_s: float) -> bool:
     """True if an address accepts a connection within so many seconds; it may refuse some first."""
     until_s = time.monotonic() + patience_s
@@ -315,3 +311,7 @@ def own_gpu(gpus: list[DriverRow]) -> DriverRow | None:
 
 def _begins(uuid: object, name: str) -> bool:
     return name.startswith("GPU-") and str(uuid).startswith(name)
+
+
+if __name__ == "__main__":
+    main()
