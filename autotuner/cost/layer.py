@@ -156,6 +156,7 @@ class LayerTimes:
     last_s_U: Floats
     """The last product; no backward pass reads its result."""
     forward_flops_U: Floats
+    """Operations of the model, without those that several tensor ranks repeat."""
     unfused_U: Floats
     """1 where attention runs as many small kernels."""
 
@@ -186,7 +187,10 @@ def attention_times(stack: Stack, inner: InnerLayouts, kernels: Kernels) -> Atte
     workload, model = stack.workload, stack.workload.architecture
     tokens = _tokens(workload, inner)
     products = [*attention_products(model, inner, tokens), *cross_products(stack, inner, tokens)]
-    each_s, backward, flops = _products_s(products, workload, kernels)
+    each_s, backward = _products_s(products, workload, kernels)
+    alone = _on_one_rank(inner)
+    flops = _flops(attention_products(model, alone, tokens), inner)
+    flops = flops + _flops(cross_products(stack, alone, tokens), inner)
     products_s = sum(each_s, np.zeros(()))
     core_f, core_b, core_flops, unfused = _attention_core(workload, inner, kernels)
     others = [(core_f, core_b, core_flops), *_cross_core(stack, inner, kernels)]
@@ -211,12 +215,12 @@ def layer_times(
 ) -> LayerTimes:
     """One layer, with an MLP of its own or with ``experts``."""
     workload, model = stack.workload, stack.workload.architecture
-    tokens = _tokens(workload, inner)
+    tokens, alone = _tokens(workload, inner), _on_one_rank(inner)
     if experts is None:
-        products = mlp_products(model, inner, tokens, model.ffn)
+        products, whole = (mlp_products(model, x, tokens, model.ffn) for x in (inner, alone))
     else:
-        products = expert_products(model, inner, tokens, experts)
-    each_s, backward, flops = _products_s(products, workload, kernels)
+        products, whole = (expert_products(model, x, tokens, experts) for x in (inner, alone))
+    each_s, backward = _products_s(products, workload, kernels)
     products_s = sum(each_s, attention.products_s)
     traffic = small_traffic(workload, inner, kernels.physics, experts, kernels.widening)
     small_s, small_back_s = (kernels.traffic_s(*each) for each in traffic)
@@ -242,7 +246,7 @@ def layer_times(
         + repeated_products(workload.software) * forward,
         products_s_U=products_s,
         last_s_U=np.asarray(each_s[-1] if experts is None else np.zeros(len(tokens))),
-        forward_flops_U=attention.flops + flops,
+        forward_flops_U=attention.flops + _flops(whole, inner),
         unfused_U=attention.unfused_U,
     )
 
@@ -259,21 +263,31 @@ def _tokens(workload: Workload, inner: InnerLayouts) -> Floats:
     return np.asarray(inner.micro_U * workload.sequence_length / inner.context_U, np.float64)
 
 
+def _on_one_rank(inner: InnerLayouts) -> InnerLayouts:
+    """The same layouts without tensor parallelism."""
+    return replace(inner, tensor_U=np.ones_like(inner.tensor_U))
+
+
+def _flops(whole: list[Product], inner: InnerLayouts) -> Floats:
+    """Share of a tensor rank in the operations of products on one rank."""
+    all_flops = sum((2.0 * m * n * k * count for m, n, k, count in whole), np.zeros(()))
+    return np.asarray(all_flops / inner.tensor_U)
+
+
 def _products_s(
     products: list[Product], workload: Workload, kernels: Kernels
-) -> tuple[list[Floats], Floats, Floats]:
-    """Forward seconds of each, backward seconds and forward operations of all.
+) -> tuple[list[Floats], Floats]:
+    """Forward seconds of each, and backward seconds of all.
 
     A backward pass has a product for the input and one for the weight.
     """
-    forward, backward, flops = [], np.zeros(()), np.zeros(())
+    forward, backward = [], np.zeros(())
     for m, n, k, count in products:
         by_input = kernels.product_s(m, k, n, count)
         by_weight = kernels.product_s(k, n, m, count)
         forward.append(kernels.product_s(m, n, k, count))
         backward = backward + (by_input + trained_share(workload) * by_weight)
-        flops = flops + 2.0 * m * n * k * count
-    return forward, backward, flops
+    return forward, backward
 
 
 def attention_products(model: Architecture, inner: InnerLayouts, tokens: Floats) -> list[Product]:

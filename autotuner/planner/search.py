@@ -348,6 +348,8 @@ def _look(
     if not tally.fit:
         tally.smallest.add(grid, kept_C, peak_C)
         return
+    if limits.headroom is not None:
+        tally.safe += int(np.count_nonzero(fits_C & (peak_C <= limits.safe_bytes)))
     tally.surely.add(grid, fits_C & (peak_C * (1 + MEMORY_BAND) <= limits.memory_bytes), order_C)
     wanted_C = fits_C
     for name, longest_s in ((DEADLINE, limits.deadline_step_s), (MAX_COST, limits.cost_step_s)):
@@ -372,7 +374,6 @@ def _rank(
     apart_C = np.broadcast_to(~_together(grid, question), grid.shape)
     if limits.headroom is not None:
         safe_C = peak_C <= limits.safe_bytes
-        tally.safe += int(np.count_nonzero(wanted_C & safe_C))
         tally.tightest.add(grid, wanted_C & ~apart_C, order_C)
         order_C = np.ldexp(order_C, np.where(safe_C, 0, _TIER_BITS))
     tally.best.add(grid, wanted_C & ~apart_C, order_C)

@@ -59,8 +59,24 @@ def choose_trainer(
     if "nemo" in known and _is_megatrons(workload):
         return TrainerChoice(name="nemo", why=f"default, checked on {places}")
     older = next((name for name in known if name.startswith("megatron")), None)
-    where = "never checked there" if older is None else f"checked there as {older}"
+    where = f"checked there as {older}" if older else _checked_apart(architectures, checked)
     return TrainerChoice(name="megatron", why=f"default on {places}, {where}")
+
+
+_MEGATRONS = ("nemo", "megatron", "megatron-2021", "megatron-deepspeed")
+
+
+def _checked_apart(architectures: Iterable[str], checked: Mapping[str, frozenset[str]]) -> str:
+    """Which of Megatron's family was checked on which architectures, if none was on all."""
+    alike = {
+        one: next((name for name in _MEGATRONS if one in checked.get(name, ())), "")
+        for one in architectures
+    }
+    seen = [f"on {one} as {name}" for one, name in alike.items() if name]
+    never = [one for one, name in alike.items() if not name]
+    if not seen:
+        return "never checked there"
+    return f"checked {' and '.join(seen)}" + (f", never on {' or '.join(never)}" if never else "")
 
 
 def _is_megatrons(workload: Workload) -> bool:

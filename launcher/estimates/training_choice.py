@@ -150,9 +150,9 @@ def limit_memory(asked: int | None, cluster: ClusterSpec) -> int:
     """
     own = cluster.least_memory_bytes
     if asked is not None and asked > own:
-        name = cluster.devices[0].name
+        name = min(cluster.devices, key=lambda one: one.memory_bytes).name
         raise ConfigError(
-            f"--memory-limit is {asked / GIB:.1f} GiB, but a {name} has {own / GIB:.1f} GiB; "
+            f"--memory-limit is {asked / GIB:.1f} GiB, but each {name} has {own / GIB:.1f} GiB; "
             "give less, or another --cluster."
         )
     return asked or own

@@ -489,5 +489,7 @@ def _cluster_notes(answers: Sequence[PlanAnswer]) -> Iterator[str]:
     if prices:
         yield f"Prices per GPU hour: {', '.join(prices)}."
     for answer in answers:
+        if (usual := answer.trainer_by_flags(answer)) != answer.request.training.trainer.name:
+            yield f"The default for {_cluster_name(answer)} alone is --trainer {usual}."
         if not answer.plan.best:
             yield f"{_cluster_name(answer)}: {why_nothing(answer)}"

@@ -78,20 +78,23 @@ def waterfall_text(steps: Sequence[WaterfallStep]) -> str:
     """A line for each loss: seconds, share of the step, a bar from where the last one ended."""
     total_s = sum(step.seconds for step in steps)
     names = max(len(step.name) for step in steps)
-    lines = [_line(step, total_s, names) for step in steps]
-    return "\n".join(
-        [*lines, f"{'step':<{names}}  {number_text(total_s):>9} s  100 %  {'=' * _WIDTH}"]
-    )
+    unit = (1.0, "s") if total_s >= _SHORT_S else (1e-3, "ms")
+    lines = [_line(step, total_s, names, unit) for step in steps]
+    total = f"{number_text(total_s / unit[0]):>9} {unit[1]}"
+    return "\n".join([*lines, f"{'step':<{names}}  {total}  100 %  {'=' * _WIDTH}"])
 
 
-def _line(step: WaterfallStep, total_s: float, names: int) -> str:
+_SHORT_S = 0.1
+"""Steps below it are drawn in milliseconds."""
+
+
+def _line(step: WaterfallStep, total_s: float, names: int, unit: tuple[float, str]) -> str:
     first = round(_WIDTH * step.start_s / total_s)
     last = round(_WIDTH * (step.start_s + step.seconds) / total_s)
     bar = " " * first + ("#" * (last - first) or ("|" if step.seconds > 0 else ""))
     share = 100 * step.seconds / total_s
-    return (
-        f"{step.name:<{names}}  {number_text(step.seconds):>9} s  {share:3.0f} %  {bar}".rstrip()
-    )
+    size = f"{number_text(step.seconds / unit[0]):>9} {unit[1]}"
+    return f"{step.name:<{names}}  {size}  {share:3.0f} %  {bar}".rstrip()
 
 
 def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:

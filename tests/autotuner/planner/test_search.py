@@ -167,6 +167,14 @@ def test_layouts_beyond_a_limit_of_time_are_counted(ask: Any) -> None:
     assert dict(found.rejected)["deadline"] == found.fit - len(found.best)
 
 
+def test_a_limit_of_time_leaves_as_many_with_headroom(ask: Any) -> None:
+    free = plan(ask(limits=Limits(memory_bytes=80 * 2**30, headroom=0.1)))
+    tight = Limits(memory_bytes=80 * 2**30, headroom=0.1, deadline_step_s=1e-9)
+    found = plan(ask(limits=tight))
+    assert (found.best, found.safe) == ((), free.safe)
+    assert found.safe > 0
+
+
 def test_the_fastest_is_known_where_all_are_too_slow(ask: Any) -> None:
     limits = Limits(memory_bytes=80 * 2**30, cost_step_s=1e-9)
     found = plan(ask(limits=limits))

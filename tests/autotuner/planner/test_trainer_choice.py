@@ -38,8 +38,10 @@ def test_a_mix_of_gpus_has_the_trainer_of_all_of_them() -> None:
     found = choose_trainer(LLAMA, ["H100-SXM-80GB", "A100-SXM-80GB"], CHECKED)
     assert (found.name, found.why) == (
         "megatron",
-        "default on Ampere and Hopper, never checked there",
+        "default on Ampere and Hopper, checked on Ampere as megatron-2021 and on Hopper as nemo",
     )
+    half = choose_trainer(LLAMA, ["V100-SXM-16GB", "A100-SXM-80GB"], CHECKED)
+    assert half.why.endswith(", checked on Ampere as megatron-2021, never on Volta")
 
 
 def test_how_frozen_weights_are_stored_does_not_change_the_trainer() -> None:

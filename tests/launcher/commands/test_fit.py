@@ -153,7 +153,7 @@ def test_without_a_cluster_this_machine_is_meant(fit: Run) -> None:
         ((*LLAMA, "--cluster", "no.yaml"), "no.yaml cannot be read"),
         ((*LLAMA, "--cluster", "8xV100"), "V100-SXM-32GB does not compute in bf16"),
         ((*FITS, "--cluster", "8xH100"), "--cluster is given twice; give it once"),
-        ((*FITS, "--memory-limit", "60GiB"), "60.0 GiB, but a A100-SXM-40GB has 39.5 GiB"),
+        ((*FITS, "--memory-limit", "60GiB"), "60.0 GiB, but each A100-SXM-40GB has 39.5 GiB"),
         ((*FITS, "--qqqqqq", "2"), "Unknown flag --qqqqqq; see autoconf-launch fit --help."),
         ((*FITS, "--memory", "2GB"), "Unknown flag --memory; did you mean '--memory-limit'?"),
         ((*FITS, "--optimizer", "adan"), "did you mean 'adam'?"),

@@ -385,6 +385,15 @@ def test_speed_and_utilization_follow_from_the_step(plan: Run) -> None:
     assert row["mfu"] == pytest.approx((dense + causal) / 989.4e12, rel=0.01)
 
 
+def test_operations_that_tensor_ranks_repeat_are_not_the_models(plan: Run) -> None:
+    """Llama-3 has 8 key and value heads, which 16 ranks hold twice."""
+    work = ("--model", "llama3-8b", "--seq", "8k", "--global-batch", "64", "--cluster", "2x8xH100")
+    rows = plan(*work, "--top", "0", "--json").document["best"]
+    assert 16 in {row["candidate"]["tensor_parallel"] for row in rows}
+    shares = [row["mfu"] / row["tokens_per_s_per_gpu"] for row in rows]
+    assert max(shares) == pytest.approx(min(shares))
+
+
 def test_the_table_says_what_was_ruled_out_in_words(plan: Run) -> None:
     out = plan(*WORK).out
     assert "sequence parallelism needs TP" in out

@@ -21,6 +21,7 @@ def test_several_clusters_are_one_table_the_fastest_first(plan: Run) -> None:
     for title in ("cluster", "GPUs", "layout", "tokens/s/GPU", "MFU", "time", "$"):
         assert title in ran.out
     assert "Prices per GPU hour: 8xH100 $3.99" in ran.out
+    assert "The default for 8xH100 alone is --trainer nemo." in ran.out
 
 
 def test_each_row_is_the_first_of_that_cluster_alone(plan: Run) -> None:

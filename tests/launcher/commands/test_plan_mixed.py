@@ -69,6 +69,8 @@ def test_limits_that_nothing_keeps_are_named(plan: Run) -> None:
 
 
 def test_too_little_memory_is_named(plan: Run) -> None:
+    above = plan(*MIX, "--memory-limit", "39GB")
+    assert (above.code, "GiB, but each A10G-24GB has " in above.err) == (2, True)
     ran = plan(*MIX, "--memory-limit", "2GB")
     assert ran.code == 3
     assert "fits in memory; raise --memory-limit, " in ran.err

@@ -26,6 +26,15 @@ def test_bars_go_on_where_the_one_before_ended() -> None:
     )
 
 
+def test_short_steps_are_drawn_in_milliseconds() -> None:
+    text = waterfall_text(step_waterfall((("ideal", 0.002), ("update", 0.0000157))))
+    assert [line.split("%")[0].split()[-3:-1] for line in text.splitlines()] == [
+        ["2", "ms"],
+        ["0.0157", "ms"],
+        ["2.016", "ms"],
+    ]
+
+
 def test_only_plain_characters_are_used() -> None:
     assert waterfall_text(step_waterfall(PARTS)).isascii()
 
