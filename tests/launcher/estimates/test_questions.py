@@ -117,7 +117,7 @@ def test_an_error_names_the_keyword_and_not_the_flag() -> None:
         fit(model="gpt2-xl", cluster="8xA100-SXM-80GB", seq=1024, global_batch=63)
     with pytest.raises(ConfigError, match=r"or shapes\['layers'\]"):
         fit(cluster="T4", seq=1024, global_batch=64, shapes={"hidden": 64})
-    with pytest.raises(ConfigError, match=r"^memory_bytes is 99\.0 GiB, but a A100"):
+    with pytest.raises(ConfigError, match=r"^memory_bytes is 99\.0 GiB, but each A100"):
         fit(model="gpt2-xl", cluster="A100", seq=8, global_batch=8, memory_bytes=99 * 2**30)
     with pytest.raises(ConfigError, match="or model_size_b or model for the days"):
         recommend(family="gpt3", tokens_b=300.0, gpus=8, tflops_per_gpu=140.0)
