@@ -138,7 +138,7 @@ VERBS = {"fit", "plan", "fit_inference", "plan_inference", "recommend", "validat
 """Each has its name in ``api``, in its command, and where it is decided."""
 EXPORTERS = {"megatron", "nemo1", "nemo2", "torchtitan"}
 """Functions of tables that are keyed by what they write: own configurations, and users' files."""
-PROTOCOLS = {"main", "apply"}
+PROTOCOLS = {"main", "apply", "look"}
 """Entry points of processes, and what each kind of parallelism in ``runtime/parallel`` has."""
 MAY_REPEAT = VERBS | EXPORTERS | PROTOCOLS
 

@@ -19,8 +19,7 @@ from torch.utils.checkpoint import (
 from autoconf_launch.core import ConfigError, Recompute, ResolvedConfig
 
 from ..model import repeated_blocks
-from .base import Applied
-from .extras import Extras
+from .base import Applied, Extras
 from .mesh import DeviceMeshes
 
 _KEPT = (
