@@ -8,10 +8,19 @@ from dataclasses import replace
 import yaml
 
 from autoconf_launch.autotuner.space import LAYOUT_KNOBS
-from autoconf_launch.core import OPTIMIZERS, Layout, Offload, Precision, RawConfig, Recompute
+from autoconf_launch.core import (
+    OPTIMIZERS,
+    RUNTIME_KNOBS,
+    SPELLED,
+    Layout,
+    Offload,
+    Precision,
+    RawConfig,
+    Recompute,
+)
 from autoconf_launch.core import config_keys as keys
 
-from ..dialects import SPELLINGS, ZERO_KEYS, HfTrainerDialect, MegatronDialect, document_of
+from ..dialects import ZERO_KEYS, HfTrainerDialect, MegatronDialect, document_of
 from ..dialects import hf_deepspeed as hf_names
 from ..dialects import megatron as megatron_names
 from ..dialects import torchtitan as titan_names
@@ -306,7 +315,7 @@ def native(optimum: Optimum) -> Exported:
     page = Page(optimum)
     _say_document(page)
     page.document = document_of(page.document, optimum.candidate)
-    page.mark_done(*(spelling.knob for spelling in SPELLINGS), *keys.ZERO_KNOBS)
+    page.mark_done(*SPELLED, *RUNTIME_KNOBS)
     kind = next((k for k in OPTIMIZERS if k.lower() == optimum.optimizer), None)
     if kind is not None:
         page.say((*keys.OPTIMIZER, "type"), kind)
