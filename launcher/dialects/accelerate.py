@@ -42,7 +42,7 @@ from ..spelling import (
 from .any_script import batch_rows, recognition_notes
 
 _KNOWN = Known(package="accelerate", oldest=(0, 21), newest=(1, 15))
-_ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
+ACCUMULATION_VARIABLE = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 USE_FSDP = "ACCELERATE_USE_FSDP"
 USE_DEEPSPEED = "ACCELERATE_USE_DEEPSPEED"
 DEEPSPEED_STAGE = "ACCELERATE_DEEPSPEED_ZERO_STAGE"
@@ -65,7 +65,7 @@ _STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3
 _PRECISION = "ACCELERATE_MIXED_PRECISION"
 FSDP_ALONE = (("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),)
 """What turning FSDP on needs beside it, where the user says nothing."""
-_SECTIONS = {
+FILE_SECTIONS = {
     "fsdp_config": ("", "FSDP_"),
     "parallelism_config": ("", "PARALLELISM_CONFIG_"),
     "deepspeed_config": ("ACCELERATE_DEEPSPEED_", "ACCELERATE_DEEPSPEED_"),
@@ -75,7 +75,7 @@ begins with the second."""
 KEYS = {
     "mixed_precision": _PRECISION,
     "use_cpu": "ACCELERATE_USE_CPU",
-    "gradient_accumulation_steps": _ACCUMULATION,
+    "gradient_accumulation_steps": ACCUMULATION_VARIABLE,
     "gradient_clipping": "ACCELERATE_GRADIENT_CLIPPING",
     "deepspeed_config_file": DEEPSPEED_FILE,
     "zero3_init_flag": "ACCELERATE_DEEPSPEED_ZERO3_INIT",
@@ -127,7 +127,7 @@ LAUNCH_VARIABLES = {
     "--zero_stage": DEEPSPEED_STAGE,
     "--offload_optimizer_device": "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
     "--offload_param_device": "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
-    "--gradient_accumulation_steps": _ACCUMULATION,
+    "--gradient_accumulation_steps": ACCUMULATION_VARIABLE,
     "--gradient_clipping": "ACCELERATE_GRADIENT_CLIPPING",
     "--deepspeed_config_file": DEEPSPEED_FILE,
     "--dynamo_backend": "ACCELERATE_DYNAMO_BACKEND",
@@ -206,7 +206,7 @@ class AccelerateDialect(TableDialect):
         version = installed_version(source, _KNOWN.package) or _KNOWN.newest
         rows: list[Spelled] = list(batch_rows(source, ranks))
         accumulation = _accumulation(source)
-        if accumulation and (_is_set(source, _ACCUMULATION) or not _has_own(rows)):
+        if accumulation and (_is_set(source, ACCUMULATION_VARIABLE) or not _has_own(rows)):
             rows = [row for row in rows if row.knob != "accumulation"]
             rows.append(accumulation)
         is_fixed = _is_set(source, DEEPSPEED_FILE) and _is_set(source, DEEPSPEED_STAGE)
@@ -251,7 +251,7 @@ def _accumulation(source: ScriptSource) -> Spelling | None:
     default = keyword.value if keyword else 1
     return Spelling(
         knob="accumulation",
-        places=(Variable(_ACCUMULATION),),
+        places=(Variable(ACCUMULATION_VARIABLE),),
         default=default if type(default) is int else 1,
     )
 

@@ -61,7 +61,9 @@ from ..spelling import (
     with_path_argument,
 )
 from .builtin import is_deepspeeds, with_mapped_arguments
-from .deepspeed_document import (
+from .deepspeed_keys import (
+    DEEPSPEED_KEYS,
+    DEEPSPEED_MONITORS,
     has_tensor_ranks,
     is_on,
     key_notes,
@@ -71,7 +73,6 @@ from .deepspeed_document import (
     with_counted_batch,
     with_current_keys,
 )
-from .deepspeed_keys import DEEPSPEED_KEYS, DEEPSPEED_MONITORS
 
 DEEPSPEED_VERSIONS = Known(package="deepspeed", oldest=(0, 0), newest=(0, 19))
 """The names below were checked in the newest; no older version is refused."""

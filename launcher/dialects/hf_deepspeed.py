@@ -60,7 +60,7 @@ from .deepspeed import (
     usual_values,
     with_further,
 )
-from .deepspeed_document import (
+from .deepspeed_keys import (
     MODEL_RANKS,
     degree,
     has_tensor_ranks,
@@ -69,12 +69,12 @@ from .deepspeed_document import (
     with_current_keys,
 )
 
-_KNOWN = Known(package="transformers", oldest=(4, 30), newest=(5, 23))
-_MICRO_BATCH = "--per_device_train_batch_size"
+VERSIONS = Known(package="transformers", oldest=(4, 30), newest=(5, 23))
+BATCH_FLAG = "--per_device_train_batch_size"
 _MICRO_BATCH_DEFAULT = 8
-_ACCUMULATION = "--gradient_accumulation_steps"
-_RECOMPUTE = ("--gradient_checkpointing", "--activation_checkpointing")
-_FSDP = "--fsdp"
+STEPS_FLAG = "--gradient_accumulation_steps"
+RECOMPUTE_FLAGS = ("--gradient_checkpointing", "--activation_checkpointing")
+FSDP = "--fsdp"
 FSDP_STAGES = {"full_shard": 3, "shard_grad_op": 2, "true": 3}
 """Strategies of ``--fsdp`` as stages of ZeRO; a bare ``--fsdp`` (from 5.0 on) is the first."""
 FSDP_WRAP = "auto_wrap"
@@ -83,7 +83,9 @@ RENAMED = (
     Renamed(argument="--evaluation_strategy", gone_in=(4, 57), now="use --eval_strategy"),
     Renamed(argument="--no_cuda", gone_in=(5, 0), now="use --use_cpu"),
     Renamed(
-        argument="--per_gpu_train_batch_size", gone_in=(5, 0), now=f"use {_MICRO_BATCH} instead"
+        argument="--per_gpu_train_batch_size",
+        gone_in=(5, 0),
+        now=f"use {BATCH_FLAG} instead",
     ),
     Renamed(argument="--overwrite_output_dir", gone_in=(5, 0), now="remove it"),
     Renamed(argument="--logging_dir", gone_in=(5, 23), now="set TENSORBOARD_LOGGING_DIR"),
@@ -107,16 +109,16 @@ _KNOBS = (
 )
 """Further arguments that ``--knob`` may list, in all versions; those of ``ADDED`` from theirs."""
 IN_TRIALS: tuple[tuple[str, str, Version, Version], ...] = (
-    ("--save_strategy", "no", _KNOWN.oldest, NEWEST),
-    ("--report_to", "none", _KNOWN.oldest, NEWEST),
-    ("--push_to_hub", "false", _KNOWN.oldest, NEWEST),
-    ("--load_best_model_at_end", "false", _KNOWN.oldest, NEWEST),
+    ("--save_strategy", "no", VERSIONS.oldest, NEWEST),
+    ("--report_to", "none", VERSIONS.oldest, NEWEST),
+    ("--push_to_hub", "false", VERSIONS.oldest, NEWEST),
+    ("--load_best_model_at_end", "false", VERSIONS.oldest, NEWEST),
     ("--eval_strategy", "no", (4, 41), NEWEST),
     ("--eval_on_start", "false", (4, 44), NEWEST),
-    ("--evaluation_strategy", "no", _KNOWN.oldest, (4, 41)),
+    ("--evaluation_strategy", "no", VERSIONS.oldest, (4, 41)),
 )
 """Argument, value, from this version, to before that one."""
-_EVALUATION = ("--eval_strategy", "--evaluation_strategy")
+EVALUATION_FLAGS = ("--eval_strategy", "--evaluation_strategy")
 NOT_IN_TRIALS = ("--resume_from_checkpoint",)
 """A trial begins at the first step: one that is long past would leave it nothing to measure."""
 
@@ -338,7 +340,10 @@ def _is_argument(name: str) -> bool:
 def _argument_conflicts(source: ScriptSource) -> tuple[str, ...]:
     """What is said where an argument differs from a number of the file, which Trainer refuses."""
     said = []
-    for path, flag in ((keys.MICRO_BATCH, _MICRO_BATCH), (keys.ACCUMULATION, _ACCUMULATION)):
+    for path, flag in (
+        (keys.MICRO_BATCH, BATCH_FLAG),
+        (keys.ACCUMULATION, STEPS_FLAG),
+    ):
         held = first_of_list(source.config, path).get(path)
         given = find_argument(source.script_args, (flag,))
         if given and type(held) is int and given.value != str(held):

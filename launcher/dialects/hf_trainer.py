@@ -52,7 +52,7 @@ from ..spelling import (
 )
 from . import hf_deepspeed as names
 from .deepspeed import without_monitors
-from .deepspeed_document import model_ranks
+from .deepspeed_keys import model_ranks
 from .hf_deepspeed import (
     has_deepspeed_file,
     trainer_batch_rows,
@@ -100,7 +100,7 @@ def _of_version(
 
 def _evaluates(source: ScriptSource, given: Callable[[str], object]) -> bool:
     """Whether the user has it evaluate while it trains, or afterwards what it has by then."""
-    strategies = [given(flag) for flag in names._EVALUATION]
+    strategies = [given(flag) for flag in names.EVALUATION_FLAGS]
     if any(word is not None and _word(word) != "no" for word in strategies):
         return True
     afterwards = scalar(given("--do_eval")) is True
@@ -136,7 +136,7 @@ class FsdpWords:
     knob: str = "zero_stage"
 
     def names(self) -> tuple[str, ...]:
-        return (names._FSDP, self.knob)
+        return (names.FSDP, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
         given = next((v for place in self.places if (v := place.get(inputs)) is not None), "")
@@ -182,16 +182,16 @@ class HfTrainerDialect(TableDialect):
         return bool(_PARSERS & names_) and trains
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
-        refuse_renamed(source, names._KNOWN.package, names.RENAMED)
+        refuse_renamed(source, names.VERSIONS.package, names.RENAMED)
         _refuse_later(source)
-        micro = _either(source, names._MICRO_BATCH)
-        accumulation = _either(source, names._ACCUMULATION)
+        micro = _either(source, names.BATCH_FLAG)
+        accumulation = _either(source, names.STEPS_FLAG)
         return (
             *trainer_batch_rows(source, micro, accumulation),
             Spelling(knob=GLOBAL_BATCH, places=(Key(keys.TRAIN_BATCH_SIZE),)),
             Spelling(
                 knob="recompute",
-                places=_either(source, *names._RECOMPUTE, switch=True),
+                places=_either(source, *names.RECOMPUTE_FLAGS, switch=True),
                 words=SWITCHED,
                 default=Recompute.NONE,
                 free=(Recompute.NONE, Recompute.FULL),
@@ -260,12 +260,12 @@ class HfTrainerDialect(TableDialect):
         return with_file_workload(workload, reading.inputs.document)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
-        return check_version(reading.source, names._KNOWN)
+        return check_version(reading.source, names.VERSIONS)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No tracker or resuming; output, checkpoints too, goes below the trial's folder."""
         rendered = super().in_trial(rendered, source, needs)
-        version = installed_version(source, names._KNOWN.package) or names._KNOWN.newest
+        version = installed_version(source, names.VERSIONS.package) or names.VERSIONS.newest
         inputs = self.inputs(source)
 
         def user_value(flag: str) -> object:
@@ -282,7 +282,7 @@ class HfTrainerDialect(TableDialect):
         if has_deepspeed_file(source):
             document = with_length_of_trainer(without_monitors(rendered.config))
             rendered = replace(rendered, config=document)
-        older = tuple(flag for flag in names._EVALUATION if flag not in dict(edits))
+        older = tuple(flag for flag in names.EVALUATION_FLAGS if flag not in dict(edits))
         return _without_settings(rendered, (*names.NOT_IN_TRIALS, *older))
 
 
@@ -349,11 +349,11 @@ def _either(source: ScriptSource, *flags: str, switch: bool = False) -> tuple[Pl
 def _stage_row(source: ScriptSource, ranks: int) -> Spelled:
     if source.config_argument is not None:
         return Spelling(knob="zero_stage", places=(Key(keys.ZERO_STAGE),), default=0)
-    return FsdpWords(places=_either(source, names._FSDP), free=(0, 2, 3) if ranks > 1 else ())
+    return FsdpWords(places=_either(source, names.FSDP), free=(0, 2, 3) if ranks > 1 else ())
 
 
 def _refuse_later(source: ScriptSource) -> None:
-    version = installed_version(source, names._KNOWN.package)
+    version = installed_version(source, names.VERSIONS.package)
     wanted = {knob.name.replace("-", "_").lstrip("_") for knob in source.words.knobs}
     for flag, since in names.ADDED:
         asked = flag.lstrip("-") in wanted or find_argument(source.script_args, (flag,))

@@ -34,9 +34,9 @@ from ..spelling import (
 )
 
 _KNOWN = Known(package="megatron-core", oldest=(0, 8), newest=(0, 16))
-_MICRO_BATCH = "--micro-batch-size"
+MEGATRON_MICRO_BATCH = "--micro-batch-size"
 GLOBAL_BATCH_FLAG = "--global-batch-size"
-_DEGREES = {
+MEGATRON_DEGREES = {
     "tensor_parallel": "--tensor-model-parallel-size",
     "pipeline_parallel": "--pipeline-model-parallel-size",
     "context_parallel": "--context-parallel-size",
@@ -73,7 +73,7 @@ GONE_IN_TRIALS = (
 )
 EXIT_INTERVAL = "--exit-interval"
 PACKAGES = ("megatron",)
-_FSDP = "--use-megatron-fsdp"
+MEGATRON_FSDP = "--use-megatron-fsdp"
 SHARDING = "--data-parallel-sharding-strategy"
 SHARDINGS = {2: "optim_grads", 3: "optim_grads_params"}
 OPTIMIZER_OFFLOAD = "--optimizer-cpu-offload"
@@ -86,7 +86,7 @@ _GRANULARITY, _METHOD = Argument((GRANULARITY,)), Argument((METHOD,))
 _NUM_LAYERS = Argument((NUM_LAYERS,))
 _OLD = Argument((RECOMPUTE_ACTIVATIONS,), switch=True)
 _STAGES, _LAYERS_EACH = Argument((VIRTUAL_STAGES,)), Argument((VIRTUAL_LAYERS,))
-_PIPELINE = Argument((_DEGREES["pipeline_parallel"],))
+_PIPELINE = Argument((MEGATRON_DEGREES["pipeline_parallel"],))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,16 +212,16 @@ class MegatronDialect(TableDialect):
         """Whether the script imports megatron, or is given its micro-batch and a parallel size."""
         if source.facts.imports(*PACKAGES):
             return True
-        wanted = (_MICRO_BATCH, _DEGREES["tensor_parallel"])
+        wanted = (MEGATRON_MICRO_BATCH, MEGATRON_DEGREES["tensor_parallel"])
         return all(find_argument(source.script_args, (name,)) for name in wanted)
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         return (
-            Spelling(knob="micro_batch", places=(Argument((_MICRO_BATCH,)),)),
+            Spelling(knob="micro_batch", places=(Argument((MEGATRON_MICRO_BATCH,)),)),
             Spelling(knob=GLOBAL_BATCH, places=(Argument((GLOBAL_BATCH_FLAG,)),)),
             *(
                 Spelling(knob=knob, places=(Argument((name,)),), default=1)
-                for knob, name in _DEGREES.items()
+                for knob, name in MEGATRON_DEGREES.items()
             ),
             VirtualWords(),
             SplitWords(),

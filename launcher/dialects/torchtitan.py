@@ -43,10 +43,10 @@ _KNOWN = Known(package="torchtitan", oldest=(0, 1), newest=(0, 3))
 FILE_FLAGS = ("--job.config_file", "--job.config-file")
 WITHOUT_FILE = (0, 3)
 SCRIPT = "torchtitan.train"
-_MICRO_BATCH = "training.local_batch_size"
+LOCAL_BATCH_KEY = "training.local_batch_size"
 GLOBAL_BATCH_KEY = "training.global_batch_size"
 PIPELINE_MICRO_BATCH = "parallelism.pipeline_parallel_microbatch_size"
-_DEGREES = {
+TITAN_DEGREES = {
     "tensor_parallel": "parallelism.tensor_parallel_degree",
     "pipeline_parallel": "parallelism.pipeline_parallel_degree",
     "context_parallel": "parallelism.context_parallel_degree",
@@ -55,19 +55,19 @@ _DEGREES = {
 EXPERT_SINCE = (0, 2)
 REPLICATE = "parallelism.data_parallel_replicate_degree"
 SHARD = "parallelism.data_parallel_shard_degree"
-_RESHARD = "parallelism.fsdp_reshard_after_forward"
-_RECOMPUTE = "activation_checkpoint.mode"
+RESHARD = "parallelism.fsdp_reshard_after_forward"
+RECOMPUTE_MODE = "activation_checkpoint.mode"
 """Up to 0.2; from 0.3 on it is a part of the chosen configuration."""
 RECOMPUTE_DEFAULT = "selective"
 _MICRO_BATCH_DEFAULT = 8
 OLDER = {
-    _MICRO_BATCH: "training.batch_size",
+    LOCAL_BATCH_KEY: "training.batch_size",
     REPLICATE: "training.data_parallel_replicate_degree",
     SHARD: "training.data_parallel_shard_degree",
-    _RESHARD: "training.fsdp_reshard_after_forward",
-    _DEGREES["tensor_parallel"]: "training.tensor_parallel_degree",
-    _DEGREES["context_parallel"]: "experimental.context_parallel_degree",
-    _DEGREES["pipeline_parallel"]: "experimental.pipeline_parallel_degree",
+    RESHARD: "training.fsdp_reshard_after_forward",
+    TITAN_DEGREES["tensor_parallel"]: "training.tensor_parallel_degree",
+    TITAN_DEGREES["context_parallel"]: "experimental.context_parallel_degree",
+    TITAN_DEGREES["pipeline_parallel"]: "experimental.pipeline_parallel_degree",
 }
 """Names before 0.1, as files of that time have them; there was no accumulation."""
 STEPS = "training.steps"
@@ -152,7 +152,7 @@ class TorchtitanDialect(TableDialect):
         version = _version(source)
         degrees = tuple(
             Spelling(knob=knob, places=_places(source, name), default=1)
-            for knob, name in _DEGREES.items()
+            for knob, name in TITAN_DEGREES.items()
             if knob != "expert_parallel" or version >= EXPERT_SINCE
         )
         inputs = self.inputs(source)
@@ -163,7 +163,7 @@ class TorchtitanDialect(TableDialect):
         rows: list[Spelled] = [*_batch_rows(source, inputs, pipelined=pipelined), *degrees]
         if version < WITHOUT_FILE:
             rows.append(_recompute_row(source))
-        places = [_places(source, name) for name in (REPLICATE, SHARD, _RESHARD)]
+        places = [_places(source, name) for name in (REPLICATE, SHARD, RESHARD)]
         free = (0, 2, 3) if data > 1 else ()
         rows.append(DegreeWords(places[0], places[1], places[2], data, free))
         return tuple(rows)
@@ -274,7 +274,7 @@ def _places(source: ScriptSource, name: str) -> tuple[Place, ...]:
 
 def _is_old(source: ScriptSource) -> bool:
     """Whether the user's file or arguments have the micro-batch under its older name."""
-    older, file = OLDER[_MICRO_BATCH], _file(source)
+    older, file = OLDER[LOCAL_BATCH_KEY], _file(source)
     given = find_argument(source.script_args, (f"--{older}",)) is not None
     return given or (file is not None and tuple(older.split(".")) in parse_toml(file.text))
 
@@ -282,7 +282,7 @@ def _is_old(source: ScriptSource) -> bool:
 def _batch_rows(
     source: ScriptSource, inputs: LaunchInputs, *, pipelined: bool
 ) -> tuple[Spelled, ...]:
-    local = _places(source, _MICRO_BATCH)
+    local = _places(source, LOCAL_BATCH_KEY)
     total = _places(source, GLOBAL_BATCH_KEY)
     known = None if _version(source) >= WITHOUT_FILE else _MICRO_BATCH_DEFAULT
     micro = Spelling(knob="micro_batch", places=local, default=known)
@@ -328,7 +328,7 @@ def _recompute_row(source: ScriptSource) -> Spelling:
     kinds = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     return Spelling(
         knob="recompute",
-        places=_places(source, _RECOMPUTE),
+        places=_places(source, RECOMPUTE_MODE),
         words=tuple((kind.value, kind) for kind in kinds),
         default=Recompute(RECOMPUTE_DEFAULT),
         free=kinds,

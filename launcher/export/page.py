@@ -6,12 +6,13 @@ and ``transformer/transformer_config.py`` of megatron-core 0.16.1 (PyPI).
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from autoconf_launch.autotuner.sizing import Pretraining, pretraining
-from autoconf_launch.autotuner.space import KNOBS, RECOMPUTE_LAYERS
+from autoconf_launch.autotuner.space import KNOBS, LAYOUT_KNOBS, RECOMPUTE_LAYERS
 from autoconf_launch.core import (
     Candidate,
     ConfigError,
@@ -20,22 +21,35 @@ from autoconf_launch.core import (
     Precision,
     RawConfig,
     Recompute,
+    Workload,
     nearest_known,
     visible,
 )
 
-from ..exporters import BASE_EXPORTERS, EXPORTERS
+from ..exporters import BASE_EXPORTERS, EXPORTERS, TABLE
 from ..extension_points import load_reference
-from .megatron_job import NodeJob
+from ..script import ScriptSource
+from ..spelling import (
+    GLOBAL_BATCH,
+    LaunchInputs,
+    Spelled,
+    TableDialect,
+)
 
 _FOLLOWS = ("data_parallel",)
+
 NEMO_DEGREES = {
     "tensor_parallel": "tensor_model_parallel_size",
     "pipeline_parallel": "pipeline_model_parallel_size",
     "context_parallel": "context_parallel_size",
     "expert_parallel": "expert_model_parallel_size",
 }
+
 """Keys of NeMo for the degrees of a mesh."""
+
+HALVES = (Precision.BF16, Precision.FP16)
+
+_NOTHING = ScriptSource(script_args=(), config=RawConfig({}), config_argument=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +246,7 @@ def export_optimum(optimum: Optimum, framework: str) -> Exported:
     """
     if framework not in EXPORTERS:
         raise ConfigError(f"--to is {framework!r}; {nearest_known(framework, EXPORTERS)}")
-    exported: Exported = load_reference(EXPORTERS[framework])(optimum)
+    exported: Exported = load_reference(TABLE[framework].optimum)(optimum)
     return exported
 
 
@@ -247,7 +261,60 @@ def export_base(document: RawConfig, framework: str) -> Exported:
             f"A base configuration cannot be exported to {framework!r}; "
             f"{nearest_known(framework, BASE_EXPORTERS)}"
         )
-    exporter = load_reference(BASE_EXPORTERS[framework])
     base, notes = with_whole_steps(pretraining(document))
-    exported: Exported = exporter(base, document)
+    exported: Exported = load_reference(TABLE[framework].base)(base, document)
     return Exported(text=comments(notes) + exported.text, left_out=(*notes, *exported.left_out))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobNode:
+    """A node in the order of ranks.
+
+    Attributes:
+        name: of its kind, such as ``4xA100-SXM-40GB``.
+        gpus: that train.
+        owned: GPUs of the whole node.
+    """
+
+    name: str
+    gpus: int
+    owned: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJob:
+    """A training on nodes that may differ; rank 0 is on the first one."""
+
+    workload: Workload
+    nodes: tuple[JobNode, ...]
+
+
+def write_table(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> LaunchInputs:
+    """All knobs of the table with their values, defaults of the batch included."""
+    layout, inputs = page.optimum.layout, LaunchInputs()
+    for row in dialect.table(_NOTHING, layout.world_size):
+        if row.knob == GLOBAL_BATCH and row.names()[0].startswith("--"):
+            inputs = row.write(inputs, layout.global_batch)
+        elif row.knob in LAYOUT_KNOBS and row.knob not in but:
+            inputs = _with_row(row, inputs, layout)
+            page.mark_done(row.knob)
+    return inputs
+
+
+def _with_row(row: Spelled, inputs: LaunchInputs, layout: Layout) -> LaunchInputs:
+    value = getattr(layout, row.knob)
+    places = getattr(row, "places", ())
+    if row.knob in ("micro_batch", "accumulation") and places:
+        return places[0].put(inputs, value)  # type: ignore[no-any-return]
+    return row.write(inputs, value)
+
+
+def argument_lines(arguments: tuple[str, ...], page: Page) -> Exported:
+    """Arguments with one flag on each line, and an account of the rest."""
+    lines: list[str] = []
+    for argument in arguments:
+        if argument.startswith("--") or not lines:
+            lines.append(shlex.quote(argument))
+        else:
+            lines[-1] += f" {shlex.quote(argument)}"
+    return page.export("\n".join(lines) + "\n")

@@ -23,7 +23,7 @@ from autoconf_launch.core import (
     plural,
 )
 
-from .megatron_job import model_arguments
+from .megatron import model_arguments
 from .page import Exported, Optimum, export_optimum
 
 _MODULE = "autoconf_launch.runtime.pretraining"

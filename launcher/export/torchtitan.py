@@ -21,13 +21,20 @@ from textwrap import indent
 from typing import Any
 
 from autoconf_launch.autotuner.sizing import Pretraining
-from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.core import (
+    ConfigError,
+    Offload,
+    RawConfig,
+)
 
 from ..dialects import torchtitan as names
-from ..spelling import toml_of
-from .page import NEMO_DEGREES, Exported, comments, with_whole_steps
+from ..spelling import (
+    toml_of,
+)
+from .page import NEMO_DEGREES, Exported, Optimum, Page, comments, with_whole_steps
 
 _PLAIN, _ANY = "llama3", "qwen3"
+
 _MULTIPLE = 64
 
 
@@ -118,7 +125,7 @@ def stand_ins(base: Pretraining) -> Iterator[str]:
 _ARGUMENTS = {"llama3": "TransformerModelArgs", "qwen3": "Qwen3ModelArgs"}
 
 
-def torchtitan(base: Pretraining, document: RawConfig) -> Exported:
+def base_tables(base: Pretraining, document: RawConfig) -> Exported:
     """Tables of torchtitan, after the module with the flavor that the shapes need.
 
     Raises:
@@ -153,11 +160,11 @@ def _values(base: Pretraining) -> dict[str, Any]:
         names.STEPS: schedule.steps,
         "training.seq_len": base.model.sequence,
         "training.max_norm": schedule.clip,
-        names._MICRO_BATCH: samples_at_once(base),
+        names.LOCAL_BATCH_KEY: samples_at_once(base),
         names.GLOBAL_BATCH_KEY: split.global_batch,
         names.REPLICATE: 1,
         names.SHARD: split.data,
-        **{names._DEGREES[knob]: getattr(split.layout, knob) for knob in NEMO_DEGREES},
+        **{names.TITAN_DEGREES[knob]: getattr(split.layout, knob) for knob in NEMO_DEGREES},
     }
     if split.layout.pipeline_parallel > 1:
         values[names.PIPELINE_MICRO_BATCH] = split.layout.micro_batch
@@ -339,10 +346,12 @@ def {name}():
         ),
     )
 """
+
 _DENSE = """\
 feed_forward=make_ffn_config(
     dim={hidden}, hidden_dim={ffn}, w1_param_init=INIT, w2w3_param_init=INIT
 ),"""
+
 _EXPERTS = """\
 moe=make_moe_config(
     num_experts={experts},
@@ -428,3 +437,48 @@ def _mlp(base: Pretraining) -> str:
         experts=model.form.experts,
         chosen=model.form.experts_per_token,
     )
+
+
+def optimum_tables(optimum: Optimum) -> Exported:
+    """The tables ``training``, ``parallelism`` and ``activation_checkpoint``."""
+    page, layout = Page(optimum), optimum.layout
+    pipelined = layout.pipeline_parallel > 1
+    local = layout.micro_batch * (layout.accumulation if pipelined else 1)
+    if optimum.sequence_length:
+        page.say(("training", "seq_len"), optimum.sequence_length)
+    page.say(_path(names.LOCAL_BATCH_KEY), local, "micro_batch")
+    page.say(_path(names.GLOBAL_BATCH_KEY), layout.global_batch, "accumulation")
+    if layout.offload is Offload.PARAMETERS:
+        page.say(_path(names.OFFLOAD), True, "offload")
+    _say_stage(page)
+    for knob, name in names.TITAN_DEGREES.items():
+        page.say(_path(name), getattr(layout, knob), knob)
+    if pipelined:
+        page.say(_path(names.PIPELINE_MICRO_BATCH), layout.micro_batch)
+    if layout.virtual_pipeline > 1:
+        page.say(_path(names.SCHEDULE), names.INTERLEAVED)
+        page.cannot(
+            "virtual_pipeline",
+            "set parallelism.pipeline_parallel_layers_per_stage to layers / stages of all ranks",
+        )
+    page.mark_done("sequence_parallel")  # always on with tensor parallelism up to 0.2
+    page.say(_path(names.RECOMPUTE_MODE), layout.recompute.value, "recompute")
+    return page.export(toml_of(page.document))
+
+
+def _say_stage(page: Page) -> None:
+    layout = page.optimum.layout
+    sharded = layout.zero_stage > 1
+    page.say(_path(names.REPLICATE), 1 if sharded else layout.data_parallel)
+    page.say(_path(names.SHARD), layout.data_parallel if sharded else 1)
+    if layout.zero_stage == 1:
+        page.change(
+            "zero_stage", "torchtitan cannot shard optimizer states alone; there they are whole"
+        )
+    if layout.zero_stage == 2:
+        page.say(_path(names.RESHARD), "never")
+    page.mark_done("zero_stage")
+
+
+def _path(name: str) -> tuple[str, ...]:
+    return tuple(name.split("."))

@@ -26,13 +26,15 @@ from autoconf_launch.core import (
 )
 
 from ..plan import LaunchPlan
-from .logs import LogStart, last_said, printed_error
 from .planning import why_silent
 from .rank_results import (
+    LogStart,
     RankResults,
     asides_seen,
     largest_memory,
+    last_said,
     measure,
+    printed_error,
     read_rank_results,
     started_ranks,
     with_ended,

@@ -191,7 +191,7 @@ def accelerate_variables(config: dict[str, Any]) -> dict[str, str]:
     for key, value in config.items():
         if key in names.KEYS:
             found[names.KEYS[key]] = _text(value)
-        if key in names._SECTIONS and isinstance(value, dict):
+        if key in names.FILE_SECTIONS and isinstance(value, dict):
             found |= {_variable(key, str(inner)): _text(held) for inner, held in value.items()}
     return found
 
@@ -202,7 +202,7 @@ def _variable(section: str, key: str) -> str:
     Raises:
         ConfigError: it would be a variable of something else, such as PYTHONPATH.
     """
-    before, own = names._SECTIONS[section]
+    before, own = names.FILE_SECTIONS[section]
     name = names.KEYS.get(key, f"{before}{key.upper()}")
     if key in names.KEYS or re.fullmatch(rf"{own}[A-Z0-9_]+", name):
         return name
@@ -265,7 +265,7 @@ def _deepspeed_variables(file: Path, *, tunes: bool) -> dict[str, str]:
             f'{file} sets gradient_accumulation_steps to {steps}; write "auto" there and give '
             f"accelerate launch --gradient_accumulation_steps {steps}, so that trials can set it."
         )
-    return {**found, names._ACCUMULATION: str(steps)}
+    return {**found, names.ACCUMULATION_VARIABLE: str(steps)}
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:

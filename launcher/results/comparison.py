@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.measurement import (
 from autoconf_launch.autotuner.space import OBJECTIVES, Objective, Record
 from autoconf_launch.core import dotted_name
 
-from .fingerprints import differences
+from .folder import differences
 from .journal import Fingerprint
 from .reading import Results
 

@@ -9,7 +9,6 @@ from .facts import (
     declared_in,
     facts_of,
 )
-from .loaders import LoaderBatch, loader_batches
 from .modules import (
     OwnSources,
     is_python,
@@ -20,9 +19,11 @@ from .modules import (
     script_path,
 )
 from .source import (
+    LoaderBatch,
     NamedFile,
     ScriptSource,
     SpaceFile,
     hydra_values,
+    loader_batches,
     refused_flags,
 )

@@ -1,22 +1,68 @@
-"""The extension point Dialect: how a framework spells knobs."""
+"""The extension point Dialect, and the rows of a table of spellings.
+
+A row is a knob with its places and words, so that ``--train_batch_size 32`` with
+``--gradient_accumulation_steps 4`` are micro-batches of 8.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Protocol, TypeAlias
 
-from autoconf_launch.autotuner.space import AutotuningSettings, GlobalBatchRule, KnobChoice
+from autoconf_launch.autotuner.space import (
+    LAYOUT_KNOBS,
+    AutotuningSettings,
+    GlobalBatchRule,
+    KnobChoice,
+    LayoutValue,
+    parse_value,
+)
 from autoconf_launch.core import (
     OUTPUT,
+    AppliedStrategy,
     Candidate,
     ConfigError,
     RawConfig,
+    Recompute,
     Workload,
 )
 
 from ..script import ScriptSource
-from .launch_inputs import find_argument
+from .launch_inputs import (
+    FALSE_WORDS,
+    TRUE_WORDS,
+    LaunchInputs,
+    Place,
+    Variable,
+    find_argument,
+    scalar,
+)
+
+_SHORTEST = 2
+"""Number of steps too short to have a middle one."""
+Version: TypeAlias = tuple[int, int]
+NEWEST: Version = (9999, 0)
+GLOBAL_BATCH = "global_batch"
+"""Stands in tables like a knob, but follows from the knobs of the batch."""
+_WHOLE = ("micro_batch", "accumulation", GLOBAL_BATCH)
+CANONICAL = {
+    "train_micro_batch_size_per_gpu": "micro_batch",
+    "gradient_accumulation_steps": "accumulation",
+    "train_batch_size": GLOBAL_BATCH,
+    "zero_optimization.stage": "zero_stage",
+    "activation_checkpointing.mode": "recompute",
+}
+"""Names of the configuration file for the knobs that other frameworks have, too."""
+SWITCHED: tuple[tuple[Any, LayoutValue], ...] = (
+    (False, Recompute.NONE),
+    (True, Recompute.FULL),
+)
+"""Words of a truth value that turns recomputation of whole blocks on."""
+MEASURED = ("micro_batch", "accumulation", "zero_stage", "recompute")
+"""Knobs that a probe finds in a live training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +112,6 @@ class Rendered:
     files: tuple[RenderedFile, ...] = ()
     before: RawConfig | None = None
     checked: tuple[tuple[str, str], ...] | None = None
-
-
-_SHORTEST = 2
-"""Number of steps too short to have a middle one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +187,6 @@ class Dialect(Protocol):
         """
 
 
-Version: TypeAlias = tuple[int, int]
-NEWEST: Version = (9999, 0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """The versions of a package whose names were checked, both inclusive."""
@@ -211,3 +249,245 @@ def refuse_renamed(source: ScriptSource, package: str, renamed: tuple[Renamed, .
 
 def _text(version: Version) -> str:
     return ".".join(map(str, version))
+
+
+class Spelled(Protocol):
+    """Reads one knob from a launch's inputs, and writes it there."""
+
+    @property
+    def knob(self) -> str:
+        """Field of ``Layout``, an extra, or ``GLOBAL_BATCH``."""
+
+    @property
+    def free(self) -> tuple[LayoutValue, ...]:
+        """Values that are searched where the user says nothing and wants all of it."""
+
+    def names(self) -> tuple[str, ...]:
+        """How people may call it."""
+
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
+        """The knob's value; None where neither the inputs nor a default give it.
+
+        Raises:
+            ConfigError: what stands there cannot be its value.
+        """
+
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        """The inputs with another value; the same ones where they have this value already."""
+
+    def value_of(self, word: Any) -> LayoutValue:
+        """What a word means, as the user writes it in a list of values.
+
+        Raises:
+            ConfigError: it has no meaning here.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelling:
+    """A knob that stands in one place.
+
+    Attributes:
+        knob: field of ``Layout``, an extra, or ``GLOBAL_BATCH``.
+        places: the first that holds it decides; where none does, the first is written.
+        words: what is written there and what it means; the first word of a meaning is written,
+            None leaves the setting out. Empty: plain values.
+        default: what omitting it means; None: not known.
+        free: values that are searched where the user says nothing and wants all of it.
+        factor: how often the knob's value is in what is written.
+        overrides: the first place outweighs the others, and only there is written.
+    """
+
+    knob: str
+    places: tuple[Place, ...]
+    words: tuple[tuple[Any, LayoutValue], ...] = ()
+    default: LayoutValue = None
+    free: tuple[LayoutValue, ...] = ()
+    factor: int = 1
+    overrides: bool = False
+
+    def names(self) -> tuple[str, ...]:
+        own = [name for place in self.places for name in getattr(place, "names", (place.name,))]
+        return (*own, self.knob)
+
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
+        place = self._held_place(inputs)
+        return self.default if place is None else self._parse_value(place.get(inputs), place.name)
+
+    def value_of(self, word: Any) -> LayoutValue:
+        """See :class:`Spelled`; the configuration file's own words for a value do, too."""
+        for _, meaning in self.words:
+            own = meaning.value if isinstance(meaning, Enum) else meaning
+            if type(own) is type(word) and own == word:
+                return meaning
+        return self._parse_value(word, self.places[0].name)
+
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        if self.read(inputs) == value:
+            return inputs
+        place = (None if self.overrides else self._held_place(inputs)) or self.places[0]
+        word = self._word(value)
+        inputs = place.drop(inputs) if word is None else place.put(inputs, word)
+        if word is False and self.read(inputs) not in (value, None):  # skipped, it is on
+            inputs = place.put(inputs, "false")
+        return inputs
+
+    def _word(self, value: LayoutValue) -> Any:
+        """What is written for a value; None leaves the setting out."""
+        if self.words:
+            return next((word for word, meaning in self.words if meaning == value), None)
+        plain = value.value if isinstance(value, Enum) else value
+        return plain * self.factor if self.factor > 1 else plain  # type: ignore[operator]
+
+    def _parse_value(self, given: Any, name: str) -> LayoutValue:
+        if self.words:
+            return self._meaning(given, name)
+        value = scalar(given)
+        if self.knob in _WHOLE or self.knob in LAYOUT_KNOBS:
+            return self._whole(value, name)
+        return value  # type: ignore[no-any-return]
+
+    def _held_place(self, inputs: LaunchInputs) -> Place | None:
+        return next((place for place in self.places if _holds(place, inputs)), None)
+
+    def _meaning(self, given: Any, name: str) -> LayoutValue:
+        for word, meaning in self.words:
+            if _same(word, given):
+                return meaning
+        known = ", ".join(str(word) for word, _ in self.words if word is not None)
+        raise ConfigError(f"{name} is {given!r}, which is not known here; known: {known}.")
+
+    def _whole(self, value: Any, name: str) -> LayoutValue:
+        number = int(value) if isinstance(value, float) and value.is_integer() else value
+        if self.knob in LAYOUT_KNOBS and LAYOUT_KNOBS[self.knob].values is not None:
+            return parse_value(self.knob, number)
+        if type(number) is not int or number < 1:
+            raise ConfigError(f"{name} is {value!r}, but must be a whole number of at least 1.")
+        if number % self.factor:
+            raise ConfigError(f"{name} is {number}, which does not divide by {self.factor} ranks.")
+        return number // self.factor
+
+
+def _holds(place: Place, inputs: LaunchInputs) -> bool:
+    """Whether a value stands there; "auto" leaves it to others."""
+    return place.get(inputs) not in (None, "auto")
+
+
+def _same(word: Any, given: Any) -> bool:
+    if isinstance(word, bool):
+        said = str(given).strip().lower()
+        return said in TRUE_WORDS if word else said in (*FALSE_WORDS, "")
+    return str(word).lower() == str(given).strip().lower()
+
+
+def find_row(table: Sequence[Spelled], knob: str) -> Spelled | None:
+    """The row of a knob; None where the framework has no word for it."""
+    return next((row for row in table if row.knob == knob), None)
+
+
+def find_spelling(table: Sequence[Spelled], name: str) -> Spelled | None:
+    """The row that people call ``name``."""
+    wanted = CANONICAL.get(name, name).lstrip("-").replace("-", "_")
+    for row in table:
+        if wanted in {known.lstrip("-").replace("-", "_") for known in row.names()}:
+            return row
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitBatch:
+    """The argument, as the global batch of ``ranks``."""
+
+    argument: Spelling
+    ranks: int
+    free: tuple[LayoutValue, ...] = ()
+    knob: str = GLOBAL_BATCH
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """What is shown of it."""
+        return self.argument.places
+
+    def names(self) -> tuple[str, ...]:
+        return (*self.argument.names()[:-1], self.knob)
+
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
+        held: Any = self.argument.read(inputs)
+        return None if held is None else int(held) * self.ranks
+
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        whole: Any = value
+        return self.argument.write(inputs, int(whole) // self.ranks)
+
+    def value_of(self, word: Any) -> LayoutValue:
+        return self.argument.value_of(word)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitMicroBatch:
+    """The micro-batch that follows from the argument and the accumulation."""
+
+    argument: Spelling
+    accumulation: Spelling
+    free: tuple[LayoutValue, ...] = ()
+    knob: str = "micro_batch"
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """What is shown of it."""
+        return self.argument.places
+
+    def names(self) -> tuple[str, ...]:
+        return self.argument.names()
+
+    def read(self, inputs: LaunchInputs) -> LayoutValue:
+        held: Any = self.argument.read(inputs)
+        steps: Any = self.accumulation.read(inputs)
+        return None if held is None else max(1, int(held) // int(steps or 1))
+
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        """See Spelled; the global batch and the accumulation say it."""
+        return inputs
+
+    def value_of(self, word: Any) -> LayoutValue:
+        return self.argument.value_of(word)
+
+
+def applied_value(applied: AppliedStrategy | None, knob: str) -> LayoutValue:
+    """What ran; None where there was no profile run, or it could not see the knob."""
+    if applied is None or knob not in MEASURED:
+        return None
+    value: LayoutValue = getattr(applied, knob)
+    return None if knob == "micro_batch" and not value else value
+
+
+def with_applied(
+    table: Sequence[Spelled], inputs: LaunchInputs, applied: AppliedStrategy
+) -> tuple[Spelled, ...]:
+    """The table with what ran as the default of each row that holds nothing.
+
+    A row whose words mean something else while it holds nothing cannot change what the script
+    does by itself; it is skipped, so that the knob stays as it ran.
+    """
+    rows = (_with_default(row, inputs, applied_value(applied, row.knob)) for row in table)
+    return tuple(row for row in rows if row is not None)
+
+
+def _with_default(row: Spelled, inputs: LaunchInputs, value: LayoutValue) -> Spelled | None:
+    if value is None or row.read(inputs) == value or _is_given(row, inputs):
+        return row
+    if isinstance(row, Spelling):
+        return replace(row, default=_as_words_have_it(row, value))
+    return None if row.knob == "zero_stage" else row
+
+
+def _is_given(row: Spelled, inputs: LaunchInputs) -> bool:
+    places: tuple[Place, ...] = getattr(row, "places", ()) or tuple(map(Variable, row.names()))
+    return any(place.get(inputs) not in (None, "auto") for place in places)
+
+
+def _as_words_have_it(row: Spelling, value: LayoutValue) -> LayoutValue:
+    """A switch turns all recomputation on, however little of it a probe sees run again."""
+    meanings = [meaning for _, meaning in row.words]
+    is_other = bool(meanings) and value not in meanings
+    return Recompute.FULL if is_other and row.knob == "recompute" else value

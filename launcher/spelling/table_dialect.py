@@ -28,7 +28,19 @@ from autoconf_launch.core import (
 )
 
 from ..script import ScriptSource
-from .base import Rendered, RenderedFile, TrialNeeds, UserSettings
+from .base import (
+    GLOBAL_BATCH,
+    MEASURED,
+    Rendered,
+    RenderedFile,
+    Spelled,
+    Spelling,
+    TrialNeeds,
+    UserSettings,
+    applied_value,
+    find_row,
+    with_applied,
+)
 from .batch_names import may_derive_accumulation, silent_variables
 from .documents import settings_of
 from .launch_inputs import Key, LaunchInputs, Place
@@ -39,15 +51,6 @@ from .own_documents import (
     with_documents,
 )
 from .own_words import on_no_batch, values_of, with_own_words
-from .spelling import (
-    GLOBAL_BATCH,
-    MEASURED,
-    Spelled,
-    Spelling,
-    applied_value,
-    find_row,
-    with_applied,
-)
 
 _BATCH = ("micro_batch", "accumulation", GLOBAL_BATCH)
 _OWN = "--knob"

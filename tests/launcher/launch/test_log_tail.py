@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.launcher.launch.logs import (
+from autoconf_launch.launcher.launch.rank_results import (
     LogStart,
     clean_line,
     last_said,

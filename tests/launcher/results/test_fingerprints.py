@@ -12,7 +12,7 @@ from autoconf_launch.core import ClusterSpec, Device, Node
 from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.launch.script_source import find_script_source
-from autoconf_launch.launcher.results.fingerprints import (
+from autoconf_launch.launcher.results.folder import (
     differences,
     fingerprint,
     render_unsearched,

@@ -1,7 +1,9 @@
-"""A row on unequal nodes as jobs of Megatron-LM: what runs it, and a command for each node.
+"""Megatron-LM: an optimum or a base configuration as arguments, and jobs on unequal nodes.
 
-Versions: fields of the configurations of megatron-core 0.8 to 0.14 (PyPI); its release notes of
-0.9.0. FASOP's fork: github.com/AvatarHwang/FASOP, README and ``Megatron-LM-2/run_inter.sh``.
+Parsed and validated by ``megatron/training/arguments.py`` of Megatron-LM 0.6.0 (hetu-galvatron
+2.4.0 has it, PyPI), built by megatron-core 0.16.1 (PyPI); names are from NVIDIA/Megatron-LM at
+000c4ac24f61. Versions: configurations of megatron-core 0.8 to 0.14 (PyPI); release notes of 0.9.0.
+FASOP fork: github.com/AvatarHwang/FASOP, README and ``Megatron-LM-2/run_inter.sh``.
 Heterogeneous jobs: slurm.schedmd.com/heterogeneous_jobs.html.
 """
 
@@ -9,40 +11,86 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import accumulate, groupby
 
-from autoconf_launch.core import Architecture, Layout, Precision, Recompute, Workload
+from autoconf_launch.autotuner.sizing import Pretraining, RateSchedule, TrainedModel
+from autoconf_launch.core import (
+    Architecture,
+    Layout,
+    Offload,
+    Precision,
+    RawConfig,
+    Recompute,
+    Workload,
+)
 
+from ..dialects import MegatronDialect
 from ..dialects import megatron as names
+from ..spelling import (
+    find_argument,
+    put_argument,
+)
+from .page import (
+    HALVES,
+    NEMO_DEGREES,
+    Exported,
+    NodeJob,
+    Optimum,
+    Page,
+    argument_lines,
+    comments,
+    groups_told,
+    layers_per_stage,
+    splits_sequence,
+    write_table,
+)
 
 FORK = "FASOP's fork of Megatron-LM (Megatron-LM-2 in github.com/AvatarHwang/FASOP)"
+
 _FORK_IMAGE = "nvcr.io/nvidia/pytorch:23.04-py3"
+
 _PORT = 29500
+
 _SHEBANG = "#!/usr/bin/env bash"
 
+_OLDEST = (0, 8)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobNode:
-    """A node in the order of ranks.
+_SINCE = {
+    names.FIRST_LAYERS: (0, 9),
+    names.LAST_LAYERS: (0, 9),
+    names.LAYOUT: (0, 13),
+    names.MEGATRON_FSDP: (0, 14),
+}
 
-    Attributes:
-        name: of its kind, such as ``4xA100-SXM-40GB``.
-        gpus: that train.
-        owned: GPUs of the whole node.
-    """
+"""Versions of megatron-core that first have a flag."""
 
-    name: str
-    gpus: int
-    owned: int
+_SCRIPT_OF_GPT, _SCRIPT_OF_T5, _SCRIPT_OF_BERT = (
+    "pretrain_gpt.py",
+    "pretrain_t5.py",
+    "pretrain_bert.py",
+)
 
+SCRIPTS = {"t5": "pretrain_t5.py", "mt5": "pretrain_t5.py", "bert": "pretrain_bert.py"}
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeJob:
-    """A training on nodes that may differ; rank 0 is on the first one."""
+_SCRIPT = "pretrain_gpt.py"
 
-    workload: Workload
-    nodes: tuple[JobNode, ...]
+_GELU_GATED = frozenset({"t5", "mt5", "gemma"})
+
+"""Families whose gate is a GELU, which Megatron-LM's arguments have no word for."""
+
+_OF_FAMILY = {
+    "qwen": ("--add-qkv-bias",),
+    "qwen2": ("--add-qkv-bias",),
+    "chatglm": ("--add-qkv-bias", "--rotary-percent 0.5"),
+    "nemotron": ("--apply-layernorm-1p", "--rotary-percent 0.5"),
+}
+
+"""Flags of families, as NeMo's classes of them have it (nemo_toolkit 2.7.3)."""
+
+_LAYER_NORM = frozenset({"gpt3", "t5", "mt5", "bert", "nemotron", "starcoder"})
+
+_SQUARED_RELU = frozenset({"nemotron"})
 
 
 def needs_fork(layout: Layout, model: Architecture) -> bool:
@@ -64,16 +112,6 @@ def job_obstacles(layout: Layout, workload: Workload) -> Iterator[str]:
         f"{workload.precision.value}": workload.precision is not Precision.FP16,
     }
     yield from (f"{FORK} runs a T5 without {name}" for name, has in unknown.items() if has)
-
-
-_OLDEST = (0, 8)
-_SINCE = {
-    names.FIRST_LAYERS: (0, 9),
-    names.LAST_LAYERS: (0, 9),
-    names.LAYOUT: (0, 13),
-    names._FSDP: (0, 14),
-}
-"""Versions of megatron-core that first have a flag."""
 
 
 def runs_on(flags: Sequence[str]) -> str:
@@ -174,7 +212,7 @@ def _case(job: NodeJob, commands: Sequence[str]) -> Iterator[str]:
 
 
 def _torchrun_commands(job: NodeJob) -> list[str]:
-    script = _SCRIPT_OF_T5 if job.workload.architecture.encoder_layers else _SCRIPT
+    script = _SCRIPT_OF_T5 if job.workload.architecture.encoder_layers else _SCRIPT_OF_GPT
     script = script if job.workload.architecture.causal else _SCRIPT_OF_BERT
     return [
         f"exec torchrun --nnodes {len(job.nodes)} --node-rank {rank} "
@@ -183,9 +221,6 @@ def _torchrun_commands(job: NodeJob) -> list[str]:
         '"${arguments[@]}" "${@:2}"'
         for rank, node in enumerate(job.nodes)
     ]
-
-
-_SCRIPT, _SCRIPT_OF_T5, _SCRIPT_OF_BERT = "pretrain_gpt.py", "pretrain_t5.py", "pretrain_bert.py"
 
 
 def _fork_commands(layout: Layout, job: NodeJob) -> list[str]:
@@ -255,3 +290,163 @@ def _batch(job: NodeJob, head: Sequence[str]) -> Iterator[str]:
     group = f"--het-group=0-{len(groups) - 1} " if len(groups) > 1 else ""
     script = 'exec bash layout.megatron.torchrun.sh "$SLURM_PROCID" "$@"'
     yield f'srun {group}bash -c {shlex.quote(script)} job "$@"'
+
+
+def base_arguments(base: Pretraining, document: RawConfig) -> Exported:
+    """One argument on each line."""
+    left_out = (*groups_told(base), *_left_out(base))
+    lines = [
+        f"# for {SCRIPTS.get(base.family.name, _SCRIPT)}, with data and tokenizer of your own",
+        *_base_model(base),
+        *_schedule(base.schedule),
+        *_base_split(base),
+    ]
+    return Exported(text=comments(left_out) + "\n".join(lines) + "\n", left_out=left_out)
+
+
+def _base_model(base: Pretraining) -> Iterator[str]:
+    model, family = base.model, base.family.name
+    if model.decoder_sequence is not None:
+        yield f"--encoder-num-layers {model.shape.layers}"
+        yield f"--decoder-num-layers {model.shape.layers}"
+        yield f"--encoder-seq-length {model.sequence}"
+        yield f"--decoder-seq-length {model.decoder_sequence}"
+    else:
+        yield f"--num-layers {model.shape.layers}"
+        yield f"--seq-length {model.sequence}"
+    yield f"--hidden-size {model.shape.hidden}"
+    yield f"--ffn-hidden-size {model.shape.ffn}"
+    yield f"--num-attention-heads {model.shape.heads}"
+    yield f"--kv-channels {model.shape.kv}"
+    yield f"--hidden-dropout {model.hidden_dropout:g}"
+    yield f"--attention-dropout {model.attention_dropout:g}"
+    if model.form.groups != model.shape.heads:
+        yield "--group-query-attention"
+        yield f"--num-query-groups {model.form.groups}"
+    yield f"--max-position-embeddings {model.sequence}"
+    if model.vocabulary is not None:
+        yield f"--vocab-size {model.vocabulary}"
+    yield from _kind(model, family)
+    if model.form.experts:
+        yield f"--num-experts {model.form.experts}"
+        yield f"--moe-router-topk {model.form.experts_per_token}"
+    yield f"--init-method-std {model.init_std:g}"
+
+
+def _kind(model: TrainedModel, family: str) -> Iterator[str]:
+    """Positions, norms, gates, biases, ties."""
+    if not model.form.learned_positions:
+        yield "--position-embedding-type rope"
+    if family not in _LAYER_NORM:
+        yield "--normalization RMSNorm"
+    if model.form.gated:
+        yield "--swiglu"
+    if family in _SQUARED_RELU:
+        yield "--squared-relu"
+    if not model.form.biases:
+        yield "--disable-bias-linear"
+    if not model.form.tied:
+        yield "--untie-embeddings-and-output-weights"
+    yield from _OF_FAMILY.get(family, ())
+
+
+def _schedule(schedule: RateSchedule) -> Iterator[str]:
+    """After ``lr-decay-iters`` the least rate stays, as NeMo's constant steps have it."""
+    yield f"--train-iters {schedule.steps}"
+    yield f"--lr {schedule.learning_rate:g}"
+    yield f"--min-lr {schedule.least_rate:g}"
+    yield f"--lr-decay-style {'cosine' if schedule.is_cosine else 'linear'}"
+    yield f"--lr-decay-iters {max(1, schedule.steps - schedule.constant_steps)}"
+    yield f"--lr-warmup-iters {schedule.warmup_steps}"
+    yield f"--weight-decay {schedule.weight_decay:g}"
+    yield f"--adam-beta1 {schedule.betas[0]:g}"
+    yield f"--adam-beta2 {schedule.betas[1]:g}"
+    yield f"--adam-eps {schedule.epsilon:g}"
+    yield f"--clip-grad {schedule.clip:g}"
+
+
+def _base_split(base: Pretraining) -> Iterator[str]:
+    split = base.split
+    yield f"{names.GLOBAL_BATCH_FLAG} {split.global_batch}"
+    yield f"{names.MEGATRON_MICRO_BATCH} {split.layout.micro_batch}"
+    for knob in NEMO_DEGREES:
+        yield f"{names.MEGATRON_DEGREES[knob]} {getattr(split.layout, knob)}"
+    yield from _virtual(base)
+    if splits_sequence(base):
+        yield names.SEQUENCE_PARALLEL
+    yield names.DISTRIBUTED_OPTIMIZER
+    yield "--bf16"
+
+
+def _virtual(base: Pretraining) -> Iterator[str]:
+    """Virtual stages by layers, which every version reads, where the stages are equal."""
+    each = layers_per_stage(base)
+    if each is not None:
+        yield f"{names.VIRTUAL_LAYERS} {each}"
+    elif base.split.virtual:
+        yield f"{names.VIRTUAL_STAGES} {base.split.virtual}"
+
+
+def _left_out(base: Pretraining) -> Iterator[str]:
+    if base.model.form.gated and base.family.name in _GELU_GATED:
+        yield (
+            "a GELU-gated MLP: exported as --swiglu of equal size; --quick-geglu is nearer, "
+            "where Megatron-LM has it"
+        )
+
+
+def optimum_arguments(optimum: Optimum) -> Exported:
+    """Megatron-LM's arguments, one on each line; for unequal nodes also a command for each."""
+    layout, page = optimum.layout, Page(optimum)
+    inputs = write_table(MegatronDialect(), page, but=("zero_stage",))
+    more: list[str] = []
+    if layout.zero_stage:
+        more.append(names.DISTRIBUTED_OPTIMIZER)
+    if layout.zero_stage in names.SHARDINGS:
+        more += [
+            names.MEGATRON_FSDP,
+            names.SHARDING,
+            names.SHARDINGS[layout.zero_stage],
+        ]
+    page.mark_done("zero_stage", "accumulation")
+    if layout.micro_batch_split is not None:
+        page.change("micro_batch_split", "our own runtime alone trains it")
+    if optimum.job is not None:  # its nodes are in the order of the ranks
+        page.mark_done("placement")
+    if layout.offload is Offload.OPTIMIZER:
+        more.append(names.OPTIMIZER_OFFLOAD)
+        page.mark_done("offload")
+    if optimum.precision in HALVES:
+        more.append(f"--{optimum.precision.value}")
+    if optimum.sequence_length:
+        more += ["--seq-length", str(optimum.sequence_length)]
+    exported = argument_lines((*_with_some_layers(inputs.arguments, page), *more), page)
+    return exported if optimum.job is None else _with_job(optimum, optimum.job, exported)
+
+
+def _with_job(optimum: Optimum, job: NodeJob, exported: Exported) -> Exported:
+    """What runs the arguments in front of them, and scripts for the nodes."""
+    why = tuple(job_obstacles(optimum.layout, job.workload))
+    if why or exported.changed:
+        return replace(exported, changed=(*exported.changed, *why))
+    arguments = [line for line in exported.text.splitlines() if not line.startswith("#")]
+    is_fork = needs_fork(optimum.layout, job.workload.architecture)
+    what = FORK if is_fork else runs_on([line.split()[0] for line in arguments])
+    text = fork_arguments(optimum.layout) if is_fork else exported.text
+    return replace(
+        exported,
+        text=f"# Runs on {what}.\n{text}",
+        files=job_files(optimum.layout, job, arguments),
+    )
+
+
+def _with_some_layers(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
+    """Some layers of a stage are recomputed in full by Megatron-LM's ``block`` method."""
+    layers = page.layers_of_block()
+    if layers is None:
+        return arguments
+    for name, value in ((names.METHOD, "block"), (names.NUM_LAYERS, layers)):
+        given = find_argument(arguments, (name,))
+        assert given is not None
+        arguments = put_argument(arguments, given, name, str(value))
+    return arguments
