@@ -33,8 +33,8 @@ DIALECTS = MappingProxyType(
         "dataloader": "autoconf_launch.launcher.dialects.any_script:DataLoaderDialect",
     }
 )
-"""Name -> ``module:attribute``, in the order in which they are asked whether they know a script;
-those of other packages (entry-point group ``autoconf_launch.dialect``) are asked second."""
+"""Name -> ``module:attribute``, in the order of detection; dialects of other packages
+(entry-point group ``autoconf_launch.dialect``) come before them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,6 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
 
 
 def _on_unknown(source: ScriptSource) -> str:
-    """What to do with a script that no dialect knows."""
     is_ours = any(
         facts_of(text).imports("autoconf_launch") for text in (source.text, *source.modules)
     )

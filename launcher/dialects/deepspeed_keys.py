@@ -32,7 +32,7 @@ _STAGE_3 = (
     "use_all_reduce_for_fetch_params",
     "allgather_sequential",
 )
-"""Keys that are written with ``stage3_`` before them, or without."""
+"""Keys with or without the prefix ``stage3_``."""
 DEEPSPEED_MONITORS = ("wandb", "tensorboard", "csv_monitor", "comet")
 _OFFLOAD = ("nvme_path", "buffer_count", "pin_memory")
 _ZERO_ALIASES = (("cpu_offload", "offload_optimizer"), ("cpu_offload_param", "offload_param"))
@@ -43,12 +43,12 @@ _SWITCHES: tuple[KeyPath, ...] = (
     ("hybrid_engine", "enabled"),
     ("weight_quantization", "quantized_initialization"),
 )
-"""What turns a section on that is treated as a whole."""
+"""Switches of sections that are treated as a whole."""
 _BATCH_SWITCHES: tuple[KeyPath, ...] = (
     ("elasticity", "enabled"),
     ("data_efficiency", "data_sampling", "dynamic_batching", "enabled"),
 )
-"""With these DeepSpeed chooses batches by itself."""
+"""Switches that let DeepSpeed choose batches by itself."""
 _MAPPINGS = (
     *("bf16", "bfloat16", "fp16", "tensor_parallel", "optimizer", "scheduler"),
     *("data_types", "torch_autocast", "activation_checkpointing", "compile", "data_efficiency"),
@@ -73,17 +73,16 @@ _TP_SIZES: tuple[KeyPath, ...] = tuple(
 
 
 class Treatment(Enum):
-    """How a key of the file is treated."""
+    """Treatment of a key."""
 
     KNOWN = "known"
-    """It is read: it decides the batch, the layout or the precision, or is a knob that a list
-    searches."""
+    """Read: it decides batch, layout or precision, or is a knob that a list searches."""
     MEASURED = "measured"
-    """It changes memory or the batch's shape in ways that predictions omit."""
+    """Passed on with a note: it changes memory or batch shape in ways that predictions omit."""
     PASSED = "passed"
-    """It changes neither layout nor batch nor memory to speak of."""
+    """Passed on: it has next to no effect on layout, batch or memory."""
     REMOVED = "removed"
-    """DeepSpeed 0.19.8 refuses it."""
+    """Refused by DeepSpeed 0.19.8."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +224,7 @@ DEEPSPEED_KEYS: Mapping[KeyPath, KeyGroup] = MappingProxyType(
         ),
     }
 )
-"""Every key; a section that is missing here is treated as a whole."""
+"""Every key; a missing section is treated as a whole."""
 
 
 def treatments() -> Iterator[tuple[KeyPath, Treatment]]:
@@ -236,19 +235,19 @@ def treatments() -> Iterator[tuple[KeyPath, Treatment]]:
 
 
 def is_on(document: RawConfig, path: KeyPath) -> bool:
-    """Whether a switch is true, in any word that DeepSpeed takes for it."""
+    """Whether a switch is true, in any word that DeepSpeed accepts."""
     return str(document.get(path)).lower() in TRUE_WORDS
 
 
 def precision_section(document: RawConfig) -> str:
-    """``bf16``, or the old name if only that is there."""
+    """``bf16``, or the old name if only that is present."""
     return "bfloat16" if ("bfloat16",) in document and ("bf16",) not in document else "bf16"
 
 
 def with_current_keys(source: ScriptSource) -> ScriptSource:
     """The source with the old forms of ``zero_optimization`` as DeepSpeed reads them.
 
-    true is stage 1, false is stage 0; ``cpu_offload`` is a device of ``offload_optimizer``.
+    True is stage 1, false is stage 0; ``cpu_offload`` is a device of ``offload_optimizer``.
 
     Source:
         DeepSpeed 0.19.8, runtime/zero/config.py (read_zero_config_deprecated, cpu_offload).
@@ -355,7 +354,7 @@ def key_warnings(source: ScriptSource) -> tuple[str, ...]:
 
 
 def key_notes(document: RawConfig) -> tuple[str, ...]:
-    """A sentence on what predictions omit; nothing if no such key is set."""
+    """A sentence on keys that predictions ignore; none if no such key is set."""
     whole = {path[0] for path in _SWITCHES}
     measured = [
         path
@@ -405,11 +404,11 @@ def _unknown_key(path: KeyPath, names: set[str], section: KeyGroup) -> Iterator[
 
 
 def model_ranks(document: RawConfig, *, world_size: int, mp_size: int = 1) -> tuple[int, int]:
-    """Tensor and context degree by the document's keys; ``mp_size`` if these have no tensor ranks.
+    """Tensor and context degree by the document's keys; ``mp_size`` if no key sets tensor ranks.
 
     Raises:
-        ConfigError: a degree is not a whole number, two keys contradict each other, or the ranks
-            cannot be shared so.
+        ConfigError: a degree is not a whole number, keys contradict each other, or the ranks do
+            not divide.
     """
     tensor, context = (degree(document, path) for path in (_TENSOR, _CONTEXT))
     others = [(path, degree(document, path)) for path in _TP_SIZES]
@@ -436,17 +435,17 @@ def model_ranks(document: RawConfig, *, world_size: int, mp_size: int = 1) -> tu
 
 
 def has_tensor_ranks(document: RawConfig) -> bool:
-    """Whether DeepSpeed itself splits the model, so that its count of the batch is not ours.
+    """Whether DeepSpeed itself splits the model, so that it counts the batch differently.
 
-    Where ``initialize`` gets no ``mpu``, it counts tensor ranks in ``train_batch_size``, too,
-    though they read the same samples (0.19.8, runtime/config.py, DeepSpeedConfig). A launch
-    leaves the key out: the micro-batch and the accumulation say it in either way.
+    If ``initialize`` gets no ``mpu``, it counts tensor ranks in ``train_batch_size``, too, though
+    they read the same samples (0.19.8, runtime/config.py, DeepSpeedConfig). A launch omits the
+    key: micro-batch and accumulation mean the same in both counts.
     """
     return degree(document, _TENSOR) > 1
 
 
 def with_counted_batch(document: RawConfig, data_parallel: int) -> RawConfig:
-    """The document with samples of its own in ``train_batch_size``; see has_tensor_ranks."""
+    """The document with distinct samples in ``train_batch_size``; see has_tensor_ranks."""
     stated, micro = document.get(keys.TRAIN_BATCH_SIZE), document.get(keys.MICRO_BATCH)
     accumulation = document.get(keys.ACCUMULATION, 1)
     if not all(type(number) is int for number in (stated, micro, accumulation)):

@@ -1,7 +1,7 @@
 """The dialect ``hf_trainer``: scripts around ``transformers.Trainer``.
 
-Its arguments stand on the command line or in the one JSON or YAML file that replaces it; with
-``--deepspeed FILE`` the ZeRO stage stands there.
+Its arguments are on the command line or in one JSON or YAML file that replaces it; with
+``--deepspeed FILE`` the ZeRO stage is in that file.
 """
 
 from __future__ import annotations
@@ -74,13 +74,9 @@ def aside_settings(
     version: Version,
     given: Callable[[str], object],
 ) -> tuple[Setting, ...]:
-    """Words for what the script does beside its steps: nothing, or once within them.
+    """Settings of evaluation, saving and reporting in a trial: off, or once within its steps.
 
-    Args:
-        source: of the script.
-        needs: what the launch asks for.
-        version: of transformers.
-        given: what the user says of an argument; None where they say nothing.
+    ``given`` returns the user's value of an argument; None if they set none.
     """
     settings = dict(_of_version(names.IN_TRIALS, version))
     if needs.evaluates and _evaluates(source, given):
@@ -99,7 +95,7 @@ def _of_version(
 
 
 def _evaluates(source: ScriptSource, given: Callable[[str], object]) -> bool:
-    """Whether the user has it evaluate while it trains, or afterwards what it has by then."""
+    """Whether it evaluates during training, or at the end with the trainer's dataset."""
     strategies = [given(flag) for flag in names.EVALUATION_FLAGS]
     if any(word is not None and _word(word) != "no" for word in strategies):
         return True
@@ -116,20 +112,20 @@ def _word(value: object) -> str:
 
 
 _PARSERS = frozenset({"HfArgumentParser", "TrlParser"})
-"""What makes TrainingArguments of the command line."""
+"""Parsers that make TrainingArguments of the command line."""
 _PARSE_FILES = frozenset({"parse_yaml_file", "parse_json_file", "parse_dict"})
 _OF_A_FILE = ("output_dir", "per_device_train_batch_size")
-"""Names that tell a file of arguments from one of data."""
+"""Names that distinguish a file of arguments from a data file."""
 _TRAINS = ("TrainingArguments", "Trainer")
 _MADE = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig"})
 _SUFFIXES = (".json", ".yaml", ".yml")
 _ARGUMENTS = "arguments"
-"""Name of the file of a trial where the user's arguments stand in one."""
+"""Name of a trial's file if the user's arguments are in one."""
 
 
 @dataclass(frozen=True, slots=True)
 class FsdpWords:
-    """``--fsdp`` as a stage of ZeRO; words beside the strategy stay."""
+    """``--fsdp`` as a ZeRO stage; words other than the strategy stay."""
 
     places: tuple[Place, ...]
     free: tuple[LayoutValue, ...] = (0, 2, 3)
@@ -175,7 +171,6 @@ class HfTrainerDialect(TableDialect):
     checks = ("micro_batch", "accumulation", "zero_stage", "recompute")
 
     def detects(self, source: ScriptSource) -> bool:
-        """Whether the command line is that of TrainingArguments, not the script's own."""
         facts = source.facts
         names_ = {name.rpartition(".")[2] for name in facts.imported} | facts.called
         trains = facts.imports("trl") or any(name.endswith(_TRAINS) for name in names_)
@@ -200,7 +195,6 @@ class HfTrainerDialect(TableDialect):
         )
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
-        """See :class:`Dialect`; a DeepSpeed file says more than the arguments do."""
         listed = with_document_lists(source)
         if has_deepspeed_file(source):
             model_ranks(listed.config, world_size=world_size)
@@ -225,7 +219,6 @@ class HfTrainerDialect(TableDialect):
         )
 
     def as_config(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
-        """The document where there is one."""
         if reading.source.config_argument is None and not arguments_file(reading.source):
             return super().as_config(reading, inputs)
         return inputs.document.without(keys.AUTOTUNING)
@@ -263,7 +256,7 @@ class HfTrainerDialect(TableDialect):
         return check_version(reading.source, names.VERSIONS)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """No tracker or resuming; output, checkpoints too, goes below the trial's folder."""
+        """No tracker or resuming; all output, checkpoints too, goes below the trial's folder."""
         rendered = super().in_trial(rendered, source, needs)
         version = installed_version(source, names.VERSIONS.package) or names.VERSIONS.newest
         inputs = self.inputs(source)
@@ -287,7 +280,7 @@ class HfTrainerDialect(TableDialect):
 
 
 def on_arguments_in_source(source: ScriptSource) -> str | None:
-    """Say that a script makes its TrainingArguments itself; None where it does not."""
+    """A sentence if a script makes its TrainingArguments itself; else None."""
     facts = source.facts
     if not facts.imports("transformers", "trl") or not facts.called & _MADE:
         return None
@@ -301,7 +294,7 @@ def on_arguments_in_source(source: ScriptSource) -> str | None:
 
 
 def arguments_file(source: ScriptSource) -> Any:
-    """The file that holds all arguments, as HfArgumentParser and trl's parser take it."""
+    """The file with all arguments, as HfArgumentParser and trl's parser take it."""
     has_flags = any(word.startswith("-") for word in source.script_args)
     parses = not _PARSE_FILES.isdisjoint(source.facts.called)
     for file in source.files:
@@ -338,7 +331,6 @@ def _without_settings(rendered: Rendered, flags: tuple[str, ...]) -> Rendered:
 
 
 def _either(source: ScriptSource, *flags: str, switch: bool = False) -> tuple[Place, ...]:
-    """Places of flags: the command line, or the file of all arguments, in the same words."""
     file = arguments_file(source)
     is_given = find_argument(source.script_args, flags, switch=switch) is not None
     takes_flags = file is None or bool(file.flag) or is_given

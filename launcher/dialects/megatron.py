@@ -61,7 +61,7 @@ RECOMPUTE_ACTIVATIONS = "--recompute-activations"
 SAVE, SAVE_INTERVAL = "--save", "--save-interval"
 EVALUATE_ITERATIONS, EVALUATE_INTERVAL = "--eval-iters", "--eval-interval"
 MOST_ITERATIONS = 10
-"""Iterations of an evaluation in a soak: none of them needs more memory than another."""
+"""Iterations of an evaluation in a verification run: more would not need more memory."""
 ITERATIONS_DEFAULT = 100
 GONE_IN_TRIALS = (
     SAVE,
@@ -162,7 +162,7 @@ class VirtualWords:
 
 @dataclass(frozen=True, slots=True)
 class SplitWords:
-    """Layers of each pipeline stage: the first and the last one, or a layout of all."""
+    """Layers of each pipeline stage: of the first and the last stage, or a layout of all."""
 
     free: tuple[LayoutValue, ...] = ()
     knob: str = "pipeline_split"
@@ -209,7 +209,6 @@ class MegatronDialect(TableDialect):
     name = "megatron"
 
     def detects(self, source: ScriptSource) -> bool:
-        """Whether the script imports megatron, or is given its micro-batch and a parallel size."""
         if source.facts.imports(*PACKAGES):
             return True
         wanted = (MEGATRON_MICRO_BATCH, MEGATRON_DEGREES["tensor_parallel"])
@@ -245,10 +244,7 @@ class MegatronDialect(TableDialect):
         return check_version(reading.source, _KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """Nothing is saved or evaluated but in a soak, and the script leaves by itself.
-
-        The probe ends it before, as a rule.
-        """
+        """Nothing is saved or evaluated except in a verification run; the script ends itself."""
         rendered = super().in_trial(rendered, source, needs)
         saves = needs.saves and find_argument(source.script_args, (SAVE,)) is not None
         arguments = without_arguments(rendered.script_args, GONE_IN_TRIALS)
@@ -266,14 +262,12 @@ class MegatronDialect(TableDialect):
 
 
 def _iterations(source: ScriptSource) -> int:
-    """Iterations of an evaluation: as the user has them, up to a few."""
     given = find_argument(source.script_args, (EVALUATE_ITERATIONS,))
     asked = scalar(given.value) if given else ITERATIONS_DEFAULT
     return min(asked, MOST_ITERATIONS) if type(asked) is int else 0
 
 
 def _stages_to_search(source: ScriptSource, ranks: int) -> tuple[LayoutValue, ...]:
-    """ZeRO 0 and 1 (the distributed optimizer), where the other arguments allow both."""
     tied = (*NEED_DISTRIBUTED, *REFUSE_DISTRIBUTED)
     if ranks == 1 or any(find_argument(source.script_args, (flag,)) for flag in tied):
         return ()

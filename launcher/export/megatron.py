@@ -77,7 +77,7 @@ _SCRIPT = "pretrain_gpt.py"
 
 _GELU_GATED = frozenset({"t5", "mt5", "gemma"})
 
-"""Families whose gate is a GELU, which Megatron-LM's arguments have no word for."""
+"""Families with a GELU gate, which Megatron-LM's arguments cannot express."""
 
 _OF_FAMILY = {
     "qwen": ("--add-qkv-bias",),
@@ -86,7 +86,7 @@ _OF_FAMILY = {
     "nemotron": ("--apply-layernorm-1p", "--rotary-percent 0.5"),
 }
 
-"""Flags of families, as NeMo's classes of them have it (nemo_toolkit 2.7.3)."""
+"""Flags of families, as NeMo's classes have them (nemo_toolkit 2.7.3)."""
 
 _LAYER_NORM = frozenset({"gpt3", "t5", "mt5", "bert", "nemotron", "starcoder"})
 
@@ -99,7 +99,7 @@ def needs_fork(layout: Layout, model: Architecture) -> bool:
 
 
 def job_obstacles(layout: Layout, workload: Workload) -> Iterator[str]:
-    """Why no Megatron runs a row; nothing where one does."""
+    """Why no Megatron runs a row; nothing if one does."""
     if not needs_fork(layout, workload.architecture):
         return
     split = layout.pipeline_split or ()
@@ -155,10 +155,7 @@ def job_files(
 ) -> tuple[tuple[str, str], ...]:
     """Scripts by their suffix: torchrun and docker on each node, and a batch job of all.
 
-    Args:
-        layout: of the row.
-        job: its nodes.
-        arguments: of Megatron-LM, each with its flag first.
+    ``arguments`` are Megatron-LM's, each with its flag first.
     """
     is_fork = needs_fork(layout, job.workload.architecture)
     commands = _fork_commands(layout, job) if is_fork else _torchrun_commands(job)
@@ -202,7 +199,7 @@ def _argument_list(arguments: Sequence[str]) -> list[str]:
 
 
 def _case(job: NodeJob, commands: Sequence[str]) -> Iterator[str]:
-    """A branch for each node rank, with the kind of node that it must be."""
+    """A branch for each node rank, with the required kind of node."""
     yield 'case "${1:?rank of this node}" in'
     for rank, (node, command) in enumerate(zip(job.nodes, commands, strict=True)):
         yield f"{rank}) # {node.name}"
@@ -234,7 +231,7 @@ def _fork_commands(layout: Layout, job: NodeJob) -> list[str]:
 
 
 def fork_arguments(layout: Layout) -> str:
-    """What ``run_inter`` passes of a layout, one argument on each line."""
+    """The arguments that ``run_inter`` passes for a layout, one on each line."""
     sizes = {
         "--micro-batch-size": layout.micro_batch,
         "--global-batch-size": layout.global_batch,
@@ -247,7 +244,7 @@ def fork_arguments(layout: Layout) -> str:
 
 
 def _fork_notes(layout: Layout, job: NodeJob) -> Iterator[str]:
-    """What run_inter does not take as an argument."""
+    """Settings that run_inter does not take as arguments."""
     ends = list(accumulate(layout.pipeline_split or ()))
     stage = ends.index(job.workload.architecture.encoder_layers) + 1
     zero = "true" if layout.zero_stage else "false"
@@ -293,7 +290,7 @@ def _batch(job: NodeJob, head: Sequence[str]) -> Iterator[str]:
 
 
 def base_arguments(base: Pretraining, document: RawConfig) -> Exported:
-    """One argument on each line."""
+    """A base configuration as arguments, one on each line."""
     left_out = (*groups_told(base), *_left_out(base))
     lines = [
         f"# for {SCRIPTS.get(base.family.name, _SCRIPT)}, with data and tokenizer of your own",
@@ -334,7 +331,6 @@ def _base_model(base: Pretraining) -> Iterator[str]:
 
 
 def _kind(model: TrainedModel, family: str) -> Iterator[str]:
-    """Positions, norms, gates, biases, ties."""
     if not model.form.learned_positions:
         yield "--position-embedding-type rope"
     if family not in _LAYER_NORM:
@@ -351,7 +347,7 @@ def _kind(model: TrainedModel, family: str) -> Iterator[str]:
 
 
 def _schedule(schedule: RateSchedule) -> Iterator[str]:
-    """After ``lr-decay-iters`` the least rate stays, as NeMo's constant steps have it."""
+    """After ``lr-decay-iters`` the lowest rate stays, as NeMo's constant steps have it."""
     yield f"--train-iters {schedule.steps}"
     yield f"--lr {schedule.learning_rate:g}"
     yield f"--min-lr {schedule.least_rate:g}"
@@ -379,7 +375,7 @@ def _base_split(base: Pretraining) -> Iterator[str]:
 
 
 def _virtual(base: Pretraining) -> Iterator[str]:
-    """Virtual stages by layers, which every version reads, where the stages are equal."""
+    """Virtual stages by layers, which every version reads, if the stages are equal."""
     each = layers_per_stage(base)
     if each is not None:
         yield f"{names.VIRTUAL_LAYERS} {each}"
@@ -396,7 +392,7 @@ def _left_out(base: Pretraining) -> Iterator[str]:
 
 
 def optimum_arguments(optimum: Optimum) -> Exported:
-    """Megatron-LM's arguments, one on each line; for unequal nodes also a command for each."""
+    """Megatron-LM's arguments, one on each line; for unequal nodes also commands for each node."""
     layout, page = optimum.layout, Page(optimum)
     inputs = write_table(MegatronDialect(), page, but=("zero_stage",))
     more: list[str] = []
@@ -425,7 +421,6 @@ def optimum_arguments(optimum: Optimum) -> Exported:
 
 
 def _with_job(optimum: Optimum, job: NodeJob, exported: Exported) -> Exported:
-    """What runs the arguments in front of them, and scripts for the nodes."""
     why = tuple(job_obstacles(optimum.layout, job.workload))
     if why or exported.changed:
         return replace(exported, changed=(*exported.changed, *why))
@@ -441,7 +436,7 @@ def _with_job(optimum: Optimum, job: NodeJob, exported: Exported) -> Exported:
 
 
 def _with_some_layers(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
-    """Some layers of a stage are recomputed in full by Megatron-LM's ``block`` method."""
+    """Megatron-LM's ``block`` method recomputes some layers of a stage in full."""
     layers = page.layers_of_block()
     if layers is None:
         return arguments

@@ -179,7 +179,7 @@ _OFFLOAD = {
 
 
 def deepspeed(optimum: Optimum) -> Exported:
-    """A JSON document; DeepSpeed reads it as hjson, which takes the comments, too."""
+    """A JSON document; DeepSpeed reads it as hjson, which allows the comments."""
     page, layout = Page(optimum), optimum.layout
     _say_document(page)
     for section in _OFFLOAD.get(layout.offload, ()):
@@ -205,7 +205,7 @@ def native(optimum: Optimum) -> Exported:
 
 
 def _say_document(page: Page) -> None:
-    """Batch, ZeRO stage and precision, which DeepSpeed and our runtime spell in one way."""
+    """Batch, ZeRO stage and precision, spelled alike by DeepSpeed and our runtime."""
     layout, precision = page.optimum.layout, page.optimum.precision
     page.say(keys.TRAIN_BATCH_SIZE, layout.global_batch)
     page.say(keys.MICRO_BATCH, layout.micro_batch, "micro_batch")

@@ -1,4 +1,4 @@
-"""A base configuration as torchtitan's TOML (0.2), or as a module that torchtitan 0.3 trains.
+"""torchtitan: an optimum or a base configuration as TOML (0.2), or a module for 0.3.
 
 Loaded by ``ConfigManager`` of torchtitan 0.2.2 (PyPI), the model built by its ``models/llama3``
 and ``models/qwen3``. 0.2.0 takes the same file, but ties no embeddings; 0.1 has other keys; 0.3
@@ -6,7 +6,7 @@ reads no file: ``--module`` names a module, ``--config`` a function of it, as 0.
 it; the model is ``models/qwen3`` without norms of queries and keys.
 
 torchtitan 0.2 and 0.3 (PyPI) have gated decoders with rotary positions and no biases; ``qwen3``
-takes any width of a head, tied embeddings and experts, but has no pipeline in 0.2.
+takes any head width, tied embeddings and experts, but has no pipeline in 0.2.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MULTIPLE = 64
 
 
 def require_decoder(base: Pretraining) -> None:
-    """Raises ConfigError for another model: torchtitan trains nothing else."""
+    """Raise ConfigError for an encoder: torchtitan trains only decoders."""
     if base.family.name in ("bert", "t5", "mt5"):
         raise ConfigError(
             f"torchtitan trains decoders, but {base.name} is of family {base.family.name}; export "
@@ -57,11 +57,11 @@ def host_of(base: Pretraining) -> str:
 def as_it_splits(
     base: Pretraining, model: str, *, pipelines: bool
 ) -> tuple[Pretraining, tuple[str, ...]]:
-    """The training on the same GPUs in degrees that torchtitan takes, and what they replace.
+    """The training on the same GPUs in degrees that torchtitan takes, and notes on the changes.
 
     Args:
-        base: the training as it is asked for.
-        model: what has no pipeline, in words.
+        base: the training as requested.
+        model: the feature or model that has no pipeline, in words.
         pipelines: whether it can be split by layers.
     """
     split, groups, notes = base.split, base.model.form.groups, []
@@ -86,7 +86,7 @@ def as_it_splits(
 
 
 def samples_at_once(base: Pretraining) -> int:
-    """``local_batch_size``: of a pipeline all that a replica sees of a step."""
+    """``local_batch_size``: in a pipeline, all samples of a replica's step."""
     split = base.split
     is_pipeline = split.layout.pipeline_parallel > 1
     return split.global_batch // split.data if is_pipeline else split.layout.micro_batch
@@ -101,7 +101,7 @@ def gated_width(base: Pretraining) -> int:
 
 
 def stand_ins(base: Pretraining) -> Iterator[str]:
-    """What no model of torchtitan has."""
+    """Sentences on features that no model of torchtitan has."""
     model = base.model
     if not model.form.gated:
         yield (
@@ -129,7 +129,7 @@ def base_tables(base: Pretraining, document: RawConfig) -> Exported:
     """Tables of torchtitan, after the module with the flavor that the shapes need.
 
     Raises:
-        ConfigError: the family is not a decoder; torchtitan trains nothing else.
+        ConfigError: the family is not a decoder.
     """
     require_decoder(base)
     host = host_of(base)
@@ -172,7 +172,7 @@ def _values(base: Pretraining) -> dict[str, Any]:
 
 
 def _flavor(base: Pretraining) -> str:
-    """A module that registers it, as comments: a TOML file has no shapes."""
+    """The module that registers it, as comments: a TOML file has no shapes."""
     host, arguments = host_of(base), _ARGUMENTS[host_of(base)]
     words = _llama3_shape(base) if host == "llama3" else _qwen3_shape(base)
     given = ", ".join(f"{name}={value}" for name, value in words.items() if value is not None)
@@ -191,7 +191,7 @@ def _module(base: Pretraining) -> str:
 
 
 def _identifier(name: str) -> str:
-    """A name that Python takes for a function or a module."""
+    """A name that is valid for a function or a module."""
     word = re.sub(r"\W", "_", name, flags=re.ASCII)
     return word if word.isidentifier() and not iskeyword(word) else f"model_{word}"
 
@@ -375,10 +375,10 @@ moe=make_moe_config(
 
 
 def torchtitan_module(base: Pretraining, document: RawConfig) -> Exported:
-    """A module with one function, which is called as the run is.
+    """A module with one function, named like the run.
 
     Raises:
-        ConfigError: the family is not a decoder, or the file does not say the vocabulary.
+        ConfigError: the family is not a decoder, or the file does not give the vocabulary.
     """
     require_decoder(base)
     if base.model.vocabulary is None:

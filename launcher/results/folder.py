@@ -46,16 +46,16 @@ from .secrets import with_digests, without_secrets, write_private
 _VERSIONED = ("autoconf-launch", "torch", "numpy")
 _ANYWHERE = "trial/ds_config.json"
 _PLAIN = ((1, Recompute.FULL), (3, Recompute.FULL), (0, Recompute.NONE))
-"""ZeRO stages and recomputation, no default first: a document may leave a default out."""
+"""ZeRO stages and recomputation, defaults last: a document may omit a default."""
 _GOES_ON = (FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED)
-"""Failures of a baseline that the search goes on after."""
+"""Failures of a baseline after which the search goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsearched:
-    """What the user gave with each searched knob at one value, whatever lists there are.
+    """The user's settings with each searched knob at one value.
 
-    ``global_batch`` is the one that every candidate has; None where it may change.
+    ``global_batch`` is the same for every candidate; None if it may change.
     """
 
     rendered: Rendered
@@ -65,7 +65,7 @@ class Unsearched:
 def render_unsearched(
     dialect: Dialect, source: ScriptSource, user: UserSettings
 ) -> Unsearched | None:
-    """What is measured of the user's settings; None where this framework cannot spell it."""
+    """The measured part of the user's settings; None if this framework cannot spell it."""
     ranks = user.baseline.layout.world_size
     for stage, recompute in _PLAIN:
         plain = Layout(data_parallel=ranks, zero_stage=stage, recompute=recompute)
@@ -86,7 +86,7 @@ def fingerprint(
 ) -> Fingerprint:
     """Everything that a measurement depends on and the search does not change.
 
-    Of secrets there are digests. Without ``given`` the values of searched knobs count, too.
+    Secrets are digests. Without ``given`` the values of searched knobs count, too.
     """
     arguments = given.rendered.script_args if given else source.script_args
     return Fingerprint(
@@ -127,9 +127,9 @@ def write_environment(
     *,
     refused: str = "",
 ) -> None:
-    """Write ``env.json``, without secrets and for its owner alone.
+    """Write ``env.json``, without secrets and only for its owner.
 
-    ``refused``: why the budget has no room for what the same command would run next.
+    ``refused``: why the budget has no room for the same command's next launch.
     """
     document = {
         "metric": settings.metric,
@@ -156,14 +156,13 @@ def _script_bytes(request: LaunchRequest) -> bytes:
 
 
 def _start_bytes(request: LaunchRequest) -> bytes:
-    """What tells a module from the same file started by its path; its name is its package, too."""
+    """Distinguishes a module from the same file started by path; its name has its package."""
     return f"-m {request.script}".encode() if request.kind == "module" else b""
 
 
 def _config_digest(
     source: ScriptSource, settings: AutotuningSettings, given: Unsearched | None
 ) -> str:
-    """Digest of the configuration, further files, variables of frameworks and arguments in use."""
     steps = f"{settings.start_profile_step}-{settings.end_profile_step}"
     config = given.rendered.config if given else source.config
     arguments = given.rendered.script_args if given else source.script_args
@@ -187,7 +186,6 @@ def _config_digest(
 
 
 def _is_replaced(file: NamedFile, given: tuple[str, ...], rendered: tuple[str, ...]) -> bool:
-    """Whether a launch reads a copy of a file instead."""
     if file.position is None:
         return find_argument(rendered, (file.flag,)) is not None
     return rendered[file.position] != given[file.position]
@@ -199,7 +197,6 @@ def _whatever_its_order(config: RawConfig) -> str:
 
 
 def _free_variables(source: ScriptSource, given: Unsearched | None) -> tuple[tuple[str, str], ...]:
-    """Variables of frameworks that no candidate sets."""
     changed = {name for name, _ in given.rendered.environment} if given else set()
     return tuple(pair for pair in source.environment if pair[0] not in changed)
 
@@ -212,8 +209,7 @@ def _digest(data: bytes) -> str:
 class OpenFolder:
     """A folder that is ours until the ``with`` ends.
 
-    ``notes``: sentences for the user.
-    ``profiled_now``: the profile run in it was made by this command.
+    ``notes``: sentences for the user. ``profiled_now``: this command made its profile run.
     """
 
     journal: Journal
@@ -222,7 +218,7 @@ class OpenFolder:
     profiled_now: bool = False
 
     def restart(self) -> OpenFolder:
-        """The folder without what was measured in another start of the script."""
+        """The folder without measurements that were made with another start of the script."""
         self.journal.write_restart()
         kept = JournalContents(fingerprint=self.contents.fingerprint)
         return replace(self, contents=kept)
@@ -232,16 +228,15 @@ class OpenFolder:
 def open_folder(
     paths: ResultsPaths, fingerprint: Fingerprint, *, fresh: bool
 ) -> Iterator[OpenFolder]:
-    """Go on with what the folder holds, or start anew beside it.
+    """Continue with the folder's records, or start anew next to it.
 
-    Old results are moved aside, never deleted: on request, where they were measured of
-    something else (what was measured of the same before then comes back), or where the script
-    failed as it is given, which it may do no more. What launches left among the user's files is
-    taken in at both ends.
+    Old results are moved aside, never deleted: on request, if they were measured with other inputs
+    (earlier results of the same inputs come back), or if the script itself failed, which may be
+    fixed. Files that launches left among the user's are collected at both ends.
 
     Raises:
         ResultsFolderError: another controller holds the folder, it cannot be written, or others
-            can decide what is in it.
+            can decide its content.
     """
     with ExitStack() as stack:
         stack.enter_context(no_writing_by_others())
@@ -275,7 +270,7 @@ def _take(paths: ResultsPaths, stack: ExitStack) -> Journal:
 
 
 def _tidy(results: Path) -> None:
-    """Take in what is left, and remove the named pipes by which launches passed on the turn."""
+    """Collect remaining files, and remove named pipes."""
     take_in_all(results)
     for path in results.glob("*/*"):
         with suppress(OSError):
@@ -291,9 +286,9 @@ def _read_if_possible(journal: Journal) -> JournalContents:
 
 
 def _take_in_left(paths: ResultsPaths, contents: JournalContents) -> Iterator[str]:
-    """Move what killed trials left in the working directory, and say each file.
+    """Collect files that killed trials left in the working directory, with a sentence on each.
 
-    Notes of others move nothing: a folder that was handed over may name any file.
+    Notes of others move nothing: a folder that was passed on may name any file.
     """
     own = {*contents.names, PROFILE, SECOND_PROFILE} if contents.fingerprint else set()
     here = Path.cwd()
@@ -312,7 +307,7 @@ def _take_in_left(paths: ResultsPaths, contents: JournalContents) -> Iterator[st
 
 
 def _measured_before(paths: ResultsPaths, fingerprint: Fingerprint) -> ResultsPaths | None:
-    """The last results of the same that were moved aside, unless somebody works there."""
+    """The last results of the same inputs that were moved aside and that no controller holds."""
     for aside in paths.moved_aside():
         try:
             aside.require_ours()
@@ -343,7 +338,7 @@ def _why_anew(contents: JournalContents, new: Fingerprint) -> str | None:
 
 
 def _baseline_failed(contents: JournalContents) -> str | None:
-    """A failed baseline's cause may be gone, and there is nothing else to lose."""
+    """The cause of a failed baseline may be gone, and there is nothing else to lose."""
     own = next((r for r in reversed(contents.records) if r.trial.number == 0), None)
     if own is None or own.failure is None or own.failure.kind in _GOES_ON:
         return None

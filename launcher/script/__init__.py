@@ -1,4 +1,4 @@
-"""What a script's source says without being run."""
+"""Facts about a script, read without running it."""
 
 from .facts import (
     FROM_CLASSES,

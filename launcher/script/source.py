@@ -1,4 +1,4 @@
-"""What is known of a script before it runs: source, files, parser flags, modules, DataLoaders."""
+"""The facts about a script before it runs: source, files, parser flags, modules, DataLoaders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PARSER, _PARSE, _ADD = "ArgumentParser", "parse_args", "add_argument"
 _ADDS = (_ADD, "add_argument_group")
 _PARTS = (_PARSER, "add_argument_group", "add_mutually_exclusive_group", "add_parser")
 _OPEN = frozenset({"parse_known_args", "parse_intermixed_args", "parse_known_intermixed_args"})
-"""Calls that take further words."""
+"""Calls that accept unknown words."""
 _OPEN_KEYWORDS = frozenset({"parents", "prefix_chars", "fromfile_prefix_chars", None})
 _OTHER_PARSERS = frozenset({"jsonargparse", "configargparse", "simple_parsing", "tap"})
 _THE_REST = frozenset({"REMAINDER", "PARSER", "...", "A..."})
@@ -50,8 +50,7 @@ class NamedFile:
 
     Attributes:
         position: index of the argument with its path; None if it is that argument's default.
-        flag: ``--config_file``; empty where the path stands alone.
-        text: its content.
+        flag: ``--config_file``; empty if the path has no flag.
     """
 
     position: int | None
@@ -62,30 +61,26 @@ class NamedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptSource:
-    """What a dialect may look at.
+    """The view of a script that dialects get.
 
     Attributes:
-        script_args: the script's arguments.
-        config: the document that they name; empty where they name none.
+        config: the document that the arguments name; empty if they name none.
         config_argument: index in ``script_args`` that holds its path, if any does.
-        space: what ``--tuning-space`` names.
-        warnings: of reading these files.
+        space: the file of ``--tuning-space``.
         script: path, module or program, as the user named it.
-        text: its source; empty where it cannot be read.
+        text: its source; empty if it cannot be read.
         modules: sources of the script's own modules that it imports.
         is_whole: all of them were read.
         composed: dotted keys with values of a configuration that the script composes itself.
-        files: further files that the arguments name.
+        files: other files that the arguments name.
         missing: documents that the arguments name and that do not exist.
         environment: variables that frameworks read, as the ranks will get them.
         versions: installed frameworks.
-        words: what the launcher's flags say.
-        applied: what the profile run found in rank 0; None before it.
-        facts: what the script's own file says.
-        flags: those of its parser, and names of arguments that take any number of words; None
-            where others may be added, or it has none.
-        keeps_batch: with another micro-batch the script itself changes its accumulation, so that
-            a step has the same samples, as a second profile run showed.
+        applied: the strategy that the profile run found in rank 0; None before it.
+        flags: its parser's flags, and names of arguments that take any number of words; None if
+            others may be added, or it has no parser.
+        keeps_batch: a second profile run showed that with another micro-batch the script changes
+            its accumulation, so that a step has as many samples.
     """
 
     script_args: tuple[str, ...]
@@ -114,26 +109,24 @@ class ScriptSource:
 
     @property
     def name(self) -> str:
-        """What people call it: an installed command by its name, a script by its path."""
+        """Its name for people: an installed command by its name, a script by its path."""
         path = Path(self.script)
         is_command = path.is_absolute() and not path.suffix
         return (path.name if is_command else self.script) or "the script"
 
     @property
     def targets(self) -> frozenset[str]:
-        """Classes and functions that hydra makes or calls by the script's configuration."""
         return frozenset(
             str(value) for name, value in self.composed if name.split(".")[-1] == _TARGET
         )
 
     @property
     def called(self) -> frozenset[str]:
-        """Last names of what the script's own file calls, or hydra for it."""
+        """Last names of functions that the script's own file calls, or hydra for it."""
         return self.facts.called | {target.rpartition(".")[2] for target in self.targets}
 
     @property
     def declared(self) -> tuple[Declared, ...]:
-        """Arguments that the script and its own modules declare."""
         return declared_in((self.text, *self.modules))
 
 
@@ -150,7 +143,6 @@ def refused_flags(words: Iterable[str], flags: frozenset[str]) -> Iterator[str]:
 
 
 def _is_beginning(flag: str, flags: frozenset[str]) -> bool:
-    """Whether it is an abbreviation, which argparse takes."""
     return flag.startswith("--") and any(known.startswith(flag) for known in flags)
 
 
@@ -167,7 +159,7 @@ def _flags_of(texts: tuple[str, ...]) -> frozenset[str] | None:
 
 
 def _is_read_whole(nodes: list[ast.AST], calls: list[ast.Call]) -> bool:
-    """Whether a parser of argparse is made and used here, and given to nobody else."""
+    """Whether a parser of argparse is made and used here, and no other code gets it."""
     imported = {name for node in nodes for name in _packages(node)}
     called = {last_name(call.func) for call in calls}
     own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
@@ -191,7 +183,6 @@ def _packages(node: ast.AST) -> Iterator[str]:
 
 
 def _parser_names(node: ast.AST) -> Iterator[str]:
-    """Names of parsers and of their groups."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
         if last_name(node.value.func) in _PARTS:
             yield from map(last_name, node.targets)
@@ -200,14 +191,13 @@ def _parser_names(node: ast.AST) -> Iterator[str]:
 
 
 def _parses_all(call: ast.Call) -> bool:
-    """``parse_args()`` without other words than those of the command line."""
+    """``parse_args()`` of the command line only."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr != _PARSE or call.keywords:
         return False
     return [ast.unparse(argument) for argument in call.args] in ([], ["sys.argv[1:]"])
 
 
 def _changes_words(node: ast.AST) -> bool:
-    """Whether ``sys.argv`` is set or changed."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return last_name(node.func.value) == "argv"
     stored = isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(
@@ -227,7 +217,7 @@ def _adds_elsewhere(call: ast.Call, parsers: set[str], own: set[str]) -> bool:
 
 
 def _is_open(call: ast.Call) -> bool:
-    """A parser or an argument that takes what does not stand here."""
+    """Whether a parser or an argument takes words that are not listed here."""
     name = last_name(call.func)
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     if name == _PARSER:
@@ -256,12 +246,9 @@ def _names(call: ast.Call) -> Iterator[str]:
 def hydra_values(
     script: Path, text: str, arguments: Sequence[str] = ()
 ) -> tuple[tuple[str, KnobValue], ...]:
-    """Dotted keys of what ``@hydra.main`` names, with its lists of defaults.
+    """Dotted keys of the configuration that ``@hydra.main`` names, with its lists of defaults.
 
-    Args:
-        script: path of the script.
-        text: its source.
-        arguments: of the script; those that choose a group's option decide.
+    Among the script's ``arguments``, those that choose a group's option decide.
     """
     facts = facts_of(text)
     if not facts.imports("hydra"):
@@ -285,7 +272,7 @@ class _Composed:
     def values(
         self, group: str, name: str, package: tuple[str, ...], depth: int = 0
     ) -> Iterator[tuple[str, KnobValue]]:
-        """Keys of one file of a group and of its defaults; what comes later replaces."""
+        """Keys of one file of a group and of its defaults; later ones override."""
         file = self.root / group / Path(name).with_suffix(".yaml")
         document = _document(file)
         if document is None or depth > _MOST_NESTED:
@@ -337,11 +324,11 @@ def _document(path: Path) -> RawConfig | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderBatch:
-    """What a DataLoader takes as its batch.
+    """The batch of a DataLoader.
 
     Attributes:
-        names: of what holds the loader, of its dataset and of the number, and words in them.
-        value: None where it is neither a literal nor a name with one literal.
+        names: of the variable, the dataset and the number, and words in them.
+        value: None if it is neither a literal nor a name with one literal.
     """
 
     names: tuple[str, ...]
@@ -350,7 +337,7 @@ class LoaderBatch:
 
 @lru_cache(maxsize=64)
 def loader_batches(text: str) -> tuple[LoaderBatch, ...]:
-    """Batches of the DataLoaders of a source; none where it is not Python."""
+    """Batches of the DataLoaders of a source; none if it is not Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -381,7 +368,6 @@ def _batches(
 
 
 def _children(node: ast.AST) -> Iterator[tuple[ast.AST, tuple[str, ...]]]:
-    """Parts of a node, each with the names that hold it."""
     if isinstance(node, ast.Dict):
         for key, item in zip(node.keys, node.values, strict=True):
             word = literal(key)
@@ -406,7 +392,7 @@ def _holders(node: ast.AST) -> tuple[str, ...]:
 
 
 def _words(node: ast.AST | None) -> Iterator[str]:
-    """Names and strings in an expression; ``test`` where it says ``train=False``."""
+    """Names and strings in an expression; ``test`` for ``train=False``."""
     for part in ast.walk(node) if node else ():
         if isinstance(part, _NAMED):
             yield last_name(part)

@@ -1,4 +1,4 @@
-"""What all dialects share: how a knob is spelled, read and edited."""
+"""The parts that all dialects share: how a knob is spelled, read and edited."""
 
 from .base import (
     CANONICAL,

@@ -42,11 +42,11 @@ from .launch_inputs import (
 )
 
 _SHORTEST = 2
-"""Number of steps too short to have a middle one."""
+"""So few steps have no middle one."""
 Version: TypeAlias = tuple[int, int]
 NEWEST: Version = (9999, 0)
 GLOBAL_BATCH = "global_batch"
-"""Stands in tables like a knob, but follows from the knobs of the batch."""
+"""In tables like a knob, but it follows from the knobs of the batch."""
 _WHOLE = ("micro_batch", "accumulation", GLOBAL_BATCH)
 CANONICAL = {
     "train_micro_batch_size_per_gpu": "micro_batch",
@@ -55,22 +55,22 @@ CANONICAL = {
     "zero_optimization.stage": "zero_stage",
     "activation_checkpointing.mode": "recompute",
 }
-"""Names of the configuration file for the knobs that other frameworks have, too."""
+"""Names in the configuration file of knobs that other frameworks have, too."""
 SWITCHED: tuple[tuple[Any, LayoutValue], ...] = (
     (False, Recompute.NONE),
     (True, Recompute.FULL),
 )
-"""Words of a truth value that turns recomputation of whole blocks on."""
+"""Words of a switch that turns on recomputation of whole blocks."""
 MEASURED = ("micro_batch", "accumulation", "zero_stage", "recompute")
 """Knobs that a probe finds in a live training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserSettings:
-    """What the user gave and what they left open, in canonical knobs.
+    """The user's values and open choices, in canonical knobs.
 
-    ``workload`` has no model yet; ``awaits_profile``: the batch is known after the profile run;
-    ``notes``: what was detected and is searched; ``warnings``: on what the user should act.
+    ``workload`` has no model yet; ``awaits_profile``: the profile run will show the batch;
+    ``notes`` report detections, ``warnings`` need an action.
     """
 
     baseline: Candidate
@@ -85,7 +85,7 @@ class UserSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedFile:
-    """A file beside the configuration; ``name`` has no folder."""
+    """A file next to the configuration; ``name`` has no folder."""
 
     name: str
     text: str
@@ -96,14 +96,12 @@ class Rendered:
     """A candidate as this framework spells it.
 
     Attributes:
-        config: is written to the trial's file; where the framework reads no such file, it
-            shows what was set.
-        script_args: the script's arguments.
-        environment: variables that the ranks get beyond their own.
-        files: are written beside the configuration.
-        before: what ``config`` is compared with to tell what changes; None: the user's document.
-        checked: knobs that a probe must find as they were asked, each with the word that asks
-            for it; None: all that our own runtime reports.
+        config: content of the trial's file; if the framework reads no such file, the values that
+            were set.
+        environment: variables of the ranks in addition to their own.
+        before: the document that ``config`` is compared with; None: the user's document.
+        checked: knobs that a probe must find as requested, each with the word that requests it;
+            None: all that our own runtime reports.
     """
 
     config: RawConfig
@@ -116,14 +114,13 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialNeeds:
-    """What a trial asks of a launch.
+    """The requirements of a trial on its launch.
 
     Attributes:
-        folder: the trial's.
         steps: the last optimizer step that it may make.
-        accumulation: micro-batches of a step.
-        evaluates: it is to have an evaluation within its steps, if the script has any.
-        saves: the same of a checkpoint, which goes to :attr:`output`.
+        accumulation: micro-batches per step.
+        evaluates: whether the script's evaluation, if it has one, must run within the steps.
+        saves: whether its checkpoint must be saved within the steps, into :attr:`output`.
     """
 
     folder: str
@@ -134,22 +131,22 @@ class TrialNeeds:
 
     @property
     def save_after(self) -> int:
-        """The step after which a checkpoint comes; a second one would be beyond the steps."""
+        """The step after which a checkpoint is saved; the next would be beyond the last step."""
         return self.steps // 2 + 1 if self.steps > _SHORTEST else 1
 
     @property
     def evaluate_after(self) -> int:
-        """The step after which an evaluation comes.
+        """The step after which an evaluation runs.
 
-        It may take longer than anybody waits, so it comes after the checkpoint; with a step
-        between them, or else together, so that no two steps in a row have a pause before them.
+        It may take very long, so it follows the checkpoint, with a step between them or together,
+        so that no two steps in a row follow a pause.
         """
         later = self.save_after + 2
         return later if later < self.steps else self.save_after
 
     @property
     def output(self) -> str:
-        """A folder for what the script saves; there is none at the start of a launch."""
+        """The folder for the script's own output; it does not exist when a launch starts."""
         return f"{self.folder}/{OUTPUT}"
 
 
@@ -160,11 +157,11 @@ class Dialect(Protocol):
     """What ``--dialect`` calls it."""
 
     is_external: bool
-    """Whether its scripts are not written for our runtime, so that a probe measures them."""
+    """Its scripts are not written for our runtime, so a probe measures them."""
 
     reads_document: bool
-    """Ranks read a document with DeepSpeed's keys; nothing in it may be left open. Other
-    dialects learn from a profile run what no argument sets."""
+    """Ranks read a document with DeepSpeed's keys, in which nothing may be left open. Other
+    dialects learn from a profile run the settings that no argument sets."""
 
     def detects(self, source: ScriptSource) -> bool:
         """Whether the script or its document is of this framework."""
@@ -173,17 +170,17 @@ class Dialect(Protocol):
         """The user's settings.
 
         Raises:
-            ConfigError: they cannot mean anything.
+            ConfigError: they are invalid.
         """
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
         """The document and arguments of a launch of ``candidate``; the file is not written."""
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """A rendered candidate as a trial: it ends early, tells no tracker and saves nothing.
+        """A rendered candidate as a trial: it ends early, reports to no tracker and saves nothing.
 
-        Where ``needs`` say so the script's own evaluation and checkpoint stay on and come early;
-        what the user has turned off stays off.
+        ``needs`` may keep the script's own evaluation and checkpoint, early; settings that the
+        user has turned off stay off.
         """
 
 
@@ -198,7 +195,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renamed:
-    """An argument that a version took away; ``now`` is what does it since."""
+    """An argument that a version removed; ``now`` replaces it."""
 
     argument: str
     gone_in: Version
@@ -206,14 +203,14 @@ class Renamed:
 
 
 def installed_version(source: ScriptSource, package: str) -> Version | None:
-    """Major and minor version of a package; None where it is not known."""
+    """Major and minor version of a package; None if it is unknown."""
     text = dict(source.versions).get(package)
     numbers = re.findall(r"\d+", text or "")[:2]
     return (int(numbers[0]), int(numbers[1])) if len(numbers) > 1 else None
 
 
 def check_version(source: ScriptSource, known: Known) -> tuple[str, ...]:
-    """A sentence where the installed version is newer than the table.
+    """A sentence if the installed version is newer than the table.
 
     Raises:
         ConfigError: it is older.
@@ -236,7 +233,7 @@ def check_version(source: ScriptSource, known: Known) -> tuple[str, ...]:
 
 
 def refuse_renamed(source: ScriptSource, package: str, renamed: tuple[Renamed, ...]) -> None:
-    """Raise ConfigError where an argument is given that the installed version lacks."""
+    """Raise ConfigError for an argument that the installed version lacks."""
     version = installed_version(source, package)
     for row in renamed:
         given = find_argument(source.script_args, (row.argument,)) is not None
@@ -315,7 +312,7 @@ class Spelling:
         return self.default if place is None else self._parse_value(place.get(inputs), place.name)
 
     def value_of(self, word: Any) -> LayoutValue:
-        """See :class:`Spelled`; the configuration file's own words for a value do, too."""
+        """The meaning of a word; the configuration file's words are accepted, too."""
         for _, meaning in self.words:
             own = meaning.value if isinstance(meaning, Enum) else meaning
             if type(own) is type(word) and own == word:
@@ -333,7 +330,6 @@ class Spelling:
         return inputs
 
     def _word(self, value: LayoutValue) -> Any:
-        """What is written for a value; None leaves the setting out."""
         if self.words:
             return next((word for word, meaning in self.words if meaning == value), None)
         plain = value.value if isinstance(value, Enum) else value
@@ -369,7 +365,6 @@ class Spelling:
 
 
 def _holds(place: Place, inputs: LaunchInputs) -> bool:
-    """Whether a value stands there; "auto" leaves it to others."""
     return place.get(inputs) not in (None, "auto")
 
 
@@ -381,7 +376,7 @@ def _same(word: Any, given: Any) -> bool:
 
 
 def find_row(table: Sequence[Spelled], knob: str) -> Spelled | None:
-    """The row of a knob; None where the framework has no word for it."""
+    """The row of a knob; None if the framework has no word for it."""
     return next((row for row in table if row.knob == knob), None)
 
 
@@ -405,7 +400,6 @@ class SplitBatch:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """What is shown of it."""
         return self.argument.places
 
     def names(self) -> tuple[str, ...]:
@@ -434,7 +428,6 @@ class SplitMicroBatch:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """What is shown of it."""
         return self.argument.places
 
     def names(self) -> tuple[str, ...]:
@@ -446,7 +439,7 @@ class SplitMicroBatch:
         return None if held is None else max(1, int(held) // int(steps or 1))
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """See Spelled; the global batch and the accumulation say it."""
+        """The global batch and the accumulation say it."""
         return inputs
 
     def value_of(self, word: Any) -> LayoutValue:
@@ -454,7 +447,7 @@ class SplitMicroBatch:
 
 
 def applied_value(applied: AppliedStrategy | None, knob: str) -> LayoutValue:
-    """What ran; None where there was no profile run, or it could not see the knob."""
+    """The value that ran; None without a profile run, or if it could not see the knob."""
     if applied is None or knob not in MEASURED:
         return None
     value: LayoutValue = getattr(applied, knob)
@@ -464,9 +457,9 @@ def applied_value(applied: AppliedStrategy | None, knob: str) -> LayoutValue:
 def with_applied(
     table: Sequence[Spelled], inputs: LaunchInputs, applied: AppliedStrategy
 ) -> tuple[Spelled, ...]:
-    """The table with what ran as the default of each row that holds nothing.
+    """The table with the values that ran as defaults of rows that hold no value.
 
-    A row whose words mean something else while it holds nothing cannot change what the script
+    A row whose words mean something else while it holds no value cannot change what the script
     does by itself; it is skipped, so that the knob stays as it ran.
     """
     rows = (_with_default(row, inputs, applied_value(applied, row.knob)) for row in table)
