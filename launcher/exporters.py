@@ -1,13 +1,12 @@
-"""The frameworks that something is exported to: one row each."""
+"""The frameworks of exports: one row each."""
 
 from typing import NamedTuple
 
 
 class Exporter(NamedTuple):
-    """What a framework's file ends with, and ``module:function`` for an optimum and for a base.
+    """A file suffix, and ``module:function`` for an optimum and for a base configuration.
 
-    The first takes an ``Optimum``; the second a base configuration, as it was read and as it is
-    written.
+    The first takes an ``Optimum``; the second a base configuration, parsed and as a document.
     """
 
     suffix: str

@@ -66,8 +66,7 @@ class Shown(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _text(self) -> str:
-        """What the command prints."""
+    def _text(self) -> str: ...
 
     def _repr_html_(self) -> str:
         return text_html(self._text())
@@ -79,8 +78,7 @@ class ShownWithCharts(Shown):
     __slots__ = ()
 
     @abstractmethod
-    def _page(self) -> HtmlPage:
-        """What the command writes."""
+    def _page(self) -> HtmlPage: ...
 
     def write_html(self, path: str | Path) -> None:
         """Write the answer with charts as one HTML file, as ``--html`` does.
@@ -153,7 +151,7 @@ class ShownRecommendation(ShownWithCharts, Recommendation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneAnswer(ShownWithCharts):
-    """What a search found; ``folder`` has its files, ``text`` is what the command prints."""
+    """The result of a search; ``folder`` has its files, ``text`` is the command's output."""
 
     winner: Record
     text: str

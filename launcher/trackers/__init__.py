@@ -18,11 +18,11 @@ from .outlet import track_events
 
 
 def check_tracking(choice: TrackingChoice) -> None:
-    """See that every tracker can be made, before anything is launched.
+    """Check that every tracker can be made, before anything is launched.
 
     Raises:
-        ConfigError: no tracker has this name, its library is missing, or the file of the key
-            has none.
+        ConfigError: no tracker has this name, its library is missing, or the file of the key has
+            none.
     """
     for name in choice.trackers:
         reference = find_tracker(name)

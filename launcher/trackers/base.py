@@ -28,9 +28,9 @@ Parameters: TypeAlias = tuple[tuple[str, KnobValue], ...]
 Metrics: TypeAlias = tuple[tuple[str, float], ...]
 """Finite numbers; the unit is the last part of each name."""
 CLOSING_GRACE_S = 20.0
-"""Time that a tracker has to end once it has been told everything."""
+"""Time that a tracker has to end after its last entry."""
 WARNING = "!"
-"""Start of what the tracker's process says, if the user should act on it."""
+"""Start of messages from the tracker's process that need an action."""
 TRACKERS = MappingProxyType(
     {
         "mlflow": "autoconf_launch.launcher.trackers.mlflow:MlflowTracker",
@@ -44,7 +44,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w.%+=-]+")
 
 
 class Phase(str, Enum):
-    """Why a trial was launched."""
+    """The reason for a trial's launch."""
 
     SEARCH = "search"
     AGAIN = "again"
@@ -54,13 +54,13 @@ class Phase(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedStudy:
-    """What all runs of a study share.
+    """The common part of all runs of a study.
 
     Attributes:
-        id: the same in each session that goes on with the study; the tracker's process sets it.
-        name: of the model, with its size where that is known before the study.
+        id: the same in each session of the study; the tracker's process sets it.
+        name: of the model, with its size if it is known before the study.
         project: None: the tracker's own variable, else ``autoconf-launch``.
-        folder: an absolute path, the tracker's alone.
+        folder: an absolute path, only for this tracker.
         api_key_file: its first line is the key; read it as late as possible, show it nowhere.
     """
 
@@ -73,12 +73,11 @@ class TrackedStudy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedTrial:
-    """One launch that is over, a run of its own.
+    """One launch that is over, as a separate run.
 
     Attributes:
-        key: of this launch in its study.
         run: model, size and parameters; usable as a file name.
-        failure: its kind; None where the trial was measured.
+        failure: its kind; None if the trial was measured.
     """
 
     key: str
@@ -102,7 +101,7 @@ class TrackedBest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedChoice:
-    """What the study chose."""
+    """The study's choice."""
 
     key: str
     run: str
@@ -116,8 +115,8 @@ Entry: TypeAlias = TrackedTrial | TrackedBest | TrackedChoice
 class Tracker(Protocol):
     """Keeps the runs of one study; made by a factory that takes a :class:`TrackedStudy`.
 
-    A factory in the table has ``requires``, the package that it imports when it is called.
-    Any exception is a warning to the user, and the next entry comes all the same.
+    A factory in the table has ``requires``, the package that it imports when it is called. Any
+    exception is a warning to the user, and the next entry is still sent.
     """
 
     @property
@@ -126,7 +125,7 @@ class Tracker(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """What is not as the user may expect, in one sentence."""
+        """A problem that the user should know, in one sentence."""
 
     def log_trial(self, trial: TrackedTrial) -> None:
         """Keep one launch."""
@@ -138,7 +137,7 @@ class Tracker(Protocol):
         """Keep the final choice with the study, which is then complete."""
 
     def close(self) -> None:
-        """Let everything reach its place; without a choice, the study was interrupted."""
+        """Flush everything; without a choice, the study was interrupted."""
 
 
 def find_tracker(name: str) -> str:
@@ -155,9 +154,7 @@ def find_tracker(name: str) -> str:
 class Feed:
     """Takes events in order; ``model`` and ``size`` begin the name of each run.
 
-    Args:
-        model: for example ``gpt3``, or the name of a script.
-        size: for example ``5b``; None: as the profile run counts it.
+    ``size`` is, for example, ``5b``; None: counted by the profile run.
     """
 
     def __init__(self, model: str, size: str | None = None) -> None:
@@ -167,13 +164,12 @@ class Feed:
 
     @property
     def study(self) -> str:
-        """Model and size, as far as they are known."""
         parts = (self._model, self._size)
         return _NOT_IN_NAMES.sub("_", "_".join(part for part in parts if part))
 
     @singledispatchmethod
     def take(self, event: Event) -> tuple[Entry, ...]:
-        """What trackers are told of an event; mostly nothing."""
+        """The entries of an event; mostly none."""
         return ()
 
     @take.register
@@ -235,13 +231,13 @@ class Feed:
 
 
 def feed_of(request: LaunchRequest) -> Feed:
-    """Named by the script, which is all that is known of a model before it runs."""
+    """Named by the script, the only known name of a model before it runs."""
     name = request.script.rpartition(".")[2] if request.kind == "module" else request.script
     return Feed(Path(name).stem)
 
 
 def size_name(parameters: float) -> str:
-    """``5b``, ``126m``, ``12.3k``: a count of parameters as names of models have it."""
+    """``5b``, ``126m``, ``12.3k``: a count of parameters as in names of models."""
     for unit, letter in _UNITS:
         if float(f"{parameters:.3g}") >= unit:
             return f"{parameters / unit:.3g}{letter}"
@@ -249,7 +245,7 @@ def size_name(parameters: float) -> str:
 
 
 def phase_of(trial: Trial) -> Phase:
-    """Why it was launched."""
+    """The reason for its launch."""
     if trial.is_soak:
         return Phase.SOAK
     if trial.again:
@@ -266,7 +262,7 @@ def parameters_of(trial: Trial) -> Parameters:
 
 
 def metrics_of(record: Record) -> Metrics:
-    """What was predicted and measured, as far as it is known."""
+    """Predicted and measured values, as far as they are known."""
     return tuple(
         (name, float(value))
         for name, value in (

@@ -48,17 +48,18 @@ LOGGED_FILE = "logged.jsonl"
 _LEAST_IMPORTANT = 19
 _LONGEST_TEXT = 300
 _LONGER_S = 5.0
-"""After the closing grace the launcher ends the process; if that is dead, this one ends itself."""
+"""After the closing grace the launcher ends the process; if the launcher is dead, the process
+ends itself."""
 
 
 class Outlet:
-    """A running tracker. It warns the user once, and is left alone when it ends early."""
+    """A running tracker. It warns the user once, and is left alone if it ends early."""
 
     def __init__(self, name: str, reference: str, study: TrackedStudy, log: Path) -> None:
         """Start the tracker.
 
         Raises:
-            OSError: the process cannot be started, or its log not be written.
+            OSError: the process cannot be started, or its log cannot be written.
         """
         self._name = name
         self._log = log
@@ -79,12 +80,12 @@ class Outlet:
         Thread(target=self._write, args=(reference, study), daemon=True).start()
 
     def send(self, entry: Entry) -> tuple[Note, ...]:
-        """Pass an entry on; returns what there is to say of the tracker."""
+        """Pass an entry on; returns notes on the tracker."""
         self._entries.put(entry)
         return self.attend()
 
     def attend(self) -> tuple[Note, ...]:
-        """Take what the tracker said, without waiting."""
+        """Collect the tracker's messages, without waiting."""
         notes: list[Note] = []
         with contextlib.suppress(Empty):
             while not self._ended:
@@ -92,7 +93,6 @@ class Outlet:
         return tuple(notes)
 
     def finish(self) -> None:
-        """Say that nothing follows."""
         self._finishes = True
         self._entries.put(None)
 
@@ -148,7 +148,7 @@ class Outlet:
 
 
 def finish_all(outlets: Sequence[Outlet], grace_s: float) -> Iterator[Note]:
-    """Let all finish side by side; those that have not when their time is up are ended."""
+    """Let all finish concurrently; outlets that have not when their time is up are ended."""
     until_s = time.monotonic() + grace_s
     for outlet in outlets:
         outlet.finish()
@@ -160,14 +160,14 @@ def finish_all(outlets: Sequence[Outlet], grace_s: float) -> Iterator[Note]:
 def track_events(
     choice: TrackingChoice, feed: Feed, folder: Path, listener: Listener
 ) -> Iterator[Listener]:
-    """A listener that hands each event on and tells the chosen trackers of it.
+    """A listener that passes each event on and sends its entries to the chosen trackers.
 
-    They have a while to finish at the end, a short one where the study is interrupted.
+    They have a while to finish at the end, a short one if the study is interrupted.
 
     Args:
         choice: which trackers; checked before by ``check_tracking``.
         feed: of a study that begins now.
-        folder: theirs; made where there is any tracker.
+        folder: for their files; made if there is any tracker.
         listener: takes the events, and notes on the trackers.
     """
     outlets: list[Outlet] = []
@@ -191,7 +191,7 @@ def track_events(
 
 
 class _Listening:
-    """Hands events on first: a view does not wait for trackers."""
+    """Passes events on first: a view does not wait for trackers."""
 
     def __init__(self, outlets: list[Outlet], feed: Feed, listener: Listener) -> None:
         self._outlets = outlets
@@ -231,7 +231,7 @@ def _start(
 
 
 class Logged:
-    """Keys of what a tracker already has, in a file, so that a resumed study repeats none."""
+    """Keys of a tracker's entries, in a file, so that a resumed study repeats none."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOGGED_FILE
@@ -246,7 +246,6 @@ class Logged:
         return key in self._keys
 
     def add(self, key: str) -> None:
-        """Remember that the tracker has it."""
         self._keys.add(key)
         self._append({"logged": key})
 
@@ -256,7 +255,7 @@ class Logged:
 
 
 def main() -> int:
-    """Keep entries until the launcher has no more; 0 unless the tracker cannot be used."""
+    """Log entries until the launcher has no more; 0 unless the tracker cannot be used."""
     os.nice(_LEAST_IMPORTANT)
     pipe, answer = _own_streams()
 

@@ -1,7 +1,7 @@
-"""The baseline as its profile run applied it, for what no argument sets.
+"""The baseline as its profile run applied it, for settings that no argument sets.
 
-A second profile run with another micro-batch tells whether a script that makes its accumulation
-of a total keeps the samples of a step.
+A second profile run with another micro-batch shows whether a script that computes its accumulation
+from a total keeps the samples of a step.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _WORDS = {"micro_batch": "micro-batch", "zero_stage": "ZeRO stage"}
 def read_measured(
     job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, pool: SlotPool
 ) -> TuningJob:
-    """The job with what ran; it is said what was not known before.
+    """The job with the strategy that ran; differences are reported.
 
     Args:
-        job: what the script's words say.
+        job: as the script's words define it.
         files: make the plan of a second profile run.
         backend: runs it.
         folder: of the results; an earlier session's profile runs are read from it.
         pool: the slots of which a profile run takes some.
 
     Raises:
-        ConfigError: what ran leaves nothing to search, or was not seen.
+        ConfigError: the strategy leaves nothing to search, or was not seen.
     """
     applied = None if job.dialect.reads_document else _read_applied(job.paths.profile)
     if applied is None:
@@ -65,7 +65,7 @@ def read_measured(
 
 
 def other_micro_batch(layout: Layout) -> int | None:
-    """Another one of which a step's samples are a multiple, a smaller one first."""
+    """Another micro-batch that divides a step's samples, a smaller one first."""
     for whole, larger in ((layout.micro_batch, False), (layout.accumulation, True)):
         for factor in range(2, whole + 1):
             if whole % factor == 0:
@@ -81,7 +81,7 @@ def _other_batch(
     folder: OpenFolder,
     pool: SlotPool,
 ) -> AppliedStrategy | None:
-    """What a second profile run applied, where it kept the samples of a step."""
+    """The strategy of a second profile run, if it kept the samples of a step."""
     unset = any((c.knob, c.origin) == ("accumulation", UNSET) for c in job.user.choices)
     wonders = applied.accumulation > 1 or may_derive_accumulation(job.source)
     layout = replace(
@@ -168,6 +168,5 @@ def _differences(
 
 
 def _read_applied(folder: Path) -> AppliedStrategy | None:
-    """What rank 0 applied; None where it did not say."""
     result = read_result(folder / result_file(0))
     return result.applied if result else None

@@ -52,19 +52,13 @@ from .running import (
 from .time_budget import BudgetSpentError
 
 _SLOW_S = 20.0
-"""After these a profile run says where its output is: DeepSpeed's first compiles for minutes."""
+"""After this a profile run reports its log: DeepSpeed's first one compiles for minutes."""
 _BYTES_PER_PARAMETER = 16
-"""Bytes of a checkpoint: weights and both moments of Adam in fp32, and a third more to spare."""
+"""Bytes of a checkpoint: weights and both moments of Adam in fp32, and a third to spare."""
 
 
 def needs_of(task: RankTask, trial: Trial, spec: ModelSpec | None) -> TrialNeeds:
-    """What this launch asks for; a second attempt at a soak is as any trial.
-
-    Args:
-        task: of the launch.
-        trial: what is launched.
-        spec: the model, where it is known.
-    """
+    """The requirements of this launch; a second attempt at a verification run is like a trial."""
     steps = task.most_steps or task.end_step
     is_first = trial.is_soak and trial.attempt == 1 and task.mode is Mode.MEASURE
     return TrialNeeds(
@@ -77,9 +71,9 @@ def needs_of(task: RankTask, trial: Trial, spec: ModelSpec | None) -> TrialNeeds
 
 
 def soak_task(task: RankTask, trial: Trial, spec: ModelSpec | None) -> RankTask:
-    """What ranks are asked in a soak: its steps and, in a first attempt, an epoch's end.
+    """The task of a verification run: its steps and, in a first attempt, an epoch's end.
 
-    What the script would save after an epoch must find room.
+    Files that the script would save after an epoch must have room.
     """
     return replace(
         task,
@@ -91,7 +85,7 @@ def soak_task(task: RankTask, trial: Trial, spec: ModelSpec | None) -> RankTask:
 
 
 def clear_saved(folder: Path) -> None:
-    """Remove what the script of a trial saved: it can be gigabytes, and is of no training."""
+    """Remove files that the script of a trial saved: they can be gigabytes."""
     take_in(folder, is_ours=True)
     output = TrialNeeds(folder=str(folder), steps=0).output
     for path in (output, folder / SAVED):
@@ -99,7 +93,7 @@ def clear_saved(folder: Path) -> None:
 
 
 def _has_room(folder: Path, spec: ModelSpec | None) -> bool:
-    """Whether a checkpoint finds room on the disk of the results; unknown sizes do."""
+    """Whether a checkpoint has room on the disk of the results; unknown sizes have."""
     with suppress(OSError):
         wanted = _BYTES_PER_PARAMETER * (spec.parameters if spec else 0)
         return shutil.disk_usage(folder).free > wanted
@@ -123,10 +117,10 @@ def run_profile(
     limits: TrialLimits,
     listener: Listener,
 ) -> ModelProfiled:
-    """Run a plan and read what it wrote; no model where it does not fit into memory.
+    """Run a plan and read its report; no model if it does not fit in memory.
 
-    Where a host is lost it runs again, on the pool's other ones. ``listener`` hears once where to
-    look while a long one goes on. ``limits`` end it: their time or the budget's deadline.
+    If a host is lost it runs again, on the pool's other hosts. ``listener`` is informed once while
+    a long one goes on. ``limits`` end it: their time or the budget's deadline.
 
     Raises:
         BudgetSpentError: it did not end before the deadline.
@@ -174,7 +168,7 @@ def _slow_note(folder: Path) -> Note:
 
 
 def read_model_info(path: Path) -> ModelSpec | None:
-    """The model's description; None where there is none that can be read."""
+    """The model's description; None if there is none that can be read."""
     try:
         return decode(ModelSpec, json.loads(read_file(path)))
     except (OSError, ValueError, RecursionError, DecodeError, ResultsFolderError):
@@ -182,7 +176,7 @@ def read_model_info(path: Path) -> ModelSpec | None:
 
 
 def refused_weights(folder: Path) -> MemoryUse | None:
-    """Memory of a rank whose weights alone were too large in the profile run."""
+    """Memory of a rank whose weights were already too large in the profile run."""
     refused = (result.memory for result in _failed_ranks(folder))
     return next((memory for memory in refused if memory and memory.weights_alone), None)
 
@@ -244,7 +238,6 @@ def wait_for_end(
 
 
 def _overdue(limits: TrialLimits, compiled_s: float) -> Failure:
-    """Which limit the profile run has reached."""
     if limits.budget.left_s <= 0.0:
         return out_of_time()
     detail = timed_out_text(limits.timeout_s, limits.timeout_by, compiled_s)

@@ -1,4 +1,4 @@
-"""Trials that wait for slots: which of them is next. Pure."""
+"""Trials that wait for slots, and which of them is next. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ..plan import LaunchPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A trial that was planned; ``alone``: with all the memory of its place.
+    """A planned trial; ``alone``: with all the memory of its place.
 
-    ``losses`` has the lost hosts of each launch of it that ended with one; none of a preemption.
+    ``losses`` has the lost hosts of each of its launches that ended with a loss; none for a
+    preemption.
     """
 
     trial: Trial
@@ -29,14 +30,14 @@ class Waiting:
 class TrialQueue:
     """Trials in the order in which the study asked for them, the best first.
 
-    Smaller ones overtake one at the head that finds no place. Once it has waited for as long as
-    the longest trial took, nothing starts before it, so that it waits twice as long at most.
+    Smaller ones overtake the head if it finds no place. Once it has waited for as long as the
+    longest trial took, nothing starts before it, so it waits at most twice as long.
     """
 
     def __init__(self) -> None:
         self._waiting: list[Waiting] = []
         self._head_s: float | None = None
-        """Since when the one at the head has waited."""
+        """Time since which the head has waited."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -45,23 +46,19 @@ class TrialQueue:
         return iter(self._waiting)
 
     def add(self, waiting: Waiting) -> None:
-        """Behind all others."""
         self._waiting.append(waiting)
 
     def put_back(self, waiting: Waiting) -> None:
-        """In front of all others: it lost its place by no fault of its own."""
+        """In front of all others: it lost its place through no fault of its own."""
         self._waiting.insert(0, waiting)
         self._head_s = None
 
     def next(
         self, pool: SlotPool, now_s: float, longest_s: float
     ) -> tuple[Waiting, Placement] | None:
-        """The first one that finds a place in the pool, which it has taken; None to wait.
+        """The first trial that finds a place in the pool, which it has taken; None to wait.
 
-        Args:
-            pool: of free slots.
-            now_s: on any clock.
-            longest_s: that a trial has taken so far.
+        ``longest_s`` is the duration of the longest trial so far.
         """
         for index, waiting in enumerate(self._waiting):
             place = pool.take(waiting.size)

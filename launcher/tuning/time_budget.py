@@ -14,7 +14,7 @@ from ..request import LaunchRequest
 
 
 class BudgetSpentError(NothingFeasibleError):
-    """The budget ended, or has no room for what must run next, before anything was measured."""
+    """The budget ended, or has no room for the next step, before anything was measured."""
 
 
 _ENDING_S, _ENDING_SHARE = 3.0, 0.05
@@ -23,12 +23,11 @@ _ENDING_S, _ENDING_SHARE = 3.0, 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBudget:
-    """Everything that the user waits for counts: profile runs, trials, playoff, verification.
+    """The whole command counts: profile runs, trials, playoff, verification.
 
     Attributes:
-        whole_s: seconds from the command's start to its end; infinite without a limit.
+        whole_s: from the command's start to its end, in seconds; infinite without a limit.
         began_s: the command's start on ``clock``.
-        clock: monotonic seconds.
     """
 
     whole_s: float = math.inf
@@ -37,7 +36,6 @@ class TimeBudget:
 
     @property
     def spent_s(self) -> float:
-        """Seconds since the command's start."""
         return self.clock() - self.began_s
 
     @property
@@ -47,12 +45,12 @@ class TimeBudget:
 
     @property
     def end_s(self) -> float:
-        """Seconds since the command's start at which whatever runs is ended."""
+        """Seconds since the command's start at which any launch is ended."""
         return self.whole_s - self.ending_s
 
     @property
     def deadline_s(self) -> float:
-        """The same on ``clock``."""
+        """The same time on ``clock``."""
         return self.began_s + self.end_s
 
     @property
