@@ -107,13 +107,11 @@ def batch_rows(source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
     return tuple(row for row in (micro, accumulation) if row is not None)
 
 
-def recognition_notes(
-    reading: Reading, knobs: tuple[str, ...] = tuple(_MEANING)
-) -> tuple[str, ...]:
+def recognition_notes(reading: Reading) -> tuple[str, ...]:
     """Sentences on arguments that were recognised and not named by the user."""
     mapped = {flag for _, flag in reading.source.words.arguments}
     mapped |= set((reading.settings.arg_mappings or {}).values())
-    rows = [(find_row(reading.table, knob), _MEANING[knob]) for knob in knobs]
+    rows = [(find_row(reading.table, knob), words) for knob, words in _MEANING.items()]
     return tuple(
         f"Using {_full_name(row, reading.source)} as {words} (change it with --arg)."
         for row, words in rows

@@ -118,7 +118,7 @@ class LightningDialect(TableDialect):
         return check_version(reading.source, _KNOWN)
 
     def detections(self, reading: Reading) -> tuple[str, ...]:
-        return recognition_notes(reading, ("micro_batch",))
+        return recognition_notes(reading)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No logger and no checkpoint unless a callback needs one; all in the trial's folder.

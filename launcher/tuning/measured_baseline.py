@@ -35,14 +35,13 @@ _WORDS = {"micro_batch": "micro-batch", "zero_stage": "ZeRO stage"}
 
 
 def read_measured(
-    job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, pool: SlotPool
+    job: TuningJob, backend: Backend, folder: OpenFolder, pool: SlotPool
 ) -> TuningJob:
     """The job with the strategy that ran; differences are reported.
 
     Args:
         job: as the script's words define it.
-        files: make the plan of a second profile run.
-        backend: runs it.
+        backend: runs a second profile run.
         folder: of the results; an earlier session's profile runs are read from it.
         pool: the slots of which a profile run takes some.
 
@@ -52,7 +51,7 @@ def read_measured(
     applied = None if job.dialect.reads_document else _read_applied(job.paths.profile)
     if applied is None:
         return job
-    keeps = _other_batch(job, applied, files, backend, folder, pool)
+    keeps = _other_batch(job, applied, backend, folder, pool)
     source = replace(job.source, applied=applied, keeps_batch=keeps is not None)
     measured = read_again(job, source)
     notes = (text for text in measured.user.notes if text not in job.user.notes)
@@ -76,7 +75,6 @@ def other_micro_batch(layout: Layout) -> int | None:
 def _other_batch(
     job: TuningJob,
     applied: AppliedStrategy,
-    files: TrialFiles,
     backend: Backend,
     folder: OpenFolder,
     pool: SlotPool,
@@ -101,6 +99,7 @@ def _other_batch(
             text = no_second_profile_text(first_s, job.budget.spent_s, job.budget.whole_s)
             job.listener(Note(text=text, warning=True))
             return None
+        files = TrialFiles.for_job(job)
         trial = baseline_trial(Candidate(layout=other, extras=job.user.baseline.extras))
         try:
             event = run_profile(

@@ -96,7 +96,7 @@ _DERIVED = ("accumulation", "data_parallel")
 
 
 def find_model(
-    job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, pool: SlotPool
+    job: TuningJob, backend: Backend, folder: OpenFolder, pool: SlotPool
 ) -> tuple[TuningJob, ModelSpec | None]:
     """The model from the user's settings, an earlier session or a profile run.
 
@@ -121,7 +121,7 @@ def find_model(
     )
     script = read_traced(job) if event.spec is None else None
     if not folder.contents.profiled:
-        plans = list[LaunchPlan]()
+        files, plans = TrialFiles.for_job(job), list[LaunchPlan]()
 
         def make_plan() -> LaunchPlan:
             baseline = baseline_trial(job.user.baseline)

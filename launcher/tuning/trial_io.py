@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,8 +107,7 @@ class TrialFiles:
         self._caches = CompileCaches(variables_of_user(request, cluster))
         self._workload: Workload | None = None
         self._untimed: KernelTimes | None = None
-        self._most_steps: int | None = None
-        self._cut_s: float | None = None
+        self._most: tuple[int, float] | None = None
 
     @classmethod
     def for_job(cls, job: TuningJob) -> TrialFiles:
@@ -121,28 +121,28 @@ class TrialFiles:
             settings=job.user.settings,
         )
 
-    def bound_steps(self, most: int, *, cut_s: float) -> None:
-        """Let each trial make ``most`` steps, unless its decider ends it before.
-
-        ``cut_s``: a first step that is longer is measured by its micro-batches.
-        """
-        self._most_steps, self._cut_s = most, cut_s
-
-    def describe_model(self, workload: Workload, untimed: KernelTimes | None = None) -> None:
-        """Set the inputs of predictions and FLOP counts, once the profile run is over.
+    def with_model(self, workload: Workload, untimed: KernelTimes | None = None) -> TrialFiles:
+        """The same trials with predictions and FLOP counts.
 
         ``untimed`` are micro-batch times if the profile run timed none.
         """
-        self._workload, self._untimed = workload, untimed
+        described = copy(self)
+        described._workload, described._untimed = workload, untimed
+        return described
+
+    def with_steps(self, most: int, *, cut_s: float) -> TrialFiles:
+        """The same trials with ``most`` steps each, unless their decider ends them before.
+
+        A first step that is longer than ``cut_s`` is measured by its micro-batches.
+        """
+        bounded = copy(self)
+        bounded._most = most, cut_s
+        return bounded
 
     @property
     def _spec(self) -> ModelSpec | None:
         model = self._workload and self._workload.model
         return model if isinstance(model, ModelSpec) else None
-
-    def read_again(self, source: ScriptSource) -> None:
-        """Set the source with the facts that the profile run has shown."""
-        self._source = source
 
     def plan_profile(
         self, baseline: Trial, attempt: str, *, is_second: bool = False
@@ -264,14 +264,10 @@ class TrialFiles:
             return task
         if trial.final or trial.again:
             return replace(task, end_step=first - 1 + repeated_steps(trial))
-        if most := self._most_steps:
-            return replace(
-                task,
-                start_step=min(first, most),
-                end_step=most,
-                most_steps=most,
-                cut_s=self._cut_s,
-            )
+        if self._most:
+            most, cut_s = self._most
+            start = min(first, most)
+            return replace(task, start_step=start, end_step=most, most_steps=most, cut_s=cut_s)
         return replace(task, most_steps=EFFORTS[self._settings.effort].most_steps)
 
     def _describe(self, folder: Path, trial: Trial, rendered: Rendered, plan: LaunchPlan) -> None:

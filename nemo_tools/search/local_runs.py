@@ -224,8 +224,7 @@ class LocalRuns:
             source=self._source,
             dialect=BuiltinDialect(),
             settings=AutotuningSettings(enabled=True),
-        )
-        self._files.bound_steps(train.max_steps, cut_s=steps_limit_s(train.max_minutes))
+        ).with_steps(train.max_steps, cut_s=steps_limit_s(train.max_minutes))
 
     def run(self, *, fresh: bool) -> DoneRuns:
         """Profile the model, order the candidates, write and run them, and the best ones again.
@@ -259,7 +258,7 @@ class LocalRuns:
         world = len(self._cluster.devices)
         training = configured_workload(resolve(self._source.config, world_size=world))
         workload = replace(training, model=self._profile(search))
-        self._files.describe_model(workload)
+        search = replace(search, runner=self._files.with_model(workload))
         candidates, too_slow = self._order(workload)
         if not candidates:
             raise NothingFeasibleError(all_too_slow(too_slow, train.max_minutes))

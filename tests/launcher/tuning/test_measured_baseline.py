@@ -17,7 +17,6 @@ from autoconf_launch.launcher.machine.slots import SlotPool
 from autoconf_launch.launcher.results.folder import OpenFolder
 from autoconf_launch.launcher.tuning.job import TuningJob, read_job
 from autoconf_launch.launcher.tuning.measured_baseline import other_micro_batch, read_measured
-from autoconf_launch.launcher.tuning.trial_io import TrialFiles
 
 from ..dialects.sources import strategy_of
 
@@ -67,8 +66,7 @@ def ran(folder: Path, **seen: Any) -> None:
 def measure(job: TuningJob) -> TuningJob:
     """No launch is needed where the profile runs lie there."""
     backend, folder = cast("Backend", None), cast("OpenFolder", None)
-    files, pool = cast("TrialFiles", None), cast("SlotPool", None)
-    return read_measured(job, files, backend, folder, pool)
+    return read_measured(job, backend, folder, cast("SlotPool", None))
 
 
 def say(heard: list[Event]) -> str:
