@@ -29,11 +29,12 @@ from ..events import Listener, Note, StepSeen, TrialFinished, TrialStarted
 from ..machine import WHOLE, Placement, Share, SlotPool
 from ..plan import LaunchPlan
 from ..results import HEARTBEAT_S, Earlier, Journal, Started
-from .queue import TrialQueue, Waiting
 from .running import (
     Running,
     TrialLimits,
+    TrialQueue,
     TurnGroups,
+    Waiting,
     is_waiting,
     launch_loss,
     lost_too_often,

@@ -41,8 +41,7 @@ from ..machine import ALONE, WHOLE, SlotPool
 from ..report import bound_text, lack_of_time_text
 from ..results import JournalContents, read_result
 from .controller import Controller
-from .running import TrialLimits
-from .time_budget import TimeBudget
+from .running import TimeBudget, TrialLimits
 
 _ROUNDS_TO_HAVE = 2
 _STEPS_OF_A_ROUND = 6

@@ -28,8 +28,7 @@ from ..results import CONFIG, DS_CONFIG, ResultsPaths
 from ..script import ScriptSource
 from ..spelling import Dialect, UserSettings, path_argument
 from ..trackers import check_tracking
-from .running import TrialLimits
-from .time_budget import TimeBudget, read_time_budget
+from .running import TimeBudget, TrialLimits, read_time_budget
 
 
 def search_limits(

@@ -37,8 +37,8 @@ from ..results import OpenFolder, ResultsPaths, read_file, shell_command
 from ..script import ScriptSource, facts_of, own_modules, script_path
 from ..spelling import Dialect
 from .job import TuningJob, read_as_started, trial_limits
-from .profile_run import clear_saved, wait_for_end
-from .trial_io import TrialFiles, repeated_steps, write_json
+from .profile_run import wait_for_end
+from .trial_io import TrialFiles, clear_saved, repeated_steps, write_json
 
 _T = TypeVar("_T")
 _MOST_STARTS = 3

@@ -84,7 +84,7 @@ from .profile_run import (
     refused_weights,
     run_profile,
 )
-from .time_budget import BudgetSpentError
+from .running import BudgetSpentError
 from .trial_io import TrialFiles, write_json
 
 _TIME_LIMIT_S = 180.0

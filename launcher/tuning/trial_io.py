@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from autoconf_launch.core import (
     END_FILE,
     FIRST_FORWARD_FILE,
     MODEL_INFO_FILE,
+    SAVED,
     STEPS_FILE,
     Asides,
     ClusterSpec,
@@ -68,21 +70,30 @@ from ..results import (
     write_private,
 )
 from ..script import ScriptSource
-from ..spelling import Dialect, Rendered, document_values
+from ..spelling import Dialect, Rendered, TrialNeeds, document_values
 from .job import TuningJob
-from .profile_run import clear_saved, needs_of, soak_task
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+
 """Triton's cache is below it, unless the user has set its variable."""
+
 BACKWARD_AND_FORWARD = 3.0
+
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
+
 _TERA = 1e12
+
 _FAILURE = "failure.json"
+
 _OF_AN_ATTEMPT = (
     *(STEPS_FILE, MODEL_INFO_FILE, FIRST_FORWARD_FILE, END_FILE),
     *(METRICS_FILE, _FAILURE),
 )
+
 """Files that would be mistaken for the next attempt's, besides results of ranks."""
+
+_BYTES_PER_PARAMETER = 16
+"""Bytes of a checkpoint: weights and both moments of Adam in fp32, and a third to spare."""
 
 
 class TrialFiles:
@@ -397,3 +408,46 @@ class CompileCaches:
             weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         name = measured_name(launch.removesuffix(SOAK_SUFFIX))
         return ((VARIABLE, str(self._root / name)),)
+
+
+def needs_of(task: RankTask, trial: Trial, spec: ModelSpec | None) -> TrialNeeds:
+    """The requirements of this launch; a second attempt at a verification run is like a trial."""
+    steps = task.most_steps or task.end_step
+    is_first = trial.is_soak and trial.attempt == 1 and task.mode is Mode.MEASURE
+    return TrialNeeds(
+        folder=task.folder,
+        steps=steps,
+        accumulation=trial.candidate.layout.accumulation,
+        evaluates=is_first,
+        saves=is_first and _has_room(Path(task.folder), spec),
+    )
+
+
+def soak_task(task: RankTask, trial: Trial, spec: ModelSpec | None) -> RankTask:
+    """The task of a verification run: its steps and, in a first attempt, an epoch's end.
+
+    Files that the script would save after an epoch must have room.
+    """
+    return replace(
+        task,
+        start_step=min(task.start_step, trial.soak_steps),
+        end_step=trial.soak_steps,
+        soak=True,
+        ends_epoch=trial.attempt == 1 and _has_room(Path(task.folder), spec),
+    )
+
+
+def clear_saved(folder: Path) -> None:
+    """Remove files that the script of a trial saved: they can be gigabytes."""
+    take_in(folder, is_ours=True)
+    output = TrialNeeds(folder=str(folder), steps=0).output
+    for path in (output, folder / SAVED):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _has_room(folder: Path, spec: ModelSpec | None) -> bool:
+    """Whether a checkpoint has room on the disk of the results; unknown sizes have."""
+    with suppress(OSError):
+        wanted = _BYTES_PER_PARAMETER * (spec.parameters if spec else 0)
+        return shutil.disk_usage(folder).free > wanted
+    return True

@@ -23,7 +23,7 @@ from autoconf_launch.launcher.request import (
     LaunchRequest,
 )
 from autoconf_launch.launcher.tuning.job import search_limits
-from autoconf_launch.launcher.tuning.time_budget import TimeBudget
+from autoconf_launch.launcher.tuning.running import TimeBudget
 
 
 def test_everything_after_the_script_belongs_to_the_script() -> None:

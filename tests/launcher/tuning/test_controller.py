@@ -20,8 +20,7 @@ from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
 from autoconf_launch.launcher.tuning.controller import Controller
-from autoconf_launch.launcher.tuning.running import TrialLimits
-from autoconf_launch.launcher.tuning.time_budget import TimeBudget
+from autoconf_launch.launcher.tuning.running import TimeBudget, TrialLimits
 
 from ...autotuner.conftest import timeline
 from ..controlled import LIMITS, ReplayIO, answers_for_all, open_journal, run_study, space

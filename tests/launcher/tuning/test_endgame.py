@@ -19,8 +19,7 @@ from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
 from autoconf_launch.launcher.tuning.controller import Controller
 from autoconf_launch.launcher.tuning.endgame import Endgame, Search, play
-from autoconf_launch.launcher.tuning.running import TrialLimits
-from autoconf_launch.launcher.tuning.time_budget import TimeBudget
+from autoconf_launch.launcher.tuning.running import TimeBudget, TrialLimits
 
 from ..controlled import LIMITS, ReplayIO, open_journal, run_study, space
 from ..replay_backend import ReplayBackend, ReplayJob

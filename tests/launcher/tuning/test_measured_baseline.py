@@ -16,7 +16,7 @@ from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.machine.slots import SlotPool
 from autoconf_launch.launcher.results.folder import OpenFolder
 from autoconf_launch.launcher.tuning.job import TuningJob, read_job
-from autoconf_launch.launcher.tuning.measured_baseline import other_micro_batch, read_measured
+from autoconf_launch.launcher.tuning.profile_run import other_micro_batch, read_measured
 
 from ..dialects.sources import strategy_of
 

@@ -48,7 +48,7 @@ from autoconf_launch.launcher.tuning.plain_start import (
 )
 from autoconf_launch.launcher.tuning.prepared import require_ranks
 from autoconf_launch.launcher.tuning.profile_run import ProfileFailedError
-from autoconf_launch.launcher.tuning.time_budget import BudgetSpentError
+from autoconf_launch.launcher.tuning.running import BudgetSpentError
 
 DECLARES = """
 import argparse

@@ -23,8 +23,7 @@ from autoconf_launch.launcher.machine.slots import WHOLE, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.results.journal import Journal
 from autoconf_launch.launcher.tuning import profile_run
-from autoconf_launch.launcher.tuning.running import TrialLimits
-from autoconf_launch.launcher.tuning.time_budget import BudgetSpentError, TimeBudget
+from autoconf_launch.launcher.tuning.running import BudgetSpentError, TimeBudget, TrialLimits
 
 from ..replay_backend import ReplayBackend, ReplayJob
 from .test_lost_hosts import Placed

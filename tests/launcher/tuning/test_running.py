@@ -19,8 +19,7 @@ from autoconf_launch.core import (
 from autoconf_launch.core.rank import END_FILE, STEPS_FILE
 from autoconf_launch.launcher.machine.slots import Share
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
-from autoconf_launch.launcher.tuning.queue import Waiting
-from autoconf_launch.launcher.tuning.running import Running, TrialLimits
+from autoconf_launch.launcher.tuning.running import Running, TrialLimits, Waiting
 
 from ..replay_backend import ReplayJob
 
