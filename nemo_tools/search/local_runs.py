@@ -233,8 +233,7 @@ class LocalRuns:
             source=self._source,
             dialect=BuiltinDialect(),
             settings=AutotuningSettings(enabled=True),
-        )
-        self._files.bound_steps(train.max_steps, cut_s=steps_limit_s(train.max_minutes))
+        ).with_steps(train.max_steps, cut_s=steps_limit_s(train.max_minutes))
 
     def run(self, *, fresh: bool) -> DoneRuns:
         """Profile the model, order the candidates, write and run them, and the best ones again.
@@ -268,7 +267,7 @@ class LocalRuns:
         training = configured_workload(resolve(self._source.config, world_size=1))
         spec = self._profile(search)
         workload = replace(training, model=spec)
-        self._files.describe_model(workload)
+        search = replace(search, runner=self._files.with_model(workload))
         found, rejected = split_trainable(spec, self._prepared.found.candidates)
         candidates, too_slow = self._order(found, workload)
         if not candidates and rejected:
