@@ -77,7 +77,7 @@ DEFAULT_ORIGIN = "default"
 
 @cache
 def default_families() -> tuple[FamilyKnob, ...]:
-    """The keys of ``parallelism`` that are searched by default where their degree is."""
+    """The keys of ``parallelism`` that are searched by default if their degree is searched."""
     return tuple(
         FamilyKnob(
             name=knob.path[1],
