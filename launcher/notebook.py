@@ -32,6 +32,9 @@ class Shown(ABC):
     def _text(self) -> str:
         """What the command prints."""
 
+    def __str__(self) -> str:
+        return self._text()
+
     def _repr_html_(self) -> str:
         return text_html(self._text())
 
@@ -49,8 +52,7 @@ class ShownWithCharts(Shown):
         """Write the answer with charts as one HTML file, as ``--html`` does.
 
         Raises:
-            ConfigError: the file exists, or the extra ``html`` is not installed.
-            ResultsFolderError: it cannot be written.
+            ConfigError: the file cannot be written, or the extra ``html`` is not installed.
         """
         write_page(self._page(), Path(path))
 

@@ -131,7 +131,7 @@ def overview() -> str:
         "script is launched as deepspeed and torchrun would.\n\n"
         f"verbs:\n{table}\n{_EXAMPLES}\n"
         "Each verb has --help; autoconf-launch tune --help has the flags of a launch.\n"
-        "--schema config|cluster prints a JSON Schema, with which editors check these files.\n"
+        "--schema config|cluster|VERB prints a JSON Schema of a file or of a verb's parameters.\n"
         'Completion: eval "$(autoconf-launch --completion bash)", or zsh; in fish | source.\n'
     )
 

@@ -89,7 +89,7 @@ class ServingPoints:
     )
     top: int | None = parameter("ranking", "rows to show; default 10, 0: all", SHOWN, default=10)
     headroom: float = parameter(
-        "ranking", "share of a GPU's memory that stays free; default 10", PERCENT, default=0.1
+        "ranking", "share of a GPU's memory that stays free; default 10 %", PERCENT, default=0.1
     )
 
 

@@ -193,7 +193,7 @@ class PlanRanking:
     )
     headroom: float = parameter(
         "ranking",
-        "share of a GPU's memory that a safe layout leaves free; default 10",
+        "share of a GPU's memory that a safe layout leaves free; default 10 %",
         PERCENT,
         default=0.1,
     )
@@ -211,7 +211,7 @@ class PlanRanking:
     )
     objective: Goal | str = parameter(
         "ranking",
-        f"{_names(Goal)}; default time",
+        f"{_names(Goal)}; default time, or cost for mixed nodes with --deadline",
         choice("objective", Goal, "GOAL"),
         default="time",
     )

@@ -63,7 +63,7 @@ def doctor(arguments: Sequence[str]) -> Iterator[str]:
     checks = measure_hosts(request, cluster)
     if flags.save:
         text = yaml.safe_dump(cluster_document(cluster, checks), sort_keys=False)
-        save_file("--save", flags.save, lambda file: file.write(text))
+        save_file(flags.save, lambda file: file.write(text), "--save")
     if flags.json:
         yield json.dumps(doctor_document(cluster, checks), indent=2)
     else:

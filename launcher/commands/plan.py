@@ -32,7 +32,6 @@ from ..estimates import (
     plan_answer,
     plan_clusters,
     plan_only_rule,
-    write_text,
 )
 from ..export import (
     FASOP_SEPARATOR,
@@ -62,6 +61,7 @@ from ..report import (
     plan_json,
     plan_text,
     save_file,
+    save_text,
     script_document,
     script_text,
     why_nothing,
@@ -133,7 +133,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     if request.csv is not None and first.parts and request.csv_form == CsvForm.FASOP:
         written = _write_fasop(request.csv, first, every_candidate(first.parts), written)
     elif request.csv is not None:
-        save_file("--csv", request.csv, lambda file: plan_csv(file, *answers))
+        save_file(request.csv, lambda file: plan_csv(file, *answers), "--csv")
     if request.html is not None:
         write_page(plan_page(answers, plan_text(*answers)), request.html)
     section = {} if script is None else {"script": script_document(script)}
@@ -172,7 +172,7 @@ def _write_fasop(
         rows=tuple(rows), cluster=answer.cluster, workload=answer.workload, steps=answer.steps
     )
     lines = fasop_rows(table)
-    save_file("--csv", path, lambda file: write_csv(file, lines, delimiter=FASOP_SEPARATOR))
+    save_file(path, lambda file: write_csv(file, lines, delimiter=FASOP_SEPARATOR), "--csv")
     return written.add(
         f"{path} has {len(rows):,} rows: the best layout of each mesh and micro-batch on FASOP's "
         "orders of nodes, those out of memory included. The table above has only the fastest "
@@ -206,7 +206,7 @@ def _export(request: PlanRequest, rows: Iterable[Optimum]) -> _Written:
         for suffix, text in exported.files:
             texts[request.output / f"layout.{name}{suffix}"] = text
     for path, text in texts.items():
-        write_text(text, path)
+        save_text(path, text)
     written = _Written(row=row, paths=tuple(texts))
     if skipped:
         before = "Row 1" if row == 2 else f"Rows 1 to {row - 1}"
@@ -223,7 +223,7 @@ def _export_runs(
             path = folder / f"run{number}.{name}{SUFFIXES[name]}"
             why = export_obstacle(one.optimum, (name,))
             if why is None:
-                write_text(export_optimum(one.optimum, name).text, path)
+                save_text(path, export_optimum(one.optimum, name).text)
             what = f"is written to {path}" if why is None else f"is not for {name}: {why}"
             written = written.add(f"Run {number} {what}.")
     return written

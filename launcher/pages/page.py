@@ -11,11 +11,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from autoconf_launch.core import ConfigError, ResultsFolderError
+from autoconf_launch.core import ConfigError
 
-from ..report import Column
+from ..report import Column, save_file
 from .markup import text_html
 
 _TEMPLATE = Path(__file__).parent / "page.html"
@@ -110,30 +110,13 @@ def _json_value(value: Any) -> Any:
 
 
 def write_page(page: HtmlPage, path: Path) -> None:
-    """Write a new file.
+    """Write the file, in place of an older one.
 
     Raises:
-        ConfigError: the file exists.
-        ResultsFolderError: it cannot be written.
+        ConfigError: an extra is missing, or the file cannot be written.
     """
     text = page_html(page)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            _fill(file, text)
-    except FileExistsError:
-        raise ConfigError(f"{path} exists; remove it, or choose another name.") from None
-    except OSError as error:
-        raise ResultsFolderError(f"{path} cannot be written: {error.strerror}.") from error
-
-
-def _fill(file: TextIO, text: str) -> None:
-    """All of the text, or no file."""
-    try:
-        file.write(text)
-        file.flush()
-    except OSError:
-        Path(file.name).unlink(missing_ok=True)
-        raise
+    save_file(path, lambda file: file.write(text))
 
 
 def _library(name: str) -> Any:

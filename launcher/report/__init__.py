@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         percent,
         range_text,
         save_file,
+        save_text,
         seconds_text,
         shown_name,
         size_text,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         three_digits,
         write_csv,
     )
-    from .columns import nodes_text
+    from .columns import RULES_IN_WORDS, nodes_text
     from .fit import (
         ANSWERS,
         ROUGH_CPU,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
         plan_json,
         plan_text,
     )
-    from .plan_reasons import RULES_IN_WORDS, cluster_text, name_of, why_nothing
+    from .plan_reasons import cluster_text, name_of, why_nothing
     from .recommend import recommend_document, recommend_text
     from .results import (
         HEADERS,
@@ -114,10 +115,10 @@ else:
             ".cells": (
                 "TF32_SWITCH amount count_text csv_text duration_text format_gains_text gib label "
                 "launch_label memory_size memory_unit minutes_text number_text percent range_text "
-                "save_file seconds_text shown_name size_text step_text step_time_text table_of "
-                "three_digits write_csv"
+                "save_file save_text seconds_text shown_name size_text step_text step_time_text "
+                "table_of three_digits write_csv"
             ),
-            ".columns": "nodes_text",
+            ".columns": "RULES_IN_WORDS nodes_text",
             ".fit": (
                 "ANSWERS ROUGH_CPU fit_document fit_text host_limit_text parts_table why_not_fit"
             ),
@@ -126,7 +127,7 @@ else:
                 "validation_lines"
             ),
             ".plan": "plan_csv plan_document plan_json plan_text",
-            ".plan_reasons": "RULES_IN_WORDS cluster_text name_of why_nothing",
+            ".plan_reasons": "cluster_text name_of why_nothing",
             ".recommend": "recommend_document recommend_text",
             ".results": (
                 "HEADERS TRIAL_COLUMNS RowKind TrialRow comparison_document comparison_text "

@@ -43,7 +43,7 @@ from .cells import (
     table_of,
     trainer_text,
 )
-from .plan_reasons import state_text
+from .columns import state_text
 from .tables import each, rows_documents, rows_text
 
 FIT_SCHEMA_VERSION = 2

@@ -69,8 +69,9 @@ def step_waterfall(
     found, start_s = [], 0.0
     for part, name in names.items():
         if part in given:
-            found.append(WaterfallStep(name=name, start_s=start_s, seconds=given[part]))
-            start_s += given[part]
+            seconds = max(given[part], 0.0)  # -4e-16 is a rounded 0
+            found.append(WaterfallStep(name=name, start_s=start_s, seconds=seconds))
+            start_s += seconds
     return tuple(found)
 
 

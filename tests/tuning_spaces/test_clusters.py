@@ -6,7 +6,7 @@ import yaml
 
 from autoconf_launch.core import ClusterSpec, ConfigError, RawConfig
 from autoconf_launch.launcher.cli import main
-from autoconf_launch.launcher.estimates.training_choice import machine_of
+from autoconf_launch.launcher.estimates import machine_of
 from autoconf_launch.tuning_spaces.clusters import (
     NodeGroup,
     cluster_of_document,

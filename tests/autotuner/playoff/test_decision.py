@@ -20,14 +20,13 @@ from autoconf_launch.autotuner.search.stop import gain_too_small
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Record
 from autoconf_launch.core import FailureKind
-from autoconf_launch.launcher.report.cells import label
+from autoconf_launch.launcher.report import label, table_text
 from autoconf_launch.launcher.report.search import (
     certificate_text,
     findings,
     refusal_text,
     stop_text,
 )
-from autoconf_launch.launcher.report.summary import table_text
 
 from .test_playoff import (
     ALIKE,

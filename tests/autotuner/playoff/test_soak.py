@@ -16,8 +16,8 @@ from autoconf_launch.autotuner.playoff.soak import (
 from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 from autoconf_launch.core.saved_paths import Aside, Asides
+from autoconf_launch.launcher.report import lack_of_time_text, refused_text
 from autoconf_launch.launcher.report.search import refusal_text
-from autoconf_launch.launcher.report.verification import lack_of_time_text, refused_text
 
 
 def make(peak: int) -> Measurement:

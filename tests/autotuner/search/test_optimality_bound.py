@@ -15,7 +15,7 @@ from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTabl
 from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
 from autoconf_launch.autotuner.strategies.micro_batch_curve import CurveGains
 from autoconf_launch.core import Candidate, Layout, MemoryUse
-from autoconf_launch.launcher.report.search import bound_text
+from autoconf_launch.launcher.report import bound_text
 
 THROUGHPUT = OBJECTIVES["throughput"]
 

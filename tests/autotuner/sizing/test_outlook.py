@@ -27,7 +27,7 @@ from autoconf_launch.autotuner.sizing.forecast import (
 from autoconf_launch.autotuner.sizing.model_size import gpus_for_days, size_for_days
 from autoconf_launch.autotuner.sizing.search_space import search_rules
 from autoconf_launch.core import ConfigError, Degrees, Offload
-from autoconf_launch.launcher.estimates.training_choice import usual_training
+from autoconf_launch.launcher.estimates import usual_training
 from autoconf_launch.tuning_spaces.clusters import usable_bytes
 from autoconf_launch.tuning_spaces.machines import machine
 

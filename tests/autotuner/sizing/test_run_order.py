@@ -20,7 +20,7 @@ from autoconf_launch.autotuner.sizing.search_space import (
 )
 from autoconf_launch.autotuner.space.table import Floats
 from autoconf_launch.core import Architecture, Experts, Layout
-from autoconf_launch.launcher.estimates.training_choice import usual_training
+from autoconf_launch.launcher.estimates import usual_training
 from autoconf_launch.tuning_spaces.machines import machine
 
 from .expected import model

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from autoconf_launch.core import ClusterSpec
-from autoconf_launch.launcher.estimates.training_choice import choose_price
+from autoconf_launch.launcher.estimates import choose_price
 from autoconf_launch.tuning_spaces.clusters import parse_cluster
 
 H100 = parse_cluster("8xH100")

@@ -21,9 +21,10 @@ from autoconf_launch.launcher.estimates import (
     TrainingRequest,
     machine_of,
     plan_answer,
+    plan_only_rule,
     with_trainer,
 )
-from autoconf_launch.launcher.estimates.runnable import apart_rules, plan_only_rule
+from autoconf_launch.launcher.estimates.runnable import apart_rules
 from autoconf_launch.tuning_spaces import TRAINERS, parse_cluster
 from autoconf_launch.tuning_spaces.models import named_model
 

@@ -13,7 +13,7 @@ from autoconf_launch.core import (
     StepRecord,
     Workload,
 )
-from autoconf_launch.launcher.estimates.training_choice import machine_of, profiled_format_gains
+from autoconf_launch.launcher.estimates import machine_of, profiled_format_gains
 from autoconf_launch.tuning_spaces.clusters import cluster_of_document, parse_cluster
 from autoconf_launch.tuning_spaces.models import named_model
 

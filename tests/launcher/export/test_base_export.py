@@ -16,7 +16,7 @@ from autoconf_launch.autotuner.sizing.base_reader import pretraining
 from autoconf_launch.autotuner.sizing.chosen_model import ModelQuestion, choose_model
 from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES, Family
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.launcher.estimates.model_choice import base_document
+from autoconf_launch.launcher.estimates import base_document
 from autoconf_launch.launcher.export import export_base
 from autoconf_launch.launcher.exporters import BASE_EXPORTERS
 from autoconf_launch.launcher.spelling.documents import parse_toml

@@ -3,12 +3,7 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.core import HardwareError
-from autoconf_launch.launcher.estimates.training_choice import (
-    choose_cluster,
-    has_rates,
-    machine_of,
-    require_rates,
-)
+from autoconf_launch.launcher.estimates import choose_cluster, has_rates, machine_of, require_rates
 from autoconf_launch.launcher.machine.discover import (
     available_memory_bytes,
     host_memory_bytes,

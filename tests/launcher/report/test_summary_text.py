@@ -26,19 +26,22 @@ from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.core import Edit, Failure, FailureKind
 from autoconf_launch.core.saved_paths import Aside, Asides, WentOn
-from autoconf_launch.launcher.report.cells import speed_up_text
-from autoconf_launch.launcher.report.summary import (
-    advice_text,
+from autoconf_launch.launcher.report import (
+    crash_text,
     details_text,
-    first_part,
-    resolution_text,
     result_text,
-    speed_text,
     summary_document,
     summary_text,
     table_text,
 )
-from autoconf_launch.launcher.report.verification import crash_text, verification_text
+from autoconf_launch.launcher.report.cells import speed_up_text
+from autoconf_launch.launcher.report.summary import (
+    advice_text,
+    first_part,
+    resolution_text,
+    speed_text,
+)
+from autoconf_launch.launcher.report.verification import verification_text
 
 from .fixed import RECORDS, failure_of, golden, record, steps_of, trial
 
