@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.duration import TimeRange
-from autoconf_launch.autotuner.space.knobs import candidate_name
+from autoconf_launch.autotuner.playoff import TimeRange
+from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import (
     Candidate,
     GenerationTask,

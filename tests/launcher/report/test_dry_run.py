@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from autoconf_launch.autotuner.playoff.duration import TimeRange
-from autoconf_launch.autotuner.space.trial import Prediction
+from autoconf_launch.autotuner.playoff import TimeRange
+from autoconf_launch.autotuner.space import Prediction
 from autoconf_launch.core import Candidate
 from autoconf_launch.launcher.report import planned_tune_text
 
