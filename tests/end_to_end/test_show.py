@@ -18,11 +18,7 @@ from pathlib import Path
 
 import pytest
 
-<<<<<<< HEAD
-from autoconf_launch.autotuner.space.trial import decode_record
-=======
 from autoconf_launch.autotuner.space import decode_record
->>>>>>> main
 from autoconf_launch.launcher.report import label
 
 from .conftest import COMMAND, SCRIPT, Place

@@ -29,12 +29,7 @@ from autoconf_launch.autotuner.sizing import (
 from autoconf_launch.autotuner.sizing.forecast import sensitivities
 from autoconf_launch.core import ConfigError, Degrees, Offload
 from autoconf_launch.launcher.estimates import usual_training
-<<<<<<< HEAD
-from autoconf_launch.tuning_spaces.clusters import usable_bytes
-from autoconf_launch.tuning_spaces.machines import machine
-=======
 from autoconf_launch.tuning_spaces import machine, usable_bytes
->>>>>>> main
 
 from .expected import model
 

@@ -17,11 +17,7 @@ from autoconf_launch.autotuner.sizing.search_space import error_covariance, plau
 from autoconf_launch.autotuner.space import Floats
 from autoconf_launch.core import Architecture, Experts, Layout
 from autoconf_launch.launcher.estimates import usual_training
-<<<<<<< HEAD
-from autoconf_launch.tuning_spaces.machines import machine
-=======
 from autoconf_launch.tuning_spaces import machine
->>>>>>> main
 
 from .expected import model
 

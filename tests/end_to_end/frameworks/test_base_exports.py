@@ -10,11 +10,6 @@ from pathlib import Path
 
 import pytest
 
-<<<<<<< HEAD
-from autoconf_launch.autotuner.sizing.base_documents import RunPlan
-from autoconf_launch.autotuner.sizing.chosen_model import ChosenModel, ModelQuestion, choose_model
-from autoconf_launch.autotuner.sizing.families import Family
-=======
 from autoconf_launch.autotuner.sizing import (
     ChosenModel,
     Family,
@@ -22,7 +17,6 @@ from autoconf_launch.autotuner.sizing import (
     RunPlan,
     choose_model,
 )
->>>>>>> main
 from autoconf_launch.launcher.estimates import base_document
 from autoconf_launch.launcher.export import export_base
 from autoconf_launch.launcher.exporters import SUFFIXES

@@ -11,12 +11,7 @@ import yaml
 from autoconf_launch.autotuner.sizing import ChosenModel, Family, ModelQuestion, choose_model
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.estimates import custom_model
-<<<<<<< HEAD
-from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
-from autoconf_launch.tuning_spaces.search_configs import shipped_base_config
-=======
 from autoconf_launch.tuning_spaces import generation_of, shipped_base_config, tables
->>>>>>> main
 
 
 def of_table(family: str, size_b: float, sequence: int = 2048) -> ChosenModel:

@@ -2,11 +2,7 @@ from dataclasses import replace
 
 from autoconf_launch.core import ClusterSpec
 from autoconf_launch.launcher.estimates import choose_price
-<<<<<<< HEAD
-from autoconf_launch.tuning_spaces.clusters import parse_cluster
-=======
 from autoconf_launch.tuning_spaces import parse_cluster
->>>>>>> main
 
 H100 = parse_cluster("8xH100")
 

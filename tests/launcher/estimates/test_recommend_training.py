@@ -5,12 +5,7 @@ import pytest
 from autoconf_launch.autotuner.sizing import Family, ModelQuestion, choose_model
 from autoconf_launch.core import Architecture
 from autoconf_launch.launcher.estimates import usual_training
-<<<<<<< HEAD
-from autoconf_launch.tuning_spaces.machines import machine
-from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
-=======
 from autoconf_launch.tuning_spaces import generation_of, machine, tables
->>>>>>> main
 
 A100 = "A100-SXM-80GB"
 

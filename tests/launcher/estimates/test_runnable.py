@@ -25,12 +25,7 @@ from autoconf_launch.launcher.estimates import (
     with_trainer,
 )
 from autoconf_launch.launcher.estimates.runnable import apart_rules
-<<<<<<< HEAD
-from autoconf_launch.tuning_spaces import TRAINERS, parse_cluster
-from autoconf_launch.tuning_spaces.models import named_model
-=======
 from autoconf_launch.tuning_spaces import TRAINERS, named_model, parse_cluster
->>>>>>> main
 
 GPT2 = Workload(model=named_model("gpt2"), sequence_length=1024)
 LLAMA = replace(GPT2, model=named_model("llama3.1-8b"))

@@ -14,12 +14,7 @@ from autoconf_launch.core import (
     Workload,
 )
 from autoconf_launch.launcher.estimates import machine_of, profiled_format_gains
-<<<<<<< HEAD
-from autoconf_launch.tuning_spaces.clusters import cluster_of_document, parse_cluster
-from autoconf_launch.tuning_spaces.models import named_model
-=======
 from autoconf_launch.tuning_spaces import cluster_of_document, named_model, parse_cluster
->>>>>>> main
 
 GPT = named_model("gpt2")
 GPT2 = Workload(model=GPT, sequence_length=1024)

@@ -4,10 +4,7 @@ import pytest
 
 from autoconf_launch.core import HardwareError
 from autoconf_launch.launcher.estimates import choose_cluster, has_rates, machine_of, require_rates
-<<<<<<< HEAD
-=======
 from autoconf_launch.launcher.machine import is_cpu, local_cluster
->>>>>>> main
 from autoconf_launch.launcher.machine.discover import (
     available_memory_bytes,
     host_memory_bytes,

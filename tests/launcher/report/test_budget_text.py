@@ -4,13 +4,8 @@ from pathlib import Path
 
 import pytest
 
-<<<<<<< HEAD
-from autoconf_launch.autotuner.playoff.summary import TimeParts
-from autoconf_launch.autotuner.search.stop import NoRoom, StopKind, StopReason
-=======
 from autoconf_launch.autotuner.playoff import TimeParts
 from autoconf_launch.autotuner.search import NoRoom, StopKind, StopReason
->>>>>>> main
 from autoconf_launch.launcher.report import (
     no_trial_text,
     profile_cut_text,

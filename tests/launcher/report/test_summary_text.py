@@ -22,20 +22,10 @@ from autoconf_launch.autotuner.playoff import (
     Summary,
     summarise_launches,
 )
-<<<<<<< HEAD
-from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
-from autoconf_launch.autotuner.search.skipped import Skipped
-from autoconf_launch.autotuner.search.stop import StopKind, StopReason
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import Record
-from autoconf_launch.core import Edit, Failure, FailureKind
-from autoconf_launch.core.saved_paths import Aside, Asides, WentOn
-=======
 from autoconf_launch.autotuner.playoff.soak import with_step_s
 from autoconf_launch.autotuner.search import OptimalityBound, Skipped, StopKind, StopReason
 from autoconf_launch.autotuner.space import AutotuningSettings, Record
 from autoconf_launch.core import Aside, Asides, Edit, Failure, FailureKind, WentOn
->>>>>>> main
 from autoconf_launch.launcher.report import (
     crash_text,
     details_text,
