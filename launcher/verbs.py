@@ -53,12 +53,12 @@ VERBS = MappingProxyType(
         ),
         "fit --inference": Verb(
             answers="does a model generate text in memory, and how fast?",
-            reference=f"{_COMMANDS}.inference:fit_inference",
+            reference=f"{_COMMANDS}.fit:fit_inference",
             question=f"{_ASKED}:FitInferenceCommand",
         ),
         "plan --inference": Verb(
             answers="which tensor and pipeline ranks and batch generate text best?",
-            reference=f"{_COMMANDS}.inference:plan_inference",
+            reference=f"{_COMMANDS}.plan:plan_inference",
             question=f"{_ASKED}:PlanInferenceCommand",
         ),
         "recommend": Verb(

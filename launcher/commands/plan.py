@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +23,9 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import cluster_template
 
-from ..asked import CsvForm
+from ..asked import CsvForm, PlanInferenceCommand, read_flags
 from ..estimates import (
+    INFERENCE,
     PlanAnswer,
     PlanRequest,
     Verifying,
@@ -31,6 +33,8 @@ from ..estimates import (
     parse_plan,
     plan_answer,
     plan_clusters,
+    plan_inference_answer,
+    plan_inference_request,
     plan_only_rule,
 )
 from ..export import (
@@ -52,22 +56,23 @@ from ..first_forward import (
     plan_by_pieces,
     split_command,
 )
-from ..inference import INFERENCE
 from ..pages import plan_page, write_page
 from ..report import (
     RULES_IN_WORDS,
     plan_csv,
     plan_document,
+    plan_inference_document,
+    plan_inference_text,
     plan_json,
     plan_text,
     save_file,
     save_text,
     script_document,
     script_text,
+    why_not_within,
     why_nothing,
     write_csv,
 )
-from .inference import plan_inference
 
 _CLUSTER_TEMPLATE = "--cluster-template"
 
@@ -93,6 +98,23 @@ def plan(arguments: Sequence[str]) -> Iterator[str]:
         yield from _plan_script(own, command)
         return
     yield from _plan_known(parse_plan(own), None)
+
+
+def plan_inference(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print.
+
+    Raises:
+        ConfigError: wrong arguments, an unknown name, or a model that generates no text so.
+        NothingFeasibleError: no point fits or is within the bound; all has been yielded by then.
+    """
+    request = plan_inference_request(read_flags(PlanInferenceCommand, arguments))
+    answer = plan_inference_answer(request)
+    if request.json:
+        yield json.dumps(plan_inference_document(answer), indent=2, allow_nan=False)
+    else:
+        yield plan_inference_text(answer)
+    if answer.recommended is None:
+        raise NothingFeasibleError(why_not_within(answer))
 
 
 def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Requests and answers of fit, plan and recommend."""
+"""Requests and answers of fit, plan and recommend, of text generation too."""
 
 from .base_config import base_config_text, base_document, completed_document, custom_model
 from .clusters import (
@@ -23,5 +23,16 @@ from .recommend_question import ChosenCluster, cluster_of
 from .requests import FitRequest, PlanRequest, TrainingRequest, limit_to_lift
 from .resolve import fit_request, parse_fit, parse_plan, plan_request, same_values
 from .runnable import UNKNOWN_MODEL, UNKNOWN_TRAINING, RowState, plan_only_rule
+from .serving import (
+    INFERENCE,
+    FitInferenceAnswer,
+    PlanInferenceAnswer,
+    Serving,
+    fit_inference_answer,
+    fit_inference_request,
+    near_most,
+    plan_inference_answer,
+    plan_inference_request,
+)
 from .trainers import BY_SCRIPT, trains_here, usual_training, with_trainer
 from .verifying import NamedRun, Verifying

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from typing import Any, TextIO, TypeAlias
@@ -17,6 +18,7 @@ from .cells import (
     gib,
     host_text,
     memory_size,
+    number_text,
     percent,
     step_time_text,
     three_digits,
@@ -35,10 +37,30 @@ from .tables import (
     rows_lines,
     rows_text,
 )
-from .waterfall import PARTS
 
 RankedRows: TypeAlias = Sequence[Planned]
 _S_PER_DAY = 86400
+_WIDTH = 48
+PARTS = {
+    "ideal": "ideal",
+    "samples": "samples",
+    "kernels": "kernel efficiency",
+    "launch": "launch floor",
+    "compute": "stages at work, in the mean",
+    "bubble": "bubble",
+    "communication": "exposed communication",
+    "sends": "first micro-batch on its way",
+    "gradients": "exposed gradient sums and update",
+    "embeddings": "sum of tied embeddings",
+    "recompute": "recompute",
+    "update": "update",
+    "host": "host",
+    "frozen": "frozen models",
+}
+"""Parts of a predicted step in the order of the drawing, and what people call them. On nodes that
+differ a step is taken apart by its stages."""
+_SHORT_S = 0.1
+"""Steps below it are drawn in milliseconds."""
 RULES_IN_WORDS = {
     "tp_heads": "TP does not divide the attention heads",
     "tp_kv_heads": "TP does not fit the key-value heads",
@@ -322,3 +344,45 @@ def state_text(state: RowState) -> str:
         return ""
     start = "Plan-only" if state.is_plan_only else f"Runs {state.runs_here}"
     return f"{start}, as {RULES_IN_WORDS[state.rule]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaterfallStep:
+    """One loss: it starts where the ones before it end."""
+
+    name: str
+    start_s: float
+    seconds: float
+
+
+def step_waterfall(
+    parts: Sequence[tuple[str, float]], names: Mapping[str, str] = PARTS
+) -> tuple[WaterfallStep, ...]:
+    """The parts of a step in the order in which they are lost."""
+    given = dict(parts)
+    found, start_s = [], 0.0
+    for part, name in names.items():
+        if part in given:
+            seconds = max(given[part], 0.0)  # -4e-16 is a rounded 0
+            found.append(WaterfallStep(name=name, start_s=start_s, seconds=seconds))
+            start_s += seconds
+    return tuple(found)
+
+
+def waterfall_text(steps: Sequence[WaterfallStep]) -> str:
+    """A line for each loss: seconds, share of the step, a bar from where the last one ended."""
+    total_s = sum(step.seconds for step in steps)
+    names = max(len(step.name) for step in steps)
+    unit = (1.0, "s") if total_s >= _SHORT_S else (1e-3, "ms")
+    lines = [_line(step, total_s, names, unit) for step in steps]
+    total = f"{number_text(total_s / unit[0]):>9} {unit[1]}"
+    return "\n".join([*lines, f"{'step':<{names}}  {total}  100 %  {'=' * _WIDTH}"])
+
+
+def _line(step: WaterfallStep, total_s: float, names: int, unit: tuple[float, str]) -> str:
+    first = round(_WIDTH * step.start_s / total_s)
+    last = round(_WIDTH * (step.start_s + step.seconds) / total_s)
+    bar = " " * first + ("#" * (last - first) or ("|" if step.seconds > 0 else ""))
+    share = 100 * step.seconds / total_s
+    size = f"{number_text(step.seconds / unit[0]):>9} {unit[1]}"
+    return f"{step.name:<{names}}  {size}  {share:3.0f} %  {bar}".rstrip()

@@ -28,6 +28,8 @@ from .columns import (
     number_cells,
     row_documents,
     state_notes,
+    step_waterfall,
+    waterfall_text,
     write_blocks,
 )
 from .fit import (
@@ -61,7 +63,6 @@ from .plan_reasons import (
     why_nothing,
 )
 from .tables import cells_table, each, rows_header, rows_lines, rows_text
-from .waterfall import step_waterfall, waterfall_text
 
 PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000
