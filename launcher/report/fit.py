@@ -189,7 +189,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
     total_S, host_limit = answer.memory.total[:, 0], answer.host.limit_bytes
     return {
         "schema_version": FIT_SCHEMA_VERSION,
-        "model": _name(answer),
+        "model": answer.script or answer.asked.workload.architecture.name,
         "parameters": _count(answer.asked.workload),
         "trainer": answer.trainer.name,
         "layout": encode(answer.asked.layout),
@@ -241,10 +241,6 @@ def _model_text(model: Architecture) -> str:
     weights, active = parameters(model), active_parameters(model)
     idle = f" ({count_text(active)} for each token)" if active != weights else ""
     return f"{model.name}: {count_text(weights)} parameters{idle}"
-
-
-def _name(answer: FitAnswer) -> str:
-    return answer.script or answer.asked.workload.architecture.name
 
 
 def _count(workload: Workload) -> int:

@@ -24,7 +24,7 @@ from autoconf_launch.core import (
     decode,
 )
 from autoconf_launch.launcher.first_forward import trace_script
-from autoconf_launch.launcher.first_forward.asking import script_command
+from autoconf_launch.launcher.first_forward.command import script_command
 from autoconf_launch.runtime.profile import trace_model
 
 DEADLINE_S = 120.0

@@ -7,7 +7,7 @@ import pytest
 
 from autoconf_launch.core import TASK_VARIABLE, ConfigError
 from autoconf_launch.launcher.first_forward import command_of_plan, split_command
-from autoconf_launch.launcher.first_forward.asking import script_command
+from autoconf_launch.launcher.first_forward.command import script_command
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 

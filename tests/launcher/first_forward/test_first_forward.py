@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import NothingFeasibleError
-from autoconf_launch.launcher.first_forward.asking import script_command
+from autoconf_launch.launcher.first_forward.command import script_command
 from autoconf_launch.launcher.first_forward.script import first_forward
 
 IGNORES_SIGNALS = """
