@@ -46,10 +46,24 @@ from ..events import Listener, Note
 from ..launch import probe_environment, read_log_tail, why_silent
 from ..plan import LaunchPlan, RankPlan
 from ..spelling import silent_variables
-from .command import ScriptCommand
 
 _NEAR = 0.005
 """Share of the weights that an architecture's formulas may be off by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptCommand:
+    """One process.
+
+    Attributes:
+        name: of the script, for people.
+        argv: as it is executed.
+        environment: beyond ours.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

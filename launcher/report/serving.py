@@ -14,24 +14,11 @@ from autoconf_launch.autotuner.inference import (
 )
 from autoconf_launch.core import plural
 
+from ..estimates import FitInferenceAnswer, PlanInferenceAnswer, Serving, near_most
 from ..machine import is_cpu
-from ..report import (
-    ANSWERS,
-    ROUGH_CPU,
-    count_text,
-    each,
-    gib,
-    memory_size,
-    number_text,
-    parts_table,
-    percent,
-    rows_documents,
-    rows_text,
-    step_time_text,
-    three_digits,
-)
-from .answers import FitInferenceAnswer, PlanInferenceAnswer, near_most
-from .requests import Serving
+from .cells import count_text, gib, memory_size, number_text, percent, step_time_text, three_digits
+from .fit import ANSWERS, ROUGH_CPU, parts_table
+from .tables import each, rows_documents, rows_text
 
 INFERENCE_SCHEMA_VERSION = 1
 _Answer: TypeAlias = FitInferenceAnswer | PlanInferenceAnswer

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from autoconf_launch.core import GIB, ClusterSpec, ConfigError, HardwareError, divisors
-from autoconf_launch.tuning_spaces import equal_nodes, machine
+from autoconf_launch.autotuner.cost import parameters
+from autoconf_launch.autotuner.sizing import (
+    ChosenModel,
+    Family,
+    ModelQuestion,
+    family_named,
+    nearest_predefined,
+    parse_model_name,
+)
+from autoconf_launch.core import (
+    GIB,
+    Architecture,
+    ClusterSpec,
+    ConfigError,
+    HardwareError,
+    divisors,
+)
+from autoconf_launch.tuning_spaces import (
+    equal_nodes,
+    machine,
+    model_names,
+    named_model,
+    predefined_searches,
+    usual_of,
+)
 
-from ..asked import RecommendQuestion
+from ..asked import RecommendCommand, RecommendQuestion
 from ..machine import is_cpu
-from .training_choice import choose_cluster, machine_of, nodes_like, require_rates, whole_node
+from .clusters import choose_cluster, machine_of, nodes_like, require_rates, whole_node
 
 _NODE = 8
 _SEEDS_GPU = "A100-SXM-80GB"
@@ -144,3 +169,97 @@ def notes_on_rate(request: RecommendQuestion, cluster: ChosenCluster) -> Iterato
             f"--tflops-per-gpu is {request.tflops_per_gpu:g}, above the peak of {gpu.name} "
             f"({peak:g}): no training reaches the days of the formula."
         )
+
+
+_SAME_SIZE, _NEAR_SIZE = 0.01, 0.04
+"""How far the count of a published model may be off a size, and off the size in its name."""
+
+
+_USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
+
+
+def with_model(request: RecommendCommand, model: Architecture) -> RecommendCommand:
+    """The question with what a model says: family, size, vocabulary.
+
+    Raises:
+        ConfigError: its name says no family, or what was asked for does not go with it.
+    """
+    if request.vocabulary not in (None, model.vocabulary):
+        raise ConfigError(
+            f"--vocab is {request.vocabulary}, but {model.name} has {model.vocabulary}; omit it."
+        )
+    if request.base_config is not None and model.latent is not None:
+        raise ConfigError(
+            f"--base-config cannot describe the latent attention of {model.name}; omit it."
+        )
+    family = request.family or _family_of(model.name)
+    size_b = round(parameters(model) / 1e9, 4)
+    return replace(request, family=family, model_size_b=size_b, vocabulary=model.vocabulary)
+
+
+def model_of_size(family: Family, size_b: float, vocabulary: int | None) -> Architecture | None:
+    """The published decoder of a family that has a size or its name; of several the nearest.
+
+    Families of NeMo 1.0 have NVIDIA's own shapes, whose counts are right.
+    """
+    if family.has_nemo1_layout:
+        return None
+    pattern = re.compile(rf"{re.escape(family.name)}[0-9.]*(-[a-z]+)?-(\d+x)?[0-9.]+[bm]")
+    found = []
+    for name in filter(pattern.fullmatch, model_names()):
+        model = named_model(name)
+        model = replace(model, vocabulary=vocabulary or model.vocabulary)
+        off = abs(parameters(model) / 1e9 / size_b - 1.0)
+        is_named = math.isclose(parse_model_name(name).size_b or 0.0, size_b)
+        if off <= (_NEAR_SIZE if is_named else _SAME_SIZE):
+            found.append((-off, name, model))
+    return max(found)[2] if found else None
+
+
+def _family_of(name: str) -> str:
+    """A family that rules know, else the first word of a name or an id."""
+    if known := parse_model_name(name).family:
+        return known
+    word = re.match(r"[A-Za-z]+", name.rpartition("/")[2])
+    if word is None or name.endswith(".json"):
+        raise ConfigError(f"{name} does not say its family; give it with --family, such as gpt3.")
+    return family_named(word[0]).name
+
+
+def model_question(
+    request: RecommendCommand, family: Family, memory_gb: float, named: Architecture | None
+) -> ModelQuestion:
+    """The size, its text and its batch, with a family's defaults.
+
+    Args:
+        request: the command.
+        family: of the model.
+        memory_gb: of a GPU.
+        named: the model if it was given by its name.
+    """
+    usual = usual_of(family.predefined) or (_USUAL_VOCABULARY, _USUAL_SEQUENCE)
+    size_b = request.model_size_b
+    published = named or (size_b and model_of_size(family, size_b, request.vocabulary)) or None
+    vocabulary = usual[0] if published is None else published.vocabulary
+    return ModelQuestion(
+        family=family,
+        size_b=size_b or 1.0,
+        vocabulary=request.vocabulary or vocabulary,
+        sequence=request.sequence or usual[1],
+        gpu_memory_gb=memory_gb,
+        batch=request.global_batch,
+        may_exceed=size_b is None,
+        published=published,
+        is_exact=True,
+    )
+
+
+def nearest_search(family: Family, model: ChosenModel) -> str | None:
+    """The predefined search nearest to a model; NVIDIA names models of experts by one expert."""
+    size_b = model.exact_count / 1e9
+    if model.architecture.experts is not None:
+        size_b = model.nemo_count_b or size_b
+    vocabulary, sequence = model.architecture.vocabulary, model.asked.sequence
+    return nearest_predefined(
+        predefined_searches(), family.predefined, size_b, vocabulary, sequence
+    )

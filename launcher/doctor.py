@@ -3,20 +3,93 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from autoconf_launch.autotuner.space import GpuState
 from autoconf_launch.core import DOCTOR_MARK, ClusterSpec
-
-from .gpus import GpuCheck, read_gpu
+from autoconf_launch.tuning_spaces import known_accelerator, machine
 
 SLOW = 0.8
 """Share of the others' pace below which a host counts as slow."""
 SLOW_LINK = 0.5
 CLOCK_S = 1.0
 """Clocks further apart make logs and deadlines of hosts hard to compare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCheck:
+    """One GPU; what the driver does not report counts as in order.
+
+    Attributes:
+        name: as torch names it, a slice with its profile.
+        state: clocks and throttling while it multiplied.
+        driver: version.
+        compute_mode: who may use it.
+        has_slices: MIG is enabled.
+        uncorrected_errors: of its memory, since its last reset.
+        repair_pending: its memory is repaired by its next reset.
+        users: other processes on it, in words.
+        unusable: why torch cannot use it and what to do, in words; empty if it can.
+    """
+
+    name: str
+    state: GpuState
+    driver: str = ""
+    compute_mode: str = "Default"
+    has_slices: bool = False
+    uncorrected_errors: int = 0
+    repair_pending: bool = False
+    users: tuple[str, ...] = ()
+    unusable: str = ""
+
+    @property
+    def peak_flops_per_s(self) -> float | None:
+        """The datasheet's 16-bit rate; None if our tables lack the GPU."""
+        known = known_accelerator(self.name)
+        if known is None or self.unusable:
+            return None
+        return machine(known).accelerator.half_flops_per_s
+
+    @property
+    def usual_flops_per_s(self) -> float | None:
+        """The fastest 16-bit product of such GPUs, by our tables; None if they lack it."""
+        peak, known = self.peak_flops_per_s, known_accelerator(self.name)
+        return None if peak is None or known is None else peak * machine(known).accelerator.reached
+
+
+def read_gpu(found: Mapping[str, Any] | None) -> GpuCheck | None:
+    """What a rank printed of its GPU."""
+    if found is None:
+        return None
+    return GpuCheck(
+        name=found["name"] or "GPU",
+        driver=str(found.get("driver") or ""),
+        compute_mode=found.get("compute_mode") or "Default",
+        has_slices=found.get("mig_mode") == "Enabled",
+        state=GpuState(
+            slot=found.get("slot") or 0,
+            sm_clock_mhz=found.get("sm_clock_mhz"),
+            temperature_c=found.get("temperature_c"),
+            throttle_reasons=found.get("throttle_reasons"),
+        ),
+        uncorrected_errors=found.get("uncorrected_errors") or 0,
+        repair_pending=found["repair_pending"],
+        users=tuple(found["users"]),
+        unusable="" if found["is_usable"] else _why_unusable(found),
+    )
+
+
+def _why_unusable(found: Mapping[str, Any]) -> str:
+    if not found["cuda"]:
+        return f"torch {found['torch']} is built without CUDA; install one with CUDA"
+    return (
+        f"its driver {found.get('driver') or ''} does not support torch {found['torch']}, which "
+        f"is built for CUDA {found['cuda']}; update the driver, or install a torch for an older "
+        "CUDA"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
