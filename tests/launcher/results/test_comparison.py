@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX, FINAL_SUFFIX
-from autoconf_launch.autotuner.space.trial import Record
-from autoconf_launch.launcher.results.journal import Fingerprint
-from autoconf_launch.launcher.results.reading import (
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, FINAL_SUFFIX
+from autoconf_launch.autotuner.space import Record
+from autoconf_launch.launcher.results import (
     Comparison,
     Difference,
+    Fingerprint,
     SpeedVerdict,
     compare_results,
     read_results,

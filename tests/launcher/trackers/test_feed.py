@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from autoconf_launch.core import BlockSpec, Candidate, FailureKind, Grade, Layout, ModelSpec
 from autoconf_launch.launcher.events import Finished, ModelProfiled, Note, TrialFinished
 from autoconf_launch.launcher.request import LaunchRequest
+from autoconf_launch.launcher.trackers import Feed, feed_of
 from autoconf_launch.launcher.trackers.base import (
-    Feed,
     Phase,
     TrackedBest,
     TrackedChoice,
     TrackedTrial,
-    feed_of,
     metrics_of,
     size_name,
 )
