@@ -12,7 +12,7 @@ from ..script import ScriptSource, facts_of
 from ..spelling import Dialect, on_no_batch
 from .accelerate import PREFIXES
 from .any_script import DATALOADER_BATCH_VARIABLE
-from .builtin import SPELLINGS, BuiltinDialect, document_of
+from .builtin import BuiltinDialect, document_of
 from .deepspeed import ZERO_KEYS, DeepSpeedDialect, decode_document, on_configuration_in_source
 from .hf_trainer import HfTrainerDialect, on_arguments_in_source
 from .megatron import MegatronDialect

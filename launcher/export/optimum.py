@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import yaml
 
-from autoconf_launch.core import OPTIMIZERS, Offload, Precision, Recompute
+from autoconf_launch.core import (
+    OPTIMIZERS,
+    RUNTIME_KNOBS,
+    SPELLED,
+    Offload,
+    Precision,
+    Recompute,
+)
 from autoconf_launch.core import config_keys as keys
 
-from ..dialects import SPELLINGS, ZERO_KEYS, HfTrainerDialect, document_of
+from ..dialects import ZERO_KEYS, HfTrainerDialect, document_of
 from ..dialects import hf_deepspeed as hf_names
 from ..spelling import (
     find_argument,
@@ -197,7 +204,7 @@ def native(optimum: Optimum) -> Exported:
     page = Page(optimum)
     _say_document(page)
     page.document = document_of(page.document, optimum.candidate)
-    page.mark_done(*(spelling.knob for spelling in SPELLINGS), *keys.ZERO_KNOBS)
+    page.mark_done(*SPELLED, *RUNTIME_KNOBS)
     kind = next((k for k in OPTIMIZERS if k.lower() == optimum.optimizer), None)
     if kind is not None:
         page.say((*keys.OPTIMIZER, "type"), kind)

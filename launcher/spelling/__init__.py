@@ -54,7 +54,7 @@ from .documents import (
     refuse_lists,
     toml_of,
     with_listed,
-    with_zero_knobs,
+    with_runtime_knobs,
 )
 from .launch_inputs import (
     TRUE_WORDS,

@@ -26,11 +26,13 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.core import (
     LIST_VALUED,
-    ZERO_KNOBS,
+    RUNTIME_KNOBS,
+    SPELLED,
     ConfigError,
     Edit,
     KeyPath,
     KnobValue,
+    Naming,
     RawConfig,
     dotted_name,
 )
@@ -47,12 +49,8 @@ _ALL_STAGES = (keys.ZERO_STAGE, "all")
 DEGREES = (keys.TENSOR, keys.PIPELINE, keys.CONTEXT, keys.EXPERT)
 """Degrees that "all" opens to every number of ranks that machine and model allow."""
 SPLITS = (keys.PIPELINE_SPLIT, keys.MICRO_BATCH_SPLIT)
-"""Settings whose value is itself a list, so a list of lists is searched."""
-SEARCHED = (
-    *(keys.ZERO_STAGE, *DEGREES, keys.VIRTUAL_PIPELINE, keys.SEQUENCE_PARALLELISM),
-    *(keys.PIPELINE_SCHEDULE, *SPLITS),
-    *(keys.MICRO_BATCH, keys.ACCUMULATION, keys.RECOMPUTE, keys.RECOMPUTED),
-)
+"""Settings whose one value is a list, so that a list of lists is searched."""
+SEARCHED = tuple(knob.path for knob in SPELLED.values() if knob.naming is not Naming.NEVER)
 
 
 def settings_of(source: ScriptSource) -> AutotuningSettings:
@@ -149,15 +147,16 @@ def _without_all(document: RawConfig) -> RawConfig:
     return document
 
 
-def with_zero_knobs(document: RawConfig, extras: tuple[tuple[str, KnobValue], ...]) -> RawConfig:
-    """The document with exactly these ZeRO knobs."""
+def with_runtime_knobs(
+    document: RawConfig, extras: tuple[tuple[str, KnobValue], ...]
+) -> RawConfig:
+    """The document with exactly these extras of our runtime."""
     values = dict(extras)
-    for name in ZERO_KNOBS:
-        path = (*keys.ZERO, name)
+    for name, knob in RUNTIME_KNOBS.items():
         if name not in values:
-            document = document.without(path)
-        elif document.get(path) != values[name]:
-            document = document.with_value(path, values[name])
+            document = document.without(knob.path)
+        elif document.get(knob.path) != values[name]:
+            document = document.with_value(knob.path, values[name])
     return document
 
 
@@ -204,7 +203,7 @@ def is_listed(path: KeyPath, value: Any) -> bool:
 def _is_read(path: KeyPath) -> bool:
     """Whether a launch looks at this key: it is neither the script's nor DeepSpeed's own."""
     if path[:1] == keys.ZERO:
-        return path == keys.ZERO_STAGE or path[-1] in ZERO_KNOBS
+        return path == keys.ZERO_STAGE or path[-1] in RUNTIME_KNOBS
     if path[:1] in (keys.AUTOTUNING, *keys.MAPPINGS):
         return False
     return bool(path) and path[0] in keys.TOP_LEVEL
@@ -268,24 +267,6 @@ def _with_single_batch_split(document: RawConfig, original: RawConfig) -> RawCon
     return document
 
 
-_LAYOUT: dict[str, KeyPath] = {
-    "micro_batch": keys.MICRO_BATCH,
-    "train_micro_batch_size_per_gpu": keys.MICRO_BATCH,
-    "zero_stage": keys.ZERO_STAGE,
-    "tensor_parallel": keys.TENSOR,
-    "pipeline_parallel": keys.PIPELINE,
-    "virtual_pipeline": keys.VIRTUAL_PIPELINE,
-    "context_parallel": keys.CONTEXT,
-    "expert_parallel": keys.EXPERT,
-    "sequence_parallel": keys.SEQUENCE_PARALLELISM,
-    "pipeline_schedule": keys.PIPELINE_SCHEDULE,
-    "pipeline_split": keys.PIPELINE_SPLIT,
-    "micro_batch_split": keys.MICRO_BATCH_SPLIT,
-    "recompute": keys.RECOMPUTE,
-    "recompute_layers": keys.RECOMPUTED,
-}
-
-
 def with_listed(source: ScriptSource) -> ScriptSource:
     """The source as if the user had written these lists into the document.
 
@@ -304,9 +285,8 @@ def _path(name: str) -> KeyPath:
             f"--knob {name} is an argument, but this script is tuned by its configuration file; "
             "name a key of it, or take --dialect arguments."
         )
-    if name in _LAYOUT:
-        return _LAYOUT[name]
-    return (*keys.ZERO, name) if name in ZERO_KNOBS else tuple(name.split("."))
+    knob = SPELLED.get(name) or RUNTIME_KNOBS.get(name)
+    return knob.path if knob and name != "data_parallel" else tuple(name.split("."))
 
 
 _HEADER = re.compile(r"^\s*\[([A-Za-z0-9_.\-]+)\]\s*(?:#.*)?$")
