@@ -46,7 +46,7 @@ def no_writing_by_others() -> Iterator[None]:
 
 
 def is_named(path: Path, descriptor: int) -> bool:
-    """Whether the path still leads to the open file."""
+    """True if the path still leads to the open file."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except (FileNotFoundError, NotADirectoryError):
@@ -220,5 +220,5 @@ def _of_line(line: bytes, key: str) -> PastTime | None:
 
 
 def _is_plain(one: PastTime) -> bool:
-    """Whether no word of the user's is in it, which may be anything."""
+    """True if no word of the user's is in it, which may be anything."""
     return not any(isinstance(value, str) for _, value in one.candidate.extras)

@@ -269,7 +269,7 @@ class SlowestRanks:
 
 
 def tell_end(task: RankTask, step: int) -> None:
-    """Have the ranks end at this step, or at the one that they are in.
+    """Have the ranks end at this step, or at their current one.
 
     Raises:
         OSError: the folder cannot be written.
@@ -301,7 +301,7 @@ class SpeedVerdict(str, Enum):
 class Pair:
     """A record of each run. ``ratio`` is B over A in the metric's direction, above 1 better.
 
-    ``ratio`` and ``verdict`` are None if one of them has no measurement.
+    ``ratio`` and ``verdict`` are None if either has no measurement.
     """
 
     a: Record
