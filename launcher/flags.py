@@ -127,7 +127,7 @@ def own_flag(word: str) -> str | None:
 
 
 def is_for_tune(word: str) -> bool:
-    """Whether our flag for this word needs a tune."""
+    """True if our flag for this word needs a tune."""
     return _needs_tune(own_flag(word) or "")
 
 
@@ -182,7 +182,7 @@ def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str],
 
 
 def _is_value(word: str | None) -> bool:
-    """Whether the word after an unknown flag is its value, and not the script."""
+    """True if the word after an unknown flag is its value, and not the script."""
     if word is None or word.startswith("-"):
         return False
     return not (word.endswith(".py") or is_file(word))

@@ -72,7 +72,7 @@ WITHOUT_EFFECT = {
 
 @question
 class HostChoice:
-    """Which hosts and slots; the empty choice is all that this machine shows."""
+    """Hosts and slots; the empty choice is all that this machine shows."""
 
     nodes: int | None = parameter(
         HOSTS,
@@ -116,7 +116,7 @@ class HostChoice:
 
 @question
 class RemoteAccess:
-    """How ranks are started on other hosts.
+    """The start of ranks on other hosts.
 
     ``step``: what an agent's step has of each host for itself; None: it shares all.
     """
@@ -147,7 +147,7 @@ class RemoteAccess:
 
 @question
 class Rendezvous:
-    """Where the ranks meet; a port of None is a free one on one host, else DeepSpeed's 29500."""
+    """The ranks' meeting point; a port of None is a free one on one host, else 29500."""
 
     address: str | None = parameter(
         _RENDEZVOUS,
@@ -191,14 +191,14 @@ class Rendezvous:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreBinding:
-    """Each rank gets cores of its own, of ``cores``; None: of all physical ones."""
+    """Each rank gets separate cores, out of ``cores``; None: out of all physical ones."""
 
     cores: tuple[int, ...] | None = None
 
 
 @question
 class TrackingChoice:
-    """Which trackers keep the runs of a study; none unless asked for."""
+    """Trackers that keep the runs of a study; none by default."""
 
     trackers: tuple[str, ...] = parameter(
         RESULTS,
@@ -225,7 +225,7 @@ class TrackingChoice:
 
 @question
 class HowStarted:
-    """What is started: a script, a module or a program, with a tune or without."""
+    """The program to start: a script, a module or a program, with a tune or without."""
 
     autotuning: Literal["tune", "run"] | None = parameter(
         TUNING,
@@ -271,7 +271,7 @@ _EXCLUSIVE = (
 
 @question
 class LaunchRequest(OnHosts, TuneQuestion, HowStarted):
-    """One launch or tune. Times are in seconds; None leaves a choice to us.
+    """A launch or tune. Times are in seconds; None leaves a choice to us.
 
     Attributes:
         script: path, module name or program, as ``kind`` says.

@@ -192,7 +192,7 @@ def plain_line(request: LaunchRequest) -> str:
 
 
 def _may_read_variables(request: LaunchRequest, text: str) -> bool:
-    """Whether a script, or a module that it imports, may read its rank."""
+    """True if a script, or a module that it imports, may read its rank."""
     if not text:
         return True
     path = script_path(request)

@@ -155,7 +155,7 @@ def require_ranks(job: TuningJob, task: RankTask | None, profiled: ModelProfiled
     """Check that the script started as many ranks as were expected.
 
     Raises:
-        OtherStartError: it starts others by itself; unless it was started alone and described its
+        OtherStartError: it starts others by itself; unless it was started once and described its
             model, it is profiled again with these.
         BudgetSpentError: the budget has no room for that.
     """

@@ -153,7 +153,7 @@ def refused_baseline(folder: Path) -> FailedTrial | None:
 
 
 def is_on_gpu(folder: Path) -> bool:
-    """Whether rank 0 of the profile run measured a GPU's memory; True if it measured none."""
+    """True if rank 0 of the profile run measured a GPU's memory; True if it measured none."""
     result = read_result(folder / result_file(0))
     memory = result.memory if result else None
     return memory is None or memory.reserved_bytes is not None
