@@ -64,7 +64,8 @@ from autoconf_launch.tuning_spaces import (
 )
 
 from ..config_file import read_config
-from ..machine import cpu_machine, is_cpu, local_cluster
+from ..hosts import local_cluster
+from ..machine import cpu_machine, is_cpu
 from .requests import TrainingRequest
 
 

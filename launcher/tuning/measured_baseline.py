@@ -20,9 +20,9 @@ from autoconf_launch.core import (
     result_file,
 )
 
-from ..backends import Backend
+from ..engines import Backend
 from ..events import Note
-from ..machine import SlotPool
+from ..hosts import SlotPool
 from ..report import no_second_profile_text
 from ..results import OpenFolder, read_result
 from ..spelling import MEASURED, UNSET, may_derive_accumulation

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from autoconf_launch.autotuner.space import Prediction, Trial
 
-from ..machine import Placement, Size, SlotPool
+from ..hosts import Placement, Size, SlotPool
 from ..plan import LaunchPlan
 
 

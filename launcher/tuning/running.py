@@ -11,10 +11,11 @@ from pathlib import Path
 from autoconf_launch.autotuner.space import FailedTrial, Outcome, Trial
 from autoconf_launch.core import STEPS_FILE, Failure, FailureKind, StepRecord, plural
 
-from ..backends import Job, JobEnd
+from ..engines import Job, JobEnd
 from ..events import Note
+from ..hosts import Placement, Share
 from ..launch import Compiled, compile_time, is_beside_steps, started_ranks
-from ..machine import Placement, Share, Weather
+from ..machine import Weather
 from ..report import label
 from ..results import SlowestRanks, StepsTail, tell_end
 from .queue import Waiting
@@ -153,7 +154,7 @@ class Running:
         """When it counts as hung."""
         if self.cancelled:
             return float("inf")
-        if getattr(self.job, "is_queued", False):  # its time begins when it has hosts
+        if self.job.is_queued:  # its time begins when it has hosts
             self.started_s = self.progress_s = self._clock()
         due_s = self._due_s(limits, Compiled())
         is_late = self._clock() >= due_s

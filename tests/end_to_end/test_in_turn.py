@@ -15,12 +15,12 @@ from autoconf_launch.autotuner.playoff.playoff import Playoff
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout, MemoryUse, Mode, RankTask
-from autoconf_launch.launcher.backends.local import LocalBackend
+from autoconf_launch.launcher.engines import LocalEngine
 from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.hosts import Share
 from autoconf_launch.launcher.launch.outcome import adopt
 from autoconf_launch.launcher.launch.planning import probe_environment
-from autoconf_launch.launcher.machine.cores import free_port
-from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.machine import free_port
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal
 from autoconf_launch.launcher.tuning.controller import Controller
@@ -124,7 +124,7 @@ def play(folder: Path, what: str, *, ranks: int = 1) -> Played:
         journal.write_header(PRINT)
         controller = Controller(
             finals,
-            LocalBackend(),
+            LocalEngine(),
             ScriptTrialIO(folder, what, ranks),
             journal=journal,
             listener=hear,

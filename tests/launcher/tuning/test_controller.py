@@ -14,9 +14,9 @@ from autoconf_launch.autotuner.search.study import Study
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends.base import Job, JobEnd
+from autoconf_launch.launcher.engines import Job, JobEnd
 from autoconf_launch.launcher.events import Event, TrialFinished, TrialStarted
-from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.hosts import Share
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
 from autoconf_launch.launcher.tuning.controller import Controller

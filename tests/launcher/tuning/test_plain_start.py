@@ -31,7 +31,7 @@ from autoconf_launch.launcher.events import Event, ModelProfiled, Note
 from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.launch.planning import as_script_starts
 from autoconf_launch.launcher.launch.rank_results import started_ranks
-from autoconf_launch.launcher.machine.interpreters import our_python
+from autoconf_launch.launcher.machine import our_python
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.script.facts import facts_of

@@ -17,7 +17,7 @@ from autoconf_launch.core import (
     sign_path,
 )
 from autoconf_launch.core.rank import END_FILE, STEPS_FILE
-from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.hosts import Share
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.tuning.queue import Waiting
 from autoconf_launch.launcher.tuning.running import Running, TrialLimits

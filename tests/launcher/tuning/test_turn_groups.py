@@ -20,9 +20,9 @@ from autoconf_launch.autotuner.space.trial import (
 )
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse, Mode, RankTask
 from autoconf_launch.core.rank import STEPS_FILE
-from autoconf_launch.launcher.backends.base import Job, JobEnd
+from autoconf_launch.launcher.engines import Job, JobEnd
 from autoconf_launch.launcher.events import Event, Note
-from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.hosts import Share
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.tuning.controller import Controller
 from autoconf_launch.launcher.tuning.queue import Waiting
