@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial
-from autoconf_launch.core import FailureKind, Mode, RankTask
-from autoconf_launch.core.rank import TASK_VARIABLE
-from autoconf_launch.launcher.engines import kubernetes
-from autoconf_launch.launcher.engines.kubernetes import KubernetesEngine
+from autoconf_launch.autotuner.space import FailedTrial
+from autoconf_launch.core import TASK_VARIABLE, FailureKind, Mode, RankTask
+from autoconf_launch.launcher.engines import kubernetes, make_engine
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.request import RemoteAccess
 
@@ -173,7 +171,7 @@ def submit(
 ) -> Callable[[], FailedTrial]:
     """Start a trial that does not end by itself; what gives its outcome."""
     arguments = (str(cluster.pod_file(gpus=gpus, image=image)),)
-    backend = KubernetesEngine(RemoteAccess(engine="kubernetes", arguments=arguments))
+    backend = make_engine(RemoteAccess(engine="kubernetes", arguments=arguments))
     task = RankTask(mode=Mode.MEASURE, folder=str(folder / "trial"), attempt="now")
     ranks = tuple(
         RankPlan(

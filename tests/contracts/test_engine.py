@@ -15,15 +15,24 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
-from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, Mode, RankTask
-from autoconf_launch.core.rank import TASK_VARIABLE
-from autoconf_launch.launcher.engines import Backend, ForkServerEngine, Job, JobEnd, LocalEngine
-from autoconf_launch.launcher.engines.kubernetes import KubernetesEngine
-from autoconf_launch.launcher.engines.mpi import HydraEngine
-from autoconf_launch.launcher.engines.ray import RayEngine
-from autoconf_launch.launcher.engines.slurm import SbatchEngine
-from autoconf_launch.launcher.engines.ssh import SshEngine
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record, Trial
+from autoconf_launch.core import (
+    TASK_VARIABLE,
+    Candidate,
+    Failure,
+    FailureKind,
+    Layout,
+    Mode,
+    RankTask,
+)
+from autoconf_launch.launcher.engines import (
+    Backend,
+    ForkServerEngine,
+    Job,
+    JobEnd,
+    LocalEngine,
+    make_engine,
+)
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.request import RemoteAccess
 
@@ -130,7 +139,7 @@ def record_of(name: str, outcome: Outcome) -> Record:
 
 
 def over_hosts(folder: Path) -> Workshop:
-    return Workshop(backend=SshEngine(), folder=folder)
+    return Workshop(backend=make_engine(RemoteAccess()), folder=folder)
 
 
 def over_folder(folder: Path) -> Workshop:
@@ -139,7 +148,7 @@ def over_folder(folder: Path) -> Workshop:
     program.parent.mkdir()
     program.write_text('#!/bin/sh\nshift 6\nPMI_RANK=0 exec "$@"\n')
     program.chmod(0o755)
-    return Workshop(backend=HydraEngine(RemoteAccess(engine="mpich")), folder=folder)
+    return Workshop(backend=make_engine(RemoteAccess(engine="mpich")), folder=folder)
 
 
 @cache
@@ -152,7 +161,9 @@ def queue_jobs() -> None:
 
 def over_slurm(folder: Path) -> Workshop:
     queue_jobs()
-    return Workshop(backend=SbatchEngine(), folder=folder, patience_s=30)
+    return Workshop(
+        backend=make_engine(RemoteAccess(engine="sbatch")), folder=folder, patience_s=30
+    )
 
 
 @cache
@@ -167,7 +178,7 @@ def join_ray() -> None:
 
 def over_ray(folder: Path) -> Workshop:
     join_ray()
-    return Workshop(backend=RayEngine(), folder=folder, patience_s=60)
+    return Workshop(backend=make_engine(RemoteAccess(engine="ray")), folder=folder, patience_s=60)
 
 
 @cache
@@ -182,7 +193,7 @@ def join_kubernetes(real: bool) -> tuple[str, str]:
 def over_kubernetes(folder: Path, *, real: bool = True) -> Workshop:
     os.environ["KUBECONFIG"], pod = join_kubernetes(real)
     access = RemoteAccess(engine="kubernetes", arguments=(pod,))
-    return Workshop(backend=KubernetesEngine(access), folder=folder, patience_s=60)
+    return Workshop(backend=make_engine(access), folder=folder, patience_s=60)
 
 
 def over_a_stand_in(folder: Path) -> Workshop:

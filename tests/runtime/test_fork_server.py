@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial
-from autoconf_launch.core import FailureKind, Mode, RankTask
-from autoconf_launch.core.rank import TASK_VARIABLE
+from autoconf_launch.autotuner.space import FailedTrial
+from autoconf_launch.core import TASK_VARIABLE, FailureKind, Mode, RankTask
 from autoconf_launch.launcher.engines import ForkServerEngine, JobEnd, LocalEngine
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 

@@ -4,7 +4,7 @@ import hjson
 import pytest
 
 from autoconf_launch.core import ZERO_KNOBS, ConfigError, RawConfig
-from autoconf_launch.tuning_spaces.loader import Section, SpaceKnob, default_space, parse_space
+from autoconf_launch.tuning_spaces import Section, SpaceKnob, default_space, parse_space
 
 STAGES = range(4)
 

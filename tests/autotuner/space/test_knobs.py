@@ -4,13 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.space.knobs import (
-    EXTRA_TAGS,
-    KNOBS,
-    candidate_name,
-    extra_order,
-    parse_value,
-)
+from autoconf_launch.autotuner.space import KNOBS, candidate_name, extra_order, parse_value
+from autoconf_launch.autotuner.space.knobs import EXTRA_TAGS
 from autoconf_launch.core import (
     ZERO_KNOBS,
     Candidate,

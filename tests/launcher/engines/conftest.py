@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.core.rank import TASK_VARIABLE
+from autoconf_launch.core import TASK_VARIABLE, Mode, RankTask
 from autoconf_launch.launcher.engines import Job, JobEnd, LocalEngine
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 

@@ -7,8 +7,7 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.asked import ENGINES, engine_facts
-from autoconf_launch.launcher.engines import make_engine
-from autoconf_launch.launcher.engines.ssh import SshEngine
+from autoconf_launch.launcher.engines import SshEngine, make_engine
 from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.request import RemoteAccess
 

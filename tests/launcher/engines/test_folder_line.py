@@ -10,12 +10,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import Failure, FailureKind, HardwareError
-from autoconf_launch.launcher.engines import make_engine
-from autoconf_launch.launcher.engines.folder_line import (
-    FolderLine,
-    StartingProcess,
-    engine_reason,
-)
+from autoconf_launch.launcher.engines import FolderLine, make_engine
+from autoconf_launch.launcher.engines.folder_line import StartingProcess, engine_reason
 from autoconf_launch.launcher.engines.line import agent_command
 from autoconf_launch.launcher.request import RemoteAccess
 

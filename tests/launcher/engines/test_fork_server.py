@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement
+from autoconf_launch.autotuner.space import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.engines import ForkServerEngine, LocalJob, fork_server, local
 from autoconf_launch.launcher.engines.local import await_agent

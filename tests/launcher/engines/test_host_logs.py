@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.launcher.engines import hosts_job
-from autoconf_launch.launcher.engines.ssh import SshEngine
+from autoconf_launch.launcher.engines import SshEngine, hosts_job
 
 from .conftest import Lab, eventually
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoconf_launch.launcher.engines.ssh import SshEngine
+from autoconf_launch.launcher.engines import SshEngine
 
 from .conftest import Lab, eventually
 

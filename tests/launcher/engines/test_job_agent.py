@@ -8,7 +8,7 @@ import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial
 from autoconf_launch.core import FailureKind
-from autoconf_launch.launcher.engines.folder_line import FolderLine
+from autoconf_launch.launcher.engines import FolderLine
 from autoconf_launch.launcher.engines.over_hosts import make_job
 
 from .conftest import Lab

@@ -7,7 +7,7 @@ import yaml
 
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher import cli
-from autoconf_launch.launcher.engines.kubernetes import KubernetesEngine
+from autoconf_launch.launcher.engines import make_engine
 from autoconf_launch.launcher.hosts import pod_text
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.request import RemoteAccess
@@ -94,7 +94,7 @@ def test_orders_wait_until_all_pods_have_begun_and_name_the_first(
         RankPlan(rank=n, local_rank=0, node=n, argv=("true",), environment=place) for n in (0, 1)
     )
     plan = LaunchPlan(name="x", ranks=ranks, hosts=("a", "b"), working_directory=str(tmp_path))
-    backend = KubernetesEngine(RemoteAccess(engine="kubernetes", arguments=("pod.yaml",)))
+    backend = make_engine(RemoteAccess(engine="kubernetes", arguments=("pod.yaml",)))
     job = backend.submit(plan)
     folder = next(tmp_path.glob(".agents-*"))
     for number in (0, 1):

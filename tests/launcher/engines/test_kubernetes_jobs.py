@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, FailureKind, HardwareError
-from autoconf_launch.launcher.engines import kubernetes
-from autoconf_launch.launcher.engines.folder_line import FolderLine
+from autoconf_launch.launcher.engines import FolderLine, kubernetes
 from autoconf_launch.launcher.engines.pods import KubernetesApi
 from autoconf_launch.launcher.engines.pods import api as api_module
 from autoconf_launch.launcher.request import RemoteAccess

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import HardwareError
+from autoconf_launch.launcher.engines import HostLine, SshEngine, over_hosts
 from autoconf_launch.launcher.engines import line as line_module
-from autoconf_launch.launcher.engines import over_hosts
-from autoconf_launch.launcher.engines.line import HostLine
-from autoconf_launch.launcher.engines.ssh import SshEngine
 
 
 def make_line(program: str, *probe: str) -> HostLine:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement
+from autoconf_launch.autotuner.space import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.engines import JobEnd, LocalEngine, LocalJob, local
 from autoconf_launch.launcher.plan import RankPlan

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.engines.pods.manifests import (
+from autoconf_launch.launcher.engines.pods import (
     PodsOrder,
     PodsSize,
     PodTemplate,

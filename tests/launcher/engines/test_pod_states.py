@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import FailureKind
-from autoconf_launch.launcher.engines.pods.states import (
+from autoconf_launch.launcher.engines.pods import (
     has_begun,
     has_job_failed,
-    is_unresolvable,
     newest_pods,
     why_ended,
     why_stuck,
@@ -118,7 +117,6 @@ TOO_SMALL = (
 def test_a_pod_waits_unless_no_node_could_ever_take_it(said: str, is_hopeless: bool) -> None:
     why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
     stuck = why_stuck(pod("Pending", node="", conditions=[why]))
-    assert is_unresolvable(said) is is_hopeless
     assert bool(stuck) is is_hopeless
     assert not stuck or "4 Insufficient nvidia.com/gpu" in stuck
 

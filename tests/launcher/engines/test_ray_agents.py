@@ -3,7 +3,8 @@ from importlib import metadata
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.engines.ray import RayEngine, find_ray_nodes
+from autoconf_launch.launcher.engines import HostsEngine, make_engine
+from autoconf_launch.launcher.engines.ray import find_ray_nodes
 from autoconf_launch.launcher.engines.ray_driver import run_agent
 from autoconf_launch.launcher.request import RemoteAccess
 
@@ -19,7 +20,9 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_ray")
 def test_without_ray_it_is_said_what_to_install() -> None:
-    for ask in (find_ray_nodes, lambda: RayEngine(RemoteAccess(engine="ray")).open_lines(["w0"])):
+    engine = make_engine(RemoteAccess(engine="ray"))
+    assert isinstance(engine, HostsEngine)
+    for ask in (find_ray_nodes, lambda: engine.open_lines(["w0"])):
         with pytest.raises(ConfigError, match=r"pip install 'autoconf-launch\[ray\]'"):
             ask()
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.engines import make_engine
-from autoconf_launch.launcher.engines.over_hosts import GroupEngine, PipeEngine
+from autoconf_launch.launcher.engines import GroupEngine, PipeEngine, make_engine
 from autoconf_launch.launcher.plan import StepSize
 from autoconf_launch.launcher.request import RemoteAccess
 

@@ -4,7 +4,7 @@ import sys
 import time
 import uuid
 
-from autoconf_launch.core.rank import JOB_VARIABLE
+from autoconf_launch.core import JOB_VARIABLE
 from autoconf_launch.launcher.engines import LocalJob
 from autoconf_launch.launcher.engines.local import await_agent, kill_strays
 

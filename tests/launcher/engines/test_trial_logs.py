@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import SecretFilter
-from autoconf_launch.launcher.engines import ForkServerEngine, LocalEngine
-from autoconf_launch.launcher.engines.ssh import SshEngine
+from autoconf_launch.launcher.engines import ForkServerEngine, LocalEngine, SshEngine
 from autoconf_launch.launcher.launch import agent
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.space.trial import Trial
+from autoconf_launch.autotuner.space import Trial
 from autoconf_launch.core import Candidate, Layout
 from autoconf_launch.launcher.engines import HostSlots
 from autoconf_launch.launcher.hosts import Placement, Share, Size, SlotPool
