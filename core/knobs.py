@@ -243,7 +243,7 @@ KNOBS: tuple[Knob, ...] = (
         tag="tmbspg",
         key="train_micro_batch_size_per_gpu",
         meaning="samples of one forward pass of a rank; the smallest to search from, or exactly "
-        "those of a list",
+        "the values of a list",
         naming=Naming.ALWAYS,
     ),
 )

@@ -60,7 +60,7 @@ class FamilyKnob:
     Attributes:
         name: the key.
         values: in the order of the search.
-        degrees: keys of the family's degrees; it is searched where all of them are.
+        degrees: keys of the family's degrees; it is searched if all of them are.
         origin: where the values stand, for people.
     """
 
@@ -77,7 +77,7 @@ DEFAULT_ORIGIN = "default"
 
 @cache
 def default_families() -> tuple[FamilyKnob, ...]:
-    """The keys of ``parallelism`` that are searched by default where their degree is."""
+    """The keys of ``parallelism`` that are searched by default if their degree is."""
     return tuple(
         FamilyKnob(
             name=knob.path[1],

@@ -4,7 +4,7 @@ import hjson
 import pytest
 
 from autoconf_launch.core import RUNTIME_KNOBS, ZERO_STAGES, ConfigError, RawConfig
-from autoconf_launch.tuning_spaces.loader import Section, SpaceKnob, default_space, parse_space
+from autoconf_launch.tuning_spaces import Section, SpaceKnob, default_space, parse_space
 
 STAGES = range(4)
 

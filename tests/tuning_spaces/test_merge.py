@@ -3,14 +3,17 @@ from typing import Any
 import hjson
 import pytest
 
-from autoconf_launch.autotuner.space.space import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space import ChoiceKind, KnobChoice
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.tuning_spaces.loader import Section, SpaceKnob, default_space, parse_space
-from autoconf_launch.tuning_spaces.merge import (
+from autoconf_launch.tuning_spaces import (
     EXTERNAL_RULES,
     BuiltinRules,
+    Section,
+    SpaceKnob,
     ZeroSearch,
+    default_space,
     given_knobs,
+    parse_space,
     zero_choices,
 )
 

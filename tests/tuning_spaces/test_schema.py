@@ -6,16 +6,16 @@ import jsonschema
 import pytest
 import yaml
 
-from autoconf_launch.autotuner.space.settings import ALIASES, AutotuningSettings
-from autoconf_launch.core import RUNTIME_KNOBS, SPELLED, ConfigError, RawConfig
+from autoconf_launch.autotuner.space import ALIASES, AutotuningSettings
+from autoconf_launch.core import RUNTIME_KNOBS, SPELLED, ConfigError, RawConfig, resolve
 from autoconf_launch.core.config_keys import TOP_LEVEL
-from autoconf_launch.core.resolved_config import resolve
 from autoconf_launch.launcher import cli
-from autoconf_launch.tuning_spaces.clusters import (
+from autoconf_launch.tuning_spaces import (
+    SCHEMAS,
     cluster_of_document,
     cluster_template,
+    schema_text,
 )
-from autoconf_launch.tuning_spaces.schema import SCHEMAS, schema_text
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(

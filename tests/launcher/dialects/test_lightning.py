@@ -6,8 +6,8 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.dialects.lightning import LightningDialect
-from autoconf_launch.launcher.script.source import NamedFile
-from autoconf_launch.launcher.spelling.base import TrialNeeds
+from autoconf_launch.launcher.script import NamedFile
+from autoconf_launch.launcher.spelling import TrialNeeds
 
 from .sources import layout, render_with, say_of, script, strategy_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import Trial
+from autoconf_launch.autotuner.space import Trial
 from autoconf_launch.core import BlockSpec, Candidate, Grade, Layout, Mode, ModelSpec, RankTask
 from autoconf_launch.launcher.tuning.profile_run import clear_saved, needs_of, soak_task
 
