@@ -441,7 +441,7 @@ def _config(a: Results, b: Results) -> Iterator[Difference]:
         )
     for edit in edits:
         part = f"config {dotted_name(edit.path)}"
-        yield Difference(part=part, a=_text(edit.before), b=_shown(edit.after))
+        yield Difference(part=part, a=_text(edit.before), b=_text(edit.after))
 
 
 def _text(value: object) -> str | None:
