@@ -66,6 +66,18 @@ FIT = (
     "--cluster 8xH100 --",
     "--cluster 8xH100 -- python nowhere.py",
     f"{LLAMA} extra",
+    f"{LLAMA} --tp 16",
+    "--model llama3-8b --cluster 8xH100 --seq 4096 --global-batch 7 --tp 4",
+    "--model /dev/zero --cluster 8xH100 --seq 8 --global-batch 8",
+    "--cluster 8xH100 --seq 1 --global-batch 8",
+    f"{LLAMA} --qqqqqq 2",
+    f"{LLAMA} --memory 2GB",
+    f"{LLAMA} --micro-batch -1",
+    f"{LLAMA} --heads 7",
+    f"{LLAMA} --memory-limit nan",
+    "--model llama3-8b --cluster 8xA100 --seq 8 --global-batch 8 --precision fp8",
+    f"--model llama3-8b --cluster 8xH100 --seq {'9' * 40} --global-batch 8",
+    "--model llama3-8b --cluster 8xH100 --seq 1e99 --global-batch 8",
 )
 PLAN = (
     "--model llama3-8b --seq 8 --global-batch 8",
@@ -92,6 +104,12 @@ PLAN = (
     "--model llama3-8b --cluster mixed.yaml --cluster 8xH100 --seq 8 --global-batch 8",
     f"{LLAMA} --weights nf4",
     "--model llama3-8b --cluster 8xMI300X --seq 8 --global-batch 8 --objective cost",
+    f"{LLAMA} --headroom -5",
+    f"{LLAMA} -o x",
+    f"{LLAMA} --export native -o x --row 99",
+    f"{LLAMA} --export native -o x --row 0",
+    f"{LLAMA} --export native -o /proc/none/x",
+    "--model llama3-8b --cluster 8xH100 --seq 8kb --global-batch 8",
 )
 RECOMMEND = (
     "",
@@ -113,6 +131,13 @@ RECOMMEND = (
     f"{SIZED} --model-size 5 --vocabulary 5",
     f"{SIZED} --model-size 5 --tokens 2T",
     f"{SIZED} --model-size 5 --html empty",
+    f"{SIZED} --max-day 5",
+    f"{SIZED} --max-days nan",
+    f"{SIZED} --max-days 5 --assume restart=1",
+    f"{GPT} --cluster 8xH1000 --max-days 5",
+    "--family gpt3 --tokens 300X --gpus 160 --tflops-per-gpu 140 --max-days 5",
+    "--family gtp3 --tokens 300B --gpus 160 --tflops-per-gpu 140 --max-days 1",
+    "--family 'g t' --tokens 300B --gpus 160 --tflops-per-gpu 140 --max-days 1",
 )
 SEARCH = (
     "search_config=gpt3/6b",
