@@ -32,8 +32,8 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     """Train as asked; the training's own exit code.
 
     A configuration that leaves something open, or is not plain JSON, is resolved first into a
-    file that lives as long as the launch. With ``--dry-run``, which Kubernetes alone takes, what
-    it would be asked to make is printed, and nothing is started.
+    file that lives as long as the launch. With ``--dry-run``, which only Kubernetes takes, the
+    manifests are printed, and nothing is started.
     """
     if request.dry_run:
         sys.stdout.write(manifests_text(request))
