@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import attach
 
 from .engine_names import ENGINE, ENGINES, EngineFacts, HostSource, engine_facts
-from .keywords import answers, keyword_errors
 from .launch_units import (
     ARGUMENTS,
     CORES,
@@ -21,10 +20,12 @@ from .parameters import (
     Header,
     Parameter,
     VerbQuestion,
+    answers,
     asked_parameters,
     asked_part,
     build_question,
     flag_words,
+    keyword_errors,
     parameter,
     question,
     read_flags,

@@ -1,4 +1,4 @@
-"""``show spaces``: what would be searched, and where each value comes from. Nothing is run.
+"""``show spaces``: the knobs of a search and the source of each value. Nothing is run.
 
 ``show spaces [--config FILE] [--json] [launcher flags] [script.py arguments]``
 """
@@ -20,12 +20,12 @@ from autoconf_launch.autotuner.space import (
     SearchSpace,
     build_space,
 )
-from autoconf_launch.core import ZERO, ZERO_KNOBS, ConfigError, dotted_name
+from autoconf_launch.core import RUNTIME_KNOBS, SPELLED, ZERO, ConfigError, dotted_name
 from autoconf_launch.core import config_keys as keys
 
 from ..asked import ShowSpacesCommand
 from ..config_file import read_config
-from ..dialects import SPELLINGS, BuiltinDialect, DeepSpeedDialect, choose_dialect
+from ..dialects import BuiltinDialect, DeepSpeedDialect, choose_dialect
 from ..events import Event, Note
 from ..flags import parse_request
 from ..hosts import find_cluster
@@ -47,12 +47,11 @@ _MOST_KEYS = 5
 _AWAITS_PROFILE = (
     "A tune learns from its profile run what nothing here sets; it may search more micro-batches."
 )
-_PATHS = {spelling.knob: spelling.path for spelling in SPELLINGS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobRow:
-    """One knob of a stage; ``values`` as a document has them."""
+    """A knob of a stage; ``values`` as a document has them."""
 
     name: str
     values: tuple[Any, ...]
@@ -62,7 +61,7 @@ class KnobRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageView:
-    """What would be searched at one ZeRO stage; ``combinations`` is of further knobs."""
+    """The search at a ZeRO stage; ``combinations`` counts the other knobs."""
 
     stage: int
     micro_batches: tuple[int, ...]
@@ -106,7 +105,6 @@ def _on_foreign(path: str) -> str:
 
 
 def _of_script(request: LaunchRequest) -> tuple[UserSettings, tuple[str, ...]]:
-    """What a tune reads of the script and its files, with the sentences that it says."""
     notes: list[str] = []
 
     def listen(event: Event) -> None:
@@ -119,7 +117,6 @@ def _of_script(request: LaunchRequest) -> tuple[UserSettings, tuple[str, ...]]:
 def _of_document(
     request: LaunchRequest, source: ScriptSource
 ) -> tuple[UserSettings, tuple[str, ...]]:
-    """What a document alone says: of our runtime, or of DeepSpeed where only that has its keys."""
     source = replace(source, words=request.words)
     named = source.config_argument is not None or request.words.dialect is not None
     dialect = choose_dialect(source).dialect if named else BuiltinDialect()
@@ -145,7 +142,7 @@ def _stage_views(user: UserSettings, space: SearchSpace) -> Iterator[StageView]:
     for stage in sorted({layout.zero_stage for layout in layouts}):
         sizes = {layout.micro_batch for layout in layouts if layout.zero_stage == stage}
         here = [choice for choice in user.choices if choice.is_for(stage) and choice.values]
-        extras = [choice for choice in here if choice.knob not in _PATHS]
+        extras = [choice for choice in here if choice.knob not in SPELLED]
         yield StageView(
             stage=stage,
             micro_batches=tuple(sorted(s for s in sizes if s >= space.least_micro_batch)),
@@ -160,12 +157,10 @@ def _usual(space: SearchSpace) -> Sequence[int]:
 
 
 def _row(choice: KnobChoice) -> KnobRow:
-    of_zero = choice.knob in ZERO_KNOBS or choice.stages is not None
-    name = dotted_name(
-        _PATHS.get(choice.knob, (*ZERO, choice.knob) if of_zero else (choice.knob,))
-    )
+    row = SPELLED.get(choice.knob) or RUNTIME_KNOBS.get(choice.knob)
+    foreign = dotted_name((*ZERO, choice.knob)) if choice.stages is not None else choice.knob
     return KnobRow(
-        name=name,
+        name=row.key if row else foreign,
         values=tuple(_plain(choice.knob, value) for value in choice.values),
         how=choice.how,
         origin=choice.origin,
@@ -174,8 +169,8 @@ def _row(choice: KnobChoice) -> KnobRow:
 
 def _plain(knob: str, value: Any) -> Any:
     """A value as a document has it; what is omitted has its default."""
-    if value is None and knob in ZERO_KNOBS:
-        return ZERO_KNOBS[knob].default
+    if value is None and knob in RUNTIME_KNOBS:
+        return RUNTIME_KNOBS[knob].default
     return getattr(value, "value", value)
 
 
@@ -211,7 +206,6 @@ def _flow(user: UserSettings, stages: Sequence[StageView]) -> str:
 
 
 def _origin_of_stages(user: UserSettings) -> str | None:
-    """Where the ZeRO stages come from; None where the script has no word for them."""
     origins = (choice.origin for choice in user.choices if choice.knob == "zero_stage")
     return next(origins, None)
 

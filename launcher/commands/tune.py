@@ -120,7 +120,7 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
     Args:
         request: of the user.
         listener: gets each event.
-        began_s: the command's start on ``time.monotonic``, where a budget of time begins; None:
+        began_s: start of the command and of its time budget on ``time.monotonic``; None:
             now.
 
     Returns:
@@ -200,7 +200,7 @@ def _as_it_starts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
-    """Everything before the first trial; ``profile_s`` is None where an earlier one was read."""
+    """Everything before the first trial; ``profile_s`` is None if an earlier profile was read."""
 
     job: TuningJob
     files: TrialFiles
@@ -213,20 +213,18 @@ class _Prepared:
 
 def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
     """The profile run, or what an earlier one found, and the study that follows from it."""
-    files = TrialFiles.for_job(job)
     pool = find_pool(job.request, job.cluster)
     at_once = pool.room(pool.usual)
     began_s, is_known = time.monotonic(), folder.contents.profiled
-    job, spec = find_model(job, files, backend, folder, pool)
+    job, spec = find_model(job, backend, folder, pool)
     profile_s = None if is_known else time.monotonic() - began_s
     if folder.profiled_now:
         profile_s = folder.contents.profile_s
     if at_once > 1:  # said only here: the profile run may ask for another start
         job.listener(Note(text=pool_text(pool)))
-    job = read_measured(job, files, backend, folder, pool)
-    files.read_again(job.source)
+    job = read_measured(job, backend, folder, pool)
     untimed = datasheet_times(job, spec)
-    files.describe_model(replace(job.user.workload, model=spec), untimed)
+    files = TrialFiles.for_job(job).with_model(replace(job.user.workload, model=spec), untimed)
     _say_faster_formats(job, spec)
     study = make_study(job, spec, find_past_times(job, spec, folder), untimed)
     return _Prepared(
@@ -353,7 +351,6 @@ _MUCH = 0.25
 
 
 def _goes_on(budget: TimeBudget, study: Study, confirmation_s: float) -> bool:
-    """Whether the playoff left time for more trials, and for as long a playoff after them."""
     is_much = math.isfinite(budget.whole_s) and budget.left_s > _MUCH * budget.whole_s
     until_s = budget.end_s - confirmation_s
     return is_much and study.extend(until_s, elapsed_s=budget.spent_s)

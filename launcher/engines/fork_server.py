@@ -50,7 +50,7 @@ _OF_A_RANK = frozenset(
     {
         *("RANK", "LOCAL_RANK", "GROUP_RANK", "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT"),
         *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"),
-        *(VISIBLE, HIP_VISIBLE, ORDER, TASK_VARIABLE, JOB_VARIABLE),
+        *(VISIBLE, HIP_VISIBLE, ORDER, TASK_VARIABLE, JOB_VARIABLE, "TORCHINDUCTOR_CACHE_DIR"),
         *(name for tracker in REPORTING_TOOLS for name, _ in tracker.folder_variables),
     }
 )

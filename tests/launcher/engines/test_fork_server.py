@@ -131,7 +131,9 @@ def test_other_variables_that_act_at_a_start_are_not_served_by_the_same_fork_ser
     assert not warm.forks(**{name: ""})
 
 
-@pytest.mark.parametrize("name", ["RANK", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"])
+@pytest.mark.parametrize(
+    "name", ["RANK", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "TORCHINDUCTOR_CACHE_DIR"]
+)
 def test_variables_of_a_rank_are_served_by_the_same_fork_server(
     warm: Nursery, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

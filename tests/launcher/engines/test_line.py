@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import HardwareError
-from autoconf_launch.launcher.engines import HostLine, SshEngine, over_hosts
+from autoconf_launch.launcher.engines import FolderLine, HostLine, SshEngine, over_hosts
 from autoconf_launch.launcher.engines import line as line_module
 
 
@@ -14,7 +14,7 @@ def make_line(program: str, *probe: str) -> HostLine:
     return HostLine("far", (sys.executable, "-I", "-S", "-c", program), probe)
 
 
-def first_lines(line: HostLine, count: int) -> list[dict[str, Any]]:
+def first_lines(line: HostLine | FolderLine, count: int) -> list[dict[str, Any]]:
     found = list[dict[str, Any]]()
     while len(found) < count and line.why_lost is None:
         select.select([line], [], [], 5)

@@ -5,15 +5,14 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, FailureKind
-from autoconf_launch.launcher.engines import slurm
-from autoconf_launch.launcher.engines.slurm import (
+from autoconf_launch.launcher.engines import (
     SlurmQueue,
-    SlurmStarter,
     cancel_jobs,
-    find_job_states,
     pending_text,
+    slurm,
     submit_job,
 )
+from autoconf_launch.launcher.engines.slurm import SlurmStarter, find_job_states
 from autoconf_launch.launcher.request import RemoteAccess
 
 

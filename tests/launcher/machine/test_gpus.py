@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.launcher.machine import gpus
-from autoconf_launch.launcher.machine.gpus import Gpu, GpuUser, list_gpus, seen_at_once
+from autoconf_launch.launcher.machine import Gpu, gpus, list_gpus, seen_at_once
+from autoconf_launch.launcher.machine.gpus import GpuUser
 
 FULL = "--query-gpu=index,uuid,name,memory.total,memory.free,compute_mode,mig.mode.current"
 BASIC = "--query-gpu=index,uuid,name,memory.total"

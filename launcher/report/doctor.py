@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from autoconf_launch.autotuner.space import GpuState
 from autoconf_launch.core import ClusterSpec, ConfigError, Node, encode
 from autoconf_launch.tuning_spaces import known_accelerator
 
-from ..report import duration_text, each, memory_size, percent, rows_documents, rows_text
-from .checks import (
+from ..doctor import (
     BlockedPort,
+    GpuCheck,
     HostChecks,
     find_slow_hosts,
     find_slow_links,
     find_wrong_clocks,
     hosts_without_folder,
 )
-from .gpus import gpu_notes, gpu_problems
+from .cells import duration_text, memory_size, percent
+from .tables import each, rows_documents, rows_text
 
 _GIGA, _TERA = 1e9, 1e12
 DOCTOR_SCHEMA_VERSION = 1
 
 
 def doctor_lines(cluster: ClusterSpec, checks: HostChecks) -> Iterator[str]:
-    """What each host and each pair of hosts can do, then what is wrong."""
+    """Tables of hosts and links, then the problems."""
     nodes = {node.host: node for node in cluster.nodes}
     yield rows_text(HOST_COLUMNS, [nodes[host] for host in checks.hosts], checks)
     if checks.links:
@@ -73,7 +75,7 @@ LINK_COLUMNS = (
 
 
 def problems(checks: HostChecks) -> Iterator[str]:
-    """One sentence for each thing that a launch on these hosts would suffer from."""
+    """A sentence for each problem that a launch on these hosts would have."""
     for slot in checks.slots:
         if slot.gpu is not None:
             yield from gpu_problems(slot.host, slot.gpu, slot.flops_per_s)
@@ -100,7 +102,7 @@ def problems(checks: HostChecks) -> Iterator[str]:
 
 
 def blocked_text(ports: Sequence[BlockedPort]) -> str:
-    """One sentence for each host whose port was not reached."""
+    """A sentence for each host whose port was not reached."""
     seen: dict[tuple[str, int], list[str]] = {}
     for port in dict.fromkeys(ports):
         seen.setdefault((port.host, port.port), []).append(port.seen_from)
@@ -135,7 +137,7 @@ def doctor_document(cluster: ClusterSpec, checks: HostChecks) -> dict[str, Any]:
 
 
 def cluster_document(cluster: ClusterSpec, checks: HostChecks) -> dict[str, Any]:
-    """What ``plan --cluster FILE`` reads, with the measured rate between hosts."""
+    """A file for ``plan --cluster FILE``, with the measured rate between hosts."""
     rate = min((link.bytes_per_s for link in checks.links), default=None)
     return {"nodes": [_node_document(node, rate) for node in cluster.nodes]}
 
@@ -144,7 +146,7 @@ def require_gpus(cluster: ClusterSpec) -> None:
     """Check that a cluster can be saved for ``plan``.
 
     Raises:
-        ConfigError: a host has no GPUs, which alone are planned for.
+        ConfigError: a host has no GPU.
     """
     for node in cluster.nodes:
         if node.devices[0].emulated:
@@ -159,3 +161,60 @@ def _node_document(node: Node, bytes_per_s: float | None) -> dict[str, Any]:
     gpu = node.devices[0]
     name = known_accelerator(gpu.name, gpu.memory_bytes) or gpu.name
     return {"gpu": name, "gpus": len(node.devices), **measured}
+
+
+SLOW_GPU = 0.8
+"""Share of the pace in our tables below which a GPU counts as slow."""
+
+
+def gpu_problems(host: str, gpu: GpuCheck, flops_per_s: float) -> Iterator[str]:
+    """A sentence for each problem that a launch on this GPU would have."""
+    where = f"GPU {gpu.state.slot} of host {host}"
+    if gpu.unusable:
+        yield f"{where} ({gpu.name}) cannot be used: {gpu.unusable}."
+        return
+    if gpu.state.is_throttled:
+        yield f"{where} is throttled{_clock_text(gpu.state)}; check its cooling and power supply."
+    elif (usual := gpu.usual_flops_per_s) and flops_per_s < SLOW_GPU * usual:
+        yield (
+            f"{where} multiplies at {flops_per_s / _TERA:.0f} TFLOP/s, "
+            f"{100 * flops_per_s / usual:.0f} % of the {usual / _TERA:.0f} that {gpu.name} "
+            f"reaches{_clock_text(gpu.state)}; check its clocks and its power limit."
+        )
+    if (peak := gpu.peak_flops_per_s) and flops_per_s > peak:
+        yield (
+            f"{where} multiplies at {flops_per_s / _TERA:.0f} TFLOP/s, above the peak of "
+            f"{gpu.name} ({peak / _TERA:.0f}): the driver's name or the measured time is wrong."
+        )
+    if gpu.users:
+        yield f"{where} is also used by {', '.join(gpu.users)}; end that, or use other GPUs."
+    if gpu.uncorrected_errors:
+        yield (
+            f"{where} has had {gpu.uncorrected_errors} uncorrected memory errors since its last "
+            "reset; reset it, and replace it if they come again."
+        )
+    if gpu.repair_pending:
+        yield f"{where} has faulty memory that its next reset replaces; reset it."
+
+
+def gpu_notes(host: str, gpu: GpuCheck) -> Iterator[str]:
+    """Sentences that a user should know, though nothing is wrong."""
+    where = f"GPU {gpu.state.slot} of host {host}"
+    if gpu.usual_flops_per_s is None and not gpu.unusable:
+        yield f"{where} ({gpu.name}) is not in our tables, so its pace cannot be compared."
+    if gpu.has_slices:
+        yield f"{where} is divided into slices (MIG); a process can use one slice only."
+    if gpu.compute_mode != "Default":
+        yield (
+            f"{where} is in compute mode {gpu.compute_mode}: it refuses further processes while "
+            "one uses it."
+        )
+
+
+def _clock_text(state: GpuState) -> str:
+    words = (
+        "" if state.sm_clock_mhz is None else f"{state.sm_clock_mhz} MHz",
+        "" if state.temperature_c is None else f"{state.temperature_c} °C",
+    )
+    seen = ", ".join(filter(None, words))
+    return f" (at {seen})" if seen else ""

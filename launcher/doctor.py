@@ -1,16 +1,16 @@
-"""What the hosts of a launch can do, as ``doctor`` measured it, and what is wrong with them."""
+"""Measurements of ``doctor`` on the hosts of a launch."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from autoconf_launch.autotuner.space import GpuState
 from autoconf_launch.core import DOCTOR_MARK, ClusterSpec
-
-from .gpus import GpuCheck, read_gpu
+from autoconf_launch.tuning_spaces import known_accelerator, machine
 
 SLOW = 0.8
 """Share of the others' pace below which a host counts as slow."""
@@ -20,8 +20,81 @@ CLOCK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCheck:
+    """A GPU; missing readings of the driver count as in order.
+
+    Attributes:
+        name: torch's name, with the profile of a slice.
+        state: clocks and throttling while it multiplied.
+        driver: version.
+        compute_mode: who may use it.
+        has_slices: MIG is enabled.
+        uncorrected_errors: of its memory, since its last reset.
+        repair_pending: its memory is repaired by its next reset.
+        users: other processes on it, in words.
+        unusable: reason for which torch cannot use it, and the remedy; empty if it can.
+    """
+
+    name: str
+    state: GpuState
+    driver: str = ""
+    compute_mode: str = "Default"
+    has_slices: bool = False
+    uncorrected_errors: int = 0
+    repair_pending: bool = False
+    users: tuple[str, ...] = ()
+    unusable: str = ""
+
+    @property
+    def peak_flops_per_s(self) -> float | None:
+        """The datasheet's 16-bit rate; None if our tables lack the GPU."""
+        known = known_accelerator(self.name)
+        if known is None or self.unusable:
+            return None
+        return machine(known).accelerator.half_flops_per_s
+
+    @property
+    def usual_flops_per_s(self) -> float | None:
+        """The fastest 16-bit product of such GPUs, by our tables; None if they lack it."""
+        peak, known = self.peak_flops_per_s, known_accelerator(self.name)
+        return None if peak is None or known is None else peak * machine(known).accelerator.reached
+
+
+def read_gpu(found: Mapping[str, Any] | None) -> GpuCheck | None:
+    """A GPU as its rank printed it."""
+    if found is None:
+        return None
+    return GpuCheck(
+        name=found["name"] or "GPU",
+        driver=str(found.get("driver") or ""),
+        compute_mode=found.get("compute_mode") or "Default",
+        has_slices=found.get("mig_mode") == "Enabled",
+        state=GpuState(
+            slot=found.get("slot") or 0,
+            sm_clock_mhz=found.get("sm_clock_mhz"),
+            temperature_c=found.get("temperature_c"),
+            throttle_reasons=found.get("throttle_reasons"),
+        ),
+        uncorrected_errors=found.get("uncorrected_errors") or 0,
+        repair_pending=found["repair_pending"],
+        users=tuple(found["users"]),
+        unusable="" if found["is_usable"] else _why_unusable(found),
+    )
+
+
+def _why_unusable(found: Mapping[str, Any]) -> str:
+    if not found["cuda"]:
+        return f"torch {found['torch']} is built without CUDA; install one with CUDA"
+    return (
+        f"its driver {found.get('driver') or ''} does not support torch {found['torch']}, which "
+        f"is built for CUDA {found['cuda']}; update the driver, or install a torch for an older "
+        "CUDA"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotCheck:
-    """One slot: the pace of a matrix product, and what its host's clock shows more than ours.
+    """A slot: the pace of a matrix product, and its host's clock minus ours.
 
     ``gpu`` is None for a process of a CPU.
     """
@@ -73,7 +146,7 @@ class HostChecks:
 
 
 def read_checks(printed: str, cluster: ClusterSpec) -> HostChecks:
-    """What the ranks printed.
+    """Checks as the ranks printed them.
 
     Raises:
         ValueError: a line is malformed.
@@ -133,7 +206,7 @@ def find_slow_hosts(checks: HostChecks) -> Iterator[tuple[str, float]]:
 def find_slow_links(checks: HostChecks) -> Iterator[tuple[str, float]]:
     """Hosts whose best link is slow, with its share of the median of all hosts' best.
 
-    Two hosts have one link, which neither is to blame for.
+    Two hosts share their only link, so neither is named.
     """
     if len(checks.hosts) < 3:
         return iter(())
@@ -143,7 +216,7 @@ def find_slow_links(checks: HostChecks) -> Iterator[tuple[str, float]]:
 
 
 def find_wrong_clocks(checks: HostChecks) -> Iterator[tuple[str, float]]:
-    """Hosts whose clock differs from that of the first, with by how many seconds."""
+    """Hosts whose clock differs from the first host's, with the difference in seconds."""
     seen = {slot.host: slot.clock_s for slot in reversed(checks.slots)}
     return ((host, off_s) for host, off_s in seen.items() if abs(off_s) > CLOCK_S)
 

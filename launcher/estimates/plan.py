@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autoconf_launch.autotuner.cost import EAGER_BAND, FormatGain, Proposal
+from autoconf_launch.autotuner.cost import EAGER_BAND, FormatGain, LayoutRule, Machine, Proposal
 from autoconf_launch.autotuner.mixed import MachineKind, placement
 from autoconf_launch.autotuner.planner import (
     GpuCount,
     Limits,
     Loser,
-    OwnRuns,
     Plan,
     Planned,
     Question,
@@ -34,58 +34,40 @@ from autoconf_launch.core import (
 )
 
 from ..asked import CsvForm, Goal
-from ..machine import is_cpu
 from ..measurements import TrainingRuns, read_training_runs
+from .clusters import ChosenPrice, equal_machines, layout_format_gains, whole_node, with_gpus
 from .parts import RankedParts, rank_parts
-from .requests import PlanRequest
+from .requests import PlanRequest, TrainingRequest
 from .runnable import (
     RowState,
     apart_rules,
     changes_to_use,
-    layout_rules,
-    plan_limits,
+    ranking_rules,
     row_states,
-    training_steps,
 )
-from .training_choice import (
-    BY_SCRIPT,
-    ChosenPrice,
-    TrainingRequest,
-    check_positions,
-    check_precision,
-    check_weights,
-    choose_price,
-    layout_format_gains,
-    machine_of,
-    nodes_like,
-    one_node,
-    require_equal_nodes,
-    require_rates,
-    usual_trainer,
-    whole_node,
-)
-from .verifying import Verifying, log_band, run_bounds, verify_plan
+from .trainers import BY_SCRIPT, usual_trainer
+from .verifying import Verifying, log_band, verify_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAnswer:
-    """All that the forms of the report say.
+    """The answer that all forms of the report show.
 
     Attributes:
-        prices: of each of the cluster's kinds of node; None where none is known.
-        steps: of the whole training; None where no tokens were given.
-        plan: ``best`` are the layouts to use, the best one first; ``apart`` are faster ones that
-            are plan-only or were never checked.
-        seconds: that enumerating, pricing and ranking took.
-        question: of a search by a known architecture on equal nodes, else None.
-        parts: where parts of the cluster are ranked, stage by stage, what is known besides.
-        losers: empty unless asked for.
-        needed: where the number of GPUs was asked for; the request's cluster then has so many, or
-            as many as come nearest.
-        measured: runs that correct the steps, where some were given.
-        verifying: runs that would narrow the first row's band, where they were asked for.
+        prices: price for each of the cluster's kinds of node; None if unknown.
+        steps: steps of the whole training; None without tokens.
+        plan: ``best`` are the layouts to use, the best one first; ``apart`` are faster layouts
+            that are plan-only or were never checked.
+        seconds: duration of enumerating, pricing and ranking.
+        question: the search by a known architecture on equal nodes, else None.
+        parts: facts on the parts of the cluster if these are ranked, stage by stage.
+        losers: empty unless requested.
+        needed: the number of GPUs if requested; the request's cluster then has this many, or
+            the nearest number.
+        measured: runs that correct the steps, if given.
+        verifying: runs that would narrow the first row's band, if requested.
         gains: formats in which products that run in fp32 would be faster, in the first layout.
-        changes: the nearest trainings that fit, where no layout that fits runs and was checked.
+        changes: the nearest trainings that fit, if no layout that fits runs and was checked.
         script: name of the script whose model is known by its pieces; empty for other models.
     """
 
@@ -133,11 +115,9 @@ class PlanAnswer:
 
     @property
     def headroom(self) -> float:
-        """Share of memory that is to stay free; of parts 0 if no layout leaves it."""
         return self.request.headroom if self.parts is None else self.parts.question.headroom
 
     def bands(self, rows: Sequence[Planned]) -> list[StepBand]:
-        """How far off each layout's predicted step may be."""
         if self.parts is not None:
             return [self.parts.band(one) for one in rows]
         if self.question is None:
@@ -155,7 +135,6 @@ class PlanAnswer:
         return row_states(training, [one.plan_only_by for one in rows], apart)
 
     def layout(self, one: Planned) -> Layout:
-        """A row's layout, with the slot of each rank where they are not in the cluster's order."""
         if not one.order:
             return one.layout
         slots = placement(self.cluster, one.order)
@@ -171,42 +150,34 @@ class PlanAnswer:
 
 
 def plan_answer(request: PlanRequest) -> PlanAnswer:
-    """Plan: rank all layouts of equal nodes, or the parts of a cluster stage by stage.
+    """Rank all layouts on equal nodes, or the parts of a cluster stage by stage.
 
     Raises:
-        ConfigError: no price where one is needed, a precision that not all GPUs compute in, or
+        ConfigError: a needed price is unknown, a precision that not all GPUs compute in, or
             too many parts of the cluster.
     """
-    training, cluster = request.training, request.training.cluster
     asks = request.pareto or request.layer_times is not None
-    if not asks and request.csv_form != CsvForm.FASOP and cluster.are_nodes_equal:
+    is_equal = request.training.cluster.are_nodes_equal
+    if not asks and request.csv_form != CsvForm.FASOP and is_equal:
         return _equal_answer(request)
     refuse_runs(request)
-    _check(training)
-    started, prices = time.perf_counter(), chosen_prices(request)
-    found, parts = rank_parts(request, prices)
+    started = time.perf_counter()
+    found, parts, prices = rank_parts(request)
     return PlanAnswer(
         request=request,
         prices=prices,
-        steps=training_steps(request),
+        steps=request.steps,
         plan=found,
         seconds=time.perf_counter() - started,
         parts=parts,
     )
 
 
-def _check(training: TrainingRequest) -> None:
-    require_rates(training.cluster)
-    check_precision(training.workload.precision, training.cluster)
-    check_weights(training.workload)
-    check_positions(training.workload)
-
-
 def refuse_runs(request: PlanRequest) -> None:
-    """Real runs correct what is predicted by a model's shapes on equal nodes.
+    """Refuse real runs, which correct only predictions by a model's shapes on equal nodes.
 
     Raises:
-        ConfigError: there are some, or some are asked for.
+        ConfigError: runs are given or requested.
     """
     flags = ("--measured", "--verify", "--verify-budget")
     for flag in (name for name in flags if name in request.training.given):
@@ -216,60 +187,59 @@ def refuse_runs(request: PlanRequest) -> None:
 
 
 def _equal_answer(request: PlanRequest) -> PlanAnswer:
-    require_equal_nodes(request.training.cluster)
-    _check(request.training)
+    machine, prices = equal_machines(request)
     started = time.perf_counter()
-    bounds, prices = run_bounds(request), chosen_prices(request)
-    runs = _read_runs(request)
-    own = None if runs is None else runs.own
-    needed = _gpus_needed(request, own) if request.gpus_needed else None
-    if needed is not None:
-        request = _with_gpus(request, needed.gpus or needed.nearest)
-        prices = chosen_prices(request)
-    cluster, (price,) = request.training.cluster, prices
+    runs = _read_runs(request, machine)
+    training = Training(
+        workload=request.training.workload,
+        machine=machine,
+        runs=None if runs is None else runs.own,
+    )
+    rules, apart = ranking_rules(request)
+    needed = None
+    if request.gpus_needed:
+        needed, request = _with_gpus_needed(request, training, rules)
+        machine, prices = equal_machines(request)
+    world, price = len(request.training.cluster.devices), prices[0]
+    # the memory of a CPU is its host's, so nothing is offloaded from it
+    keeps_states = request.exclude_offload or machine.accelerator.is_cpu
     question = Question(
-        training=Training(
-            workload=request.training.workload, machine=machine_of(cluster), runs=own
-        ),
-        world=len(cluster.devices),
-        limits=plan_limits(request, price, len(cluster.devices)),
-        degrees=_degrees(request),
+        training=replace(training, machine=machine),
+        world=world,
+        limits=_limits(request, price, world),
+        degrees=Degrees(offload=(Offload.NONE,)) if keeps_states else Degrees(),
         most=request.top,
         one_each=request.top is not None,
-        rules=layout_rules(request),
-        apart_rules=apart_rules(request),
+        rules=rules,
+        apart_rules=apart,
         usd_per_gpu_hour=None if price is None else price.usd_per_gpu_hour,
     )
     found = plan_usable_first(question)
     answer = PlanAnswer(
         request=request,
         prices=prices,
-        steps=training_steps(request),
+        steps=request.steps,
         plan=found,
         seconds=time.perf_counter() - started,
         question=question,
         losers=losers(question, found.best[0]) if request.explain and found.best else (),
         needed=needed,
         measured=runs,
-        verifying=verify_plan(question, found, bounds) if bounds and found.best else None,
+        verifying=verify_plan(question, found, request),
         gains=_gains_of(request.training, found.best[0]) if found.best else (),
     )
     return replace(answer, changes=tuple(_changed_answers(answer, question)))
 
 
 def _changed_answers(answer: PlanAnswer, question: Question) -> Iterator[PlanAnswer]:
-    """The nearest trainings that have what is missing, if a layout to use is."""
+    """Answers for the nearest trainings that have a layout to use, if this one has none."""
     for training, change in changes_to_use(question, answer.plan, answer.request.training):
-        gpus = change.question.world
         request = replace(answer.request, training=training)
         is_without = change.question.degrees != question.degrees or request.exclude_offload
         request = replace(request, exclude_offload=is_without)
-        if gpus != question.world:
+        if change.question.world != question.world:
             nodes = change.question.training.machine.gpus_per_node
-            node = answer.cluster.nodes[0]
-            cluster = nodes_like(node, gpus // nodes, nodes)
-            training = replace(training, cluster=cluster, cluster_text="")
-            request = replace(request, training=training)
+            request = with_gpus(request, answer.cluster.nodes[0], change.question.world, nodes)
         yield replace(
             answer,
             request=request,
@@ -284,19 +254,12 @@ def _gains_of(training: TrainingRequest, one: Planned) -> tuple[FormatGain, ...]
     return layout_format_gains(training, asked)
 
 
-def _read_runs(request: PlanRequest) -> TrainingRuns | None:
+def _read_runs(request: PlanRequest, machine: Machine) -> TrainingRuns | None:
     if request.measured is None:
         return None
-    cluster, workload = request.training.cluster, request.training.workload
-    training = Training(workload=workload, machine=machine_of(cluster))
-    band = log_band(training, Layout())
-    return read_training_runs(request.measured, training, band, len(cluster.nodes))
-
-
-def _degrees(request: PlanRequest) -> Degrees:
-    """All of a layout's choices; a CPU's memory is its host's, so nothing is offloaded from it."""
-    keeps_states = request.exclude_offload or is_cpu(request.training.cluster)
-    return Degrees(offload=(Offload.NONE,)) if keeps_states else Degrees()
+    training = Training(workload=request.training.workload, machine=machine)
+    nodes = len(request.training.cluster.nodes)
+    return read_training_runs(request.measured, training, log_band(training, Layout()), nodes)
 
 
 def plan_clusters(request: PlanRequest) -> tuple[PlanAnswer, ...]:
@@ -322,75 +285,54 @@ def plan_clusters(request: PlanRequest) -> tuple[PlanAnswer, ...]:
     return tuple(sorted(answers, key=order))
 
 
-def _gpus_needed(request: PlanRequest, own: OwnRuns | None) -> GpuCount:
-    """Layouts leave the headroom and offload nothing.
+def _with_gpus_needed(
+    request: PlanRequest, training: Training, rules: Sequence[LayoutRule]
+) -> tuple[GpuCount, PlanRequest]:
+    """The number of GPUs needed, and the question on them; layouts leave the headroom.
 
     Raises:
         ConfigError: the cluster has several nodes, or no GPU.
     """
-    training = request.training
-    if is_cpu(training.cluster):
+    nodes = request.training.cluster.nodes
+    if training.machine.accelerator.is_cpu:
         raise ConfigError("--gpus-needed counts GPUs, but --cluster local is a CPU here.")
-    if len(training.cluster.nodes) > 1:
+    if len(nodes) > 1:
         raise ConfigError(
-            f"--gpus-needed counts nodes itself; give one with --cluster, not "
-            f"{len(training.cluster.nodes)}."
+            f"--gpus-needed counts nodes itself; give one with --cluster, not {len(nodes)}."
         )
-    one = ClusterSpec(nodes=(whole_node(training.cluster.nodes[0]),))
-    price = _price(request, one.kinds[0])
+    node = whole_node(nodes[0])
+    each = len(node.devices)
+    machine, (price,) = equal_machines(with_gpus(request, node, each, each))
 
     def limits_of(gpus: int) -> Limits:
-        limits = plan_limits(request, price, gpus)
+        limits = _limits(request, price, gpus)
         return replace(limits, memory_bytes=limits.safe_bytes, headroom=0.0)
 
     question = Question(
-        training=Training(workload=training.workload, machine=machine_of(one), runs=own),
+        training=replace(training, machine=machine),
         world=1,
         limits=limits_of(1),
         degrees=Degrees(offload=(Offload.NONE,)),
-        rules=layout_rules(request),
+        rules=tuple(rules),
     )
-    return fewest_gpus(question, limits_of)
+    needed = fewest_gpus(question, limits_of)
+    return needed, with_gpus(request, node, needed.gpus or needed.nearest, each)
 
 
-def _with_gpus(request: PlanRequest, gpus: int) -> PlanRequest:
-    """The training on so many GPUs, in nodes like the request's."""
-    node = whole_node(request.training.cluster.nodes[0])
-    each = len(node.devices)
-    cluster = nodes_like(node, max(1, gpus // each), min(each, gpus))
-    return replace(request, training=replace(request.training, cluster=cluster, cluster_text=""))
+def _limits(request: PlanRequest, price: ChosenPrice | None, gpus: int) -> Limits:
+    """Memory of a GPU, and what time and money allow of a step.
 
-
-def chosen_prices(request: PlanRequest) -> tuple[ChosenPrice | None, ...]:
-    """Prices of a GPU of each kind of node; None where none is known.
-
-    Raises:
-        ConfigError: none is known but one is needed, or one is given for GPUs that differ.
+    All GPUs are paid for, whatever the layout.
     """
-    return tuple(_price(request, kind) for kind in request.training.cluster.kinds)
-
-
-def _price(request: PlanRequest, kind: NodeKind) -> ChosenPrice | None:
-    is_alone = request.training.cluster.are_nodes_equal
-    if request.usd_per_gpu_hour is not None and not is_alone:
-        raise ConfigError(
-            "--usd-per-gpu-hour is one price, but this cluster mixes GPUs; give --price "
-            f"{kind.gpu}=USD for each of them."
-        )
-    given = dict(request.prices).get(kind.gpu)
-    if given is not None:
-        given = given * kind.node.rented_slots / len(kind.node.devices)
-    given = request.usd_per_gpu_hour if given is None else given
-    found = choose_price(given, one_node(kind.node))
-    asks = {
-        "--pareto": request.pareto,
-        "--max-cost": request.max_cost_usd is not None,
-        "--objective cost": request.objective == Goal.COST,
-    }
-    if found is None and any(asks.values()):
-        flag = "--usd-per-gpu-hour USD" if is_alone else f"--price {kind.gpu}=USD"
-        raise ConfigError(
-            f"No price of {kind.gpu} is known, but {next(filter(asks.get, asks))} needs one; give "
-            f"it with {flag} (an hour of one GPU)."
-        )
-    return found
+    deadline_step_s = cost_step_s = math.inf
+    if (steps := request.steps) is not None:
+        if request.deadline_s is not None:
+            deadline_step_s = request.deadline_s / steps
+        if request.max_cost_usd is not None and price is not None:
+            cost_step_s = request.max_cost_usd / steps / (gpus * price.usd_per_gpu_hour / 3600)
+    return Limits(
+        memory_bytes=request.training.limit_bytes,
+        headroom=request.headroom,
+        deadline_step_s=deadline_step_s,
+        cost_step_s=cost_step_s,
+    )

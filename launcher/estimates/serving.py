@@ -1,7 +1,8 @@
-"""The answers of ``plan --inference`` and ``fit --inference`` as values. Not: their text."""
+"""Questions on text generation with their names resolved, and their answers as values."""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 
@@ -22,23 +23,101 @@ from autoconf_launch.autotuner.inference import (
     why_no_generation,
     why_not_degrees,
 )
-from autoconf_launch.core import ConfigError
+from autoconf_launch.core import Architecture, ClusterSpec, ConfigError, Precision
 
-from ..estimates import (
+from ..asked import (
+    FitInferenceQuestion,
+    PlanInferenceQuestion,
+    ServingPoint,
+    ServingPoints,
+    ServingQuestion,
+)
+from ..machine import is_cpu
+from .clusters import (
     ChosenPrice,
     check_precision,
+    choose_cluster,
     choose_price,
+    limit_memory,
     machine_of,
     require_equal_nodes,
     require_rates,
 )
-from ..machine import is_cpu
-from .requests import FitInferenceRequest, PlanInferenceRequest, Serving
+from .models import model_of_flags
+from .resolve import same_values
+
+INFERENCE = "--inference"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """A model, its texts and its machines.
+
+    Attributes:
+        limit_bytes: memory of each GPU.
+        engine: a name of ``ENGINE_HABITS``.
+        usd_per_gpu_hour: None: our price.
+    """
+
+    model: Architecture
+    cluster: ClusterSpec
+    limit_bytes: int
+    input_len: int
+    output_len: int
+    precision: Precision
+    engine: str
+    usd_per_gpu_hour: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitInferenceRequest(ServingPoint):
+    """A point of a serving: ranks and batch."""
+
+    serving: Serving
+    json: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanInferenceRequest(ServingPoints):
+    """A ranking of a serving's points; empty ``tp``, ``pp`` or ``batch`` means all."""
+
+    serving: Serving
+    json: bool = False
+
+    @property
+    def is_bounded(self) -> bool:
+        return math.isfinite(self.max_latency_ms)
+
+
+def fit_inference_request(asked: FitInferenceQuestion) -> FitInferenceRequest:
+    """A question with its names resolved."""
+    return FitInferenceRequest(serving=_serving(asked), **same_values(asked, FitInferenceRequest))
+
+
+def plan_inference_request(asked: PlanInferenceQuestion) -> PlanInferenceRequest:
+    """A question with its names resolved, each size once and in order."""
+    same = same_values(asked, PlanInferenceRequest)
+    same |= {name: tuple(sorted(set(same[name]))) for name in ("tp", "pp", "batch")}
+    return PlanInferenceRequest(serving=_serving(asked), **same)
+
+
+def _serving(asked: ServingQuestion) -> Serving:
+    cluster = choose_cluster(asked.cluster)
+    return Serving(
+        model=model_of_flags(asked.model, asked.shapes or {}),
+        cluster=cluster,
+        limit_bytes=limit_memory(asked.memory_bytes, cluster),
+        input_len=asked.input_len,
+        output_len=asked.output_len,
+        precision=Precision(asked.precision),
+        engine=asked.engine,
+        usd_per_gpu_hour=asked.usd_per_gpu_hour,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInferenceAnswer:
-    """All that the forms of the report say; ``seconds`` are those of enumerating and pricing."""
+    """The answer that all forms show; ``seconds`` is the duration of enumerating and pricing."""
 
     request: PlanInferenceRequest
     plan: InferencePlan
@@ -47,14 +126,13 @@ class PlanInferenceAnswer:
 
     @property
     def serving(self) -> Serving:
-        """What generates what."""
         return self.request.serving
 
     @property
     def recommended(self) -> InferencePoint | None:
         """The most throughput per GPU within the bound, or the quickest near it without a bound.
 
-        None where no point is within it.
+        None if no point is within it.
         """
         return self.plan.best[0] if self.plan.within else None
 
@@ -76,7 +154,6 @@ class FitInferenceAnswer:
 
     @property
     def serving(self) -> Serving:
-        """What generates what."""
         return self.request.serving
 
 
@@ -113,7 +190,7 @@ def plan_inference_answer(request: PlanInferenceRequest) -> PlanInferenceAnswer:
 
 
 def throughput_band(point: InferencePoint, serving: Serving) -> float:
-    """Relative error of a point's throughput, from those of the parts of its latency."""
+    """Relative error of a point's throughput, from the errors of its latency's parts."""
     ttft, token = generation_bands(serving.model)
     share = min(1.0, point.ttft_s / point.latency_s)
     return share * ttft + (1.0 - share) * token

@@ -1,6 +1,6 @@
 """The ``config.json`` of a Hugging Face id, from the local cache or the hub, and its model.
 
-Types without a row of ours are read by their usual names, if transformers counts as many weights.
+Unknown types are read by the common names of sizes, if transformers counts as many weights.
 """
 
 from __future__ import annotations
@@ -10,21 +10,38 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from autoconf_launch.autotuner.cost import parameters
-from autoconf_launch.core import Architecture, ConfigError, RawConfig
+from autoconf_launch.core import (
+    Architecture,
+    ConfigError,
+    DecodeError,
+    Experts,
+    ModelSpec,
+    RawConfig,
+    decode,
+)
 from autoconf_launch.tuning_spaces import (
     INSTEAD,
+    build_architecture,
+    contradiction,
     from_hugging_face,
+    is_hugging_face,
     is_known_type,
+    known_model,
+    named_model,
     nearest_model_id,
     nearest_type,
     other_parts,
 )
+
+from ..asked import MOST
+from ..config_file import read_config
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _COMMIT = re.compile(r"[\w.-]+")
@@ -131,7 +148,6 @@ _T5_TYPES = frozenset({"t5", "mt5", "umt5"})
 
 
 def _through_transformers(config: RawConfig, path: Path) -> dict[str, Any]:
-    """Sizes by their usual names, other parts and weights; a child imports torch for them."""
     kind = str(config.get(("model_type",)))
     if not _may_know(kind):
         raise ConfigError(
@@ -161,7 +177,7 @@ def _through_transformers(config: RawConfig, path: Path) -> dict[str, Any]:
 
 
 def _may_know(kind: str) -> bool:
-    """Whether transformers names a type in its tables, or cannot be looked at; not imported."""
+    """Look for a type in the tables of transformers, which is not imported."""
     if not _TYPE.fullmatch(kind):
         return False
     spec = find_spec("transformers")
@@ -177,7 +193,7 @@ _TYPE_TABLES = ("configuration_auto.py", "auto_mappings.py")
 
 
 def is_hub_id(text: str) -> bool:
-    """Whether a text has the form ``organisation/name``."""
+    """True if a text has the form ``organisation/name``."""
     return _ID.fullmatch(text) is not None and ".." not in text
 
 
@@ -204,7 +220,6 @@ def _expand(text: str) -> Path:
 
 
 def _cached_config(model_id: str) -> Path | None:
-    """The main branch's file, else the newest one; None where the cache has none to read."""
     folder = hub_cache() / f"models--{model_id.replace('/', '--')}"
     try:
         return next((path for path in _snapshots(folder) if path.is_file()), None)
@@ -238,7 +253,7 @@ def _downloaded_config(model_id: str) -> Path:
 
 
 def _why_not_downloaded(error: Exception) -> str:
-    """What the hub said, in a sentence without its own text, which may name a token's owner."""
+    """A sentence without the hub's own text, which may name a token's owner."""
     from huggingface_hub import errors
 
     kinds: tuple[tuple[type[BaseException], str], ...] = (
@@ -259,4 +274,128 @@ def _unknown(model_id: str, why: str) -> ConfigError:
     return ConfigError(
         f"--model {model_id} is neither a file nor in our table or the Hugging Face cache, and "
         f"{why}. Nearest known: {nearest_model_id(model_id)}."
+    )
+
+
+_HEAD = 64
+
+
+_USUAL_EXPERTS = 2
+
+
+def model_of_flags(text: str | None, shapes: Mapping[str, Any]) -> Architecture:
+    """The model of a name or a file, changed by flags, or a model that only flags describe.
+
+    Args:
+        text: a known name, an id of the Hugging Face hub, a ``config.json`` (or its folder), a
+            ``model_info.json``.
+        shapes: fields of ``Architecture`` that flags gave.
+
+    Raises:
+        ConfigError: the name is unknown, the file cannot be read, or a shape is missing.
+    """
+    given = _with_experts(shapes)
+    if text is None:
+        return _from_flags(given)
+    path = Path(text)
+    path = path / "config.json" if path.is_dir() else path
+    found = _from_file(path) if path.exists() else _model_by_name(text)
+    if not given:
+        return found
+    document = {name: getattr(found, name) for name in found.__slots__ if name != "name"}
+    if "hidden" in given or "heads" in given:
+        document |= {"head": None, "kv_heads": given.get("heads", found.kv_heads)}
+    return _build_architecture({**document, **given}, f"{found.name}, changed")
+
+
+def _with_experts(shapes: Mapping[str, Any]) -> dict[str, Any]:
+    """Shapes that are given, with the flags on experts as one value."""
+    given = {name: value for name, value in shapes.items() if value is not None}
+    of_experts = {name: given.pop(name, None) for name in ("experts_per_token", "expert_ffn")}
+    if given.get("experts") is None:
+        for name in (name for name, value in of_experts.items() if value is not None):
+            raise ConfigError(f"--{name.replace('_', '-')} needs --experts, their number.")
+    elif not isinstance(given["experts"], Experts):
+        ffn = of_experts["expert_ffn"] or given.get("ffn")
+        if ffn is None:
+            raise ConfigError("--experts needs the width of one; give it with --expert-ffn.")
+        per_token = of_experts["experts_per_token"] or _USUAL_EXPERTS
+        given["experts"] = Experts(count=given["experts"], per_token=per_token, ffn=ffn)
+    return given
+
+
+def _model_by_name(text: str) -> Architecture:
+    is_path = text.endswith((".json", ".yaml"))
+    if not is_path and is_hub_id(text):
+        return known_model(text) or replace(_from_file(hub_config(text)), name=text)
+    if is_path or "/" in text:
+        raise ConfigError(f"--model {text}: there is no such file.")
+    return named_model(text)
+
+
+def _build_architecture(shapes: Mapping[str, Any], name: str) -> Architecture:
+    """``experts``, ``latent`` and ``state`` are values already, so they pass by."""
+    experts, latent, state = (shapes.get(name) for name in ("experts", "latent", "state"))
+    numbers = {k: v for k, v in shapes.items() if k not in ("experts", "latent", "state")}
+    try:
+        found = build_architecture(name, numbers)
+    except DecodeError as error:
+        raise ConfigError(f"Model {name}: {error}.") from error
+    found = replace(found, experts=experts, latent=latent, state=state)
+    if wrong := contradiction(found):
+        raise ConfigError(f"Model {name}: {wrong}.")
+    return found
+
+
+def _from_flags(given: Mapping[str, Any]) -> Architecture:
+    missing = [name for name in ("layers", "hidden", "heads", "vocabulary") if name not in given]
+    if missing:
+        flags = ", ".join(f"--{name}" for name in missing)
+        raise ConfigError(f"No --model was given; give one, or {flags}.")
+    return _build_architecture(given, "by flags")
+
+
+def _from_file(path: Path) -> Architecture:
+    config = read_config(path)
+    if is_hugging_face(config):
+        return hugging_face_model(config, path)
+    if ("grade",) in config and ("blocks",) in config:
+        return _from_model_spec(config, path)
+    raise ConfigError(
+        f"{path} is neither a Hugging Face config (it has no model_type) nor a model_info.json."
+    )
+
+
+def _from_model_spec(config: RawConfig, path: Path) -> Architecture:
+    """Shapes that give the spec's counts; what it does not say is guessed as GPT-2 has it."""
+    try:
+        spec = decode(ModelSpec, config.to_dict())
+    except DecodeError as error:
+        raise ConfigError(f"{path} is not a model_info.json: {error}.") from error
+    block = max(spec.blocks, key=lambda b: b.count * b.parameters, default=None)
+    sizes = (spec.hidden_size or 0, spec.vocabulary_size or 0)
+    if block is None or not 2 <= block.count <= MOST or min(sizes) < 1 or max(sizes) > MOST:
+        raise ConfigError(
+            f"{path} describes no repeated blocks with hidden_size and vocabulary_size, which a "
+            "layout other than data parallelism needs."
+        )
+    hidden, vocabulary = sizes
+    if block.parameters < 4 * hidden * hidden or block.parameters > MOST * hidden:
+        raise ConfigError(
+            f"{path}: a block has {block.parameters:,} weights, which is not a layer of a "
+            f"transformer of hidden_size {hidden}; a layout other than data parallelism needs one."
+        )
+    attention = 4 * hidden * hidden
+    ffn = max(hidden, round((block.parameters - attention) / (2 * hidden)))
+    return build_architecture(
+        path.name,
+        {
+            "layers": block.count,
+            "hidden": hidden,
+            "heads": next(n for n in range(max(1, hidden // _HEAD), 0, -1) if hidden % n == 0),
+            "ffn": ffn - ffn % _HEAD if ffn > 2 * _HEAD else ffn,
+            "vocabulary": vocabulary,
+            "tied_embeddings": spec.parameters - block.count * block.parameters
+            < 2 * vocabulary * hidden,
+        },
     )
