@@ -97,6 +97,7 @@ def test_lines_reach_the_other_end_in_order() -> None:
 
 def test_the_agent_of_this_machine_describes_it() -> None:
     (line,) = SshEngine().open_lines(["localhost"])
+    assert isinstance(line, HostLine)
     here = first_lines(line, 1)[0]["here"]
     line.close()
     assert here["launcher_address"] is None
