@@ -14,11 +14,7 @@ from ..config_file import is_plain_json
 from ..dialects import choose_dialect
 from ..events import Listener, Note
 from ..interrupts import passing_signals_to
-from ..launch import (
-    plan_launch,
-    read_script,
-    with_declared_local_rank,
-)
+from ..launch import plan_launch, read_script
 from ..machine import find_cluster, require_one_start
 from ..plan import LaunchPlan
 from ..request import LaunchRequest
@@ -41,7 +37,6 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     require_one_start(request.hosts)
     request, source = read_script(request)
     cluster = find_cluster(request, listener)
-    request = with_declared_local_rank(request, source)
     backend = warn_listener(backend_for(request, cluster), listener)
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
         rendered = _resolve(source, cluster, Path(folder), listener)
