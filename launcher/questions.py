@@ -1,4 +1,4 @@
-"""The verbs for Python: keyword arguments to questions, and answers that a notebook shows."""
+"""The verbs for Python, and their answers as notebooks show them."""
 
 from __future__ import annotations
 
@@ -27,31 +27,27 @@ from .asked import (
 from .commands.tune import run_tune
 from .estimates import (
     FitAnswer,
+    FitInferenceAnswer,
     PlanAnswer,
+    PlanInferenceAnswer,
     Recommendation,
     cluster_of,
     fit_answer,
+    fit_inference_answer,
+    fit_inference_request,
     fit_request,
     plan_answer,
     plan_clusters,
+    plan_inference_answer,
+    plan_inference_request,
     plan_request,
     recommendation,
     same_values,
 )
 from .events import Event, Finished, Listener
-from .inference import (
-    FitInferenceAnswer,
-    PlanInferenceAnswer,
-    fit_inference_answer,
-    fit_inference_request,
-    fit_inference_text,
-    plan_inference_answer,
-    plan_inference_request,
-    plan_inference_text,
-)
 from .measurements import Validation, calibration_of, score_files, together
 from .pages import HtmlPage, plan_page, recommend_page, text_html, tune_page, write_page
-from .report import fit_text, plan_text, recommend_text
+from .report import fit_inference_text, fit_text, plan_inference_text, plan_text, recommend_text
 from .request import tune_request
 from .results import read_results
 
@@ -66,7 +62,11 @@ class Shown(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _text(self) -> str: ...
+    def _text(self) -> str:
+        """Text that the command prints."""
+
+    def __str__(self) -> str:
+        return self._text()
 
     def _repr_html_(self) -> str:
         return text_html(self._text())
@@ -78,14 +78,14 @@ class ShownWithCharts(Shown):
     __slots__ = ()
 
     @abstractmethod
-    def _page(self) -> HtmlPage: ...
+    def _page(self) -> HtmlPage:
+        """Page that the command writes."""
 
     def write_html(self, path: str | Path) -> None:
         """Write the answer with charts as one HTML file, as ``--html`` does.
 
         Raises:
-            ConfigError: the file exists, or the extra ``html`` is not installed.
-            ResultsFolderError: it cannot be written.
+            ConfigError: the file cannot be written, or the extra ``html`` is not installed.
         """
         write_page(self._page(), Path(path))
 
@@ -151,7 +151,7 @@ class ShownRecommendation(ShownWithCharts, Recommendation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneAnswer(ShownWithCharts):
-    """The result of a search; ``folder`` has its files, ``text`` is the command's output."""
+    """What a search found; ``folder`` has its files, ``text`` is what the command prints."""
 
     winner: Record
     text: str

@@ -11,6 +11,7 @@ from .asked import (
     ARGUMENTS,
     CORES,
     ENDPOINT,
+    ENGINE,
     FILE,
     HOSTS,
     NAME,
@@ -31,24 +32,10 @@ from .asked import (
     asked_part,
     parameter,
     question,
-    word_of,
 )
-from .plan import StepSize
 
 DEFAULT_HOSTFILE = "/job/hostfile"
 """DeepSpeed's; one that does not exist means this machine alone."""
-KUBERNETES, RAY = "kubernetes", "ray"
-"""Values of ``--launcher`` for pods, and for nodes of a Ray cluster."""
-BATCH = "sbatch"
-"""Value of ``--launcher`` for a job of Slurm for each launch."""
-QUEUES = (BATCH, KUBERNETES)
-"""Launchers that queue a job for each launch, and find its hosts."""
-UNNAMED = (*QUEUES, "bcprun")
-"""Launchers whose hosts have no names that could be said before."""
-_LAUNCHERS = (
-    *("ssh", "slurm", BATCH, KUBERNETES, RAY),
-    *("pdsh", "openmpi", "mvapich", "mpich", "impi", "bcprun"),
-)
 LOCAL_RANK_FLAG = "--local_rank"
 """The word that DeepSpeed's launcher and torch.distributed.launch give each rank."""
 
@@ -116,16 +103,13 @@ class HostChoice:
 
 @question
 class RemoteAccess:
-    """The start of ranks on other hosts.
-
-    ``step``: what an agent's step has of each host for itself; None: it shares all.
-    """
+    """The start of ranks on other hosts."""
 
     engine: str = parameter(
         HOSTS,
         "what reaches other hosts: ssh (default), slurm inside an allocation, sbatch for a job of "
         "Slurm each, kubernetes for a Job each, ray, pdsh, or an MPI's mpirun",
-        word_of(*_LAUNCHERS),
+        ENGINE,
         default="ssh",
         flag="--launcher",
     )
@@ -142,7 +126,6 @@ class RemoteAccess:
     venv_script: str | None = parameter(
         HOSTS, "a shell script there that is sourced first", _PATH, default=None, flag="_"
     )
-    step: StepSize | None = None
 
 
 @question
@@ -294,7 +277,6 @@ class LaunchRequest(OnHosts, TuneQuestion, HowStarted):
     alone: bool = False
     started: int | None = None
     variables: tuple[tuple[str, str], ...] = ()
-    backend: str = "local"
     notes: tuple[str, ...] = ()
     argv: tuple[str, ...] = ()
     dry_run: bool = parameter(

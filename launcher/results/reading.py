@@ -441,8 +441,8 @@ def _config(a: Results, b: Results) -> Iterator[Difference]:
         )
     for edit in edits:
         part = f"config {dotted_name(edit.path)}"
-        yield Difference(part=part, a=_shown(edit.before), b=_shown(edit.after))
+        yield Difference(part=part, a=_text(edit.before), b=_text(edit.after))
 
 
-def _shown(value: object) -> str | None:
+def _text(value: object) -> str | None:
     return None if value is None else str(value)

@@ -26,11 +26,11 @@ from autoconf_launch.core import (
     plural,
 )
 
-from ..backends import Backend
+from ..engines import Backend
 from ..events import Listener, Note
 from ..flags import launch_flags, typed_flags
+from ..hosts import SlotPool
 from ..launch import started_ranks
-from ..machine import SlotPool
 from ..report import shown_name
 from ..request import LaunchRequest
 from ..results import OpenFolder, ResultsPaths, read_file, shell_command
