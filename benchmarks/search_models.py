@@ -21,7 +21,7 @@ from search_landscapes import FOLDER, GOOD_ENOUGH, SMALLEST_GROUP, TABLES, markd
 from simulator import SIZES, simulate
 from tuner_walk import Landscape, ReplayRules, Score, run, score
 
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.settings import OBJECTIVES
 from autoconf_launch.autotuner.strategies.model_based import ModelBased
 from autoconf_launch.autotuner.strategies.surrogate import Model, by_knobs, by_process, by_trees
 

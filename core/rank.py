@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 
 from .codec import decode, encode
 from .errors import Failure
-from .layout import Candidate, KnobValue, Layout, Recompute
+from .layout import Candidate, KnobValue, Layout, Precision, Recompute
 from .model_spec import ModelSpec, TracedPeak
-from .precision import Precision
 from .saved_paths import Asides
 
 if TYPE_CHECKING:

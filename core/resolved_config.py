@@ -17,8 +17,7 @@ from .equations import (
 )
 from .errors import ConfigError, nearest_known, plural, still_open
 from .knobs import PIPELINE_SCHEDULES, read_runtime_knobs
-from .layout import KnobValue, Layout, Recompute
-from .precision import Precision
+from .layout import KnobValue, Layout, Precision, Recompute
 from .raw_config import (
     KeyPath,
     RawConfig,

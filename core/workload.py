@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 
+from .layout import Precision
 from .model_spec import Architecture, ModelSpec
-from .precision import Precision
 from .rank import OperationCost
 
 

@@ -17,9 +17,8 @@ from autoconf_launch.core import (
     even_pipeline_split,
 )
 
-from .knobs import GPIPE, RECOMPUTE_LAYERS, SCHEDULE_KNOB
 from .table import ABSENT, Bools, CandidateTable, Floats, Ints
-from .trial import FailedTrial, Record
+from .trial import GPIPE, RECOMPUTE_LAYERS, SCHEDULE_KNOB, FailedTrial, Record
 
 UNCALIBRATED_MEMORY_BAND = 0.2
 """Relative error to expect of a predicted peak; a guess until predictions are calibrated."""

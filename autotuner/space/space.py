@@ -23,9 +23,9 @@ from autoconf_launch.core import (
 
 from . import constraints as rules
 from .constraints import RejectedCounts, Rule, apply_rules
-from .knobs import RECOMPUTE_LAYERS, SCHEDULE_KNOB
 from .settings import AutotuningSettings
 from .table import ABSENT, LEFT_OUT, Bools, CandidateTable, CodedColumn, concat
+from .trial import RECOMPUTE_LAYERS, SCHEDULE_KNOB
 
 _ALL_UP_TO = 16
 """A range of at most this many micro-batches is not thinned."""

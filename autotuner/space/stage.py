@@ -10,8 +10,7 @@ import numpy as np
 from autoconf_launch.core import Layout
 
 from .constraints import is_out_of_memory
-from .objective import Objective
-from .settings import AutotuningSettings
+from .settings import AutotuningSettings, Objective
 from .table import CandidateTable, Ints
 from .trial import Record
 

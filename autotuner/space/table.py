@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from autoconf_launch.core import KNOBS, LAYOUT_KNOBS, Candidate, Knob, Layout, global_batch
 
-from .knobs import extra_order
-from .trial import Prediction
+from .trial import Prediction, extra_order
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]

@@ -4,19 +4,114 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from enum import Enum
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
 
 from autoconf_launch.core import (
+    EXTRAS,
+    KNOBS,
+    PIPELINE_SCHEDULES,
     AppliedStrategy,
     Asides,
     Candidate,
     DecodeError,
     Failure,
+    Knob,
     Layout,
     MemoryUse,
+    Naming,
+    Offload,
+    Recompute,
     decode,
     encode,
 )
+
+SCHEDULE_KNOB = "pipeline_schedule"
+"""The extra that names a pipeline's schedule; default: 1F1B, interleaved if it must be."""
+GPIPE = PIPELINE_SCHEDULES[0]
+RECOMPUTE_LAYERS = "recompute_layers"
+"""The extra that says how many layers of each pipeline stage are recomputed in full; all."""
+_TAGS = {knob.name: knob.tag for knob in EXTRAS}
+_ORDER = {name: number for number, name in enumerate(_TAGS)}
+_SHORT: dict[Enum, str] = {
+    Recompute.SELECTIVE: "sel",
+    Offload.OPTIMIZER: "opt",
+    Offload.PARAMETERS: "par",
+}
+_LARGE = 9000
+_HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
+THROTTLED = _HW_SLOWDOWN | _SW_THERMAL | _HW_THERMAL | _POWER_BRAKE
+"""Bits of NVML's clocks event reasons that slow a GPU down by heat or a failing supply.
+
+The others do not: 0x1 is an idle GPU, 0x2 and 0x100 clocks that somebody has set, 0x4 the power
+limit, which every large training reaches, and 0x10 the clock of a group of GPUs.
+"""
+_T = TypeVar("_T")
+_MOST_SIZE = 2**31
+
+
+def candidate_name(candidate: Candidate) -> str:
+    """A name such as ``z1_rbs5.0e+07_gas1_tmbspg11``, different for each candidate of a launch.
+
+    Only the number of ranks is not in it. Usable as a file name.
+    """
+    parts = [_layout_part(candidate, knob) for knob in KNOBS]
+    extras = [_extra_part(name, value) for name, value in sorted(candidate.extras, key=_order)]
+    return "_".join(part for part in (*parts[:-2], *extras, *parts[-2:]) if part)
+
+
+def extra_order(name: str) -> tuple[int, str]:
+    """Sort key of an extra's name: registered ones first, in their order."""
+    return (_ORDER[name], "") if name in _ORDER else (len(_ORDER), name)
+
+
+def _order(extra: tuple[str, object]) -> tuple[int, str]:
+    return extra_order(extra[0])
+
+
+def _layout_part(candidate: Candidate, knob: Knob) -> str:
+    value = getattr(candidate.layout, knob.name)
+    if knob.naming is Naming.NEVER:
+        return ""
+    if knob.naming is Naming.UNLESS_DEFAULT and value == knob.default:
+        return ""
+    return f"{knob.tag}{_text(value)}"
+
+
+def _extra_part(name: str, value: object) -> str:
+    tag = _TAGS.get(name)
+    if tag is None:
+        spelled = quote(name, safe="").replace("-", "%2D").replace(".", "%2E").replace("_", ".")
+        return f"{spelled}-{_text(value)}"
+    return f"{tag}{_text(value)}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "T" if value else "F"
+    if value is None:
+        return "N"
+    if isinstance(value, Enum):
+        return _SHORT.get(value, str(value.value))
+    if isinstance(value, (int, float)):
+        return _number(value)
+    if isinstance(value, tuple):
+        return ".".join(map(_number, value))
+    return _string(str(value))
+
+
+def _number(value: int | float) -> str:
+    short = f"{value:.1e}"
+    return short if value > _LARGE and float(short) == value else repr(value)
+
+
+def _string(value: str) -> str:
+    """Escaped so that no string reads as another value or ends its part of the name."""
+    text = quote(value, safe="").replace("-", "%2D").replace("_", "%5F")
+    if text and not (text[0].islower() or text[0] == "%"):
+        return f"%{ord(text[0]):02X}{text[1:]}"
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,15 +257,6 @@ class Prediction:
     memory_parts: tuple[tuple[str, int], ...] = ()
 
 
-_HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
-THROTTLED = _HW_SLOWDOWN | _SW_THERMAL | _HW_THERMAL | _POWER_BRAKE
-"""Bits of NVML's clocks event reasons that slow a GPU down by heat or a failing supply.
-
-The others do not: 0x1 is an idle GPU, 0x2 and 0x100 clocks that somebody has set, 0x4 the power
-limit, which every large training reaches, and 0x10 the clock of a group of GPUs.
-"""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
     """One GPU while a trial ran. ``throttle_reasons`` is the driver's bit mask, 0 for none."""
@@ -224,9 +310,6 @@ class Record:
     def failure(self) -> Failure | None:
         """Why the trial failed, if it did."""
         return self.outcome.failure if isinstance(self.outcome, FailedTrial) else None
-
-
-_T = TypeVar("_T")
 
 
 def encode_record(record: Record) -> dict[str, Any]:
@@ -286,9 +369,6 @@ def _require_sizes(layout: Layout) -> None:
 def _require_size(name: str, size: int, least: int) -> None:
     if not least <= size <= _MOST_SIZE:
         raise DecodeError(f"{name} is {size}, but must be {least} to {_MOST_SIZE}")
-
-
-_MOST_SIZE = 2**31
 
 
 def _of_a_final(trial: Trial) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from ..model import (
     tensors,
     to_device,
 )
-from .base import Applied
+from .base import Applied, DeviceMeshes
 from .context_attention import (
     SequenceChunks,
     SharedAttention,
@@ -41,7 +41,6 @@ from .context_attention import (
     is_shareable,
     join_transformers,
 )
-from .mesh import DeviceMeshes
 
 _IGNORED = -100
 """As a label: this token does not count."""

@@ -20,9 +20,8 @@ from torch.distributed.tensor import DTensor, Shard
 from autoconf_launch.core import ConfigError, DegreeLimits, ResolvedConfig
 
 from ..model import find_experts
-from .base import Applied
-from .mesh import EXPERT, DeviceMeshes, mesh_degree
-from .tensor_plan import name_pattern
+from .base import EXPERT, Applied, DeviceMeshes, mesh_degree
+from .tensor import name_pattern
 
 
 def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:

@@ -26,9 +26,8 @@ from autoconf_launch.core import (
 )
 
 from ..model import DTYPES, find_block_lists, repeated_blocks
-from .base import Applied, AroundMicroBatch, knob_value
+from .base import Applied, AroundMicroBatch, DeviceMeshes, copy_weights, knob_value
 from .expert import shard_experts
-from .mesh import DeviceMeshes, copy_weights
 
 Unit: TypeAlias = list[nn.Module]
 """Modules whose weights are gathered at once."""

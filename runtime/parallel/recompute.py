@@ -18,8 +18,7 @@ from torch.utils.checkpoint import (
 from autoconf_launch.core import ConfigError, Recompute, ResolvedConfig
 
 from ..model import repeated_blocks
-from .base import Applied, Extras
-from .mesh import DeviceMeshes
+from .base import Applied, DeviceMeshes, Extras
 
 _KEPT = (
     "mm",

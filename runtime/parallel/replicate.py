@@ -14,8 +14,7 @@ from torch.optim import Optimizer
 
 from autoconf_launch.core import KnobValue, ResolvedConfig
 
-from .base import Applied, knob_value
-from .mesh import DeviceMeshes
+from .base import Applied, DeviceMeshes, knob_value
 
 _MIB = 1 << 20
 

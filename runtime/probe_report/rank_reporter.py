@@ -45,8 +45,7 @@ from ..observe import (
 )
 from ..rank import Turns, classify, is_device_lost, last_words, leave, shown_json, write_whole
 from ..soak import Beside
-from .agreement import AfterEpoch, Agreement, StepSchedule
-from .claim import Claim, RankPlace, place
+from .claim import AfterEpoch, Agreement, Claim, RankPlace, StepSchedule, place
 from .ending import LastWord
 
 _MODEL_FLOPS = 3.0

@@ -1,16 +1,19 @@
-"""Train the model of a base configuration, of transformers' classes, for some optimizer steps.
+"""A pretraining of any base configuration, for searches on this machine.
 
-Reads both layouts, NeMo 1.0's and the recipe's, by full path. On a CPU the runtime's configuration
-must ask for fp32, whatever the base says.
+``python -m autoconf_launch.runtime.pretraining --base-config base.json --config config.json``
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from autoconf_launch.core import ConfigError, RawConfig
 
-from ..engine import ConfigSource, Engine, initialize
+from .engine import ConfigSource, Engine, initialize
 
 RECIPE_MODEL = ("model", "config")
 """Path of the model in a NeMo 2.0 recipe; files of 1.0 have no such section."""
@@ -323,3 +326,42 @@ def _has_experts(base: RawConfig) -> bool:
 _SHAPES: Mapping[str, Callable[[RawConfig], dict[str, Any]]] = MappingProxyType(
     {"gpt3": _gpt2, "bert": _bert, "t5": _t5, "mt5": _t5}
 )
+
+
+def main() -> None:
+    """Read two JSON documents and train."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--base-config", required=True, metavar="FILE.json|JSON")
+    own_help = "the runtime's own"
+    parser.add_argument("--config", required=True, metavar="FILE.json|JSON", help=own_help)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--local_rank", help="given by launchers; LOCAL_RANK is what counts")
+    given = parser.parse_args()
+    try:
+        base = RawConfig(_document(given.base_config))
+        is_inline = given.config.lstrip().startswith("{")
+        config = _document(given.config) if is_inline else given.config
+        train(base, config, given.steps, _write)
+    except ConfigError as error:
+        sys.exit(str(error))
+
+
+def _document(text: str) -> dict[str, Any]:
+    """A file's document, or one that is the argument itself."""
+    try:
+        is_inline = text.lstrip().startswith("{")
+        found = json.loads(text if is_inline else Path(text).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{text} is not a JSON document: {error}.") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{text} is not a JSON object.")
+    return found
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

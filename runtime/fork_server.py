@@ -1,11 +1,4 @@
-"""A process that has imported torch and forks agents, which fork the ranks of one launch each.
-
-Run by ``launcher/backends`` with a descriptor and the path of the agent's source. The descriptor
-is a socket to the controller: each packet is the name of a job, and with it come the agent's
-socket and the two logs. What is then said over the agent's socket is as with any agent, but for
-one line before all others, ``{"started": PID}``. A socket that closes without this line means that
-nothing was started and the job must be spawned.
-"""
+"""A process that has imported torch and forks the ranks of short launches."""
 
 from __future__ import annotations
 
