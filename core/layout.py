@@ -24,25 +24,25 @@ class Precision(str, Enum):
 
     FP32 = "fp32"
     TF32 = "tf32"
-    """fp32 numbers, whose products tensor cores round to 10 bits; fp32 where a GPU lacks them."""
+    """fp32 numbers, whose products tensor cores round to 10 bits; fp32 if a GPU lacks them."""
     BF16 = "bf16"
     FP16 = "fp16"
     FP8 = "fp8"
-    """One scale per tensor, from the largest values of earlier steps."""
+    """A scale per tensor, from the largest values of earlier steps."""
     FP8_CURRENT = "fp8_current"
-    """One scale per tensor, from its own largest value."""
+    """A scale per tensor, from its own largest value."""
     FP8_BLOCKWISE = "fp8_blockwise"
-    """One scale per block of 128 x 128 weights, or of 128 activations."""
+    """A scale per block of 128 x 128 weights, or of 128 activations."""
     FP8_ROWWISE = "fp8_rowwise"
-    """One scale per row."""
+    """A scale per row."""
     MXFP8 = "mxfp8"
-    """One scale per 32 numbers (OCP Microscaling Formats 1.0)."""
+    """A scale per 32 numbers (OCP Microscaling Formats 1.0)."""
     NVFP4 = "nvfp4"
     """4 bits, one scale per 16 numbers."""
 
     @property
     def configured(self) -> Precision:
-        """The format as configurations name it: TF32 is a switch of torch beside fp32."""
+        """The format as configurations name it: TF32 is a switch of torch besides fp32."""
         return Precision.FP32 if self is Precision.TF32 else self
 
     @property
@@ -73,13 +73,13 @@ BUILTIN_PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16)
 
 
 class Recompute(str, Enum):
-    """Which activations are computed again in the backward pass."""
+    """Activations that are computed again in the backward pass."""
 
     NONE = "none"
     SELECTIVE = "selective"
     """Matrix products and attention are kept, the cheap rest is computed again."""
     FULL = "full"
-    """Each block keeps its input alone."""
+    """Each block keeps its input only."""
 
 
 class Offload(str, Enum):
@@ -176,7 +176,7 @@ class Degrees:
     """Values that a :class:`Layout` may have; None leaves a field open.
 
     Attributes:
-        recompute_layers: layers of each stage that are recomputed in full, beside the kinds of
+        recompute_layers: layers of each stage that are recomputed in full, besides the kinds of
             ``recompute``; empty for no such layouts.
         least_product, most_product: of tensor x pipeline x context x expert ranks.
     """

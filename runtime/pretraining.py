@@ -110,13 +110,13 @@ def train(
 
 
 def median_step_s(ends: Sequence[float]) -> float:
-    """Seconds between the ends of steps, without the first few where there are more."""
+    """Seconds between the ends of steps, without the first few if there are more."""
     seconds = [after - before for before, after in pairwise(ends)]
     return statistics.median(seconds[_WARM_UP:] or seconds)
 
 
 class Sums(Dataset[dict[str, Tensor]]):
-    """Windows of the text with what a family's model is to say of them."""
+    """Windows of the text with the expected output of a family's model."""
 
     def __init__(self, family: str, tokens: int, written: int | None = None) -> None:
         """Make the text.
@@ -210,7 +210,7 @@ def sequence_of(base: RawConfig) -> int:
 
 
 def written_of(base: RawConfig) -> int | None:
-    """Tokens that an encoder-decoder writes of a sample; None where the file does not say."""
+    """Tokens that an encoder-decoder writes of a sample; None if the file does not say."""
     written = base.get(("model", "data", "seq_length_dec"))
     return None if written is None else int(written)
 
@@ -347,7 +347,6 @@ def main() -> None:
 
 
 def _document(text: str) -> dict[str, Any]:
-    """A file's document, or one that is the argument itself."""
     try:
         is_inline = text.lstrip().startswith("{")
         found = json.loads(text if is_inline else Path(text).read_text(encoding="utf-8"))

@@ -37,7 +37,7 @@ _LEFT_OVER = 2
 
 
 class AsideWatch:
-    """Told of evaluations, checkpoints and steps of one rank, in order."""
+    """Receives evaluations, checkpoints and steps of one rank, in order."""
 
     def __init__(self) -> None:
         self._before: set[Aside] = set()
@@ -92,9 +92,9 @@ class AsideWatch:
         self._before.clear()
 
     def judge(self, failure: Failure, steps: int) -> Failure | None:
-        """The failure with its place; None where the steps were made and it is none of the soak's.
+        """The failure with its place; None if the steps were made and it is none of the soak's.
 
-        Nobody knows whether a script can go on where its data ends early: after the steps only a
+        Nobody knows whether a script can go on if its data ends early: after the steps only a
         lack of memory counts, and what fails in the evaluation or the checkpoint itself.
         """
         blamed = failure.kind is FailureKind.OUT_OF_MEMORY or self._saving or self._failing
@@ -182,7 +182,7 @@ class Unfinished:
 
 
 class Beside:
-    """Is told of it in order; ``data`` is what a soak does with loaders."""
+    """Receives it in order; ``data`` is what a soak does with loaders."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class Beside:
         return True
 
     def restart(self) -> None:
-        """The steps so far were not those of the training."""
+        """The steps so far did not belong to the training."""
         self._watch = AsideWatch()
         if self.data is not None:
             self.data.restart()
@@ -279,8 +279,6 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A tensor's values, and where they were."""
-
     values: Tensor
     device: torch.device
 
@@ -305,7 +303,7 @@ class Longest:
                 self._batch, self._elements = _change_leaves(batch, Tensor, _keep), elements
 
     def instead_of(self, batch: Any) -> Any:
-        """The longest, where this one is shorter; a copy, so that it can be asked for again."""
+        """The longest, if this one is shorter; a copy, so that it can be asked for again."""
         self.see(batch)
         if _elements(batch) >= self._elements:
             return batch
@@ -327,8 +325,6 @@ def _give(kept: _Kept) -> Tensor:
 def _change_leaves(
     value: Any, leaf: type[Any], change: Callable[[Any], Any], deep: int = _DEEP
 ) -> Any:
-    """A copy of nested containers with each leaf changed."""
-
     def change_inside(item: Any) -> Any:
         return _change_leaves(item, leaf, change, deep - 1)
 
@@ -349,7 +345,7 @@ def _change_leaves(
 
 
 class TrainingData:
-    """Told of draws, passes and steps of one rank, in order."""
+    """Receives draws, passes and steps of one rank, in order."""
 
     def __init__(self, steps: int, *, repeats: bool = True) -> None:
         """``steps`` are those of the soak; ``repeats``: the last ones take the longest batch."""
@@ -389,7 +385,7 @@ class TrainingData:
     def gave_longest(self) -> bool:
         """True if the last step was made from the longest batches.
 
-        Known where no more than the batches of a step are drawn ahead, by those of the first.
+        Known if no more than the batches of a step are drawn ahead, by those of the first.
         """
         if not self._gave or len(self._draws) < _AHEAD:
             return False

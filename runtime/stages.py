@@ -28,7 +28,7 @@ _ROUNDED = 1e-2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Which stage has what of a model.
+    """The parts of a model that each stage has.
 
     Attributes:
         blocks: the list that is cut.
@@ -67,7 +67,7 @@ class Places:
 
 
 def blocks_to_cut(model: nn.Module) -> BlockList:
-    """The one list of repeated blocks.
+    """The only list of repeated blocks.
 
     Raises:
         StageError: there is none, or there are several.
@@ -82,7 +82,7 @@ def blocks_to_cut(model: nn.Module) -> BlockList:
 
 
 def find_places(model: nn.Module, counts: tuple[int, ...]) -> Places:
-    """Where the stages have what.
+    """If the stages have what.
 
     Raises:
         StageError: stages would have a weight in common that is not of embedding and head.
@@ -111,7 +111,7 @@ def make_stages(
 ) -> tuple[Stage, ...]:
     """Stages of a rank; ``in_place`` the model itself becomes the first of them.
 
-    Blocks are those of the model; further stages get modules of their own around them.
+    Blocks are shared with the model; other stages get their own modules around them.
     """
     models = [_twin(model, places.blocks) for _ in own]
     if in_place:
@@ -157,7 +157,6 @@ def _leave_to_first(stage: Stage, places: Places) -> None:
 
 
 def _behind(model: nn.Module, blocks: BlockList) -> Iterator[str]:
-    """Outermost modules with weights of their own that stand behind the blocks."""
     seen, last = False, ""
     container = model.get_submodule(blocks.name)
     for name, module in model.named_modules(remove_duplicate=False):

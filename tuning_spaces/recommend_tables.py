@@ -39,7 +39,7 @@ def search_config_names() -> tuple[str, ...]:
 
 
 def search_config(name: str) -> RawConfig:
-    """``train_settings``, and ``inference_settings`` where there are some.
+    """``train_settings``, and ``inference_settings`` if there are some.
 
     Raises:
         ConfigError: the name is unknown; the message has the nearest one.
@@ -56,7 +56,7 @@ def search_config(name: str) -> RawConfig:
 def predefined_searches() -> tuple[Predefined, ...]:
     """Predefined searches of models of a known size.
 
-    The size is that of the name: NVIDIA's own chatglm/6b says that it has one billion.
+    The size is taken from the name: NVIDIA's own chatglm/6b says that it has one billion.
     """
     sized = [name for name in search_config_names() if not name.endswith(UNKNOWN_SIZE)]
     return tuple(map(_sized_search, sized))
@@ -74,7 +74,6 @@ def _sized_search(name: str) -> Predefined:
 
 
 def _text_of(name: str) -> tuple[int, int]:
-    """Vocabulary and sequence length of a search."""
     settings = search_config(name)
     vocabulary = settings.get(("train_settings", "vocab_size"))
     return int(vocabulary), int(settings.get(("train_settings", "seq_length")))
@@ -98,13 +97,13 @@ def _shipped_searches() -> frozenset[tuple[str, float, int]]:
 
 
 def usual_of(family: str) -> tuple[int, int] | None:
-    """Vocabulary and sequence length of a family's first search; None where it has none."""
+    """Vocabulary and sequence length of a family's first search; None if it has none."""
     names = [name for name in search_config_names() if name.startswith(f"{family}/")]
     return _text_of(names[0]) if names else None
 
 
 def shipped_base_config(stem: str) -> Path | None:
-    """Our file for one of NVIDIA's ``base_configs/<stem>.yaml``; None where we have none."""
+    """Our file for one of NVIDIA's ``base_configs/<stem>.yaml``; None if we have none."""
     path = _CONFIGS / f"{stem}.yaml"
     return path if path.is_file() else None
 
@@ -120,7 +119,7 @@ def _size_b(name: str) -> float:
 def tables(generation: int = 1) -> Tables:
     """Shapes and batches as NeMo 1.0 or 2.0 has them.
 
-    They differ in the heads of large T5s; the batches of 2.0 stand in its grids.
+    They differ in the heads of large T5s; the grids of 2.0 have its batches.
     """
     return Tables(
         shapes={rules: _shape_rows(rules, generation) for rules in Rules},
@@ -195,7 +194,7 @@ def base_template_names() -> tuple[str, ...]:
 
 
 def generation_of(family: Family) -> int:
-    """Which NeMo's tables hold for a family: 1 or 2."""
+    """The version of NeMo whose tables hold for a family: 1 or 2."""
     return 1 if family.has_nemo1_layout else 2
 
 

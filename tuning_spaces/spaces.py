@@ -53,7 +53,7 @@ class SpaceKnob:
         name: key under ``zero_optimization``; dots lead into its sections.
         values: in the order of the search.
         stages: ZeRO stages that they are for.
-        origin: where they stand, for people.
+        origin: source of the values, for people.
     """
 
     name: str
@@ -70,7 +70,7 @@ class FamilyKnob:
         name: the key.
         values: in the order of the search.
         degrees: keys of the family's degrees; it is searched if all of them are.
-        origin: where the values stand, for people.
+        origin: source of the values, for people.
     """
 
     name: str
@@ -228,10 +228,10 @@ class KnobRules(Protocol):
         """
 
     def obstacle(self, name: str, value: KnobValue, zero_stage: int) -> str | None:
-        """Why the value cannot be applied at a stage, as a phrase; None where it can."""
+        """The reason why a stage cannot apply the value, as a phrase; None if it can."""
 
     def default(self, name: str) -> KnobValue:
-        """The value that leaving the knob out means; None where that is not known."""
+        """The value that an omitted knob has; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +240,7 @@ class ZeroSearch:
 
     Attributes:
         stages: ZeRO stages that are searched.
-        given: what the user's ``zero_optimization`` says beside the stage, by dotted name;
+        given: what the user's ``zero_optimization`` says besides the stage, by dotted name;
             a list asks to search.
         origin: of ``given``, for people.
         file: a space that the user named for this run; weighs more than ``given``.
@@ -351,7 +351,7 @@ def _values_of_user(
 
 
 class BuiltinRules:
-    """Our runtime's knobs, for so many data-parallel ranks."""
+    """Our runtime's knobs, for a number of data-parallel ranks."""
 
     def __init__(self, data_parallel: int) -> None:
         self._data_parallel = data_parallel
@@ -379,8 +379,6 @@ class BuiltinRules:
 
 
 class _ExternalRules:
-    """Knobs of a framework that checks them itself."""
-
     def read(self, name: str, value: Any) -> KnobValue:
         if isinstance(value, (dict, list)):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""What may be tried: knobs, candidates as columns, constraints, settings, and a trial's record."""
+"""The search space: knobs, candidates as columns, constraints, settings, a trial's record."""
 
 from typing import TYPE_CHECKING
 

@@ -48,14 +48,14 @@ EffortName = Literal["quick", "normal", "thorough"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchBudget:
-    """The limits that were given; None where there is none."""
+    """The limits that were given; None if there is none."""
 
     seconds: float | None = None
     trials: int | None = None
     usd: float | None = None
 
     def limit_s(self, usd_per_hour: float | None) -> float | None:
-        """Seconds until time or money is spent; None where neither is limited.
+        """Seconds until time or money is spent; None if neither is limited.
 
         Args:
             usd_per_hour: price of the whole machine.
@@ -113,7 +113,7 @@ def _limit(part: str, text: str) -> tuple[str, float]:
 
 
 def longer_budget(seconds: float) -> str:
-    """The shortest round time of at least so many seconds, as ``--budget`` takes it."""
+    """The shortest round time of at least ``seconds``, as ``--budget`` takes it."""
     hours = (math.inf, 3_600.0, 3_600.0, "h")
     _, step_s, unit_s, unit = next(row for row in (*_ROUND, hours) if seconds <= row[0])
     return f"{max(1, math.ceil(seconds / step_s)) * step_s / unit_s:.0f}{unit}"
@@ -176,7 +176,7 @@ class ModelInfo(BaseModel):
         return self
 
     def model_spec(self) -> ModelSpec | None:
-        """The model as equal blocks; None where the profile run is wanted."""
+        """The model as equal blocks; None if the profile run is wanted."""
         if self.num_params is None or self.profile:
             return None
         layers = self.num_layers or 1
@@ -215,7 +215,7 @@ def from_text(value: Any) -> Any:
 
 
 class AutotuningSettings(BaseModel):
-    """Settings of one tuning run; names and defaults are those of the DeepSpeed Autotuner.
+    """Settings of one tuning run; names and defaults are from the DeepSpeed Autotuner.
 
     ``effort`` is ours. Batch sizes count samples; profile steps count optimizer steps from 1,
     both inclusive.
@@ -343,7 +343,7 @@ class AutotuningSettings(BaseModel):
         return self
 
     def known_model(self) -> ModelSpec | None:
-        """The model, where the user says enough of it to leave the profile run out."""
+        """The model, if the user describes it well enough to skip the profile run."""
         return self.model_info.model_spec() if self.model_info else None
 
 
@@ -387,8 +387,8 @@ class Objective:
     Attributes:
         name: as in the user's settings.
         unit: for people.
-        value: the metric as it is shown; None where the measurement lacks it.
-        rank: what orders trials; None where the measurement lacks the metric.
+        value: the metric as it is shown; None if the measurement lacks it.
+        rank: value that orders trials; None if the measurement lacks the metric.
         higher_is_better: its direction.
         per_sample: compares work done, so that a larger global batch may take longer.
     """
@@ -401,15 +401,15 @@ class Objective:
     per_sample: bool
 
     def better(self, a: float, b: float) -> bool:
-        """Whether ``a`` is strictly better than ``b``."""
+        """True if ``a`` is strictly better than ``b``."""
         return a > b if self.higher_is_better else a < b
 
     def of(self, record: Record) -> float | None:
-        """What orders a record among others; None where the trial failed."""
+        """The value that orders a record; None if the trial failed."""
         return None if record.measurement is None else self.rank(record.measurement)
 
     def metric_of(self, record: Record) -> float | None:
-        """The metric of a record; None where the trial failed."""
+        """The metric of a record; None if the trial failed."""
         return None if record.measurement is None else self.value(record.measurement)
 
     def cost_s(self, step_s: float, samples: int) -> float:

@@ -44,7 +44,7 @@ _HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
 THROTTLED = _HW_SLOWDOWN | _SW_THERMAL | _HW_THERMAL | _POWER_BRAKE
 """Bits of NVML's clocks event reasons that slow a GPU down by heat or a failing supply.
 
-The others do not: 0x1 is an idle GPU, 0x2 and 0x100 clocks that somebody has set, 0x4 the power
+The others do not: 0x1 is an idle GPU, 0x2 and 0x100 clocks that were set by hand, 0x4 the power
 limit, which every large training reaches, and 0x10 the clock of a group of GPUs.
 """
 _T = TypeVar("_T")
@@ -142,28 +142,28 @@ class Trial:
     """Measures again, at the end, what the search has measured; counts for no stage. ``attempt``
     is then the number of its round."""
     again: int = 0
-    """Above 0 where it measures again, during the search, what that has measured: how many trials
+    """Above 0 if it measures again, during the search, what that has measured: how many trials
     had come back before. ``attempt`` is then the number of its repeat; counts for no stage."""
     doubted: bool = False
     """``again`` because that was a surprise."""
     soak_steps: int = 0
     """Above 0 for the winner's soak, a launch as the training's own; counts for no stage."""
     timed_steps: int = 0
-    """Above 0 where a final that takes no turns is to have so many that count."""
+    """Above 0 if a final that takes no turns must have this number of steps that count."""
     then: str | None = None
-    """Name of the final that its round has next, empty where there is none; None in journals of
+    """Name of the final that its round has next, empty if there is none; None in journals of
     before."""
     turn: Turn | None = None
     """None: it has the machine to itself, or a share of it."""
 
     @property
     def is_soak(self) -> bool:
-        """Whether it is the winner's verification run."""
+        """True if it is the winner's verification run."""
         return self.soak_steps > 0
 
     @property
     def is_of_search(self) -> bool:
-        """Whether it is the search's first launch of its configuration."""
+        """True if it is the search's first launch of its configuration."""
         return not (self.again or self.final or self.is_soak)
 
     def as_soak(self, name: str, *, attempt: int, steps: int | None = None) -> Trial:
@@ -180,10 +180,10 @@ class Measurement:
     ``flops_per_step`` is over all ranks; ``memory`` is of the rank that used most.
     ``first_step`` is the number of the first step that counts; None in journals of before.
     ``all_losses`` has one entry for each step from the first on, ``losses`` for each that counts.
-    ``phases`` are the mean seconds of a step's named phases, where it was taken apart (a soak).
+    ``phases`` are the mean seconds of a step's named phases, if it was taken apart (a soak).
     ``extrapolated_from`` is the number of micro-batches that a rank made of a step too long to be
     made; ``step_s`` then has one extrapolated step for each of them that counts.
-    ``asides`` are what a script did between its steps, where a probe was told to see (a soak).
+    ``asides`` are what a script did between its steps, if a probe recorded them (a soak).
     ``above_peak``: its FLOPS are above its GPUs' peak, so their count or the time is wrong.
     """
 
@@ -241,7 +241,7 @@ Outcome: TypeAlias = Measurement | FailedTrial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What the cost models say of a candidate before it runs; None where they cannot say.
+    """Prediction of the cost models for a candidate; None if they cannot predict.
 
     ``band`` is the relative error to expect of ``step_s`` (0.2 is 20 %), ``how`` its source,
     ``least_step_s`` what no step can come below, ``parts`` the seconds of named parts of a step,
@@ -259,7 +259,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
-    """One GPU while a trial ran. ``throttle_reasons`` is the driver's bit mask, 0 for none."""
+    """A GPU while a trial ran. ``throttle_reasons`` is the driver's bit mask, 0 for none."""
 
     slot: int
     sm_clock_mhz: int | None = None
@@ -268,13 +268,13 @@ class GpuState:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether heat or a failing supply slowed it down."""
+        """True if heat or a failing supply slowed it down."""
         return bool((self.throttle_reasons or 0) & THROTTLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What else may have decided how fast a trial was; loads are one-minute averages."""
+    """Other influences on the speed of a trial; loads are one-minute averages."""
 
     load_before: float | None = None
     load_after: float | None = None
@@ -282,7 +282,7 @@ class Conditions:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether any of its GPUs was slowed down by heat or a failing supply."""
+        """True if any of its GPUs was slowed down by heat or a failing supply."""
         return any(gpu.is_throttled for gpu in self.gpus)
 
 
@@ -303,7 +303,7 @@ class Record:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether a GPU of it was slowed down by heat or a failing supply."""
+        """True if a GPU of it was slowed down by heat or a failing supply."""
         return self.conditions is not None and self.conditions.is_throttled
 
     @property
@@ -358,7 +358,7 @@ def decode_record(line: Any) -> Record:
 
 
 def _require_sizes(layout: Layout) -> None:
-    """Let no size of a layout be one that no launch has."""
+    """Refuse sizes of a layout that no launch can have."""
     for field in fields(layout):
         size = getattr(layout, field.name)
         least = 0 if field.name == "zero_stage" else 1
@@ -372,7 +372,7 @@ def _require_size(name: str, size: int, least: int) -> None:
 
 
 def _of_a_final(trial: Trial) -> dict[str, Any]:
-    """What only launches of rounds have, as far as this one has it."""
+    """The fields that only launches of rounds have, if this trial has any."""
     line: dict[str, Any] = {"timed_steps": trial.timed_steps} if trial.timed_steps else {}
     if trial.then is not None:
         line["then"] = trial.then

@@ -180,7 +180,7 @@ class Trainer:
         self._lap(UPDATE)
 
     def _prepare_gradients(self) -> bool:
-        """Undo the loss scale and clip; False where the step must be skipped."""
+        """Undo the loss scale and clip; False if the step must be skipped."""
         limit = self._config.gradient_clipping
         if not limit and not self._scale.active:
             return True
@@ -207,7 +207,7 @@ class Trainer:
 
 
 def _no_lap(phase: str) -> None:
-    """Ignore the end of a phase, where no clock takes steps apart."""
+    """Ignore the end of a phase, if no clock takes steps apart."""
 
 
 class Accumulation:
@@ -396,13 +396,13 @@ class Observer:
 
 
 def _split_seen(split: tuple[int, ...], layout: Layout) -> tuple[int, ...] | None:
-    """None for an even one that nobody asked for."""
+    """None for an even split that was not requested."""
     is_even = split == even_pipeline_split(sum(split), len(split))
     return None if is_even and layout.pipeline_split is None else split
 
 
 def _is_sharded(module: nn.Module) -> bool:
-    """True if weights lie in shards of FSDP; those of tensor ranks are whole to their rank."""
+    """True if weights are in shards of FSDP; a tensor rank's part counts as whole."""
     return any(
         isinstance(weight, DTensor) and SHARD in (weight.device_mesh.mesh_dim_names or ())
         for weight in module.parameters()
@@ -410,7 +410,6 @@ def _is_sharded(module: nn.Module) -> bool:
 
 
 def _averaging_ranks(module: nn.Module) -> int:
-    """Data and context ranks."""
     if isinstance(module, DistributedDataParallel):
         return int(module.process_group.size())
     return mesh_degree(module, REPLICATE, SHARD)

@@ -58,7 +58,7 @@ class ScriptListener(Protocol):
         """A scaler left the optimizer's step out."""
 
     def drew(self, batch_size: int | None) -> None:
-        """A loader gave a batch, nominally of so many samples."""
+        """A loader gave a batch, nominally of ``samples``."""
 
     def on_failure(self, error: BaseException) -> None:
         """The script's computation raised; the script may still catch it."""
@@ -195,7 +195,7 @@ class Hooks:
 
 
 def _batch_size(sampler: Any) -> int | None:
-    """Samples of a loader's full batch: those asked for, or all where there are fewer."""
+    """Samples of a loader's full batch: those asked for, or all if there are fewer."""
     size: int | None = getattr(sampler, "batch_size", None)
     with suppress(Exception):  # a stream has no length, somebody's own sampler anything
         return min(size, len(sampler.sampler))  # type: ignore[type-var]
@@ -203,7 +203,7 @@ def _batch_size(sampler: Any) -> int | None:
 
 
 class UpdatesByHand(Optimizer):
-    """Represents the script's own update where a step needs an optimizer; it never steps."""
+    """Represents the script's own update if a step needs an optimizer; it never steps."""
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
         super().__init__(weights, {})
@@ -214,11 +214,11 @@ class ManualUpdates:
 
     def __init__(self) -> None:
         self.is_irregular = False
-        """Whether weights change, but not at equal intervals."""
+        """True if weights change, but not at equal intervals."""
         self.optimizer: UpdatesByHand | None = None
         """The optimizer of the steps; None until they are known."""
         self.steps = 0
-        """Steps that have ended since; where the first one began nobody has seen."""
+        """Steps that have ended since; if the first one began nobody has seen."""
         self._passes = 0
         self._changed_at = 1
         self._interval = 0
@@ -228,7 +228,7 @@ class ManualUpdates:
 
     @property
     def note(self) -> str:
-        """What is measured as a step."""
+        """The unit that is measured as a step."""
         passes = f"{self._interval} backward passes" if self._interval > 1 else "backward pass"
         return (
             "No torch optimizer made a step in the script; its weights changed after every "
@@ -236,7 +236,7 @@ class ManualUpdates:
         )
 
     def ends_step(self, modules: Sequence[nn.Module]) -> bool:
-        """Whether the backward pass that begins is the last one of a step."""
+        """True if the backward pass that begins is the last one of a step."""
         self._passes += 1
         if self.optimizer is None and any(_sum(weight) != was for weight, was in self._before):
             interval, self._changed_at = self._passes - self._changed_at, self._passes
@@ -269,7 +269,7 @@ def _sum(weight: Tensor) -> float:
 
 
 def leave_after(result: Path) -> None:
-    """End this process soon after the one that reports has left its result."""
+    """End this process soon after the reporting process has left its result."""
     threading.Thread(target=_wait, args=(result,), daemon=True).start()
 
 
@@ -280,7 +280,7 @@ def _wait(result: Path) -> None:
 
 
 def set_batch_size() -> None:
-    """Do as the environment says; nothing where it says nothing."""
+    """Apply the batch size of the environment, if it has one."""
     value = os.environ.get(BATCH_VARIABLE)
     if not value:
         return

@@ -109,7 +109,7 @@ class Piece:
 
 
 def bytes_per_parameter(model: nn.Module) -> float:
-    """Mean size of a stored weight; 4 where there is none."""
+    """Mean size of a stored weight; 4 if there is none."""
     weights = list(model.parameters())
     total = sum(weight.numel() * weight.element_size() for weight in weights)
     return total / max(1, sum(weight.numel() for weight in weights)) or 4.0
@@ -158,17 +158,17 @@ def _forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
 
 
 def _backward(_: Any, query: Any, key: Any, value: Any, *__: Any, **___: Any) -> int:
-    """Five products where the forward pass has two: scores are computed again."""
+    """Five products for two of the forward pass: scores are computed again."""
     return attention_flops(query, key, value) * 5 // 2
 
 
 def _rnn_layer(tokens: Any, wide: Any, deep: Any, *_: Any, **__: Any) -> int:
-    """Each token times the weights of its input and those of the state before it."""
+    """Each token times the weights of its input and of the state before it."""
     return _rnn_flops(tokens, (wide, deep))
 
 
 def _rnn_layer_backward(tokens: Any, wide: Any, deep: Any, *_: Any, **__: Any) -> int:
-    """Two products where the forward pass has one."""
+    """Two products for each of the forward pass."""
     return 2 * _rnn_flops(tokens, (wide, deep))
 
 
@@ -208,5 +208,5 @@ def weights_of(optimizer: Optimizer) -> list[Tensor]:
 
 
 def device_of(optimizer: Optimizer) -> torch.device:
-    """Device of an optimizer's first weight; the CPU where it has none."""
+    """Device of an optimizer's first weight; the CPU if it has none."""
     return next((weight.device for weight in weights_of(optimizer)), torch.device("cpu"))

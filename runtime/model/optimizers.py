@@ -51,7 +51,7 @@ def precision_of(dtype: torch.dtype) -> Precision:
 def _allows_tf32() -> bool:
     """True if CUDA may round fp32 operands to TF32.
 
-    Torch 2.9 and later have a word of its own for it, and refuse to answer in the older one after
+    Torch 2.9 and later have its own word for it, and refuse to answer in the older one after
     a script used the new one.
     """
     matmul = torch.backends.cuda.matmul
@@ -67,7 +67,7 @@ def compute_in(precision: Precision, device: torch.device) -> AbstractContextMan
 
 
 class LossScale:
-    """The factor on the loss that keeps small fp16 gradients from vanishing; 1 where not needed.
+    """The factor on the loss that keeps small fp16 gradients from vanishing; 1 if not needed.
 
     A dynamic scale halves after a step with infinite gradients, which is then skipped, and
     doubles after 1000 good ones. It is decided by the global norm, so all ranks agree.

@@ -1,4 +1,4 @@
-"""One step, never timed, seen operation by operation and module by module.
+"""An inspected step, never timed, seen operation by operation and module by module.
 
 Gives FLOPs, storages on CPU, the model's pieces, the format that layers compute in, and what is
 computed again in the backward pass. Not used under torch.compile, which would compile anew.
@@ -154,7 +154,7 @@ class StepWatch(SharedByCopies):
             self.pieces.enters(module, arguments, named)
 
     def _look_away(self) -> None:
-        """A further micro-batch begins, of which only the root's calls are counted."""
+        """Another micro-batch begins, of which only the root's calls are counted."""
         self.stop()
         handle = self._root.register_forward_pre_hook(self._count_pass)
         self._hooks.callback(handle.remove)
@@ -198,7 +198,7 @@ class StepWatch(SharedByCopies):
                 return
 
     def _alive_bytes(self) -> int:
-        """Bytes alive on CPU and, where one is used, on the GPU."""
+        """Bytes alive on CPU and, if one is used, on the GPU."""
         return self._storages.alive_bytes + torch.cuda.memory_allocated()
 
     def _count_flops(self, flops: float) -> None:
@@ -213,7 +213,7 @@ class StepWatch(SharedByCopies):
 
 
 def _hooks_of_script() -> bool:
-    """True if the script keeps saved tensors elsewhere: of such hooks the last alone act."""
+    """True if the script keeps saved tensors elsewhere: only the last of such hooks act."""
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return top is not None and top(True) is not None
 
@@ -300,7 +300,7 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._running and _get_current_dispatch_mode() is self and self.stop()
 
     def stop(self) -> bool:
-        """Stop; False where the script has put a mode of its own above, which stays."""
+        """Stop; False if the script has put its own mode above, which stays."""
         ours = _get_current_dispatch_mode() is self
         if self._running and ours:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
@@ -359,7 +359,7 @@ class Exchange:
         self._before = _collectives()
 
     def is_nothing(self) -> bool:
-        """True if there was none; never where something else may exchange, too."""
+        """True if there was none; never if something else may exchange, too."""
         if any(name in sys.modules for name in _OTHER_MEANS):
             return False
         return self._before is not None and _collectives() == self._before
@@ -380,7 +380,7 @@ def apart(ranks: int, device: str) -> str:
 
 
 def _collectives() -> int | None:
-    """Collectives of all process groups so far; None where this torch does not count them."""
+    """Collectives of all process groups so far; None if this torch does not count them."""
     if not dist.is_available() or not dist.is_initialized():
         return 0
     try:

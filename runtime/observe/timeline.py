@@ -176,7 +176,7 @@ def sum_of(earlier: Tensor | None, loss: Tensor | None) -> Tensor | None:
 
 
 class PauseRule:
-    """Told of pauses and steps in order; marks are those of any clock."""
+    """Receives pauses and steps in order; marks are those of any clock."""
 
     def __init__(self, mark: Callable[[], Any]) -> None:
         self._mark = mark
@@ -194,7 +194,7 @@ class PauseRule:
     def drew(self) -> None:
         """A loader gave a batch: what an evaluation did with its results is over by now.
 
-        To be told in a pause alone.
+        Call it only in a pause.
         """
         if not self._resumed:
             self.pause = self._mark()
@@ -248,7 +248,7 @@ class Timeline(PauseRule):
     def end(self, made: Made, loss: Tensor | None) -> int:
         """A step ends here; its number. The device is at most one step behind from here on.
 
-        So no rank can be further ahead of another than an announced end is. The wait is for the
+        So no rank can be other ahead of another than an announced end is. The wait is for the
         step before, when this one's kernels are queued: the device never runs dry for it.
         """
         sent = self._losses.send(loss)
@@ -265,7 +265,7 @@ class Timeline(PauseRule):
         return self.steps
 
     def restart(self) -> None:
-        """Forget all steps: they were not those of the training."""
+        """Forget all steps: they did not belong to the training."""
         self._clock.settle()
         self.records.clear()
         self.left_out.clear()

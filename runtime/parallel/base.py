@@ -33,7 +33,7 @@ Weights: TypeAlias = Mapping[str, nn.Parameter]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMeshes:
-    """Dimensions of ``world`` stand in the order of the names above; those not needed are missing.
+    """Dimensions of ``world`` are in the order of the names above; those not needed are missing.
 
     Context ranks average gradients as data ranks do, so that they count among replicate and shard.
 
@@ -120,7 +120,7 @@ def _context_mesh(device: torch.device, layout: Layout) -> DeviceMesh | None:
 
 
 def _expert_view(data: dict[str, int], expert: int) -> dict[str, int]:
-    """Weights of an expert lie on as many ranks as others', those of its group included."""
+    """Weights of an expert are on as many ranks as other weights, its group included."""
     equal = math.prod(data.values()) // expert
     shards = math.gcd(equal, max(1, data[SHARD] // expert))
     return {EXPERT_REPLICATE: equal // shards, EXPERT_SHARD: shards, EXPERT: expert}
@@ -197,7 +197,7 @@ class Applied:
         rehearse: before the first step, given its batch and what evaluates one; may raise, too.
         wrap_loss: from the loss of a micro-batch to what a rank computes of it.
         complete_gradients: after the last backward pass, before gradients are used.
-        stages: those of a pipeline that this rank has, which ``module`` then holds.
+        stages: stages of a pipeline that this rank has, which ``module`` then holds.
         along: the pipeline's ranks.
         owners: all weights and buffers of a pipeline's model, by name.
         copies: weights that are another stage's too, with the name that they have there.
@@ -216,12 +216,12 @@ class Applied:
 
     @property
     def roots(self) -> tuple[nn.Module, ...]:
-        """What is called as a whole: the module, or each stage."""
+        """The callable parts: the module, or each stage."""
         return self.stages or (self.module,)
 
     @property
     def models(self) -> tuple[nn.Module, ...]:
-        """What has its weights under the names that they had in the model as it was built."""
+        """The modules whose weights have the names of the model as it was built."""
         if self.stages:
             return tuple(stage.model for stage in self.stages)
         module = self.module
@@ -244,7 +244,7 @@ class Applied:
 class Passes(Protocol):
     """Makes a step's micro-batches: a loop over them, or the schedule of a pipeline.
 
-    Losses are such that their mean over all ranks is that of the global batch.
+    The mean of the losses over all ranks is the loss of the global batch.
     """
 
     def train(self, batch: Batch, scale: float, cutter: StepCutter | None = None) -> Tensor:
@@ -257,4 +257,4 @@ class Passes(Protocol):
         """
 
     def evaluate(self, batch: Batch) -> Tensor:
-        """The loss of a rank's share, by forward passes alone."""
+        """The loss of a rank's share, by forward passes."""

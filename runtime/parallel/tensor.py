@@ -34,7 +34,7 @@ COLUMNS, ROWS = "colwise", "rowwise"
 GATHERED_COLUMNS = "colwise_gather_output"
 """Columns whose outputs are gathered on all ranks: a head."""
 SUMMED = "replicated_with_grad_allreduce"
-"""Each rank has all weights and, as it applies them to its heads alone, part of their gradient."""
+"""Each rank has all weights and, as it applies them only to its heads, part of their gradient."""
 WORDS = (COLUMNS, ROWS, GATHERED_COLUMNS, SUMMED)
 _HEADS = (("num_attention_heads", "attention heads"), ("num_key_value_heads", "key-value heads"))
 _SEQUENCE = 1
@@ -75,7 +75,7 @@ def read_tensor_plan(model: nn.Module) -> TensorPlan:
 
 
 def tensor_split(model: nn.Module) -> DegreeLimits:
-    """What a degree must divide in a live model, or why there is nothing to split."""
+    """Limits of the tensor degree in a live model, or the reason why nothing can be split."""
     try:
         return read_tensor_plan(model).limits
     except ConfigError as error:
@@ -83,7 +83,7 @@ def tensor_split(model: nn.Module) -> DegreeLimits:
 
 
 def tensor_words(model: nn.Module) -> dict[str, str]:
-    """Names of modules with their words in the plan; empty where there is no valid one."""
+    """Names of modules with their words in the plan; empty if there is no valid one."""
     try:
         return dict(read_tensor_plan(model).words)
     except ConfigError:
@@ -134,7 +134,7 @@ def _own_words(prefix: str, owner: nn.Module) -> Iterator[tuple[str, str]]:
 
 
 def _foreign_words(model: nn.Module, base: str, plan: Mapping[str, str]) -> dict[str, str]:
-    """Words for Linear modules; a module one of whose parts has another word stays whole."""
+    """Words for Linear modules; a module with another word in one part stays whole."""
     found: dict[str, str] = {}
     whole: set[str] = set()
     for name, module in model.named_modules():
@@ -254,8 +254,6 @@ def _lists_of(model: nn.Module, plan: TensorPlan) -> tuple[BlockList, ...]:
 
 
 class _Scatter:
-    """A forward pre-hook that leaves a rank its part of the tokens."""
-
     before: Placement = Replicate()
     after: Placement = Shard(_SEQUENCE)
 
@@ -279,8 +277,6 @@ class _Scatter:
 
 
 class _Gather(_Scatter):
-    """A forward pre-hook that gives a rank all the tokens."""
-
     before = Shard(_SEQUENCE)
     after = Replicate()
 
@@ -331,7 +327,7 @@ def _whole_weights(model: nn.Module, modules: Iterable[str]) -> Iterable[str]:
 
 
 class _WholeGradients:
-    """Makes those of whole weights equal on the ranks that train one copy of the model."""
+    """Makes gradients of whole weights equal on the ranks that train one copy of the model."""
 
     def __init__(self, mesh: DeviceMesh, summed: tuple[str, ...]) -> None:
         self._mesh = mesh

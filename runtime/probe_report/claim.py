@@ -28,10 +28,10 @@ _PARENT = "AUTOCONF_LAUNCH_PROBE_PARENT"
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _PEERS_WAIT_S = 10.0
 _PEERS_PAUSE_S = 120.0
-"""The same where they may be in an evaluation; the launcher waits no longer either."""
+"""Its value if they may be in an evaluation; the launcher waits no longer either."""
 _POLL_S = 0.005
 _UNANNOUNCED_STEPS = 3
-"""Steps beyond the last possible end after which a rank that hears nothing ends alone."""
+"""Steps beyond the last possible end after which a rank without news ends by itself."""
 SECOND = 2
 _BEFORE = 2
 _WAIT_S = 30.0
@@ -47,7 +47,7 @@ class Claim:
         self._number = -1
 
     def take(self) -> bool:
-        """Become the one that reports; False: another lives and does."""
+        """Become the reporting process; False: another process reports."""
         while True:
             last = self._last()
             if last is not None and not _gives_way(self._path(last)):
@@ -59,7 +59,7 @@ class Claim:
                 return True
 
     def take_first(self) -> bool:
-        """Become the one that reports, only where no process has ever claimed the rank."""
+        """Become the reporting process, only if no process has ever claimed the rank."""
         if self._last() is not None or not self._make(0):
             return False
         self._number = 0
@@ -71,12 +71,12 @@ class Claim:
 
     @property
     def is_crowded(self) -> bool:
-        """True if another process has made steps for this rank, before or beside this one."""
+        """True if another process has made steps for this rank, before or during this one."""
         return self._number > 0 or self.is_shared
 
     @property
     def is_shared(self) -> bool:
-        """True if another process makes steps for this rank beside this one."""
+        """True if another process makes steps for this rank, too."""
         return self._refused_path.exists()
 
     @property
@@ -112,7 +112,7 @@ def mark_children() -> None:
 
 
 class Helper:
-    """Whether this process only helps another one of the same rank that imports torch, too.
+    """True if this process only helps another one of the same rank that imports torch, too.
 
     To be asked before :func:`mark_children`. Ranks that an agent starts have a number that their
     agent has not, and those that multiprocessing spawns are not daemons; loaders' workers are.
@@ -129,12 +129,12 @@ class Helper:
 
 
 def environment_rank() -> int:
-    """Rank by the launcher's variables; 0 where there are none."""
+    """Rank by the launcher's variables; 0 if there are none."""
     return _first_number(_RANKS, 0)
 
 
 def environment_size() -> int:
-    """Ranks by the launcher's variables; 1 where there are none."""
+    """Ranks by the launcher's variables; 1 if there are none."""
     return _first_number(_SIZES, 1)
 
 
@@ -150,7 +150,7 @@ def _gives_way(claim: Path) -> bool:
 
 
 def _start_time(pid: int) -> str:
-    """When a living process started; empty for one that has ended."""
+    """Start time of a living process; empty if it has ended."""
     fields = _stat(pid)
     if fields:
         return "" if fields[0] == "Z" else fields[19]
@@ -172,7 +172,7 @@ def _ancestors(pid: int) -> set[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of ``/proc/<pid>/stat`` from the state on; empty where there is no such process."""
+    """Fields of ``/proc/<pid>/stat`` from the state on; empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -196,7 +196,7 @@ def place() -> RankPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSchedule:
-    """Which step is looked into, and how many are made at least.
+    """The number of the inspected step, and the least number of steps.
 
     ``lead`` steps before the end it is announced: as far as one rank can be ahead of another.
     """
@@ -207,7 +207,7 @@ class StepSchedule:
 
     @staticmethod
     def of(task: RankTask, lead: int) -> StepSchedule:
-        """Look into the second step where that is not to be timed."""
+        """Inspect the second step, if it will not be timed."""
         if task.mode is Mode.PROFILE:
             return StepSchedule(heavy=SECOND, least=SECOND, lead=lead)
         if task.start_step > SECOND:
