@@ -9,7 +9,7 @@ import pytest
 
 from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.runtime.probe_report import agreement
-from autoconf_launch.runtime.probe_report.agreement import AfterEpoch
+from autoconf_launch.runtime.probe_report.claim import AfterEpoch
 
 STEPS = 6
 
