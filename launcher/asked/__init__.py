@@ -24,7 +24,6 @@ from .parameters import (
     asked_part,
     build_question,
     flag_words,
-    keyword_errors,
     parameter,
     question,
     read_flags,
@@ -32,7 +31,6 @@ from .parameters import (
 )
 from .recommending import RecommendCommand, RecommendQuestion
 from .results import (
-    LINE_FORMS,
     TABLE_FORMS,
     CompareCommand,
     ExportCommand,
@@ -51,7 +49,6 @@ from .serving import (
     ServingQuestion,
 )
 from .training import (
-    PRECISIONS,
     FitQuestion,
     Goal,
     PlanQuestion,
