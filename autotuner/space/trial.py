@@ -55,9 +55,6 @@ class Trial:
     """Above 0 for the winner's soak, a launch as the training's own; counts for no stage."""
     timed_steps: int = 0
     """Above 0 where a final that takes no turns is to have so many that count."""
-    then: str | None = None
-    """Name of the final that its round has next, empty where there is none; None in journals of
-    before."""
     turn: Turn | None = None
     """None: it has the machine to itself, or a share of it."""
 
@@ -294,8 +291,6 @@ _MOST_SIZE = 2**31
 def _of_a_final(trial: Trial) -> dict[str, Any]:
     """What only launches of rounds have, as far as this one has it."""
     line: dict[str, Any] = {"timed_steps": trial.timed_steps} if trial.timed_steps else {}
-    if trial.then is not None:
-        line["then"] = trial.then
     if trial.turn is not None:
         line["turn"] = encode(trial.turn)
     return line

@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Callable
 from functools import singledispatchmethod
 
-from autoconf_launch.autotuner.measurement import MAX_USEFUL_LOG_HALF_WIDTH
 from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.core import FailureKind, Grade, MemoryUse, ModelSpec, plural
 
@@ -26,6 +25,8 @@ from ..events import (
 from ..report import amount, count_text, label, launch_label, minutes_text, size_text
 
 _SHOWN_LOG_LINES = 6
+_TOO_WIDE = math.log(2.5)
+"""Half-width of an interval, as a logarithm, from which its mean is not shown."""
 
 
 class LinesView:
@@ -162,7 +163,7 @@ def round_line(event: RoundFinished) -> str:
 
 def behind_text(standing: Standing) -> str:
     """How much slower a configuration is than the leader, with the interval."""
-    if standing.width > max(MAX_USEFUL_LOG_HALF_WIDTH, abs(standing.behind)):
+    if standing.width > max(_TOO_WIDE, abs(standing.behind)):
         return "inconclusive so far"
     low, high = standing.behind - standing.width, standing.behind + standing.width
     if standing.behind > math.log(2.0):

@@ -11,7 +11,7 @@ import numpy as np
 from autoconf_launch.autotuner.cost import (
     MEMORY_BAND,
     Remedy,
-    Verdict,
+    TuneVerdict,
     active_parameters,
     parameters,
 )
@@ -57,9 +57,9 @@ ROUGH_CPU = (
     "now."
 )
 ANSWERS = {
-    Verdict.YES: "yes: it fits",
-    Verdict.MARGINAL: "marginal: it may fit",
-    Verdict.NO: "no: it does not fit",
+    TuneVerdict.YES: "yes: it fits",
+    TuneVerdict.MARGINAL: "marginal: it may fit",
+    TuneVerdict.NO: "no: it does not fit",
 }
 _LEAST_SHOWN = 0.005
 """Parts of fewer units of a table would be written as 0.00."""
@@ -97,9 +97,9 @@ REMEDY_COLUMNS = (
 )
 
 
-def marginal_note(verdicts: Iterable[Verdict]) -> Iterator[str]:
+def marginal_note(verdicts: Iterable[TuneVerdict]) -> Iterator[str]:
     """One sentence on the mark of rows that may run out of memory; nothing if there is none."""
-    if Verdict.MARGINAL in verdicts:
+    if TuneVerdict.MARGINAL in verdicts:
         yield (
             f"marginal: below the memory limit by less than the error band of ±"
             f"{percent(MEMORY_BAND)}, so it may run out."
@@ -125,7 +125,7 @@ def fit_text(answer: FitAnswer) -> str:
     lifted = limit_to_lift(_fullest_rank(answer)[0], answer.limit_bytes, answer.cluster)
     if lifted and not answer.host.is_short:
         blocks.append(f"It fits without {lifted}.")
-    elif answer.verdict is Verdict.NO and not answer.remedies:
+    elif answer.verdict is TuneVerdict.NO and not answer.remedies:
         blocks.append(_more_gpus(answer))
     return "\n\n".join(blocks)
 

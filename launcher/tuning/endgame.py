@@ -15,8 +15,8 @@ from autoconf_launch.autotuner.playoff import (
     Decider,
     Playoff,
     PlayoffBudget,
+    Rounds,
     Soak,
-    alpha_of,
     best_of,
     choose_contenders,
     decide,
@@ -53,7 +53,7 @@ _MakeController = Callable[[Decider, Listener, TrialLimits], Controller]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What came before: trials as compared, what was launched again, how long all that took.
+    """The search before the rounds: its trials as compared, and how long it took.
 
     ``noise``: of launches in the search.
     ``apart``: why launches cannot live side by side and compute in turn (``beside``); else empty.
@@ -231,18 +231,18 @@ class _Rounds:
                     number=self._told,
                     rounds_in_time=self._rounds.rounds_in_time,
                     elapsed_s=event.elapsed_s,
-                    standings=standings_of(self._rounds),
+                    standings=standings_of(self._rounds.seen),
                 )
             )
 
 
-def standings_of(rounds: Playoff) -> tuple[Standing, ...]:
+def standings_of(rounds: Rounds) -> tuple[Standing, ...]:
     """Contenders by the rounds so far, the best first."""
     first = rounds.leader
     if first is None:
         return ()
     found = [
-        (contender, rounds.compare(contender, first, alpha_of(contender, rounds)))
+        (contender, rounds.compare(contender, first))
         for contender in rounds.contenders
         if contender is not first and contender.rounds
     ]

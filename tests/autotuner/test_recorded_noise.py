@@ -11,9 +11,7 @@ from statistics import median
 import pytest
 
 from autoconf_launch.autotuner.measurement.noise import estimate_noise
-from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
-from autoconf_launch.autotuner.playoff.decision import Decision, decide
-from autoconf_launch.autotuner.playoff.playoff import Playoff
+from autoconf_launch.autotuner.playoff import Decision, Playoff, PlayoffBudget, decide
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
@@ -93,7 +91,7 @@ def is_tie_with_baseline(decision: Decision) -> bool:
     assert decision.winner is not None
     ratio = decision.speed_up
     is_open = ratio is None or ratio.low <= 1.0 <= ratio.high
-    return decision.winner.trial.number == 0 or ("t0" in decision.ties and is_open)
+    return decision.winner.trial.number == 0 or ("t0" in dict(decision.ties) and is_open)
 
 
 def test_identical_configurations_end_in_a_tie(recorded: list[list[list[float]]]) -> None:

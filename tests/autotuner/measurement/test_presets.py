@@ -11,8 +11,7 @@ import pytest
 from autoconf_launch.autotuner.measurement.noise import Noise
 from autoconf_launch.autotuner.measurement.presets import EFFORTS, NORMAL, Effort
 from autoconf_launch.autotuner.measurement.stop_rule import StopRule
-from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
-from autoconf_launch.autotuner.playoff.playoff import Playoff
+from autoconf_launch.autotuner.playoff import Playoff, PlayoffBudget
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import AutotuningSettings, EffortName, parse_settings
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
@@ -76,8 +75,10 @@ def test_quick_spends_less_and_thorough_more() -> None:
 
 
 def test_thorough_tells_apart_what_normal_calls_equal() -> None:
+    played = [play(effort) for effort in EFFORTS.values()]
     beaten = [
-        sum(contender.is_beaten for contender in play(effort).contenders)
-        for effort in EFFORTS.values()
+        sum(one is not p.leader and p.compare(one, p.leader).differs for one in p.contenders)
+        for p in played
+        if p.leader
     ]
     assert beaten[0] <= beaten[1] < beaten[2]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.search.limits import SearchLimits, StepBounds, start_bound_s
+from autoconf_launch.autotuner.search.limits import LaunchBounds, SearchLimits, start_bound_s
 from autoconf_launch.autotuner.search.stop import StopKind
 from autoconf_launch.autotuner.search.study import Study, baseline_trial
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
@@ -34,9 +34,11 @@ START_S = 3.0
 def step_bounds_s(
     table: CandidateTable, predictions: PredictionTable | None, records: Sequence[Record]
 ) -> Floats:
-    bounds = StepBounds(table, predictions)
-    bounds.add(records)
-    return bounds.and_of(bounds)
+    """Bounds of single steps, of launches without any start."""
+    bounds = LaunchBounds(table, predictions, steps=1)
+    for told in (*records, *records[-1:]):
+        bounds.add(replace(told, wall_s=0.0, trial=replace(told.trial, number=1)))
+    return bounds.seconds_C
 
 
 def any_batch(micro: int = 4) -> SearchSpace:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.contender import choose_contenders
-from autoconf_launch.autotuner.playoff.playoff import Playoff
+from autoconf_launch.autotuner.playoff import Playoff, choose_contenders
 from autoconf_launch.autotuner.search.limits import SearchLimits
 from autoconf_launch.autotuner.search.stop import StopKind
 from autoconf_launch.autotuner.search.study import Study
@@ -200,8 +199,8 @@ def finals_of(
     study: Study, journal: Journal, contents: JournalContents
 ) -> tuple[Playoff, list[LaunchPlan]]:
     """Measure the best again; the plans that were submitted."""
-    chosen = choose_contenders(study.records, study.objective, 3, study.noise)
-    finals = Playoff(chosen, study.objective, noise=study.noise)
+    chosen = choose_contenders(study.records, study.objective, 3, study.seen.noise)
+    finals = Playoff(chosen, study.objective, noise=study.seen.noise)
     again = [
         replace(r, trial=replace(r.trial, name=f"{r.trial.name}_final"))
         for r in study.records

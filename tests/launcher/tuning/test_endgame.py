@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.measurement.noise import estimate_noise
-from autoconf_launch.autotuner.playoff.decision import alpha_of, replay_rounds
-from autoconf_launch.autotuner.playoff.playoff import Decider
+from autoconf_launch.autotuner.playoff import Decider, rounds_of
 from autoconf_launch.autotuner.space.objective import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import FailedTrial, Record
@@ -134,14 +133,13 @@ def test_a_rounds_intervals_are_those_that_decide(tmp_path: Path) -> None:
         end, seen = play_to_end(journal)
         records = journal.read().records
     last = [event for event in seen.events if isinstance(event, RoundFinished)][-1]
-    rounds = replay_rounds(records, end.playoff, OBJECTIVES["throughput"], estimate_noise(records))
+    noise = estimate_noise(records)
+    rounds = rounds_of(records, end.playoff, OBJECTIVES["throughput"], noise)
     contenders = {contender.name: contender for contender in rounds.contenders}
     first, *others = last.standings
     for other in others:
         contender = contenders[other.trial.name]
-        found = rounds.compare(
-            contender, contenders[first.trial.name], alpha_of(contender, rounds)
-        )
+        found = rounds.compare(contender, contenders[first.trial.name])
         assert other.width == pytest.approx(found.width)
 
 
