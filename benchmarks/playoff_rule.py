@@ -48,7 +48,7 @@ THROUGHPUT = OBJECTIVES["throughput"]
 BEST, OTHERS, SAMPLES = 3, 5, 32
 MEMORY = MemoryUse(free_before_bytes=100, peak_bytes=10, limit_bytes=100)
 FASTEST_S = 0.2
-"""Of a step of the recording of the busy machine."""
+"""Duration of a step on the busy machine when it was idle."""
 WARM_UP, TIMED = 2, 6
 """Steps of a launch of the search that do not count, and that do."""
 HEADER = (
@@ -79,7 +79,7 @@ class Noise:
 
 
 def noises() -> tuple[Noise, ...]:
-    """The recorded machines, and two drawn ones with a GPU's times."""
+    """The recorded machines, and two that are drawn with a GPU's times."""
     chance = random.Random(0)
     still = tuple(math.exp(chance.gauss(0.0, 0.01)) for _ in range(2000))
     level, moving = 0.0, []
@@ -126,7 +126,7 @@ class Machine:
         self.now_s = 0.0
 
     def launch(self, trial: Trial, steps: int) -> Record:
-        """A launch with so many timed steps."""
+        """A launch with this number of timed steps."""
         begun_s = self.now_s
         self._pass(self._noise.start_s)
         factor = self._costs[trial.number] * math.exp(self._chance.gauss(0.0, self._noise.launch))
@@ -134,7 +134,7 @@ class Machine:
         return _record(trial, step_s, self.now_s - begun_s)
 
     def launch_in_turn(self, trials: Sequence[Trial]) -> list[Record]:
-        """Launches that live side by side, each with its steps after those of the one before."""
+        """Launches that live side by side and take their steps in turn."""
         if not any(trial.turn for trial in trials):
             return [self.launch(trial, trial.timed_steps) for trial in trials]
         begun_s, spread = self.now_s, self._noise.launch
@@ -174,7 +174,7 @@ def play(machine: Machine, playoff: Playoff, slots: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One study: its decision, and the truth."""
+    """The decision of a study, and the truth."""
 
     decision: Decision
     costs: tuple[float, ...]
@@ -182,13 +182,13 @@ class Outcome:
 
     @property
     def cost(self) -> float:
-        """Of the choice."""
+        """True cost of the choice."""
         assert self.decision.winner is not None
         return self.costs[self.decision.winner.trial.number]
 
     @property
     def covers(self) -> bool | None:
-        """Whether the interval of the speed-up holds the true one; None without an interval."""
+        """True if the interval of the speed-up holds the true value; None without an interval."""
         seen = self.decision.speed_up
         if seen is None or not self.decision.paired:
             return None
@@ -256,7 +256,7 @@ def rows(name: str, runs: int, *, in_turn: bool) -> list[str]:
 
 
 def row(name: str, noise: str, found: Sequence[Outcome]) -> str:
-    """What the studies of one machine come to."""
+    """The mean result of the studies on one machine."""
     regrets = sorted(one.cost / min(one.costs) - 1.0 for one in found)
     kept = [one for one in found if one.decision.winner and one.decision.winner.trial.number == 0]
     slower = sum(one.cost > 1.005 * one.costs[0] for one in found)

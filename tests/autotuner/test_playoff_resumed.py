@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.autotuner.playoff import PlayoffBudget
-from autoconf_launch.autotuner.space.trial import Record
+from autoconf_launch.autotuner.space import Record
 
 from .playoff.test_playoff import SEARCHED, playoff_of, run, runs_of, steps_of, truth
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.memory import memory_parts, traced_memory
-from autoconf_launch.autotuner.cost.software import configured_workload
-from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.cost import configured_workload, traced_memory
+from autoconf_launch.autotuner.cost.memory import memory_parts
+from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,
@@ -135,6 +135,12 @@ def test_optimizer_and_precision_come_from_the_configuration() -> None:
     )
     expected = Optimizer(name="sgd", states=1.0)
     assert configured_workload(config) == Workload(optimizer=expected, precision=Precision.BF16)
+
+
+@pytest.mark.parametrize(("mode", "compiled"), [("off", False), ("default", True)])
+def test_a_compiled_model_is_predicted_as_one(mode: str, compiled: bool) -> None:
+    config = ResolvedConfig(layout=Layout(), extras=(("compile_mode", mode),))
+    assert configured_workload(config).software.compiled == compiled
 
 
 def test_frozen_weights_have_no_gradients_and_no_state() -> None:

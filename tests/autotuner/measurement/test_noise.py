@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.measurement.noise import (
-    MOST_BLOCKS,
+from autoconf_launch.autotuner.measurement import (
     PRIOR,
     SpeedUp,
-    block_means,
     estimate_noise,
     is_tie,
     of_both,
@@ -18,10 +16,10 @@ from autoconf_launch.autotuner.measurement.noise import (
     speed_up,
     t_quantile,
 )
-from autoconf_launch.autotuner.search.study import baseline_trial
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.measurement.noise import MOST_BLOCKS, block_means
+from autoconf_launch.autotuner.search import baseline_trial
+from autoconf_launch.autotuner.space import OBJECTIVES, Measurement, Record
 from autoconf_launch.autotuner.space.settings import MetricName
-from autoconf_launch.autotuner.space.trial import Measurement, Record
 
 from ..conftest import candidate, steps_of
 

@@ -5,22 +5,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.playoff import Decision, PlayoffBudget, TuneVerdict
-from autoconf_launch.autotuner.playoff.meaning import MeaningVerdict
-from autoconf_launch.autotuner.playoff.summary import Launches, Summary, summarise_launches
-from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
+from autoconf_launch.autotuner.playoff import (
+    Decision,
+    Launches,
+    MeaningVerdict,
+    PlayoffBudget,
+    Summary,
+    TuneVerdict,
+    summarise_launches,
+)
+from autoconf_launch.autotuner.search import OptimalityBound
 from autoconf_launch.autotuner.search.stop import gain_too_small
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import Outcome, Record
+from autoconf_launch.autotuner.space import AutotuningSettings, Outcome, Record
 from autoconf_launch.core import FailureKind
-from autoconf_launch.launcher.report.cells import label
+from autoconf_launch.launcher.report import label, table_text
 from autoconf_launch.launcher.report.search import (
     certificate_text,
     findings,
     refusal_text,
     stop_text,
 )
-from autoconf_launch.launcher.report.summary import table_text
 
 from .test_playoff import (
     ALIKE,

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import Noise, estimate_noise
-from autoconf_launch.autotuner.measurement.presets import NORMAL
+from autoconf_launch.autotuner.measurement import NORMAL, Noise, estimate_noise
 from autoconf_launch.autotuner.playoff import (
     Playoff,
     PlayoffBudget,
@@ -16,8 +15,8 @@ from autoconf_launch.autotuner.playoff import (
     round_times_s,
 )
 from autoconf_launch.autotuner.playoff.playoff import TURNS
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.trial import (
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
     FailedTrial,
     Measurement,
     Outcome,

@@ -27,8 +27,7 @@ from autoconf_launch.autotuner.playoff.rule import (
     Ruling,
     estimate_difference,
 )
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial, Turn
+from autoconf_launch.autotuner.space import OBJECTIVES, Measurement, Record, Trial, Turn
 from autoconf_launch.core import Candidate, Layout
 
 from .test_playoff import CRASH, playoff_of, run, runs_of, truth

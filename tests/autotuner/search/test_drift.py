@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX
-from autoconf_launch.autotuner.search.repeats import at_level, drift
-from autoconf_launch.autotuner.space.trial import (
+from autoconf_launch.autotuner.search import drift
+from autoconf_launch.autotuner.search.repeats import at_level
+from autoconf_launch.autotuner.space import (
     FailedTrial,
     Measurement,
     Outcome,

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.search.repeats import Repeats, drift, is_surprise
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.trial import (
+from autoconf_launch.autotuner.search import drift
+from autoconf_launch.autotuner.search.repeats import Repeats, is_surprise
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
     Conditions,
     GpuState,
     Measurement,

@@ -12,15 +12,14 @@ import pytest
 
 import autoconf_launch
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.asked.parameters import (
+from autoconf_launch.launcher.asked import (
     Parameter,
+    PlanCommand,
+    PlanQuestion,
     asked_parameters,
-    keyword_of,
     read_flags,
-    read_keywords,
 )
-from autoconf_launch.launcher.asked.training import PlanQuestion
-from autoconf_launch.launcher.asked.training_commands import PlanCommand
+from autoconf_launch.launcher.asked.parameters import keyword_of, read_keywords
 from autoconf_launch.launcher.commands.schema import question_schema
 from autoconf_launch.launcher.verbs import VERBS, question_of_verb
 
@@ -73,6 +72,17 @@ def test_every_parameter_is_in_the_help_and_the_schema(verb: str) -> None:
         assert said["flags"] == [flag for part in one.parts for flag in part.flags]
         assert (one.dest in schema["required"]) is (one.default is MISSING)
     assert not schema["properties"]
+
+
+def test_the_schema_lists_choices_and_asks_for_a_model() -> None:
+    schema = question_schema(question_of_verb("plan"))
+    properties = schema["properties"]
+    assert properties["objective"]["enum"] == ["time", "cost"]
+    assert properties["csv_form"]["enum"] == ["full", "fasop"]
+    assert "megatron" in properties["export"]["items"]["enum"]
+    assert properties["headroom"]["default"] == 0.1
+    assert properties["headroom"]["description"].endswith("default 10 %")
+    assert {"required": ["model"]} in schema["anyOf"]
 
 
 @pytest.mark.parametrize("name", KEYWORDS)

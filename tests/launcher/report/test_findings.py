@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoconf_launch.autotuner.search import drift
-from autoconf_launch.autotuner.space.trial import Record
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.launcher.report.search import drift_findings
 
 from ...autotuner.search.test_drift import (

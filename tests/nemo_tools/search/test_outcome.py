@@ -7,16 +7,14 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from autoconf_launch.autotuner.measurement.noise import FINAL_SUFFIX
-from autoconf_launch.autotuner.search.stop import StopKind, StopReason
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
+from autoconf_launch.autotuner.measurement import FINAL_SUFFIX
+from autoconf_launch.autotuner.search import StopKind, StopReason
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind
-from autoconf_launch.nemo.report.outcome import SearchOutcome
-from autoconf_launch.nemo.report.tables import extrapolation, top_text
-from autoconf_launch.nemo.search.candidates import SearchCandidate
-from autoconf_launch.nemo.search.hp_search import HpRuns
-from autoconf_launch.nemo.search.outcome import DoneRuns, least_run_s, outcome_of
-from autoconf_launch.nemo.search.prepare import Prepared
+from autoconf_launch.nemo.report import SearchOutcome, top_text
+from autoconf_launch.nemo.report.tables import extrapolation
+from autoconf_launch.nemo.search import DoneRuns, HpRuns, Prepared, SearchCandidate, outcome_of
+from autoconf_launch.nemo.search.outcome import least_run_s
 from autoconf_launch.nemo.search.training_search import result_document
 
 from .asked import SMALL, ask_for
@@ -138,7 +136,7 @@ def test_an_extrapolated_run_says_from_how_much(prepared: Prepared) -> None:
 def test_every_rejection_is_a_run_with_its_reason(prepared: Prepared) -> None:
     found = outcome(prepared)
     assert len(found.runs) == len(prepared.found.rejected)
-    assert all(run.failure and "data-parallel" in run.failure.detail for run in found.runs)
+    assert all(run.failure and "micro-batch for each" in run.failure.detail for run in found.runs)
 
 
 def test_the_last_attempt_of_a_run_counts(prepared: Prepared) -> None:
