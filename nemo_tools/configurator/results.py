@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.search import StopKind, StopReason
-from autoconf_launch.core import ConfigError, Failure, Layout, RawConfig
+from autoconf_launch.autotuner.space import FailedTrial, Measurement
+from autoconf_launch.core import ConfigError, Layout, RawConfig
 from autoconf_launch.launcher.estimates import ChosenPrice
 from autoconf_launch.launcher.results import read_journal
 
@@ -26,14 +26,14 @@ from ..report import (
 )
 from ..search import (
     CandidateList,
-    DoneRuns,
     HpRuns,
-    LocalRuns,
+    OurRanks,
     Prepared,
     SearchCandidate,
     SearchFolder,
     SearchQuestion,
     batch_path,
+    measured_run,
     outcome_of,
     question_outcome,
     require_room,
@@ -108,16 +108,17 @@ def _others(
 
 
 def _run(question: SearchQuestion, logs: Path, run: SearchRun, log_prefix: str) -> SearchRun:
-    found = read_run(logs / run.name, log_prefix)
-    if isinstance(found, Failure):
-        return replace(run, failure=found)
-    return replace(
-        run,
-        steps=found.steps,
-        step_s=found.step_s,
-        step_spread_s=found.step_spread_s,
-        loss=found.loss,
+    outcome = read_run(
+        logs / run.name,
+        log_prefix,
+        samples=run.global_batch,
+        gpus=question.gpus,
+        gpu_bytes=int(question.settings.train.gpu_memory_gb * 1e9),
     )
+    if isinstance(outcome, FailedTrial):
+        return replace(run, failure=outcome.failure)
+    assert isinstance(outcome, Measurement)
+    return measured_run(run, (outcome,))
 
 
 def run_here(
@@ -139,8 +140,8 @@ def run_here(
     """
     prepared = _prepare(question, points)
     _check(prepared)
-    folder = SearchFolder(question.settings.train.logs)
-    done = LocalRuns(prepared, folder, stderr_view().handle).run(fresh=False)
+    folder, listener = SearchFolder(question.settings.train.logs), stderr_view().handle
+    done = OurRanks(prepared, folder, listener).run(listener, fresh=False)
     found = _with_configs(outcome_of(prepared, done), configs)
     write_final_results(folder.logs, found, top=question.settings.train.top_n)
     return found
@@ -157,14 +158,14 @@ def seen_here(
     hardware = contents.fingerprint.hardware if contents.fingerprint else ()
     # each with the ZeRO stage that was chosen for it
     layouts = {record.trial.name: record.trial.candidate.layout for record in contents.records}
-    done = DoneRuns(
-        candidates=tuple(
+    done = HpRuns(
+        points=tuple(
             replace(one, point=replace(one.point, layout=layouts.get(one.name, one.layout)))
             for one in prepared.found.candidates
         ),
-        runs=HpRuns(records=contents.records, stop=StopReason(kind=StopKind.EXPLORED)),
+        records=contents.records,
         finals=contents.finals,
-        gpu=hardware[0].partition(",")[0] if hardware else "",
+        device=hardware[0].partition(",")[0] if hardware else "",
     )
     return _with_configs(outcome_of(prepared, done), configs)
 

@@ -78,6 +78,10 @@ class SearchPoint:
         return self.task.candidate
 
     @property
+    def space(self) -> str:
+        return "inference"
+
+    @property
     def gpus(self) -> int:
         return self.layout.world_size
 

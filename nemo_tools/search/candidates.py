@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 
 from autoconf_launch.autotuner.cost import MEMORY_BAND
 from autoconf_launch.autotuner.sizing import Grid
-from autoconf_launch.core import GIB, ClusterSpec, ConfigError, Layout
+from autoconf_launch.core import (
+    GIB,
+    Candidate,
+    ClusterSpec,
+    ConfigError,
+    Failure,
+    FailureKind,
+    Layout,
+)
 from autoconf_launch.launcher.estimates import (
     ChosenPrice,
     choose_price,
@@ -36,6 +44,7 @@ from ..candidate_grids import (
     nemo_candidates,
     planner_grid,
 )
+from ..report import NOT_STARTED
 from .question import RECIPE, SearchQuestion, decoder_tokens, nemo_grid_of
 from .settings import SearchSettings
 
@@ -193,6 +202,14 @@ class SearchCandidate:
     def layout(self) -> Layout:
         return self.point.layout
 
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(layout=self.layout)
+
+    @property
+    def space(self) -> str:
+        return f"z{self.layout.zero_stage}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
@@ -200,6 +217,12 @@ class Rejected:
 
     candidate: SearchCandidate
     why: str
+
+    @property
+    def failure(self) -> Failure:
+        """The reason as a run's failure."""
+        detail = f"{NOT_STARTED}: {self.why}"
+        return Failure(kind=FailureKind.BAD_CONFIG, detail=detail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,23 +6,27 @@ can be compared line by line.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autoconf_launch.autotuner.space import Outcome
 from autoconf_launch.core import ConfigError
+from autoconf_launch.launcher.export import export_base
+from autoconf_launch.launcher.results import Fingerprint
 
 from ..candidate_grids import minutes_limit
 from ..export import nemo1_script
-from .candidate_file import SearchFolder
+from ..report import JOB_LOG, read_run
+from .candidate_file import SearchFolder, candidate_document, write_documents
 from .candidates import SearchCandidate
 from .question import RECIPE, SearchQuestion
 from .settings import ClusterKind, ClusterSettings
 
-JOBS_AT_ONCE = 8
-"""Jobs that wait or run: what runs out of memory rules out larger ones among the others."""
 SHEBANG = "#!/usr/bin/env bash"
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]*")
 """Characters of an sbatch option that needs no quotes."""
@@ -289,3 +293,71 @@ def _mounts(question: SearchQuestion) -> tuple[str, ...]:
     key = question.settings.tracking.wandb_key_file
     own = (paths.tool, *results, paths.data, key and str(Path(key).absolute()))
     return tuple(dict.fromkeys(mount for mount in (*own, *paths.mounts) if mount))
+
+
+class NemoJobs:
+    """NeMo's own runs of a search as jobs; see :class:`~.job_runs.JobFiles`."""
+
+    is_kept = False
+
+    def __init__(self, question: SearchQuestion, nodes: int) -> None:
+        self._question, self._nodes = question, nodes
+        self.kind = question.settings.cluster.kind
+        self._folder = SearchFolder(question.settings.train.logs.absolute())
+        self.paths = self._folder.runs
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        question, paths = self._question, self._question.settings.paths
+        return Fingerprint(
+            script="nemo",
+            arguments=tuple(str(part) for part in (paths.container, paths.data, *paths.mounts)),
+            config=hashlib.sha256(question.base.to_json().encode()).hexdigest(),
+            hardware=(f"{self._nodes} x {question.gpus_per_node}",),
+            versions=(),
+        )
+
+    def write(self, points: Sequence[SearchCandidate]) -> None:
+        """Write the base, and each candidate's configuration, recipe and job."""
+        question, folder = self._question, self._folder
+        jobs = {one.name: job_text(question, one, self._nodes) for one in points}
+        write_documents(question, folder, points)
+        for one in points if RECIPE in question.base else ():
+            document = candidate_document(question, one, self._nodes)
+            folder.files.write(folder.script(one.name), export_base(document, "nemo2").text)
+        for name, text in jobs.items():
+            folder.files.write(folder.job(name), text)
+            folder.files.make_below(folder.run(name))  # Slurm opens a job's log there first
+        scripts = [folder.job(one.name) for one in points]
+        text = submit_all_text(self.kind, scripts, about=_ABOUT[self.kind])
+        folder.files.write(folder.submit_all, text)
+
+    def script(self, name: str) -> Path:
+        return self._folder.job(name)
+
+    def folder(self, name: str) -> Path:
+        return self._folder.run(name)
+
+    def clear(self, name: str) -> None:
+        run = self._folder.run(name)
+        self._folder.files.make_below(run)  # no link leads to what is removed
+        shutil.rmtree(run, ignore_errors=True)
+        self._folder.files.make_below(run)
+
+    def read(self, name: str) -> Outcome:
+        """The outcome by what NeMo logged."""
+        question = self._question
+        return read_run(
+            self._folder.run(name),
+            JOB_LOG,
+            samples=question.global_batch,
+            gpus=self._nodes * question.gpus_per_node,
+            gpu_bytes=int(question.settings.train.gpu_memory_gb * _GB),
+        )
+
+
+_GB = 10**9
+_ABOUT = {
+    ClusterKind.BCM: "Submits every job of this search to Slurm, the most promising first.",
+    ClusterKind.BCP: "Runs every job of this search in this allocation, one after the other.",
+}

@@ -12,7 +12,7 @@ from autoconf_launch import AutoConfigurator, ConfigError
 from autoconf_launch.nemo.configurator.training import for_ranks
 from autoconf_launch.nemo.search.candidate_file import SearchFolder
 from autoconf_launch.nemo.search.candidates import CandidateList
-from autoconf_launch.nemo.search.local_runs import LocalRuns
+from autoconf_launch.nemo.search.our_ranks import OurRanks
 from autoconf_launch.nemo.search.prepare import Prepared
 
 from ..report.found import rows
@@ -80,7 +80,7 @@ def test_runs_here_have_each_searched_batch(tmp_path: Path) -> None:
         machines=None,
         notes=(),
     )
-    runs = LocalRuns(prepared, SearchFolder(tmp_path), lambda _: None)
+    runs = OurRanks(prepared, SearchFolder(tmp_path), lambda _: None)
     batches = {runs.candidate(one).layout.global_batch for one in points}
     assert batches == {usual // 2, usual, 2 * usual}
 
