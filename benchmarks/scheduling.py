@@ -43,8 +43,7 @@ from autoconf_launch.launcher.machine.slots import Share, Size, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal
 from autoconf_launch.launcher.tuning.controller import Controller
-from autoconf_launch.launcher.tuning.running import TrialLimits
-from autoconf_launch.launcher.tuning.time_budget import TimeBudget
+from autoconf_launch.launcher.tuning.running import TimeBudget, TrialLimits
 
 RESULT = Path(__file__).parent / "results" / "scheduling.md"
 HOSTS, TRIALS, MOST_HOSTS = 512, 1000, 64

@@ -275,14 +275,14 @@ class LaunchRequest(OnHosts, TuneQuestion, HowStarted):
 
     Attributes:
         script: path, module name or program, as ``kind`` says.
-        python: path of the interpreter that was named for it; None: ours.
+        python: path of the interpreter for it; None: ours.
         python_flags: its flags before the script, one word each, such as ``-Wignore``.
         prefix: words before each rank's command that place it, such as ``numactl -N 0``.
         alone: one process without the variables of a distributed launch, as ``python train.py``
-            starts it; the script starts further ranks by itself, or none.
-        started: ranks that it was seen to start; None: one for each device.
-        variables: what the ranks get beyond our environment, as a wrapped launcher gives it.
-        notes: sentences on flags that were taken and change nothing.
+            starts it; the script starts other ranks by itself, or none.
+        started: number of ranks that it was seen to start; None: one for each device.
+        variables: of the ranks, in addition to our environment, from a wrapped launcher.
+        notes: sentences on accepted flags without effect.
     """
 
     script: str
@@ -369,11 +369,10 @@ class LaunchRequest(OnHosts, TuneQuestion, HowStarted):
 
     @property
     def binding(self) -> CoreBinding | None:
-        """None: ranks share all cores."""
         return CoreBinding(cores=self.cores) if self.binds_cores or self.cores else None
 
     def contradictions(self) -> Iterator[str]:
-        """Sentences on flags that lack what they need, too."""
+        """Sentences on flags that lack another flag, too."""
         yield from super().contradictions()
         if self.hosts.standalone and (self.hosts.nodes or 1) > 1:
             yield (

@@ -1,4 +1,4 @@
-"""What can stand first on the command line, with a line on each."""
+"""The possible first words of the command line, with a line on each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Verb:
     """One row of the table.
 
     Attributes:
-        answers: which question.
+        answers: its question, in a line.
         reference: ``module:function`` from the arguments after the verb to pieces of text.
         question: ``module:class`` of its parameters, in a module without a heavy library.
     """
@@ -137,7 +137,7 @@ def overview() -> str:
 
 
 def nearest_verb(word: str) -> str | None:
-    """The verb that a mistyped one is near to; None for what looks like a script."""
+    """The verb that a mistyped one is close to; None for a word that looks like a script."""
     if "." in word or "/" in word:
         return None
     close = difflib.get_close_matches(word.lower(), [*LAUNCHING, *VERBS], n=1, cutoff=0.7)

@@ -1,16 +1,13 @@
-"""The layers of DESIGN: imports point downwards, modules stay small, one name per module."""
+"""The layers of DESIGN: imports point downwards, modules and functions stay small."""
 
-import ast
 import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from .sources import NAMESPACE, ROOT, Source, product
 
-ROOT = Path(__file__).parents[1]
-NAMESPACE = "autoconf_launch"
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "autotuner": {"core"},
@@ -23,70 +20,58 @@ MAY_IMPORT: dict[str, set[str]] = {
 IMPORTED_AS = {"nemo": "nemo_tools"}
 """Folders whose import name is another: a root folder nemo would hide NVIDIA's package."""
 MAY_USE = {"core": set[str](), "runtime": {"torch"}}
-"""Packages beside the standard library, where a layer is limited."""
-SOURCES = sorted(path for folder in MAY_IMPORT for path in (ROOT / folder).rglob("*.py"))
+"""Packages beyond the standard library, for the layers that are limited."""
+ARGV_PARSERS = re.compile(r"parse_(args|known_args|request|fit|plan|recommend|search)")
+MAY_PARSE_ARGV = {"cli", "launching", "wrapped_launch", "command", "parameters"}
+"""Modules that read a command line: ours, and the launch commands that users write themselves."""
 
 
-def imported_modules(path: Path) -> set[str]:
-    """Modules that a file names in absolute imports."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+def layer(source: Source) -> str:
+    return source.path.relative_to(ROOT).parts[0]
 
 
-def name_of(path: object) -> str:
-    return str(path.relative_to(ROOT)) if isinstance(path, Path) else ""
+def top_names(source: Source) -> set[str]:
+    return {module.split(".")[0] for module in source.modules()}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_imports_point_downwards(path: Path) -> None:
-    own = path.relative_to(ROOT).parts[0]
-    parts = [name.split(".") for name in imported_modules(path)]
-    names = {p[1] for p in parts if p[0] == NAMESPACE and len(p) > 1}
-    folders = {IMPORTED_AS.get(name, name) for name in names} & MAY_IMPORT.keys()
-    above = folders - MAY_IMPORT[own] - {own}
-    assert not above, f"{path.relative_to(ROOT)} reaches into {', '.join(sorted(above))}."
+def test_imports_point_downwards() -> None:
+    offenders = {}
+    for one in product():
+        parts = [module.split(".") for module in one.modules()]
+        names = {p[1] for p in parts if p[0] == NAMESPACE and len(p) > 1}
+        folders = {IMPORTED_AS.get(name, name) for name in names} & MAY_IMPORT.keys()
+        if above := folders - MAY_IMPORT[layer(one)] - {layer(one)}:
+            offenders[one.name] = above
+    assert not offenders
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_layer_uses_only_the_packages_that_it_may(path: Path) -> None:
-    own = path.relative_to(ROOT).parts[0]
-    used = {name.split(".")[0] for name in imported_modules(path)}
-    foreign = used - set(sys.stdlib_module_names) - {NAMESPACE}
-    allowed = MAY_USE.get(own, foreign - {"torch"})
-    assert foreign <= allowed, f"{path.relative_to(ROOT)} imports {', '.join(foreign - allowed)}."
+def test_a_layer_uses_only_the_packages_that_it_may() -> None:
+    offenders = {}
+    for one in product():
+        others = top_names(one) - set(sys.stdlib_module_names) - {NAMESPACE}
+        if refused := others - MAY_USE.get(layer(one), others - {"torch"}):
+            offenders[one.name] = refused
+    assert not offenders
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_modules_stay_small(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 500
+def test_modules_and_functions_stay_small() -> None:
+    long = {one.name: one.lines for one in product() if one.lines > 500}
+    long |= {
+        f"{one.name}:{f.line} {f.name}": f.lines
+        for one in product()
+        for f in one.functions
+        if f.lines > 60
+    }
+    assert not long
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_functions_stay_short(path: Path) -> None:
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, functions)]
-    long = [f.name for f in found if f.end_lineno is None or f.end_lineno - f.lineno >= 60]
-    assert not long, f"{path.relative_to(ROOT)}: more than 60 lines: {', '.join(long)}."
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_nothing_is_imported_under_a_bare_folder_name(path: Path) -> None:
-    bare = {name.split(".")[0] for name in imported_modules(path)} & MAY_IMPORT.keys()
-    assert not bare, f"import autoconf_launch.{bare.pop()} instead."
-
-
-@pytest.mark.parametrize("folder", sorted(MAY_IMPORT))
-def test_nothing_is_importable_under_two_names(folder: str, tmp_path: Path) -> None:
-    code = (
-        f"import importlib.util, sys; sys.exit(importlib.util.find_spec({folder!r}) is not None)"
+def test_nothing_is_imported_under_a_bare_folder_name(tmp_path: Path) -> None:
+    assert not [one.name for one in product() if top_names(one) & MAY_IMPORT.keys()]
+    finds = f"import importlib.util as u, sys; print([*filter(u.find_spec, {[*MAY_IMPORT]})])"
+    answer = subprocess.run(
+        [sys.executable, "-c", finds], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    answer = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
-    assert answer.returncode == 0
+    assert answer.stdout == "[]\n"
 
 
 def test_the_launcher_never_imports_torch() -> None:
@@ -97,34 +82,24 @@ def test_the_launcher_never_imports_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-ARGV_PARSERS = re.compile(r"parse_(args|known_args|request|fit|plan|recommend|search)")
-MAY_PARSE_ARGV = {"cli", "launching", "wrapped_launch", "command", "parameters"}
-"""Modules that read a command line: ours, and the launch commands that users write themselves."""
+def may_parse_argv(path: Path) -> bool:
+    if path.parent.name in ("commands", "command_line", "flags") and path.stem != "questions":
+        return True
+    return path.stem.endswith("flags") or path.stem in MAY_PARSE_ARGV or "runtime" in path.parts
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_no_argv_is_parsed_below_the_command_line(path: Path) -> None:
-    folder = path.parent.name
-    if folder in ("commands", "command_line", "flags") and path.stem != "questions":
-        return
-    if path.stem.endswith("flags") or path.stem in MAY_PARSE_ARGV or "runtime" in path.parts:
-        return
-    nodes = ast.walk(ast.parse(path.read_text()))
-    calls = [node.func for node in nodes if isinstance(node, ast.Call)]
-    names = [getattr(called, "attr", getattr(called, "id", "")) for called in calls]
-    parsed = [name for name in names if ARGV_PARSERS.fullmatch(name)]
-    assert not parsed, f"{path.relative_to(ROOT)} calls {parsed[0]}; build the request instead."
+def test_no_argv_is_parsed_below_the_command_line() -> None:
+    calls = {
+        one.name: sorted(filter(ARGV_PARSERS.fullmatch, one.called))
+        for one in product()
+        if not may_parse_argv(one.path)
+    }
+    offenders = {name: parsed for name, parsed in calls.items() if parsed}
+    assert not offenders, "Build the request instead."
 
 
 def test_a_program_begins_when_all_of_it_is_defined() -> None:
-    late = []
-    for path in SOURCES:
-        body = ast.parse(path.read_text()).body
-        starts = [
-            i for i, node in enumerate(body) if "__name__ == '__main__'" in ast.unparse(node)
-        ]
-        late += [str(path.relative_to(ROOT)) for i in starts[:1] if i < len(body) - 1]
-    assert not late
+    assert not [one.name for one in product() if one.starts_late]
 
 
 def test_the_package_is_installed_under_its_namespace() -> None:

@@ -1,53 +1,46 @@
-"""The words that users and readers see: no wording of the list below in texts or documents."""
+"""The English of docstrings, comments, messages and documents, by its structure."""
 
-import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-FOLDERS = ("core", "autotuner", "tuning_spaces", "runtime", "launcher", "nemo_tools", "api")
-WORDS = (
-    (
-        r"(?<!\bthere )(?<!answer )\b(is|are|was|were) no (?!(longer|more|better)\b)\w+",
-        "is not a …",
-    ),
-    (r"\b(told|tells?|telling)( \w+)? apart\b", "distinguish, cannot be distinguished"),
-    (r"\bas is to be expected\b", "expected"),
-    (r"\b(?<!\.)mend(s|ed|ing)?\b", "fix"),
-    (r"\b(come|comes|came) to (?!an? )", "reaches, is, must"),
-    (r"\bsees? to (?!it that)", "check"),
-    (r"\bhand(s|ed|ing)? on\b", "pass"),
-    (r"\b(may|must) not be used\b", "cannot be used"),
-    (r"\ble(ft|ave|aves|aving)( it| one| them)? out\b", "skip, omit, exclude"),
-    (r"\bstands? for\b", "means, represents"),
-    (r"\buntried\b(?!:)", "remaining"),
-    (r"\bperceptrons?\b", "MLP"),
-    (r"\bforeign\b", "external"),
-    (r"\bfor ever\b", "forever"),
-    (r"\b(holds?|held) out\b", "exclude, pass its verification run"),
-    (r"\bas (it|they) stands?\b", "as it is"),
-    (r"\bsurely fits?\b", "fits safely, with headroom"),
-    (r"\b(is|are|was) taken for\b", "counts as, is used as"),
-    (r"\bdeaf ear\b", "block, ignore"),
-    (r"\bof no use\b", "cannot be used, inconclusive"),
-    (r"\bfails as it is given\b", "fails without any change"),
-    (r"\bnine times of ten\b", "90 % error band"),
-    (r"\blaunch of its own\b", "verification run"),
-    (r"\bof the search alone\b", "measured only once"),
-    (r"\bas far as (it|they) (is|was|were) worth\b", "search complete"),
-    (r"\bexactly counted\b", "has, in all"),
-    (r"\bno three changes\b", "even with three layout changes"),
-    (r"\btimes \([0-9.]+ to [0-9.]+\) the speed\b", "1.55x faster (95 % interval …)"),
-    (r"\bwho is beaten\b", "an eliminated contender"),
-    (r"\bin a later issue\b", "not supported"),
-    (r"\b0\.00[0-9]* (G|T)i?B\b", "a scaled size: 8.3 MB"),
+from .sources import PRODUCT, ROOT, Source, read, sources
+
+FIRST_WORDS = re.compile(
+    r"(What|Whatever|Those|So|One|Whether|How|Where|Who|Whose|That|Of|Which|Nobody|Somebody)\b"
 )
-"""What nobody writes in a message, docstring or document, and better words."""
-FIRST_WORDS = re.compile(r"(Of|That|Who|Whose) ")
-"""A docstring that begins with one of these cannot be read without the name that it is of."""
+"""A docstring begins with a verb or a noun, never with a free relative clause or a pronoun."""
+PHRASES = {
+    r"\bones? (that|of|which|whose|who)\b": "repeat the noun",
+    r"\b(those|that) of\b": "repeat the noun",
+    r"\bthe same of\b": "repeat the noun",
+    r"\bof (its|their|his) own\b": "its own X, a separate X",
+    r"\b(is|are|was|were) to [a-z]": "must, will, should",
+    r"\balone\b": "only",
+}
+IN_ALL_TEXTS = {
+    r"(?<!\bthere )(?<!answer )\b(is|are|was|were) no (?!(longer|more|better)\b)\w+": "is not a",
+    r"\b(may|must) not be used\b": "cannot be used",
+    r"\b0\.00[0-9]* (G|T)i?B\b": "a scaled size: 8.3 MB",
+}
+CONDITION = re.compile(r"\bwhere\b", re.IGNORECASE)
+"""For places; a condition is an *if* or a *when*. A program cannot tell them apart: count."""
+
+ALLOWED = {
+    "core": (42, 6, 53),
+    "autotuner": (701, 4, 406),
+    "tuning_spaces": (10, 4, 18),
+    "runtime": (155, 6, 113),
+    "launcher": (901, 65, 443),
+    "nemo_tools": (87, 11, 89),
+    "api": (0, 0, 0),
+    "tests": (358, 53, 64),
+    "benchmarks": (206, 25, 66),
+    "examples": (6, 0, 1),
+}
+ALLOWED_IN_DOCUMENTS = 157
+"""Of each folder: breaches in its docstrings and comments, in its messages, and each `where`."""
 
 PARTICIPLES = re.compile(
     r"_?([a-z]{2,}ed|told|made|given|taken|seen|shown|kept|held|sent|found|drawn"
@@ -56,68 +49,79 @@ PARTICIPLES = re.compile(
 VERBS_AND_NOUNS = frozenset(
     {"_deepspeed", "deepspeed", "embed", "exceed", "feed", "proceed", "need", "speed"}
 )
-"""What looks like a participle and is none."""
+"""Words that look like participles."""
 STATES = re.compile(r"property|fixture")
+FOLDERS = (*PRODUCT, "tests", "benchmarks", "examples")
+DOCUMENTS = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "benchmarks").glob("*.md"),
+]
 
 
-SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-
-
-def complaints(text: str) -> Iterator[str]:
-    """The phrases of a text that are on the list, each with better words."""
+def phrases(text: str, patterns: dict[str, str]) -> Iterator[str]:
     line = " ".join(text.split())
-    for pattern, better in WORDS:
+    for pattern, better in patterns.items():
         for match in re.finditer(pattern, line, re.IGNORECASE):
-            yield f"{match.group()!r}: write {better}"
+            yield f"{match.group()!r}: {better}"
 
 
-def source_complaints(source: str) -> Iterator[str]:
-    """What is wrong with the messages and docstrings of a module, with their lines."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from (f"line {node.lineno}: {one}" for one in complaints(node.value))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            text = str(node.value.value)
-            if FIRST_WORDS.match(text):
-                yield f"line {node.lineno}: {text.splitlines()[0]!r}: begin with what it is"
+def reading(source: Source) -> Iterator[str]:
+    """Breaches in docstrings and comments."""
+    for one in source.docstrings:
+        if first := FIRST_WORDS.match(one.text.strip()):
+            yield f"{source.name}:{one.line}: begins with {first.group()!r}"
+    for one in (*source.docstrings, *source.comments):
+        for breach in phrases(one.text, PHRASES | IN_ALL_TEXTS):
+            yield f"{source.name}:{one.line}: {breach}"
 
 
-def functions(source: str) -> Iterator[ast.FunctionDef]:
-    """Functions and methods of a module, but for properties and fixtures, which say a state."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef) and not any(
-            STATES.search(ast.unparse(one)) for one in node.decorator_list
-        ):
-            yield node
+def messages(source: Source) -> Iterator[str]:
+    for one in source.strings:
+        for breach in phrases(one.text, PHRASES | IN_ALL_TEXTS):
+            yield f"{source.name}:{one.line}: {breach}"
 
 
-@pytest.mark.parametrize("folder", [*FOLDERS, "tests"])
-def test_a_function_is_a_verb_or_a_noun(folder: str) -> None:
-    found = [
-        f"{path.relative_to(ROOT)} line {node.lineno}: {node.name}"
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        for node in functions(path.read_text())
-        if PARTICIPLES.fullmatch(node.name) and node.name not in VERBS_AND_NOUNS
-    ]
-    assert not found, "\n".join(found)
+def conditions(source: Source) -> Iterator[str]:
+    for one in (*source.docstrings, *source.comments):
+        for _ in CONDITION.finditer(one.text):
+            yield f"{source.name}:{one.line}: where"
+
+
+KINDS = (reading, messages, conditions)
+
+
+def breaches(folder: str) -> tuple[list[str], ...]:
+    return tuple([one for s in sources(folder) for one in kind(s)] for kind in KINDS)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_messages_and_docstrings_use_no_word_of_the_list(folder: str) -> None:
-    found = [
-        f"{path.relative_to(ROOT)} {one}"
-        for path in SOURCES
-        if path.is_relative_to(ROOT / folder)
-        for one in source_complaints(path.read_text())
+def test_texts_are_plain_english(folder: str) -> None:
+    found = breaches(folder)
+    for places, allowed in zip(found, ALLOWED[folder], strict=True):
+        assert len(places) <= allowed, "\n".join(places)
+
+
+def test_documents_are_plain_english() -> None:
+    texts = {path.name: without_code(path.read_text()) for path in DOCUMENTS}
+    found = [f"{n}: {one}" for n, text in texts.items() for one in phrases(text, PHRASES)]
+    assert len(found) <= ALLOWED_IN_DOCUMENTS, "\n".join(found)
+    assert not [one for text in texts.values() for one in phrases(text, IN_ALL_TEXTS)]
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+def test_a_function_is_a_verb_or_a_noun() -> None:
+    assert not [
+        f"{one.name}:{f.line} {f.name}"
+        for folder in (*PRODUCT, "tests")
+        for one in sources(folder)
+        for f in one.functions
+        if not any(map(STATES.search, f.decorators))  # these name a state
+        if PARTICIPLES.fullmatch(f.name) and f.name not in VERBS_AND_NOUNS
     ]
-    assert not found, "\n".join(found)
-
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_documents_use_no_word_of_the_list(path: Path) -> None:
-    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
-    assert not list(complaints(text))
 
 
 def test_the_readme_stays_short() -> None:
@@ -125,18 +129,22 @@ def test_the_readme_stays_short() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "count"),
+    ("text", "counts"),
     [
-        ('raise ValueError(f"{x} is no number")', 1),
-        ('x = "two that are not told apart"', 1),
-        ('"""Of each stage."""', 1),
-        ('x = "Mend it first, as is to be expected"', 2),
-        ('x = "there is no such file; stage 1 is no longer searched"', 0),
-        ('x = "it comes to an end"', 0),
-        ('x = "The fastest that surely fits is taken for the winner"', 2),
-        ('x = "1.55 times (1.44 to 1.67) the speed of your configuration"', 1),
-        ('x = "AdamW with 0.00826 GB of state"', 1),
+        ('raise ValueError(f"{x} is no number")', (0, 1, 0)),
+        ('"""Of each stage."""', (1, 0, 0)),
+        ('"""What passed."""', (1, 0, 0)),
+        ('"""Whatsoever."""', (0, 0, 0)),
+        ('class A:\n    x: int\n    """So many."""', (1, 0, 0)),
+        ('"""None where no price is known."""', (0, 0, 1)),
+        ("# those of a script alone", (2, 0, 0)),
+        ("x = 1  # a launch that is to be repeated", (0, 0, 0)),
+        ("# a launch that is to be repeated, of its own", (2, 0, 0)),
+        ('x = "the stage is too large; one that fits is smaller"', (0, 1, 0)),
+        ('x = "there is no such file; stage 1 is no longer searched"', (0, 0, 0)),
+        ('x = "AdamW with 0.00826 GB of state"', (0, 1, 0)),
     ],
 )
-def test_the_list_finds_what_it_should(source: str, count: int) -> None:
-    assert len(list(source_complaints(source))) == count
+def test_the_checks_find_what_they_should(text: str, counts: tuple[int, ...]) -> None:
+    one = read(ROOT / "example.py", text)
+    assert tuple(len(list(kind(one))) for kind in KINDS) == counts

@@ -12,7 +12,7 @@ from pydantic_core import to_jsonable_python
 
 from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.core import ConfigError, nearest_known
-from autoconf_launch.tuning_spaces import SCHEMAS, shipped_schema
+from autoconf_launch.tuning_spaces import SCHEMAS, schema_text
 
 from ..asked import VerbQuestion, asked_parameters
 from ..verbs import LAUNCHING, VERBS, question_of_verb
@@ -31,7 +31,7 @@ def schema(arguments: Sequence[str]) -> Iterator[str]:
             f"{nearest_known(name, known)}"
         )
     if name in SCHEMAS:
-        yield shipped_schema(name).rstrip("\n")
+        yield schema_text(name)
         return
     yield json.dumps(question_schema(question_of_verb(name)), indent=2)
 

@@ -211,20 +211,18 @@ class _Prepared:
 
 def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
     """The profile run, or what an earlier one found, and the study that follows from it."""
-    files = TrialFiles.for_job(job)
     pool = find_pool(job.request, job.cluster)
     at_once = pool.room(pool.usual)
     began_s, is_known = time.monotonic(), folder.contents.profiled
-    job, spec = find_model(job, files, backend, folder, pool)
+    job, spec = find_model(job, backend, folder, pool)
     profile_s = None if is_known else time.monotonic() - began_s
     if folder.profiled_now:
         profile_s = folder.contents.profile_s
     if at_once > 1:  # said only here: the profile run may ask for another start
         job.listener(Note(text=pool_text(pool)))
-    job = read_measured(job, files, backend, folder, pool)
-    files.read_again(job.source)
+    job = read_measured(job, backend, folder, pool)
     untimed = datasheet_times(job, spec)
-    files.describe_model(replace(job.user.workload, model=spec), untimed)
+    files = TrialFiles.for_job(job).with_model(replace(job.user.workload, model=spec), untimed)
     _say_faster_formats(job, spec)
     study = make_study(job, spec, find_past_times(job, spec, folder), untimed)
     return _Prepared(

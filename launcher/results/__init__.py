@@ -13,8 +13,7 @@ if TYPE_CHECKING:
         compare_results,
         training_differences,
     )
-    from .fingerprints import fingerprint, render_unsearched, write_environment
-    from .folder import OpenFolder, open_folder
+    from .folder import OpenFolder, fingerprint, open_folder, render_unsearched, write_environment
     from .journal import (
         Earlier,
         Fingerprint,
@@ -69,8 +68,7 @@ else:
             ".comparison": (
                 "Comparison Difference Pair SpeedVerdict compare_results training_differences"
             ),
-            ".fingerprints": "fingerprint render_unsearched write_environment",
-            ".folder": "OpenFolder open_folder",
+            ".folder": ("OpenFolder fingerprint open_folder render_unsearched write_environment"),
             ".journal": (
                 "Earlier Fingerprint Journal JournalContents JournalLineError SpaceLine "
                 "Started read_journal"

@@ -16,13 +16,13 @@ from autoconf_launch.autotuner.measurement import (
 from autoconf_launch.autotuner.space import OBJECTIVES, Objective, Record
 from autoconf_launch.core import dotted_name
 
-from .fingerprints import differences
+from .folder import differences
 from .journal import Fingerprint
 from .reading import Results
 
 
 class SpeedVerdict(str, Enum):
-    """Which of two is faster beyond the noise of both."""
+    """The faster of two runs, beyond the noise of both."""
 
     A = "a"
     B = "b"
@@ -33,7 +33,7 @@ class SpeedVerdict(str, Enum):
 class Pair:
     """A record of each run. ``ratio`` is B over A in the metric's direction, above 1 better.
 
-    ``ratio`` and ``verdict`` are None where one of them has no measurement.
+    ``ratio`` and ``verdict`` are None if one of them has no measurement.
     """
 
     a: Record
@@ -44,7 +44,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Something that is not the same; None means "not there"."""
+    """A part that differs; None means that it is missing."""
 
     part: str
     a: str | None
@@ -56,11 +56,11 @@ class Comparison:
     """Run B against run A.
 
     Attributes:
-        objective: the metric of both; throughput where they optimise different ones.
-        pairs: candidates that both tried, in the order of A, each at its run's one speed of it.
-        only_a: names of candidates that B did not try; ``only_b`` the other way round.
-        best: the winner of each as its summary has it; None where one measured nothing.
-        differences: what else was not the same.
+        objective: the metric of both; throughput if they optimise different ones.
+        pairs: candidates that both tried, in the order of A, each with its speed in its run.
+        only_a: names of candidates that B did not try; ``only_b`` vice versa.
+        best: the winners of both summaries; None if one measured nothing.
+        differences: other parts that differ.
     """
 
     objective: Objective
@@ -71,7 +71,6 @@ class Comparison:
     differences: tuple[Difference, ...]
 
     def count(self, verdict: SpeedVerdict) -> int:
-        """Pairs with this verdict."""
         return sum(pair.verdict is verdict for pair in self.pairs)
 
 
@@ -98,7 +97,7 @@ def compare_results(a: Results, b: Results) -> Comparison:
 
 
 def training_differences(a: Results, b: Results) -> tuple[Difference, ...]:
-    """Why two runs are of different trainings, whose speeds say nothing of each other."""
+    """Why two runs are of different trainings, so that their speeds cannot be compared."""
     parts = (
         ("script", a.script, b.script),
         ("model", _model(a), _model(b)),
@@ -117,7 +116,6 @@ def _model(results: Results) -> str | None:
 
 
 def _batch(results: Results) -> str | None:
-    """Samples of a step of the user's own configuration."""
     records = results.contents.records
     first = next((record.trial for record in records if record.trial.number == 0), None)
     return None if first is None else f"{first.candidate.layout.global_batch} samples"
@@ -150,7 +148,7 @@ def _differences(a: Results, b: Results) -> Iterator[Difference]:
 
 
 def _config(a: Results, b: Results) -> Iterator[Difference]:
-    """The keys of the profiled configurations; what else there is where these are equal."""
+    """The keys of the profiled configurations that differ, or other inputs if these are equal."""
     before, after = a.baseline_config, b.baseline_config
     edits = before.diff(after) if before and after else ()
     if not edits:
@@ -163,7 +161,6 @@ def _config(a: Results, b: Results) -> Iterator[Difference]:
 
 
 def _script(a: Results, b: Results) -> Difference:
-    """The names of two scripts that differ, or that one was edited."""
     if a.script and b.script and a.script != b.script:
         return Difference(part="script", a=a.script, b=b.script)
     name = a.script or b.script or "the script"

@@ -1,4 +1,4 @@
-"""Files of a results folder, where somebody else may have put something."""
+"""Files of a results folder, in which other users may have placed links or pipes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from autoconf_launch.core import ResultsFolderError
 
 _NOT_REGULAR = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
-"""How opening fails at a link, at a pipe or socket, at a folder."""
+"""Errors of opening a link, a pipe or socket, a folder."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS_UMASK = 0o022
 _MOST_BYTES = 1 << 30
@@ -20,7 +20,7 @@ _MOST_BYTES = 1 << 30
 
 @contextmanager
 def no_writing_by_others() -> Iterator[None]:
-    """Under the user's umask, and without permission for others to write."""
+    """Create files under the user's umask, and without write permission for others."""
     before = os.umask(OTHERS_UMASK)
     os.umask(before | OTHERS_UMASK)
     try:
@@ -58,7 +58,7 @@ def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o644) -> in
 
 
 def open_private(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a file as :func:`open_file` does; only the owner can read it, an older one too."""
+    """Open a file like :func:`open_file`, readable only by its owner, even if it is older."""
     descriptor = open_file(path, flags, 0o600)
     os.fchmod(descriptor, 0o600)
     return descriptor
@@ -91,10 +91,10 @@ def make_folder(path: Path) -> None:
 
 
 def plain_below(folder: Path, skipped: frozenset[str]) -> Iterator[Path]:
-    """The folder and all below it but ``skipped`` names; named pipes of a killed trial go.
+    """The folder and all below it except ``skipped`` names; named pipes of killed trials go.
 
     Raises:
-        ResultsFolderError: something is neither a regular file nor a folder.
+        ResultsFolderError: an entry is neither a regular file nor a folder.
     """
     require_plain(folder)
     yield folder
@@ -109,10 +109,10 @@ def plain_below(folder: Path, skipped: frozenset[str]) -> Iterator[Path]:
 
 
 def require_plain(path: Path) -> None:
-    """Refuse what is there and is neither a regular file nor a folder.
+    """Refuse an entry that is neither a regular file nor a folder.
 
     Raises:
-        ResultsFolderError: it is such.
+        ResultsFolderError: it is another kind.
     """
     try:
         mode = path.lstat().st_mode
@@ -123,7 +123,7 @@ def require_plain(path: Path) -> None:
 
 
 def why_not_ours(path: Path) -> str | None:
-    """What lets others decide what is in the file or folder; None where nothing does."""
+    """Why others can decide the content of the file or folder; None if they cannot."""
     about = path.stat()
     if about.st_uid != os.geteuid():
         return f"{path} belongs to user {about.st_uid}"

@@ -1,9 +1,8 @@
-"""What this user's earlier tunes measured, by model and hardware.
+"""Measurements of this user's earlier tunes, by model and hardware.
 
-One JSON object per line in ``measurements.jsonl`` in the user's data folder, readable by them
-alone: a digest of model and hardware, a candidate, its step time, and a random word that the times
-of one tune share. A line that cannot be read
-is skipped, a file that others may write is not read.
+One JSON object per line in ``measurements.jsonl`` in the user's data folder, readable only by
+them: a digest of model and hardware, a candidate, its step time, and a random word that the times
+of one tune share. Unreadable lines are skipped; a file that others may write is not read.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LONGEST_S = 1e9
 
 
 def past_file() -> Path | None:
-    """The file; None where the environment names no folder of the user."""
+    """The file; None if the environment names no folder of the user."""
     data = Path(os.environ.get("XDG_DATA_HOME", ""))
     home = Path(os.environ.get("HOME", ""))
     folder = data if data.is_absolute() else home / ".local" / "share"
@@ -36,7 +35,7 @@ def past_file() -> Path | None:
 
 
 def key_of(spec: ModelSpec, cluster: ClusterSpec, dialect: str) -> str:
-    """Digest of what must be equal: shapes of the model, devices, and what runs the steps."""
+    """Digest of the parts that must be equal: model shapes, devices, and dialect."""
     blocks = [
         (b.count, b.parameters, b.frozen_parameters, b.activation_bytes) for b in spec.blocks
     ]
@@ -47,7 +46,7 @@ def key_of(spec: ModelSpec, cluster: ClusterSpec, dialect: str) -> str:
 
 
 def read_past(key: str) -> tuple[PastTime, ...]:
-    """The latest of this key, the oldest first; nothing where the file cannot be trusted."""
+    """The latest times of this key, the oldest first; none if the file cannot be trusted."""
     path = past_file()
     if path is None:
         return ()
@@ -60,7 +59,7 @@ def read_past(key: str) -> tuple[PastTime, ...]:
 
 
 def remember(key: str, times: Sequence[PastTime]) -> None:
-    """Append what one tune measured; a folder that cannot be written is ignored."""
+    """Append the times of one tune; a folder that cannot be written is ignored."""
     path, study = past_file(), secrets.token_hex(8)
     plain = [replace(one, study=study) for one in times if _is_plain(one)]
     lines = [json.dumps({"key": key, "time": encode(one)}) for one in plain]

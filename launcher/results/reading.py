@@ -1,6 +1,6 @@
 """Read a results folder that another process may be writing, and follow a trial's steps.
 
-Its ranks append them, and are told where to end.
+Ranks append their steps, and read a file that names their last one.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from .paths import CONFIG_STEMS, METRICS_FILE, ResultsPaths
 from .secrets import own_secrets
 
 _MOST_BYTES = 16 << 20
-"""Read at once; what is left waits for the next call."""
+"""Read at once; the rest waits for the next call."""
 
 
 class FolderState(str, Enum):
-    """Whether more is to come."""
+    """State of a study."""
 
     RUNNING = "running"
     FINISHED = "finished"
     STOPPED = "stopped"
-    """Nobody holds the folder and the study is not over; the same command goes on."""
+    """No controller holds the folder and the study is not over; the same command continues it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +62,14 @@ class Results:
 
     Attributes:
         folder: its path, as it was given.
-        objective: what is optimised; throughput where the folder does not say it yet.
-        effort: of the last session; normal where the folder does not say it.
+        objective: of the study; throughput if the folder does not have it yet.
+        effort: of the last session; normal if the folder does not have it.
         summary_text: the last summary; None unless the study is over.
-        baseline_config: of the profile run; None where there is none.
-        script: as the command named it; None where the folder does not say it.
-        parameters: of the profiled model; None where nothing was profiled.
+        baseline_config: of the profile run; None if there is none.
+        script: as the command named it, if known.
+        parameters: of the profiled model, if there is one.
         impossible: a sentence on a trial whose FLOPS are above the peak of its GPUs; else empty.
-        refused: why the last command's budget had no room to go on; else empty.
+        refused: why the last command's budget had no room to continue; else empty.
     """
 
     folder: str
@@ -87,7 +87,7 @@ class Results:
     impossible: str = ""
 
     def summary(self) -> Summary:
-        """What the records say so far, and the launches that were measured again after them."""
+        """The summary of the records so far, playoff and verification included."""
         contents = self.contents
         launches = Launches(
             records=contents.records,
@@ -106,7 +106,7 @@ class Results:
 
 
 def read_result(path: Path) -> RankResult | None:
-    """What a rank reported, without secrets of this command; None where it cannot be read."""
+    """A rank's result, without secrets of this command; None if it cannot be read."""
     try:
         return decode(RankResult, own_secrets().document(json.loads(read_file(path))))
     except (OSError, ValueError, RecursionError, ResultsFolderError):
@@ -148,7 +148,7 @@ def read_results(folder: Path) -> Results:
 
 
 def results_paths(folder: Path) -> ResultsPaths:
-    """Names in a folder that has a journal.
+    """Paths in a folder that has a journal.
 
     Raises:
         ConfigError: it is not a results folder.
@@ -171,7 +171,7 @@ def results_paths(folder: Path) -> ResultsPaths:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is none that can be read."""
+    """A JSON object; empty if there is none that can be read."""
     try:
         document = json.loads(read_file(path))
     except (OSError, ValueError, RecursionError, ResultsFolderError):
@@ -180,7 +180,6 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _impossible(paths: ResultsPaths, records: Iterable[Record]) -> str:
-    """What the tune wrote beside the metrics of the first such trial."""
     names = (record.trial.name for record in records if record.measurement)
     found = (
         (name, _document(paths.trial(name) / METRICS_FILE).get("impossible")) for name in names
@@ -235,7 +234,7 @@ class StepsTail:
         return tuple(step for step in steps if step)
 
     def age_s(self) -> float:
-        """Seconds since the last step was written; 0 where there is none."""
+        """Seconds since the last step was written; 0 if there is none."""
         try:
             return max(0.0, time.time() - self._path.stat().st_mtime) if self._path else 0.0
         except OSError:
@@ -243,19 +242,18 @@ class StepsTail:
 
 
 class SlowestRanks:
-    """Seconds of each step that every rank has made: of its slowest rank."""
+    """Duration of each step that every rank has made, on its slowest rank, in seconds."""
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
         self._seen: dict[int, list[float]] = {}
 
     def take(self, step: StepRecord) -> None:
-        """One rank's step."""
         self._seen.setdefault(step.step, []).append(step.wall_s)
 
     @property
     def step_s(self) -> tuple[float, ...]:
-        """Seconds of each step from the first one on, without a gap."""
+        """Durations from the first step on, without a gap."""
         found: list[float] = []
         while len(ranks := self._seen.get(len(found) + 1, ())) >= self._world_size:
             found.append(max(ranks))

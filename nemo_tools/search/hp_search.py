@@ -109,6 +109,15 @@ class OpenRuns:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen(Generic[AnyPoint]):
+    """Points to run, in order, the others with the reason, and the parts that launch them."""
+
+    points: tuple[AnyPoint, ...]
+    left_out: tuple[tuple[AnyPoint, Failure], ...] = ()
+    runs: OpenRuns
+
+
 class Runner(Protocol[AnyPoint]):
     """The way in which points are run: ranks here, jobs of a scheduler, an inference engine."""
 
@@ -123,11 +132,9 @@ class Runner(Protocol[AnyPoint]):
             ResultsFolderError: another controller holds the folder, or it cannot be written.
         """
 
-    def choose(
-        self, points: tuple[AnyPoint, ...], runs: OpenRuns
-    ) -> tuple[tuple[AnyPoint, ...], tuple[tuple[AnyPoint, Failure], ...]]:
-        """Points to run, in order, and the others with the reason; all of them by default."""
-        return points, ()
+    def choose(self, points: tuple[AnyPoint, ...], runs: OpenRuns) -> Chosen[AnyPoint]:
+        """Points to run, in order; all of them by default."""
+        return Chosen(points=points, runs=runs)
 
     def candidate(self, point: AnyPoint) -> Candidate:
         """The configuration of a point as this runner launches it."""
@@ -174,15 +181,12 @@ class HpSearch(Generic[AnyPoint]):
         """
         runner = self.runner
         with runner.opening(listener, fresh=fresh) as runs:
-            found = self._run(*runner.choose(self.points, runs), runs)
-            return replace(found, finals=runner.measure_again(found, runs))
+            chosen = runner.choose(self.points, runs)
+            found = self._run(chosen)
+            return replace(found, finals=runner.measure_again(found, chosen.runs))
 
-    def _run(
-        self,
-        points: tuple[AnyPoint, ...],
-        left_out: tuple[tuple[AnyPoint, Failure], ...],
-        runs: OpenRuns,
-    ) -> HpRuns[AnyPoint]:
+    def _run(self, chosen: Chosen[AnyPoint]) -> HpRuns[AnyPoint]:
+        points, runs = chosen.points, chosen.runs
         trials, limits, runner = trials_of(points, self.runner.candidate), self.limits, self.runner
         study = ListedStudy(
             trials,
@@ -207,7 +211,7 @@ class HpSearch(Generic[AnyPoint]):
         return HpRuns(
             points=points,
             records=study.records,
-            not_started=(*ruled_out, *left_out),
+            not_started=(*ruled_out, *chosen.left_out),
             stop=stop,
             elapsed_s=controller.elapsed_s,
             device=runner.device,

@@ -47,6 +47,7 @@ from ..report import JOB_LOG, is_not_started
 from ..search_flags import SearchRequest
 from .hp_search import (
     AnyPoint,
+    Chosen,
     HpPoint,
     HpRuns,
     HpSearch,
@@ -150,11 +151,9 @@ class JobRunner(Runner[AnyPoint]):
             backend = warn_listener(self, listener)
             yield OpenRuns(opened=opened, files=self, backend=backend, listener=listener)
 
-    def choose(
-        self, points: tuple[AnyPoint, ...], runs: OpenRuns
-    ) -> tuple[tuple[AnyPoint, ...], tuple[tuple[AnyPoint, Failure], ...]]:
+    def choose(self, points: tuple[AnyPoint, ...], runs: OpenRuns) -> Chosen[AnyPoint]:
         self._jobs.write(points)
-        return points, ()
+        return Chosen(points=points, runs=runs)
 
     def submit(self, plan: LaunchPlan) -> _ScriptJob:
         jobs, name = self._jobs, plan.name

@@ -20,7 +20,6 @@ from autoconf_launch.core import (
     Candidate,
     ClusterSpec,
     ConfigError,
-    Failure,
     FailureKind,
     Layout,
     ModelSpec,
@@ -49,7 +48,7 @@ from autoconf_launch.launcher.tuning import (
 
 from .candidate_file import SearchFolder, write_documents
 from .candidates import SearchCandidate
-from .hp_search import HpRuns, HpSearch, OpenRuns, Runner, opening_launches, trials_of
+from .hp_search import Chosen, HpRuns, HpSearch, OpenRuns, Runner, opening_launches, trials_of
 from .job_runs import JOBS_AT_ONCE
 from .jobs import sbatch_words
 from .outcome import (
@@ -201,7 +200,6 @@ _UNPROFILED = (
     "their own order."
 )
 _Some: TypeAlias = tuple[SearchCandidate, ...]
-_Reasons: TypeAlias = tuple[tuple[SearchCandidate, Failure], ...]
 
 
 class OurRanks(Runner[SearchCandidate]):
@@ -224,8 +222,7 @@ class OurRanks(Runner[SearchCandidate]):
             source=self._source,
             dialect=BuiltinDialect(),
             settings=AutotuningSettings(enabled=True),
-        )
-        self._files.bound_steps(self._limits.steps, cut_s=self._limits.steps_s)
+        ).with_steps(self._limits.steps, cut_s=self._limits.steps_s)
 
     def run(self, listener: Listener, *, fresh: bool) -> HpRuns[SearchCandidate]:
         """Profile the model, order the candidates, write and run them, and repeat the best.
@@ -244,12 +241,11 @@ class OurRanks(Runner[SearchCandidate]):
         parts = self._files, backend
         return opening_launches(self._folder.runs, launch, parts, listener, fresh=fresh)
 
-    def choose(self, points: _Some, runs: OpenRuns) -> tuple[_Some, _Reasons]:
+    def choose(self, points: _Some, runs: OpenRuns) -> Chosen[SearchCandidate]:
         train = self._prepared.settings.train
         training = configured_workload(resolve(self._source.config, world_size=1))
         spec = self._profile(runs)
         workload = replace(training, model=spec)
-        self._files.describe_model(workload)
         trainable, rejected = split_trainable(spec, points)
         if not trainable:
             raise NothingFeasibleError(why_no_candidate(self._prepared.question, rejected))
@@ -258,7 +254,11 @@ class OurRanks(Runner[SearchCandidate]):
             raise NothingFeasibleError(all_too_slow(too_slow, train.max_minutes))
         write_documents(self._prepared.question, self._folder, chosen)
         slow = ((one, why_too_slow(one)) for one in too_slow)
-        return chosen, (*slow, *((one.candidate, one.failure) for one in rejected))
+        return Chosen(
+            points=chosen,
+            left_out=(*slow, *((one.candidate, one.failure) for one in rejected)),
+            runs=replace(runs, files=self._files.with_model(workload)),
+        )
 
     def counts(self, record: Record) -> bool:
         return counts(record, self._prepared.settings.train.max_minutes)

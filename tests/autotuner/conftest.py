@@ -6,16 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import (
+from autoconf_launch.autotuner.search import Study
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
     ChoiceKind,
+    FailedTrial,
     GlobalBatchRule,
     KnobChoice,
+    Measurement,
+    Outcome,
+    Record,
     SearchSpace,
+    Trial,
     build_space,
 )
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 
 LIMIT_BYTES = 1_000

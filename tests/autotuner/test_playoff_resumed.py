@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
-from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.space.trial import Record, Trial
+from autoconf_launch.autotuner.playoff import Playoff, PlayoffBudget
+from autoconf_launch.autotuner.space import Record, Trial
 
 from .playoff.test_playoff import SEARCHED, playoff_of, run, runs_of, steps_of, truth
 

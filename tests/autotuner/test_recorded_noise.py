@@ -10,13 +10,15 @@ from statistics import median
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import estimate_noise
-from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
-from autoconf_launch.autotuner.playoff.decision import Decision, decide
-from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
+from autoconf_launch.autotuner.measurement import estimate_noise
+from autoconf_launch.autotuner.playoff import Decision, Playoff, PlayoffBudget, decide
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
+    AutotuningSettings,
+    Measurement,
+    Record,
+    Trial,
+)
 from autoconf_launch.core import (
     Candidate,
     Layout,

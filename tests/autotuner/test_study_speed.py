@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.search import reference_repeats
-from autoconf_launch.autotuner.search.limits import SearchLimits
-from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import (
+from autoconf_launch.autotuner.search import SearchLimits, Study, reference_repeats
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
     ChoiceKind,
     GlobalBatchRule,
     KnobChoice,
+    Record,
     build_space,
 )
-from autoconf_launch.autotuner.space.trial import Record
 from autoconf_launch.autotuner.strategies import surrogate
 
 from .conftest import candidate, settings, steps_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.calibration import spearman
+from autoconf_launch.autotuner.cost import spearman
 from autoconf_launch.autotuner.inference import generation_bands
 from autoconf_launch.tuning_spaces import named_model
 

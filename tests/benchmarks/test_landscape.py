@@ -3,8 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.space.constraints import is_out_of_memory
-from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.space import CandidateTable, PredictionTable, is_out_of_memory
 from autoconf_launch.core import Candidate, Layout
 
 from .conftest import import_benchmark

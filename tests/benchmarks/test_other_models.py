@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
-from autoconf_launch.autotuner.space.table import Floats
+from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, Physics
+from autoconf_launch.autotuner.space import Floats
 from autoconf_launch.launcher.measurements.measured_runs import predicted_s, runs_of
 from autoconf_launch.launcher.measurements.row import PublishedRow, read_measurements
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
+from autoconf_launch.autotuner.space import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout, MemoryUse
 
 from .conftest import import_benchmark

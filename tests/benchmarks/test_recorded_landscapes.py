@@ -7,16 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Physics
-from autoconf_launch.autotuner.space.trial import (
-    FailedTrial,
-    Measurement,
-    Prediction,
-    Record,
-    Trial,
-)
+from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, Physics
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout
-from autoconf_launch.launcher.results.journal import Fingerprint, Journal, SpaceLine
+from autoconf_launch.launcher.results import Fingerprint, Journal, SpaceLine
 
 from .conftest import import_benchmark
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.calibration import NOISE, SPREADS
+from autoconf_launch.autotuner.cost import NOISE, SPREADS
 
 
 def import_benchmark(name: str) -> ModuleType:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.space import CandidateTable, PredictionTable
 from autoconf_launch.autotuner.strategies import STRATEGIES, load_strategy
 from autoconf_launch.core import Candidate, Layout
 

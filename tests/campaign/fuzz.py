@@ -25,10 +25,8 @@ import pytest
 from autoconf_launch.core import visible
 from autoconf_launch.launcher import cli
 from autoconf_launch.launcher.commands import tune
-from autoconf_launch.launcher.results.folder import open_folder
-from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.tuning import read_job
-from autoconf_launch.launcher.tuning.prepared import open_space
+from autoconf_launch.launcher.results import ResultsPaths, open_folder
+from autoconf_launch.launcher.tuning import open_space, read_job
 
 from ..launcher.controlled import PRINT, run_study, space
 from .inputs import Case, Kind

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from autoconf_launch.autotuner.space.trial import Record, encode_record
+from autoconf_launch.autotuner.space import Record, encode_record
 from autoconf_launch.core import encode
 from autoconf_launch.launcher.commands.recommend import recommend
 from autoconf_launch.launcher.results.journal import FORMAT, VERSION

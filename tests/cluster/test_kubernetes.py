@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial
-from autoconf_launch.core import FailureKind, Mode, RankTask
-from autoconf_launch.core.rank import TASK_VARIABLE
+from autoconf_launch.autotuner.space import FailedTrial
+from autoconf_launch.core import TASK_VARIABLE, FailureKind, Mode, RankTask
 from autoconf_launch.launcher.backends.kubernetes import KubernetesBackend
 from autoconf_launch.launcher.hosts import kubernetes_jobs
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan

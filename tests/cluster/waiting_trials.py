@@ -23,8 +23,7 @@ from autoconf_launch.launcher.launch import adopt, plan_launch
 from autoconf_launch.launcher.machine import find_cluster, find_pool
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import QUEUES
-from autoconf_launch.launcher.results import ResultsPaths, open_folder
-from autoconf_launch.launcher.results.journal import Fingerprint
+from autoconf_launch.launcher.results import Fingerprint, ResultsPaths, open_folder
 from autoconf_launch.launcher.spelling import Rendered
 from autoconf_launch.launcher.tuning import Controller, TrialLimits
 

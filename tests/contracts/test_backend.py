@@ -15,14 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
-from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, Mode, RankTask
-from autoconf_launch.core.rank import TASK_VARIABLE
-from autoconf_launch.launcher.backends.base import Backend, Job, JobEnd
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record, Trial
+from autoconf_launch.core import (
+    TASK_VARIABLE,
+    Candidate,
+    Failure,
+    FailureKind,
+    Layout,
+    Mode,
+    RankTask,
+)
+from autoconf_launch.launcher.backends import Backend, Job, JobEnd, LocalBackend
 from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
 from autoconf_launch.launcher.backends.hosts import HostsBackend
 from autoconf_launch.launcher.backends.kubernetes import KubernetesBackend
-from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.backends.ray import RayBackend
 from autoconf_launch.launcher.backends.slurm import SlurmBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan

@@ -11,8 +11,8 @@ from autoconf_launch.core import Candidate, RawConfig
 from autoconf_launch.launcher.asked import OwnKnob, UserWords
 from autoconf_launch.launcher.dialects import DIALECTS, choose_dialect
 from autoconf_launch.launcher.extension_points import load_reference
-from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
-from autoconf_launch.launcher.spelling.base import Dialect, Rendered, TrialNeeds
+from autoconf_launch.launcher.script import NamedFile, ScriptSource
+from autoconf_launch.launcher.spelling import Dialect, Rendered, TrialNeeds
 
 RANKS = 2
 DOCUMENT = RawConfig(

@@ -12,15 +12,13 @@ from autoconf_launch.autotuner.space import FailedTrial, Measurement
 from autoconf_launch.core import ConfigError, GenerationTask, Layout, Precision, RawConfig
 from autoconf_launch.nemo.inference_search import (
     INFERENCE_ENGINES,
+    LATENCY_FILE,
+    EngineRun,
     InferenceEngine,
     SharingEngine,
     load_engine,
 )
-from autoconf_launch.nemo.inference_search.engines import (
-    LATENCY_FILE,
-    EngineRun,
-    LoadTestingEngine,
-)
+from autoconf_launch.nemo.inference_search.engines import LoadTestingEngine
 
 SHAPE = {
     "num_layers": 4,

@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.kernel_times import (
+from autoconf_launch.autotuner.cost import (
     KernelTimes,
-    ProfiledLines,
+    LayoutColumns,
     Roofline,
     TracedOperations,
+    distinct,
 )
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, distinct
-from autoconf_launch.autotuner.space.table import Floats
+from autoconf_launch.autotuner.cost.kernel_times import ProfiledLines
+from autoconf_launch.autotuner.space import Floats
 from autoconf_launch.core import (
     BlockSpec,
     Grade,
@@ -25,8 +26,7 @@ from autoconf_launch.core import (
     Recompute,
     Workload,
 )
-from autoconf_launch.tuning_spaces.machines import machine
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.tuning_spaces import machine, named_model
 
 A100 = machine("A100-SXM-80GB")
 GPT2 = Workload(model=named_model("gpt2"), sequence_length=1024)

@@ -11,18 +11,18 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.settings import MetricName
-from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
-from autoconf_launch.autotuner.space.trial import (
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
+    CandidateTable,
     FailedTrial,
     Measurement,
     Prediction,
+    PredictionTable,
     Record,
     Trial,
 )
-from autoconf_launch.autotuner.strategies import STRATEGIES, load_strategy
-from autoconf_launch.autotuner.strategies.base import Strategy
+from autoconf_launch.autotuner.space.settings import MetricName
+from autoconf_launch.autotuner.strategies import STRATEGIES, Strategy, load_strategy
 from autoconf_launch.core import (
     Candidate,
     ConfigError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.core.saved_paths import Asides, WentOn, of_all_ranks
+from autoconf_launch.core import Asides, WentOn, of_all_ranks
 
 
 def together(*ranks: Asides) -> Asides:

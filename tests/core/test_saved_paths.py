@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core.saved_paths import SAVED, note, notes_of, take_in, take_in_all
-from autoconf_launch.launcher.results.folder import open_folder
-from autoconf_launch.launcher.results.journal import Fingerprint
-from autoconf_launch.launcher.results.paths import ResultsPaths
+from autoconf_launch.core import SAVED, note, notes_of, take_in, take_in_all
+from autoconf_launch.launcher.results import Fingerprint, ResultsPaths, open_folder
 
 LONG_S = 1000.0
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=("cpu",), versions=())

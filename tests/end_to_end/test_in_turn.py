@@ -9,22 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR
-from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
-from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Prediction, Record, Trial
+from autoconf_launch.autotuner.measurement import PRIOR
+from autoconf_launch.autotuner.playoff import Playoff, PlayoffBudget
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
+    Measurement,
+    Outcome,
+    Prediction,
+    Record,
+    Trial,
+)
 from autoconf_launch.core import Candidate, Layout, MemoryUse, Mode, RankTask
-from autoconf_launch.launcher.backends.local import LocalBackend
+from autoconf_launch.launcher.backends import LocalBackend
 from autoconf_launch.launcher.events import Event, Note
-from autoconf_launch.launcher.launch.outcome import adopt
-from autoconf_launch.launcher.launch.planning import probe_environment
-from autoconf_launch.launcher.machine.cores import free_port
-from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.launch import adopt, probe_environment
+from autoconf_launch.launcher.machine import Share, free_port
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
-from autoconf_launch.launcher.results.journal import Fingerprint, Journal
-from autoconf_launch.launcher.tuning.controller import Controller
-from autoconf_launch.launcher.tuning.running import TrialLimits
+from autoconf_launch.launcher.results import Fingerprint, Journal
+from autoconf_launch.launcher.tuning import Controller, TrialLimits
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "in_turn.py")
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=(), versions=())

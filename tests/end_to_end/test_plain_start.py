@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.launcher.machine.cores import free_port
-from autoconf_launch.launcher.machine.interpreters import our_python
+from autoconf_launch.launcher.machine import free_port, our_python
 
 from .conftest import Place
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import decode_record
-from autoconf_launch.launcher.report.cells import label
+from autoconf_launch.autotuner.space import decode_record
+from autoconf_launch.launcher.report import label
 
 from .conftest import COMMAND, SCRIPT, Place
 

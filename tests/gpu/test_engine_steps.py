@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import Mode, RankResult, RankTask, decode, result_file
-from autoconf_launch.core.rank import TASK_VARIABLE
+from autoconf_launch.core import TASK_VARIABLE, Mode, RankResult, RankTask, decode, result_file
 from autoconf_launch.launcher.machine import free_port
 
 END = 6

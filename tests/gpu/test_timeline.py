@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.runtime.observe import Made, clock_of
-from autoconf_launch.runtime.observe.timeline import Timeline
+from autoconf_launch.runtime.observe import Made, Timeline, clock_of
 
 MADE = Made(micro_batch=1, accumulation=1)
 CUDA = torch.device("cuda", 0)

@@ -14,11 +14,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from autoconf_launch.core import Grade, Mode, ModelSpec, RankTask, decode
-from autoconf_launch.core.rank import MODEL_INFO_FILE, TASK_VARIABLE
+from autoconf_launch.core import (
+    MODEL_INFO_FILE,
+    TASK_VARIABLE,
+    Grade,
+    Mode,
+    ModelSpec,
+    RankTask,
+    decode,
+)
+from autoconf_launch.launcher.first_forward import trace_script
 from autoconf_launch.launcher.first_forward.command import script_command
-from autoconf_launch.launcher.first_forward.script import trace_script
-from autoconf_launch.runtime.profile.trace import trace_model
+from autoconf_launch.runtime.profile import trace_model
 
 DEADLINE_S = 120.0
 

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
-from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.knobs import candidate_name
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import (
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX
+from autoconf_launch.autotuner.search import Study
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
     ChoiceKind,
     GlobalBatchRule,
     KnobChoice,
+    Measurement,
+    Outcome,
+    Prediction,
+    Record,
     SearchSpace,
+    Trial,
     build_space,
+    candidate_name,
 )
-from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout, Mode, RankTask
 from autoconf_launch.launcher.events import Event
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.results.journal import Fingerprint, Journal, JournalContents
-from autoconf_launch.launcher.tuning.controller import Controller
-from autoconf_launch.launcher.tuning.running import TrialLimits
+from autoconf_launch.launcher.results import Fingerprint, Journal, JournalContents
+from autoconf_launch.launcher.tuning import Controller, TrialLimits
 
 from .replay_backend import ReplayBackend
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from autoconf_launch.autotuner.space import FailedTrial, Outcome, Record
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends.base import Job, JobEnd
+from autoconf_launch.launcher.backends import Job, JobEnd
 from autoconf_launch.launcher.plan import LaunchPlan
 
 

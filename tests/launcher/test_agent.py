@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.launcher.backends.local import LocalBackend, LocalJob
+from autoconf_launch.launcher.backends import LocalBackend
+from autoconf_launch.launcher.backends.local import LocalJob
 from autoconf_launch.launcher.launch import agent
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 

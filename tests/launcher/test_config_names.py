@@ -11,9 +11,8 @@ import pytest
 from autoconf_launch.core import RawConfig
 from autoconf_launch.launcher.dialects import DIALECTS
 from autoconf_launch.launcher.extension_points import load_reference
-from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.results.reading import read_results
-from autoconf_launch.launcher.script.source import ScriptSource
+from autoconf_launch.launcher.results import ResultsPaths, read_results
+from autoconf_launch.launcher.script import ScriptSource
 from autoconf_launch.launcher.tuning.job import config_stem
 
 NO_FILE = ScriptSource(script_args=("--batch_size=2",), config=RawConfig({}), config_argument=None)

@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from autoconf_launch.launcher.results.paths import is_gone, is_unwritable, sentence_on
+from autoconf_launch.launcher.results import is_unwritable, sentence_on
+from autoconf_launch.launcher.results.paths import is_gone
 
 
 def of(number: int, name: str | bytes | None = "/results/journal.jsonl") -> OSError:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.measurement.presets import EFFORTS
-from autoconf_launch.autotuner.space.settings import parse_settings
+from autoconf_launch.autotuner.measurement import EFFORTS
+from autoconf_launch.autotuner.space import parse_settings
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.asked.units import parse_bytes
 from autoconf_launch.launcher.flags import (
@@ -22,8 +22,7 @@ from autoconf_launch.launcher.request import (
     HostChoice,
     LaunchRequest,
 )
-from autoconf_launch.launcher.tuning.job import search_limits
-from autoconf_launch.launcher.tuning.time_budget import TimeBudget
+from autoconf_launch.launcher.tuning import TimeBudget, search_limits
 
 
 def test_everything_after_the_script_belongs_to_the_script() -> None:

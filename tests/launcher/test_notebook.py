@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch import ConfigError, fit, plan, recommend
-from autoconf_launch.launcher.notebook import TuneAnswer
+from autoconf_launch.launcher.questions import TuneAnswer
 from autoconf_launch.launcher.results import read_results
 
 from .report.fixed import finish, write_folder

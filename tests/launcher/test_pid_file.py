@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ResultsFolderError
-from autoconf_launch.launcher.results.paths import pid_file, saved_pid
+from autoconf_launch.launcher.results import saved_pid
+from autoconf_launch.launcher.results.paths import pid_file
 
 
 @pytest.fixture(autouse=True)

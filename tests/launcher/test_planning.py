@@ -17,15 +17,14 @@ from autoconf_launch.core import (
     ResultsFolderError,
 )
 from autoconf_launch.launcher.flags import launch_flags, parse_request
-from autoconf_launch.launcher.launch.planning import plan_launch
-from autoconf_launch.launcher.launch.script_source import read_script
+from autoconf_launch.launcher.launch import plan_launch, read_script
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import (
     HostChoice,
     LaunchRequest,
     Rendezvous,
 )
-from autoconf_launch.launcher.spelling.base import Rendered
+from autoconf_launch.launcher.spelling import Rendered
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 
 from autoconf_launch import nemo
 from autoconf_launch.core import ConfigError
-from autoconf_launch.nemo.configurator.configurator import AutoConfigurator
+from autoconf_launch.nemo.configurator import AutoConfigurator
 from autoconf_launch.nemo.recipes import generate_configs, get_results
 
 from .report.logged import log_steps

@@ -17,7 +17,7 @@ import time
 
 import torch
 
-from autoconf_launch.runtime.rank.memory import CpuMeter
+from autoconf_launch.runtime.rank import CpuMeter
 
 MEGABYTE = 1_000_000
 MMAP_THRESHOLD = -3

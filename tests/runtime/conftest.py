@@ -13,8 +13,15 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from autoconf_launch.core import FailureKind, RankResult, RankTask, decode
-from autoconf_launch.core.rank import STEPS_FILE, TASK_VARIABLE, result_file
+from autoconf_launch.core import (
+    STEPS_FILE,
+    TASK_VARIABLE,
+    FailureKind,
+    RankResult,
+    RankTask,
+    decode,
+    result_file,
+)
 
 from .forked import ForkServer, Order, fork_server_with, free_port
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.runtime.model.batches import first_samples, map_tensors, sample_count, split
+from autoconf_launch.runtime.model import first_samples, map_tensors, split
+from autoconf_launch.runtime.model.batches import sample_count
 
 counts = st.integers(1, 7)
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import FailureKind, Mode, RankResult, decode
-from autoconf_launch.core.saved_paths import Aside, Asides, WentOn
+from autoconf_launch.core import Aside, Asides, FailureKind, Mode, RankResult, WentOn, decode
 
 STEPS, SHORT, LONG, SLOW_S = 8, 8, 24, 0.5
 SOAK = {"mode": Mode.MEASURE, "soak": True, "ends_epoch": True, "end_step": STEPS}

@@ -2,7 +2,7 @@ from typing import Any
 
 from torch import nn
 
-from autoconf_launch.runtime.model.blocks import find_block_lists, repeated_blocks
+from autoconf_launch.runtime.model import find_block_lists, repeated_blocks
 
 
 def linear(count: int) -> list[nn.Module]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.runtime.engine.engine import initialize
+from autoconf_launch.runtime.engine import initialize
 
 from ..benchmarks.conftest import import_benchmark
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import CutStep, Mode
-from autoconf_launch.runtime.rank.phase_clock import FEWEST_MADE
+from autoconf_launch.runtime.rank import FEWEST_MADE
 
 TASK = {"mode": Mode.MEASURE, "start_step": 2, "end_step": 5, "most_steps": 5}
 WHOLE = 64

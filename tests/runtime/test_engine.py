@@ -10,7 +10,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.runtime.engine.engine import Engine, initialize
+from autoconf_launch.runtime.engine import Engine, initialize
 
 pytestmark = pytest.mark.usefixtures("alone")
 SAMPLES, STEPS, RATE = 4, 3, 0.5

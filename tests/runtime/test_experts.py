@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from autoconf_launch.core import BlockSpec, Grade
-from autoconf_launch.runtime.parallel.expert import expert_split
+from autoconf_launch.runtime.parallel import expert_split
 from autoconf_launch.runtime.profile.describe import describe
 
 from ..benchmarks.conftest import import_benchmark

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autoconf_launch.core import ConfigError, FailureKind
-from autoconf_launch.runtime.rank.failures import (
+from autoconf_launch.runtime.rank import (
     NonFiniteLossError,
     asked_bytes,
     classify,

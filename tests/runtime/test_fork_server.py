@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial
-from autoconf_launch.core import FailureKind, Mode, RankTask
-from autoconf_launch.core.rank import TASK_VARIABLE
-from autoconf_launch.launcher.backends.base import JobEnd
+from autoconf_launch.autotuner.space import FailedTrial
+from autoconf_launch.core import TASK_VARIABLE, FailureKind, Mode, RankTask
+from autoconf_launch.launcher.backends import JobEnd, LocalBackend
 from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
-from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 TRAIN = Path(__file__).parents[1] / "end_to_end" / "scripts" / "train.py"

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import torch
 
-from autoconf_launch.runtime.rank.failures import last_words
+from autoconf_launch.runtime.rank import last_words
 
 
 def caught() -> Exception:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from autoconf_launch.runtime.soak.training_data import Longest
+from autoconf_launch.runtime.soak import Longest
 
 Pair = namedtuple("Pair", ("text", "target"))
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from autoconf_launch.runtime.model.model_source import model_loss, scalar_loss
+from autoconf_launch.runtime.model import model_loss
+from autoconf_launch.runtime.model.model_source import scalar_loss
 
 
 class Product(nn.Module):

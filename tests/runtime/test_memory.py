@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from autoconf_launch.runtime.model.model_source import held_bytes
-from autoconf_launch.runtime.rank.memory import CpuMeter
+from autoconf_launch.runtime.model import held_bytes
+from autoconf_launch.runtime.rank import CpuMeter
 
 SCRIPT = Path(__file__).with_name("allocations.py")
 MEGABYTE = 1_000_000

@@ -5,9 +5,8 @@ import torch
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from autoconf_launch.core import ConfigError, OptimizerConfig
-from autoconf_launch.core.resolved_config import OPTIMIZERS
-from autoconf_launch.runtime.model.optimizers import base_learning_rate, optimizer_maker
+from autoconf_launch.core import OPTIMIZERS, ConfigError, OptimizerConfig
+from autoconf_launch.runtime.model import base_learning_rate, optimizer_maker
 
 
 def make(kind: str, **parameters: Any) -> Optimizer:

@@ -2,8 +2,7 @@ import time
 
 import torch
 
-from autoconf_launch.runtime.rank.phase_clock import BACKWARD, FORWARD, UPDATE, PhaseClock
-from autoconf_launch.runtime.rank.ranks import Ranks
+from autoconf_launch.runtime.rank import BACKWARD, FORWARD, UPDATE, PhaseClock, Ranks
 
 CPU = torch.device("cpu")
 

@@ -1,7 +1,7 @@
 import torch
 
 from autoconf_launch.core import BUILTIN_PRECISIONS, Layout, Precision, ResolvedConfig
-from autoconf_launch.runtime.model.precision import LossScale, compute_in
+from autoconf_launch.runtime.model import LossScale, compute_in
 
 GOOD, INFINITE = torch.tensor(1.0), torch.tensor(float("inf"))
 

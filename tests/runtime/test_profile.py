@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import Grade, Mode, ModelSpec, decode
-from autoconf_launch.core.rank import MODEL_INFO_FILE
+from autoconf_launch.core import MODEL_INFO_FILE, Grade, Mode, ModelSpec, decode
 
 LIMITS = {"goes_well": None, "big": 20_000_000, "big_and_built": 20_000_000, "untraceable": None}
 

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.runtime.rank import ranks
-from autoconf_launch.runtime.rank.ranks import join, rank_number, world_size
+from autoconf_launch.runtime.rank import join, rank_number, ranks, world_size
 
 pytestmark = pytest.mark.usefixtures("alone")
 

@@ -6,10 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from autoconf_launch.core import ConfigError, Layout, Recompute, ResolvedConfig
-from autoconf_launch.runtime.parallel import recompute
-from autoconf_launch.runtime.parallel.base import Applied
-from autoconf_launch.runtime.parallel.mesh import DeviceMeshes, make_meshes
-from autoconf_launch.runtime.rank.ranks import join
+from autoconf_launch.runtime.parallel import Applied, DeviceMeshes, make_meshes, recompute
+from autoconf_launch.runtime.rank import join
 
 RECOMPUTING = (Recompute.SELECTIVE, Recompute.FULL)
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from autoconf_launch.core import Grade, ModelSpec
-from autoconf_launch.runtime.model.batches import first_samples
-from autoconf_launch.runtime.model.flops import flop_counter
+from autoconf_launch.runtime.model import first_samples, flop_counter
 from autoconf_launch.runtime.profile.describe import describe, record
 
 WIDTH, TOKENS, WORDS, LAYERS = 16, 8, 50, 3

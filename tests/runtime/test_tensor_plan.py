@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.runtime.parallel.tensor_plan import read_tensor_plan, tensor_split
+from autoconf_launch.runtime.parallel import read_tensor_plan, tensor_split
 
 from ..benchmarks.conftest import import_benchmark
 

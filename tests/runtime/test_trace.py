@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from autoconf_launch.core import Grade, ModelSpec, Precision
-from autoconf_launch.runtime.model.batches import first_samples
+from autoconf_launch.runtime.model import first_samples
+from autoconf_launch.runtime.profile import trace_model
 from autoconf_launch.runtime.profile.describe import describe
-from autoconf_launch.runtime.profile.trace import trace_model
 
 SHORT, LONG = 3, 6
 TOKENS = 2048

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.core.rank import TASK_VARIABLE, result_file
-from autoconf_launch.runtime.rank.turns import Turns
+from autoconf_launch.core import TASK_VARIABLE, Mode, RankTask, result_file
+from autoconf_launch.runtime.rank import Turns
 
 from .conftest import SCRIPTS
 from .forked import ForkServer, Order, free_port

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import AppliedStrategy, ConfigError, decode
-from autoconf_launch.runtime.engine.engine import initialize
+from autoconf_launch.runtime.engine import initialize
 
 CASES: list[tuple[int, dict[str, Any]]] = [
     (0, {"bucket_cap_mb": 1, "gradient_as_bucket_view": False}),

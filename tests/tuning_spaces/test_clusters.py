@@ -6,14 +6,14 @@ import yaml
 
 from autoconf_launch.core import ClusterSpec, ConfigError, RawConfig
 from autoconf_launch.launcher.cli import main
-from autoconf_launch.launcher.estimates.training_choice import machine_of
-from autoconf_launch.tuning_spaces.clusters import (
-    NodeGroup,
+from autoconf_launch.launcher.estimates import machine_of
+from autoconf_launch.tuning_spaces import (
     cluster_of_document,
     cluster_template,
     parse_cluster,
     usable_bytes,
 )
+from autoconf_launch.tuning_spaces.clusters import NodeGroup
 
 
 @pytest.mark.parametrize(

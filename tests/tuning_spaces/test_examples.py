@@ -4,8 +4,8 @@ from pathlib import Path
 import hjson
 
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
-from autoconf_launch.launcher.script.source import ScriptSource, SpaceFile
+from autoconf_launch.launcher.dialects import BuiltinDialect
+from autoconf_launch.launcher.script import ScriptSource, SpaceFile
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

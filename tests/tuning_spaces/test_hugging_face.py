@@ -8,9 +8,7 @@ import torch
 
 from autoconf_launch.autotuner.cost import parameters
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.tuning_spaces import hugging_face
-from autoconf_launch.tuning_spaces.hugging_face import from_hugging_face
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.tuning_spaces import from_hugging_face, hugging_face, named_model
 
 GPT2 = {
     "model_type": "gpt2",

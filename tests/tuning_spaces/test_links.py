@@ -1,7 +1,7 @@
 import pytest
 
 from autoconf_launch.core import Device, Node
-from autoconf_launch.tuning_spaces.machines import with_links
+from autoconf_launch.tuning_spaces import with_links
 
 
 def node(*names: str) -> Node:

@@ -3,8 +3,8 @@ import math
 import hjson
 import pytest
 
-from autoconf_launch.core import ZERO_KNOBS, ConfigError, RawConfig
-from autoconf_launch.tuning_spaces.loader import Section, SpaceKnob, default_space, parse_space
+from autoconf_launch.core import RUNTIME_KNOBS, ConfigError, RawConfig
+from autoconf_launch.tuning_spaces import Section, SpaceKnob, default_space, parse_space
 
 STAGES = range(4)
 
@@ -14,7 +14,7 @@ def knobs(text: str, section: Section = Section.BUILTIN) -> tuple[SpaceKnob, ...
 
 
 def combinations(section: Section, stage: int) -> int:
-    return math.prod(len(k.values) for k in default_space(section) if k.stages == (stage,))
+    return math.prod(len(k.values) for k in default_space(section) if stage in k.stages)
 
 
 @pytest.mark.parametrize(("stage", "count"), [(0, 1), (1, 9), (2, 72), (3, 144)])
@@ -29,7 +29,7 @@ def test_the_shipped_native_spaces_stay_small(stage: int) -> None:
 
 def test_the_shipped_native_spaces_list_what_our_runtime_can_apply() -> None:
     for knob in default_space(Section.BUILTIN):
-        row = ZERO_KNOBS[knob.name]
+        row = RUNTIME_KNOBS[knob.name]
         for stage in knob.stages:
             for value in knob.values:
                 assert row.read(value) == value
@@ -38,12 +38,13 @@ def test_the_shipped_native_spaces_list_what_our_runtime_can_apply() -> None:
 
 def test_the_shipped_native_spaces_list_each_default() -> None:
     for knob in default_space(Section.BUILTIN):
-        assert ZERO_KNOBS[knob.name].default in knob.values
+        assert RUNTIME_KNOBS[knob.name].default in knob.values
 
 
-def test_each_value_tells_where_it_stands() -> None:
-    assert {k.origin for k in default_space(Section.BUILTIN)} == {
-        f"zero_{stage}.hjson" for stage in STAGES
+def test_each_value_names_its_origin() -> None:
+    assert {k.origin for k in default_space(Section.BUILTIN)} == {"default"}
+    assert {k.origin for k in default_space(Section.DEEPSPEED)} == {
+        f"zero_{stage}.hjson" for stage in STAGES[1:]
     }
 
 

@@ -3,13 +3,8 @@ import csv
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.tuning_spaces.machines import (
-    _FOLDER,
-    _plain,
-    accelerator_names,
-    known_accelerator,
-    machine,
-)
+from autoconf_launch.tuning_spaces import accelerator_names, known_accelerator, machine
+from autoconf_launch.tuning_spaces.machines import _FOLDER, _plain
 
 
 @pytest.mark.parametrize("name", accelerator_names())

@@ -3,14 +3,17 @@ from typing import Any
 import hjson
 import pytest
 
-from autoconf_launch.autotuner.space.space import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space import ChoiceKind, KnobChoice
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.tuning_spaces.loader import Section, SpaceKnob, default_space, parse_space
-from autoconf_launch.tuning_spaces.merge import (
+from autoconf_launch.tuning_spaces import (
     EXTERNAL_RULES,
     BuiltinRules,
+    Section,
+    SpaceKnob,
     ZeroSearch,
+    default_space,
     given_knobs,
+    parse_space,
     zero_choices,
 )
 
@@ -93,7 +96,7 @@ def test_a_file_may_be_for_some_stages() -> None:
 @pytest.mark.parametrize(
     ("options", "origin"),
     [
-        ({"default": True}, "zero_0.hjson"),
+        ({"default": True}, "default"),
         ({"default": True, "bucket_cap_mb": [1, 2]}, "c.json"),
         ({"bucket_cap_mb": 7, "file": "bucket_cap_mb: [1, 2]"}, "my.hjson"),
     ],

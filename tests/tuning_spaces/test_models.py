@@ -6,7 +6,7 @@ import pytest
 
 from autoconf_launch.autotuner.cost import active_parameters, parameters
 from autoconf_launch.core import ConfigError, DecodeError
-from autoconf_launch.tuning_spaces.models import (
+from autoconf_launch.tuning_spaces import (
     build_architecture,
     model_ids,
     model_names,

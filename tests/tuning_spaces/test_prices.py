@@ -1,5 +1,5 @@
-from autoconf_launch.tuning_spaces.clusters import price, prices
-from autoconf_launch.tuning_spaces.machines import accelerator_names
+from autoconf_launch.tuning_spaces import accelerator_names, price
+from autoconf_launch.tuning_spaces.clusters import prices
 
 
 def test_the_newest_price_stands_before_older_ones() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoconf_launch.autotuner.cost import profiled_step_parts
 from autoconf_launch.autotuner.cost.kernel_times import Line, fit_line, least_profiled_step_s
-from autoconf_launch.autotuner.cost.step import profiled_step_parts
-from autoconf_launch.autotuner.measurement.noise import PRIOR
-from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.measurement import PRIOR
+from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,

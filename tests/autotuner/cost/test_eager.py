@@ -6,18 +6,18 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
-from autoconf_launch.autotuner.cost.kernel_times import (
+from autoconf_launch.autotuner.cost import (
+    DEFAULT_PHYSICS,
+    EAGER_BAND,
+    Kernels,
+    LayoutColumns,
     TracedOperations,
     block_operations,
-    forward_backward_s,
-    optimizer_traffic_bytes,
+    estimate,
 )
-from autoconf_launch.autotuner.cost.layer import Kernels
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
-from autoconf_launch.autotuner.cost.predictions import EAGER_BAND, estimate
+from autoconf_launch.autotuner.cost.kernel_times import forward_backward_s, optimizer_traffic_bytes
 from autoconf_launch.autotuner.cost.step import step_parts
-from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,
@@ -29,13 +29,12 @@ from autoconf_launch.core import (
     MicroBatchTiming,
     ModelSpec,
     Node,
+    OperationCost,
     Optimizer,
     Precision,
     Workload,
 )
-from autoconf_launch.core.rank import OperationCost
-from autoconf_launch.tuning_spaces.machines import machine
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.tuning_spaces import machine, named_model
 
 KERNELS = Kernels(accelerator=machine("A100-SXM-80GB").accelerator, physics=DEFAULT_PHYSICS)
 PRODUCT = OperationCost(flops=1e12, moved_bytes=10**8)

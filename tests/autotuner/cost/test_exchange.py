@@ -4,9 +4,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import Network
+from autoconf_launch.autotuner.cost import Network
 from autoconf_launch.autotuner.cost.step import runtime_exchange_s
-from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,

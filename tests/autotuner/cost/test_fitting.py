@@ -5,15 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.fitting import (
-    NodeLimits,
-    Proposal,
-    Verdict,
-    remedies,
-    verdict,
-)
+from autoconf_launch.autotuner.cost import NodeLimits, Proposal, Verdict, remedies, verdict
 from autoconf_launch.core import Framework, Layout, Offload, Software, Workload
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.tuning_spaces import named_model
 
 GB = 2**30
 LLAMA = named_model("llama3.1-8b")

@@ -1,15 +1,16 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import Machine, computes_in
-from autoconf_launch.autotuner.cost.hardware import (
+from autoconf_launch.autotuner.cost import (
     Group,
-    all_to_all_s,
+    Kernels,
+    Machine,
+    StageSends,
+    computes_in,
     peak_flops_per_s,
     ring_s,
 )
-from autoconf_launch.autotuner.cost.layer import Kernels
-from autoconf_launch.autotuner.cost.layout_rules import StageSends
+from autoconf_launch.autotuner.cost.hardware import all_to_all_s
 from autoconf_launch.core import Precision
 from autoconf_launch.tuning_spaces import machine
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
-from autoconf_launch.autotuner.cost.memory import memory_bytes, peak_bytes
-from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.cost import LayoutColumns, memory_bytes
+from autoconf_launch.autotuner.cost.memory import peak_bytes
+from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
     Architecture,
     Candidate,

@@ -3,10 +3,9 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
-from autoconf_launch.autotuner.cost.layout_rules import RULES, broken_rule, rows_obeying
+from autoconf_launch.autotuner.cost import RULES, LayoutColumns, broken_rule, rows_obeying
 from autoconf_launch.core import Layout, Offload, Recompute
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.tuning_spaces import named_model
 
 QWEN = named_model("qwen2-7b")
 MIXTRAL = named_model("mixtral-8x7b")

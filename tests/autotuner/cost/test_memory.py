@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.memory import memory_parts, traced_memory
-from autoconf_launch.autotuner.cost.software import configured_workload
-from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.cost import configured_workload, traced_memory
+from autoconf_launch.autotuner.cost.memory import memory_parts
+from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,

@@ -7,15 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS
-from autoconf_launch.autotuner.cost.kernel_times import update_traffic_bytes
-from autoconf_launch.autotuner.cost.layer import Kernels, attention_times, layer_times
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, distinct, stacks
+from autoconf_launch.autotuner.cost import (
+    DEFAULT_PHYSICS,
+    Kernels,
+    LayoutColumns,
+    StepParts,
+    attention_times,
+    distinct,
+    layer_times,
+    stacks,
+    update_traffic_bytes,
+)
 from autoconf_launch.autotuner.cost.software import (
     small_traffic,
 )
-from autoconf_launch.autotuner.cost.step import StepParts, step_parts
-from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.cost.step import step_parts
+from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
     Candidate,
     Layout,
@@ -25,9 +32,7 @@ from autoconf_launch.core import (
     Software,
     Workload,
 )
-from autoconf_launch.tuning_spaces import TRAINERS, trainer
-from autoconf_launch.tuning_spaces.machines import machine
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.tuning_spaces import TRAINERS, machine, named_model, trainer
 
 H100 = machine("H100-SXM-80GB")
 NONE, FULL = Recompute.NONE, Recompute.FULL

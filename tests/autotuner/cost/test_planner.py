@@ -3,15 +3,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.predictions import (
+from autoconf_launch.autotuner.cost import (
     estimate,
     knob_rules,
     memory_rule,
     state_beyond_memory,
     weights_beyond_memory,
 )
-from autoconf_launch.autotuner.space.space import SearchSpace
-from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
+from autoconf_launch.autotuner.space import CandidateTable, PredictionTable, SearchSpace
 from autoconf_launch.core import (
     CONTEXT_BYTES,
     BlockSpec,

@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.hardware import Network
+from autoconf_launch.autotuner.cost import (
+    Network,
+    StepParts,
+    estimate,
+    memory_rule,
+    profiled_step_parts,
+)
 from autoconf_launch.autotuner.cost.memory import memory_parts
-from autoconf_launch.autotuner.cost.predictions import estimate, memory_rule
-from autoconf_launch.autotuner.cost.step import StepParts, profiled_step_parts
-from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import (
     BlockSpec,
     Candidate,

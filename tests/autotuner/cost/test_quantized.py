@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost import LayoutColumns, estimate
-from autoconf_launch.autotuner.cost.memory import memory_bytes
+from autoconf_launch.autotuner.cost import LayoutColumns, estimate, memory_bytes
 from autoconf_launch.core import Framework, Layout, Recompute, Software, WeightFormat, Workload
 from autoconf_launch.tuning_spaces import machine, named_model
 

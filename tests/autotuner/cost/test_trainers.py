@@ -2,15 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.software import (
-    is_compiled,
-    is_tensor_async,
-    kernel_traits,
-    waits_for_routing,
-)
+from autoconf_launch.autotuner.cost import kernel_traits
+from autoconf_launch.autotuner.cost.software import is_compiled, is_tensor_async, waits_for_routing
 from autoconf_launch.core import ConfigError, Framework, Precision, Workload
-from autoconf_launch.tuning_spaces import TRAINERS, trainer
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.tuning_spaces import TRAINERS, named_model, trainer
 
 GPT = Workload(model=named_model("gpt2"), sequence_length=7)
 

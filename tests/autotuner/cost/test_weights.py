@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.weights import active_parameters, parameters
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.autotuner.cost import active_parameters, parameters
+from autoconf_launch.tuning_spaces import named_model
 
 PUBLISHED = {
     "gpt2": 124_439_808,

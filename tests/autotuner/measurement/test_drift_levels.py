@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from autoconf_launch.autotuner.measurement import PRIOR
 from autoconf_launch.autotuner.measurement.machine_drift import level_now
-from autoconf_launch.autotuner.measurement.noise import PRIOR
 
 from .test_machine_drift import CRASH, again, steps_of, trials
 

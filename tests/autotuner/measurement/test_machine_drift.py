@@ -7,13 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.measurement.machine_drift import (
-    at_level,
-    drift,
-    without_drift,
-)
-from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
-from autoconf_launch.autotuner.space.trial import (
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, at_level, drift, without_drift
+from autoconf_launch.autotuner.space import (
     FailedTrial,
     Measurement,
     Outcome,

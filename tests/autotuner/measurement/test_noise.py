@@ -5,24 +5,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.measurement.noise import (
-    MOST_BLOCKS,
+from autoconf_launch.autotuner.measurement import (
     PRIOR,
     SpeedUp,
-    block_means,
     correct_noise,
     estimate_noise,
     is_tie,
     of_both,
-    of_student,
     relative_error,
     speed_up,
     t_quantile,
 )
-from autoconf_launch.autotuner.search.study import baseline_trial
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.measurement.noise import MOST_BLOCKS, block_means, of_student
+from autoconf_launch.autotuner.search import baseline_trial
+from autoconf_launch.autotuner.space import OBJECTIVES, Measurement, Record
 from autoconf_launch.autotuner.space.settings import MetricName
-from autoconf_launch.autotuner.space.trial import Measurement, Record
 
 from ..conftest import candidate, steps_of
 

@@ -5,11 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.measurement.noise import (
-    chance_below,
-    density,
-    expected_excess,
-)
+from autoconf_launch.autotuner.measurement import chance_below, expected_excess
+from autoconf_launch.autotuner.measurement.noise import density
 
 
 @given(st.floats(-8, 8))

@@ -4,13 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR
-from autoconf_launch.autotuner.measurement.stop_rule import (
-    FEWEST_APART,
-    FEWEST_IN_TURN,
+from autoconf_launch.autotuner.measurement import (
     FEWEST_TIMED,
-    MOST_APART,
-    MOST_IN_TURN,
+    PRIOR,
     steps_apart,
     steps_of_turn,
     time_apart_s,
@@ -18,7 +14,13 @@ from autoconf_launch.autotuner.measurement.stop_rule import (
     turns_of_round,
     without_wake_ups,
 )
-from autoconf_launch.autotuner.space.trial import Record, Turn
+from autoconf_launch.autotuner.measurement.stop_rule import (
+    FEWEST_APART,
+    FEWEST_IN_TURN,
+    MOST_APART,
+    MOST_IN_TURN,
+)
+from autoconf_launch.autotuner.space import Record, Turn
 
 from ..playoff.test_playoff import CRASH, record, steps_of
 

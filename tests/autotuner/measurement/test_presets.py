@@ -8,14 +8,17 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import Noise
-from autoconf_launch.autotuner.measurement.presets import EFFORTS, NORMAL, Effort
-from autoconf_launch.autotuner.measurement.stop_rule import StopRule
-from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
-from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.settings import AutotuningSettings, EffortName, parse_settings
-from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
+from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, Effort, Noise, StopRule
+from autoconf_launch.autotuner.playoff import Playoff, PlayoffBudget
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
+    AutotuningSettings,
+    EffortName,
+    Measurement,
+    Record,
+    Trial,
+    parse_settings,
+)
 from autoconf_launch.core import Candidate, ConfigError, Layout, MemoryUse
 
 THROUGHPUT = OBJECTIVES["throughput"]

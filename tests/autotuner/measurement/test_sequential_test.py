@@ -7,16 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.measurement.sequential_test import (
-    FREEDOM,
-    LAUNCH,
-    MOST_FREEDOM,
+from autoconf_launch.autotuner.measurement import (
     Expected,
     estimate_difference,
     expect_apart,
     expect_in_turn,
     expected_width,
 )
+from autoconf_launch.autotuner.measurement.sequential_test import FREEDOM, LAUNCH, MOST_FREEDOM
 
 DIFFERENCES = st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=20)
 EXPECTED = Expected(spread=0.05, freedom=3.0)

@@ -7,12 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR
-from autoconf_launch.autotuner.measurement.stop_rule import (
-    FEWEST_TIMED,
-    StopRule,
-    rejection_margin,
-)
+from autoconf_launch.autotuner.measurement import FEWEST_TIMED, PRIOR, StopRule
+from autoconf_launch.autotuner.measurement.stop_rule import rejection_margin
 
 RULE = StopRule()
 QUIET = replace(PRIOR, within=0.005, within_freedom=50.0)

@@ -1,8 +1,9 @@
 import pytest
 
-from autoconf_launch.autotuner.mixed.kinds import MachineKind, sub_clusters, usd_per_hour
+from autoconf_launch.autotuner.mixed import MachineKind, sub_clusters
+from autoconf_launch.autotuner.mixed.kinds import usd_per_hour
 from autoconf_launch.core import ConfigError
-from autoconf_launch.tuning_spaces.machines import machine
+from autoconf_launch.tuning_spaces import machine
 
 
 def kind(count: int, usd: float | None = 1.0) -> MachineKind:

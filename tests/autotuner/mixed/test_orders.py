@@ -1,6 +1,6 @@
 import pytest
 
-from autoconf_launch.autotuner.mixed.candidates import node_orders, rotations
+from autoconf_launch.autotuner.mixed import node_orders, rotations
 
 from .conftest import MakeKind
 

@@ -1,5 +1,5 @@
 from autoconf_launch.autotuner.mixed import placement
-from autoconf_launch.tuning_spaces.clusters import parse_cluster
+from autoconf_launch.tuning_spaces import parse_cluster
 
 MIX = parse_cluster("1x4xA100-SXM-40GB+2x2xA10G-24GB")
 

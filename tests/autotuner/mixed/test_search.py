@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost import LayoutColumns, memory_bytes
-from autoconf_launch.autotuner.mixed import MIXED_DEGREES, MixedQuestion, mixed_plan
-from autoconf_launch.autotuner.mixed.candidates import node_orders
+from autoconf_launch.autotuner.mixed import MIXED_DEGREES, MixedQuestion, mixed_plan, node_orders
 from autoconf_launch.autotuner.mixed.places import place_stages
 from autoconf_launch.autotuner.mixed.times import stage_seconds
 from autoconf_launch.autotuner.planner import Planned

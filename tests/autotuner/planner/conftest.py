@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.planner.search import Limits, Question, Training
+from autoconf_launch.autotuner.planner import Limits, Question, Training
 from autoconf_launch.core import Architecture, Experts, Workload
-from autoconf_launch.tuning_spaces.machines import machine
+from autoconf_launch.tuning_spaces import machine
 
 Ask = Callable[..., Question]
 SMALL = Architecture(

@@ -6,19 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.predictions import STEP_TIME_BAND
-from autoconf_launch.autotuner.planner.bands import (
-    MEASURED_GROUPS,
-    Bits,
-    MeasuredGroup,
-    Traits,
-    step_band,
-    time_band,
-)
+from autoconf_launch.autotuner.cost import STEP_TIME_BAND
+from autoconf_launch.autotuner.planner import MeasuredGroup, Traits, step_band, time_band
+from autoconf_launch.autotuner.planner.bands import MEASURED_GROUPS, Bits
 from autoconf_launch.core import Layout, Offload, WeightFormat, Workload
 from autoconf_launch.launcher.measurements.row import read_measurements
 from autoconf_launch.launcher.measurements.validation import validate_table
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.tuning_spaces import named_model
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"
 NOT_FITTED = ("amp_heterogeneous_v100_t4", "bigscience_v100", "megatron_bridge", "simumax_b200")

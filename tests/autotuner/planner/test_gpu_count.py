@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autoconf_launch.autotuner.planner.gpu_count import fewest_gpus
-from autoconf_launch.autotuner.planner.search import Limits, plan
+from autoconf_launch.autotuner.planner import Limits, fewest_gpus, plan
 
 MEMORY = 80.0 * 2**30
 

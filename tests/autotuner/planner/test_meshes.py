@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.planner.mesh_grids import meshes
 from autoconf_launch.core import Degrees
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.tuning_spaces import named_model
 
 GPT = named_model("gpt2")
 LLAMA = named_model("llama3.1-405b")

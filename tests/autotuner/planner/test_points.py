@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.planner.best_points import (
+from autoconf_launch.autotuner.planner import (
+    PLAN_RULES,
+    Planned,
     PointQuestion,
     Points,
+    plan,
     points,
-    predicted_chance_to_fit,
-    risked_s,
 )
-from autoconf_launch.autotuner.planner.mesh_grids import PLAN_RULES
-from autoconf_launch.autotuner.planner.search import Planned, plan
+from autoconf_launch.autotuner.planner.best_points import predicted_chance_to_fit, risked_s
 from autoconf_launch.core import Degrees, Layout, Offload
 
 GB = 2**30

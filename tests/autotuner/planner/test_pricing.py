@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.predictions import estimate
-from autoconf_launch.autotuner.planner.mesh_grids import grids
+from autoconf_launch.autotuner.cost import estimate
+from autoconf_launch.autotuner.planner import grids
 
 
 @settings(max_examples=6, deadline=None)

@@ -3,15 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.cost import LayoutColumns
-from autoconf_launch.autotuner.planner.layout_family import (
-    family_name,
-    family_numbers,
-    shown_families,
-)
-from autoconf_launch.autotuner.planner.mesh_grids import LayoutGrid, grids
+from autoconf_launch.autotuner.planner import family_name, grids
+from autoconf_launch.autotuner.planner.layout_family import family_numbers, shown_families
+from autoconf_launch.autotuner.planner.mesh_grids import LayoutGrid
 from autoconf_launch.autotuner.planner.search import Ranking
 from autoconf_launch.core import Degrees, Layout
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.tuning_spaces import named_model
 
 
 def any_grid() -> LayoutGrid:

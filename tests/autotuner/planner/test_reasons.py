@@ -1,8 +1,8 @@
 from typing import Any
 
-from autoconf_launch.autotuner.planner.explanation import Loser, families, losers
-from autoconf_launch.autotuner.planner.search import plan
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.autotuner.planner import Loser, losers, plan
+from autoconf_launch.autotuner.planner.explanation import families
+from autoconf_launch.tuning_spaces import named_model
 
 
 def find(question: Any) -> dict[str, Loser]:

@@ -2,15 +2,10 @@ from typing import Any
 
 import numpy as np
 
-from autoconf_launch.autotuner.planner.mesh_grids import (
-    PLAN_RULES,
-    count_layouts,
-    grids,
-    parts,
-    rule_mask,
-)
+from autoconf_launch.autotuner.planner import PLAN_RULES, count_layouts, grids, rule_mask
+from autoconf_launch.autotuner.planner.mesh_grids import parts
 from autoconf_launch.core import Architecture, Degrees, Offload
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.tuning_spaces import named_model
 
 QWEN: Architecture = named_model("qwen2-7b")  # 28 heads
 PLAIN = Degrees(

@@ -3,9 +3,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.calibration import ErrorBelief
-from autoconf_launch.autotuner.planner.run_choice import Bounds, RunPool, choose_runs, fall
-from autoconf_launch.autotuner.space.table import Floats, Ints
+from autoconf_launch.autotuner.cost import ErrorBelief
+from autoconf_launch.autotuner.planner import Bounds
+from autoconf_launch.autotuner.planner.run_choice import RunPool, choose_runs, fall
+from autoconf_launch.autotuner.space import Floats, Ints
 
 RUNS = 9
 SEEDS = range(25)

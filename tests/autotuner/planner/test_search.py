@@ -10,13 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.fitting import Verdict, fits
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
+from autoconf_launch.autotuner.cost import LayoutColumns, Verdict, fits
 from autoconf_launch.autotuner.cost.memory import peak_bytes
 from autoconf_launch.autotuner.cost.step import step_parts
-from autoconf_launch.autotuner.planner.layout_family import family_name
-from autoconf_launch.autotuner.planner.mesh_grids import PLAN_RULES
-from autoconf_launch.autotuner.planner.search import Limits, Plan, Planned, Question, plan
+from autoconf_launch.autotuner.planner import (
+    PLAN_RULES,
+    Limits,
+    Plan,
+    Planned,
+    Question,
+    family_name,
+    plan,
+)
 from autoconf_launch.core import Degrees, Layout, Offload, Recompute
 
 WORLDS = st.sampled_from([1, 2, 3, 4, 6, 8])

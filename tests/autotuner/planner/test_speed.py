@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.planner.search import plan
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.autotuner.planner import plan
+from autoconf_launch.tuning_spaces import named_model
 
 
 @pytest.mark.slow

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR
-from autoconf_launch.autotuner.measurement.sequential_test import LAUNCH, PairedEstimate
+from autoconf_launch.autotuner.measurement import PRIOR, PairedEstimate
+from autoconf_launch.autotuner.measurement.sequential_test import LAUNCH
 from autoconf_launch.autotuner.playoff.contender import Contender, compare
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial, Turn
+from autoconf_launch.autotuner.space import OBJECTIVES, Measurement, Record, Trial, Turn
 from autoconf_launch.core import Candidate, Layout
 
 THROUGHPUT = OBJECTIVES["throughput"]

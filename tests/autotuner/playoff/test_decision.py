@@ -5,29 +5,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import estimate_noise
-from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
-from autoconf_launch.autotuner.playoff.decision import (
+from autoconf_launch.autotuner.measurement import estimate_noise
+from autoconf_launch.autotuner.playoff import (
     Decision,
     DecisionVerdict,
-    rank,
+    Launches,
+    MeaningVerdict,
+    PlayoffBudget,
+    Summary,
     replay_rounds,
+    summarise_launches,
 )
-from autoconf_launch.autotuner.playoff.meaning import MeaningVerdict
-from autoconf_launch.autotuner.playoff.summary import Launches, Summary, summarise_launches
-from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
+from autoconf_launch.autotuner.playoff.decision import rank
+from autoconf_launch.autotuner.search import OptimalityBound
 from autoconf_launch.autotuner.search.stop import gain_too_small
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import Measurement, Outcome, Record
+from autoconf_launch.autotuner.space import AutotuningSettings, Measurement, Outcome, Record
 from autoconf_launch.core import FailureKind
-from autoconf_launch.launcher.report.cells import label
+from autoconf_launch.launcher.report import label, table_text
 from autoconf_launch.launcher.report.search import (
     certificate_text,
     findings,
     refusal_text,
     stop_text,
 )
-from autoconf_launch.launcher.report.summary import table_text
 
 from .test_playoff import (
     ALIKE,

@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.presets import NORMAL, QUICK
-from autoconf_launch.autotuner.playoff.duration import (
+from autoconf_launch.autotuner.measurement import NORMAL
+from autoconf_launch.autotuner.measurement.presets import QUICK
+from autoconf_launch.autotuner.playoff import (
     TimeRange,
     TuneOutlook,
     playoff_s,
     predicted_outlook,
     time_left,
 )
-from autoconf_launch.autotuner.space.trial import Prediction
+from autoconf_launch.autotuner.space import Prediction
 
 SEEN = TuneOutlook(
     trial_s=TimeRange(low_s=1.0, high_s=3.0), step_s=0.2, trials=6, left=10, spent_s=20.0

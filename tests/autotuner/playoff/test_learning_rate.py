@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.autotuner.playoff.summary import learning_rate_advice, learning_rate_of
-from autoconf_launch.autotuner.space.trial import Record, Trial
+from autoconf_launch.autotuner.space import Record, Trial
 from autoconf_launch.core import AppliedStrategy, Optimizer, Precision
 
 from ..conftest import candidate, record, steps_of

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.meaning import MeaningVerdict, compare_losses
-from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
+from autoconf_launch.autotuner.playoff import MeaningVerdict
+from autoconf_launch.autotuner.playoff.meaning import compare_losses
+from autoconf_launch.autotuner.space import Measurement, Record, Trial
 from autoconf_launch.core import AppliedStrategy, Candidate, Layout, Precision, Recompute
 from autoconf_launch.launcher.report.search import meaning_text
 

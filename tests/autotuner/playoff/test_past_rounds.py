@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR, estimate_noise
-from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
-from autoconf_launch.autotuner.playoff.decision import rank, replay_rounds
-from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.space.trial import Outcome, Record, Trial
+from autoconf_launch.autotuner.measurement import PRIOR, estimate_noise
+from autoconf_launch.autotuner.playoff import Playoff, PlayoffBudget, replay_rounds
+from autoconf_launch.autotuner.playoff.decision import rank
+from autoconf_launch.autotuner.space import Outcome, Record, Trial
 
 from .test_playoff import (
     ALIKE,

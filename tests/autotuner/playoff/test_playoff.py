@@ -5,19 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import Noise, estimate_noise
-from autoconf_launch.autotuner.measurement.presets import NORMAL
-from autoconf_launch.autotuner.playoff.contender import (
-    ALPHA,
+from autoconf_launch.autotuner.measurement import NORMAL, Noise, estimate_noise
+from autoconf_launch.autotuner.playoff import (
+    Playoff,
     PlayoffBudget,
     choose_contenders,
     fit_together,
     ranking,
+    round_times_s,
 )
-from autoconf_launch.autotuner.playoff.duration import round_times_s
-from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.trial import (
+from autoconf_launch.autotuner.playoff.contender import ALPHA
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
     FailedTrial,
     Measurement,
     Outcome,

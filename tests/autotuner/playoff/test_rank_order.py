@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR, estimate_noise
-from autoconf_launch.autotuner.measurement.sequential_test import PairedEstimate
-from autoconf_launch.autotuner.playoff.contender import PlayoffBudget
-from autoconf_launch.autotuner.playoff.decision import Decision, decide, rank
+from autoconf_launch.autotuner.measurement import PRIOR, PairedEstimate, estimate_noise
+from autoconf_launch.autotuner.playoff import Decision, PlayoffBudget, decide
+from autoconf_launch.autotuner.playoff.decision import rank
 from autoconf_launch.autotuner.playoff.rank_order import combined_estimate, lead, order_contenders
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
+from autoconf_launch.autotuner.space import AutotuningSettings, Measurement, Record, Trial
 from autoconf_launch.core import (
     Candidate,
     Layout,

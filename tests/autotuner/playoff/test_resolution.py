@@ -3,12 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.measurement.sequential_test import (
-    Expected,
-    estimate_difference,
-    expected_width,
-)
-from autoconf_launch.autotuner.playoff.duration import Resolution, resolution
+from autoconf_launch.autotuner.measurement import Expected, estimate_difference, expected_width
+from autoconf_launch.autotuner.playoff import Resolution
+from autoconf_launch.autotuner.playoff.duration import resolution
 
 EXPECTED = Expected(spread=0.05, freedom=5.0)
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.measurement import PRIOR
 from autoconf_launch.autotuner.playoff.contender import Contender
 from autoconf_launch.autotuner.playoff.playoff import Lengths, alone, in_turn, lengths, says_over
-from autoconf_launch.autotuner.space.trial import Outcome, Record, Trial
+from autoconf_launch.autotuner.space import Outcome, Record, Trial
 
 from .test_playoff import CRASH, runs_of, steps_of
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR
+from autoconf_launch.autotuner.measurement import PRIOR
 from autoconf_launch.autotuner.playoff.contender import may_be_best
-from autoconf_launch.autotuner.space.trial import Record
+from autoconf_launch.autotuner.space import Record
 
 from .test_playoff import CRASH, THROUGHPUT, record, steps_of
 

@@ -5,19 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.soak import (
-    FewSteps,
-    LackOfTime,
-    Soak,
-    refusal,
-    report_soaks,
-    verification_steps,
-)
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
-from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
-from autoconf_launch.core.saved_paths import Aside, Asides
+from autoconf_launch.autotuner.playoff import FewSteps, LackOfTime, Soak, verification_steps
+from autoconf_launch.autotuner.playoff.soak import refusal, report_soaks
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record, Trial
+from autoconf_launch.core import Aside, Asides, Candidate, Failure, FailureKind, Layout, MemoryUse
+from autoconf_launch.launcher.report import lack_of_time_text, refused_text
 from autoconf_launch.launcher.report.search import refusal_text
-from autoconf_launch.launcher.report.verification import lack_of_time_text, refused_text
 
 
 def make(peak: int) -> Measurement:

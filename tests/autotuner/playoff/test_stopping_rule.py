@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.presets import NORMAL
-from autoconf_launch.autotuner.measurement.sequential_test import PairedEstimate
+from autoconf_launch.autotuner.measurement import NORMAL, PairedEstimate
 from autoconf_launch.autotuner.playoff.contender import is_settled
 
 ALPHA = 0.05

@@ -1,14 +1,14 @@
 from dataclasses import replace
 
-from autoconf_launch.autotuner.playoff.summary import (
+from autoconf_launch.autotuner.playoff import (
     Launches,
     Summary,
     SummaryRow,
     summarise,
     summarise_launches,
 )
-from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.trial import Outcome, Trial
+from autoconf_launch.autotuner.search import Study
+from autoconf_launch.autotuner.space import Outcome, Trial
 from autoconf_launch.core import (
     FailureKind,
     Optimizer,

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+from autoconf_launch.autotuner.search import Grouping, StopReason
 from autoconf_launch.autotuner.search.exploration import Exploration, new_trial
 from autoconf_launch.autotuner.search.observations import Observations
-from autoconf_launch.autotuner.search.pool import Grouping, Pool
-from autoconf_launch.autotuner.search.stop import StopReason
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.search.pool import Pool
+from autoconf_launch.autotuner.space import OBJECTIVES
 from autoconf_launch.autotuner.strategies import load_strategy
 
 from ..conftest import candidate, record, settings, small_space, steps_of

@@ -9,19 +9,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.search.limits import SearchLimits, StepBounds, start_bound_s
-from autoconf_launch.autotuner.search.stop import StopKind
-from autoconf_launch.autotuner.search.study import Study, baseline_trial
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import (
+from autoconf_launch.autotuner.search import (
+    SearchLimits,
+    StopKind,
+    Study,
+    baseline_trial,
+    start_bound_s,
+)
+from autoconf_launch.autotuner.search.limits import StepBounds
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
+    CandidateTable,
     ChoiceKind,
+    Floats,
     GlobalBatchRule,
     KnobChoice,
+    Measurement,
+    Prediction,
+    PredictionTable,
+    Record,
     SearchSpace,
+    Trial,
     build_space,
 )
-from autoconf_launch.autotuner.space.table import CandidateTable, Floats, PredictionTable
-from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import FailureKind
 from autoconf_launch.launcher.report import stop_sentence
 

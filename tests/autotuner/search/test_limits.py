@@ -5,11 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.search.limits import FEWEST_TRIALS, SearchLimits
-from autoconf_launch.autotuner.search.stop import NoRoom, StopKind
-from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.table import PredictionTable
-from autoconf_launch.autotuner.space.trial import Record, Trial
+from autoconf_launch.autotuner.search import FEWEST_TRIALS, NoRoom, SearchLimits, StopKind, Study
+from autoconf_launch.autotuner.space import PredictionTable, Record, Trial
 from autoconf_launch.launcher.report import stop_sentence
 
 from ..conftest import candidate, out_of_memory, settings, small_space, steps_of

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.search.listed import ListedStudy
-from autoconf_launch.autotuner.search.stop import StopKind
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial
+from autoconf_launch.autotuner.search import ListedStudy, StopKind
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 
 

@@ -4,12 +4,11 @@ import math
 import random
 from dataclasses import replace
 
-from autoconf_launch.autotuner.measurement.machine_drift import without_drift
-from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, without_drift
+from autoconf_launch.autotuner.search import Grouping
 from autoconf_launch.autotuner.search.observations import Observations
-from autoconf_launch.autotuner.search.pool import Grouping, Pool
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.trial import Record, Trial
+from autoconf_launch.autotuner.search.pool import Pool
+from autoconf_launch.autotuner.space import OBJECTIVES, Record, Trial
 
 from ..conftest import settings, small_space, steps_of
 

@@ -4,18 +4,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR, t_quantile
-from autoconf_launch.autotuner.search.optimality_bound import (
-    CONFIDENCE,
-    OptimalityBound,
-    bound_gain,
+from autoconf_launch.autotuner.measurement import PRIOR, t_quantile
+from autoconf_launch.autotuner.search import OptimalityBound
+from autoconf_launch.autotuner.search.optimality_bound import CONFIDENCE, bound_gain
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
+    CandidateTable,
+    Measurement,
+    Prediction,
+    PredictionTable,
+    Record,
+    Trial,
 )
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
-from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
-from autoconf_launch.autotuner.strategies.micro_batch_curve import CurveGains
+from autoconf_launch.autotuner.strategies import CurveGains
 from autoconf_launch.core import Candidate, Layout, MemoryUse
-from autoconf_launch.launcher.report.search import bound_text
+from autoconf_launch.launcher.report import bound_text
 
 THROUGHPUT = OBJECTIVES["throughput"]
 

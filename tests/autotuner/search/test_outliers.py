@@ -10,8 +10,8 @@ from autoconf_launch.autotuner.search.reference_repeats import (
     is_outlier,
     most_off,
 )
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.trial import (
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
     Conditions,
     GpuState,
     Measurement,

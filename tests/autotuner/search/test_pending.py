@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoconf_launch.autotuner.search.pool import Grouping, PendingTrials, Pool
-from autoconf_launch.autotuner.search.study import baseline_trial
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.search import Grouping, baseline_trial
+from autoconf_launch.autotuner.search.pool import PendingTrials, Pool
+from autoconf_launch.autotuner.space import OBJECTIVES
 
 from ..conftest import out_of_memory, record, settings, small_space
 

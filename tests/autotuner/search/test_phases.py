@@ -4,15 +4,16 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.space import (
+from autoconf_launch.autotuner.search import Study
+from autoconf_launch.autotuner.space import (
     ChoiceKind,
     GlobalBatchRule,
     KnobChoice,
+    Outcome,
     SearchSpace,
+    Trial,
     build_space,
 )
-from autoconf_launch.autotuner.space.trial import Outcome, Trial
 
 from ..conftest import Loop, candidate, record, settings, steps_of
 

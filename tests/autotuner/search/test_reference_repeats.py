@@ -11,14 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
-from autoconf_launch.autotuner.playoff.contender import choose_contenders
-from autoconf_launch.autotuner.search.limits import SearchLimits
-from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.table import PredictionTable
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX
+from autoconf_launch.autotuner.playoff import choose_contenders
+from autoconf_launch.autotuner.search import SearchLimits, Study
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
+    AutotuningSettings,
+    FailedTrial,
+    Measurement,
+    PredictionTable,
+    Record,
+    Trial,
+)
 from autoconf_launch.core import Candidate, Failure, FailureKind
 
 from ..conftest import candidate, small_space, timeline

@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.summary import summarise
-from autoconf_launch.autotuner.search.limits import SearchLimits
-from autoconf_launch.autotuner.search.skipped import Skipped, count_skipped
-from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.constraints import Rule
-from autoconf_launch.autotuner.space.space import (
+from autoconf_launch.autotuner.playoff import summarise
+from autoconf_launch.autotuner.search import SearchLimits, Skipped, Study, count_skipped
+from autoconf_launch.autotuner.space import (
     ChoiceKind,
     GlobalBatchRule,
     KnobChoice,
+    Outcome,
+    Rule,
+    Trial,
     build_space,
 )
-from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import Candidate, FailureKind
 from autoconf_launch.launcher.report.search import left_out_text, skipped_text
 

@@ -3,20 +3,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.search.limits import SearchLimits
-from autoconf_launch.autotuner.search.stop import StopKind
-from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.constraints import Rule
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import (
+from autoconf_launch.autotuner.search import SearchLimits, StopKind, Study
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
     ChoiceKind,
     GlobalBatchRule,
     KnobChoice,
+    Outcome,
+    PredictionTable,
+    Rule,
     SearchSpace,
+    Trial,
     build_space,
 )
-from autoconf_launch.autotuner.space.table import PredictionTable
-from autoconf_launch.autotuner.space.trial import Outcome, Trial
 from autoconf_launch.core import ConfigError, FailureKind
 from autoconf_launch.launcher.report import stop_sentence
 

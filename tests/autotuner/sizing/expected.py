@@ -7,9 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.autotuner.sizing.chosen_model import ChosenModel, ModelQuestion, choose_model
-from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
+from autoconf_launch.autotuner.sizing import ChosenModel, Family, ModelQuestion, choose_model
+from autoconf_launch.tuning_spaces import generation_of, tables
 
 DATA = Path(__file__).parents[2] / "data" / "recommend"
 VOCABULARY = {"gpt3": 51200, "t5": 29000, "mt5": 250_000, "bert": 30522}

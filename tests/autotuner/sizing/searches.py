@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.autotuner.sizing.model_size import Budget, model_size_b
-from autoconf_launch.autotuner.sizing.nemo_axes import Grid, GridQuestion, nemo_grid
+from autoconf_launch.autotuner.sizing import Budget, Family, Grid, GridQuestion, nemo_grid
+from autoconf_launch.autotuner.sizing.model_size import model_size_b
 from autoconf_launch.core import Degrees
 from autoconf_launch.nemo.candidate_grids import NemoCandidate, SearchedModel, nemo_candidates
-from autoconf_launch.tuning_spaces.recommend_tables import base_template, grid_rows
-from autoconf_launch.tuning_spaces.search_configs import is_shipped, search_config
+from autoconf_launch.tuning_spaces import base_template, grid_rows, is_shipped
+from autoconf_launch.tuning_spaces.search_configs import search_config
 
 from .expected import model
 

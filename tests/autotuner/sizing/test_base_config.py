@@ -9,16 +9,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.base_documents import (
+from autoconf_launch.autotuner.sizing import (
     RunPlan,
     base_config,
-    max_time,
     nemo1_document,
     recipe_document,
     time_limit,
 )
+from autoconf_launch.autotuner.sizing.base_documents import max_time
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.tuning_spaces.recommend_tables import base_template
+from autoconf_launch.tuning_spaces import base_template
 
 from .expected import model
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.chosen_model import ModelQuestion, base_batch
-from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.tuning_spaces.recommend_tables import tables
+from autoconf_launch.autotuner.sizing import Family, ModelQuestion, base_batch
+from autoconf_launch.tuning_spaces import tables
 
 from .expected import model, rows
 

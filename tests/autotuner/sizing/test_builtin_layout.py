@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.autotuner.sizing.base_documents import (
+from autoconf_launch.autotuner.sizing import (
     RunPlan,
     base_config,
+    builtin_document,
     nemo1_document,
     recipe_document,
 )
-from autoconf_launch.autotuner.sizing.base_reader import builtin_document
 from autoconf_launch.core import ConfigError, RawConfig, resolve
-from autoconf_launch.tuning_spaces.recommend_tables import base_template
+from autoconf_launch.tuning_spaces import base_template
 
 from .expected import model
 

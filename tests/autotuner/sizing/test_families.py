@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES, Family, family_named
+from autoconf_launch.autotuner.sizing import Family, family_named
+from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES
 from autoconf_launch.core import ConfigError
-from autoconf_launch.tuning_spaces.models import model_names
+from autoconf_launch.tuning_spaces import model_names
 
 
 @pytest.mark.parametrize(

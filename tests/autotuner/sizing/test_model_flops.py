@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.autotuner.sizing.model_size import SampleShape, step_flops
+from autoconf_launch.autotuner.sizing import Family, SampleShape, step_flops
 
 from .expected import rows
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.families import parse_model_name
+from autoconf_launch.autotuner.sizing import parse_model_name
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.model_size import (
-    Budget,
-    exact_training_days,
-    model_size_b,
-    training_days,
-)
+from autoconf_launch.autotuner.sizing import Budget, exact_training_days, training_days
+from autoconf_launch.autotuner.sizing.model_size import model_size_b
 
 from .expected import rows
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.autotuner.sizing.nemo_axes import Grid, recompute_choices
+from autoconf_launch.autotuner.sizing import Family, Grid, recompute_choices
 from autoconf_launch.core import Degrees, Layout
 from autoconf_launch.nemo.candidate_grids import (
     NemoCandidate,

@@ -9,16 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.autotuner.sizing.nemo_axes import (
-    Grid,
-    GridQuestion,
-    NoRule,
-    nemo_grid,
-    stages_of,
-)
+from autoconf_launch.autotuner.sizing import Family, Grid, GridQuestion, NoRule, nemo_grid
+from autoconf_launch.autotuner.sizing.nemo_axes import stages_of
 from autoconf_launch.core import ConfigError, Degrees
-from autoconf_launch.tuning_spaces.recommend_tables import grid_rows
+from autoconf_launch.tuning_spaces import grid_rows
 
 from .expected import cases
 

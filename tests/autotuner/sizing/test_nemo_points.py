@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.autotuner.sizing.families import Family
+from autoconf_launch.autotuner.sizing import Family
 from autoconf_launch.tuning_spaces.search_configs import search_config
 
 from .searches import candidates, mesh, nemo_points, shape

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.planner.search import Limits, Question, plan
-from autoconf_launch.autotuner.sizing.forecast import (
+from autoconf_launch.autotuner.planner import Limits, Question, plan
+from autoconf_launch.autotuner.sizing import (
     WHY,
     Achieved,
     Assumed,
@@ -20,16 +20,16 @@ from autoconf_launch.autotuner.sizing.forecast import (
     SpeedBand,
     Task,
     achieved_speed,
+    gpus_for_days,
     outlook,
-    sensitivities,
+    search_rules,
+    size_for_days,
     with_assumption,
 )
-from autoconf_launch.autotuner.sizing.model_size import gpus_for_days, size_for_days
-from autoconf_launch.autotuner.sizing.search_space import search_rules
+from autoconf_launch.autotuner.sizing.forecast import sensitivities
 from autoconf_launch.core import ConfigError, Degrees, Offload
-from autoconf_launch.launcher.estimates.training_choice import usual_training
-from autoconf_launch.tuning_spaces.clusters import usable_bytes
-from autoconf_launch.tuning_spaces.machines import machine
+from autoconf_launch.launcher.estimates import usual_training
+from autoconf_launch.tuning_spaces import machine, usable_bytes
 
 from .expected import model
 

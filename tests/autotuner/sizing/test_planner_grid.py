@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.planner.search import Limits, Question, plan
+from autoconf_launch.autotuner.planner import Limits, Question, plan
 from autoconf_launch.autotuner.sizing import are_ends_counted
 from autoconf_launch.core import Architecture, Degrees, Layout, Recompute
-from autoconf_launch.launcher.estimates.training_choice import usual_training
+from autoconf_launch.launcher.estimates import usual_training
 from autoconf_launch.nemo.candidate_grids import PlannerGrid, PlannerGridQuestion, planner_grid
-from autoconf_launch.tuning_spaces.machines import machine
+from autoconf_launch.tuning_spaces import machine
 
 from .expected import model
 

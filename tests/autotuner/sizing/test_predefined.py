@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.autotuner.sizing.families import nearest_predefined
-from autoconf_launch.tuning_spaces.search_configs import predefined_searches
+from autoconf_launch.autotuner.sizing import nearest_predefined
+from autoconf_launch.tuning_spaces import predefined_searches
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
-from autoconf_launch.autotuner.planner.best_points import Points
-from autoconf_launch.autotuner.planner.search import Training
+from autoconf_launch.autotuner.cost import LayoutColumns
+from autoconf_launch.autotuner.planner import Points, Training
+from autoconf_launch.autotuner.sizing import run_order
 from autoconf_launch.autotuner.sizing import search_space as module
-from autoconf_launch.autotuner.sizing.search_space import (
-    error_covariance,
-    plausible_order,
-    run_order,
-)
-from autoconf_launch.autotuner.space.table import Floats
+from autoconf_launch.autotuner.sizing.search_space import error_covariance, plausible_order
+from autoconf_launch.autotuner.space import Floats
 from autoconf_launch.core import Architecture, Experts, Layout
-from autoconf_launch.launcher.estimates.training_choice import usual_training
-from autoconf_launch.tuning_spaces.machines import machine
+from autoconf_launch.launcher.estimates import usual_training
+from autoconf_launch.tuning_spaces import machine
 
 from .expected import model
 

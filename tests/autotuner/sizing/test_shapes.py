@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.autotuner.sizing.shapes import Shape, layers_for, nemo_parameters_b
+from autoconf_launch.autotuner.sizing import Family, Shape, nemo_parameters_b
+from autoconf_launch.autotuner.sizing.shapes import layers_for
 from autoconf_launch.core import ConfigError
 
 from .expected import model, rows

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.predictions import EXPERTS_BAND, STEP_TIME_BAND
-from autoconf_launch.autotuner.sizing.forecast import PublishedSpeed, speed_band
-from autoconf_launch.tuning_spaces.recommend_tables import published_speeds
+from autoconf_launch.autotuner.cost import EXPERTS_BAND, STEP_TIME_BAND
+from autoconf_launch.autotuner.sizing import PublishedSpeed, speed_band
+from autoconf_launch.tuning_spaces import published_speeds
 
 speeds_st = st.lists(
     st.builds(PublishedSpeed, training=st.sampled_from("abcde"), ratio=st.floats(0.3, 3.0)),

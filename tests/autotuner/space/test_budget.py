@@ -1,11 +1,6 @@
 import pytest
 
-from autoconf_launch.autotuner.space.budget import (
-    SearchBudget,
-    longer_budget,
-    parse_budget,
-    parse_share,
-)
+from autoconf_launch.autotuner.space import SearchBudget, longer_budget, parse_budget, parse_share
 from autoconf_launch.core import ConfigError
 
 

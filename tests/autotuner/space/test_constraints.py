@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoconf_launch.autotuner.space.constraints import (
+from autoconf_launch.autotuner.space import (
+    CandidateTable,
     Rule,
     add_counts,
     apply_rules,
     blocks_for_stages,
     blocks_to_recompute,
 )
-from autoconf_launch.autotuner.space.table import CandidateTable
 
 from ..conftest import candidate
 

@@ -1,10 +1,14 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.search.study import baseline_trial
-from autoconf_launch.autotuner.space.constraints import is_sure, surely_needs_more
-from autoconf_launch.autotuner.space.table import CandidateTable
-from autoconf_launch.autotuner.space.trial import FailedTrial, Outcome
+from autoconf_launch.autotuner.search import baseline_trial
+from autoconf_launch.autotuner.space import (
+    CandidateTable,
+    FailedTrial,
+    Outcome,
+    is_sure,
+    surely_needs_more,
+)
 from autoconf_launch.core import Candidate, Failure, FailureKind, Recompute
 
 from ..conftest import LIMIT_BYTES, candidate, failure_of, out_of_memory, record, steps_of

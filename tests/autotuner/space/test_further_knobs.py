@@ -2,14 +2,14 @@ from collections import Counter
 
 import pytest
 
-from autoconf_launch.autotuner.space.knobs import candidate_name
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import (
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
     ChoiceKind,
     GlobalBatchRule,
     KnobChoice,
     SearchSpace,
     build_space,
+    candidate_name,
 )
 from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout
 

@@ -1,7 +1,7 @@
 import pytest
 
-from autoconf_launch.autotuner.search.study import baseline_trial
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.search import baseline_trial
+from autoconf_launch.autotuner.space import OBJECTIVES
 from autoconf_launch.autotuner.space.settings import MetricName
 from autoconf_launch.core import FailureKind
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.space.trial import (
+from autoconf_launch.autotuner.space import (
     Conditions,
     FailedTrial,
     GpuState,

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space.settings import AutotuningSettings, parse_settings
+from autoconf_launch.autotuner.space import AutotuningSettings, parse_settings
 from autoconf_launch.core import ConfigError, Grade, ModelSpec
 
 

@@ -2,16 +2,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.space.knobs import candidate_name
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import (
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
     ChoiceKind,
     GlobalBatchRule,
     KnobChoice,
     SearchSpace,
     build_space,
-    micro_batches_to_try,
+    candidate_name,
 )
+from autoconf_launch.autotuner.space.space import micro_batches_to_try
 from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout, Recompute
 
 from ..conftest import candidate, small_space

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space.stage import space_name, space_numbers
-from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.space import CandidateTable, space_name, space_numbers
 from autoconf_launch.core import Candidate, Layout
 
 

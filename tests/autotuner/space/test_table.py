@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.space.table import ABSENT, CandidateTable, PredictionTable, concat
+from autoconf_launch.autotuner.space import ABSENT, CandidateTable, PredictionTable, concat
 from autoconf_launch.core import Candidate, KnobValue, Layout, Offload, Recompute
 
 DEGREES = st.integers(1, 8)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoconf_launch.autotuner.strategies import SATURATION_GAIN
 from autoconf_launch.autotuner.strategies.micro_batch_curve import (
     NO_BOUND,
-    SATURATION_GAIN,
     Tried,
     next_micro_batch,
     speed_bounds,

@@ -3,16 +3,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
-from autoconf_launch.autotuner.space.trial import (
+from autoconf_launch.autotuner.space import (
+    CandidateTable,
     FailedTrial,
     Measurement,
     Outcome,
     Prediction,
+    PredictionTable,
     Record,
     Trial,
 )
-from autoconf_launch.autotuner.strategies.belief import chance_to_fit, marginal_rows
+from autoconf_launch.autotuner.strategies import chance_to_fit, marginal_rows
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse
 
 LIMIT = 1_000

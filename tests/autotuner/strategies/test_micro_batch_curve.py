@@ -4,13 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.table import CandidateTable
-from autoconf_launch.autotuner.space.trial import Outcome, Trial
+from autoconf_launch.autotuner.measurement import PRIOR
+from autoconf_launch.autotuner.space import OBJECTIVES, CandidateTable, Outcome, Trial
+from autoconf_launch.autotuner.strategies import MicroBatchCurves
 from autoconf_launch.autotuner.strategies.micro_batch_curve import (
     Bound,
-    MicroBatchCurves,
     Tried,
     cost_of,
     speed_bounds,

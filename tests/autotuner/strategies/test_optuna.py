@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space.table import CandidateTable
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial
+from autoconf_launch.autotuner.space import CandidateTable, FailedTrial, Measurement, Record, Trial
 from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, Layout, MemoryUse
 

@@ -3,12 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
-from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
-from autoconf_launch.autotuner.strategies import load_strategy
-from autoconf_launch.autotuner.strategies.model_based import ModelBased
-from autoconf_launch.autotuner.strategies.past import PastTime, as_records, times_of
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
+    CandidateTable,
+    Measurement,
+    Prediction,
+    PredictionTable,
+    Record,
+    Trial,
+)
+from autoconf_launch.autotuner.strategies import ModelBased, PastTime, load_strategy, times_of
+from autoconf_launch.autotuner.strategies.past import as_records
 from autoconf_launch.core import Candidate, Layout
 
 MICROS = (2, 4, 8, 16)

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner import strategies
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.table import CandidateTable, PredictionTable
-from autoconf_launch.autotuner.space.trial import (
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
+    CandidateTable,
     FailedTrial,
     Measurement,
     Prediction,
+    PredictionTable,
     Record,
     Trial,
 )

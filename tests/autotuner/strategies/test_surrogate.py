@@ -7,17 +7,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.table import CandidateTable, Floats
-from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
-from autoconf_launch.autotuner.strategies import surrogate, trees
-from autoconf_launch.autotuner.strategies.surrogate import (
-    Model,
-    by_knobs,
-    by_process,
-    by_trees,
-    costs,
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
+    CandidateTable,
+    Floats,
+    Measurement,
+    Record,
+    Trial,
 )
+from autoconf_launch.autotuner.strategies import by_process, costs, surrogate, trees
+from autoconf_launch.autotuner.strategies.surrogate import Model, by_knobs, by_trees
 from autoconf_launch.autotuner.strategies.trees import Members
 from autoconf_launch.core import Candidate, Layout
 

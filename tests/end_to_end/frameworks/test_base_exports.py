@@ -10,13 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.sizing.base_documents import RunPlan
-from autoconf_launch.autotuner.sizing.chosen_model import ChosenModel, ModelQuestion, choose_model
-from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.launcher.estimates.model_choice import base_document
+from autoconf_launch.autotuner.sizing import (
+    ChosenModel,
+    Family,
+    ModelQuestion,
+    RunPlan,
+    choose_model,
+)
+from autoconf_launch.launcher.estimates import base_document
 from autoconf_launch.launcher.export import export_base
 from autoconf_launch.launcher.exporters import SUFFIXES
-from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
+from autoconf_launch.tuning_spaces import generation_of, tables
 
 from .conftest import script
 

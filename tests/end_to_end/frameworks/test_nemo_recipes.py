@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.nemo.configurator.configurator import AutoConfigurator
+from autoconf_launch.nemo.configurator import AutoConfigurator
 from autoconf_launch.nemo.recipes import generate_configs
 
 pytestmark = pytest.mark.slow

@@ -12,15 +12,14 @@ import pytest
 
 import autoconf_launch
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.asked.parameters import (
+from autoconf_launch.launcher.asked import (
     Parameter,
+    PlanCommand,
+    PlanQuestion,
     asked_parameters,
-    keyword_of,
     read_flags,
-    read_keywords,
 )
-from autoconf_launch.launcher.asked.training import PlanQuestion
-from autoconf_launch.launcher.asked.training_commands import PlanCommand
+from autoconf_launch.launcher.asked.parameters import keyword_of, read_keywords
 from autoconf_launch.launcher.commands.schema import question_schema
 from autoconf_launch.launcher.verbs import VERBS, question_of_verb
 

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.core.rank import TASK_VARIABLE
-from autoconf_launch.launcher.backends.base import Job, JobEnd
-from autoconf_launch.launcher.backends.local import LocalBackend
+from autoconf_launch.core import TASK_VARIABLE, Mode, RankTask
+from autoconf_launch.launcher.backends import Job, JobEnd, LocalBackend
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 PREAMBLE = """

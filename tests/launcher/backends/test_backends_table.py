@@ -7,8 +7,7 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher import extension_points
-from autoconf_launch.launcher.backends import BACKENDS, load_backend
-from autoconf_launch.launcher.backends.local import LocalBackend
+from autoconf_launch.launcher.backends import BACKENDS, LocalBackend, load_backend
 
 
 @pytest.mark.parametrize("name", sorted(BACKENDS))

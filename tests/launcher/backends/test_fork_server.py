@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement
+from autoconf_launch.autotuner.space import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends import fork_server, local
+from autoconf_launch.launcher.backends import await_agent, fork_server, local
 from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
-from autoconf_launch.launcher.backends.local import LocalJob, await_agent
+from autoconf_launch.launcher.backends.local import LocalJob
 from autoconf_launch.launcher.plan import LaunchPlan
 
 from .conftest import DEAF, LEAVE_BEHIND, PREAMBLE, Lab, eventually, living_with

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement
+from autoconf_launch.autotuner.space import FailedTrial, Measurement
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends import local
-from autoconf_launch.launcher.backends.base import JobEnd
-from autoconf_launch.launcher.backends.local import LocalBackend, LocalJob
+from autoconf_launch.launcher.backends import JobEnd, LocalBackend, local
+from autoconf_launch.launcher.backends.local import LocalJob
 from autoconf_launch.launcher.plan import RankPlan
 
 from .conftest import DEAF, LEAVE_BEHIND, Lab, eventually

@@ -12,7 +12,7 @@ import pytest
 
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.backends.local import LocalJob, shared_memory
-from autoconf_launch.launcher.machine.cores import free_port
+from autoconf_launch.launcher.machine import free_port
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 from .conftest import Lab, eventually

@@ -4,8 +4,9 @@ import sys
 import time
 import uuid
 
-from autoconf_launch.core.rank import JOB_VARIABLE
-from autoconf_launch.launcher.backends.local import LocalJob, await_agent, kill_strays
+from autoconf_launch.core import JOB_VARIABLE
+from autoconf_launch.launcher.backends import await_agent
+from autoconf_launch.launcher.backends.local import LocalJob, kill_strays
 
 from .conftest import Lab
 

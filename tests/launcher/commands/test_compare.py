@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.commands.show import compare
 

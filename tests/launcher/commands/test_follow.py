@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import Record
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.launcher.commands import show as module
 from autoconf_launch.launcher.commands.show import show
 from autoconf_launch.launcher.events import Event, RoundFinished, TrialFinished, TuneBegun
-from autoconf_launch.launcher.results.journal import Journal
+from autoconf_launch.launcher.results import Journal, read_results
 from autoconf_launch.launcher.results.lease import Lease
-from autoconf_launch.launcher.results.reading import read_results
 
 from ...autotuner.playoff.test_decision import SLOW_BASELINE, rounds
 from ...autotuner.playoff.test_playoff import steps_of

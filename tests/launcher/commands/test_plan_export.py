@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import RawConfig, resolve
-from autoconf_launch.launcher.spelling.documents import parse_toml
+from autoconf_launch.launcher.spelling import parse_toml
 
 from .verb import Run
 

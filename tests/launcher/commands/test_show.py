@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX, FINAL_SUFFIX
-from autoconf_launch.autotuner.space.trial import Record
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, FINAL_SUFFIX
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.cli import main
 from autoconf_launch.launcher.commands import show as module
 from autoconf_launch.launcher.commands.show import show
-from autoconf_launch.launcher.results.journal import Journal
-from autoconf_launch.launcher.results.lease import Lease, is_held
+from autoconf_launch.launcher.results import Journal, is_held
+from autoconf_launch.launcher.results.lease import Lease
 
 from ..report.fixed import (
     RECORDS,

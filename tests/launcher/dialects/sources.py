@@ -7,8 +7,8 @@ from typing import Any
 
 from autoconf_launch.core import AppliedStrategy, Candidate, Precision, RawConfig, Recompute
 from autoconf_launch.launcher.asked import OwnKnob, UserWords
-from autoconf_launch.launcher.script.source import ScriptSource
-from autoconf_launch.launcher.spelling.base import Dialect, Rendered, UserSettings
+from autoconf_launch.launcher.script import ScriptSource
+from autoconf_launch.launcher.spelling import Dialect, Rendered, UserSettings
 
 
 def script(*arguments: str, text: str = "", **rest: Any) -> ScriptSource:

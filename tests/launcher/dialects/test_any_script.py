@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.space.space import ChoiceKind
+from autoconf_launch.autotuner.space import ChoiceKind
 from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
-from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
-from autoconf_launch.launcher.spelling import on_no_batch
-from autoconf_launch.launcher.spelling.base import TrialNeeds
+from autoconf_launch.launcher.script import NamedFile, ScriptSource
+from autoconf_launch.launcher.spelling import TrialNeeds, on_no_batch
 
 from .sources import allowing, layout, render_with, say_of, script, strategy_of
 

@@ -4,12 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.launcher.spelling.launch_inputs import (
-    ArgumentForm,
-    drop_argument,
-    find_argument,
-    put_argument,
-)
+from autoconf_launch.launcher.spelling import find_argument, put_argument
+from autoconf_launch.launcher.spelling.launch_inputs import ArgumentForm, drop_argument
 
 NAMES = ("--batch_size", "-b")
 

@@ -12,16 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.core import RawConfig
+from autoconf_launch.launcher.dialects import BuiltinDialect, HfTrainerDialect, MegatronDialect
 from autoconf_launch.launcher.dialects.accelerate import AccelerateDialect
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
-from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
-from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
 from autoconf_launch.launcher.dialects.lightning import LightningDialect
-from autoconf_launch.launcher.dialects.megatron import MegatronDialect
 from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
-from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
-from autoconf_launch.launcher.spelling.base import Dialect, TrialNeeds
-from autoconf_launch.launcher.spelling.documents import parse_toml
+from autoconf_launch.launcher.script import NamedFile, ScriptSource
+from autoconf_launch.launcher.spelling import Dialect, TrialNeeds, parse_toml
 
 from .sources import allowing, say_of, script
 

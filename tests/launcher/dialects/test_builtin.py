@@ -7,13 +7,13 @@ from typing import Any
 import hjson
 import pytest
 
-from autoconf_launch.autotuner.space.space import ChoiceKind, KnobChoice
+from autoconf_launch.autotuner.space import ChoiceKind, KnobChoice
 from autoconf_launch.core import Candidate, ConfigError, Layout, RawConfig, Recompute, resolve
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.launcher.asked import UserWords
-from autoconf_launch.launcher.dialects.builtin import BuiltinDialect, document_of
-from autoconf_launch.launcher.script.source import ScriptSource, SpaceFile
-from autoconf_launch.launcher.spelling.base import UserSettings
+from autoconf_launch.launcher.dialects import BuiltinDialect, document_of
+from autoconf_launch.launcher.script import ScriptSource, SpaceFile
+from autoconf_launch.launcher.spelling import UserSettings
 
 
 def source(document: dict[str, Any], *arguments: str, space: str = "") -> ScriptSource:

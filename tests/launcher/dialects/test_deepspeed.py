@@ -5,16 +5,12 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space.space import ChoiceKind
+from autoconf_launch.autotuner.space import ChoiceKind
 from autoconf_launch.core import Candidate, ConfigError, RawConfig
-from autoconf_launch.launcher.dialects import choose_dialect
-from autoconf_launch.launcher.dialects.deepspeed import (
-    DeepSpeedDialect,
-    decode_document,
-    encode_document,
-)
-from autoconf_launch.launcher.script.source import ScriptSource
-from autoconf_launch.launcher.spelling.base import TrialNeeds
+from autoconf_launch.launcher.dialects import DeepSpeedDialect, choose_dialect, decode_document
+from autoconf_launch.launcher.dialects.deepspeed import encode_document
+from autoconf_launch.launcher.script import ScriptSource
+from autoconf_launch.launcher.spelling import TrialNeeds
 
 from .sources import script
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import ConfigError, Precision, RawConfig
-from autoconf_launch.launcher.dialects.deepspeed import DeepSpeedDialect
+from autoconf_launch.launcher.dialects import DeepSpeedDialect
 from autoconf_launch.launcher.dialects.deepspeed_keys import Treatment, treatments
-from autoconf_launch.launcher.script.source import ScriptSource
-from autoconf_launch.launcher.spelling.base import UserSettings
+from autoconf_launch.launcher.script import ScriptSource
+from autoconf_launch.launcher.spelling import UserSettings
 
 from .sources import script
 

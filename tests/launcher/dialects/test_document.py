@@ -14,9 +14,9 @@ from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.dialects.any_script import DocumentDialect
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.launch.script_source import find_script_source
-from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
-from autoconf_launch.launcher.spelling.base import TrialNeeds
+from autoconf_launch.launcher.launch import find_script_source
+from autoconf_launch.launcher.script import NamedFile, ScriptSource
+from autoconf_launch.launcher.spelling import TrialNeeds
 from autoconf_launch.launcher.spelling.own_documents import edit_leaves, leaves_of
 
 from .sources import allowing, layout, render_with, say_of, script, strategy_of

@@ -7,25 +7,28 @@ from pathlib import Path
 import hjson
 import pytest
 
-from autoconf_launch.autotuner.space.settings import AutotuningSettings, parse_settings
-from autoconf_launch.autotuner.space.space import (
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
     ChoiceKind,
     GlobalBatchRule,
     KnobChoice,
     SearchSpace,
     build_space,
+    parse_settings,
 )
 from autoconf_launch.core import Candidate, ConfigError, KnobValue, Layout, RawConfig
 from autoconf_launch.launcher.config_file import read_config, read_document
-from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
-from autoconf_launch.launcher.launch.script_source import find_source
-from autoconf_launch.launcher.script.source import ScriptSource
-from autoconf_launch.launcher.spelling.base import UserSettings
-from autoconf_launch.tuning_spaces.loader import Section, default_space, parse_space
-from autoconf_launch.tuning_spaces.merge import (
+from autoconf_launch.launcher.dialects import BuiltinDialect
+from autoconf_launch.launcher.launch import find_source
+from autoconf_launch.launcher.script import ScriptSource
+from autoconf_launch.launcher.spelling import UserSettings
+from autoconf_launch.tuning_spaces import (
     EXTERNAL_RULES,
+    Section,
     ZeroSearch,
+    default_space,
     given_knobs,
+    parse_space,
     zero_choices,
 )
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space.space import GlobalBatchRule, KnobChoice, build_space
+from autoconf_launch.autotuner.space import GlobalBatchRule, KnobChoice, build_space
 from autoconf_launch.core import ConfigError, Precision
-from autoconf_launch.launcher.dialects.deepspeed import DeepSpeedDialect
-from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
-from autoconf_launch.launcher.launch.script_source import find_source
-from autoconf_launch.launcher.script.source import ScriptSource
-from autoconf_launch.launcher.spelling.base import Dialect, Rendered, TrialNeeds, UserSettings
+from autoconf_launch.launcher.dialects import DeepSpeedDialect, HfTrainerDialect
+from autoconf_launch.launcher.launch import find_source
+from autoconf_launch.launcher.script import ScriptSource
+from autoconf_launch.launcher.spelling import Dialect, Rendered, TrialNeeds, UserSettings
 
 from .documented_blocks import BLOCKS, LISTED, MAXIMUM, MINIMUM_OF_4, ONE_MAPPING, OVERRIDE
 from .sources import layout, say_of

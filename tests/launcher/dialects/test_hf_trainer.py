@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.space.space import ChoiceKind
+from autoconf_launch.autotuner.space import ChoiceKind
 from autoconf_launch.core import ConfigError, Precision, RawConfig, Recompute
-from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
-from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
-from autoconf_launch.launcher.spelling.base import TrialNeeds
+from autoconf_launch.launcher.dialects import HfTrainerDialect
+from autoconf_launch.launcher.script import NamedFile, ScriptSource
+from autoconf_launch.launcher.spelling import TrialNeeds
 
 from .sources import layout, overridden, render_with, say_of, script, strategy_of
 

@@ -6,8 +6,8 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.dialects.lightning import LightningDialect
-from autoconf_launch.launcher.script.source import NamedFile
-from autoconf_launch.launcher.spelling.base import TrialNeeds
+from autoconf_launch.launcher.script import NamedFile
+from autoconf_launch.launcher.spelling import TrialNeeds
 
 from .sources import layout, render_with, say_of, script, strategy_of
 
@@ -50,6 +50,15 @@ def test_a_trainer_in_the_source_is_told_by_variables() -> None:
     assert made.environment == (
         ("PL_TRAINER_ACCUMULATE_GRAD_BATCHES", "2"),
         ("PL_TRAINER_STRATEGY", "fsdp"),
+    )
+
+
+def test_the_words_for_batch_and_accumulation_are_announced() -> None:
+    source = script("--batch_size=2", text=OWN)
+    assert DIALECT.read(source, world_size=2).notes == (
+        "Using --batch_size as the micro-batch (change it with --arg).",
+        "Using PL_TRAINER_ACCUMULATE_GRAD_BATCHES as gradient accumulation "
+        "(change it with --arg).",
     )
 
 

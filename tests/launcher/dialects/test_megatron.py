@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import ConfigError, Recompute
-from autoconf_launch.launcher.dialects.megatron import MegatronDialect, layout_text
-from autoconf_launch.launcher.spelling.base import TrialNeeds
+from autoconf_launch.launcher.dialects import MegatronDialect
+from autoconf_launch.launcher.dialects.megatron import layout_text
+from autoconf_launch.launcher.spelling import TrialNeeds
 
 from .sources import overridden, render_with, say_of, script
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.launcher.script.facts import Declared, facts_of
+from autoconf_launch.launcher.script import Declared, facts_of
 
 
 def test_arguments_are_read_with_aliases_and_defaults() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.script.source import ScriptSource, refused_flags
+from autoconf_launch.launcher.script import ScriptSource, refused_flags
 
 PARSER = """import argparse, sys
 parser = argparse.ArgumentParser(description="mine")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.spelling.documents import edit_toml, parse_toml, toml_of
+from autoconf_launch.launcher.spelling import edit_toml, parse_toml, toml_of
 
 TEXT = """# mine
 [training]

@@ -7,8 +7,8 @@ import pytest
 
 from autoconf_launch.core import ConfigError, Recompute
 from autoconf_launch.launcher.dialects.torchtitan import TorchtitanDialect
-from autoconf_launch.launcher.script.source import NamedFile, ScriptSource
-from autoconf_launch.launcher.spelling.base import TrialNeeds
+from autoconf_launch.launcher.script import NamedFile, ScriptSource
+from autoconf_launch.launcher.spelling import TrialNeeds
 
 from .sources import allowing, layout, render_with, say_of, script, strategy_of
 

@@ -19,7 +19,7 @@ from autoconf_launch.launcher.doctor import (
     read_checks,
     require_gpus,
 )
-from autoconf_launch.tuning_spaces.clusters import cluster_of_document
+from autoconf_launch.tuning_spaces import cluster_of_document
 
 NAMES = ("a", "b", "c")
 

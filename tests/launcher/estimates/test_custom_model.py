@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from autoconf_launch.autotuner.sizing.chosen_model import ChosenModel, ModelQuestion, choose_model
-from autoconf_launch.autotuner.sizing.families import Family
+from autoconf_launch.autotuner.sizing import ChosenModel, Family, ModelQuestion, choose_model
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.estimates.model_choice import custom_model
-from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
-from autoconf_launch.tuning_spaces.search_configs import shipped_base_config
+from autoconf_launch.launcher.estimates import custom_model
+from autoconf_launch.tuning_spaces import generation_of, shipped_base_config, tables
 
 
 def of_table(family: str, size_b: float, sequence: int = 2048) -> ChosenModel:

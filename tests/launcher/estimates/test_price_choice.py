@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 from autoconf_launch.core import ClusterSpec
-from autoconf_launch.launcher.estimates.training_choice import choose_price
-from autoconf_launch.tuning_spaces.clusters import parse_cluster
+from autoconf_launch.launcher.estimates import choose_price
+from autoconf_launch.tuning_spaces import parse_cluster
 
 H100 = parse_cluster("8xH100")
 

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.autotuner.sizing.chosen_model import ModelQuestion, choose_model
-from autoconf_launch.autotuner.sizing.families import Family
+from autoconf_launch.autotuner.sizing import Family, ModelQuestion, choose_model
 from autoconf_launch.core import Architecture
-from autoconf_launch.launcher.estimates.training_choice import usual_training
-from autoconf_launch.tuning_spaces.machines import machine
-from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
+from autoconf_launch.launcher.estimates import usual_training
+from autoconf_launch.tuning_spaces import generation_of, machine, tables
 
 A100 = "A100-SXM-80GB"
 

@@ -21,11 +21,11 @@ from autoconf_launch.launcher.estimates import (
     TrainingRequest,
     machine_of,
     plan_answer,
+    plan_only_rule,
     with_trainer,
 )
-from autoconf_launch.launcher.estimates.runnable import apart_rules, plan_only_rule
-from autoconf_launch.tuning_spaces import TRAINERS, parse_cluster
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.launcher.estimates.runnable import apart_rules
+from autoconf_launch.tuning_spaces import TRAINERS, named_model, parse_cluster
 
 GPT2 = Workload(model=named_model("gpt2"), sequence_length=1024)
 LLAMA = replace(GPT2, model=named_model("llama3.1-8b"))

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.model_state import trained_share
+from autoconf_launch.autotuner.cost import trained_share
 from autoconf_launch.core import (
     AppliedStrategy,
     FrozenPart,
@@ -13,9 +13,8 @@ from autoconf_launch.core import (
     StepRecord,
     Workload,
 )
-from autoconf_launch.launcher.estimates.training_choice import machine_of, profiled_format_gains
-from autoconf_launch.tuning_spaces.clusters import cluster_of_document, parse_cluster
-from autoconf_launch.tuning_spaces.models import named_model
+from autoconf_launch.launcher.estimates import machine_of, profiled_format_gains
+from autoconf_launch.tuning_spaces import cluster_of_document, named_model, parse_cluster
 
 GPT = named_model("gpt2")
 GPT2 = Workload(model=GPT, sequence_length=1024)

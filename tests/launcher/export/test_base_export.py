@@ -11,16 +11,20 @@ from typing import Any
 import pytest
 import yaml
 
-from autoconf_launch.autotuner.sizing.base_documents import RunPlan
-from autoconf_launch.autotuner.sizing.base_reader import pretraining
-from autoconf_launch.autotuner.sizing.chosen_model import ModelQuestion, choose_model
-from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES, Family
+from autoconf_launch.autotuner.sizing import (
+    Family,
+    ModelQuestion,
+    RunPlan,
+    choose_model,
+    pretraining,
+)
+from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES
 from autoconf_launch.core import ConfigError, RawConfig
-from autoconf_launch.launcher.estimates.model_choice import base_document
+from autoconf_launch.launcher.estimates import base_document
 from autoconf_launch.launcher.export import export_base
 from autoconf_launch.launcher.exporters import BASE_EXPORTERS
-from autoconf_launch.launcher.spelling.documents import parse_toml
-from autoconf_launch.tuning_spaces.recommend_tables import generation_of, tables
+from autoconf_launch.launcher.spelling import parse_toml
+from autoconf_launch.tuning_spaces import generation_of, tables
 
 DATA = Path(__file__).parents[2] / "data" / "dialects"
 USUAL = {"gpt3": (51200, 2048), "t5": (29000, 512), "mt5": (250_000, 512), "bert": (30522, 512)}

@@ -16,7 +16,7 @@ import yaml
 from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES
 from autoconf_launch.core import RawConfig
 from autoconf_launch.launcher.export import export_base
-from autoconf_launch.launcher.spelling.documents import parse_toml
+from autoconf_launch.launcher.spelling import parse_toml
 
 from .test_base_export import DATA, DECODERS, base, flags
 

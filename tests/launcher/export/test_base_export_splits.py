@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from autoconf_launch.autotuner.sizing.base_reader import pretraining
+from autoconf_launch.autotuner.sizing import pretraining
 from autoconf_launch.autotuner.sizing.families import KNOWN_FAMILIES
 from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.launcher.export import export_base
 from autoconf_launch.launcher.exporters import BASE_EXPORTERS
-from autoconf_launch.launcher.spelling.documents import parse_toml
-from autoconf_launch.tuning_spaces.recommend_tables import base_template, base_template_names
+from autoconf_launch.launcher.spelling import parse_toml
+from autoconf_launch.tuning_spaces import base_template
+from autoconf_launch.tuning_spaces.recommend_tables import base_template_names
 
 from .test_base_export import base, flags
 

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from autoconf_launch.core import Candidate, ConfigError, Layout, Offload, RawConfig
-from autoconf_launch.launcher.export import Optimum, export_base
-from autoconf_launch.launcher.export.page import export_optimum
+from autoconf_launch.launcher.export import Optimum, export_base, export_optimum
 from autoconf_launch.launcher.exporters import BASE_EXPORTERS, EXPORTERS
 from autoconf_launch.launcher.spelling import toml_of
 

@@ -18,10 +18,9 @@ from autoconf_launch.core import (
     Recompute,
     resolve,
 )
-from autoconf_launch.launcher.export import export_optimum
-from autoconf_launch.launcher.export.page import Optimum
+from autoconf_launch.launcher.export import Optimum, export_optimum
 from autoconf_launch.launcher.exporters import EXPORTERS
-from autoconf_launch.launcher.spelling.documents import parse_toml
+from autoconf_launch.launcher.spelling import parse_toml
 
 DATA = Path(__file__).parents[2] / "data" / "dialects" / "export"
 SHARDED = Optimum(

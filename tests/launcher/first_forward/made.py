@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autoconf_launch.core import BlockSpec, Grade, ModelSpec, TracedPeak
-from autoconf_launch.core.rank import FirstForward, OperationCost
+from autoconf_launch.core import (
+    BlockSpec,
+    FirstForward,
+    Grade,
+    ModelSpec,
+    OperationCost,
+    TracedPeak,
+)
 from autoconf_launch.launcher.estimates import parse_plan
+from autoconf_launch.launcher.first_forward import TracedScript
 from autoconf_launch.launcher.first_forward.answers import PiecesQuestion
-from autoconf_launch.launcher.first_forward.script import TracedScript
 
 GB = 2**30
 MODEL = ModelSpec(

@@ -5,13 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import ConfigError
-from autoconf_launch.core.rank import TASK_VARIABLE
-from autoconf_launch.launcher.first_forward.command import (
-    command_of_plan,
-    script_command,
-    split_command,
-)
+from autoconf_launch.core import TASK_VARIABLE, ConfigError
+from autoconf_launch.launcher.first_forward import command_of_plan, split_command
+from autoconf_launch.launcher.first_forward.command import script_command
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 

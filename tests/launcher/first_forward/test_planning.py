@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from autoconf_launch.launcher.estimates import PlanRequest, parse_plan
-from autoconf_launch.launcher.first_forward.answers import plan_by_pieces
+from autoconf_launch.launcher.first_forward import plan_by_pieces
 from autoconf_launch.launcher.report import why_nothing
 
 from .made import script

@@ -1,9 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.fitting import Verdict
+from autoconf_launch.autotuner.cost import Verdict
 from autoconf_launch.core import Layout, Recompute
-from autoconf_launch.launcher.first_forward.answers import largest, rooms
+from autoconf_launch.launcher.first_forward import rooms
+from autoconf_launch.launcher.first_forward.answers import largest
 
 NONE = (Recompute.NONE,)
 

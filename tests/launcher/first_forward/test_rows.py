@@ -6,8 +6,8 @@ import pytest
 
 from autoconf_launch.core import Layout, Recompute
 from autoconf_launch.launcher.estimates import parse_fit
+from autoconf_launch.launcher.first_forward import fit_by_pieces
 from autoconf_launch.launcher.first_forward.answers import (
-    fit_by_pieces,
     layout_peak_bytes,
     recomputations,
     traced_rows,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoconf_launch.launcher.first_forward.script import TracedScript
+from autoconf_launch.launcher.first_forward import TracedScript
 
 from .made import GB, WEIGHTS, script
 

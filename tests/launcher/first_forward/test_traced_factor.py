@@ -18,12 +18,12 @@ from autoconf_launch.core import (
     Workload,
 )
 from autoconf_launch.launcher.estimates import FitRequest, fit_answer, parse_fit
+from autoconf_launch.launcher.first_forward import TracedScript
 from autoconf_launch.launcher.first_forward.answers import (
     PiecesQuestion,
     layout_peak_bytes,
     traced_factor,
 )
-from autoconf_launch.launcher.first_forward.script import TracedScript
 from autoconf_launch.tuning_spaces import (
     named_model,
     trainer,

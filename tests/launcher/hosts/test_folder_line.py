@@ -10,13 +10,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import Failure, FailureKind, HardwareError
-from autoconf_launch.launcher.hosts import agent_command
-from autoconf_launch.launcher.hosts.description import describe_hosts
-from autoconf_launch.launcher.hosts.folder_line import (
-    FolderLine,
-    StartingProcess,
-    engine_reason,
-)
+from autoconf_launch.launcher.hosts import FolderLine, agent_command, describe_hosts
+from autoconf_launch.launcher.hosts.folder_line import StartingProcess, engine_reason
 from autoconf_launch.launcher.request import RemoteAccess
 
 OVER = Failure(kind=FailureKind.NODE_LOST, detail="is over")

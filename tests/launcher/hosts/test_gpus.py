@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.launcher.hosts import gpus
-from autoconf_launch.launcher.hosts.gpus import Gpu, GpuUser, list_gpus, seen_at_once
+from autoconf_launch.launcher.hosts import Gpu, gpus, list_gpus, seen_at_once
+from autoconf_launch.launcher.hosts.gpus import GpuUser
 
 FULL = "--query-gpu=index,uuid,name,memory.total,memory.free,compute_mode,mig.mode.current"
 BASIC = "--query-gpu=index,uuid,name,memory.total"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, FailureKind, HardwareError
-from autoconf_launch.launcher.hosts import KubernetesApi, kubernetes_jobs, open_pods
-from autoconf_launch.launcher.hosts.folder_line import FolderLine
+from autoconf_launch.launcher.hosts import FolderLine, KubernetesApi, kubernetes_jobs, open_pods
 from autoconf_launch.launcher.request import RemoteAccess
 
 from ...cluster.kubernetes_api import Key, StandIn, wait_until

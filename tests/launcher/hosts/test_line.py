@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import HardwareError
+from autoconf_launch.launcher.hosts import HostLine, describe_hosts
 from autoconf_launch.launcher.hosts import line as line_module
-from autoconf_launch.launcher.hosts.description import describe_hosts
-from autoconf_launch.launcher.hosts.line import HostLine, open_line
+from autoconf_launch.launcher.hosts.line import open_line
 from autoconf_launch.launcher.request import RemoteAccess
 
 

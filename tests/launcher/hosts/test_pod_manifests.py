@@ -6,15 +6,14 @@ import pytest
 import yaml
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.hosts.pod_manifests import (
+from autoconf_launch.launcher.hosts import (
     PodsOrder,
     PodsSize,
-    PodTemplate,
     make_manifests,
-    owned_by,
     read_pod_template,
     without_values,
 )
+from autoconf_launch.launcher.hosts.pod_manifests import PodTemplate, owned_by
 
 POD = """
 apiVersion: v1

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, FailureKind
-from autoconf_launch.launcher.hosts import slurm_jobs
-from autoconf_launch.launcher.hosts.slurm_jobs import (
+from autoconf_launch.launcher.hosts import (
     SlurmQueue,
     SlurmStarter,
     cancel_jobs,
     find_job_states,
     pending_text,
+    slurm_jobs,
     submit_job,
 )
 from autoconf_launch.launcher.request import RemoteAccess

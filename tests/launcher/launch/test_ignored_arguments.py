@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import FailureKind, Recompute
-from autoconf_launch.launcher.launch.outcome import adopt, read_outcome
+from autoconf_launch.launcher.launch import adopt, read_outcome
 
 from .test_outcome import APPLIED, EXPECTED, ends_of, plan_of, report, result_of
 

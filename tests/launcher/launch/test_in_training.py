@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.dialects.any_script import DATALOADER_BATCH_VARIABLE
-from autoconf_launch.launcher.launch.planning import INJECTED, in_training
-from autoconf_launch.launcher.spelling.base import Rendered
+from autoconf_launch.launcher.dialects import DATALOADER_BATCH_VARIABLE
+from autoconf_launch.launcher.launch import in_training
+from autoconf_launch.launcher.launch.planning import INJECTED
+from autoconf_launch.launcher.spelling import Rendered
 
 
 def render(*environment: tuple[str, str]) -> Rendered:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import (
     AppliedStrategy,
+    Aside,
+    Asides,
     Candidate,
     Failure,
     FailureKind,
@@ -20,19 +22,14 @@ from autoconf_launch.core import (
     RankTask,
     Recompute,
     StepRecord,
+    WentOn,
     encode,
     result_file,
+    sign_path,
+    unfinished_sign,
 )
-from autoconf_launch.core.rank import sign_path, unfinished_sign
-from autoconf_launch.core.saved_paths import Aside, Asides, WentOn
-from autoconf_launch.launcher.launch.outcome import (
-    Cancelled,
-    RankExit,
-    RanksEnd,
-    adopt,
-    mismatch,
-    read_outcome,
-)
+from autoconf_launch.launcher.launch import Cancelled, RankExit, RanksEnd, adopt, read_outcome
+from autoconf_launch.launcher.launch.outcome import mismatch
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 START_S = 1000.0

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.core.rank import PROBE_VARIABLE, Sign, sign_path
-from autoconf_launch.launcher.launch.planning import (
-    INJECTED,
-    probe_environment,
-    why_silent,
-)
+from autoconf_launch.core import PROBE_VARIABLE, Mode, RankTask, Sign, sign_path
+from autoconf_launch.launcher.launch import probe_environment, why_silent
+from autoconf_launch.launcher.launch.planning import INJECTED
 from autoconf_launch.launcher.machine import deaf_flag
 
 

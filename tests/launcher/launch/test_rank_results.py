@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.space.trial import Measurement
+from autoconf_launch.autotuner.space import Measurement
 from autoconf_launch.core import CutStep, Mode, RankResult, RankTask
 from autoconf_launch.launcher.launch.rank_results import measure
 

@@ -7,8 +7,8 @@ import pytest
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.launch.script_source import find_script_source, find_source
-from autoconf_launch.launcher.script.source import ScriptSource
+from autoconf_launch.launcher.launch import find_script_source, find_source
+from autoconf_launch.launcher.script import ScriptSource
 
 OURS = {"train_micro_batch_size_per_gpu": 2}
 OWN = {"layers": 3}

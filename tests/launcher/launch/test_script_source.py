@@ -10,7 +10,7 @@ from autoconf_launch.core import ConfigError, RawConfig
 from autoconf_launch.launcher.asked import OwnKnob
 from autoconf_launch.launcher.dialects.deepspeed import encode_document
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.launch.script_source import find_script_source, read_script
+from autoconf_launch.launcher.launch import find_script_source, read_script
 from autoconf_launch.launcher.script import ScriptSource
 
 

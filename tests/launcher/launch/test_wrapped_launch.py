@@ -10,8 +10,8 @@ import pytest
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.flags import launch_flags, parse_request
-from autoconf_launch.launcher.launch.wrapped_launch import as_typed, unwrap_launcher
-from autoconf_launch.launcher.machine.interpreters import our_python
+from autoconf_launch.launcher.launch import as_typed, unwrap_launcher
+from autoconf_launch.launcher.machine import our_python
 from autoconf_launch.launcher.request import LaunchRequest
 
 CONFIG = """

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from autoconf_launch.launcher.live.choice import open_view, wants_live
-from autoconf_launch.launcher.live.lines import LinesView
+from autoconf_launch.launcher.live import LinesView, open_view, wants_live
 from autoconf_launch.launcher.request import LaunchRequest
 
 TUNE = LaunchRequest(script="train.py", autotuning="tune")

@@ -10,11 +10,11 @@ import pytest
 
 from autoconf_launch.core import RankResult, RawConfig, encode
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.launch.wrapped_launch import unwrap_launcher
-from autoconf_launch.launcher.machine.discover import find_cluster
-from autoconf_launch.launcher.machine.slots import why_apart, why_not_in_turn
+from autoconf_launch.launcher.launch import unwrap_launcher
+from autoconf_launch.launcher.machine import find_cluster, why_not_in_turn
+from autoconf_launch.launcher.machine.slots import why_apart
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.script.source import ScriptSource
+from autoconf_launch.launcher.script import ScriptSource
 
 from ..conftest import Driver
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import Conditions, GpuState
-from autoconf_launch.launcher.machine.conditions import Weather
+from autoconf_launch.autotuner.space import Conditions, GpuState
+from autoconf_launch.launcher.machine import Weather
 
 DRIVER = """#!/bin/sh
 case "$1" in *UNKNOWN*) echo 'Field "UNKNOWN" is not a valid field to query.'; exit 2;; esac

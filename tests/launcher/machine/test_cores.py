@@ -7,11 +7,8 @@ from hypothesis import strategies as st
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.asked import CORES
-from autoconf_launch.launcher.machine.cores import (
-    cores_of_ranks,
-    physical_cores,
-    split_cores,
-)
+from autoconf_launch.launcher.machine import cores_of_ranks, split_cores
+from autoconf_launch.launcher.machine.cores import physical_cores
 from autoconf_launch.launcher.request import CoreBinding
 
 read_cores = CORES.read

@@ -9,10 +9,7 @@ import pytest
 from autoconf_launch.core import ClusterSpec, ConfigError, HardwareError
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.machine.cores import usable_cores
-from autoconf_launch.launcher.machine.discover import (
-    find_cluster,
-)
+from autoconf_launch.launcher.machine import find_cluster, usable_cores
 from autoconf_launch.launcher.machine.hosts import is_this_machine
 
 from ..conftest import Driver

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.machine.interpreters import parse_environment, read_environment_files
+from autoconf_launch.launcher.machine import read_environment_files
+from autoconf_launch.launcher.machine.interpreters import parse_environment
 
 
 def test_a_value_keeps_its_equals_signs_and_blanks() -> None:

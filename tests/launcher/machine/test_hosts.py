@@ -4,12 +4,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.machine.hosts import (
-    HostSlots,
-    parse_hostfile,
-    read_hostfile,
-    require_one_start,
-)
+from autoconf_launch.launcher.machine import require_one_start
+from autoconf_launch.launcher.machine.hosts import HostSlots, parse_hostfile, read_hostfile
 from autoconf_launch.launcher.request import HostChoice
 
 GOOD = """

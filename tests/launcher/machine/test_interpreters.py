@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.machine.interpreters import other_python, our_python, python_beside
+from autoconf_launch.launcher.machine import other_python, our_python, python_beside
 
 
 def program(path: Path) -> Path:

@@ -9,13 +9,11 @@ import pytest
 
 from autoconf_launch.core import ClusterSpec, Device, Node
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.launch.planning import plan_launch
-from autoconf_launch.launcher.machine import pools
-from autoconf_launch.launcher.machine.pools import find_pool, pool_text
-from autoconf_launch.launcher.machine.slots import SlotPool
+from autoconf_launch.launcher.launch import plan_launch
+from autoconf_launch.launcher.machine import SlotPool, find_pool, pool_text, pools
 from autoconf_launch.launcher.plan import LaunchPlan, StepSize
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.spelling.base import Rendered
+from autoconf_launch.launcher.spelling import Rendered
 
 CPU = Device(name="cpu (x)", memory_bytes=10**9, emulated=True)
 

@@ -1,6 +1,6 @@
 import socket
 
-from autoconf_launch.launcher.machine.cores import free_port
+from autoconf_launch.launcher.machine import free_port
 
 
 def test_a_free_port_can_be_bound() -> None:

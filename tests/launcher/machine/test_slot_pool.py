@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoconf_launch.launcher.machine import Placement, Share, Size, SlotPool
 from autoconf_launch.launcher.machine.hosts import HostSlots
-from autoconf_launch.launcher.machine.slots import Placement, Share, Size, SlotPool
 
 SIZES = st.builds(Size, nodes=st.integers(1, 4), slots=st.integers(1, 4))
 HOSTS = st.lists(st.integers(1, 4), min_size=1, max_size=5)

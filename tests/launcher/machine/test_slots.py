@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.core import Mode, RankTask, RawConfig
-from autoconf_launch.core.rank import TASK_VARIABLE
+from autoconf_launch.core import TASK_VARIABLE, Mode, RankTask, RawConfig
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.launch.planning import plan_launch
-from autoconf_launch.launcher.machine.discover import find_cluster
-from autoconf_launch.launcher.machine.slots import ALONE, WHOLE, Share, find_shares, shares_text
+from autoconf_launch.launcher.launch import plan_launch
+from autoconf_launch.launcher.machine import ALONE, WHOLE, Share, find_cluster
+from autoconf_launch.launcher.machine.slots import find_shares, shares_text
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
-from autoconf_launch.launcher.spelling.base import Rendered
+from autoconf_launch.launcher.spelling import Rendered
 
 from ..conftest import Driver
 

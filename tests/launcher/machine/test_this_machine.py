@@ -3,18 +3,13 @@ from dataclasses import replace
 import pytest
 
 from autoconf_launch.core import HardwareError
-from autoconf_launch.launcher.estimates.training_choice import (
-    choose_cluster,
-    has_rates,
-    machine_of,
-    require_rates,
-)
+from autoconf_launch.launcher.estimates import choose_cluster, has_rates, machine_of, require_rates
+from autoconf_launch.launcher.machine import is_cpu, local_cluster
 from autoconf_launch.launcher.machine.discover import (
     available_memory_bytes,
     host_memory_bytes,
 )
-from autoconf_launch.launcher.machine.this_machine import is_cpu, local_cluster
-from autoconf_launch.tuning_spaces.clusters import parse_cluster
+from autoconf_launch.tuning_spaces import parse_cluster
 
 from ..conftest import Driver
 

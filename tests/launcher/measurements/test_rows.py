@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, Precision, Recompute, Workload
+from autoconf_launch.launcher.measurements import MeasurementFile
 from autoconf_launch.launcher.measurements.measured_runs import (
     nearest_architecture,
     network_bytes_per_s,
@@ -12,7 +13,7 @@ from autoconf_launch.launcher.measurements.measured_runs import (
     with_recompute,
     workload_of,
 )
-from autoconf_launch.launcher.measurements.row import MeasurementFile, read_measurements
+from autoconf_launch.launcher.measurements.row import read_measurements
 from autoconf_launch.tuning_spaces import TRAINERS, trainer
 
 TABLES = Path(__file__).parents[3] / "benchmarks" / "ground_truth"

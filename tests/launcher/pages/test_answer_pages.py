@@ -11,7 +11,6 @@ import pytest
 
 from autoconf_launch import plan, recommend
 from autoconf_launch.launcher.cli import OK, USAGE, main
-from autoconf_launch.launcher.notebook import ShownPlan
 from autoconf_launch.launcher.pages import (
     Chart,
     HtmlPage,
@@ -19,6 +18,7 @@ from autoconf_launch.launcher.pages import (
     plan_page,
     write_page,
 )
+from autoconf_launch.launcher.questions import ShownPlan
 
 from .browser import figures, needs_chromium, open_page, title_of
 

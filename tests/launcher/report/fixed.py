@@ -6,14 +6,14 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from autoconf_launch.autotuner.space.knobs import candidate_name
-from autoconf_launch.autotuner.space.trial import (
+from autoconf_launch.autotuner.space import (
     FailedTrial,
     Measurement,
     Outcome,
     Prediction,
     Record,
     Trial,
+    candidate_name,
 )
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse, StepRecord
 from autoconf_launch.launcher.events import (
@@ -23,7 +23,7 @@ from autoconf_launch.launcher.events import (
     TrialFinished,
     TrialStarted,
 )
-from autoconf_launch.launcher.results.journal import Fingerprint, Journal
+from autoconf_launch.launcher.results import Fingerprint, Journal
 
 GOLDEN = Path(__file__).parent / "golden"
 PRINT = Fingerprint(

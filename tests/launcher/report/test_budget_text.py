@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.summary import TimeParts
-from autoconf_launch.autotuner.search.stop import NoRoom, StopKind, StopReason
-from autoconf_launch.launcher.report.search import (
+from autoconf_launch.autotuner.playoff import TimeParts
+from autoconf_launch.autotuner.search import NoRoom, StopKind, StopReason
+from autoconf_launch.launcher.report import (
     no_trial_text,
-    parts_text,
     profile_cut_text,
     room_text,
     stop_sentence,
 )
+from autoconf_launch.launcher.report.search import parts_text
 
 
 @pytest.mark.parametrize(

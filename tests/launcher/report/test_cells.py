@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.duration import TimeRange
-from autoconf_launch.autotuner.space.knobs import candidate_name
+from autoconf_launch.autotuner.playoff import TimeRange
+from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import (
     Candidate,
     GenerationTask,
@@ -16,10 +16,10 @@ from autoconf_launch.core import (
     Precision,
     Recompute,
 )
-from autoconf_launch.launcher.report.cells import (
+from autoconf_launch.launcher.report import (
     csv_text,
+    finished_row,
     label,
-    memory_text,
     minutes_text,
     number_text,
     range_text,
@@ -27,7 +27,7 @@ from autoconf_launch.launcher.report.cells import (
     size_text,
     step_time_text,
 )
-from autoconf_launch.launcher.report.results import finished_row
+from autoconf_launch.launcher.report.cells import memory_text
 
 from .fixed import RECORDS, trial
 

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 
 from autoconf_launch.launcher.estimates import PlanAnswer, parse_plan, plan_answer
-from autoconf_launch.launcher.report import columns
+from autoconf_launch.launcher.report import Column, columns
 from autoconf_launch.launcher.report.columns import (
     PLAN_COLUMNS,
     RankedRows,
@@ -16,7 +16,7 @@ from autoconf_launch.launcher.report.columns import (
     row_documents,
     write_blocks,
 )
-from autoconf_launch.launcher.report.tables import Column, rows_header
+from autoconf_launch.launcher.report.tables import rows_header
 
 WORK = ("--model", "gpt2-xl", "--seq", "1024", "--global-batch", "64", "--top", "3", "--cluster")
 

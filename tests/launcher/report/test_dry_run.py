@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from autoconf_launch.autotuner.playoff.duration import TimeRange
-from autoconf_launch.autotuner.space.trial import Prediction
+from autoconf_launch.autotuner.playoff import TimeRange
+from autoconf_launch.autotuner.space import Prediction
 from autoconf_launch.core import Candidate
-from autoconf_launch.launcher.report.search import planned_tune_text
+from autoconf_launch.launcher.report import planned_tune_text
 
 from .fixed import trial
 

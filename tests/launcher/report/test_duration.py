@@ -1,6 +1,6 @@
 import pytest
 
-from autoconf_launch.launcher.report.cells import duration_text
+from autoconf_launch.launcher.report import duration_text
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoconf_launch.autotuner.measurement.machine_drift import drift
-from autoconf_launch.autotuner.space.trial import Record
+from autoconf_launch.autotuner.measurement import drift
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.launcher.report.search import drift_findings
 
 from ...autotuner.measurement.test_machine_drift import (

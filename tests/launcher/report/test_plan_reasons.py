@@ -5,8 +5,8 @@ import pytest
 from autoconf_launch.autotuner.planner import PLAN_RULES, Planned
 from autoconf_launch.core import Layout
 from autoconf_launch.launcher.estimates import PlanAnswer, parse_plan, plan_answer
-from autoconf_launch.launcher.report.cells import memory_size
-from autoconf_launch.launcher.report.plan_reasons import RULES_IN_WORDS, loser_reason, slowdown
+from autoconf_launch.launcher.report import RULES_IN_WORDS, memory_size
+from autoconf_launch.launcher.report.plan_reasons import loser_reason, slowdown
 
 
 def answer(model: str, cluster: str, batch: int) -> PlanAnswer:

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
-from autoconf_launch.autotuner.playoff.soak import SoakReport
-from autoconf_launch.autotuner.space.trial import Measurement, Prediction, Record, Trial
+from autoconf_launch.autotuner.playoff import SoakReport
+from autoconf_launch.autotuner.space import Measurement, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout
 from autoconf_launch.launcher.report.waterfall import step_parts_document, step_parts_text
 

@@ -8,37 +8,40 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import SpeedUp
-from autoconf_launch.autotuner.playoff.decision import Decision
-from autoconf_launch.autotuner.playoff.duration import Resolution
-from autoconf_launch.autotuner.playoff.meaning import LossComparison, MeaningVerdict
-from autoconf_launch.autotuner.playoff.soak import Refusal, SoakReport, SpeedGap, with_step_s
-from autoconf_launch.autotuner.playoff.summary import (
+from autoconf_launch.autotuner.measurement import SpeedUp
+from autoconf_launch.autotuner.playoff import (
+    Decision,
     Launches,
     LearningRateAdvice,
+    LossComparison,
+    MeaningVerdict,
+    Refusal,
+    Resolution,
+    SoakReport,
+    SpeedGap,
     Summary,
     summarise_launches,
 )
-from autoconf_launch.autotuner.search.optimality_bound import OptimalityBound
-from autoconf_launch.autotuner.search.skipped import Skipped
-from autoconf_launch.autotuner.search.stop import StopKind, StopReason
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import Record
-from autoconf_launch.core import Edit, Failure, FailureKind
-from autoconf_launch.core.saved_paths import Aside, Asides, WentOn
-from autoconf_launch.launcher.report.cells import speed_up_text
-from autoconf_launch.launcher.report.summary import (
-    advice_text,
+from autoconf_launch.autotuner.playoff.soak import with_step_s
+from autoconf_launch.autotuner.search import OptimalityBound, Skipped, StopKind, StopReason
+from autoconf_launch.autotuner.space import AutotuningSettings, Record
+from autoconf_launch.core import Aside, Asides, Edit, Failure, FailureKind, WentOn
+from autoconf_launch.launcher.report import (
+    crash_text,
     details_text,
-    first_part,
-    resolution_text,
     result_text,
-    speed_text,
     summary_document,
     summary_text,
     table_text,
 )
-from autoconf_launch.launcher.report.verification import crash_text, verification_text
+from autoconf_launch.launcher.report.cells import speed_up_text
+from autoconf_launch.launcher.report.summary import (
+    advice_text,
+    first_part,
+    resolution_text,
+    speed_text,
+)
+from autoconf_launch.launcher.report.verification import verification_text
 
 from .fixed import RECORDS, failure_of, golden, record, steps_of, trial
 

@@ -5,13 +5,8 @@ import io
 import json
 from dataclasses import replace
 
-from autoconf_launch.launcher.report.cells import csv_text
-from autoconf_launch.launcher.report.results import (
-    ABOVE_PEAK,
-    finished_row,
-    trial_document,
-    trials_csv,
-)
+from autoconf_launch.launcher.report import csv_text, finished_row, trial_document, trials_csv
+from autoconf_launch.launcher.report.results import ABOVE_PEAK
 
 from .fixed import RECORDS
 

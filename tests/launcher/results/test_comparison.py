@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX, FINAL_SUFFIX
-from autoconf_launch.autotuner.space.trial import Record
-from autoconf_launch.launcher.results.comparison import (
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, FINAL_SUFFIX
+from autoconf_launch.autotuner.space import Record
+from autoconf_launch.launcher.results import (
     Comparison,
     Difference,
+    Fingerprint,
     SpeedVerdict,
     compare_results,
+    read_results,
     training_differences,
 )
-from autoconf_launch.launcher.results.journal import Fingerprint
-from autoconf_launch.launcher.results.reading import read_results
 
 from ..report.fixed import PRINT, RECORDS, record, steps_of, trial, write_folder
 

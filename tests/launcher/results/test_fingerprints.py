@@ -11,13 +11,9 @@ import pytest
 from autoconf_launch.core import ClusterSpec, Device, Node
 from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.launch.script_source import find_script_source
-from autoconf_launch.launcher.results.fingerprints import (
-    differences,
-    fingerprint,
-    render_unsearched,
-)
-from autoconf_launch.launcher.results.journal import Fingerprint
+from autoconf_launch.launcher.launch import find_script_source
+from autoconf_launch.launcher.results import Fingerprint, fingerprint, render_unsearched
+from autoconf_launch.launcher.results.folder import differences
 
 NATIVE = {
     "train_batch_size": 16,

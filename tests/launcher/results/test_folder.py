@@ -4,12 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, ResultsFolderError
-from autoconf_launch.launcher.results.folder import open_folder
-from autoconf_launch.launcher.results.journal import Fingerprint
-from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.results.reading import FolderState, read_results
+from autoconf_launch.launcher.results import (
+    Fingerprint,
+    FolderState,
+    ResultsPaths,
+    open_folder,
+    read_results,
+)
 
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=("cpu",), versions=())
 OTHER = dataclasses.replace(PRINT, arguments=("--quiet",))

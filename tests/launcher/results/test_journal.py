@@ -5,15 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import AGAIN_SUFFIX, FINAL_SUFFIX
-from autoconf_launch.autotuner.space.trial import Record
+from autoconf_launch.autotuner.measurement import AGAIN_SUFFIX, FINAL_SUFFIX
+from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ResultsFolderError
-from autoconf_launch.launcher.results.journal import (
-    Journal,
-    JournalContents,
-    SpaceLine,
-    read_journal,
-)
+from autoconf_launch.launcher.results import Journal, JournalContents, SpaceLine, read_journal
 
 from ..controlled import PRINT, answers_for_all, open_journal, space
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ResultsFolderError
-from autoconf_launch.launcher.results.lease import STALE_AFTER_S, Lease, is_held
+from autoconf_launch.launcher.results import is_held
+from autoconf_launch.launcher.results.lease import STALE_AFTER_S, Lease
 
 
 def write_lease(folder: Path, **holder: object) -> Path:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from autoconf_launch.autotuner.sizing import Family
 from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import Candidate, DecodeError, Layout, Offload, Recompute
-from autoconf_launch.launcher.results.paths import ResultsPaths, require_names
+from autoconf_launch.launcher.results import ResultsPaths
+from autoconf_launch.launcher.results.paths import require_names
 from autoconf_launch.nemo.candidate_grids import (
     NemoCandidate,
     SearchedModel,

@@ -15,15 +15,28 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial, Record, Trial
-from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, ResultsFolderError
-from autoconf_launch.core.saved_paths import note, noted_paths, notes_of, take_in
+from autoconf_launch.core import (
+    Candidate,
+    Failure,
+    FailureKind,
+    Layout,
+    ResultsFolderError,
+    note,
+    noted_paths,
+    notes_of,
+    take_in,
+)
 from autoconf_launch.launcher.launch import file_tail
-from autoconf_launch.launcher.results.folder import open_folder
-from autoconf_launch.launcher.results.journal import Fingerprint, read_journal
-from autoconf_launch.launcher.results.lease import STALE_AFTER_S, Lease, is_held
-from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.results.reading import read_result
-from autoconf_launch.launcher.results.secrets import write_private
+from autoconf_launch.launcher.results import (
+    Fingerprint,
+    ResultsPaths,
+    is_held,
+    open_folder,
+    read_journal,
+    read_result,
+    write_private,
+)
+from autoconf_launch.launcher.results.lease import STALE_AFTER_S, Lease
 
 PRINT = Fingerprint(script="a", arguments=(), config="b", hardware=("cpu",), versions=())
 NAME = "z0_gas1_tmbspg1"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import ConfigError, ResultsFolderError
+from autoconf_launch.launcher.results import FolderState, read_results
 from autoconf_launch.launcher.results.lease import Lease
-from autoconf_launch.launcher.results.reading import FolderState, read_results
 
 from ..report.fixed import RECORDS, RUNNING, finish, start, write_folder
 

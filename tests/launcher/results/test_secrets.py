@@ -12,18 +12,17 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import RawConfig
-from autoconf_launch.launcher.results.secrets import (
+from autoconf_launch.launcher.results import (
     document_without_secrets,
     dotenv_words,
     known_secrets,
     named_values,
     shell_command,
     text_without_secrets,
-    with_digests,
-    without_secrets,
     write_guarded,
     write_private,
 )
+from autoconf_launch.launcher.results.secrets import with_digests, without_secrets
 
 SECRET = 'it\'s "$HOME" `a` \\ b'
 

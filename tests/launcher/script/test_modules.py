@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.script.modules import module_problem
+from autoconf_launch.launcher.script import module_problem
 
 
 @pytest.fixture(autouse=True)

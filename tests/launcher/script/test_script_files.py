@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.script.modules import own_modules, own_sources, script_path
-from autoconf_launch.launcher.script.source import hydra_values
+from autoconf_launch.launcher.script import hydra_values, own_modules, own_sources, script_path
 
 HYDRA = """
 import hydra

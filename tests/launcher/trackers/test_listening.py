@@ -10,8 +10,7 @@ from autoconf_launch.core import NothingFeasibleError
 from autoconf_launch.launcher.events import Event, Finished, Note
 from autoconf_launch.launcher.interrupts import InterruptedBySignalError
 from autoconf_launch.launcher.request import TrackingChoice
-from autoconf_launch.launcher.trackers.feed import Feed
-from autoconf_launch.launcher.trackers.outlet import track_events
+from autoconf_launch.launcher.trackers import Feed, track_events
 
 from ..report.fixed import RECORDS, events
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from autoconf_launch.launcher.events import Event, ModelProfiled, Note
-from autoconf_launch.launcher.tuning.checkpoints import Checkpoints, watching_checkpoints
+from autoconf_launch.launcher.tuning import Checkpoints, watching_checkpoints
 
 
 def test_what_changed_or_went_is_named_once(tmp_path: Path) -> None:

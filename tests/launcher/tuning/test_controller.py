@@ -6,22 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.contender import choose_contenders
-from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.search.limits import SearchLimits
-from autoconf_launch.autotuner.search.stop import StopKind
-from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import FailedTrial, Record
+from autoconf_launch.autotuner.playoff import Playoff, choose_contenders
+from autoconf_launch.autotuner.search import SearchLimits, StopKind, Study
+from autoconf_launch.autotuner.space import AutotuningSettings, FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends.base import Job, JobEnd
+from autoconf_launch.launcher.backends import Job, JobEnd
 from autoconf_launch.launcher.events import Event, TrialFinished, TrialStarted
-from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.machine import Share
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
-from autoconf_launch.launcher.tuning.controller import Controller
-from autoconf_launch.launcher.tuning.running import TrialLimits
-from autoconf_launch.launcher.tuning.time_budget import TimeBudget
+from autoconf_launch.launcher.results import Journal, JournalContents, read_journal
+from autoconf_launch.launcher.tuning import Controller, TimeBudget, TrialLimits
 
 from ...autotuner.conftest import timeline
 from ..controlled import LIMITS, ReplayIO, answers_for_all, open_journal, run_study, space

@@ -16,12 +16,11 @@ from autoconf_launch.core import (
     ModelSpec,
     RankResult,
     encode,
+    result_file,
 )
-from autoconf_launch.core.rank import result_file
 from autoconf_launch.launcher.events import Event
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.tuning.job import TuningJob, read_job
-from autoconf_launch.launcher.tuning.prepared import datasheet_times
+from autoconf_launch.launcher.tuning import TuningJob, datasheet_times, read_job
 
 from ..conftest import Driver
 

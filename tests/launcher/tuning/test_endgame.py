@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.noise import estimate_noise
-from autoconf_launch.autotuner.playoff.decision import alpha_of, replay_rounds
-from autoconf_launch.autotuner.playoff.playoff import Decider
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import FailedTrial, Record
+from autoconf_launch.autotuner.measurement import estimate_noise
+from autoconf_launch.autotuner.playoff import Decider, alpha_of, replay_rounds
+from autoconf_launch.autotuner.space import OBJECTIVES, AutotuningSettings, FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
 from autoconf_launch.launcher.events import Event, Listener, Note, RoundFinished
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.results.journal import Journal, JournalContents, read_journal
-from autoconf_launch.launcher.tuning.controller import Controller
-from autoconf_launch.launcher.tuning.endgame import Endgame, Search, play
-from autoconf_launch.launcher.tuning.running import TrialLimits
-from autoconf_launch.launcher.tuning.time_budget import TimeBudget
+from autoconf_launch.launcher.results import Journal, JournalContents, read_journal
+from autoconf_launch.launcher.tuning import (
+    Controller,
+    Endgame,
+    Search,
+    TimeBudget,
+    TrialLimits,
+    play,
+)
 
 from ..controlled import LIMITS, ReplayIO, open_journal, run_study, space
 from ..replay_backend import ReplayBackend, ReplayJob

@@ -8,8 +8,7 @@ import pytest
 from autoconf_launch.core import BlockSpec, ConfigError, Grade, ModelSpec
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.tuning.job import read_job
-from autoconf_launch.launcher.tuning.prepared import make_study
+from autoconf_launch.launcher.tuning import make_study, read_job
 
 from ..conftest import Driver
 

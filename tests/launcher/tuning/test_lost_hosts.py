@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import FailedTrial
+from autoconf_launch.autotuner.search import Study
+from autoconf_launch.autotuner.space import AutotuningSettings, FailedTrial
 from autoconf_launch.core import Failure, FailureKind, HardwareError
-from autoconf_launch.launcher.backends.base import Job, JobEnd
+from autoconf_launch.launcher.backends import Job, JobEnd
 from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.machine import Placement, Share, SlotPool
 from autoconf_launch.launcher.machine.hosts import HostSlots
-from autoconf_launch.launcher.machine.slots import Placement, Share, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.tuning.controller import Controller
+from autoconf_launch.launcher.tuning import Controller
 
 from ..controlled import LIMITS, ReplayIO, answers_for_all, open_journal, space
 from ..replay_backend import ReplayBackend

@@ -1,11 +1,9 @@
 import numpy as np
 
-from autoconf_launch.autotuner.search.study import Study
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.table import PredictionTable
-from autoconf_launch.autotuner.space.trial import Record
+from autoconf_launch.autotuner.search import Study
+from autoconf_launch.autotuner.space import AutotuningSettings, PredictionTable, Record
 from autoconf_launch.launcher.events import Event, Note, TrialFinished
-from autoconf_launch.launcher.tuning.endgame import with_outlook
+from autoconf_launch.launcher.tuning import with_outlook
 
 from ..controlled import answers_for_all, space
 

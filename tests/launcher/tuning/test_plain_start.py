@@ -23,32 +23,28 @@ from autoconf_launch.core import (
     RankTask,
     RawConfig,
     encode,
+    result_file,
 )
-from autoconf_launch.core.rank import result_file
+from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.dialects.any_script import ArgumentsDialect
-from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
 from autoconf_launch.launcher.events import Event, ModelProfiled, Note
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.launch.planning import as_script_starts
-from autoconf_launch.launcher.launch.rank_results import started_ranks
-from autoconf_launch.launcher.machine.interpreters import our_python
+from autoconf_launch.launcher.launch import as_script_starts, started_ranks
+from autoconf_launch.launcher.machine import our_python
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.script.facts import facts_of
-from autoconf_launch.launcher.script.source import ScriptSource
-from autoconf_launch.launcher.tuning.job import read_job
-from autoconf_launch.launcher.tuning.plain_start import (
+from autoconf_launch.launcher.results import ResultsPaths
+from autoconf_launch.launcher.script import ScriptSource, facts_of
+from autoconf_launch.launcher.tuning import (
+    BudgetSpentError,
     OtherStartError,
-    check_ranks,
-    crash_error,
+    ProfileFailedError,
     first_that_starts,
     late_crash,
+    read_job,
     recall_start,
-    remember_start,
 )
+from autoconf_launch.launcher.tuning.plain_start import check_ranks, crash_error, remember_start
 from autoconf_launch.launcher.tuning.prepared import require_ranks
-from autoconf_launch.launcher.tuning.profile_run import ProfileFailedError
-from autoconf_launch.launcher.tuning.time_budget import BudgetSpentError
 
 DECLARES = """
 import argparse

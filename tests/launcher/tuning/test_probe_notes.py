@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from autoconf_launch.core import RankResult, encode
-from autoconf_launch.launcher.tuning.endgame import said_by_probes
+from autoconf_launch.launcher.tuning import said_by_probes
 
 
 def leave(results: Path, trial: str, *left: str, notes: tuple[str, ...] = ()) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import FailedTrial
+from autoconf_launch.autotuner.space import FailedTrial
 from autoconf_launch.core import (
     STEPS_FILE,
     Failure,
@@ -15,16 +15,13 @@ from autoconf_launch.core import (
     NothingFeasibleError,
     RankTask,
 )
-from autoconf_launch.launcher.backends.base import Job, JobEnd
-from autoconf_launch.launcher.backends.local import LocalBackend
+from autoconf_launch.launcher.backends import Job, JobEnd, LocalBackend
 from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.machine import WHOLE, SlotPool
 from autoconf_launch.launcher.machine.hosts import HostSlots
-from autoconf_launch.launcher.machine.slots import WHOLE, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
-from autoconf_launch.launcher.results.journal import Journal
-from autoconf_launch.launcher.tuning import profile_run
-from autoconf_launch.launcher.tuning.running import TrialLimits
-from autoconf_launch.launcher.tuning.time_budget import BudgetSpentError, TimeBudget
+from autoconf_launch.launcher.results import Journal
+from autoconf_launch.launcher.tuning import BudgetSpentError, TimeBudget, TrialLimits, profile_run
 
 from ..replay_backend import ReplayBackend, ReplayJob
 from .test_lost_hosts import Placed

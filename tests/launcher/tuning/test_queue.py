@@ -7,12 +7,12 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.space.trial import Trial
+from autoconf_launch.autotuner.space import Trial
 from autoconf_launch.core import Candidate, Layout
+from autoconf_launch.launcher.machine import Placement, Share, Size, SlotPool
 from autoconf_launch.launcher.machine.hosts import HostSlots
-from autoconf_launch.launcher.machine.slots import Placement, Share, Size, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.tuning.queue import TrialQueue, Waiting
+from autoconf_launch.launcher.tuning.running import TrialQueue, Waiting
 
 HOSTS = 8
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.space.trial import Trial
+from autoconf_launch.autotuner.space import Trial
 from autoconf_launch.core import (
+    END_FILE,
+    STEPS_FILE,
     Candidate,
     FailureKind,
     Layout,
@@ -16,11 +18,10 @@ from autoconf_launch.core import (
     compile_sign,
     sign_path,
 )
-from autoconf_launch.core.rank import END_FILE, STEPS_FILE
-from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.machine import Share
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
-from autoconf_launch.launcher.tuning.queue import Waiting
-from autoconf_launch.launcher.tuning.running import Running, TrialLimits
+from autoconf_launch.launcher.tuning import TrialLimits
+from autoconf_launch.launcher.tuning.running import Running, Waiting
 
 from ..replay_backend import ReplayJob
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.presets import EFFORTS, NORMAL, Effort
-from autoconf_launch.autotuner.search.limits import SearchLimits
-from autoconf_launch.autotuner.space.budget import SearchBudget
+from autoconf_launch.autotuner.measurement import EFFORTS, NORMAL, Effort
+from autoconf_launch.autotuner.search import SearchLimits
+from autoconf_launch.autotuner.space import SearchBudget
 from autoconf_launch.core import ClusterSpec
 from autoconf_launch.launcher.request import LaunchRequest
-from autoconf_launch.launcher.tuning.job import search_limits
-from autoconf_launch.launcher.tuning.time_budget import TimeBudget, read_time_budget
-from autoconf_launch.tuning_spaces.clusters import parse_cluster
+from autoconf_launch.launcher.tuning import TimeBudget, search_limits
+from autoconf_launch.launcher.tuning.running import read_time_budget
+from autoconf_launch.tuning_spaces import parse_cluster
 
 ONE = parse_cluster("8xH100")
 PRICED = ClusterSpec(nodes=tuple(replace(node, usd_per_hour=90.0) for node in ONE.nodes))

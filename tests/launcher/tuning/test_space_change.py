@@ -7,22 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.search.study import baseline_trial
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.space import (
+from autoconf_launch.autotuner.search import baseline_trial
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
     ChoiceKind,
     GlobalBatchRule,
     KnobChoice,
+    Measurement,
+    Record,
     SearchSpace,
+    Trial,
     build_space,
 )
-from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial
 from autoconf_launch.core import Candidate, Layout
 from autoconf_launch.launcher.events import Event, Note
-from autoconf_launch.launcher.results.folder import OpenFolder, open_folder
-from autoconf_launch.launcher.results.journal import JournalContents, read_journal
-from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.tuning.prepared import open_space, space_digest
+from autoconf_launch.launcher.results import (
+    JournalContents,
+    OpenFolder,
+    ResultsPaths,
+    open_folder,
+    read_journal,
+)
+from autoconf_launch.launcher.tuning import open_space
+from autoconf_launch.launcher.tuning.prepared import space_digest
 
 from ..controlled import PRINT
 

@@ -1,8 +1,7 @@
 from pathlib import Path
 
-from autoconf_launch.core import Mode, RankTask, StepRecord
-from autoconf_launch.core.rank import END_FILE
-from autoconf_launch.launcher.results.reading import SlowestRanks, StepsTail, tell_end
+from autoconf_launch.core import END_FILE, Mode, RankTask, StepRecord
+from autoconf_launch.launcher.results import SlowestRanks, StepsTail, tell_end
 
 LINE = '{"rank": 0, "step": %d, "wall_s": 0.5, "samples": 4}\n'
 

@@ -9,10 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.autotuner.measurement.stop_rule import FEWEST_TIMED
-from autoconf_launch.autotuner.space.constraints import is_sure
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Record, Trial, Turn
+from autoconf_launch.autotuner.measurement import FEWEST_TIMED
+from autoconf_launch.autotuner.space import (
+    AutotuningSettings,
+    FailedTrial,
+    Measurement,
+    Record,
+    Trial,
+    Turn,
+    is_sure,
+)
 from autoconf_launch.core import (
     Candidate,
     ClusterSpec,
@@ -25,9 +31,10 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.launch.script_source import find_script_source
-from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.tuning.trial_io import TrialFiles, impossible_flops, repeated_steps
+from autoconf_launch.launcher.launch import find_script_source
+from autoconf_launch.launcher.results import ResultsPaths
+from autoconf_launch.launcher.tuning import TrialFiles, impossible_flops
+from autoconf_launch.launcher.tuning.trial_io import repeated_steps
 
 from ..report.fixed import failure_of, record, steps_of
 

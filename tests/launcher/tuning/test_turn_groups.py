@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.measurement.noise import PRIOR
-from autoconf_launch.autotuner.playoff.playoff import Playoff
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
-from autoconf_launch.autotuner.space.trial import (
+from autoconf_launch.autotuner.measurement import PRIOR
+from autoconf_launch.autotuner.playoff import Playoff
+from autoconf_launch.autotuner.space import (
+    OBJECTIVES,
     FailedTrial,
     Measurement,
     Outcome,
@@ -18,15 +18,28 @@ from autoconf_launch.autotuner.space.trial import (
     Trial,
     Turn,
 )
-from autoconf_launch.core import Candidate, Failure, FailureKind, Layout, MemoryUse, Mode, RankTask
-from autoconf_launch.core.rank import STEPS_FILE
-from autoconf_launch.launcher.backends.base import Job, JobEnd
+from autoconf_launch.core import (
+    STEPS_FILE,
+    Candidate,
+    Failure,
+    FailureKind,
+    Layout,
+    MemoryUse,
+    Mode,
+    RankTask,
+)
+from autoconf_launch.launcher.backends import Job, JobEnd
 from autoconf_launch.launcher.events import Event, Note
-from autoconf_launch.launcher.machine.slots import Share
+from autoconf_launch.launcher.machine import Share
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.tuning.controller import Controller
-from autoconf_launch.launcher.tuning.queue import Waiting
-from autoconf_launch.launcher.tuning.running import Running, is_waiting, members, share_progress
+from autoconf_launch.launcher.tuning import Controller
+from autoconf_launch.launcher.tuning.running import (
+    Running,
+    Waiting,
+    is_waiting,
+    members,
+    share_progress,
+)
 
 from ..controlled import LIMITS, ReplayIO, open_journal
 from ..replay_backend import ReplayBackend, ReplayJob

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.autotuner.playoff.summary import Launches, summarise_launches
-from autoconf_launch.autotuner.space.settings import AutotuningSettings
+from autoconf_launch.autotuner.playoff import Launches, summarise_launches
+from autoconf_launch.autotuner.space import AutotuningSettings
 from autoconf_launch.core import Edit, RawConfig, dotted_name
-from autoconf_launch.launcher.dialects.hf_trainer import HfTrainerDialect
+from autoconf_launch.launcher.dialects import HfTrainerDialect
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.results.paths import ResultsPaths
-from autoconf_launch.launcher.script.source import ScriptSource
+from autoconf_launch.launcher.results import ResultsPaths
+from autoconf_launch.launcher.script import ScriptSource
 from autoconf_launch.launcher.spelling import Rendered
-from autoconf_launch.launcher.tuning.winner import _write_script, changes_to_user, write_results
+from autoconf_launch.launcher.tuning import write_results
+from autoconf_launch.launcher.tuning.winner import _write_script, changes_to_user
 
 from ..dialects.sources import render_with
 from ..report.fixed import RECORDS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch import AutoConfigurator, ConfigError
-from autoconf_launch.autotuner.sizing.shapes import Form
+from autoconf_launch.autotuner.sizing import Form
 from autoconf_launch.nemo.configurator.recipe import own_form
 
 _LLAMA2_7B = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoconf_launch.nemo.inference_search.points import PreparedInference, prepare_inference
-from autoconf_launch.nemo.search.prepare import prepare_training
+from autoconf_launch.nemo.search import prepare_training
 from autoconf_launch.nemo.search_flags import parse_search
 
 INFERENCE = "search_config.inference_settings"

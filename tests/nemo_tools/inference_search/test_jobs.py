@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from autoconf_launch.nemo.inference_search.jobs import inference_job, why_no_job
+from autoconf_launch.nemo.search import ClusterSettings
 from autoconf_launch.nemo.search.jobs import SlurmJob, container_flags, sbatch_text
-from autoconf_launch.nemo.search.settings import ClusterSettings
 
 from .asked import ALONE, ask_for
 

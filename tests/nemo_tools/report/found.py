@@ -6,11 +6,10 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.autotuner.sizing.model_size import SampleShape
+from autoconf_launch.autotuner.sizing import Family, SampleShape
 from autoconf_launch.core import Failure, FailureKind, Layout, RawConfig
 from autoconf_launch.nemo.candidate_grids import NemoCandidate
-from autoconf_launch.nemo.report.outcome import SearchOutcome, SearchRun
+from autoconf_launch.nemo.report import SearchOutcome, SearchRun
 
 GPT_5B = SampleShape(
     family=Family("gpt3"), layers=24, hidden=4096, ffn=16384, vocabulary=51200, sequence=2048

@@ -6,8 +6,12 @@ import pytest
 import yaml
 
 from autoconf_launch.core import RawConfig, ResultsFolderError
-from autoconf_launch.nemo.report.outcome import SearchOutcome, SearchRun
-from autoconf_launch.nemo.report.tables import write_final_results, write_nemo2_tables
+from autoconf_launch.nemo.report import (
+    SearchOutcome,
+    SearchRun,
+    write_final_results,
+    write_nemo2_tables,
+)
 
 from .found import OUT_OF_MEMORY, outcome, point, rows, run
 

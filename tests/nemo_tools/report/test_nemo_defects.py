@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 
 from autoconf_launch import AutoConfigurator
-from autoconf_launch.autotuner.sizing.chosen_model import BatchRow, ModelQuestion, base_batch
-from autoconf_launch.autotuner.sizing.families import Family, parse_model_name
-from autoconf_launch.autotuner.sizing.nemo_axes import (
+from autoconf_launch.autotuner.sizing import (
+    BatchRow,
+    Family,
     Grid,
     GridQuestion,
+    ModelQuestion,
+    base_batch,
     nemo_grid,
+    parse_model_name,
     recompute_choices,
 )
 from autoconf_launch.core import Degrees, Failure, FailureKind
@@ -29,14 +32,9 @@ from autoconf_launch.nemo.candidate_grids import (
     nemo_candidates,
 )
 from autoconf_launch.nemo.configurator.results import point_of
-from autoconf_launch.nemo.report.tables import (
-    Columns,
-    failed_csv,
-    summary_csv,
-    top_text,
-    write_final_results,
-)
-from autoconf_launch.tuning_spaces.recommend_tables import grid_rows, tables
+from autoconf_launch.nemo.report import top_text, write_final_results
+from autoconf_launch.nemo.report.tables import Columns, failed_csv, summary_csv
+from autoconf_launch.tuning_spaces import grid_rows, tables
 
 from ..search.asked import SMALL, ask_for, train
 from .found import OUT_OF_MEMORY, outcome, point, rows, run

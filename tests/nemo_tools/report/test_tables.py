@@ -11,16 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.sizing.families import Family
+from autoconf_launch.autotuner.sizing import Family
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.nemo.report.tables import (
-    Columns,
-    config_name,
-    failed_csv,
-    round_figure,
-    summary_csv,
-    summary_lines,
-)
+from autoconf_launch.nemo.report import round_figure, summary_lines
+from autoconf_launch.nemo.report.tables import Columns, config_name, failed_csv, summary_csv
 
 from .found import GPT_5B, OUT_OF_MEMORY, outcome, point, run
 

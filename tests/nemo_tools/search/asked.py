@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoconf_launch.nemo.search.prepare import Prepared, prepare_training
+from autoconf_launch.nemo.search import Prepared, prepare_training
 from autoconf_launch.nemo.search_flags import parse_search
 
 LOCAL = "cluster_type=local"

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("hydra")
 
 from autoconf_launch.core import RawConfig
-from autoconf_launch.nemo.search.candidate_file import candidate_document
+from autoconf_launch.nemo.search import candidate_document
 
 from .asked import ask_for, train
 

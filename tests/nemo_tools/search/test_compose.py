@@ -9,7 +9,7 @@ pytest.importorskip("hydra")
 
 from autoconf_launch.core import ConfigError
 from autoconf_launch.nemo.search.compose import compose
-from autoconf_launch.tuning_spaces.search_configs import CONF
+from autoconf_launch.tuning_spaces import CONF
 
 TRAIN = ("search_config", "train_settings")
 

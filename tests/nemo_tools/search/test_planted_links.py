@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.core import RawConfig, ResultsFolderError
-from autoconf_launch.nemo.search.candidate_file import SearchFolder
+from autoconf_launch.nemo.search import SearchFolder
 
 DOCUMENT = RawConfig({"a": 1})
 

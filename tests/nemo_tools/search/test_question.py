@@ -8,7 +8,7 @@ import yaml
 pytest.importorskip("hydra")
 
 from autoconf_launch.core import ConfigError
-from autoconf_launch.tuning_spaces.search_configs import CONF
+from autoconf_launch.tuning_spaces import CONF
 
 from .asked import ask_for, train
 

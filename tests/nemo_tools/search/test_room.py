@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from autoconf_launch.autotuner.cost.weights import parameters
+from autoconf_launch.autotuner.cost import parameters
 from autoconf_launch.nemo.search.this_machine import STATE_BYTES, why_no_room
 
 from .asked import LOCAL, SMALL, ask_for, train

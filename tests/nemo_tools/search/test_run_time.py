@@ -4,10 +4,10 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind, Layout
 from autoconf_launch.nemo.candidate_grids import NemoCandidate
-from autoconf_launch.nemo.search.candidates import SearchCandidate
+from autoconf_launch.nemo.search import SearchCandidate
 from autoconf_launch.nemo.search.outcome import counts, in_time_first, is_too_slow, least_run_s
 
 TRIAL = Trial(number=0, name="a", candidate=Candidate(layout=Layout()), space="z0")

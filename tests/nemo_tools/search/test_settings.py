@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("hydra")
 
 from autoconf_launch.core import ConfigError, Degrees
+from autoconf_launch.nemo.search import SearchSettings
 from autoconf_launch.nemo.search.compose import compose, read_settings
-from autoconf_launch.nemo.search.settings import SearchSettings
 
 from .asked import train
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import ConfigError
+from autoconf_launch.nemo.search import ClusterKind, ClusterSettings
 from autoconf_launch.nemo.search.jobs import (
     SlurmJob,
     container_flags,
@@ -15,7 +16,6 @@ from autoconf_launch.nemo.search.jobs import (
     sbatch_text,
     sbatch_words,
 )
-from autoconf_launch.nemo.search.settings import ClusterKind, ClusterSettings
 
 MEASURE = """#!/usr/bin/env bash
 #SBATCH --nodes=1

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("hydra")
 
 from autoconf_launch.core import ConfigError, DegreeLimits, Grade, ModelSpec, Recompute
-from autoconf_launch.nemo.search.prepare import prepare_training
+from autoconf_launch.nemo.search import prepare_training
 from autoconf_launch.nemo.search.this_machine import LEAST_TEXT_VOCABULARY, split_trainable
 from autoconf_launch.nemo.search_flags import parse_search
 from autoconf_launch.runtime.pretraining import train as text

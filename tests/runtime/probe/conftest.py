@@ -20,9 +20,18 @@ import pytest
 import torch
 from torch.jit import _recursive
 
-from autoconf_launch.core import Failure, FailureKind, Mode, RankResult, RankTask, decode
-from autoconf_launch.core.rank import MODEL_INFO_FILE, result_file
-from autoconf_launch.launcher.launch.planning import INJECTED, probe_environment
+from autoconf_launch.core import (
+    MODEL_INFO_FILE,
+    Failure,
+    FailureKind,
+    Mode,
+    RankResult,
+    RankTask,
+    decode,
+    result_file,
+)
+from autoconf_launch.launcher.launch import probe_environment
+from autoconf_launch.launcher.launch.planning import INJECTED
 from autoconf_launch.runtime.redirect.saved_files import SavedFiles
 
 from ..forked import DEADLINE_S, ForkServer, Order, fork_server_with

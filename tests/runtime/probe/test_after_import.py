@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from autoconf_launch.runtime.redirect.after_import import change_on_import
+from autoconf_launch.runtime.redirect import change_on_import
 
 NAME = "imported_late"
 

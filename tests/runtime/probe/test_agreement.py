@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.core.rank import END_FILE
+from autoconf_launch.core import END_FILE, Mode, RankTask
 from autoconf_launch.runtime.probe_report.agreement import Agreement, StepSchedule
 
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.core.saved_paths import Aside, WentOn
+from autoconf_launch.core import Aside, Failure, FailureKind, WentOn
 from autoconf_launch.runtime.soak.asides import AsideWatch
 
 CRASH = Failure(kind=FailureKind.CRASHED, detail="no room")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from autoconf_launch.runtime.model.batches import SampleCounter
+from autoconf_launch.runtime.model import SampleCounter
 
 
 def of_shapes(*shapes: tuple[int, ...]) -> list[torch.Tensor]:

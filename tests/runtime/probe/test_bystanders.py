@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.core import Mode, decode
-from autoconf_launch.core.rank import FIRST_FORWARD_FILE, FirstForward
+from autoconf_launch.core import FIRST_FORWARD_FILE, FirstForward, Mode, decode
 
 from .conftest import Probed
 

@@ -8,7 +8,7 @@ import pickle
 import torch
 from torch import Tensor, nn
 
-from autoconf_launch.runtime.model.copies import SharedByCopies, stay_out_of_scripts
+from autoconf_launch.runtime.model import SharedByCopies, stay_out_of_scripts
 
 
 class Listener(SharedByCopies):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.core import FailureKind, Mode
-from autoconf_launch.launcher.machine.cores import free_port
+from autoconf_launch.launcher.machine import free_port
 
 from .conftest import SCRIPTS, names_of_saved
 

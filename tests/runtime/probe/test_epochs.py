@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import FailureKind
-from autoconf_launch.core.saved_paths import Aside, Asides, WentOn
+from autoconf_launch.core import Aside, Asides, FailureKind, WentOn
 
 STEPS = 8
 SOAK = {"soak": True, "ends_epoch": True, "end_step": STEPS}

@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from autoconf_launch.core import Mode, Precision, Recompute, decode
-from autoconf_launch.core.rank import FIRST_FORWARD_FILE, FirstForward
+from autoconf_launch.core import (
+    FIRST_FORWARD_FILE,
+    FirstForward,
+    Mode,
+    Precision,
+    Recompute,
+    decode,
+)
 
 from ..forked import free_port
 from .conftest import Ended, Probed

@@ -11,7 +11,8 @@ from typing import TypeAlias
 import pytest
 
 from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.launcher.launch.planning import INJECTED, probe_environment
+from autoconf_launch.launcher.launch import probe_environment
+from autoconf_launch.launcher.launch.planning import INJECTED
 
 from ..forked import ForkServer, Order
 from .conftest import SCRIPTS, Ended, places

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import RankTask
-from autoconf_launch.core.rank import PROBE_VARIABLE
-from autoconf_launch.launcher.launch.planning import INJECTED, why_silent
+from autoconf_launch.core import PROBE_VARIABLE, RankTask
+from autoconf_launch.launcher.launch import why_silent
+from autoconf_launch.launcher.launch.planning import INJECTED
 from autoconf_launch.launcher.launch.rank_results import measure, read_rank_results
 
 from .conftest import SCRIPTS

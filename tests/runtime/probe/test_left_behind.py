@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autoconf_launch.runtime.redirect.left_behind import Surroundings
+from autoconf_launch.runtime.redirect import Surroundings
 
 from .conftest import OF_USER, on_disk, put
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import FailureKind, RankResult, decode
-from autoconf_launch.core.saved_paths import Aside, Asides
+from autoconf_launch.core import Aside, Asides, FailureKind, RankResult, decode
 
 SOAK = {"soak": True, "end_step": 8}
 PAUSE_S = 0.5

@@ -15,7 +15,8 @@ import pytest
 import torch
 from torch.distributed.checkpoint.state_dict_saver import save as save_parts
 
-from autoconf_launch.core.saved_paths import NOTES, notes_of
+from autoconf_launch.core import notes_of
+from autoconf_launch.core.saved_paths import NOTES
 from autoconf_launch.runtime.redirect.saved_files import SavedFiles
 
 from .conftest import OF_USER, in_trial, on_disk

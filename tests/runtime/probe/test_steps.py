@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.runtime.observe.steps import Made, Meaning, StepCounter
+from autoconf_launch.runtime.observe import Made, Meaning, StepCounter
 
 INSIDE, BOUNDARY, RESTART = Meaning.INSIDE, Meaning.BOUNDARY, Meaning.RESTART
 

@@ -12,10 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoconf_launch.core import Mode, RankTask, StepRecord, encode
-from autoconf_launch.core.rank import STEPS_FILE
-from autoconf_launch.runtime.observe.steps import Made
-from autoconf_launch.runtime.observe.timeline import Timeline, first_not_finite, line_of
+from autoconf_launch.core import STEPS_FILE, Mode, RankTask, StepRecord, encode
+from autoconf_launch.runtime.observe import Made, Timeline, first_not_finite
+from autoconf_launch.runtime.observe.timeline import line_of
 
 MADE = Made(micro_batch=4, accumulation=2)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from autoconf_launch.runtime.soak.training_data import TrainingData
+from autoconf_launch.runtime.soak import TrainingData
 
 STEPS = 6
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from parallel_rows.models import batches, build  # type: ignore[import-not-found]
 from parallel_rows.rows import Row  # type: ignore[import-not-found]
 
-from autoconf_launch.runtime.engine.engine import initialize
+from autoconf_launch.runtime.engine import initialize
 
 STEPS, BEFORE = 5, 2
 MODEL, RANKS = "own_deep", int(os.environ["WORLD_SIZE"])

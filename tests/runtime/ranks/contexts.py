@@ -13,7 +13,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from parallel_rows import models  # type: ignore[import-not-found]
 
-from autoconf_launch.runtime.engine.engine import initialize
+from autoconf_launch.runtime.engine import initialize
 
 FAULT = sys.argv[1]
 

@@ -19,8 +19,8 @@ from tiny import config  # type: ignore[import-not-found]
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from autoconf_launch.runtime.engine.engine import Engine, initialize
-from autoconf_launch.runtime.rank.report import task_from_environment
+from autoconf_launch.runtime.engine import Engine, initialize
+from autoconf_launch.runtime.rank import task_from_environment
 
 HOW = sys.argv[1]
 WITHIN, SLOW_S, EPOCHS, BATCHES = 4, 0.5, 2, 20

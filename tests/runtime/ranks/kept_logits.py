@@ -10,7 +10,7 @@ import torch
 from tiny import Tiny, config, global_batches, share  # type: ignore[import-not-found]
 from torch import Tensor, nn
 
-from autoconf_launch.runtime.engine.engine import initialize
+from autoconf_launch.runtime.engine import initialize
 
 MICRO_BATCHES = 8
 logits: list[weakref.ref[Tensor]] = []

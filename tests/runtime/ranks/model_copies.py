@@ -18,7 +18,7 @@ from parallel_rows.models import (  # type: ignore[import-not-found]
     batches,
 )
 
-from autoconf_launch.runtime.engine.engine import initialize
+from autoconf_launch.runtime.engine import initialize
 
 FAULT = sys.argv[1]
 

@@ -19,9 +19,9 @@ from tiny import (  # type: ignore[import-not-found]
 )
 from torch import Tensor, nn
 
-from autoconf_launch.core.rank import END_FILE
-from autoconf_launch.runtime.engine.engine import initialize
-from autoconf_launch.runtime.rank.report import task_from_environment
+from autoconf_launch.core import END_FILE
+from autoconf_launch.runtime.engine import initialize
+from autoconf_launch.runtime.rank import task_from_environment
 
 NAME = sys.argv[1]
 STEPS = {"ends_before_it_counts": 2, "ends_early": 4}.get(NAME, 8)

@@ -9,7 +9,7 @@ import torch
 from tiny import Tiny, global_batches, share  # type: ignore[import-not-found]
 
 from autoconf_launch.core import encode
-from autoconf_launch.runtime.engine.engine import initialize
+from autoconf_launch.runtime.engine import initialize
 
 STEPS = 5
 

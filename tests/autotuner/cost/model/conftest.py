@@ -4,9 +4,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import Accelerator, CollectiveRate, Link, Machine
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
-from autoconf_launch.autotuner.space.table import CandidateTable
+from autoconf_launch.autotuner.cost import (
+    Accelerator,
+    CollectiveRate,
+    LayoutColumns,
+    Link,
+    Machine,
+)
+from autoconf_launch.autotuner.space import CandidateTable
 from autoconf_launch.core import Architecture, Candidate, Layout, Workload
 
 MakeLayouts = Callable[..., LayoutColumns]

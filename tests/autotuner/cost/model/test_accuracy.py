@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.calibration import spearman, time_accuracy, top1_regret
+from autoconf_launch.autotuner.cost import spearman, time_accuracy
+from autoconf_launch.autotuner.cost.calibration import top1_regret
 
 
 def test_equal_order_correlates_fully() -> None:

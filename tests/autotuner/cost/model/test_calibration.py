@@ -3,18 +3,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.calibration import (
+from autoconf_launch.autotuner.cost import (
     NOISE,
     SPREADS,
     SURPRISE,
     ErrorBelief,
+    LayoutColumns,
     Likeness,
     calibration_factors,
     effect_scale,
     likeness,
 )
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
-from autoconf_launch.autotuner.space.table import Floats
+from autoconf_launch.autotuner.space import Floats
 
 MakeLayouts = Callable[..., LayoutColumns]
 ROWS = (

@@ -3,14 +3,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import (
+from autoconf_launch.autotuner.cost import (
     DEFAULT_PHYSICS,
     GATHER,
     Group,
     Machine,
+    StageSends,
     ring_s,
 )
-from autoconf_launch.autotuner.cost.layout_rules import StageSends
 
 PLAIN = replace(DEFAULT_PHYSICS, network_fraction=1.0, network_latency_s=0.0, hop_s=0.0)
 GB = np.array([1e9])

@@ -4,14 +4,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Machine
+from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, LayoutColumns, Machine, rank_weights
 from autoconf_launch.autotuner.cost.kernel_times import (
     least_step_s,
-    rank_weights,
     routed_weights,
     updated_weights,
 )
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
 from autoconf_launch.autotuner.cost.step import gradient_exchange_s, step_parts
 from autoconf_launch.core import (
     Architecture,

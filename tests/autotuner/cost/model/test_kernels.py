@@ -5,8 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Machine, peak_flops_per_s
-from autoconf_launch.autotuner.cost.layer import Kernels
+from autoconf_launch.autotuner.cost import DEFAULT_PHYSICS, Kernels, Machine, peak_flops_per_s
 from autoconf_launch.core import Precision
 
 PLAIN = replace(

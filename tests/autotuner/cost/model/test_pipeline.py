@@ -4,18 +4,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.layout_columns import (
-    LayoutColumns,
-    largest_share,
-    stage_layers,
-)
-from autoconf_launch.autotuner.cost.layout_rules import (
-    LayerSeconds,
-    StageSends,
-    schedule_s,
-    stage_times,
-)
-from autoconf_launch.autotuner.space.table import Floats
+from autoconf_launch.autotuner.cost import LayoutColumns, StageSends
+from autoconf_launch.autotuner.cost.layout_columns import largest_share, stage_layers
+from autoconf_launch.autotuner.cost.layout_rules import LayerSeconds, schedule_s, stage_times
+from autoconf_launch.autotuner.space import Floats
 
 MakeLayouts = Callable[..., LayoutColumns]
 ZERO = np.zeros(1)

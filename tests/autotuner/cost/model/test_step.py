@@ -4,14 +4,16 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import DEFAULT_PHYSICS, Machine
-from autoconf_launch.autotuner.cost.kernel_times import (
-    forward_flops_per_token,
-    least_step_s,
+from autoconf_launch.autotuner.cost import (
+    DEFAULT_PHYSICS,
+    LayoutColumns,
+    Machine,
+    StepParts,
+    distinct,
     rank_weights,
 )
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns, distinct
-from autoconf_launch.autotuner.cost.step import StepParts, step_parts
+from autoconf_launch.autotuner.cost.kernel_times import forward_flops_per_token, least_step_s
+from autoconf_launch.autotuner.cost.step import step_parts
 from autoconf_launch.core import (
     Architecture,
     Experts,

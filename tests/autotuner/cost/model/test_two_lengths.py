@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from autoconf_launch.autotuner.cost.hardware import Machine
+from autoconf_launch.autotuner.cost import LayoutColumns, Machine, StepParts
 from autoconf_launch.autotuner.cost.kernel_times import least_step_s
-from autoconf_launch.autotuner.cost.layout_columns import LayoutColumns
-from autoconf_launch.autotuner.cost.step import StepParts, step_parts
-from autoconf_launch.autotuner.sizing.families import Family
-from autoconf_launch.autotuner.sizing.model_size import SampleShape, step_flops
+from autoconf_launch.autotuner.cost.step import step_parts
+from autoconf_launch.autotuner.sizing import Family, SampleShape, step_flops
 from autoconf_launch.core import Architecture, Software, Workload
 
 MakeLayouts = Callable[..., LayoutColumns]

@@ -8,10 +8,9 @@ from types import FrameType
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from autoconf_launch.core import Mode, RankTask
-from autoconf_launch.core.rank import PROBE_VARIABLE
+from autoconf_launch.core import PROBE_VARIABLE, Mode, RankTask
 from autoconf_launch.runtime.probe import arm_probe
-from autoconf_launch.runtime.probe_report.ending import exit_now
+from autoconf_launch.runtime.probe_report import exit_now
 
 STEPS = 20
 torch.set_num_threads(1)

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import ZERO_KNOBS, ConfigError, RawConfig, resolve
+from autoconf_launch.core import RUNTIME_KNOBS, ConfigError, RawConfig, resolve
 from autoconf_launch.core.config_keys import check_keys
 
 
@@ -31,17 +31,17 @@ def test_a_knob_that_is_null_is_left_out() -> None:
     assert extras_of(0, bucket_cap_mb=None) == {}
 
 
-@pytest.mark.parametrize("name", ZERO_KNOBS)
+@pytest.mark.parametrize("name", RUNTIME_KNOBS)
 def test_every_knob_is_refused_by_name_at_a_stage_that_lacks_it(name: str) -> None:
-    knob = ZERO_KNOBS[name]
+    knob = RUNTIME_KNOBS[name]
     other = next(stage for stage in range(4) if stage not in knob.stages)
     with pytest.raises(ConfigError, match=rf"{name} is .* can apply it, not stage {other}"):
         extras_of(other, **{name: knob.default})
 
 
-@pytest.mark.parametrize("name", ZERO_KNOBS)
+@pytest.mark.parametrize("name", RUNTIME_KNOBS)
 def test_every_default_is_a_value_of_its_knob(name: str) -> None:
-    knob = ZERO_KNOBS[name]
+    knob = RUNTIME_KNOBS[name]
     assert knob.read(knob.default) == knob.default
     assert all(knob.obstacle(zero_stage=s, data_parallel=4) is None for s in knob.stages)
 
@@ -75,7 +75,7 @@ def test_a_value_that_cannot_be_applied_is_refused_with_its_key(
 @pytest.mark.parametrize("name", ["bucket_cap_mb", "gradient_as_bucket_view"])
 def test_one_rank_averages_no_gradients(name: str) -> None:
     with pytest.raises(ConfigError, match="one data-parallel rank has no gradients to average"):
-        extras_of(0, ranks=1, **{name: ZERO_KNOBS[name].default})
+        extras_of(0, ranks=1, **{name: RUNTIME_KNOBS[name].default})
 
 
 def test_our_own_knobs_are_not_warned_of() -> None:
