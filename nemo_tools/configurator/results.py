@@ -63,7 +63,7 @@ def read_runs(
     price: ChosenPrice | None,
     with_others: bool,
 ) -> SearchOutcome:
-    """Every expected run and, ``with_others``, every further one in the folder."""
+    """Every expected run and, ``with_others``, every other run in the folder."""
     known = {one.name: one for one in expected}
     others = _others(logs, known, question) if with_others else ()
     wanted = [*known.values(), *others]
@@ -77,7 +77,7 @@ def read_runs(
 
 
 def point_of(name: str) -> NemoCandidate | None:
-    """Degrees that a run's name says; None where it says too few."""
+    """Degrees in a run's name; None if there are too few."""
     found = {key: int(value) if value.isdigit() else None for key, value in _DEGREE.findall(name)}
     if any(found.get(key) is None for key in _NEEDED):
         return None
@@ -130,7 +130,7 @@ def run_here(
 
     Args:
         question: of one node.
-        points: candidates in the order in which they are to run.
+        points: candidates in the order of the runs.
         configs: each one's whole training, for the reports.
 
     Raises:

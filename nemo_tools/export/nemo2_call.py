@@ -1,7 +1,7 @@
 """A base configuration as a recipe of NeMo 2.0: Python that makes it.
 
 Built by nemo_toolkit 2.7.3 with NeMo-Run 0.11.1 and megatron-core 0.16.1 (PyPI). 2.7 is the last
-one with ``nemo.collections.llm``: nemo_toolkit 3.0.0 has no language models.
+version with ``nemo.collections.llm``: nemo_toolkit 3.0.0 has no language models.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _config(kind: str, fields: Mapping[str, Any]) -> Call:
 
 
 def _as_code(value: Any) -> str:
-    """A value as code, each argument on a line of its own."""
+    """A value as code, each argument on a separate line."""
     if isinstance(value, Name):
         return value.words
     if isinstance(value, Call):
@@ -216,14 +216,14 @@ def _data_module(base: Pretraining, document: RawConfig) -> Call:
 
 
 def tokenizer_call(path: str) -> Call:
-    """SentencePiece's by its file, else one of Hugging Face by its folder."""
+    """SentencePiece's by its file, else Hugging Face's by its folder."""
     if path.endswith(_SENTENCEPIECE):
         return _config("SentencePieceTokenizer", {"model_path": path})
     return _config("AutoTokenizer", {"pretrained_model_name": path})
 
 
 def _model(base: Pretraining, document: RawConfig) -> dict[str, Any]:
-    """Settings of the model and of its kind: a class's defaults are those of one size."""
+    """Settings of the model and of its kind: a class has the defaults of one size."""
     model = base.model
     fields: dict[str, Any] = {"num_layers": model.shape.layers}
     if model.decoder_sequence is not None:
@@ -323,7 +323,7 @@ def _optimizer(base: Pretraining) -> dict[str, Any]:
 
 
 def _schedule(base: Pretraining, document: RawConfig) -> dict[str, Any]:
-    """Schedule of the whole training, even where a run of a search ends before it."""
+    """Schedule of the whole training, even if a run of a search ends before it."""
     schedule = base.schedule
     fields: dict[str, Any] = {
         "max_steps": document.get(_SCHEDULED, schedule.steps),

@@ -1,4 +1,4 @@
-"""``search``: the fastest layout to train a model with, and the one that writes its text best.
+"""``search``: the fastest layout for training a model, and for generating its text.
 
 ``search [flags] search_config=gpt3/5b [key=value …]``: keys of NVIDIA's AutoConfigurator. The
 training half is :mod:`..search`; dry runs, jobs, runs and results of the inference half are here.
@@ -106,7 +106,7 @@ def _search(request: SearchRequest, words: tuple[str, ...]) -> Iterator[str]:
 def _both(
     training: Iterator[str], inference: PreparedInference, request: SearchRequest
 ) -> Iterator[str]:
-    """Both halves, the second also where the first one measured nothing."""
+    """Both halves, the second even if the first measured nothing."""
     failed: NothingFeasibleError | None = None
     try:
         yield from training

@@ -1,6 +1,6 @@
 """The extension point inference engine: what generates the text of an inference search.
 
-Each is one row of a table, imported when it is asked for; another package registers its own under
+Each is one row of a table, imported on demand; another package registers its own under
 the entry-point group ``autoconf_launch.inference_engine``.
 """
 
@@ -53,7 +53,7 @@ class EngineRun:
     Attributes:
         base: the model's base configuration, with the vocabulary that it has.
         family: of the model.
-        folder: of the run; what the program reads and writes stands there.
+        folder: of the run; the program's files are in it.
         beam_width: sequences that are kept; 1 is greedy.
     """
 
@@ -65,13 +65,13 @@ class EngineRun:
 
 
 class InferenceEngine(Protocol):
-    """Runs points in processes of its own, one after the other."""
+    """Runs points in separate processes, one after the other."""
 
     def why_not(self, run: EngineRun) -> str:
-        """Why it cannot run a point, as a sentence; empty where it can."""
+        """Why it cannot run a point, as a sentence; empty if it can."""
 
     def why_not_here(self) -> str:
-        """Why it cannot run on this machine, with what to install; empty where it can."""
+        """Why it cannot run on this machine, with what to install; empty if it can."""
 
     def files(self, run: EngineRun) -> Mapping[Path, str]:
         """Files that its commands read, by absolute path."""
@@ -80,7 +80,7 @@ class InferenceEngine(Protocol):
         """Words of its programs, one after the other; they leave their figures in the folder."""
 
     def tasks_per_run(self, run: EngineRun) -> int:
-        """Processes that a launcher must start: one for each rank, or one that starts them."""
+        """Processes that a launcher must start: one for each rank, or one for all."""
 
     def read(self, run: EngineRun) -> Outcome:
         """Measurement of its commands, or a failure, also if no file was written."""
@@ -119,8 +119,8 @@ class SharingEngine(InferenceEngine, Protocol):
         """The process that leaves the figures of each run, as its commands would.
 
         Args:
-            runs: points that differ in their batch alone, in order.
-            cores: of each slot; empty where slots are GPUs.
+            runs: points that differ only in their batch, in order.
+            cores: of each slot; empty if slots are GPUs.
         """
 
 
@@ -179,8 +179,8 @@ def load_engine(name: str) -> InferenceEngine:
 def read_figures(run: EngineRun) -> Outcome:
     """A measurement from both files that an engine's program may write, by names of fields.
 
-    ``latency.json`` has ``latencies``, in seconds; ``first_token.json``, where there is one, those
-    of the first token alone. Our own program says both phases and the peak in the former.
+    ``latency.json`` has ``latencies`` in seconds; ``first_token.json``, if there is one, has the
+    latencies of the first token. Our own program writes both phases and the peak to the former.
     """
     try:
         found = json_object(run.folder / LATENCY_FILE)

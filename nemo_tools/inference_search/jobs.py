@@ -1,8 +1,7 @@
 """Launches of an inference search's points on a cluster, as text.
 
-A batch alone says how quick a point is, and decides the search. What its layout serves when
-requests come beside each other is measured afterwards, for the recommended one, by engines that
-have such a test.
+The time of one batch decides the search. The recommended layout's throughput with many concurrent
+requests is measured afterwards, by engines with such a test.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def nodes_of(prepared: PreparedInference, point: SearchPoint) -> int:
 
 
 def why_no_job(prepared: PreparedInference, point: SearchPoint) -> str:
-    """Why a job cannot run a point; empty where it can."""
+    """Why a job cannot run a point; empty if it can."""
     nodes = nodes_of(prepared, point)
     starts_all = prepared.engine.tasks_per_run(prepared.run_of(point, prepared.searches[0])) == 1
     if nodes > 1 and starts_all:
@@ -161,7 +160,7 @@ _HEADS = (
 
 
 def load_script(prepared: PreparedInference, search: LengthSearch, point: SearchPoint) -> str:
-    """The job of a point's test; empty where the engine has none."""
+    """The job of a point's test; empty if the engine has none."""
     test = _test(prepared, search, point)
     return command_job(prepared, point, _folder(search, point), test.commands) if test else ""
 
@@ -192,7 +191,7 @@ def load_lines(
 def _test(
     prepared: PreparedInference, search: LengthSearch, point: SearchPoint
 ) -> LoadTest | None:
-    """None where the engine has none, or no job runs it."""
+    """None if the engine has no test, or no job runs it."""
     engine = prepared.engine
     if prepared.is_local or not isinstance(engine, LoadTestingEngine):
         return None

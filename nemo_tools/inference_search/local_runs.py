@@ -231,7 +231,7 @@ def busy_note(records: Sequence[Record], ranks: int) -> str:
 
 
 def _cores_of_slots(cluster: ClusterSpec) -> tuple[tuple[int, ...], ...]:
-    """Cores of each slot, all of them where there are fewer than slots; empty with GPUs."""
+    """Cores of each slot, all of them if there are fewer than slots; empty with GPUs."""
     if not is_cpu(cluster):
         return ()
     usable, slots = tuple(sorted(os.sched_getaffinity(0))), len(cluster.devices)

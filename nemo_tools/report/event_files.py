@@ -1,9 +1,9 @@
-"""Reads numbers from TensorBoard's event files of runs made elsewhere. Not: files of our own runs.
+"""Reads numbers from TensorBoard's event files of runs made elsewhere.
 
 The package tensorboard is imported when a file is read.
 
-Each candidate is looked for in its own folder, so that a missing file is the failure of that
-candidate alone. Nothing of ours ran there, so that a log which ends in out of memory is believed.
+Each candidate has its own folder, so that a missing file is only that candidate's failure. Nothing
+of ours ran there, so that a log which ends in out of memory decides.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _START = "events.out.tfevents"
 
 
 def event_files(folder: Path) -> tuple[Path, ...]:
-    """All event files below a folder, sorted; none where there is no such folder."""
+    """All event files below a folder, sorted; none if there is no such folder."""
     return tuple(sorted(path for path in folder.rglob(f"{_START}*") if path.is_file()))
 
 
 def read_numbers(files: Sequence[Path], tags: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
-    """The numbers under each tag, by their steps; where a step was made again, the later one.
+    """The numbers under each tag, by their steps; of a repeated step the later number.
 
     A file that ends in the middle of a record gives what is before it; values that are not
     numbers are skipped.

@@ -44,7 +44,7 @@ _BY_LAST = {key.rpartition(".")[2]: key for key in sorted(KNOWN, reverse=True)}
 
 
 def require_known(keys: Iterable[str]) -> None:
-    """See that each key is one of ours."""
+    """Check that each key is known."""
     for key in keys:
         if key not in KNOWN and key.partition(".")[0].partition("/")[0] != _HYDRA:
             raise ConfigError(f"{key} is unknown; {_nearest(key)}")
@@ -100,7 +100,7 @@ class Composed:
     Attributes:
         choice: the search configuration by its name, such as ``gpt3/5b``.
         given: keys of the command line.
-        has_paths: whether anybody said where NVIDIA's tool or ours stands.
+        has_paths: whether the user named the folder of NVIDIA's tool or ours.
         notes: what was read otherwise than it is written.
     """
 
@@ -146,7 +146,7 @@ def _parse_overrides(arguments: Iterable[str]) -> Iterator[Override]:
 
 
 def _bcp_nodes(overrides: tuple[Override, ...]) -> tuple[tuple[Override, ...], tuple[str, ...]]:
-    """``num_nodes=$NGC_ARRAY_SIZE`` where no shell, or no Base Command, has replaced it."""
+    """``num_nodes=$NGC_ARRAY_SIZE`` if no shell, or no Base Command, has replaced it."""
     kept, notes = [], []
     for override in overrides:
         if override.key != _NODES or override.value not in ("", _BCP_NODES):
@@ -261,7 +261,7 @@ def _is_missing(omega: Any, config: Any, key: str) -> bool:
 
 
 def _one_line(error: Exception) -> str:
-    """The first lines say what is wrong; the others where in hydra."""
+    """The first lines say what is wrong; the others its place in hydra."""
     return " ".join(" ".join(str(error).split("\n")[:2]).split())
 
 
@@ -300,7 +300,7 @@ def read_settings(composed: Composed) -> SearchSettings:
 
 
 def _paths(composed: Composed) -> PathSettings:
-    """A data folder below a tool that nobody named is nobody's."""
+    """A data folder below a tool that the user did not name is ignored."""
     found = read_section(PathSettings, composed.document, results=absolute("."))
     is_named = composed.has_paths or bool({"data_dir", "launcher_scripts_path"} & composed.given)
     return replace(

@@ -1,4 +1,4 @@
-"""One search for every front end: points, the runner that runs them, and limits."""
+"""The search of every front end: points, the runner that runs them, and limits."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class HpRuns(Generic[AnyPoint]):
     Attributes:
         points: points to run, in order.
         records: what came back; the last record of a name counts.
-        finals: further measurements of the best.
+        finals: repeated measurements of the best.
         not_started: points without a launch, each with the reason.
-        elapsed_s: duration of this search and of earlier ones in its folder, in seconds.
+        elapsed_s: duration of all searches in its folder, in seconds.
         device: name of the device that ran; None if the settings say it.
     """
 
@@ -255,7 +255,7 @@ def opening_launches(
     *,
     fresh: bool,
 ) -> Iterator[OpenRuns]:
-    """Hold the folder of our own launches; trackers hear their events, too."""
+    """Hold the folder of our own launches; trackers receive their events, too."""
     settings, (request, cluster, feed) = AutotuningSettings(enabled=True), launch
     files, backend = parts
     print_ = fingerprint(request, cluster, find_script_source(request), settings)

@@ -105,7 +105,7 @@ class JobFiles(Protocol[JobPoint]):
 
 
 class _ScriptJob:
-    """A started script; one whose ``end`` is known from the start was measured before."""
+    """A started script; it was measured before if its ``end`` is known from the start."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Launches of candidates on a cluster, as text.
 
-The order of options is that of NVIDIA's writer (auto_configurator, 24.12), so that files of both
+The order of options follows NVIDIA's writer (auto_configurator, 24.12), so that files of both
 can be compared line by line.
 """
 
@@ -38,11 +38,11 @@ class SlurmJob:
 
     Attributes:
         command: a text for a shell.
-        further: commands after it, each a step of its own.
-        tasks: of all nodes; None: so many of each node.
+        further: commands after it, each a separate step.
+        tasks: number on all nodes; None: ``tasks_per_node`` of each node.
         dependency: ``singleton``, or numbers of jobs that have ended before.
         output: path of the job's own log.
-        cluster: what is asked for; None and empty leave an option out.
+        cluster: the requested resources; None and empty omit an option.
         flags: of ``srun``, already quoted.
         time: Slurm's time limit.
     """
@@ -69,7 +69,7 @@ def sbatch_text(job: SlurmJob) -> str:
 
 
 def mount_pair(mount: str) -> str:
-    """``source:destination`` of a mount; a bare path stands at the same place inside."""
+    """``source:destination`` of a mount; a bare path has the same place inside."""
     return mount if ":" in mount else f"{mount}:{mount}"
 
 
@@ -152,7 +152,7 @@ def _dependency(after: str | tuple[int, ...]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """A user's further flags of srun, which may be several in one text."""
+    """A user's own flags of srun, which may be several in one text."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -160,7 +160,7 @@ def _words(text: str) -> list[str]:
 
 
 def _option(value: str) -> str:
-    """An option as sbatch reads it: in quotes where it has more than plain characters."""
+    """An option as sbatch reads it: in quotes if it has more than plain characters."""
     value = _one_line(value)
     return value if _PLAIN.fullmatch(value) else shlex.quote(value)
 
@@ -224,12 +224,12 @@ def job_script(
     """Commands, one after the other, as a job of Slurm or as a script for Base Command.
 
     Args:
-        question: its settings say what is asked of Slurm.
+        question: its settings have the resources to request of Slurm.
         name: of the job, after the user's prefix.
         commands: texts for a shell.
         size: nodes, and tasks of each.
         log: path of the job's logs, without their suffix.
-        is_inference: the container and the time limit are the ones of inference.
+        is_inference: the container and the time limit come from the inference settings.
     """
     settings, (nodes, tasks) = question.settings, size
     if settings.cluster.kind is ClusterKind.BCP:
@@ -257,7 +257,7 @@ def job_script(
 
 
 def training_command(question: SearchQuestion, candidate: SearchCandidate) -> str:
-    """NeMo's own pretraining of a candidate's file; one of NeMo 2.0 is a script."""
+    """NeMo's own pretraining of a candidate's file; NeMo 2.0 runs a script."""
     logs, data = question.settings.train.logs, question.settings.paths.data or _UNGIVEN
     folder = SearchFolder(logs)
     if RECIPE in question.base:

@@ -80,7 +80,7 @@ def order_candidates(
     workload: Workload,
     cluster: ClusterSpec,
 ) -> tuple[SearchCandidate, ...]:
-    """Candidates with their best ZeRO stage, the fastest predicted one that fits first.
+    """Candidates with their best ZeRO stage, the fastest predicted fit first.
 
     The order stays if nothing can be predicted. The smallest micro-batch comes first if only
     memory can: then not even two samples had room in the profile run.
@@ -126,7 +126,7 @@ _NEEDED = "transformers"
 
 
 def require_transformers(caller: str) -> None:
-    """See that runs can build their model."""
+    """Check that runs can build their model."""
     if find_spec(_NEEDED) is None:
         raise ConfigError(
             f"{caller} builds models with {_NEEDED}, which is not installed; run "
@@ -153,7 +153,7 @@ def request_of(
 ) -> LaunchRequest:
     """The pretraining of the base configuration; writes the two files that ranks read.
 
-    ``listener`` hears that a queue is awaited.
+    ``listener`` is notified while a queue is awaited.
     """
     question, settings = prepared.question, prepared.settings
     base = folder.write_for_ranks("base", question.completed_base)

@@ -29,7 +29,7 @@ from .this_machine import first_shown, local_candidates, local_ranks, refusals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """All of it; ``machines`` is None where runs are on this machine, or none are made."""
+    """The whole search; ``machines`` is None if it runs on this machine, or nothing runs."""
 
     question: SearchQuestion
     found: CandidateList
@@ -91,7 +91,7 @@ def _refusal_note(check: Callable[[], object]) -> str:
 
 
 def check_paths(settings: SearchSettings, *, needs_data: bool = True) -> None:
-    """See that data, mounts and container are there before anything is launched.
+    """Check that data, mounts and container exist before anything is launched.
 
     Runs on this machine need neither, but what the command line names must exist.
     """
@@ -127,5 +127,5 @@ def first_rows(rows: Sequence[Sequence[object]], headers: Sequence[str], top: in
 
 
 def json_document(model: str, **facts: object) -> str:
-    """What a search says, for programs."""
+    """The output of a search, for programs."""
     return json.dumps({"schema_version": 1, "model": model, **facts}, indent=2)

@@ -1,7 +1,7 @@
 """The training half of ``search``: the fastest layout of a model, by short real runs.
 
-On a cluster each run is a job script; these are only written where Slurm or Base Command is not
-there.
+On a cluster each run is a job script; these are only written if Slurm or Base Command is
+missing.
 """
 
 from __future__ import annotations

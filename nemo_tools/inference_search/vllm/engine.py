@@ -1,6 +1,6 @@
 """vLLM as an engine: ``vllm bench latency`` in jobs, ``vllm.LLM`` on this machine.
 
-Names of options and JSON fields are those of ``vllm/benchmarks/latency.py``, in which versions
+Names of options and JSON fields come from ``vllm/benchmarks/latency.py``, in which versions
 0.10 to 0.32 agree.
 """
 
@@ -65,7 +65,7 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
 class VllmEngine:
-    """A model of random weights, timed for the whole answer and for its first token alone."""
+    """A model of random weights, timed for the whole answer and for its first token."""
 
     def why_not(self, run: EngineRun) -> str:
         if why := why_no_model(run.family):
@@ -153,7 +153,7 @@ class VllmEngine:
 
 
 def _vllm_python() -> str:
-    """The Python beside the ``vllm`` that a shell would run; ours if that is beside it."""
+    """The Python of the ``vllm`` that a shell would run; ours if it has none."""
     return python_beside(COMMAND) or sys.executable
 
 
@@ -185,7 +185,7 @@ def _latency_words(run: EngineRun, whole: EngineRun, file: str) -> tuple[str, ..
 
 
 def _variables(runs: Sequence[EngineRun], cores: tuple[tuple[int, ...], ...]) -> dict[str, str]:
-    """Variables of a process on this machine; each rank has cores of its own without a GPU."""
+    """Variables of a process on this machine; without a GPU, each rank has its own cores."""
     if not cores:
         return _OFFLINE
     ranks = cores[: runs[0].task.layout.world_size]

@@ -35,7 +35,7 @@ _WITHOUT_DECODER = ("t5", "mt5", "bert")
 
 
 def why_no_model(family: str) -> str:
-    """Why vLLM has no model of a family, as a sentence; empty where it has."""
+    """Why vLLM has no model of a family, as a sentence; empty if it has one."""
     if family not in _WITHOUT_DECODER:
         return ""
     known = ", ".join(sorted({*_KINDS, "llama", "mixtral"}))
@@ -84,7 +84,7 @@ def model_document(run: EngineRun) -> dict[str, Any]:
 
 
 def cache_bytes(run: EngineRun, samples: int) -> float:
-    """Keys and values of so many whole samples on a rank, in blocks of the CPU's size."""
+    """Keys and values of ``samples`` whole samples on a rank, in blocks of the CPU's size."""
     model, layout = _section(run.base), run.task.layout
     heads = model["num_attention_heads"]
     groups = max(1.0, (model.get("num_query_groups") or heads) / layout.tensor_parallel)
@@ -95,9 +95,9 @@ def cache_bytes(run: EngineRun, samples: int) -> float:
 
 
 def tokenizer_documents(vocabulary: int) -> dict[str, dict[str, Any]]:
-    """Files of a tokenizer, by name: each token is a word, its number.
+    """Files of a tokenizer, by name: each token is one word, its number.
 
-    So that a text of so many random words has as many tokens.
+    A text of N random words therefore has N tokens.
     """
     words = {str(number): number for number in range(vocabulary)}
     model = {"type": "WordLevel", "vocab": words, "unk_token": "0"}
