@@ -1,9 +1,4 @@
-"""Candidates of ``AutoConfigurator`` run on this machine, and what was run elsewhere, as outcomes.
-
-Not: how one folder is read (report). Each run elsewhere is looked for in the folder of its own
-name; where nobody says which runs are meant, other folders whose names say their degrees are runs,
-too.
-"""
+"""Runs of ``AutoConfigurator``: here, or elsewhere in the folders of their names."""
 
 from __future__ import annotations
 

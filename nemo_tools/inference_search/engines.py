@@ -34,7 +34,7 @@ from autoconf_launch.launcher.results import read_file
 INFERENCE_ENGINES: Mapping[str, str] = MappingProxyType(
     {
         "native": "autoconf_launch.nemo.inference_search.engines:NativeEngine",
-        "vllm": "autoconf_launch.nemo.inference_search.vllm:VllmEngine",
+        "vllm": "autoconf_launch.nemo.inference_search.vllm_engine:VllmEngine",
     }
 )
 """Name -> ``module:attribute``; habits that predictions need have a table of the same names."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autoconf_launch.nemo.inference_search.command import search
-from autoconf_launch.nemo.inference_search.vllm import VllmEngine
+from autoconf_launch.nemo.inference_search.vllm_engine import VllmEngine
 
 from .asked import BENCHMARK, RUN, SMALL
 

@@ -1,7 +1,7 @@
 """The program of a process of vLLM that times batches, one after the other; ``batches FILE``.
 
-vLLM's own Python runs this file by its path, so it imports nothing of ours. A JSON file has
-its settings (see :mod:`.vllm`); the figures of each batch are written, once they are complete,
+vLLM's own Python runs this file by its path, so it imports nothing of ours. A JSON file has its
+settings (see :mod:`.vllm_engine`); the figures of each batch are written, once they are complete,
 in the format of ``vllm bench latency``.
 """
 
