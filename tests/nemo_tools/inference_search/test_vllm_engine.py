@@ -21,7 +21,7 @@ from autoconf_launch.nemo.inference_search.vllm_engine import (
     tokenizer_documents,
 )
 
-RECORDED = Path(__file__).parents[3] / "data" / "vllm"
+RECORDED = Path(__file__).parents[2] / "data" / "vllm"
 SHAPE = {
     "num_layers": 4,
     "hidden_size": 64,
