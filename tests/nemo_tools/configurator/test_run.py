@@ -10,10 +10,7 @@ import yaml
 
 from autoconf_launch import AutoConfigurator, ConfigError
 from autoconf_launch.nemo.configurator.training import for_ranks
-from autoconf_launch.nemo.search.candidate_file import SearchFolder
-from autoconf_launch.nemo.search.candidates import CandidateList
-from autoconf_launch.nemo.search.our_ranks import OurRanks
-from autoconf_launch.nemo.search.prepare import Prepared
+from autoconf_launch.nemo.search import CandidateList, OurRanks, Prepared, SearchFolder
 
 from ..report.found import rows
 

@@ -19,7 +19,7 @@ from autoconf_launch.core import (
     Precision,
     Workload,
 )
-from autoconf_launch.nemo.search.candidates import SearchCandidate
+from autoconf_launch.nemo.search import SearchCandidate
 from autoconf_launch.nemo.search.our_ranks import order_candidates
 
 from .asked import SMALL, ask_for

@@ -7,15 +7,14 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from autoconf_launch.autotuner.measurement.noise import FINAL_SUFFIX
-from autoconf_launch.autotuner.space.trial import FailedTrial, Measurement, Outcome, Record, Trial
+from autoconf_launch.autotuner.measurement import FINAL_SUFFIX
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record, Trial
 from autoconf_launch.core import Candidate, Failure, FailureKind
-from autoconf_launch.nemo.report.outcome import SearchOutcome
-from autoconf_launch.nemo.report.tables import extrapolation, top_text
-from autoconf_launch.nemo.search.candidates import SearchCandidate
-from autoconf_launch.nemo.search.hp_search import HpRuns, too_large
-from autoconf_launch.nemo.search.outcome import least_run_s, outcome_of, why_too_slow
-from autoconf_launch.nemo.search.prepare import Prepared
+from autoconf_launch.nemo.report import SearchOutcome, top_text
+from autoconf_launch.nemo.report.tables import extrapolation
+from autoconf_launch.nemo.search import HpRuns, Prepared, SearchCandidate, outcome_of
+from autoconf_launch.nemo.search.hp_search import too_large
+from autoconf_launch.nemo.search.outcome import least_run_s, why_too_slow
 from autoconf_launch.nemo.search.training_search import result_document
 
 from .asked import SMALL, ask_for
