@@ -36,7 +36,7 @@ class Naming(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """One tunable. Values are ordered: whole numbers by size, others as ``values`` lists them.
+    """A tunable. Values are ordered: whole numbers by size, others as ``values`` lists them.
 
     Attributes:
         name: field of ``Layout``, or name of an extra.
@@ -272,6 +272,16 @@ EXTRAS: tuple[Knob, ...] = (
     Knob(name="allgather_partitions", tag="ap"),
     Knob(name=OFFLOAD_EXTRAS[0], tag="oo"),
     Knob(name=OFFLOAD_EXTRAS[1], tag="op"),
+    Knob(
+        name="compile_mode",
+        tag="cm",
+        key="compile_mode",
+        meaning="mode of torch.compile for the repeated blocks, which a first step waits for",
+        values=("off", "default", "max-autotune-no-cudagraphs"),
+        default="off",
+        software="compiled",
+        applied_by=f"{_PARALLEL}.compiled",
+    ),
     Knob(
         name="bucket_cap_mb",
         tag="bcm",

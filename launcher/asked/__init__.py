@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from autoconf_launch.core import attach
 
-from .keywords import answers, keyword_errors
+from .engine_names import ENGINE, ENGINES, EngineFacts, HostSource, engine_facts
 from .launch_units import (
     ARGUMENTS,
     CORES,
@@ -20,6 +20,7 @@ from .parameters import (
     Header,
     Parameter,
     VerbQuestion,
+    answers,
     asked_parameters,
     asked_part,
     build_question,
@@ -31,7 +32,6 @@ from .parameters import (
 )
 from .recommending import RecommendCommand, RecommendQuestion
 from .results import (
-    LINE_FORMS,
     TABLE_FORMS,
     CompareCommand,
     ExportCommand,
@@ -50,7 +50,6 @@ from .serving import (
     ServingQuestion,
 )
 from .training import (
-    PRECISIONS,
     FitQuestion,
     Goal,
     PlanQuestion,
@@ -59,7 +58,7 @@ from .training import (
     TrainingQuestion,
 )
 from .training_commands import CsvForm, FitCommand, OnScreen, PlanCommand, PlanFiles
-from .units import FILE, MOST, NAME, ON, ValueUnit, at_least, tokens_text, word_of
+from .units import FILE, MOST, NAME, ON, ValueUnit, at_least, tokens_text
 from .verb_parser import VerbParser, unknown_flag
 
 if TYPE_CHECKING:

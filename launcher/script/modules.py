@@ -35,7 +35,7 @@ sys.stdout.write(places[0] if places else spec.origin if spec and spec.origin el
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSources:
-    """Path and text of the file that is read as the script, and texts of its own modules.
+    """Path and text of the file that is read as the script, and texts of its modules.
 
     ``is_whole``: every module that the program imports of itself was read.
     """
@@ -124,7 +124,8 @@ def own_sources(request: LaunchRequest) -> OwnSources:
     # a command that trains elsewhere, in a module that was not found
     is_stub = path.suffix != ".py" and len(read) == 1 and "torch" not in text
     is_whole = len(read) <= _MOST_MODULES and not is_stub
-    return OwnSources(script=path, text=text, modules=_texts(read), is_whole=is_whole)
+    modules = tuple(filter(None, [*read.values()][1:]))
+    return OwnSources(script=path, text=text, modules=modules, is_whole=is_whole)
 
 
 def _executed_file(words: tuple[str, ...], path: Path, texts: tuple[str, ...]) -> Path | None:
@@ -153,18 +154,9 @@ def _words_of(text: str) -> Iterator[str]:
 
 
 def is_python(text: str) -> bool:
-    """Whether the first line of a program names Python."""
+    """True if the first line of a program names Python."""
     first = text.partition("\n")[0]
     return first.startswith("#!") and "python" in first
-
-
-def own_modules(script: Path, text: str) -> tuple[str, ...]:
-    """Texts of the program's modules that a source and its own modules import."""
-    return _texts(_read_modules(script, text))
-
-
-def _texts(read: dict[Path, str]) -> tuple[str, ...]:
-    return tuple(filter(None, list(read.values())[1:]))
 
 
 def _read_modules(script: Path, text: str) -> dict[Path, str]:

@@ -10,104 +10,46 @@ from dataclasses import dataclass
 
 from ..script import ScriptSource, facts_of, loader_batches
 
-MICRO_BATCH_NAMES = (
-    "micro_batch_size",
-    "micro_batch",
-    "train_micro_batch_size_per_gpu",
-    "micro_batch_size_per_gpu",
-    "per_device_train_batch_size",
-    "per_device_batch_size",
-    "per_gpu_train_batch_size",
-    "per_gpu_batch_size",
-    "batch_size_per_gpu",
-    "batch_size_per_device",
-    "device_batch_size",
-    "local_batch_size",
-    "device_train_microbatch_size",
-    "microbatch_size",
-    "samples_per_gpu",
-    "train_batch_size",
-    "batch_size_train",
-    "training_batch_size",
-    "batch_size",
-    "batch_sz",
-    "mini_batch_size",
-    "train_batch",
-    "train_bs",
-    "max_sentences",
-    "batch",
-    "bsz",
-    "mbs",
-    "bs",
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+MICRO_BATCH_NAMES = _words(
+    "micro_batch_size micro_batch train_micro_batch_size_per_gpu micro_batch_size_per_gpu "
+    "per_device_train_batch_size per_device_batch_size per_gpu_train_batch_size "
+    "per_gpu_batch_size batch_size_per_gpu batch_size_per_device device_batch_size "
+    "local_batch_size device_train_microbatch_size microbatch_size samples_per_gpu "
+    "train_batch_size batch_size_train training_batch_size batch_size batch_sz "
+    "mini_batch_size train_batch train_bs max_sentences batch bsz mbs bs"
 )
 """Last parts of names, the most specific first; ``-``, ``_`` and capitals make no difference."""
-ACCUMULATION_NAMES = (
-    "gradient_accumulation_steps",
-    "gradient_accumulation",
-    "grad_accumulation_steps",
-    "grad_accum_steps",
-    "grad_accumulation",
-    "grad_accum",
-    "accumulation_steps",
-    "accumulate_grad_batches",
-    "accum_count",
-    "accum_steps",
-    "accum_iter",
-    "accum_freq",
-    "update_freq",
+ACCUMULATION_NAMES = _words(
+    "gradient_accumulation_steps gradient_accumulation grad_accumulation_steps "
+    "grad_accum_steps grad_accumulation grad_accum accumulation_steps accumulate_grad_batches "
+    "accum_count accum_steps accum_iter accum_freq update_freq"
 )
-DERIVED_ACCUMULATION = (
-    "gradient_accumulation_iters",
-    "grad_accumulation_iters",
-    "grad_accum_iters",
-    "accumulation_iters",
-    "accum_iters",
-    "grad_acc_steps",
-    "micro_steps",
-    "num_micro_steps",
-    "num_microbatches",
-    "accumulation",
-    "grad_acc",
+DERIVED_ACCUMULATION = _words(
+    "gradient_accumulation_iters grad_accumulation_iters grad_accum_iters accumulation_iters "
+    "accum_iters grad_acc_steps micro_steps num_micro_steps num_microbatches accumulation "
+    "grad_acc"
 )
 """More names of values that scripts compute by a division, and rarely take as an argument."""
-ELSEWHERE = (
-    *("eval", "evaluate", "evaluation", "val", "valid", "validate", "validation", "dev", "test"),
-    *("predict", "infer", "inference", "generate", "generation", "sampling"),
+ELSEWHERE = _words(
+    "eval evaluate evaluation val valid validate validation dev test predict infer inference "
+    "generate generation sampling"
 )
 """Parts of a dotted name that show another batch than training's."""
-EVALUATE_EVERY = (
-    "eval_interval",
-    "eval_every",
-    "eval_freq",
-    "eval_steps",
-    "eval_every_n_steps",
-    "evaluate_every",
-    "evaluation_interval",
-    "evaluation_steps",
-    "val_interval",
-    "val_every",
-    "val_freq",
-    "val_check_interval",
-    "valid_interval",
-    "validate_every",
-    "validate_interval",
-    "validation_interval",
+EVALUATE_EVERY = _words(
+    "eval_interval eval_every eval_freq eval_steps eval_every_n_steps evaluate_every "
+    "evaluation_interval evaluation_steps val_interval val_every val_freq val_check_interval "
+    "valid_interval validate_every validate_interval validation_interval"
 )
 """Steps from one evaluation to the next."""
-SAVE_EVERY_NAMES = (
-    "checkpointing_steps",
-    "checkpoint_interval",
-    "checkpoint_every",
-    "checkpoint_freq",
-    "checkpoint_steps",
-    "ckpt_interval",
-    "ckpt_every",
-    "ckpt_freq",
-    "save_steps",
-    "save_interval",
-    "save_every",
-    "save_freq",
-    "save_every_n_steps",
+SAVE_EVERY_NAMES = _words(
+    "checkpointing_steps checkpoint_interval checkpoint_every checkpoint_freq "
+    "checkpoint_steps ckpt_interval ckpt_every ckpt_freq save_steps save_interval save_every "
+    "save_freq save_every_n_steps"
 )
 """Steps from one checkpoint to the next."""
 
@@ -120,12 +62,12 @@ def name_key(name: str) -> str:
 def is_of_batch(
     name: str, known: tuple[str, ...] = (*MICRO_BATCH_NAMES, *ACCUMULATION_NAMES)
 ) -> bool:
-    """Whether a name commonly means the micro-batch or the accumulation."""
+    """True if a name commonly means the micro-batch or the accumulation."""
     return name_key(name) in set(map(name_key, known))
 
 
 def may_derive_accumulation(source: ScriptSource) -> bool:
-    """Whether the script or one of its modules computes its accumulation by a division.
+    """True if the script or one of its modules computes its accumulation by a division.
 
     Then a total of samples or tokens stays when the micro-batch changes. A source that cannot be
     read completely may do so.
@@ -154,13 +96,13 @@ def name_parts(name: str) -> tuple[str, ...]:
 
 
 def is_elsewhere(name: str) -> bool:
-    """Whether a part of a name shows another batch than training's."""
+    """True if a part of a name shows another batch than training's."""
     parts = name_parts(name)
     return any(_OF_DATA.sub("", part) in ELSEWHERE for part in parts)
 
 
 def is_accumulation(name: str) -> bool:
-    """Whether a name means accumulating, such as ``accumulate_every`` or ``batch_multiplier``."""
+    """True if a name means accumulating, such as ``accumulate_every`` or ``batch_multiplier``."""
     parts = name_parts(name)
     multiplies = {"batch", "multiplier"} <= {*parts}
     found = multiplies or any(part.startswith("accum") for part in parts)
@@ -176,7 +118,7 @@ _BESIDE_BATCH = {
 
 
 def is_micro_batch(name: str) -> bool:
-    """Whether all parts of a name mean the micro-batch, as in ``micro_bsz``."""
+    """True if all parts of a name mean the micro-batch, as in ``micro_bsz``."""
     parts = {*name_parts(name)}
     return bool(parts & _SAYS_BATCH) and parts <= _SAYS_BATCH | _BESIDE_BATCH
 

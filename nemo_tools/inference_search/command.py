@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from autoconf_launch.core import GIB, ConfigError, Failure, NothingFeasibleError, plural
+from autoconf_launch.launcher.engines import is_slurm_here
 from autoconf_launch.launcher.events import Listener, Note
-from autoconf_launch.launcher.hosts import is_slurm_here
 from autoconf_launch.launcher.trackers import check_tracking
 from autoconf_launch.launcher.tuning import TrialLimits, write_answer
 

@@ -30,7 +30,7 @@ from autoconf_launch.core import (
     encode,
     result_file,
 )
-from autoconf_launch.launcher.backends import Backend, Job, JobEnd, load_backend
+from autoconf_launch.launcher.engines import Backend, ForkServerEngine, Job, JobEnd, LocalEngine
 from autoconf_launch.launcher.events import Listener
 from autoconf_launch.launcher.launch import (
     STDERR_LOG,
@@ -86,7 +86,6 @@ class _PointRunner(Runner[SearchPoint]):
         self._runs = {point.name: prepared.run_of(point, search) for point in points}
         self._request = ranks_request(prepared.cluster, self._runs[points[0].name])
         self._size_b, self._limit_s = prepared.question.size_b, prepared.settings.time_limit_s
-        self._backend: Backend = load_backend("fork_server")
         self.objective = per_gpu_objective(prepared.bound_s)
 
     def run(self, listener: Listener, *, fresh: bool) -> HpRuns[SearchPoint]:
@@ -98,7 +97,10 @@ class _PointRunner(Runner[SearchPoint]):
 
     def opening(self, listener: Listener, *, fresh: bool) -> AbstractContextManager[OpenRuns]:
         launch = self._request, self._cluster, Feed("inference", f"{self._size_b:.10g}b")
-        return opening_launches(self._paths, launch, (self, self._backend), listener, fresh=fresh)
+        return opening_launches(self._paths, launch, (self, self.backend), listener, fresh=fresh)
+
+    def backend(self, listener: Listener) -> Backend:
+        return ForkServerEngine()
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
         raise NotImplementedError
@@ -277,7 +279,9 @@ class SharedProcesses(_PointRunner):
         self._limit_s *= max(map(degrees.count, degrees))  # a process has time for all of its own
         self._requested: set[str] = set()
         """Points that a process of this session was started for."""
-        self._backend = _SharedBackend(load_backend("local"), self.read_figures_of)
+
+    def backend(self, listener: Listener) -> Backend:
+        return _SharedBackend(LocalEngine(), self.read_figures_of)
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
         # The process of a point and of those after it that have its layout and no figures.
@@ -326,6 +330,7 @@ class _Measured:
     plan: LaunchPlan
     outcome: Outcome
     handle: str = ""
+    is_queued: bool = False
 
 
 class _SharedBackend:
@@ -375,3 +380,6 @@ class _SharedBackend:
 
     def end_orphan(self, handle: str, host: str) -> None:
         self._inner.end_orphan(handle, host)
+
+    def close(self) -> None:
+        self._inner.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -17,11 +17,11 @@ from autoconf_launch.autotuner.space import (
     Trial,
 )
 from autoconf_launch.core import Candidate, ClusterSpec, Failure, FailureKind
-from autoconf_launch.launcher.backends import Backend, closing_backend, warn_listener
+from autoconf_launch.launcher.engines import Backend
 from autoconf_launch.launcher.events import Listener, Note
+from autoconf_launch.launcher.hosts import WHOLE
 from autoconf_launch.launcher.interrupts import stopping_on_signals
 from autoconf_launch.launcher.launch import find_script_source
-from autoconf_launch.launcher.machine import WHOLE
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results import (
     Fingerprint,
@@ -250,7 +250,7 @@ def opening_runs(
 def opening_launches(
     paths: ResultsPaths,
     launch: tuple[LaunchRequest, ClusterSpec, Feed],
-    parts: tuple[TrialIO, Backend],
+    parts: tuple[TrialIO, Callable[[Listener], Backend]],
     listener: Listener,
     *,
     fresh: bool,
@@ -263,6 +263,6 @@ def opening_launches(
         write_environment(paths, request, cluster, settings)
         with (
             track_events(request.tracking, feed, paths.tracking, listener) as heard,
-            closing_backend(warn_listener(backend, heard)) as closing,
+            closing(backend(heard)) as engine,
         ):
-            yield OpenRuns(opened=opened, files=files, backend=closing, listener=heard)
+            yield OpenRuns(opened=opened, files=files, backend=engine, listener=heard)

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +27,11 @@ from autoconf_launch.autotuner.space import (
     Trial,
 )
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends import Job, JobEnd, warn_listener
-from autoconf_launch.launcher.events import Listener
-from autoconf_launch.launcher.hosts import (
+from autoconf_launch.launcher.engines import (
     JOB_ID,
     UNSAID_WAIT_S,
+    Job,
+    JobEnd,
     SlurmQueue,
     cancel_jobs,
     is_slurm_here,
@@ -39,6 +39,7 @@ from autoconf_launch.launcher.hosts import (
     submit_job,
     wait_text,
 )
+from autoconf_launch.launcher.events import Listener, Note
 from autoconf_launch.launcher.machine import OUR_COMMAND
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results import Fingerprint, ResultsPaths
@@ -139,8 +140,7 @@ class JobRunner(Runner[AnyPoint]):
         self.at_once = 1 if jobs.kind is ClusterKind.BCP else JOBS_AT_ONCE
         self._queue, self._left = SlurmQueue(), dict[str, str]()
         self._is_kept, self._has_informed = jobs.is_kept, False
-        self.inform: Callable[[str], object] = lambda text: None
-        """Receives one sentence if jobs wait."""
+        self._listener: Listener = lambda event: None
 
     @contextmanager
     def opening(self, listener: Listener, *, fresh: bool) -> Iterator[OpenRuns]:
@@ -148,8 +148,8 @@ class JobRunner(Runner[AnyPoint]):
         self._is_kept = jobs.is_kept and not fresh
         with opening_runs(jobs.paths, jobs.fingerprint, listener, fresh=fresh) as opened:
             self._left = {one.name: one.handle or "" for one in opened.contents.search.orphans}
-            backend = warn_listener(self, listener)
-            yield OpenRuns(opened=opened, files=self, backend=backend, listener=listener)
+            self._listener = listener
+            yield OpenRuns(opened=opened, files=self, backend=self, listener=listener)
 
     def choose(self, points: tuple[AnyPoint, ...], runs: OpenRuns) -> Chosen[AnyPoint]:
         self._jobs.write(points)
@@ -180,7 +180,7 @@ class JobRunner(Runner[AnyPoint]):
         late = [run for run in runs if run.is_queued and now_s > run.started_s + UNSAID_WAIT_S]
         if late and not self._has_informed:
             self._has_informed = True
-            self.inform(wait_text(late))
+            self._listener(Note(text=wait_text(late)))
         return ends
 
     def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
@@ -197,6 +197,8 @@ class JobRunner(Runner[AnyPoint]):
             cancel_jobs(own.number)
 
     def send_signal(self, job: Job, number: int) -> None: ...
+
+    def close(self) -> None: ...
 
     def end_orphan(self, handle: str, host: str) -> None:
         """Do nothing: this search waits for its job."""

@@ -28,12 +28,18 @@ from autoconf_launch.core import (
     resolve,
     visible,
 )
-from autoconf_launch.launcher.backends import backend_for
 from autoconf_launch.launcher.dialects import BuiltinDialect
+from autoconf_launch.launcher.engines import Backend
 from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
+from autoconf_launch.launcher.hosts import (
+    WHOLE,
+    SlotPool,
+    engine_for,
+    find_cluster,
+    why_not_in_turn,
+)
 from autoconf_launch.launcher.launch import find_script_source
 from autoconf_launch.launcher.live import LinesView
-from autoconf_launch.launcher.machine import WHOLE, SlotPool, find_cluster, why_not_in_turn
 from autoconf_launch.launcher.request import HostChoice, LaunchRequest, RemoteAccess
 from autoconf_launch.launcher.trackers import Feed
 from autoconf_launch.launcher.tuning import (
@@ -236,10 +242,12 @@ class OurRanks(Runner[SearchCandidate]):
     def opening(self, listener: Listener, *, fresh: bool) -> AbstractContextManager[OpenRuns]:
         question = self._prepared.question
         feed = Feed(question.family.name, f"{question.size_b:.10g}b")
-        backend = backend_for(self._request, self._cluster, forks=True)
         launch = self._request, self._cluster, feed
-        parts = self._files, backend
+        parts = self._files, self._backend
         return opening_launches(self._folder.runs, launch, parts, listener, fresh=fresh)
+
+    def _backend(self, listener: Listener) -> Backend:
+        return engine_for(self._request, self._cluster, listener, forks=True)
 
     def choose(self, points: _Some, runs: OpenRuns) -> Chosen[SearchCandidate]:
         train = self._prepared.settings.train

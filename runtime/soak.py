@@ -1,0 +1,467 @@
+"""Phases of a verification run besides its steps: evaluations, checkpoints, ends of an epoch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+
+from autoconf_launch.core import (
+    Aside,
+    Asides,
+    Failure,
+    FailureKind,
+    RankResult,
+    RankTask,
+    WentOn,
+    encode,
+    real_time,
+    unfinished_sign,
+)
+
+from .model import tensors_in
+from .rank import shown_json, write_sign
+
+_EVERY_S = 1.0
+_DEEP = 5
+_AHEAD = 2
+"""Last steps that draw the longest batch: a loader may be a step ahead of the training."""
+_LEFT_OVER = 2
+"""Steps that a script may still make from what it had drawn before its data ended."""
+
+
+class AsideWatch:
+    """Receives evaluations, checkpoints and steps of one rank, in order."""
+
+    def __init__(self) -> None:
+        self._before: set[Aside] = set()
+        self._evaluations = self._batches = self._checkpoints = self._saved_bytes = 0
+        self.under_way: Aside | None = None
+        self.went_on: WentOn | None = None
+        """Beyond the steps asked for."""
+        self._saving = self._failing = False
+        self._broke = ""
+        self._broke_in: Aside | None = None
+
+    @property
+    def is_lacking(self) -> bool:
+        """True if there was no evaluation or no checkpoint."""
+        return not (self._evaluations and self._checkpoints)
+
+    def on_evaluation(self) -> None:
+        """The model was called without gradients, in evaluation mode."""
+        self._evaluations += self._begins(Aside.EVALUATION)
+        self._batches += 1
+        self._saving = self._failing = False  # where the script went on after a save that failed
+
+    def fails(self) -> None:
+        """Note that the call of the model raised."""
+        self._failing = self.under_way is Aside.EVALUATION
+
+    def saves(self) -> None:
+        """Tensors are about to be saved."""
+        self._checkpoints += self._begins(Aside.CHECKPOINT)
+        self._saving = True
+
+    def on_save(self, size_bytes: int) -> None:
+        """Tensors were saved."""
+        self._saved_bytes += size_bytes
+        self._saving = False
+        if self.went_on:
+            self.under_way = None
+
+    def on_resume(self) -> None:
+        """The training goes on."""
+        self.under_way = None
+        self._saving = self._failing = False
+
+    def on_end(self) -> None:
+        """Note that the script ended by itself."""
+        self.on_resume()
+        self.went_on = WentOn.EPOCH_END if self.went_on else WentOn.END
+
+    def step(self) -> None:
+        """An optimizer step has ended."""
+        self.on_resume()
+        self._before.clear()
+
+    def judge(self, failure: Failure, steps: int) -> Failure | None:
+        """The failure with its place; None if the steps were made and it is none of the soak's.
+
+        Nobody knows whether a script can go on if its data ends early: after the steps only a
+        lack of memory counts, and what fails in the evaluation or the checkpoint itself.
+        """
+        blamed = failure.kind is FailureKind.OUT_OF_MEMORY or self._saving or self._failing
+        if self.went_on is None or blamed:
+            return self.locate(failure, steps)
+        self._broke = failure.detail
+        self._broke_in = None if StopIteration.__name__ in failure.detail else self.under_way
+        self.on_resume()
+        return None
+
+    def locate(self, failure: Failure, steps: int) -> Failure:
+        """A failure with the place where it happened, where that is none of the training's."""
+        if self.under_way is None:
+            return failure
+        at = "in" if self._saving else "in or after"
+        place = f"{at} the {self.under_way.value} that followed optimizer step {steps}"
+        return replace(failure, detail=f"{failure.detail} ({place})")
+
+    def summary(self, before_steps: tuple[int, ...], *, longest_batch: bool = False) -> Asides:
+        """Evaluations and checkpoints so far; the arguments as in :class:`Asides`."""
+        return Asides(
+            evaluations=self._evaluations,
+            evaluation_batches=self._batches,
+            checkpoints=self._checkpoints,
+            saved_bytes=self._saved_bytes,
+            under_way=self.under_way,
+            before_steps=before_steps,
+            longest_batch=longest_batch,
+            went_on=self.went_on,
+            broke=self._broke,
+            broke_in=self._broke_in,
+        )
+
+    def _begins(self, aside: Aside) -> bool:
+        """Note it; whether it is the first of its kind since the last step."""
+        is_first = aside not in self._before
+        self._before.add(aside)
+        self.under_way = aside
+        return is_first
+
+
+class Pauses(Protocol):
+    """Keeps them out of the steps' time."""
+
+    left_out: list[int]
+    """Numbers of steps with a pause before them that their time excludes."""
+
+    pause: Any
+    """Mark of the end of what was done since the last step; None: nothing was."""
+
+    def on_pause(self) -> None:
+        """A part of an evaluation or of a checkpoint has just passed."""
+
+    def on_resume(self) -> None:
+        """The training goes on."""
+
+
+class Unfinished:
+    """A rank's report during a soak, as asides can take longer than allowed.
+
+    Written once a second at most, and whenever something else is under way.
+    """
+
+    def __init__(self, task: RankTask, rank: int) -> None:
+        self._task, self._sign = task, unfinished_sign(rank)
+        self._due_s = 0.0
+        self._under_way: Aside | None = None
+
+    def note(
+        self,
+        under_way: Aside | None,
+        result: Callable[[], RankResult | None],
+        *,
+        now: bool = False,
+    ) -> None:
+        """Write what ``result`` says, if it is time, something else is under way, or ``now``."""
+        if not now and under_way is self._under_way and real_time.monotonic() < self._due_s:
+            return
+        if (said := result()) is None:
+            return
+        with suppress(OSError):
+            write_sign(self._task, self._sign, shown_json(encode(said)))
+        self._under_way = under_way
+        self._due_s = real_time.monotonic() + _EVERY_S
+
+
+class Beside:
+    """Receives it in order; ``data`` is what a soak does with loaders."""
+
+    def __init__(
+        self,
+        task: RankTask,
+        rank: int,
+        pauses: Pauses,
+        so_far: Callable[[], RankResult | None],
+    ) -> None:
+        """``so_far`` is what the rank has to say by now; None: another speaks for it."""
+        self.data: TrainingData | None = None
+        self.took_longest = False
+        """True if the last step was given the longest batch, by the maker of the steps."""
+        self._watch = AsideWatch()
+        self._pauses = pauses
+        self._so_far = so_far
+        self._unfinished = Unfinished(task, rank) if task.soak else None
+
+    @property
+    def went_on(self) -> bool:
+        """True if the steps were made and the script goes on."""
+        return self._watch.went_on is not None
+
+    def on_evaluation(self) -> None:
+        """The model was called without gradients, in evaluation mode."""
+        self._watch.on_evaluation()
+        self._pauses.on_pause()
+        self.note()
+
+    def fails(self) -> None:
+        """Note that the call raised, if there was one."""
+        self._watch.fails()
+
+    def saves(self) -> None:
+        self._watch.saves()
+        self.note()
+
+    def on_save(self, size_bytes: int) -> None:
+        self._watch.on_save(size_bytes)
+        self._pauses.on_pause()
+        self.note()
+
+    def on_resume(self) -> None:
+        """The training goes on after what was done between its steps, if anything was."""
+        if self._pauses.pause is not None:
+            self._watch.on_resume()
+            self._pauses.on_resume()
+
+    def on_step(self, *, paused: bool) -> None:
+        """An optimizer step has ended, before which there was a pause or not."""
+        if paused:
+            self._watch.step()
+        if self.data is not None:
+            self.data.on_step()
+
+    def goes_on(self, agreed: Callable[[bool], bool]) -> bool:
+        """After the last step: whether the script goes on to what it does after an epoch.
+
+        ``agreed`` makes what this rank wants the word of all.
+        """
+        data = self.data
+        if not agreed(data is not None and data.can_end and self._watch.is_lacking):
+            return False
+        if data is not None:
+            data.end()
+        self._watch.went_on = WentOn.EPOCH
+        self.note(now=True)
+        return True
+
+    def restart(self) -> None:
+        """The steps so far did not belong to the training."""
+        self._watch = AsideWatch()
+        if self.data is not None:
+            self.data.restart()
+
+    def on_end(self) -> None:
+        """Note that the script ended by itself."""
+        self._watch.on_end()
+
+    def judge(self, failure: Failure, steps: int) -> Failure | None:
+        return self._watch.judge(failure, steps)
+
+    def summary(self) -> Asides:
+        """Evaluations and checkpoints so far."""
+        drawn = self.data is not None and self.data.gave_longest
+        longest = self.took_longest or drawn
+        seen = self._watch.summary(tuple(self._pauses.left_out), longest_batch=longest)
+        return replace(seen, epoch_batches=self.data.epoch_batches) if self.data else seen
+
+    def note(self, *, now: bool = False) -> None:
+        """Write down in a soak what the rank has to say by now, if it is time or ``now``."""
+        if self._unfinished is not None:
+            self._unfinished.note(self._watch.under_way, self._so_far, now=now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    values: Tensor
+    device: torch.device
+
+
+class Longest:
+    """Keeps the batch whose tensors have the most elements."""
+
+    def __init__(self) -> None:
+        self._batch: Any = None
+        self._elements = 0
+
+    @property
+    def is_known(self) -> bool:
+        """True if there is one; a batch without tensors has no length."""
+        return self._elements > 0
+
+    def see(self, batch: Any) -> None:
+        """Keep a copy where it is the longest; one that cannot be copied is not kept."""
+        elements = _elements(batch)
+        if elements > self._elements:
+            with suppress(Exception):  # somebody's own type of batch
+                self._batch, self._elements = _change_leaves(batch, Tensor, _keep), elements
+
+    def instead_of(self, batch: Any) -> Any:
+        """The longest, if this one is shorter; a copy, so that it can be asked for again."""
+        self.see(batch)
+        if _elements(batch) >= self._elements:
+            return batch
+        return _change_leaves(self._batch, _Kept, _give)
+
+
+def _elements(batch: Any) -> int:
+    return sum(tensor.numel() for tensor in tensors_in(batch))
+
+
+def _keep(tensor: Tensor) -> _Kept:
+    return _Kept(tensor.detach().to("cpu", copy=True), tensor.device)
+
+
+def _give(kept: _Kept) -> Tensor:
+    return kept.values.to(kept.device, copy=True)
+
+
+def _change_leaves(
+    value: Any, leaf: type[Any], change: Callable[[Any], Any], deep: int = _DEEP
+) -> Any:
+    def change_inside(item: Any) -> Any:
+        return _change_leaves(item, leaf, change, deep - 1)
+
+    if isinstance(value, leaf):
+        return change(value)
+    if not deep or isinstance(value, (_Kept, Tensor)):
+        return value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(change_inside, value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(change_inside, value))
+    made = copy.copy(value)
+    if isinstance(value, Mapping):
+        made.update((key, change_inside(item)) for key, item in value.items())
+    elif hasattr(value, "__dict__") and not callable(value):
+        vars(made).update((name, change_inside(item)) for name, item in vars(value).items())
+    return made
+
+
+class TrainingData:
+    """Receives draws, passes and steps of one rank, in order."""
+
+    def __init__(self, steps: int, *, repeats: bool = True) -> None:
+        """``steps`` are those of the soak; ``repeats``: the last ones take the longest batch."""
+        self._steps = steps
+        self.epoch_batches: int | None = None
+        """Batches of the longest loader that the training draws from; None: not known."""
+        self._repeats = repeats
+        self._longest: dict[int, tuple[object, Longest]] = {}
+        """By the identity of the loader's sampler, which lives as long as the loader."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Steps count anew."""
+        self.is_over = False
+        """True if the steps were made and the script goes on."""
+        self.is_new_epoch = False
+        """True if it trains on batches drawn since its data ended."""
+        self._new: WeakSet[Any] = WeakSet()
+        """Iterators that were drawn from since the last pass: nobody knows yet what for."""
+        self._training: WeakSet[Any] = WeakSet()
+        self._in_step: WeakSet[Any] = WeakSet()
+        """Loaders that the training has drawn from since its last step."""
+        self._last: WeakSet[Any] = WeakSet()
+        """Loaders that the training drew from for its last step."""
+        self._ending: WeakSet[Any] = WeakSet()
+        self._has_ended = self._last_ended = self._trained = self._gave = False
+        self._made = self._drawn = self._step_drawn = self._left_over = 0
+        self._draws: list[int] = []
+        """Batches that were drawn for each step."""
+
+    @property
+    def can_end(self) -> bool:
+        """True if the last step was made from a loader."""
+        return bool(self._last) or self._last_ended
+
+    @property
+    def gave_longest(self) -> bool:
+        """True if the last step was made from the longest batches.
+
+        Known if no more than the batches of a step are drawn ahead, by those of the first.
+        """
+        if not self._gave or len(self._draws) < _AHEAD:
+            return False
+        return 0 < self._draws[0] <= _AHEAD * min(self._draws[-_AHEAD:])
+
+    def draw(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+        """The iterator's next batch, or the longest one so far.
+
+        Raises:
+            StopIteration: it is at its end, or the training is.
+        """
+        if iterator in self._ending:
+            self._ending.discard(iterator)
+            self._has_ended = True
+            raise StopIteration
+        try:
+            batch = original(iterator)
+        except StopIteration:
+            self._has_ended = self._has_ended or iterator in self._training
+            raise
+        self._new.add(iterator)
+        self._drawn += 1
+        try:
+            return self._exchange_batch(iterator, batch) if self._repeats else batch
+        except Exception:  # somebody's own type of batch
+            self._gave = False
+            return batch
+
+    def trains(self) -> bool:
+        """A pass of the training begins; whether it is of a new epoch after the end."""
+        self.is_new_epoch = self.is_over and self._has_ended and bool(self._new)
+        self._trained = True
+        for iterator in self._new:
+            with suppress(Exception):  # a stream has no length, somebody's own may be wrong
+                self.epoch_batches = max(self.epoch_batches or 0, len(iterator)) or None
+        self._training |= self._new
+        self._in_step |= self._new
+        self._step_drawn += self._drawn
+        self._forget()
+        return self.is_new_epoch
+
+    def evaluates(self) -> None:
+        """A model is called without gradients: what was drawn last was for that."""
+        self._forget()
+
+    def on_step(self) -> None:
+        """An optimizer step of the soak has ended."""
+        self._made += 1
+        self._draws.append(self._step_drawn)
+        self._step_drawn = 0
+        self._last, self._in_step = self._in_step, WeakSet()
+        self._last_ended, self._has_ended = self._has_ended, False
+        self._trained = False
+
+    def end(self) -> None:
+        """The steps were made: the loaders of the last one give nothing more, once."""
+        self.is_over = True
+        self._ending |= self._last
+        self._has_ended = self._last_ended and not self._last
+
+    def is_left_over(self) -> bool:
+        """True if a step after the end may be of batches that were drawn before."""
+        self._left_over += self._trained
+        self._trained = False
+        return self._left_over <= _LEFT_OVER
+
+    def _forget(self) -> None:
+        self._new.clear()
+        self._drawn = 0
+
+    def _exchange_batch(self, iterator: Any, batch: Any) -> Any:
+        sampler = iterator._index_sampler
+        _, longest = self._longest.setdefault(id(sampler), (sampler, Longest()))
+        if self.is_over or self._made < self._steps - _AHEAD or iterator not in self._training:
+            longest.see(batch)
+            return batch
+        given = longest.instead_of(batch)
+        self._gave = longest.is_known
+        return given
