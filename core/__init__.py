@@ -5,15 +5,7 @@ Both take away what a trial wrote among the user's files (``saved_paths``).
 
 from .cluster import GIB, ClusterSpec, Device, Node, NodeKind
 from .codec import DecodeError, decode, encode
-from .config_keys import (
-    FIRST_FSDP_STAGE,
-    PARALLELISM,
-    PIPELINE_SCHEDULE,
-    SCHEMA_KEY,
-    ZERO,
-    ZERO_KNOBS,
-    ZeroKnob,
-)
+from .config_keys import PARALLELISM, PIPELINE_SCHEDULE, SCHEMA_KEY, ZERO
 from .equations import (
     data_parallel_degree,
     data_rank,
@@ -40,6 +32,21 @@ from .errors import (
     visible,
 )
 from .faces import attach
+from .knobs import (
+    EXTRAS,
+    FIRST_FSDP_STAGE,
+    KNOBS,
+    LAYOUT_KNOBS,
+    OFFLOAD_EXTRAS,
+    PIPELINE_SCHEDULES,
+    RUNTIME_KNOBS,
+    SPELLED,
+    ZERO_STAGES,
+    Knob,
+    LayoutValue,
+    Naming,
+    parse_value,
+)
 from .layout import ALL_LAYERS, Candidate, Degrees, KnobValue, Layout, Offload, Recompute
 from .model_spec import (
     Architecture,
@@ -55,7 +62,6 @@ from .model_spec import (
     StateMixer,
     TracedPeak,
 )
-from .parallelism import PIPELINE_SCHEDULES, pipeline_schedule, stages_obstacle
 from .precision import BUILTIN_PRECISIONS, Precision
 from .rank import (
     CONTEXT_BYTES,
@@ -100,7 +106,9 @@ from .resolved_config import (
     ResolvedConfig,
     SchedulerConfig,
     batch_split,
+    pipeline_schedule,
     resolve,
+    stages_obstacle,
 )
 from .saved_paths import (
     OUTPUT,

@@ -153,7 +153,7 @@ class CutStep:
 class AppliedStrategy:
     """The strategy that ran, read from the live model and optimizer.
 
-    ``extras`` are the knobs of ``ZERO_KNOBS`` that this stage has, with the values found;
+    ``extras`` are the knobs of ``RUNTIME_KNOBS`` that this stage has, with the values found;
     ``pipeline_split`` has the blocks of each stage, None where they are even and were not given;
     ``recompute`` is None where nobody could look into a backward pass, as under torch.compile.
     ``learning_rate`` is the one that a schedule starts from, where there is a schedule;

@@ -9,11 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import config_keys as keys
-from .config_keys import read_zero_knobs
-from .equations import require_global_batch, require_micro_batch_split
+from .equations import (
+    data_parallel_degree,
+    divisors,
+    require_global_batch,
+    require_micro_batch_split,
+)
 from .errors import ConfigError, nearest_known, plural, still_open
+from .knobs import PIPELINE_SCHEDULES, read_runtime_knobs
 from .layout import KnobValue, Layout, Recompute
-from .parallelism import read_parallelism, read_schedule, require_micro_batches
 from .precision import Precision
 from .raw_config import (
     KeyPath,
@@ -58,6 +62,13 @@ OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD", "Adagrad", "RMSprop"})
 LIST_VALUED = frozenset({"betas"})
 """Parameters whose one value is a list."""
 SCHEDULERS = frozenset({"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"})
+_DEGREES = {
+    "tensor_parallel": keys.TENSOR,
+    "pipeline_parallel": keys.PIPELINE,
+    "virtual_pipeline": keys.VIRTUAL_PIPELINE,
+    "context_parallel": keys.CONTEXT,
+    "expert_parallel": keys.EXPERT,
+}
 
 
 def resolve(raw: RawConfig, *, world_size: int) -> ResolvedConfig:
@@ -70,8 +81,8 @@ def resolve(raw: RawConfig, *, world_size: int) -> ResolvedConfig:
     keys.check_keys(raw)
     _refuse_inapplicable(raw)
     layout = _layout(raw, world_size)
-    schedule = read_schedule(raw, layout)
-    require_micro_batches(layout, schedule)
+    schedule = _read_schedule(raw, layout)
+    _require_micro_batches(layout, schedule)
     return ResolvedConfig(
         layout=layout,
         precision=_precision(raw),
@@ -79,12 +90,12 @@ def resolve(raw: RawConfig, *, world_size: int) -> ResolvedConfig:
         gradient_clipping=number_value(raw, keys.CLIPPING, 0.0),
         optimizer=_optimizer(raw),
         scheduler=_scheduler(raw),
-        extras=(*schedule, *_recompute_layers(raw, layout), *_zero_knobs(raw, layout)),
+        extras=(*schedule, *_recompute_layers(raw, layout), *_runtime_knobs(raw, layout)),
     )
 
 
-def _zero_knobs(raw: RawConfig, layout: Layout) -> tuple[tuple[str, KnobValue], ...]:
-    return read_zero_knobs(
+def _runtime_knobs(raw: RawConfig, layout: Layout) -> tuple[tuple[str, KnobValue], ...]:
+    return read_runtime_knobs(
         raw,
         zero_stage=layout.zero_stage,
         data_parallel=layout.data_parallel * layout.context_parallel,
@@ -105,7 +116,7 @@ def _recompute_layers(raw: RawConfig, layout: Layout) -> tuple[tuple[str, KnobVa
 
 
 def _layout(raw: RawConfig, world_size: int) -> Layout:
-    degrees = read_parallelism(raw, world_size)
+    degrees = _read_parallelism(raw, world_size)
     micro, accumulation = batch_split(
         raw, data_parallel=degrees.data_parallel, split=degrees.micro_batch_split
     )
@@ -258,3 +269,167 @@ def _choice(
     if not isinstance(value, str) or value not in known:
         raise ConfigError(f"{dotted_name(path)} is {value!r}; {nearest_known(str(value), known)}")
     return known[value]
+
+
+def _read_parallelism(raw: RawConfig, world_size: int) -> Layout:
+    """A layout with the degrees and splits that a document decides, and nothing else.
+
+    Raises:
+        ConfigError: a value is open or wrong, or the degrees do not multiply to the world.
+    """
+    degrees: dict[str, Any] = {
+        field: integer_value(raw, path, 1) for field, path in _DEGREES.items()
+    }
+    tensor, pipeline = degrees["tensor_parallel"], degrees["pipeline_parallel"]
+    data = data_parallel_degree(
+        world_size, tensor=tensor, pipeline=pipeline, context=degrees["context_parallel"]
+    )
+    _require_stated_data(raw, data, degrees, world_size)
+    _require_expert_ranks(degrees["expert_parallel"], data)
+    _require_stages(raw, pipeline, degrees["virtual_pipeline"])
+    return Layout(
+        **degrees,
+        data_parallel=data,
+        sequence_parallel=_sequence_parallel(raw, tensor),
+        pipeline_split=_split(raw, keys.PIPELINE_SPLIT[1]),
+        micro_batch_split=_split(raw, keys.MICRO_BATCH_SPLIT[1]),
+    )
+
+
+def _read_schedule(raw: RawConfig, layout: Layout) -> tuple[tuple[str, KnobValue], ...]:
+    """The schedule that a document names, as an extra of the candidate.
+
+    Raises:
+        ConfigError: it is open, unknown, or contradicts ``layout``.
+    """
+    given = raw.get(keys.PIPELINE_SCHEDULE)
+    if given is None:
+        return ()
+    where = dotted_name(keys.PIPELINE_SCHEDULE)
+    if isinstance(given, list) or given == "auto":
+        raise ConfigError(still_open(where, given))
+    if given not in PIPELINE_SCHEDULES:
+        raise ConfigError(f"{where} is {given!r}; {nearest_known(str(given), PIPELINE_SCHEDULES)}")
+    if layout.pipeline_parallel == 1:
+        raise ConfigError(
+            f"{where} is {given!r}, but one stage has no schedule; set parallelism.pipeline to at "
+            "least 2, or remove it."
+        )
+    if (given == PIPELINE_SCHEDULES[-1]) != (layout.virtual_pipeline > 1):
+        raise ConfigError(
+            f"{where} is {given!r}, but parallelism.virtual_pipeline is "
+            f'{layout.virtual_pipeline}; "interleaved" needs at least 2, the others need 1.'
+        )
+    return ((keys.PIPELINE_SCHEDULE[1], str(given)),)
+
+
+def _require_micro_batches(layout: Layout, extras: tuple[tuple[str, KnobValue], ...]) -> None:
+    """Check that a step has enough for its pipeline's schedule.
+
+    Raises:
+        ConfigError: it has too few, or ranks with several stages get unequal rounds.
+    """
+    stages, count = layout.pipeline_parallel, layout.accumulation
+    schedule = pipeline_schedule(layout, extras)
+    if stages == 1 or schedule == PIPELINE_SCHEDULES[0]:
+        return
+    given = f"{dotted_name(keys.ACCUMULATION)} is {count}, but parallelism.pipeline {stages}"
+    if schedule == PIPELINE_SCHEDULES[-1] and count % stages:
+        raise ConfigError(
+            f"{given} with several stages on each rank needs a multiple of {stages} "
+            "micro-batches; change it, or set parallelism.virtual_pipeline to 1."
+        )
+    if count < stages:
+        raise ConfigError(
+            f"{given} needs at least {stages} micro-batches under 1F1B; change it, or set "
+            'parallelism.pipeline_schedule to "gpipe".'
+        )
+
+
+def stages_obstacle(layout: Layout, blocks: int) -> str | None:
+    """Why a model with so many repeated blocks has no such stages; None where it has."""
+    pipeline, virtual = layout.pipeline_parallel, layout.virtual_pipeline
+    if pipeline > 1 and pipeline * virtual > blocks:
+        each = f" x virtual_pipeline {virtual} = {pipeline * virtual} stages" * (virtual > 1)
+        return (
+            f"parallelism.pipeline is {pipeline}{each}, but the model has {blocks} repeated "
+            f"blocks; use at most {blocks}{' stages' * (virtual > 1)}."
+        )
+    given = layout.pipeline_split
+    if given is not None and sum(given) != blocks:
+        return (
+            f"parallelism.pipeline_split is {list(given)}, whose sum is {sum(given)}, but the "
+            f"model has {blocks} repeated blocks; let it add up to {blocks}."
+        )
+    return None
+
+
+def pipeline_schedule(layout: Layout, extras: tuple[tuple[str, KnobValue], ...]) -> str:
+    """The schedule that runs: the one that is named, else 1F1B, interleaved or not."""
+    one_by_one, interleaved = PIPELINE_SCHEDULES[1:]
+    named = dict(extras).get(keys.PIPELINE_SCHEDULE[1])
+    return str(named or (interleaved if layout.virtual_pipeline > 1 else one_by_one))
+
+
+def _require_stated_data(raw: RawConfig, data: int, degrees: dict[str, int], world: int) -> None:
+    stated = integer_value(raw, keys.DATA, data)
+    if stated == data:
+        return
+    others = {keys.TENSOR[1]: degrees["tensor_parallel"]} | {
+        path[1]: degrees[field]
+        for field, path in _DEGREES.items()
+        if path in (keys.PIPELINE, keys.CONTEXT) and degrees[field] > 1
+    }
+    named = " x ".join(f"{name} {degree}" for name, degree in others.items())
+    raise ConfigError(
+        f"parallelism.data is {stated}, but {world} ranks with {named} leave "
+        f"{data} for data parallelism; remove it."
+    )
+
+
+def _require_expert_ranks(expert: int, data: int) -> None:
+    if data % expert:
+        valid = ", ".join(map(str, divisors(data)))
+        raise ConfigError(
+            f"parallelism.expert is {expert}, but expert ranks are data-parallel ranks and must "
+            f"divide the {data} of them; use one of {valid}."
+        )
+
+
+def _require_stages(raw: RawConfig, pipeline: int, virtual: int) -> None:
+    if virtual > 1 and pipeline == 1:
+        raise ConfigError(
+            f"parallelism.virtual_pipeline is {virtual}, but there is no pipeline; set "
+            "parallelism.pipeline to at least 2, or remove it."
+        )
+    parts = _split(raw, keys.PIPELINE_SPLIT[1])
+    if parts is not None and len(parts) != pipeline * virtual:
+        each = f" x virtual_pipeline {virtual}" if virtual > 1 else ""
+        raise ConfigError(
+            f"parallelism.pipeline_split has {len(parts)} parts, but pipeline {pipeline}{each} = "
+            f"{pipeline * virtual} stages; give the blocks of each stage."
+        )
+
+
+def _sequence_parallel(raw: RawConfig, tensor: int) -> bool:
+    wanted = flag_value(raw, keys.SEQUENCE_PARALLELISM)
+    if wanted and tensor == 1:
+        raise ConfigError(
+            "parallelism.sequence_parallel is true, but shares the norms out over tensor ranks; "
+            "set parallelism.tensor to at least 2, or remove it."
+        )
+    return wanted
+
+
+def _split(raw: RawConfig, key: str) -> tuple[int, ...] | None:
+    path = (*keys.PARALLELISM, key)
+    given: Any = raw.get(path)
+    if given is None:
+        return None
+    if given in ("auto", "all") or (isinstance(given, list) and list in map(type, given)):
+        raise ConfigError(still_open(dotted_name(path), given))
+    if not isinstance(given, list) or not given or any(type(n) is not int or n < 1 for n in given):
+        raise ConfigError(
+            f"{dotted_name(path)} is {given!r}, but must be a list of whole numbers of at least 1."
+        )
+    return tuple(given)

@@ -28,7 +28,7 @@ VERBS = {"fit", "plan", "fit_inference", "plan_inference", "recommend", "validat
 """Each has its name in ``api``, in its command, and in the room that decides it."""
 EXPORTERS = {"megatron", "nemo1", "nemo2", "torchtitan"}
 """Functions of tables that are keyed by the file they write: own configurations, and users'."""
-PROTOCOLS = {"main", "apply"}
+PROTOCOLS = {"main", "apply", "look"}
 """Entry points of processes, and the function of each module in ``runtime/parallel``."""
 MAY_REPEAT = VERBS | EXPORTERS | PROTOCOLS
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         other_parts,
     )
     from .loader import (
+        DEFAULT_ORIGIN,
         FamilyKnob,
         Section,
         SpaceKnob,
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     )
     from .presets import Preset, preset, preset_names
     from .recommend_tables import base_template, generation_of, grid_rows, published_speeds, tables
-    from .schema import SCHEMAS, shipped_schema
+    from .schema import SCHEMAS, schema_text
     from .search_configs import (
         CONF,
         is_shipped,
@@ -83,8 +84,8 @@ else:
                 "INSTEAD from_hugging_face is_hugging_face is_known_type nearest_type other_parts"
             ),
             ".loader": (
-                "FamilyKnob Section SpaceKnob default_families default_space parse_families "
-                "parse_space"
+                "DEFAULT_ORIGIN FamilyKnob Section SpaceKnob default_families default_space "
+                "parse_families parse_space"
             ),
             ".machines": (
                 "accelerator_names known_accelerator machine unknown_gpu unrated_machine "
@@ -97,7 +98,7 @@ else:
             ),
             ".presets": "Preset preset preset_names",
             ".recommend_tables": "base_template generation_of grid_rows published_speeds tables",
-            ".schema": "SCHEMAS shipped_schema",
+            ".schema": "SCHEMAS schema_text",
             ".search_configs": "CONF is_shipped predefined_searches shipped_base_config usual_of",
             ".trainers": "CHECKED TRAINER_NAMES TRAINERS trainer",
         },

@@ -16,10 +16,17 @@ from typing import Any
 
 import hjson
 
-from autoconf_launch.core import ZERO, ConfigError, KnobValue, RawConfig, nearest_known
+from autoconf_launch.core import (
+    RUNTIME_KNOBS,
+    SPELLED,
+    ZERO,
+    ZERO_STAGES,
+    ConfigError,
+    KnobValue,
+    RawConfig,
+    nearest_known,
+)
 from autoconf_launch.core import config_keys as keys
-
-_STAGES = (0, 1, 2, 3)
 
 
 class Section(str, Enum):
@@ -53,7 +60,7 @@ class FamilyKnob:
     Attributes:
         name: the key.
         values: in the order of the search.
-        degrees: keys of the family's degrees; it is searched where all of them are.
+        degrees: keys of the family's degrees; it is searched if all of them are.
         origin: where the values stand, for people.
     """
 
@@ -63,14 +70,23 @@ class FamilyKnob:
     origin: str
 
 
-_FAMILIES = ("tensor", "pipeline", "3d", "expert", "context")
+_TOP_LEVEL = tuple(knob.key for knob in RUNTIME_KNOBS.values() if len(knob.path) == 1)
+DEFAULT_ORIGIN = "default"
+"""Origin of values that come with the program."""
 
 
 @cache
 def default_families() -> tuple[FamilyKnob, ...]:
-    """The shipped spaces of all families of model parallelism."""
+    """The keys of ``parallelism`` that are searched by default if their degree is searched."""
     return tuple(
-        knob for name in _FAMILIES for knob in parse_families(_read_shipped(name), f"{name}.hjson")
+        FamilyKnob(
+            name=knob.path[1],
+            values=knob.searched,
+            degrees=(knob.degree.partition(".")[2],),
+            origin=DEFAULT_ORIGIN,
+        )
+        for knob in SPELLED.values()
+        if knob.degree and knob.searched
     )
 
 
@@ -108,18 +124,23 @@ def _family_knobs(given: Any, origin: str) -> Iterator[FamilyKnob]:
         yield FamilyKnob(name=name, values=tuple(values), degrees=degrees, origin=origin)
 
 
-def _read_shipped(name: str) -> RawConfig:
-    text = files(__package__).joinpath(f"{name}.hjson").read_text("utf-8")
-    return RawConfig(hjson.loads(text, object_pairs_hook=dict))
-
-
 @cache
 def default_space(section: Section) -> tuple[SpaceKnob, ...]:
-    """The shipped space of all stages."""
+    """The knobs of all stages that are searched by default."""
+    if section is Section.BUILTIN:
+        return tuple(
+            SpaceKnob(name=name, values=knob.searched, stages=knob.stages, origin=DEFAULT_ORIGIN)
+            for name, knob in RUNTIME_KNOBS.items()
+            if knob.searched
+        )
+    shipped = [(f"zero_{stage}.hjson", files(__package__)) for stage in ZERO_STAGES]
+    texts = [(name, folder.joinpath(name).read_text("utf-8")) for name, folder in shipped]
     return tuple(
         knob
-        for name in (f"zero_{stage}" for stage in _STAGES)
-        for knob in parse_space(_read_shipped(name), section, f"{name}.hjson")
+        for name, text in texts
+        for knob in parse_space(
+            RawConfig(hjson.loads(text, object_pairs_hook=dict)), section, name
+        )
     )
 
 
@@ -142,7 +163,7 @@ def numeral(value: Any) -> Any:
 def _pieces(document: RawConfig, section: Section, origin: str) -> list[dict[str, Any]]:
     given = document.to_dict()
     names = [kind.value for kind in Section]
-    if not {ZERO[0], keys.PARALLELISM[0]} & given.keys():
+    if not {ZERO[0], keys.PARALLELISM[0], *_TOP_LEVEL} & given.keys():
         for key in given:
             if key not in names:
                 known = nearest_known(key, (*names, ZERO[0]))
@@ -160,14 +181,16 @@ def _pieces(document: RawConfig, section: Section, origin: str) -> list[dict[str
 
 def _knobs(piece: dict[str, Any], origin: str) -> Iterator[SpaceKnob]:
     for key in piece:
-        if key not in (ZERO[0], keys.PARALLELISM[0]):
+        if key not in (ZERO[0], keys.PARALLELISM[0], *_TOP_LEVEL):
             raise ConfigError(
                 f"{origin}: {key} is given in a tuning space, which lists knobs of "
-                "zero_optimization and parallelism only; list it in your configuration."
+                f"{', '.join((ZERO[0], *_TOP_LEVEL))} and parallelism only; list it in your "
+                "configuration."
             )
     zero = RawConfig(piece.get(ZERO[0], {}))
     stages = _stages(zero.get(("stage",)), origin)
-    for path, given in zero.without(("stage",)).leaves():
+    listed = [((key,), piece[key]) for key in _TOP_LEVEL if key in piece]
+    for path, given in (*zero.without(("stage",)).leaves(), *listed):
         if not path:
             continue
         values = given if isinstance(given, list) else [given]
@@ -183,8 +206,8 @@ def _knobs(piece: dict[str, Any], origin: str) -> Iterator[SpaceKnob]:
 
 def _stages(given: Any, origin: str) -> tuple[int, ...]:
     if given is None or given == "all":
-        return _STAGES
+        return ZERO_STAGES
     stages = tuple(given) if isinstance(given, list) else (given,)
-    if not stages or any(stage not in _STAGES or isinstance(stage, bool) for stage in stages):
+    if not stages or any(stage not in ZERO_STAGES or isinstance(stage, bool) for stage in stages):
         raise ConfigError(f"{origin}: stage is {given!r}, but ZeRO has stages 0 to 3.")
     return stages

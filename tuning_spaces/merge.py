@@ -5,12 +5,12 @@ The first of these that names a knob for a stage decides. Not: candidates (autot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from autoconf_launch.autotuner.space import ChoiceKind, KnobChoice, extra_order
-from autoconf_launch.core import ZERO, ZERO_KNOBS, ConfigError, KnobValue, RawConfig
+from autoconf_launch.core import RUNTIME_KNOBS, ZERO, ConfigError, KnobValue, RawConfig
 
 from .loader import SpaceKnob, numeral
 
@@ -62,16 +62,23 @@ def given_knobs(config: RawConfig) -> tuple[tuple[str, Any], ...]:
     if not isinstance(section, dict):
         return ()
     leaves = RawConfig(section).without(("stage",)).leaves()
-    unsaid: tuple[Any, ...] = (None, "auto", {})
-    found = tuple(
-        (".".join(path), v)
-        for path, v in leaves
-        if path and path[0] not in _LISTS_THEMSELVES and v not in unsaid
+    return _named_values(
+        (".".join(path), value)
+        for path, value in leaves
+        if path and path[0] not in _LISTS_THEMSELVES
     )
-    for name, value in found:
+
+
+def _named_values(values: Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    said = tuple((name, value) for name, value in values if value not in (None, "auto", {}))
+    for name, value in said:
         if value == []:
-            raise ConfigError(f"zero_optimization.{name} lists nothing; list values or remove it.")
-    return found
+            raise ConfigError(f"{_key(name)} lists nothing; list values or remove it.")
+    return said
+
+
+def _key(name: str) -> str:
+    return RUNTIME_KNOBS[name].key if name in RUNTIME_KNOBS else f"{ZERO[0]}.{name}"
 
 
 def zero_choices(search: ZeroSearch, rules: KnobRules) -> tuple[KnobChoice, ...]:
@@ -129,7 +136,7 @@ def _refuse_what_no_stage_applies(search: ZeroSearch, rules: KnobRules) -> None:
         reasons = [rules.obstacle(name, plain, stage) for stage in stages]
         if reasons and all(reasons):
             raise ConfigError(
-                f"zero_optimization.{name} is {value!r} in {origin}, but {reasons[-1]}; remove it."
+                f"{_key(name)} is {value!r} in {origin}, but {reasons[-1]}; remove it."
             )
 
 
@@ -151,25 +158,26 @@ class BuiltinRules:
     def __init__(self, data_parallel: int) -> None:
         self._data_parallel = data_parallel
 
-    def knows(self, name: str) -> bool:
-        """True if our runtime has the knob."""
-        return name in ZERO_KNOBS
+    def values_of(self, config: RawConfig) -> tuple[tuple[str, Any], ...]:
+        """Knobs of our runtime that a configuration sets, wherever their keys are."""
+        return _named_values((name, config.get(knob.path)) for name, knob in RUNTIME_KNOBS.items())
 
     def read(self, name: str, value: Any) -> KnobValue:
-        if name not in ZERO_KNOBS:
+        if name not in RUNTIME_KNOBS:
             raise ConfigError(
-                f"zero_optimization.{name} cannot be searched: it is not a knob of this runtime, "
-                f"which has {', '.join(ZERO_KNOBS)}."
+                f"{_key(name)} cannot be searched: it is not a knob of this runtime, "
+                f"which has {', '.join(RUNTIME_KNOBS)}."
             )
-        return ZERO_KNOBS[name].read(value)
+        return RUNTIME_KNOBS[name].read(value)
 
     def obstacle(self, name: str, value: KnobValue, zero_stage: int) -> str | None:
-        return ZERO_KNOBS[name].obstacle(
+        return RUNTIME_KNOBS[name].obstacle(
             zero_stage=zero_stage, data_parallel=self._data_parallel, value=value
         )
 
     def default(self, name: str) -> KnobValue:
-        return ZERO_KNOBS[name].default
+        default: KnobValue = RUNTIME_KNOBS[name].default
+        return default
 
 
 class _ExternalRules:

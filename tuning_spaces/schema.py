@@ -1,27 +1,26 @@
 """JSON Schemas of a configuration and of a cluster file, for editors.
 
-``python -m autoconf_launch.tuning_spaces.schema`` writes the shipped ones anew. They refuse
-nothing that the program accepts: another framework's keys and names pass.
+They refuse nothing that the program accepts: another framework's keys and names pass.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from importlib.resources import files
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from autoconf_launch.autotuner.space import ALIASES, AutotuningSettings
 from autoconf_launch.core import (
     OPTIMIZERS,
-    PIPELINE_SCHEDULES,
+    RUNTIME_KNOBS,
     SCHEDULERS,
     SCHEMA_KEY,
+    SPELLED,
     ZERO,
-    ZERO_KNOBS,
-    Recompute,
-    ZeroKnob,
+    ZERO_STAGES,
+    KeyPath,
+    Knob,
+    Naming,
 )
 from autoconf_launch.core import config_keys as keys
 
@@ -53,6 +52,7 @@ def config_schema() -> Schema:
         keys.FP16[0]: _fp16(),
         keys.OPTIMIZER[0]: _by_type("the optimizer, as DeepSpeed names it", sorted(OPTIMIZERS)),
         keys.SCHEDULER[0]: _by_type("the learning rate's schedule", sorted(SCHEDULERS)),
+        **_knobs((), *RUNTIME_KNOBS),
         keys.RECOMPUTE[0]: _recompute(),
         keys.PARALLELISM[0]: _parallelism(),
         keys.AUTOTUNING[0]: section,
@@ -87,14 +87,7 @@ def _autotuning() -> tuple[Schema, Schema]:
 
 def _batches() -> Schema:
     return {
-        keys.MICRO_BATCH[0]: _describe(
-            "samples of one forward pass of a rank; the smallest to search from, or exactly those "
-            "of a list",
-            _searchable(_COUNT),
-        ),
-        keys.ACCUMULATION[0]: _describe(
-            "forward passes of an optimizer step", _searchable(_COUNT)
-        ),
+        **_knobs(keys.MICRO_BATCH[:-1], "micro_batch", "accumulation"),
         keys.TRAIN_BATCH_SIZE[0]: _describe(
             "samples of an optimizer step over all ranks; pins the global batch", _or_auto(_COUNT)
         ),
@@ -102,23 +95,40 @@ def _batches() -> Schema:
 
 
 def _zero() -> Schema:
-    stage = {"anyOf": [*_searchable({"enum": [0, 1, 2, 3]})["anyOf"], {"const": "all"}]}
-    about = 'ZeRO stage; omitted or "all": stages 0 to 3 are searched'
-    knobs = {name: _knob(knob) for name, knob in ZERO_KNOBS.items()}
-    section = _section(
-        "how optimizer state, gradients and weights are sharded",
-        {keys.ZERO_STAGE[1]: _describe(about, stage), **knobs},
-    )
+    section = _section("how optimizer state, gradients and weights are sharded", _knobs(ZERO))
     return {"anyOf": [section, {"const": "all"}], "description": section["description"]}
 
 
-def _knob(knob: ZeroKnob) -> Schema:
-    domain: list[Schema] = [{"const": flag} for flag in knob.flags]
-    if knob.least is not None:
-        domain.append({"type": "integer", "minimum": knob.least})
-    stages = " and ".join(map(str, knob.stages))
-    about = f"{knob.meaning} (ZeRO {stages})"
-    return {**_describe(about, _searchable({"anyOf": domain})), "default": knob.default}
+def _knobs(section: KeyPath, *names: str) -> Schema:
+    """The knobs of a section of the document, or only some of them, by key."""
+    return {
+        knob.path[-1]: _knob(knob)
+        for knob in (*SPELLED.values(), *RUNTIME_KNOBS.values())
+        if knob.path[:-1] == section and (not names or knob.name in names)
+    }
+
+
+def _knob(knob: Knob) -> Schema:
+    if knob.applied_by:
+        domain: list[Schema] = [{"const": value} for value in knob.values or ()]
+        if knob.least is not None:
+            domain.append({"type": "integer", "minimum": knob.least})
+        stages = " and ".join(map(str, knob.stages))
+        about = knob.meaning if knob.stages == ZERO_STAGES else f"{knob.meaning} (ZeRO {stages})"
+        return {**_describe(about, _searchable({"anyOf": domain})), "default": knob.default}
+    value = _COUNT
+    if knob.interned:
+        value = {"type": "array", "items": _COUNT, "minItems": 1}
+    elif knob.values == (False, True):
+        value = _TRUTH
+    elif knob.values is not None:
+        value = {"enum": [getattr(one, "value", one) for one in knob.values]}
+    if knob.naming is Naming.NEVER:
+        return _describe(knob.meaning, value)
+    schema = _searchable(value)
+    if knob.opens_all:
+        schema = {"anyOf": [*schema["anyOf"], {"const": "all"}]}
+    return _describe(knob.meaning, schema)
 
 
 def _fp16() -> Schema:
@@ -127,43 +137,13 @@ def _fp16() -> Schema:
 
 
 def _recompute() -> Schema:
-    mode = _searchable({"enum": [kind.value for kind in Recompute]})
-    about = "which activations are computed again in the backward pass"
-    layers = _describe("blocks of each stage whose mode is full; all", _searchable(_COUNT))
-    properties = {keys.RECOMPUTE[1]: _describe(about, mode), keys.RECOMPUTED[1]: layers}
-    return _section("recomputation", properties)
+    return _section("recomputation", _knobs(keys.RECOMPUTE[:-1]))
 
 
 def _parallelism() -> Schema:
-    schedules: Schema = {"enum": list(PIPELINE_SCHEDULES)}
-    parts: Schema = {"type": "array", "items": _COUNT, "minItems": 1}
-    about = {
-        keys.VIRTUAL_PIPELINE: ("pipeline stages of each rank", _COUNT),
-        keys.SEQUENCE_PARALLELISM: (
-            "whether tensor ranks split norms and dropout along the sequence",
-            _TRUTH,
-        ),
-        keys.PIPELINE_SCHEDULE: ("order of a pipeline's passes", schedules),
-        keys.PIPELINE_SPLIT: ("blocks of each pipeline stage; omitted: even", parts),
-        keys.MICRO_BATCH_SPLIT: ("micro-batch of each data-parallel rank; omitted: even", parts),
-    }
-    lists = {path[1]: _describe(text, _searchable(value)) for path, (text, value) in about.items()}
-    data = _describe("data-parallel ranks; follows from the others", _COUNT)
-    section = _section("degrees of parallelism", {keys.DATA[1]: data, **_degrees(), **lists})
+    section = _section("degrees of parallelism", _knobs(keys.PARALLELISM))
     closed = {**section, "additionalProperties": False}
     return {"anyOf": [closed, {"const": "all"}], "description": section["description"]}
-
-
-def _degrees() -> Schema:
-    count = {"anyOf": [*_searchable(_COUNT)["anyOf"], {"const": "all"}]}
-    about = {
-        keys.TENSOR: "ranks that share out the products of one model copy",
-        keys.PIPELINE: "ranks that have a part of the blocks each",
-        keys.CONTEXT: "ranks that share out the tokens of each sample",
-        keys.EXPERT: "data-parallel ranks that share out the experts",
-    }
-    every = '"all": every degree is searched'
-    return {path[1]: _describe(f"{text}; {every}", count) for path, text in about.items()}
 
 
 def _by_type(about: str, known: Iterable[str]) -> Schema:
@@ -207,19 +187,5 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {"config": config_schema, "cluster": 
 
 
 def schema_text(name: str) -> str:
-    """The schema of the present code."""
-    return json.dumps(SCHEMAS[name](), indent=2) + "\n"
-
-
-def shipped_schema(name: str) -> str:
-    """The schema as the package ships it."""
-    return files(__package__).joinpath(_file(name)).read_text("utf-8")
-
-
-def _file(name: str) -> str:
-    return f"{name}.schema.json"
-
-
-if __name__ == "__main__":
-    for each in SCHEMAS:
-        Path(__file__).with_name(_file(each)).write_text(schema_text(each), "utf-8")
+    """The schema as ``--schema`` prints it."""
+    return json.dumps(SCHEMAS[name](), indent=2)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autoconf_launch.core import (
+    RUNTIME_KNOBS,
     Experts,
     Framework,
     Offload,
@@ -99,11 +100,17 @@ def configured_workload(config: ResolvedConfig) -> Workload:
     """What a configuration of our runtime says of a training, its model aside."""
     given = dict(config.optimizer.parameters) if config.optimizer else {}
     more = sum(bool(given.get(name)) for name in ("momentum", "amsgrad", "centered"))
+    flags = {
+        RUNTIME_KNOBS[name].software: value != RUNTIME_KNOBS[name].default
+        for name, value in config.extras
+        if name in RUNTIME_KNOBS and RUNTIME_KNOBS[name].software
+    }
     return Workload(
         optimizer=Optimizer.from_name(
             config.optimizer.kind if config.optimizer else None, more=more
         ),
         precision=config.precision,
+        software=replace(Software(), **flags),
     )
 
 

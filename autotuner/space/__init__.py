@@ -5,6 +5,15 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
+    from autoconf_launch.core import (
+        KNOBS,
+        LAYOUT_KNOBS,
+        OFFLOAD_EXTRAS,
+        LayoutValue,
+        Naming,
+        parse_value,
+    )
+
     from .budget import SearchBudget, longer_budget, parse_budget, parse_share
     from .constraints import (
         UNCALIBRATED_MEMORY_BAND,
@@ -21,17 +30,7 @@ if TYPE_CHECKING:
         surely_needs_more,
         tokens_for_sequence,
     )
-    from .knobs import (
-        KNOBS,
-        LAYOUT_KNOBS,
-        OFFLOAD_EXTRAS,
-        RECOMPUTE_LAYERS,
-        LayoutValue,
-        Naming,
-        candidate_name,
-        extra_order,
-        parse_value,
-    )
+    from .knobs import RECOMPUTE_LAYERS, candidate_name, extra_order
     from .objective import OBJECTIVES, Objective
     from .settings import ALIASES, AutotuningSettings, EffortName, parse_settings
     from .space import ChoiceKind, GlobalBatchRule, KnobChoice, SearchSpace, build_space
@@ -78,10 +77,10 @@ else:
                 "blocks_fill_units blocks_for_stages blocks_to_recompute degree_rule "
                 "is_out_of_memory is_sure surely_needs_more tokens_for_sequence"
             ),
-            ".knobs": (
-                "KNOBS LAYOUT_KNOBS OFFLOAD_EXTRAS RECOMPUTE_LAYERS LayoutValue Naming "
-                "candidate_name extra_order parse_value"
+            "autoconf_launch.core": (
+                "KNOBS LAYOUT_KNOBS OFFLOAD_EXTRAS LayoutValue Naming parse_value"
             ),
+            ".knobs": "RECOMPUTE_LAYERS candidate_name extra_order",
             ".objective": "OBJECTIVES Objective",
             ".settings": "ALIASES AutotuningSettings EffortName parse_settings",
             ".space": "ChoiceKind GlobalBatchRule KnobChoice SearchSpace build_space",

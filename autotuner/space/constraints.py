@@ -10,7 +10,7 @@ import numpy as np
 
 from autoconf_launch.core import (
     FIRST_FSDP_STAGE,
-    ZERO_KNOBS,
+    RUNTIME_KNOBS,
     Candidate,
     DegreeLimits,
     FailureKind,
@@ -190,7 +190,7 @@ def _measures(
 
 def replicas_for_buckets() -> Rule:
     """DDP and its sharded optimizer train whole copies alone."""
-    names = [knob.name for knob in ZERO_KNOBS.values() if knob.needs_replicas]
+    names = [knob.name for knob in RUNTIME_KNOBS.values() if knob.needs_replicas]
     return Rule(
         name="ddp_knobs",
         keep=lambda t: (

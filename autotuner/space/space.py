@@ -10,11 +10,20 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autoconf_launch.core import Candidate, ConfigError, KnobValue, Recompute, divisors, plural
+from autoconf_launch.core import (
+    LAYOUT_KNOBS,
+    Candidate,
+    ConfigError,
+    KnobValue,
+    Recompute,
+    divisors,
+    parse_value,
+    plural,
+)
 
 from . import constraints as rules
 from .constraints import RejectedCounts, Rule, apply_rules
-from .knobs import LAYOUT_KNOBS, RECOMPUTE_LAYERS, SCHEDULE_KNOB, parse_value
+from .knobs import RECOMPUTE_LAYERS, SCHEDULE_KNOB
 from .settings import AutotuningSettings
 from .table import ABSENT, LEFT_OUT, Bools, CandidateTable, CodedColumn, concat
 

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autoconf_launch.core import Candidate, Layout, global_batch
+from autoconf_launch.core import KNOBS, LAYOUT_KNOBS, Candidate, Knob, Layout, global_batch
 
-from .knobs import KNOBS, LAYOUT_KNOBS, Knob, extra_order
+from .knobs import extra_order
 from .trial import Prediction
 
 Ints: TypeAlias = NDArray[np.int64]

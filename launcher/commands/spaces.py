@@ -20,16 +20,16 @@ from autoconf_launch.autotuner.space import (
     SearchSpace,
     build_space,
 )
-from autoconf_launch.core import ZERO, ZERO_KNOBS, ConfigError, dotted_name
+from autoconf_launch.core import RUNTIME_KNOBS, SPELLED, ZERO, ConfigError, dotted_name
 from autoconf_launch.core import config_keys as keys
 
 from ..asked import ShowSpacesCommand
 from ..config_file import read_config
-from ..dialects import SPELLINGS, BuiltinDialect, DeepSpeedDialect, choose_dialect
+from ..dialects import BuiltinDialect, DeepSpeedDialect, choose_dialect
 from ..events import Event, Note
 from ..flags import parse_request
+from ..hosts import find_cluster
 from ..launch import find_source
-from ..machine import find_cluster
 from ..report import SCHEMA_VERSION, table_of
 from ..request import LaunchRequest
 from ..script import ScriptSource
@@ -47,7 +47,6 @@ _MOST_KEYS = 5
 _AWAITS_PROFILE = (
     "A tune learns from its profile run what nothing here sets; it may search more micro-batches."
 )
-_PATHS = {spelling.knob: spelling.path for spelling in SPELLINGS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +144,7 @@ def _stage_views(user: UserSettings, space: SearchSpace) -> Iterator[StageView]:
     for stage in sorted({layout.zero_stage for layout in layouts}):
         sizes = {layout.micro_batch for layout in layouts if layout.zero_stage == stage}
         here = [choice for choice in user.choices if choice.is_for(stage) and choice.values]
-        extras = [choice for choice in here if choice.knob not in _PATHS]
+        extras = [choice for choice in here if choice.knob not in SPELLED]
         yield StageView(
             stage=stage,
             micro_batches=tuple(sorted(s for s in sizes if s >= space.least_micro_batch)),
@@ -160,12 +159,10 @@ def _usual(space: SearchSpace) -> Sequence[int]:
 
 
 def _row(choice: KnobChoice) -> KnobRow:
-    of_zero = choice.knob in ZERO_KNOBS or choice.stages is not None
-    name = dotted_name(
-        _PATHS.get(choice.knob, (*ZERO, choice.knob) if of_zero else (choice.knob,))
-    )
+    row = SPELLED.get(choice.knob) or RUNTIME_KNOBS.get(choice.knob)
+    foreign = dotted_name((*ZERO, choice.knob)) if choice.stages is not None else choice.knob
     return KnobRow(
-        name=name,
+        name=row.key if row else foreign,
         values=tuple(_plain(choice.knob, value) for value in choice.values),
         how=choice.how,
         origin=choice.origin,
@@ -174,8 +171,8 @@ def _row(choice: KnobChoice) -> KnobRow:
 
 def _plain(knob: str, value: Any) -> Any:
     """A value as a document has it; what is omitted has its default."""
-    if value is None and knob in ZERO_KNOBS:
-        return ZERO_KNOBS[knob].default
+    if value is None and knob in RUNTIME_KNOBS:
+        return RUNTIME_KNOBS[knob].default
     return getattr(value, "value", value)
 
 

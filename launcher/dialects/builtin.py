@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -17,9 +17,12 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.core import (
     PIPELINE_SCHEDULES,
+    SPELLED,
     Candidate,
     ConfigError,
     KeyPath,
+    Knob,
+    Naming,
     RawConfig,
     Recompute,
     divisors,
@@ -27,12 +30,12 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.core import config_keys as keys
 from autoconf_launch.tuning_spaces import (
+    DEFAULT_ORIGIN,
     BuiltinRules,
     Section,
     ZeroSearch,
     default_families,
     default_space,
-    given_knobs,
     parse_families,
     parse_space,
     zero_choices,
@@ -57,59 +60,26 @@ from ..spelling import (
     silent_variables,
     with_argument,
     with_path_argument,
-    with_zero_knobs,
+    with_runtime_knobs,
 )
 
 _EXTERNAL = ("deepspeed", "transformers", "accelerate", "lightning", "pytorch_lightning")
 _DEEPSPEEDS = "--deepspeed_config"
-_OURS = "default"
+_BATCH = ("micro_batch", "accumulation")
+"""Knobs that a trial's document always has."""
+_FOLLOW = ("data_parallel", "accumulation")
 _COMMAND_LINE = "command line"
 _INITIALIZE = "initialize"
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentKey:
-    """Where a knob stands in the document.
-
-    Attributes:
-        knob: field of ``Layout``, or name of an extra.
-        path: where a document has it.
-        default: what omitting the key means; ``_WRITTEN`` for keys that are never omitted.
-        free_values: what is searched where the user says nothing; None: the default is pinned.
-    """
-
-    knob: str
-    path: KeyPath
-    default: Any
-    free_values: tuple[Any, ...] | None = None
-
-
-_WRITTEN = object()
-SPELLINGS = (
-    DocumentKey("zero_stage", keys.ZERO_STAGE, 0, (0, 1, 2, 3)),
-    DocumentKey("tensor_parallel", keys.TENSOR, 1),
-    DocumentKey("pipeline_parallel", keys.PIPELINE, 1),
-    DocumentKey("virtual_pipeline", keys.VIRTUAL_PIPELINE, 1),
-    DocumentKey("context_parallel", keys.CONTEXT, 1),
-    DocumentKey("expert_parallel", keys.EXPERT, 1),
-    DocumentKey("sequence_parallel", keys.SEQUENCE_PARALLELISM, default=False),
-    DocumentKey("pipeline_schedule", keys.PIPELINE_SCHEDULE, None),
-    DocumentKey("pipeline_split", keys.PIPELINE_SPLIT, None),
-    DocumentKey("micro_batch_split", keys.MICRO_BATCH_SPLIT, None),
-    DocumentKey("micro_batch", keys.MICRO_BATCH, _WRITTEN),
-    DocumentKey("accumulation", keys.ACCUMULATION, _WRITTEN),
-    DocumentKey("recompute", keys.RECOMPUTE, "none"),
-    DocumentKey("recompute_layers", keys.RECOMPUTED, None),
-)
 
 
 def document_of(document: RawConfig, candidate: Candidate) -> RawConfig:
     """The document with all knobs of a candidate, and nothing else changed."""
     extras = dict(candidate.extras)
-    for spelling in SPELLINGS:
-        value = getattr(candidate.layout, spelling.knob, extras.get(spelling.knob))
-        document = _with_knob(document, spelling, value)
-    return with_zero_knobs(document, candidate.extras)
+    for knob in SPELLED.values():
+        if knob.naming is not Naming.NEVER:
+            value = getattr(candidate.layout, knob.name, extras.get(knob.name))
+            document = _with_knob(document, knob, value)
+    return with_runtime_knobs(document, candidate.extras)
 
 
 class BuiltinDialect:
@@ -119,7 +89,7 @@ class BuiltinDialect:
     is_external, reads_document = False, True
 
     def detects(self, source: ScriptSource) -> bool:
-        """A document with our keys, or one that waits for them, and no framework's script."""
+        """True for a document with our keys or without any, unless a framework reads it."""
         facts = source.facts
         external = facts.imports(*_EXTERNAL) or is_deepspeeds(source)
         external = external and not facts.imports("autoconf_launch")
@@ -127,7 +97,6 @@ class BuiltinDialect:
         return named and not external
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
-        """Settings, the baseline and what is open; see :class:`Dialect`."""
         opened = open_document(source)
         problems = (*on_unfilled(opened.unfilled), *_on_no_optimizer(opened.source))
         try:
@@ -139,7 +108,6 @@ class BuiltinDialect:
         return settings
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
-        """Searched keys alone differ from the user's document."""
         source, settings, document, _ = open_document(source)
         document = document_of(document, candidate)
         if keys.TRAIN_BATCH_SIZE in document:
@@ -153,7 +121,6 @@ class BuiltinDialect:
         )
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """Trackers of the script are silent; our runtime ends it by itself; see own_asides."""
         quiet = replace(
             rendered, environment=(*rendered.environment, *silent_variables(needs.folder))
         )
@@ -161,7 +128,7 @@ class BuiltinDialect:
 
 
 def is_deepspeeds(source: ScriptSource) -> bool:
-    """Whether a script that can be read takes its document by DeepSpeed's own argument."""
+    """True if a readable script takes its document by DeepSpeed's own argument."""
     position = source.config_argument
     if position is None or not source.text or source.facts.imports("autoconf_launch"):
         return False
@@ -170,13 +137,12 @@ def is_deepspeeds(source: ScriptSource) -> bool:
 
 
 def _read(opened: OpenDocument, world_size: int) -> UserSettings:
-    """The settings of a document without problems of its own."""
     source, settings, document = opened.source, opened.settings, opened.decided
     warnings = keys.check_keys(source.config)
     document = _without_idle(_with_tensor_pinned(document, settings), source.config)
     choices = tuple(_choices(opened, document, world_size))
     knobs = _zero_choices(source, settings, choices[0], world_size)
-    document = with_zero_knobs(document, _usual(knobs, document.get(keys.ZERO_STAGE, 0)))
+    document = with_runtime_knobs(document, _usual(knobs, document.get(keys.ZERO_STAGE, 0)))
     resolved = resolve(document, world_size=world_size)
     today = resolved.layout.global_batch
     rule = _batch_rule(source, settings, today)
@@ -193,9 +159,9 @@ def _read(opened: OpenDocument, world_size: int) -> UserSettings:
 
 
 def _on_no_optimizer(source: ScriptSource) -> tuple[str, ...]:
-    """What is said where neither the document nor the script has an optimizer.
+    """A sentence if neither the document nor the script has an optimizer.
 
-    Nothing where the call that would take one is not seen, or may be given one.
+    None if the call that would take one is not visible, or may be given one.
     """
     facts = [facts_of(text) for text in (source.text, *source.modules)]
     calls = [found for found in facts if _INITIALIZE in found.called]
@@ -211,7 +177,6 @@ def _on_no_optimizer(source: ScriptSource) -> tuple[str, ...]:
 
 
 def _with_tensor_pinned(document: RawConfig, settings: AutotuningSettings) -> RawConfig:
-    """The document with DeepSpeed's name for the tensor degree."""
     if settings.mp_size == 1:
         return document
     if document.get(keys.TENSOR, settings.mp_size) != settings.mp_size:
@@ -222,71 +187,61 @@ def _with_tensor_pinned(document: RawConfig, settings: AutotuningSettings) -> Ra
     return document.with_value(keys.TENSOR, settings.mp_size)
 
 
-_IDLE = (
-    (keys.PIPELINE, (keys.VIRTUAL_PIPELINE, keys.PIPELINE_SCHEDULE, keys.PIPELINE_SPLIT)),
-    (keys.TENSOR, (keys.SEQUENCE_PARALLELISM,)),
-)
-"""Keys that mean nothing where their degree is 1."""
-
-
 def _without_idle(document: RawConfig, given: RawConfig) -> RawConfig:
-    """The baseline without what its own degree leaves idle, where other degrees are searched."""
+    """The baseline without keys that its own degree leaves idle, if other degrees are searched."""
     opened = opened_degrees(given)
-    for degree, idle in _IDLE:
+    for knob in SPELLED.values():
+        degree = tuple(knob.degree.split("."))
         searched = degree in opened or isinstance(given.get(degree), list)
         if searched and document.get(degree, 1) == 1:
-            for path in idle:
-                document = document.without(path)
+            document = document.without(knob.path)
     is_full = document.get(keys.RECOMPUTE) == Recompute.FULL.value
     listed = isinstance(given.get(keys.RECOMPUTE), list)
     return document.without(keys.RECOMPUTED) if listed and not is_full else document
 
 
 def _choices(opened: OpenDocument, document: RawConfig, world_size: int) -> Iterator[KnobChoice]:
-    """What may be searched of each key; accumulation follows from the batch."""
     source, settings = opened.source, opened.settings
     families = _family_choices(source, settings)
-    for spelling in SPELLINGS:
-        if spelling.knob == "accumulation":
+    for knob in SPELLED.values():
+        if knob.name in _FOLLOW:
             continue
-        choice = _choice(source, document, spelling, world_size)
-        if not choice.values and spelling.path in families:
-            choice = families[spelling.path]
-        if choice.values or spelling.knob in LAYOUT_KNOBS:
+        choice = _choice(source, document, knob, world_size)
+        if not choice.values and knob.path in families:
+            choice = families[knob.path]
+        if choice.values or knob.name in LAYOUT_KNOBS:
             yield choice
 
 
-def _choice(
-    source: ScriptSource, document: RawConfig, spelling: DocumentKey, world_size: int
-) -> KnobChoice:
-    given = source.config.get(spelling.path)
-    listed = is_listed(spelling.path, given)
+def _choice(source: ScriptSource, document: RawConfig, knob: Knob, world_size: int) -> KnobChoice:
+    given = source.config.get(knob.path)
+    listed = is_listed(knob.path, given)
     open_ended = given in (None, "auto", "all")
-    decided_value = document.get(spelling.path)
-    if decided_value is None and spelling.path in opened_degrees(source.config):
+    decided_value = document.get(knob.path)
+    if decided_value is None and knob.path in opened_degrees(source.config):
         degrees, origin = divisors(world_size), _config_name(source)
-        return KnobChoice(spelling.knob, degrees, ChoiceKind.FREE, origin=origin)
+        return KnobChoice(knob.name, degrees, ChoiceKind.FREE, origin=origin)
     origin = _origin(source, given, decided_value)
-    if spelling.knob == "micro_batch" and not listed:
+    if knob.name == "micro_batch" and not listed:
         values = () if decided_value is None else (decided_value,)
-        return KnobChoice(spelling.knob, values, ChoiceKind.MINIMUM, origin=origin)
-    if open_ended and spelling.free_values is not None:
-        return KnobChoice(spelling.knob, spelling.free_values, ChoiceKind.FREE, origin=_OURS)
+        return KnobChoice(knob.name, values, ChoiceKind.MINIMUM, origin=origin)
+    if open_ended and knob.searched and not knob.degree:
+        return KnobChoice(knob.name, knob.searched, ChoiceKind.FREE, origin=DEFAULT_ORIGIN)
     if open_ended:
-        return KnobChoice(spelling.knob, (), ChoiceKind.PINNED, origin=origin)
+        return KnobChoice(knob.name, (), ChoiceKind.PINNED, origin=origin)
     values = tuple(given) if listed else (given,)
     for value in values:
-        _check_value(spelling, value, world_size)
+        _check_value(knob, value, world_size)
     return KnobChoice(
-        spelling.knob,
-        tuple(_canonical(spelling.knob, value) for value in values),
+        knob.name,
+        tuple(_canonical(knob.name, value) for value in values),
         ChoiceKind.LISTED if listed else ChoiceKind.PINNED,
         origin=origin,
     )
 
 
 def opened_degrees(config: RawConfig) -> tuple[KeyPath, ...]:
-    """Degrees that "all" opens, of those that our runtime applies."""
+    """Degrees that "all" opens and that our runtime applies."""
     whole = config.get(keys.PARALLELISM)
     applied = [path for path in DEGREES if path[1] in keys.APPLIED_PARALLELISM]
     return tuple(path for path in applied if "all" in (whole, config.get(path)))
@@ -295,7 +250,7 @@ def opened_degrees(config: RawConfig) -> tuple[KeyPath, ...]:
 def _family_choices(
     source: ScriptSource, settings: AutotuningSettings
 ) -> dict[KeyPath, KnobChoice]:
-    """Further keys of the families whose degrees are searched or stated; a file comes first."""
+    """Choices for the knob families whose degrees are searched or stated; a file comes first."""
     file, config = source.space, source.config
     own = parse_families(file.document, file.name) if file else ()
     shipped = () if settings.fast else default_families()
@@ -305,20 +260,20 @@ def _family_choices(
     for knob in (*own, *shipped):
         path = (*keys.PARALLELISM, knob.name)
         if used.issuperset(knob.degrees) and knob.name in keys.APPLIED_PARALLELISM:
-            spelling = next(one for one in SPELLINGS if one.path == path)
+            name = next(row.name for row in SPELLED.values() if row.path == path)
             values = tuple(None if v == _USUAL_SCHEDULE else v for v in knob.values)
-            choice = KnobChoice(spelling.knob, values, ChoiceKind.FREE, origin=knob.origin)
+            choice = KnobChoice(name, values, ChoiceKind.FREE, origin=knob.origin)
             found.setdefault(path, choice)
     return found
 
 
 _USUAL_SCHEDULE = PIPELINE_SCHEDULES[1]
-"""What omitting the key means where each rank has one stage."""
+"""Meaning of a missing key if each rank has one stage."""
 
 
-def _check_value(spelling: DocumentKey, value: Any, world_size: int) -> None:
-    """A value alone, with the least of others that it needs; rules drop rows that lack them."""
-    path, ranks = spelling.path, world_size
+def _check_value(knob: Knob, value: Any, world_size: int) -> None:
+    """Check one value, with the smallest other settings that it needs."""
+    path, ranks = knob.path, world_size
     document = RawConfig({})
     if path == keys.SEQUENCE_PARALLELISM:
         ranks, document = 2, document.with_value(keys.TENSOR, 2)
@@ -339,7 +294,7 @@ def _check_value(spelling: DocumentKey, value: Any, world_size: int) -> None:
 def _origin(source: ScriptSource, given: Any, decided_value: Any) -> str:
     if given in (None, "auto") and decided_value is not None:
         return _COMMAND_LINE
-    return _OURS if given in (None, "auto", "all") else _config_name(source)
+    return DEFAULT_ORIGIN if given in (None, "auto", "all") else _config_name(source)
 
 
 def _config_name(source: ScriptSource) -> str:
@@ -363,7 +318,7 @@ def _zero_choices(
     return zero_choices(
         ZeroSearch(
             stages=tuple(int(stage or 0) for stage in stages.values),
-            given=tuple(pair for pair in given_knobs(source.config) if rules.knows(pair[0])),
+            given=rules.values_of(source.config),
             origin=_config_name(source),
             file=parse_space(file.document, Section.BUILTIN, file.name) if file else (),
             default=() if settings.fast else default_space(Section.BUILTIN),
@@ -373,16 +328,14 @@ def _zero_choices(
 
 
 def _usual(knobs: tuple[KnobChoice, ...], stage: Any) -> tuple[tuple[str, Any], ...]:
-    """What the user's own document says of a stage's further knobs."""
     return tuple((c.knob, c.usual) for c in knobs if c.usual is not None and c.is_for(stage))
 
 
 def _batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) -> GlobalBatchRule:
-    """Pinned when stated; otherwise today's product unless the user consented to another.
+    """Pinned if stated; otherwise pinned to the current product unless the user consented.
 
-    The flag is the plainest consent: it counts even against a stated batch. Several listed
-    micro-batches are consent where a stated accumulation leaves the batch no single value;
-    else those that cannot make up today's batch are skipped, and named with the flag.
+    The flag is the plainest consent: it overrides even a stated batch. Several listed
+    micro-batches are consent if a stated accumulation leaves the batch no single value.
     """
     raw, maximum = source.config, settings.max_train_batch_size
     stated = isinstance(raw.get(keys.TRAIN_BATCH_SIZE), int)
@@ -395,20 +348,21 @@ def _batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) 
     return GlobalBatchRule(pinned=today, maximum=None)
 
 
-def _with_knob(document: RawConfig, spelling: DocumentKey, value: Any) -> RawConfig:
+def _with_knob(document: RawConfig, knob: Knob, value: Any) -> RawConfig:
     plain = value.value if isinstance(value, Enum) else value
     plain = list(plain) if isinstance(plain, tuple) else plain
     if plain is None:
-        return document.without(spelling.path)
-    if spelling.path not in document and plain == spelling.default:
+        return document.without(knob.path)
+    is_default = plain == knob.default and knob.name not in _BATCH
+    if is_default and knob.path not in document:
         return document
-    return document.with_value(spelling.path, plain)
+    return document.with_value(knob.path, plain)
 
 
 def with_mapped_arguments(
     arguments: tuple[str, ...], document: RawConfig, settings: AutotuningSettings
 ) -> tuple[str, ...]:
-    """The script's arguments with the document's values of those that are mapped."""
+    """The script's arguments with the document's values for the mapped ones."""
     for key, flag in (settings.arg_mappings or {}).items():
         value = document.get((key,))
         if isinstance(value, (int, float, str)):

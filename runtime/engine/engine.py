@@ -215,8 +215,8 @@ def initialize(
     with report.guard():
         recipe, ranks = _prepare(model, config, loss_fn, optimizer)
         report.install()
-        CompileTime(task).watch()
         stepper = _STEPPERS[task.mode](recipe, ranks, report)
+        CompileTime(task).watch()  # a compiled model has loaded the compiler by now
         return Engine(stepper, ranks, recipe.config.layout)
 
 

@@ -173,7 +173,7 @@ def _extras(root: nn.Module) -> tuple[tuple[str, KnobValue], ...]:
     try:
         from ..parallel import found_extras
 
-        return found_extras(root, None)  # type: ignore[arg-type]
+        return found_extras(root, None)
     except (ImportError, AttributeError, AssertionError):
         return ()
 

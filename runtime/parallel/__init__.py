@@ -1,21 +1,24 @@
 """Applies a layout to a model, one kind of parallelism after the other.
 
-A kind is a module with ``apply(applied, meshes, config) -> Applied`` that changes nothing where
-the configuration does not ask for it.
+A kind is a module with ``apply(applied, meshes, config) -> Applied``, which changes nothing if
+the configuration does not ask for it. The rows of knobs name their modules, which also have
+``look(root, optimizer, zero_stage)``: the values that a live model has.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from torch import nn
+from torch.optim import Optimizer
 
-from autoconf_launch.core import ResolvedConfig
+from autoconf_launch.core import FIRST_FSDP_STAGE, RUNTIME_KNOBS, KnobValue, ResolvedConfig
 
-from . import context, expert, fully_shard, pipeline, recompute, replicate, tensor
-from .base import Applied, Passes
+from . import context, expert, pipeline, recompute, tensor
+from .base import Applied, Extras, Passes
 from .context import context_degree, context_split
 from .context_attention import scaled_dot_product_attention
 from .expert import expert_degree, expert_split
-from .extras import found_extras
 from .fully_shard import LateReduction
 from .mesh import REPLICATE, SHARD, DeviceMeshes, copy_weights, make_meshes, mesh_degree
 from .pipeline import Pipeline, gather_weights
@@ -24,9 +27,13 @@ from .replicate import shard_optimizer
 from .tensor import SameBatch, is_sequence_parallel, tensor_degree
 from .tensor_plan import COLUMNS, ROWS, SUMMED, read_tensor_plan, tensor_split, tensor_words
 
+_OF_KNOBS = tuple(
+    import_module(f"autoconf_launch.{name}")
+    for name in dict.fromkeys(knob.applied_by for knob in RUNTIME_KNOBS.values())
+)
 _IN_ORDER = (
     *(context.apply, tensor.apply, expert.apply, pipeline.apply, recompute.apply),
-    *(replicate.apply, fully_shard.apply),
+    *(module.apply for module in _OF_KNOBS),
 )
 
 
@@ -44,6 +51,16 @@ def parallelize(model: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) 
     for stage in applied.stages:
         stage.begin_at_first_block()
     return applied
+
+
+def found_extras(
+    root: nn.Module, optimizer: Optimizer | None, zero_stage: int = FIRST_FSDP_STAGE
+) -> Extras:
+    """Every knob that a live model has, in the order of ``RUNTIME_KNOBS``."""
+    seen: dict[str, KnobValue] = {}
+    for module in _OF_KNOBS:
+        seen |= module.look(root, optimizer, zero_stage)
+    return tuple((name, seen[name]) for name in RUNTIME_KNOBS if name in seen)
 
 
 __all__ = ["Applied", "Passes", "parallelize"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
+
+from autoconf_launch.core import RUNTIME_KNOBS, KnobValue, ResolvedConfig
 
 from ..model import Batch, LossFunction
 from ..rank import StepCutter
@@ -23,6 +25,14 @@ AroundMicroBatch: TypeAlias = Callable[[bool], AbstractContextManager[None]]
 def nothing(last: bool) -> AbstractContextManager[None]:
     """A context for models that need nothing around a micro-batch."""
     return nullcontext()
+
+
+Extras: TypeAlias = tuple[tuple[str, KnobValue], ...]
+
+
+def knob_value(config: ResolvedConfig, name: str) -> Any:
+    """The value of a knob in a configuration, else its default."""
+    return dict(config.extras).get(name, RUNTIME_KNOBS[name].default)
 
 
 Weights: TypeAlias = Mapping[str, nn.Parameter]

@@ -5,6 +5,7 @@ Where weights are split in another way, too, also what DDP does elsewhere: ZeRO 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,13 +15,19 @@ from typing import Any, TypeAlias, cast
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.optim import Optimizer
 
-from autoconf_launch.core import FIRST_FSDP_STAGE, ConfigError, Precision, ResolvedConfig
+from autoconf_launch.core import (
+    FIRST_FSDP_STAGE,
+    ConfigError,
+    KnobValue,
+    Precision,
+    ResolvedConfig,
+)
 
-from ..model import DTYPES, find_block_lists
-from .base import Applied, AroundMicroBatch
+from ..model import DTYPES, find_block_lists, repeated_blocks
+from .base import Applied, AroundMicroBatch, knob_value
 from .expert import shard_experts
-from .extras import knob
 from .mesh import DeviceMeshes, copy_weights
 
 Unit: TypeAlias = list[nn.Module]
@@ -57,8 +64,8 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
 def _shard(root: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) -> None:
     units = _units(root, config)
     is_last_stage = config.layout.zero_stage > FIRST_FSDP_STAGE
-    after: Any = knob(config, "reshard_after_forward") if is_last_stage else False
-    root_after = after if knob(config, "reshard_root") else False
+    after: Any = knob_value(config, "reshard_after_forward") if is_last_stage else False
+    root_after = after if knob_value(config, "reshard_root") else False
     shard: Any = partial(fully_shard, mp_policy=_policy(config.precision))
     alone = shard_experts(root, meshes, partial(shard, reshard_after_forward=bool(after)))
     shard = partial(shard, mesh=meshes.data, ignored_params=alone)
@@ -71,7 +78,7 @@ def _shard(root: nn.Module, meshes: DeviceMeshes, config: ResolvedConfig) -> Non
 
 def _units(root: nn.Module, config: ResolvedConfig) -> list[Unit]:
     """Blocks in their order; a unit does not reach from one list of blocks into the next."""
-    size = int(knob(config, "blocks_per_unit") or 1)
+    size = int(knob_value(config, "blocks_per_unit") or 1)
     lists = [found.pieces for found in find_block_lists(root)]
     most = max((len(pieces) for pieces in lists), default=1)
     if size > most:
@@ -84,7 +91,7 @@ def _units(root: nn.Module, config: ResolvedConfig) -> list[Unit]:
 
 def _prefetch(units: list[Unit], config: ResolvedConfig) -> None:
     """Let each unit's forward pass, the root's first, gather the ones after it."""
-    depth = int(knob(config, "forward_prefetch") or 0)
+    depth = int(knob_value(config, "forward_prefetch") or 0)
     if depth >= len(units):
         raise ConfigError(
             f"zero_optimization.forward_prefetch is {depth}, but the model has only "
@@ -101,6 +108,49 @@ def _policy(precision: Precision) -> MixedPrecisionPolicy:
     if precision is Precision.FP32:
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(param_dtype=DTYPES[precision], reduce_dtype=torch.float32)
+
+
+def look(root: nn.Module, optimizer: Optimizer | None, zero_stage: int) -> dict[str, KnobValue]:
+    """The knobs of FSDP2 that a live model has; below stage 2 it does what DDP does elsewhere."""
+    if not isinstance(root, FSDPModule) or zero_stage == 0:
+        return {}
+    seen: dict[str, KnobValue] = {"shard_ranks": _shard_ranks(root)}
+    if zero_stage < FIRST_FSDP_STAGE:
+        return seen
+    modules = [module for module in root.modules() if isinstance(module, FSDPModule)]
+    blocks = [block for block in repeated_blocks(root) if isinstance(block, FSDPModule)]
+    units = Counter(id(_state(block)) for block in blocks)
+    return seen | {
+        "blocks_per_unit": max(units.values(), default=1),
+        "forward_prefetch": max(len(_state(m)._states_to_forward_prefetch) for m in modules),
+        "reshard_after_forward": _reshards(blocks[0] if blocks else root),
+        "reshard_root": _reshards(root) is not False,
+    }
+
+
+def _shard_ranks(root: nn.Module) -> bool | int:
+    """The number of ranks that share each weight; True: all that train on different samples."""
+    groups = [_state(m)._fsdp_param_group for m in root.modules() if isinstance(m, FSDPModule)]
+    mesh: Any = next(group for group in groups if group is not None).mesh_info
+    copied = getattr(mesh, "replicate_mesh_size", 1) > 1
+    return int(mesh.shard_mesh_size) if copied else True
+
+
+def _reshards(module: FSDPModule) -> bool | int:
+    """Whether a unit's weights go back to shards, or over how many ranks if not over all."""
+    group: Any = _state(module)._fsdp_param_group
+    if group is None:
+        return True
+    after = group.post_forward_mesh_info
+    if after is None:
+        return False
+    size = int(after.shard_mesh_size)
+    return size if size < group.mesh_info.shard_mesh_size else True
+
+
+def _state(module: FSDPModule) -> Any:
+    """Internals of torch that nothing public shows; tests fail when a new torch moves them."""
+    return module._get_fsdp_state()
 
 
 class WeightsKept:

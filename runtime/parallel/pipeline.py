@@ -27,8 +27,7 @@ from autoconf_launch.core import (
 from ..model import Batch, TrainingParts, compute_in, split, tensors, to_device
 from ..rank import PASSES, Ranks, StepCutter
 from ..stages import Stage, blocks_to_cut, find_places, make_stages
-from .base import Applied, Owned, Weights
-from .extras import Extras
+from .base import Applied, Extras, Owned, Weights
 from .mesh import PIPELINE, DeviceMeshes
 
 

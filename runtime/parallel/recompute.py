@@ -13,14 +13,12 @@ from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
     create_selective_checkpoint_contexts,
-    noop_context_fn,
 )
 
 from autoconf_launch.core import ConfigError, Recompute, ResolvedConfig
 
 from ..model import repeated_blocks
-from .base import Applied
-from .extras import Extras
+from .base import Applied, Extras
 from .mesh import DeviceMeshes
 
 _KEPT = (
@@ -91,8 +89,9 @@ def recompute_of_blocks(blocks: Iterable[nn.Module]) -> tuple[Recompute, Extras]
 def _recompute_wrapper(
     forward: Callable[..., Any], mode: Recompute, *arguments: Any, **named: Any
 ) -> Any:
-    contexts = _selective if mode is Recompute.SELECTIVE else noop_context_fn
-    return checkpoint(forward, *arguments, use_reentrant=False, context_fn=contexts, **named)
+    if mode is Recompute.FULL:
+        return checkpoint(forward, *arguments, use_reentrant=False, **named)
+    return checkpoint(forward, *arguments, use_reentrant=False, context_fn=_selective, **named)
 
 
 def _selective() -> Any:

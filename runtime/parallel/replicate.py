@@ -8,14 +8,16 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from autoconf_launch.core import ResolvedConfig
+from autoconf_launch.core import KnobValue, ResolvedConfig
 
-from .base import Applied
-from .extras import knob
+from .base import Applied, knob_value
 from .mesh import DeviceMeshes
+
+_MIB = 1 << 20
 
 
 def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> Applied:
@@ -30,7 +32,7 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
     replica = DistributedDataParallel(
         applied.module,
         process_group=meshes.data.get_group(),
-        gradient_as_bucket_view=bool(knob(config, "gradient_as_bucket_view")),
+        gradient_as_bucket_view=bool(knob_value(config, "gradient_as_bucket_view")),
         bucket_cap_mb=dict(config.extras).get("bucket_cap_mb"),  # None: torch's, the first small
         **_buffers_stay_local(),
     )
@@ -41,6 +43,17 @@ def apply(applied: Applied, meshes: DeviceMeshes, config: ResolvedConfig) -> App
             yield
 
     return replace(applied, module=replica, around=around)
+
+
+def look(root: nn.Module, optimizer: Optimizer | None, zero_stage: int) -> dict[str, KnobValue]:
+    """The knobs of DDP and its sharded optimizer that a live model has."""
+    seen: dict[str, KnobValue] = {}
+    if isinstance(root, DistributedDataParallel):
+        seen["bucket_cap_mb"] = root.bucket_bytes_cap // _MIB
+        seen["gradient_as_bucket_view"] = bool(root.gradient_as_bucket_view)
+    if optimizer is not None and hasattr(optimizer, "parameters_as_bucket_view"):
+        seen["parameters_as_bucket_view"] = bool(optimizer.parameters_as_bucket_view)
+    return seen
 
 
 def _buffers_stay_local() -> dict[str, Any]:
@@ -72,7 +85,7 @@ def shard_optimizer(
         optimizer.param_groups,
         optimizer_class=type(optimizer),
         process_group=meshes.data.get_group(),
-        parameters_as_bucket_view=bool(knob(config, "parameters_as_bucket_view")),
+        parameters_as_bucket_view=bool(knob_value(config, "parameters_as_bucket_view")),
         **_settings(optimizer),
     )
 

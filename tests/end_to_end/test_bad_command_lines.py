@@ -148,7 +148,6 @@ SHOW = (
     ("newer", "another version wrote it, in format 99"),
     ("older", "another version wrote it, in format 0"),
     ("damaged", "damaged/journal.jsonl"),
-    ("results --html t.html", "t.html exists; remove it"),
     ("results --format xml", "invalid choice: 'xml'"),
     ("results --json --format csv", "cannot be given together"),
     ("results --follow --format md", "--follow prints line"),

@@ -3,7 +3,7 @@ import math
 import hjson
 import pytest
 
-from autoconf_launch.core import ZERO_KNOBS, ConfigError, RawConfig
+from autoconf_launch.core import RUNTIME_KNOBS, ZERO_STAGES, ConfigError, RawConfig
 from autoconf_launch.tuning_spaces import Section, SpaceKnob, default_space, parse_space
 
 STAGES = range(4)
@@ -14,7 +14,7 @@ def knobs(text: str, section: Section = Section.BUILTIN) -> tuple[SpaceKnob, ...
 
 
 def combinations(section: Section, stage: int) -> int:
-    return math.prod(len(k.values) for k in default_space(section) if k.stages == (stage,))
+    return math.prod(len(k.values) for k in default_space(section) if stage in k.stages)
 
 
 @pytest.mark.parametrize(("stage", "count"), [(0, 1), (1, 9), (2, 72), (3, 144)])
@@ -29,7 +29,7 @@ def test_the_shipped_native_spaces_stay_small(stage: int) -> None:
 
 def test_the_shipped_native_spaces_list_what_our_runtime_can_apply() -> None:
     for knob in default_space(Section.BUILTIN):
-        row = ZERO_KNOBS[knob.name]
+        row = RUNTIME_KNOBS[knob.name]
         for stage in knob.stages:
             for value in knob.values:
                 assert row.read(value) == value
@@ -38,12 +38,13 @@ def test_the_shipped_native_spaces_list_what_our_runtime_can_apply() -> None:
 
 def test_the_shipped_native_spaces_list_each_default() -> None:
     for knob in default_space(Section.BUILTIN):
-        assert ZERO_KNOBS[knob.name].default in knob.values
+        assert RUNTIME_KNOBS[knob.name].default in knob.values
 
 
-def test_each_value_tells_where_it_stands() -> None:
-    assert {k.origin for k in default_space(Section.BUILTIN)} == {
-        f"zero_{stage}.hjson" for stage in STAGES
+def test_each_value_names_its_origin() -> None:
+    assert {k.origin for k in default_space(Section.BUILTIN)} == {"default"}
+    assert {k.origin for k in default_space(Section.DEEPSPEED)} == {
+        f"zero_{stage}.hjson" for stage in STAGES[1:]
     }
 
 
@@ -65,6 +66,15 @@ def test_a_section_may_be_a_list_of_pieces() -> None:
 def test_without_a_stage_a_knob_is_for_all(stage: str) -> None:
     (knob,) = knobs(f"{{zero_optimization: {{{stage}\n a: 1}}}}")
     assert knob.stages == (0, 1, 2, 3)
+
+
+def test_a_space_lists_knobs_outside_of_zero_beside_it() -> None:
+    (knob,) = knobs('{compile_mode: ["off", "default"]}')
+    assert (knob.name, knob.values, knob.stages) == (
+        "compile_mode",
+        ("off", "default"),
+        ZERO_STAGES,
+    )
 
 
 def test_a_section_that_is_not_there_is_empty() -> None:

@@ -96,7 +96,7 @@ def test_a_file_may_be_for_some_stages() -> None:
 @pytest.mark.parametrize(
     ("options", "origin"),
     [
-        ({"default": True}, "zero_0.hjson"),
+        ({"default": True}, "default"),
         ({"default": True, "bucket_cap_mb": [1, 2]}, "c.json"),
         ({"bucket_cap_mb": 7, "file": "bucket_cap_mb: [1, 2]"}, "my.hjson"),
     ],

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.space import KNOBS, candidate_name, extra_order, parse_value
-from autoconf_launch.autotuner.space.knobs import EXTRA_TAGS
 from autoconf_launch.core import (
-    ZERO_KNOBS,
+    EXTRAS,
+    RUNTIME_KNOBS,
     Candidate,
     ConfigError,
     KnobValue,
@@ -16,7 +16,7 @@ from autoconf_launch.core import (
     Recompute,
 )
 
-EXTRAS: st.SearchStrategy[KnobValue] = st.one_of(
+VALUES: st.SearchStrategy[KnobValue] = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-(10**9), 10**12),
@@ -73,15 +73,14 @@ def test_unregistered_extras_are_named_in_full() -> None:
 
 
 def test_no_two_knobs_can_be_taken_for_each_other_in_names() -> None:
-    tags = [*(knob.tag for knob in KNOBS), *EXTRA_TAGS.values()]
+    tags = [*(knob.tag for knob in KNOBS), *(knob.tag for knob in EXTRAS)]
     assert len(set(tags)) == len(tags)
     values = ("T", "F", "N", "1", "%2D", "cpu", "none", "nvme", "opt", "par", "sel", "full")
     assert len({tag + value for tag in tags for value in values}) == len(tags) * len(values)
 
 
 def test_our_runtimes_knobs_have_tags_and_stand_in_its_order() -> None:
-    assert sorted(ZERO_KNOBS, key=extra_order) == list(ZERO_KNOBS)
-    assert EXTRA_TAGS.keys() >= ZERO_KNOBS.keys()
+    assert sorted(RUNTIME_KNOBS, key=extra_order) == list(RUNTIME_KNOBS)
 
 
 def test_the_order_of_extras_does_not_matter_for_the_name() -> None:
@@ -89,7 +88,7 @@ def test_the_order_of_extras_does_not_matter_for_the_name() -> None:
     assert name_it(a, b) == name_it(b, a)
 
 
-@given(st.lists(st.dictionaries(NAMES, EXTRAS, max_size=3), min_size=2, max_size=2))
+@given(st.lists(st.dictionaries(NAMES, VALUES, max_size=3), min_size=2, max_size=2))
 def test_different_extras_have_different_names(pair: list[dict[str, KnobValue]]) -> None:
     one, two = (
         Candidate(layout=Layout(), extras=tuple(sorted(extras.items()))) for extras in pair
@@ -97,7 +96,7 @@ def test_different_extras_have_different_names(pair: list[dict[str, KnobValue]])
     assert one == two or candidate_name(one) != candidate_name(two)
 
 
-@given(name=st.text(min_size=1, max_size=6), value=EXTRAS)
+@given(name=st.text(min_size=1, max_size=6), value=VALUES)
 def test_names_are_file_names(name: str, value: KnobValue) -> None:
     made = name_it((name, value))
     assert not set(made) & set("/\\ \0\n")

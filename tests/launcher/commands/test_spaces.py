@@ -44,9 +44,9 @@ def test_fast_mode_shows_stages_and_micro_batches(config: str) -> None:
     ]
 
 
-def test_full_mode_shows_the_shipped_lists_with_their_files(config: str) -> None:
+def test_full_mode_shows_the_shipped_lists(config: str) -> None:
     text = show(RANKS, "--fast=false", "--config", config)
-    assert "zero_optimization.bucket_cap_mb            5, 25, 100   zero_0.hjson" in text
+    assert "zero_optimization.bucket_cap_mb            5, 25, 100   default" in text
     assert "then 9 combinations of further knobs for each of the best 3" in text
 
 
@@ -67,11 +67,20 @@ def test_a_list_of_the_configuration_tells_so(config: str, tmp_path: Path) -> No
     assert origins(RANKS, "--fast=false", "--config", config)[name] == "c.json"
 
 
+def test_a_listed_compile_mode_is_searched_at_every_stage(config: str, tmp_path: Path) -> None:
+    given = {**CONFIG, "compile_mode": ["off", "default"]}
+    (tmp_path / "c.json").write_text(json.dumps(given))
+    stages = document(RANKS, "--config", config)["stages"]
+    assert [stage["combinations"] for stage in stages] == [2, 2]
+    (row,) = [knob for knob in stages[1]["knobs"] if knob["name"] == "compile_mode"]
+    assert (row["values"], row["from"]) == (["off", "default"], "c.json")
+
+
 def test_a_list_of_a_tuning_space_tells_so(config: str, tmp_path: Path) -> None:
     (tmp_path / "mine.hjson").write_text("{zero_optimization: {stage: 0, bucket_cap_mb: [1]}}")
     found = origins(RANKS, "--tuning-space", "mine.hjson", "--fast=false", "--config", config)
     assert found["zero_optimization.bucket_cap_mb"] == "mine.hjson"
-    assert found["zero_optimization.gradient_as_bucket_view"] == "zero_0.hjson"
+    assert found["zero_optimization.gradient_as_bucket_view"] == "default"
 
 
 def test_a_value_of_the_command_line_tells_so(config: str, tmp_path: Path) -> None:
