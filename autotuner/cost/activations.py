@@ -42,7 +42,7 @@ def activation_line(
 ) -> Line:
     """Bytes at the fullest moment without recomputation, over the samples of a micro-batch.
 
-    Traced peaks weigh more than measured bytes, those more than the sum over blocks; NaN where
+    Traced peaks weigh more than measured bytes, those more than the sum over blocks; NaN if
     none of them is known. The fixed part is what no sample takes, such as weights that autocast
     has cast.
 
@@ -202,7 +202,7 @@ def kept_activations(
 
 
 def backward_temporaries(workload: Workload, *, sparse: bool) -> Split:
-    """Gradients that live beside a layer's activations at its fullest moment."""
+    """Gradients that live besides a layer's activations at its fullest moment."""
     a = workload.architecture
     size = workload.precision.value_bytes
     ffn = _active_ffn(workload) if sparse else a.ffn
@@ -223,7 +223,7 @@ def _attention(workload: Workload, product_bytes: float) -> Split:
 def _attention_of(a: Architecture, workload: Workload, product_bytes: float) -> Split:
     """The input of the projections; queries, keys, values; the output, which a product reads.
 
-    A state's are kept before and after their convolution, beside gate and output.
+    A state's are kept before and after their convolution, besides gate and output.
     """
     if (state := a.state) is not None:
         wide = 2 * (2 * state.keys + state.values) + 2 * state.values
@@ -307,9 +307,9 @@ def _product_bytes(workload: Workload, framework: Framework) -> float:
 
 _TOKEN_BYTES = 8
 _LOGIT_BYTES = {Framework.MEGATRON: 6.0, Framework.DEEPSPEED: 10.0, Framework.FSDP: 14.0}
-"""Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits beside 16-bit ones;
+"""Megatron-core's vocab_parallel_cross_entropy works in place on fp32 logits besides 16-bit ones;
 older versions copy them once; torch's cross_entropy holds logits, log-softmax and two gradients
-in fp32 beside 16-bit logits."""
+in fp32 besides 16-bit logits."""
 _FUSED_LOGIT_BYTES = 6.0
 _PARALLEL_LOGIT_BYTES = 18.0
 """torch's loss_parallel: its backward makes one more fp32 array."""

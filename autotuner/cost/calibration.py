@@ -136,7 +136,7 @@ def effect_scale(spread: float, *, over_nodes: bool) -> float:
 
 
 NINE_OF_TEN = 1.645
-"""Standard deviations within which nine of ten normal numbers lie."""
+"""Standard deviations within which nine of ten normal numbers are."""
 SURPRISE = 3.0
 """Spreads beyond which a measurement contradicts what the effects allow."""
 
@@ -241,7 +241,7 @@ SMALLEST_GROUP = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeAccuracy:
-    """Errors in percent, Spearman's correlation between -1 and 1; None where there is nothing.
+    """Errors in percent, Spearman's correlation between -1 and 1; None if there is nothing.
 
     Regret: time of the predicted best over the true best, less 1.
     """
@@ -286,7 +286,7 @@ def time_accuracy(
 
 
 def spearman(a_R: Floats, b_R: Floats) -> float:
-    """Correlation of ranks, equal values sharing theirs; 0 where all of one side are equal."""
+    """Correlation of ranks, equal values sharing theirs; 0 if all of one side are equal."""
     a, b = _ranks(a_R), _ranks(b_R)
     a, b = a - a.mean(), b - b.mean()
     scale = float(np.sqrt((a @ a) * (b @ b)))

@@ -1,4 +1,4 @@
-"""Whether a layout fits, and the smallest changes that would make it fit."""
+"""True if a layout fits, and the smallest changes that would make it fit."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class NodeLimits:
     Attributes:
         device_bytes: memory of its smallest GPU.
         gpus: beyond them no tensor parallelism is proposed.
-        host_bytes: memory beside its GPUs'; None where it is not known.
+        host_bytes: memory besides its GPUs'; None if it is not known.
     """
 
     device_bytes: float
@@ -64,7 +64,7 @@ class Remedy:
     Attributes:
         changes: what to set, such as ``recompute=full``.
         peak_bytes: what the fullest rank then needs.
-        step_s: seconds of a step with them; None where no time model covers it.
+        step_s: seconds of a step with them; None if no time model covers it.
         host_bytes: host memory that a node then needs.
     """
 
@@ -77,7 +77,7 @@ class Remedy:
 
 
 Change: TypeAlias = Callable[[Proposal], tuple[Proposal, str] | None]
-"""A changed proposal and what was set; None where it cannot be."""
+"""A changed proposal and what was set; None if it cannot be."""
 
 
 def verdict(needed_bytes: float, limit_bytes: float) -> Verdict:
@@ -103,7 +103,7 @@ def remedies(
     """The fewest changes that fit safely, and fewer ones that may; empty if three do not.
 
     Those that save least memory are taken, and the fastest of them stands first. A trainer that
-    shards by a setting, without Megatron's split layers, also gets the fewest beside ZeRO 3.
+    shards by a setting, without Megatron's split layers, also gets the fewest besides ZeRO 3.
 
     Args:
         asked: what does not fit.
@@ -202,7 +202,7 @@ def _apply_changes(
 
 
 def _distinct(labels: Sequence[str]) -> bool:
-    """Whether no knob is changed twice."""
+    """True if no knob is changed twice."""
     knobs = [label.partition("=")[0] for label in labels]
     return len(set(knobs)) == len(knobs)
 
@@ -263,7 +263,7 @@ def _zero(stage: int) -> Change:
 
 
 def can_split_sequence(layout: Layout, workload: Workload) -> bool:
-    """Whether tensor-parallel ranks can share out the sequence, as all trainers have them do."""
+    """True if tensor-parallel ranks can share out the sequence, as all trainers have them do."""
     parts = layout.tensor_parallel * layout.context_parallel
     return layout.tensor_parallel > 1 and workload.sequence_length % parts == 0
 
@@ -342,7 +342,7 @@ def _changes(splits: bool) -> tuple[Change, ...]:
 
 
 def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -> Floats:
-    """Host memory that the fullest node needs for what is offloaded; 0 where nothing is.
+    """Host memory that the fullest node needs for what is offloaded; 0 if nothing is.
 
     A node has as many ranks as the fullest one, and no more than all ranks together.
     """
@@ -363,7 +363,7 @@ def host_bytes(columns: LayoutColumns, workload: Workload, gpus_per_node: int) -
 
 
 def _host_rank_bytes(counts: RankWeights, columns: LayoutColumns, workload: Workload) -> Floats:
-    """What a rank keeps in host memory; 0 where nothing is offloaded.
+    """What a rank keeps in host memory; 0 if nothing is offloaded.
 
     Source:
         Ren et al. 2021, "ZeRO-Offload", section 4: optimizer state and gradients, 16 bytes a

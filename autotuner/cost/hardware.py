@@ -60,16 +60,16 @@ class Accelerator:
         fp32_flops_per_s: of products in fp32 outside the tensor cores, by the datasheet.
         reached: the largest matrix product that was measured over ``half_flops_per_s``.
         fp32_reached: part of ``fp32_flops_per_s`` that long products hold.
-        tf32_flops_per_s: dense, by the datasheet; None where the GPU has no such unit.
-        fp8_flops_per_s, fp4_flops_per_s: dense, by the datasheet; None where the GPU has no such
+        tf32_flops_per_s: dense, by the datasheet; None if the GPU has no such unit.
+        fp8_flops_per_s, fp4_flops_per_s: dense, by the datasheet; None if the GPU has no such
             unit.
         multiprocessors: units that take one tile of a product each.
-        flash: part of ``reached`` that portable flash-attention kernels attain; 0 where they do
+        flash: part of ``reached`` that portable flash-attention kernels attain; 0 if they do
             not run (before compute capability 8.0).
         streamed: part of the memory's rate at which products of few rows read their weights; None:
             as simple kernels do.
         power_limited: part of each datasheet rate that long products hold under the power limit;
-            None where ``reached`` and the usual clock say it.
+            None if ``reached`` and the usual clock say it.
         attention, attention_backward: parts of ``half_flops_per_s`` that a vendor's attention
             holds, of the operations that a causal mask leaves; None: a fixed gain over ``flash``.
     """
@@ -94,12 +94,12 @@ class Accelerator:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is a process of a CPU, whose rates are measured ones."""
+        """True if it is a process of a CPU, whose rates are measured ones."""
         return self.name.startswith("cpu")
 
 
 def computes_in(accelerator: Accelerator, precision: Precision) -> bool:
-    """Whether a GPU has units for a format; scales of small blocks came with those for 4 bits.
+    """True if a GPU has units for a format; scales of small blocks came with those for 4 bits.
 
     TF32 is fp32 on a GPU without it, as torch has it.
     """
@@ -111,7 +111,7 @@ def computes_in(accelerator: Accelerator, precision: Precision) -> bool:
 
 
 def is_plain_fp32(accelerator: Accelerator, precision: Precision) -> bool:
-    """Whether products run in fp32 outside the tensor cores, as PyTorch's do by default."""
+    """True if products run in fp32 outside the tensor cores, as PyTorch's do by default."""
     has_tf32 = accelerator.tf32_flops_per_s is not None
     return precision is Precision.FP32 or (precision is Precision.TF32 and not has_tf32)
 
@@ -220,13 +220,13 @@ class Physics:
     as the others are. Schedules differ: Megatron-LM hides sends only between interleaved stages
     (megatron/training/arguments.py: ``overlap_p2p_comm`` is False without them)."""
     routing_units: float = 20.0
-    """Multiprocessors that send tokens across domains (DeepSeek-AI 2024, arXiv:2412.19437,
-    section 3.2.2), of which kernels beside them are short."""
+    """Multiprocessors that send tokens across domains (DeepSeek-AI 2024, arXiv:2412.19437, section
+    3.2.2), of which kernels alongside them are short."""
     routing_s: float = 0.0045
     """What a layer with experts waits for its host in each forward pass, which reads how many
     tokens each expert has before it launches their products."""
     contention: float = 0.413
-    """Slowdown of compute by collectives that run beside it."""
+    """Slowdown of compute by collectives that run alongside it."""
     optimizer_bytes: float = 26.6
     host_bytes_per_s: float = 150000000000.0
     """Memory of a node's host, shared by its ranks."""
@@ -252,7 +252,7 @@ class Machine:
 
     ``node_network_bytes_per_s`` is one direction of all network cards of a node together;
     ``network_quality`` what collectives reach of it over what they reach on InfiniBand;
-    ``host_memory_bytes`` a node's memory beside its GPUs', None where it is not known;
+    ``host_memory_bytes`` a node's memory besides its GPUs', None if it is not known;
     ``linked_gpus`` how many GPUs one switch links where it reaches beyond a node (72 in an NVL72
     rack), else None.
     """
@@ -313,7 +313,7 @@ def ring_s(
     passes: float = ALL_REDUCE,
     pieces: int = 1,
 ) -> Floats:
-    """A collective over ``buffer_bytes`` sent as so many pieces; 0 where a rank is alone."""
+    """A collective over ``buffer_bytes`` sent as so many pieces; 0 if a rank is alone."""
     ranks, physics = group.ranks, machine.physics
     inside, nodes, sharing = _reach(machine, group)
     local = link_s(machine.link, np.minimum(ranks, inside), buffer_bytes, passes)
@@ -382,7 +382,7 @@ def all_to_all_s(
 
 
 def has_rails(machine: Machine) -> bool:
-    """Whether cards of equal number share a switch, so that other rings cross a spine."""
+    """True if cards of equal number share a switch, so that other rings cross a spine."""
     several_cards = machine.node_network_bytes_per_s > _ONE_CARD_BYTES_PER_S
     return several_cards and machine.network_quality >= _RAILED_QUALITY
 
@@ -420,7 +420,7 @@ class Network:
     Attributes:
         latency_s: of one collective, whatever its size.
         bytes_per_s: that a rank sends, one direction.
-        overlaps: collectives of FSDP run beside kernels, as streams of a GPU do.
+        overlaps: collectives of FSDP run alongside kernels, as streams of a GPU do.
     """
 
     latency_s: float
@@ -429,7 +429,7 @@ class Network:
 
     @staticmethod
     def of(cluster: ClusterSpec) -> Network | None:
-        """The slowest link of a cluster; None where it is not known or a rank is alone."""
+        """The slowest link of a cluster; None if it is not known or a rank is alone."""
         nodes, ranks = cluster.nodes, len(cluster.devices)
         rates = [node.link_bytes_per_s for node in nodes if len(node.devices) > 1]
         if len(nodes) > 1:
@@ -464,7 +464,7 @@ def exposed_s(
     physics: Physics,
     contention: float | None = None,
 ) -> Floats:
-    """What is left of an exchange that runs beside kernels, which it slows in turn.
+    """What is left of an exchange that run alongside kernels, which it slows in turn.
 
     Args:
         exchange_s_C: the exchange alone.

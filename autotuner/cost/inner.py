@@ -235,7 +235,7 @@ def _tensor_s(
 
 
 def _context_s(workload: Workload, inner: InnerLayouts, machine: Machine, busy: Floats) -> Floats:
-    """Keys and values travel round the ring, forward once and backward twice, beside attention.
+    """Keys and values travel round the ring, forward once and backward twice, alongside attention.
 
     Source: Liu et al. 2023, arXiv:2310.01889.
     """
@@ -261,7 +261,7 @@ def _routing_s(
 ) -> Floats:
     """Tokens go to their experts and come back (Lepikhin et al. 2020, arXiv:2006.16668).
 
-    Across domains this goes on beside the computing of another micro-batch where the training
+    Across domains this goes on alongside the computing of another micro-batch where the training
     code has it so, and slows that.
     """
     if experts is None:
@@ -301,7 +301,7 @@ def _gather_s(
 ) -> Floats:
     """Sharded weights are gathered in both passes, and gradients scattered.
 
-    This goes on beside the computing of other layers, which it slows (Rajbhandari et al. 2020,
+    This goes on alongside the computing of other layers, which it slows (Rajbhandari et al. 2020,
     "ZeRO", section 7.2.2).
     """
     if not inner.sharded_U.any():
@@ -474,7 +474,7 @@ class HeldValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankShares:
-    """Parts of a profiled model on one rank; 1 where ranks differ in their data alone.
+    """Parts of a profiled model on one rank; 1 if ranks differ in their data alone.
 
     Attributes:
         slowest_C: of a micro-batch's time, on the stage with most of it.

@@ -199,7 +199,7 @@ it reads the weight twice, and reads and writes its gradient."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledLines:
-    """A model whose micro-batches were timed whole; NaN where none was.
+    """A model whose micro-batches were timed whole; NaN if none was.
 
     A line through the timings gives what each sample costs at the rate that large micro-batches
     reach, and what each micro-batch costs whatever its size: the host's work, and the traffic of
@@ -230,7 +230,7 @@ class ProfiledLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedOperations:
-    """A model whose operations were listed, not run; NaN where there are none.
+    """A model whose operations were listed, not run; NaN if there are none.
 
     Attributes:
         workload: the traced model, its optimizer and precision.
@@ -451,7 +451,7 @@ def least_profiled_step_s(table: CandidateTable, spec: ModelSpec) -> Floats:
     Ranks of one model copy share a sample out perfectly.
 
     A sample costs no less than a larger micro-batch took at the fastest beyond a smaller one, less
-    what a launch as far away in time may be slower without cause. NaN where nothing was timed.
+    what a launch as far away in time may be slower without cause. NaN if nothing was timed.
     """
     timings = sorted(measured_timings(spec), key=lambda timing: timing.micro_batch)
     if not timings:

@@ -158,7 +158,7 @@ class LayerTimes:
     forward_flops_U: Floats
     """Operations of the model, without those that several tensor ranks repeat."""
     unfused_U: Floats
-    """1 where attention runs as many small kernels."""
+    """1 if attention runs as many small kernels."""
 
     def rows(self, numbers: Ints) -> LayerTimes:
         """Some rows, in this order."""
@@ -368,7 +368,7 @@ def expert_products(
 def _routed_bytes(
     model: Architecture, inner: InnerLayouts, tokens: Floats, experts: Experts
 ) -> tuple[Floats, Floats, Floats]:
-    """Bytes that copies of tokens move beside their products: forward, backward, activation alone.
+    """Bytes that copies of tokens move besides their products: forward, backward, activation only.
 
     They are sorted for the way there, by experts, back, and added up: a read and a write each.
     The activation function reads both halves of a gated MLP and writes one; backward it reads

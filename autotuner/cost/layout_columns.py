@@ -37,7 +37,7 @@ class LayoutColumns:
         recompute_layers_C: layers of each stage that full recomputation covers; -1 for all.
         offload_C: position in ``Offload``.
         given_C3: layers of the first stage, of the fullest one in the middle and of the last one,
-            -1 where they are even; None where all are.
+            -1 if they are even; None if all are.
     """
 
     data_C: Ints
@@ -90,7 +90,7 @@ class LayoutColumns:
 
     @property
     def are_weights_away_C(self) -> Bools:
-        """Whether the weights are in host memory, too."""
+        """True if the weights are in host memory, too."""
         return np.asarray(self.offload_C == OFFLOAD_CODES[Offload.PARAMETERS], np.bool_)
 
     @staticmethod
@@ -197,7 +197,7 @@ def _largest_micro_batches(table: CandidateTable) -> Ints:
 
 
 def _given_splits(table: CandidateTable) -> Ints | None:
-    """Split of each row with a ``pipeline_split``; None where no row has one."""
+    """Split of each row with a ``pipeline_split``; None if no row has one."""
     column = dict(table.columns)["pipeline_split"]
     splits = [x if isinstance(x, tuple) else None for x in column.categories or ()]
     if not any(splits):
@@ -219,7 +219,7 @@ class InnerLayouts:
     sharded_U: Bools
     """Weights are gathered layer by layer (ZeRO 3)."""
     data_U: Ints
-    """Ranks that weights are gathered from; 1 where they are not."""
+    """Ranks that weights are gathered from; 1 if they are not."""
     world_U: Ints
 
 
@@ -335,7 +335,7 @@ def _rank_values(values: Ints, bound: int | None = None) -> tuple[Ints, int]:
 class Stack:
     """Equal layers that see tokens of one length.
 
-    ``cross_tokens`` are those of an encoder that each layer attends to beside its own.
+    ``cross_tokens`` are those of an encoder that each layer attends to besides its own.
     """
 
     share: float

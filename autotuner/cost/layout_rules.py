@@ -209,7 +209,7 @@ def broken_rule(layout: Layout, columns: LayoutColumns, a: Architecture, sequenc
 
 
 def _valid(rule: LayoutRule, columns: LayoutColumns, a: Architecture, sequence: int) -> str:
-    """Values of the rule's knob that obey it beside the others of the layout."""
+    """Values of the rule's knob that obey it besides the others of the layout."""
     if rule.knob == "sequence_parallel_C":
         return "false, or tp of at least 2"
     first = {"zero_stage_C": 0, "recompute_layers_C": -1}.get(rule.knob, 1)
@@ -334,7 +334,7 @@ class StageSends:
         back_s_C: from the last stage to the first one.
         cards_s_C: a buffer from each rank of a node through its cards; 0 in one node.
         card_borders_C: borders, at most 2, that the busiest cards send across.
-        exposed: share of them beside which a stage does not compute.
+        exposed: share of the sends during which a stage does not compute.
     """
 
     way_s_C: Floats

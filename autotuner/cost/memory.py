@@ -83,7 +83,7 @@ class MemoryParts:
 
     @property
     def peak_C(self) -> Floats:
-        """What the fullest rank needs."""
+        """Memory of the fullest rank."""
         total = self.total
         return np.asarray(total.max(axis=0) if total.ndim > 1 else total, np.float64)
 
@@ -121,7 +121,7 @@ class _Held:
 def memory_parts(
     table: CandidateTable, workload: Workload, *, foreach: bool = False
 ) -> MemoryParts:
-    """All parts for each row, of its fullest stage; NaN where no formula covers row or model.
+    """All parts for each row, of its fullest stage; NaN if no formula covers row or model.
 
     Args:
         table: the candidates.
@@ -237,7 +237,7 @@ def _alone(rank: _RankMemory, table: CandidateTable, workload: Workload) -> dict
 
 
 def _copies(table: CandidateTable, rank: ProfiledRank, value_bytes: float) -> Floats:
-    """Whole gradients of earlier micro-batches beside those at rest.
+    """Whole gradients of earlier micro-batches besides those at rest.
 
     DDP copies them into its buckets, FSDP below stage 2 and under a pipeline shards them only with
     the last one.
@@ -289,7 +289,7 @@ def _gathered_bytes(
 
     DDP under autocast keeps 16-bit copies of the weights. FSDP gathers all of them up to stage 2,
     in stage 3 those outside of blocks and two units of blocks; a unit's whole gradients and the
-    fp32 buffer in which they are reduced stand beside them.
+    fp32 buffer in which they are reduced come on top.
     """
     spec, size = profiled_model(workload), workload.precision.value_bytes
     whole, outside = rank.local.all_SC, rank.local.outside_SC

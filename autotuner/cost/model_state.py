@@ -6,7 +6,7 @@ Source:
     Rajbhandari et al. 2020, "ZeRO", section 3 (what each stage shards). Megatron-LM,
     docs/source/api-guide/dist_optimizer.md (4 + 16/d, 6 + 12/d, 8 + 8/d bytes; 20, 18, 16 without
     it). DeepSpeed, runtime/zero/stage_1_and_2.py (flat gradients of a share) and
-    runtime/bf16_optimizer.py (fp32 gradients beside 16-bit ones). FSDP2: fp32 shards throughout
+    runtime/bf16_optimizer.py (fp32 gradients besides 16-bit ones). FSDP2: fp32 shards throughout
     (torch.distributed.fsdp.fully_shard).
 
 Shapes: S = stages, C = candidates.
@@ -135,7 +135,7 @@ def trained_weights(workload: Workload) -> ModelWeights:
     """What gets gradients: all but the frozen parts, or the adapters of LoRA alone.
 
     Source:
-        Hu et al. 2021, "LoRA", section 4.1: r (d + k) weights beside a d x k matrix.
+        Hu et al. 2021, "LoRA", section 4.1: r (d + k) weights besides a d x k matrix.
     """
     a = workload.architecture
     weights = model_weights(a)
@@ -219,7 +219,7 @@ class ModelState:
     def with_late_gradients(self, columns: LayoutColumns, freed_SC: Floats) -> ModelState:
         """Gradients of a rank by itself that find room in what the backward pass has freed.
 
-        torch makes those of its only micro-batch while activations go; they are whole beside the
+        torch makes those of its only micro-batch while activations go; they are whole besides the
         last layer's. Checked by torchtune's published peaks (README.md), within 6 %.
         """
         ranks_C = columns.shards_C * columns.tensor_C * columns.pipeline_C
@@ -276,7 +276,7 @@ def weights_at_rest(counts: RankWeights, columns: LayoutColumns, workload: Workl
 
 
 def _frozen_bytes(counts: RankWeights, workload: Workload) -> Floats:
-    """What is not trained; adapters stand beside all weights."""
+    """What is not trained; adapters come on top of all weights."""
     frozen_SC = counts.local.all_SC
     if not workload.trains_adapters:
         frozen_SC = np.maximum(0, frozen_SC - counts.trained.all_SC)

@@ -83,7 +83,7 @@ def estimate(
     *,
     untimed: KernelTimes | None = None,
 ) -> PredictionTable:
-    """What the cost models say of each candidate; NaN where they cannot.
+    """What the cost models say of each candidate; NaN if they cannot.
 
     Args:
         candidates: as a table, or as columns that may broadcast; of these neither parts nor
@@ -236,7 +236,7 @@ def state_beyond_memory(
 ) -> str | None:
     """A sentence where no candidate's ranks can hold even weights, gradients and optimizer state.
 
-    None where one may, or where no formula says what one needs.
+    None if one may, or where no formula says what one needs.
     """
     if not isinstance(spec := workload.model, ModelSpec):
         return None
@@ -314,7 +314,7 @@ def format_gains(
     Args:
         now: format of the products.
         accelerator: the GPU; on a CPU nothing is gained.
-        step_s: seconds of a step in a format; None where no time model covers it.
+        step_s: seconds of a step in a format; None if no time model covers it.
     """
     formats = tuple(_faster(now, accelerator))
     today_s = step_s(now) if formats else None

@@ -37,7 +37,7 @@ class Abilities:
     """What a training code can be asked for.
 
     Attributes:
-        parallel: kinds beside data parallelism by their flags (tp, sp, pp, vpp, cp, ep), and
+        parallel: kinds besides data parallelism by their flags (tp, sp, pp, vpp, cp, ep), and
             ``uneven``: a micro-batch of its own for each data-parallel rank.
         zero: each ZeRO stage with the code's own name for it.
         zero_in_pipelines: stages that it combines with pipelines.
@@ -131,7 +131,7 @@ _MATRICES_REPEATED = 0.5
 
 
 def repeats_modules(software: Software) -> bool:
-    """Whether selective recomputation makes norms, latent projections and experts' activations.
+    """True if selective recomputation makes norms, latent projections and experts' activations.
 
     Megatron-Core's ``recompute_modules`` (``layernorm``, ``mla_up_proj``, ``moe_act``) do so for
     layers that have them, as DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.3.
@@ -145,27 +145,27 @@ def repeated_products(software: Software) -> float:
 
 
 def is_compiled(software: Software) -> bool:
-    """Whether small operations are fused, by a compiler or by a vendor's library."""
+    """True if small operations are fused, by a compiler or by a vendor's library."""
     return software.compiled or software.transformer_engine
 
 
 def is_eager(software: Software) -> bool:
-    """Whether each operation of PyTorch is a kernel of its own."""
+    """True if each operation of PyTorch is a kernel of its own."""
     return software.plain_torch and not is_compiled(software)
 
 
 def is_tensor_async(software: Software) -> bool:
-    """Whether tensor-parallel communication is cut up to run beside its products."""
+    """True if tensor-parallel communication is cut up to run alongside its products."""
     return software.async_tensor or software.transformer_engine
 
 
 def has_flat_gathers(software: Software) -> bool:
-    """Whether weights of a layer are gathered as one buffer, not matrix by matrix."""
+    """True if weights of a layer are gathered as one buffer, not matrix by matrix."""
     return software.flash_attention and software.framework is not Framework.DEEPSPEED
 
 
 def routes_by_domain(software: Software) -> bool:
-    """Whether tokens leave for another domain once, and beside another micro-batch's computing.
+    """True if tokens leave for another domain once, and alongside another micro-batch's computing.
 
     Megatron-Core does both with DeepEP or HybridEP and ``overlap_moe_expert_parallel_comm``, as
     its recipes have it where experts lie across domains; torch's own all-to-all does neither.
@@ -174,13 +174,13 @@ def routes_by_domain(software: Software) -> bool:
 
 
 def waits_for_routing(workload: Workload) -> bool:
-    """Whether a layer with experts waits until the host knows how many tokens each has."""
+    """True if a layer with experts waits until the host knows how many tokens each has."""
     blocks = workload.precision in (Precision.MXFP8, Precision.NVFP4)
     return not (workload.software.graphed and blocks)
 
 
 def overlaps_reduction(software: Software) -> bool:
-    """Whether gradients are reduced beside the backward pass, as since flash attention's time."""
+    """True if gradients are reduced during the backward pass, as since flash attention's time."""
     return software.flash_attention
 
 
@@ -209,7 +209,7 @@ UPDATE_PASSES = 3.0
 """Bytes that ``torch.optim``'s Adam moves for each weight over those of one fused kernel: 80 in
 nine kernels of its default ``foreach``."""
 _PLAIN_KERNELS = 20
-"""Kernels of a layer's forward pass beside its products; a backward pass has twice as many."""
+"""Kernels of a layer's forward pass besides its products; a backward pass has twice as many."""
 
 
 def small_traffic(

@@ -93,7 +93,7 @@ def gradient_exchange_s(
 
 
 BACKWARD = 0.6
-"""Part of forward and backward beside which gradients can be reduced."""
+"""Part of forward and backward during which gradients can be reduced."""
 
 
 def _tied_s(layouts: LayoutColumns, workload: Workload, machine: Machine, words: int) -> Floats:
@@ -289,7 +289,7 @@ def profiled_step_parts(
     network: Network | None,
     kernels: KernelTimes | None = None,
 ) -> StepParts:
-    """Parts of a step of a model that was run or traced; NaN where no formula covers the row.
+    """Parts of a step of a model that was run or traced; NaN if no formula covers the row.
 
     Args:
         table: the candidates.
@@ -391,7 +391,7 @@ def _combine(
         exchange_s: seconds that a step exchanges gradients and weights, smaller arrays first,
             from those in which a stage is busy with one micro-batch.
         sends: between the stages.
-        shares: of a profiled model's pieces; None where stages have layers and times know ranks.
+        shares: of a profiled model's pieces; None if stages have layers and times know ranks.
     """
     inner, which = distinct(layouts)
     layer, layers = kernels.inner_times(inner), kernels.layers

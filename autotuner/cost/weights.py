@@ -52,7 +52,7 @@ class ModelWeights:
     """Weights of a model by place: the layers in order are encoder, dense, then ``repeated``.
 
     Attributes:
-        embedding: token and position tables and what stands beside them; first stage.
+        embedding: token and position tables and tables like them; first stage.
         head: the output matrix and last norm. A tied matrix is counted in ``embedding`` alone.
         encoder: one encoder layer, of ``encoder_layers``.
         dense: one leading layer without experts, of ``dense_layers``.
@@ -340,7 +340,7 @@ class StagePieces:
 def _places(
     spec: ModelSpec, pipeline: int, virtual: int, split: tuple[int, ...] | None
 ) -> Iterator[tuple[int, int]]:
-    """Number of the block and stage of each piece; nothing where stages outnumber the pieces.
+    """Number of the block and stage of each piece; nothing if stages outnumber the pieces.
 
     What runs before the first repeated piece is on the first stage, what runs later on the last.
     """

@@ -1,4 +1,4 @@
-"""Seconds of one further token of each answer: weights and cache are read once.
+"""Seconds of one more token of each answer: weights and cache are read once.
 
 Shapes: C = candidates.
 """
@@ -28,12 +28,12 @@ FP32_STATE_BYTES = 4.0
 
 
 def layer_step_s(points: PointColumns, rank: Rank, *, context: float) -> tuple[Floats, Floats]:
-    """The mean decoder layer for one token of each sample, and its all-reduces alone.
+    """The mean decoder layer for one token of each sample, and only its all-reduces.
 
     Args:
         points: the candidates.
-        rank: what computes.
-        context: tokens that each one attends to, itself included.
+        rank: the computing rank.
+        context: tokens that each token attends to, itself included.
     """
     model, engine, inner = rank.generation.model, rank.engine, layouts_of(points)
     tokens = points.samples_C
@@ -71,7 +71,7 @@ def _cross_queries(model: Architecture, points: PointColumns) -> list[Product]:
 
 
 def _read_s(model: Architecture, points: PointColumns, rank: Rank, context: float) -> Floats:
-    """What one layer reads of its own cache, or of its state."""
+    """Seconds in which a layer reads its cache or state."""
     if (state := model.state) is not None:
         heads = state.value_heads / points.tensor_C
         size = heads * state.key_head * state.value_head * FP32_STATE_BYTES

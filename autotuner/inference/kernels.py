@@ -27,12 +27,12 @@ from .engines import EngineHabits
 from .generation import Generation, PointColumns
 
 _SMALLEST_TILE = 0.55
-"""Rate of the narrowest tiles over that of the widest, as training's products have it."""
+"""Rate of the narrowest tiles over the rate of the widest, as in training's products."""
 
 
 _CPU_LAYER_S = 3.3e-4
-"""Python and the start of all kernels of a decoder layer of transformers without gradients:
-0.32 ms (GPT-2) and 0.35 ms (Llama) where the layer is tiny (``benchmarks/cpu_constants.py``)."""
+"""Python and the start of all kernels of a decoder layer of transformers without gradients: 0.32
+ms (GPT-2) and 0.35 ms (Llama) for a tiny layer (``benchmarks/cpu_constants.py``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Rank:
 
     @property
     def nccl(self) -> Machine:
-        """The machine with the protocols for short messages, where the engine has them."""
+        """The machine with the protocols for short messages, if the engine has them."""
         link = self.machine.link
         if not self.engine.short_messages:
             return self.machine
@@ -62,7 +62,7 @@ class Rank:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is a process of a CPU."""
+        """True if it is a process of a CPU."""
         return self.machine.accelerator.is_cpu
 
     def products_s(self, products: Iterable[Product]) -> Floats:

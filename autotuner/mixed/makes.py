@@ -1,7 +1,7 @@
-"""Layers of two makes: those of an encoder, and those of a decoder that attends to it, too.
+"""Layers of two makes: of an encoder, and of a decoder that attends to it, too.
 
 A pipeline is cut between them at the border of two stages, as Megatron-LM does; all such cuts are
-looked at. A layout that is given may have both makes on a stage.
+tried. A given layout may have both makes on a stage.
 
 Shapes: R = rows, S = stages.
 """

@@ -1,4 +1,4 @@
-"""Which slots and kinds of node the ranks of a layout lie on, and the price of a given one."""
+"""Slots and kinds of node of a layout's ranks, and the price of a given layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .shares import largest_shares, replica_kinds, uneven_peaks, uneven_seconds
 def placement(cluster: ClusterSpec, order: Sequence[int]) -> tuple[int, ...]:
     """The slot of each rank, as a number among all slots of the cluster.
 
-    Of each kind the nodes that stand first in the cluster are taken.
+    The first nodes of each kind in the cluster are taken.
 
     Args:
         cluster: all nodes.
@@ -37,7 +37,7 @@ def placement(cluster: ClusterSpec, order: Sequence[int]) -> tuple[int, ...]:
 def stage_kinds(
     order: Sequence[int], kinds: Sequence[MachineKind], stages: int
 ) -> list[tuple[int, ...]]:
-    """Kinds of the nodes that each stage lies on, in the order of its ranks."""
+    """Kinds of the nodes of each stage, in the order of its ranks."""
     slots = [kind for kind in order for _ in range(kinds[kind].gpus)]
     size = len(slots) // stages
     return [tuple(dict.fromkeys(slots[s * size : (s + 1) * size])) for s in range(stages)]
@@ -67,7 +67,7 @@ def given_stages(
         kinds: of nodes.
         order: the kind of each node, in the order of ranks; the layout fills them all.
         layers: of each stage.
-        samples: micro-batch of each replica; None: that of the layout.
+        samples: micro-batch of each replica; default: the layout's.
     """
     size = sum(kinds[kind].gpus for kind in order) // len(layers)
     split, orders = np.array([layers]), np.array([order], np.int64)

@@ -1,9 +1,10 @@
-"""Replicas with micro-batches of their own: what stages take, and how many samples each gets.
+"""Replicas with their own micro-batches: times of stages, and samples of each replica.
 
 A replica computes its micro-batch on all stages, so that a stage takes as long as the slowest of
 its ranks with the samples of that rank's replica. Replica d takes ``b_d`` samples in all stages,
-and the sum of all is that of equal ones. The smallest time within which all samples find a replica
-is found by bisection over tables of seconds; what is too many comes off the slowest replicas.
+and the sum of all is as for equal replicas. The smallest time within which all samples find a
+replica is found by bisection over tables of seconds; surplus samples come off the slowest
+replicas.
 
 Shapes: S = stages, K = kinds, D = replicas, B = micro-batches from 1 on.
 """
@@ -31,7 +32,7 @@ _ROW = np.zeros(1, np.int64)
 def replica_kinds(
     order: Sequence[int], kinds: Sequence[MachineKind], columns: LayoutColumns
 ) -> Bools:
-    """Whether a replica has a rank on a kind in a stage: shape (replicas, stages, kinds).
+    """Masks of replicas with a rank on a kind in a stage: shape (replicas, stages, kinds).
 
     Args:
         order: the kind of each node, in the order of ranks.
@@ -47,7 +48,7 @@ def replica_kinds(
 
 
 def largest_shares(here_DSK: Bools, samples: Sequence[int]) -> Ints:
-    """The largest micro-batch of each kind in each stage; 0 where a stage is not on a kind."""
+    """The largest micro-batch of each kind in each stage; 0 if a stage is not on a kind."""
     return np.asarray((here_DSK * np.array(samples)[:, None, None]).max(axis=0))
 
 
@@ -64,11 +65,11 @@ def uneven_seconds(
     micro_SK: Ints,
     layers: Sequence[int],
 ) -> StageSeconds:
-    """Seconds of one layout whose replicas have micro-batches of their own.
+    """Seconds of one layout whose replicas have their own micro-batches.
 
     Args:
         columns: one layout.
-        places: where it lies.
+        places: places of its stages.
         workload: a model known by its shapes.
         kinds: of nodes.
         micro_SK: the largest micro-batch of each kind in each stage.
@@ -91,7 +92,7 @@ def uneven_seconds(
 
 
 def only_on(places: StagePlaces, kind: int) -> StagePlaces:
-    """Places as if stages had ranks on one kind alone; what they cross stays as it is."""
+    """Places as if stages had ranks on one kind only, with the same links."""
     mask = np.arange(places.ranks_OSK.shape[2]) == kind
     return replace(places, ranks_OSK=places.ranks_OSK * mask)
 
@@ -99,7 +100,7 @@ def only_on(places: StagePlaces, kind: int) -> StagePlaces:
 def uneven_peaks(
     columns: LayoutColumns, workload: Workload, layers: Sequence[int], micro_SK: Ints
 ) -> Floats:
-    """Bytes of a rank on each kind in each stage; 0 where a stage is not on a kind."""
+    """Bytes of a rank on each kind in each stage; 0 if a stage is not on a kind."""
     peaks = np.zeros(micro_SK.shape)
     numbers, split = np.arange(len(layers))[:, None], np.array([layers]).T
     for samples in np.unique(micro_SK[micro_SK > 0]).tolist():
@@ -110,12 +111,12 @@ def uneven_peaks(
 
 
 def share_samples(seconds_DB: Floats, most_D: Ints, total: int) -> Ints | None:
-    """Samples of each replica, one at least; None where they have no room for all.
+    """Samples of each replica, at least one; None if they have no room for all.
 
     Args:
-        seconds_DB: of each replica with 1, 2, … samples, not falling.
-        most_D: samples that it has room for.
-        total: of all.
+        seconds_DB: seconds of each replica with 1, 2, … samples, not falling.
+        most_D: samples for which it has room.
+        total: samples of all.
     """
     if most_D.min() < 1 or most_D.sum() < total or len(most_D) > total:
         return None
@@ -144,11 +145,11 @@ def uneven_samples(
     kinds: Sequence[MachineKind],
     layers: Sequence[int],
 ) -> tuple[int, ...] | None:
-    """The best micro-batch of each replica of one layout; None where equal ones are.
+    """The best micro-batch of each replica of one layout; None if equal ones are best.
 
     Args:
         columns: the layout.
-        places: where it lies.
+        places: places of its stages.
         order: the kind of each node, in the order of ranks.
         workload: a model known by its shapes.
         kinds: of nodes.

@@ -28,7 +28,7 @@ _ALIKE = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What the runs may take: a number of them, or money; None where the other one bounds it."""
+    """Bound of the runs: a number, or money; the other is None."""
 
     runs: int | None = None
     usd: float | None = None
@@ -36,12 +36,12 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCosts:
-    """What a run takes beside its steps.
+    """Costs of a run besides its steps.
 
     Attributes:
-        start_s: from its start to its first step.
-        usd_per_gpu_hour: whole nodes are paid; None where no price is known.
-        memory_bytes: that a rank has.
+        start_s: time from its start to its first step.
+        usd_per_gpu_hour: whole nodes are paid; None if no price is known.
+        memory_bytes: memory of a rank.
     """
 
     start_s: float
@@ -54,7 +54,7 @@ class VerifyingRun:
     """A run that narrows the prediction of the chosen layout.
 
     Attributes:
-        usd: None where no price is known.
+        usd: None if no price is known.
         narrowing: spread of the chosen layout's error expected after this run and those before
             it, over the spread without any run.
     """
@@ -66,12 +66,12 @@ class VerifyingRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The runs in the order in which they are worth their money.
+    """The chosen runs, in order.
 
     Attributes:
         narrowing: as above, now.
         pool: different runs that could be made.
-        cheapest_usd: of the cheapest of these; None where there is none, or no price.
+        cheapest_usd: of the cheapest of these; None if there is none, or no price.
     """
 
     narrowing: float
@@ -117,7 +117,7 @@ def verifying_runs(
 
 
 def near_rivals(layouts: tuple[Planned, ...], error: float) -> tuple[Planned, ...]:
-    """Layouts after the first one that its error band cannot tell from it, a few at most."""
+    """A few layouts after the first that its error band cannot separate from it."""
     slowest_s = layouts[0].step_s * (1.0 + error)
     return tuple(one for one in layouts[1:] if one.step_s <= slowest_s)[:_MOST_RIVALS]
 
@@ -125,7 +125,7 @@ def near_rivals(layouts: tuple[Planned, ...], error: float) -> tuple[Planned, ..
 def _cheapest_alike(
     training: Training, known: OwnRuns, runs: tuple[SmallerRun, ...]
 ) -> tuple[SmallerRun, ...]:
-    """The first of those that say the same by the model of errors."""
+    """The first of the runs with equal effects."""
     if not runs:
         return ()
     columns = LayoutColumns.from_layouts([run.layout for run in runs])
@@ -136,7 +136,7 @@ def _cheapest_alike(
 
 
 def _belief(training: Training, known: OwnRuns, layouts: list[Layout]) -> ErrorBelief:
-    """What is known of layouts, without the rows of the runs that are measured already."""
+    """Errors of layouts, without the rows of the runs that are measured already."""
     columns = LayoutColumns.from_layouts(layouts)
     belief = known.belief(columns, training.workload, training.machine)
     count = len(layouts)

@@ -44,13 +44,13 @@ class SmallerRun:
 def smaller_runs(
     training: Training, layouts: Sequence[Layout], memory_bytes: float, start_s: float
 ) -> tuple[SmallerRun, ...]:
-    """Every run of these layouts that fits, the one with the fewest node-seconds first.
+    """Every run of these layouts that fits, fewest node-seconds first.
 
     Args:
-        training: whose layouts they are.
+        training: owner of the layouts.
         layouts: the chosen one and its rivals.
-        memory_bytes: of a rank.
-        start_s: from the start of a run to its first step.
+        memory_bytes: memory of a rank.
+        start_s: time from the start of a run to its first step.
     """
     model, each = training.workload.architecture, training.machine.gpus_per_node
     by_layers: dict[int, dict[Layout, None]] = {}
