@@ -51,7 +51,7 @@ Until commit 31b233ff a Gaussian process learned with up to five varying knobs, 
 from six on; the process also made the certificates. Both sides were run on the same machine (2
 shared CPU cores, load 1 to 25; nothing here is timed). Trials to 2 %, mean and worst group:
 
-| landscapes of `search_landscapes.py` | groups | process | XGBoost | worst change | stopped after |
+| landscapes of `search_landscapes.py` | groups | process | XGBoost | worst more | stopped after |
 | --- | --- | --- | --- | --- | --- |
 | vtrain_single_node | 44 | 1.11 (2) | 1.11 (2) | 0 | 4.2, now 4.3 |
 | vtrain_multi_node | 2 | 2.00 (2) | 2.50 (3) | 1 | 7.0, now 7.5 |
