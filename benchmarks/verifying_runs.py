@@ -26,8 +26,7 @@ from autoconf_launch.autotuner.cost import (
     estimate,
 )
 from autoconf_launch.autotuner.planner import OwnRuns, is_same_model, time_band
-from autoconf_launch.autotuner.planner.run_choice import Bounds, choose_runs
-from autoconf_launch.autotuner.planner.smaller_runs import RUN_STEPS
+from autoconf_launch.autotuner.planner.verification import RUN_STEPS, Bounds, choose_runs
 from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.autotuner.space.table import Floats, Ints
 from autoconf_launch.launcher.measurements.measured_runs import MeasuredRun, runs_of

@@ -19,9 +19,9 @@ from ..cost import (
     model_weights,
 )
 from ..space import Floats, Ints
-from .decode import FP32_STATE_BYTES, cache_width
 from .engines import EngineHabits
 from .generation import Generation, PointColumns
+from .kernels import FP32_STATE_BYTES, cache_width
 
 _OUTSIDE_BYTES = 2.0
 """Size of a weight of embedding and head, which are not quantized."""

@@ -22,10 +22,9 @@ from ..cost import (
     stacks,
 )
 from ..space import CandidateTable, Floats
-from .decode import last_s, layer_step_s
 from .engines import EngineHabits
 from .generation import Generation, PointColumns
-from .kernels import Rank, layouts_of
+from .kernels import Rank, last_s, layer_step_s, layouts_of
 from .memory import generation_memory
 
 _BANDS, _EXPERTS_BANDS = (0.29, 0.11), (0.45, 0.21)

@@ -16,11 +16,9 @@ from ..planner import Plan, Planned, StagePlan, plan_only_by, tightest_stage
 from ..space import Bools, Floats, Ints
 from .candidates import Layouts, MixedQuestion, Rows, Wanted, sorted_orders
 from .kinds import usd_per_hour
-from .makes import decoder_share, seconds_of_cuts, seconds_of_makes
+from .one_layout import given_stages, stage_kinds, uneven_samples
 from .partition import Chains, SplitPrice, feasible_rows, move_layers, split_layers
-from .rows import given_stages, stage_kinds
-from .shares import uneven_samples
-from .times import StageSeconds
+from .times import StageSeconds, decoder_share, seconds_of_cuts, seconds_of_makes
 
 _MOVED = 8
 """Rows of each part whose layers are moved one by one."""

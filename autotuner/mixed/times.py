@@ -4,6 +4,9 @@ A stage goes at the pace of its slowest rank. A layer is worked out once for eac
 inner layout, and gathered from there. What crosses a network is priced on the cards that it really
 crosses (``places``). Gradients of a stage are summed when its last backward pass has ended, which
 for late stages is before the first stage's: only time beyond that makes the step longer.
+A pipeline of two makes of layers, an encoder's and a decoder's, is cut between them at the border
+of two stages, as in Megatron-LM; all such cuts are tried. A given layout may have both makes on a
+stage.
 
 Shapes: R = rows, S = stages, B = borders between them, K = kinds, U = inner layouts.
 """
@@ -15,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from autoconf_launch.core import Workload
+from autoconf_launch.core import Architecture, Workload
 
 from ..cost import (
     ALL_REDUCE,
@@ -39,11 +42,12 @@ from ..cost import (
     overlaps_reduction,
     rank_weights,
     ring_share,
+    stacks,
     trained_share,
     update_traffic_bytes,
     zero_exchanges,
 )
-from ..space import Floats, Ints
+from ..space import Bools, Floats, Ints
 from .kinds import MachineKind, with_measured
 from .places import StagePlaces
 
@@ -420,3 +424,60 @@ def pipeline_s(forward_s_RS: Floats, backward_s_RS: Floats, count_R: Ints | Floa
         count * both,
     )
     return np.asarray((before + np.where(count - 1 > waiting, steady, short)).max(axis=1))
+
+
+def decoder_share(model: Architecture, layers_RS: Ints) -> Floats:
+    """Part of the layers of each stage that is the decoder's, which come last."""
+    before = np.cumsum(layers_RS, axis=1) - layers_RS
+    encoder = np.clip(model.encoder_layers - before, 0, layers_RS)
+    return np.asarray(1.0 - encoder / np.maximum(layers_RS, 1))
+
+
+def seconds_of_makes(
+    columns: LayoutColumns,
+    places: StagePlaces,
+    place_R: Ints,
+    workload: Workload,
+    kinds: Sequence[MachineKind],
+    share_RS: Floats,
+) -> StageSeconds:
+    """Lines as of ``stage_seconds``; ``share_RS`` of a stage's layers are a decoder's, if any."""
+    if not workload.architecture.encoder_layers:
+        return stage_seconds(columns, places, place_R, workload, kinds)
+    encoder, decoder = _both_makes(columns, places, place_R, workload, kinds)
+    return encoder.blend(decoder, share_RS)
+
+
+def _both_makes(
+    columns: LayoutColumns,
+    places: StagePlaces,
+    place_R: Ints,
+    workload: Workload,
+    kinds: Sequence[MachineKind],
+) -> tuple[StageSeconds, StageSeconds]:
+    encoder, decoder = stacks(workload)
+    return (
+        stage_seconds(columns, places, place_R, workload, kinds, encoder),
+        stage_seconds(columns, places, place_R, workload, kinds, decoder),
+    )
+
+
+def seconds_of_cuts(
+    columns: LayoutColumns,
+    places: StagePlaces,
+    place_R: Ints,
+    workload: Workload,
+    kinds: Sequence[MachineKind],
+) -> tuple[StageSeconds, Ints, Bools]:
+    """Lines of each row once for each border between encoder and decoder.
+
+    Returns:
+        The lines, the number of each one's row, and which of its stages are the decoder's.
+    """
+    encoder, decoder = _both_makes(columns, places, place_R, workload, kinds)
+    stages = encoder.layer_s_RS.shape[1]
+    cut = np.tile(np.arange(1, stages), len(columns))
+    numbers = np.repeat(np.arange(len(columns)), stages - 1)
+    late = np.arange(stages) >= cut[:, None]
+    times = encoder.take(numbers).blend(decoder.take(numbers), late.astype(np.float64))
+    return times, numbers, late

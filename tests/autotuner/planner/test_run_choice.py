@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost import ErrorBelief
-from autoconf_launch.autotuner.planner.run_choice import Bounds, choose_runs
+from autoconf_launch.autotuner.planner.verification import Bounds, choose_runs
 from autoconf_launch.autotuner.space import Floats
 
 SEEDS = range(25)
