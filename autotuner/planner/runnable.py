@@ -1,4 +1,4 @@
-"""What our runtime runs of a model's layouts, as named rules over columns.
+"""Layouts that our runtime runs, as named rules over columns.
 
 Not: whether it trains with a precision, an optimizer or adapters.
 """
@@ -15,7 +15,7 @@ from ..space import Bools, Ints
 
 
 def _applies(path: KeyPath, degree_C: Ints, model_allows: bool) -> Bools:
-    """Rows without a kind of parallelism, and all where the runtime and the model have it."""
+    """Rows without a kind of parallelism, and all if the runtime and the model have it."""
     return np.asarray((degree_C == 1) | (path[1] in keys.APPLIED_PARALLELISM and model_allows))
 
 
@@ -85,8 +85,8 @@ RUNTIME_RULES = (
         _recompute_layers,
     ),
 )
-"""In the order in which they are asked. A kind that the runtime does not apply falls by the first
-rule that looks at it (``APPLIED_PARALLELISM``)."""
+"""In the order of their checks. A kind that the runtime does not apply breaks the first rule about
+it (``APPLIED_PARALLELISM``)."""
 
 
 def plan_only_by(x: LayoutColumns, a: Architecture, sequence: int) -> list[str | None]:
