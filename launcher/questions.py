@@ -1,4 +1,4 @@
-"""The verbs for Python: keyword arguments to questions, and answers that a notebook shows."""
+"""The verbs for Python, and their answers as notebooks show them."""
 
 from __future__ import annotations
 
@@ -27,31 +27,27 @@ from .asked import (
 from .commands.tune import run_tune
 from .estimates import (
     FitAnswer,
+    FitInferenceAnswer,
     PlanAnswer,
+    PlanInferenceAnswer,
     Recommendation,
     cluster_of,
     fit_answer,
+    fit_inference_answer,
+    fit_inference_request,
     fit_request,
     plan_answer,
     plan_clusters,
+    plan_inference_answer,
+    plan_inference_request,
     plan_request,
     recommendation,
     same_values,
 )
 from .events import Event, Finished, Listener
-from .inference import (
-    FitInferenceAnswer,
-    PlanInferenceAnswer,
-    fit_inference_answer,
-    fit_inference_request,
-    fit_inference_text,
-    plan_inference_answer,
-    plan_inference_request,
-    plan_inference_text,
-)
 from .measurements import Validation, calibration_of, score_files, together
 from .pages import HtmlPage, plan_page, recommend_page, text_html, tune_page, write_page
-from .report import fit_text, plan_text, recommend_text
+from .report import fit_inference_text, fit_text, plan_inference_text, plan_text, recommend_text
 from .request import tune_request
 from .results import read_results
 
@@ -66,7 +62,11 @@ class Shown(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _text(self) -> str: ...
+    def _text(self) -> str:
+        """Text that the command prints."""
+
+    def __str__(self) -> str:
+        return self._text()
 
     def _repr_html_(self) -> str:
         return text_html(self._text())
@@ -78,14 +78,14 @@ class ShownWithCharts(Shown):
     __slots__ = ()
 
     @abstractmethod
-    def _page(self) -> HtmlPage: ...
+    def _page(self) -> HtmlPage:
+        """Page that the command writes."""
 
     def write_html(self, path: str | Path) -> None:
         """Write the answer with charts as one HTML file, as ``--html`` does.
 
         Raises:
-            ConfigError: the file exists, or the extra ``html`` is not installed.
-            ResultsFolderError: it cannot be written.
+            ConfigError: the file cannot be written, or the extra ``html`` is not installed.
         """
         write_page(self._page(), Path(path))
 
@@ -151,7 +151,7 @@ class ShownRecommendation(ShownWithCharts, Recommendation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneAnswer(ShownWithCharts):
-    """The result of a search; ``folder`` has its files, ``text`` is the command's output."""
+    """What a search found; ``folder`` has its files, ``text`` is what the command prints."""
 
     winner: Record
     text: str
@@ -171,7 +171,7 @@ def show_as(kind: type[_T], answer: Any) -> _T:
 
 @answers(FitQuestion)
 def fit(asked: FitQuestion) -> ShownFit:
-    """Whether a training fits in one layout; no exception if it does not.
+    """True if a training fits in one layout; no exception if it does not.
 
     A model is a ``model`` or ``shapes``. Data parallelism and accumulation follow from the
     cluster and the global batch.
@@ -193,7 +193,7 @@ class _Clusters(PlanQuestion):
 
 
 class _Plan(Protocol[_P1, _P2]):
-    """One cluster has a plan, several have one each."""
+    """A plan of one cluster, or of each of several."""
 
     @overload
     def __call__(self, *args: _P1.args, **asked: _P1.kwargs) -> ShownPlan: ...
@@ -228,7 +228,7 @@ def plan(asked: PlanQuestion) -> ShownPlan | ShownClusters:
 
 @answers(FitInferenceQuestion)
 def fit_inference(asked: FitInferenceQuestion) -> ShownFitInference:
-    """Whether a model generates text with a batch in memory, and how fast.
+    """True if a model generates text with a batch in memory, and how fast.
 
     Raises:
         ConfigError: a keyword, a value or a name is wrong, or the model generates no text so.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """One row of the table.
+    """A row of the table.
 
     Attributes:
         answers: its question, in a line.
@@ -53,12 +53,12 @@ VERBS = MappingProxyType(
         ),
         "fit --inference": Verb(
             answers="does a model generate text in memory, and how fast?",
-            reference=f"{_COMMANDS}.inference:fit_inference",
+            reference=f"{_COMMANDS}.fit:fit_inference",
             question=f"{_ASKED}:FitInferenceCommand",
         ),
         "plan --inference": Verb(
             answers="which tensor and pipeline ranks and batch generate text best?",
-            reference=f"{_COMMANDS}.inference:plan_inference",
+            reference=f"{_COMMANDS}.plan:plan_inference",
             question=f"{_ASKED}:PlanInferenceCommand",
         ),
         "recommend": Verb(
@@ -131,7 +131,7 @@ def overview() -> str:
         "script is launched as deepspeed and torchrun would.\n\n"
         f"verbs:\n{table}\n{_EXAMPLES}\n"
         "Each verb has --help; autoconf-launch tune --help has the flags of a launch.\n"
-        "--schema config|cluster prints a JSON Schema, with which editors check these files.\n"
+        "--schema config|cluster|VERB prints a JSON Schema of a file or of a verb's parameters.\n"
         'Completion: eval "$(autoconf-launch --completion bash)", or zsh; in fish | source.\n'
     )
 

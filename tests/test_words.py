@@ -35,7 +35,7 @@ ALLOWED = {
     "launcher": (901, 65, 443),
     "nemo_tools": (87, 11, 89),
     "api": (0, 0, 0),
-    "tests": (358, 53, 64),
+    "tests": (358, 70, 64),
     "benchmarks": (206, 25, 66),
     "examples": (6, 0, 1),
 }

@@ -11,13 +11,16 @@ Its flags come from ``parser`` and :func:`read_flags`, its Python function from 
 
 from __future__ import annotations
 
+import inspect
 import re
 from argparse import Namespace
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
-from functools import reduce
+from functools import reduce, wraps
+from inspect import formatannotation
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, get_type_hints
 
 from autoconf_launch.core import ConfigError, nearest_known
 
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 
 _Q = TypeVar("_Q", bound="VerbQuestion")
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
+_A = TypeVar("_A")
+_FLAG = re.compile(r"--[A-Za-z][\w-]*")
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -345,3 +351,64 @@ def _build(kind: type[_Q], values: Mapping[str, Any], given: frozenset[str]) -> 
     found = kind(**values)
     object.__setattr__(found, "given", given)
     return found
+
+
+def answers(
+    kind: Callable[_P, _Q], **types: type
+) -> Callable[[Callable[..., _A]], Callable[_P, _A]]:
+    """Make a function of a question one of its parameters, with their names, types and defaults.
+
+    Further arguments of the function stay in front of them.
+
+    Args:
+        kind: the class of the question.
+        types: named in its annotations, and imported for type checkers only.
+    """
+    assert isinstance(kind, type)
+    question: type[_Q] = kind
+
+    def decorate(answer: Callable[..., _A]) -> Callable[_P, _A]:
+        said = get_type_hints(answer, localns=types)
+        own = [
+            one.replace(annotation=said[one.name])
+            for one in list(inspect.signature(answer).parameters.values())[1:]
+        ]
+
+        @wraps(answer)
+        def verb(*args: _P.args, **given: _P.kwargs) -> _A:
+            if len(args) > len(own):
+                taken = f"{args[len(own)]!r}"
+                raise ConfigError(f"{answer.__name__} takes keywords only, got {taken}.")
+            first = {one.name: value for one, value in zip(own, args, strict=False)}
+            first |= {one.name: given.pop(one.name) for one in own if one.name in given}
+            with keyword_errors(lambda flag: keyword_of(question, flag)):
+                return answer(read_keywords(answer.__name__, question, given), **first)
+
+        hints = get_type_hints(question, localns=types)
+        parameters = [_parameter(one, hints[one.name]) for one in asked_fields(question)]
+        signature = inspect.Signature([*own, *parameters], return_annotation=said.get("return"))
+        verb.__signature__ = signature  # type: ignore[attr-defined]
+        lines = (
+            f"    {one.name} ({formatannotation(hints[one.name])}): {one.asked.about}."
+            for one in asked_fields(question)
+        )
+        verb.__doc__ = "\n".join((inspect.getdoc(answer) or "", "", "Args:", *lines))
+        return verb
+
+    return decorate
+
+
+def _parameter(one: Parameter, hint: Any) -> inspect.Parameter:
+    default = inspect.Parameter.empty if one.default is MISSING else one.default
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(one.name, kind, default=default, annotation=hint)
+
+
+@contextmanager
+def keyword_errors(keyword: Callable[[str], str | None]) -> Iterator[None]:
+    """Name keywords instead of flags in the errors of a block."""
+    try:
+        yield
+    except ConfigError as error:
+        text = _FLAG.sub(lambda found: keyword(found[0]) or found[0], str(error))
+        raise ConfigError(text) from error

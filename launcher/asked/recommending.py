@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..exporters import BASE_EXPORTERS
-from .model import MODEL
 from .parameters import Header, VerbQuestion, parameter, question
-from .training import CLUSTER, SEQUENCE_ABOUT, RealRuns
+from .training import CLUSTER, MODEL, SEQUENCE_ABOUT, RealRuns
 from .units import (
     ASSUMPTION,
     BILLIONS,

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from autoconf_launch.autotuner.inference import ENGINE_HABITS
 from autoconf_launch.core import Precision
 
-from .model import SHAPES_GROUP, Modelled
 from .parameters import Header, parameter, question
-from .training import CLUSTER, PRECISION, PRECISIONS
+from .training import CLUSTER, PRECISION, PRECISIONS, SHAPES_GROUP, Modelled
 from .units import BYTES, DEGREE, MILLISECONDS, ON, PERCENT, PRICE, SEQUENCE, SHOWN, SIZES, choice
 
 USUAL_ENGINE = "vllm"
@@ -89,7 +88,7 @@ class ServingPoints:
     )
     top: int | None = parameter("ranking", "rows to show; default 10, 0: all", SHOWN, default=10)
     headroom: float = parameter(
-        "ranking", "share of a GPU's memory that stays free; default 10", PERCENT, default=0.1
+        "ranking", "share of a GPU's memory that stays free; default 10 %", PERCENT, default=0.1
     )
 
 

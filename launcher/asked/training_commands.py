@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 
-from .model import SHAPES_GROUP
 from .parameters import Header, parameter, question
-from .training import HABITS_GROUP, FitQuestion, PlanQuestion
+from .training import HABITS_GROUP, SHAPES_GROUP, FitQuestion, PlanQuestion
 from .units import FILE, FOLDER, NAME, NAMED_PRICE, ON, choice, frameworks, whole
 
 _MOST_ROWS = 1 << 24

@@ -197,7 +197,7 @@ def _distance(told: Told, source: ScriptSource) -> tuple[int, bool, int]:
 
 
 def _is_named_after(knob: str, told: Told, source: ScriptSource) -> bool:
-    """Whether a number is the value or default of an argument with such parts in its name."""
+    """True if a number is the value or default of an argument with such parts in its name."""
     inputs = LaunchInputs(arguments=source.script_args, environment=source.environment)
     given = told.place.get(inputs)
     is_number = type(told.default) is int if given is None else str(given).isdecimal()

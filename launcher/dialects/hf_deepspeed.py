@@ -191,7 +191,7 @@ class FileDegree:
 
 
 def has_deepspeed_file(source: ScriptSource) -> bool:
-    """Whether the document is a DeepSpeed configuration, not a file of all arguments."""
+    """True if the document is a DeepSpeed configuration, not a file of all arguments."""
     position = source.config_argument
     if position is None:
         return False

@@ -95,7 +95,7 @@ def _of_version(
 
 
 def _evaluates(source: ScriptSource, given: Callable[[str], object]) -> bool:
-    """Whether it evaluates during training, or at the end with the trainer's dataset."""
+    """True if it evaluates during training, or at the end with the trainer's dataset."""
     strategies = [given(flag) for flag in names.EVALUATION_FLAGS]
     if any(word is not None and _word(word) != "no" for word in strategies):
         return True

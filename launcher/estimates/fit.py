@@ -23,27 +23,43 @@ from autoconf_launch.autotuner.cost import (
     can_split_sequence,
     estimate,
     memory_bytes,
+    parameters,
     remedies,
     verdict,
 )
 from autoconf_launch.autotuner.mixed import given_stages
-from autoconf_launch.autotuner.planner import StagePlan, tightest_stage
+from autoconf_launch.autotuner.planner import (
+    PLAN_RULES,
+    Limits,
+    Question,
+    StagePlan,
+    Training,
+    plan,
+    tightest_stage,
+)
 from autoconf_launch.autotuner.space import PredictionTable
-from autoconf_launch.core import ClusterSpec, ConfigError, Layout, even_pipeline_split
+from autoconf_launch.core import (
+    ClusterSpec,
+    ConfigError,
+    Degrees,
+    Layout,
+    Offload,
+    even_pipeline_split,
+)
 
 from ..machine import is_cpu
+from .clusters import (
+    check_workload,
+    has_rates,
+    larger_clusters,
+    layout_format_gains,
+    machine_of,
+    proposal_step_s,
+)
 from .parts import machine_kinds
 from .requests import FitRequest, TrainingRequest
-from .runnable import RowState, default_zero, has_sequence, layout_state, trainer_of_layout
-from .training_choice import (
-    check_positions,
-    check_precision,
-    check_weights,
-    layout_format_gains,
-    proposal_step_s,
-    rules_of,
-    smallest_cluster,
-)
+from .runnable import RowState, layout_state
+from .trainers import default_zero, has_sequence, rules_of, trainer_of_layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +137,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         ConfigError: an impossible layout, or a precision that a GPU does not compute in.
     """
     training = request.training
-    check_precision(training.workload.precision, training.cluster)
-    check_weights(training.workload)
-    check_positions(training.workload)
+    check_workload(training.workload, training.cluster)
     layers = request.recompute_layers
     training = trainer_of_layout(
         training, lambda one: _layout(replace(request, training=one)), layers
@@ -352,3 +366,31 @@ def _order(cluster: ClusterSpec, layout: Layout) -> tuple[int, ...]:
                 "one after the other."
             )
     return tuple(cluster.node_kinds[node] for node in nodes)
+
+
+_LEAST_BYTES = 0.5
+"""No format stores a weight in less; where even these have no room, no layout needs a look."""
+
+
+def smallest_cluster(training: TrainingRequest) -> ClusterSpec | None:
+    """The first cluster on which a layout fits, by doubling the GPUs of a node, then the nodes."""
+    is_known = training.cluster.are_nodes_equal and has_rates(training.cluster)
+    if not is_known or is_cpu(training.cluster):
+        return None
+    weights = parameters(training.workload.architecture)
+    for cluster in (training.cluster, *larger_clusters(training.cluster)):
+        has_room = weights * _LEAST_BYTES <= len(cluster.devices) * training.limit_bytes
+        if has_room and plan(_on_cluster(training, cluster)).best:
+            return cluster
+    return None
+
+
+def _on_cluster(training: TrainingRequest, cluster: ClusterSpec) -> Question:
+    return Question(
+        training=Training(workload=training.workload, machine=machine_of(cluster)),
+        world=len(cluster.devices),
+        limits=Limits(memory_bytes=training.limit_bytes),
+        degrees=Degrees(offload=(Offload.NONE,)),
+        most=1,
+        rules=(*PLAN_RULES, *rules_of(training)),
+    )

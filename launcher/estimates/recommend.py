@@ -44,21 +44,17 @@ from autoconf_launch.tuning_spaces import (
 
 from ..asked import RecommendCommand, tokens_text
 from ..measurements import TrainingRuns, read_training_runs
-from .model_choice import (
-    custom_model,
-    model_of_flags,
+from .base_config import custom_model
+from .clusters import choose_price, machine_of, whole_node
+from .models import model_of_flags
+from .recommend_question import (
+    ChosenCluster,
     model_question,
     nearest_search,
+    notes_on_rate,
     with_model,
 )
-from .recommend_cluster import ChosenCluster, notes_on_rate
-from .training_choice import (
-    USUAL_TRAINER,
-    choose_price,
-    machine_of,
-    usual_training,
-    whole_node,
-)
+from .trainers import USUAL_TRAINER, usual_training
 from .verifying import Verifying, run_bounds, verify_outlook
 
 _FIRST_GUESS_TFLOPS = 140.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from autoconf_launch.autotuner.cost import TrainerChoice, Verdict, verdict
@@ -66,6 +67,14 @@ class PlanRequest(PlanFiles, RealRuns, PlanRanking):
     training: TrainingRequest
     degrees: Degrees | None = None
     others: tuple[TrainingRequest, ...] = ()
+
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps of the whole training; None if its tokens are not known."""
+        workload = self.training.workload
+        if self.tokens is None:
+            return None
+        return math.ceil(self.tokens / (workload.global_batch * workload.sequence_length))
 
 
 def limit_to_lift(needed_bytes: float, limit_bytes: float, cluster: ClusterSpec) -> str:

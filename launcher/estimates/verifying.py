@@ -138,8 +138,11 @@ def log_band(training: Training, layout: Layout) -> float:
     )
 
 
-def verify_plan(question: Question, found: Plan, bounds: Bounds) -> Verifying:
-    """What narrows the first row of a plan."""
+def verify_plan(question: Question, found: Plan, asked: RealRuns) -> Verifying | None:
+    """The runs that narrow the first row of a plan; None if none are requested or nothing fits."""
+    bounds = run_bounds(asked)
+    if bounds is None or not found.best:
+        return None
     training, best = question.training, found.best[0]
     error = planned_band(training, best).error
     gpus_per_node = training.machine.gpus_per_node

@@ -204,7 +204,7 @@ def with_whole_steps(base: Pretraining) -> tuple[Pretraining, tuple[str, ...]]:
 
 
 def splits_sequence(base: Pretraining) -> bool:
-    """Whether norms and dropouts are split along the sequence.
+    """True if norms and dropouts are split along the sequence.
 
     This needs tensor parallelism, and experts need it then; the losses are the same.
     """

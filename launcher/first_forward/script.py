@@ -41,15 +41,29 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import from_hugging_face, is_known_type
 
-from ..backends import JobEnd, LocalBackend
+from ..engines import JobEnd, LocalEngine
 from ..events import Listener, Note
 from ..launch import probe_environment, read_log_tail, why_silent
 from ..plan import LaunchPlan, RankPlan
 from ..spelling import silent_variables
-from .command import ScriptCommand
 
 _NEAR = 0.005
 """Share of the weights that an architecture's formulas may be off by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptCommand:
+    """One process.
+
+    Attributes:
+        name: of the script, for people.
+        argv: as it is executed.
+        environment: beyond ours.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +276,7 @@ def _plan(command: ScriptCommand, task: RankTask, folder: Path) -> LaunchPlan:
 
 def _run(plan: LaunchPlan, folder: Path, time_limit_s: float, listener: Listener) -> JobEnd | None:
     """How the job ended; None where it ended because it was told to."""
-    backend = LocalBackend()
+    backend = LocalEngine()
     with _limited_memory():
         job = backend.submit(plan)
     began_s, slow_s, cancelled = time.monotonic(), _SLOW_S, False

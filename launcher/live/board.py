@@ -30,6 +30,7 @@ from ..events import (
 )
 from ..report import (
     TrialRow,
+    behind_text,
     finished_row,
     label,
     minutes_text,
@@ -38,7 +39,6 @@ from ..report import (
     shown_name,
     step_text,
 )
-from .lines import behind_text
 
 _SLACK = 1.5
 """A verification run may take so many times as long as its steps so far let expect."""

@@ -23,10 +23,10 @@ from rich.text import Text
 from autoconf_launch.core import plural
 
 from ..events import Event, Finished, ModelProfiled, Note, SpaceBuilt, TrialFinished
-from ..report import HEADERS, RowKind, TrialRow
+from ..report import HEADERS, RowKind, TrialRow, failure_lines
 from ..results import terminal_text
 from .board import Board, PhaseProgress
-from .lines import LinesView, failure_lines, wrap_sentences
+from .lines import LinesView, wrap_sentences
 
 
 @contextmanager

@@ -330,17 +330,35 @@ def write_csv(file: TextIO, rows: Iterable[Sequence[object]], *, delimiter: str 
     writer.writerows(map(_csv_cell, row) for row in rows)
 
 
-def save_file(flag: str, path: Path, write: Callable[[TextIO], object]) -> None:
-    """Write the file of a flag, line by line.
+def save_file(path: Path, write: Callable[[TextIO], object], flag: str = "") -> None:
+    """Write a file that the user named, in place of an older one; a part of it never stays.
+
+    Raises:
+        ConfigError: it cannot be written; the message starts with the flag.
+    """
+    is_open = False
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            is_open = True
+            write(file)
+    except OSError as error:
+        if is_open and path.is_file():
+            path.unlink()
+        named = f"{flag} {path}".strip()
+        raise ConfigError(f"{named} cannot be written: {error.strerror}.") from error
+
+
+def save_text(path: Path, text: str) -> None:
+    """Write a file, and the folders above it.
 
     Raises:
         ConfigError: it cannot be written.
     """
     try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            write(file)
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{flag} {path} cannot be written: {error.strerror}.") from error
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+    save_file(path, lambda file: file.write(text))
 
 
 def _csv_cell(value: object) -> object:

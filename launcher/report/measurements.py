@@ -252,9 +252,9 @@ def _doubtful_runs(found: TrainingRuns) -> Iterator[str]:
         lines = ", ".join(str(one.row.line) for one in far)
         off = max(abs(one.spreads_off) for one in far)
         yield (
-            f"Lines {lines} of {found.file} are up to {off:.1f} spreads off what was predicted, "
-            "but agree with each other, so they correct the answer and the band is wider; check "
-            "that they ran this model with this software."
+            f"{found.file}, line{'s' * (len(far) > 1)} {lines}: up to {off:.1f} spreads off the "
+            "prediction, but consistent with the other runs, so the answer is corrected and the "
+            "band is wider; check that this model and software ran there."
         )
     yield from (f"{found.file}:{one.line} is skipped: {one.sentence}" for one in found.skipped)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..estimates import GpusForDays, Recommendation, Verifying
 
 
-RECOMMEND_SCHEMA_VERSION = 2
+RECOMMEND_SCHEMA_VERSION = 3
 
 
 def recommend_text(answer: Recommendation) -> str:
@@ -68,13 +68,13 @@ def recommend_document(answer: Recommendation) -> str:
         "schema_version": RECOMMEND_SCHEMA_VERSION,
         "trainer": answer.trainer.name,
         "family": answer.family.name,
-        "model_size_b": answer.size_b,
-        "training_days": answer.days,
         "max_days": answer.max_days,
         "gpus_needed": _needed_document(answer),
-        "nearest_predefined": answer.nearest,
         "formula": {
             "generation": _generation(answer),
+            "model_size_b": answer.size_b,
+            "training_days": answer.days,
+            "nearest_predefined": answer.nearest,
             "gpus": answer.budget.gpus,
             "tflops_per_gpu": answer.budget.tflops_per_gpu,
             "tflops_predicted": answer.is_rate_predicted,

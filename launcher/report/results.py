@@ -257,16 +257,11 @@ def _open_rows(results: Results, summary: Summary) -> list[TrialRow]:
     return [
         TrialRow(
             number=started.number,
-            label=known.get(_trial_name(started), started.name),
+            label=known.get(measured_name(started.name.removesuffix(SOAK_SUFFIX)), started.name),
             status=_open_status(results, started),
         )
         for started in _open(results)
     ]
-
-
-def _trial_name(started: Started) -> str:
-    """Name of the trial that a launch is of, or measures again."""
-    return measured_name(started.name.removesuffix(SOAK_SUFFIX))
 
 
 def trials_table(rows: Sequence[TrialRow], *, markdown: bool) -> str:

@@ -43,8 +43,14 @@ from .search import (
     stop_text,
 )
 from .tables import each, rows_text
-from .verification import crash_text, refused_lines, soak_document, verification_text
-from .waterfall import step_parts_document, step_parts_text
+from .verification import (
+    crash_text,
+    refused_lines,
+    soak_document,
+    step_parts_document,
+    step_parts_text,
+    verification_text,
+)
 
 SCHEMA_VERSION = 1
 DETAILS = "Details"
@@ -80,14 +86,7 @@ def table_text(summary: Summary) -> str:
 
 
 def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: str) -> str:
-    """The best, its gain, what changes and the command, then how sure that is; 25 lines at most.
-
-    Args:
-        summary: of the study.
-        edits: of the user's configuration.
-        command: trains with the winner.
-        folder: the results folder, of which ``show --details`` tells the rest.
-    """
+    """The best, its gain, its edits and its command, then how sure that is; 25 lines at most."""
     if summary.decision.winner is None:
         return "\n".join([*_stop_lines(summary), _more_line(folder)]) + "\n"
     crash = crash_text(summary.decision.soak)

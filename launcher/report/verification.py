@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from autoconf_launch.autotuner.playoff import LackOfTime, SoakReport
+from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.core import Aside, Asides, FailureKind, WentOn, encode, plural
 
+from ..report import label
+from .cells import number_text
+from .columns import WaterfallStep, step_waterfall, waterfall_text
 from .search import failure_text, refusal_text
 
 _WENT_ON = {
@@ -156,3 +162,81 @@ def lack_of_time_text(found: LackOfTime, ending_s: float = 0.0) -> str:
     if found.left_s is not None:
         why = f"{found.left_s + ending_s:.0f} s remain"
     return f"The budget had no room for a verification run of {found.name}: {why}."
+
+
+PROFILED_PARTS = {
+    "samples": "samples",
+    "launch": "launch floor",
+    "recompute": "recompute",
+    "bubble": "bubble",
+    "communication": "exposed communication",
+    "update": "update",
+}
+"""Parts of a step of a profiled model: kinds of work on its samples are not distinguished, and
+only a pipeline has a bubble."""
+
+
+MEASURED_PARTS = {
+    "forward": "forward",
+    "backward": "backward",
+    "exchange": "exposed communication",
+    "update": "update",
+    "between": "between steps",
+}
+"""Parts of a step that a rank measured: recompute is within its backward."""
+
+
+def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:
+    """A waterfall of the prediction and one of the soak's steps; None where there are no parts.
+
+    The trials' own steps are not taken apart, as that slows them.
+    """
+    prediction, measurement = record.prediction, record.measurement
+    if prediction is None or measurement is None or not prediction.step_s or not prediction.parts:
+        return None
+    measured_s = measurement.mean_step_s
+    more = measured_s / prediction.step_s - 1.0
+    return (
+        f"Where a step of {label(record.trial.candidate)} goes, as predicted ({prediction.how}):\n"
+        f"{waterfall_text(predicted_waterfall(prediction))}\n"
+        f"measured {number_text(measured_s)} s, "
+        f"{100 * abs(more):.0f} % {'more' if more > 0 else 'less'}"
+        f"{_soak_text(soak)}"
+    )
+
+
+def step_parts_document(record: Record, soak: SoakReport | None = None) -> dict[str, Any] | None:
+    """Where a step's time goes, as a part of ``summary.json``."""
+    if step_parts_text(record) is None or record.prediction is None or record.measurement is None:
+        return None
+    return {
+        "predicted_step_s": record.prediction.step_s,
+        "predicted_parts_s": dict(record.prediction.parts),
+        "measured_step_s": record.measurement.mean_step_s,
+        "measured_parts_s": _measured_parts(soak),
+    }
+
+
+def _soak_text(soak: SoakReport | None) -> str:
+    if not (steps := measured_waterfall(soak)):
+        return ""
+    drawn = waterfall_text(steps)
+    return f"; measured in its verification run, one phase after the other:\n{drawn}"
+
+
+def predicted_waterfall(prediction: Prediction | None) -> tuple[WaterfallStep, ...]:
+    """Parts of a predicted step; empty where the model has none."""
+    return step_waterfall(prediction.parts if prediction else (), PROFILED_PARTS)
+
+
+def measured_waterfall(soak: SoakReport | None) -> tuple[WaterfallStep, ...]:
+    """Phases of a step of the verification run; empty where it was not taken apart."""
+    return step_waterfall(tuple(_measured_parts(soak).items()), MEASURED_PARTS)
+
+
+def _measured_parts(soak: SoakReport | None) -> dict[str, float]:
+    """Seconds by phase and what no phase explains; an exchange that cannot be told is skipped."""
+    if soak is None or not soak.phases:
+        return {}
+    parts = {name: seconds for name, seconds in soak.phases if name != "exchange" or seconds > 0}
+    return {**parts, "between": max(0.0, soak.step_s - sum(parts.values()))}

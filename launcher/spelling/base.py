@@ -154,7 +154,7 @@ class Dialect(Protocol):
     """Reads a user's settings and renders candidates as edits of them, touching nothing else."""
 
     name: str
-    """What ``--dialect`` calls it."""
+    """Its name for ``--dialect``."""
 
     is_external: bool
     """Its scripts are not written for our runtime, so a probe measures them."""
@@ -164,7 +164,7 @@ class Dialect(Protocol):
     dialects learn from a profile run the settings that no argument sets."""
 
     def detects(self, source: ScriptSource) -> bool:
-        """Whether the script or its document is of this framework."""
+        """True if the script or its document is of this framework."""
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
         """The user's settings.

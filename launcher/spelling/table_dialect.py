@@ -72,7 +72,7 @@ class Reading:
 
     @property
     def is_before_profile(self) -> bool:
-        """Whether a profile run will show the settings that no argument sets."""
+        """True if a profile run will show the settings that no argument sets."""
         return self.source.applied is None and self.settings.known_model() is None
 
 
@@ -227,7 +227,7 @@ def _value(candidate: Candidate, row: Spelled) -> LayoutValue:
 
 
 def _is_set(row: Spelled, candidate: Candidate, reading: Reading) -> bool:
-    """Whether a candidate sets a row: a pinned extra is left alone."""
+    """True if a candidate sets a row: a pinned extra stays."""
     if row.knob == GLOBAL_BATCH:
         is_only = find_row(reading.table, "accumulation") is None
         needed = is_only and candidate.layout.accumulation > 1

@@ -161,7 +161,6 @@ SHOW = (
     "newer",
     "older",
     "damaged",
-    "results --html t.html",
     "results --format xml",
     "results --json --format csv",
     "results --follow --format md",

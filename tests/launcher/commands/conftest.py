@@ -11,7 +11,7 @@ import pytest
 
 from autoconf_launch.launcher.asked import RecommendCommand
 from autoconf_launch.launcher.commands import recommend as command
-from autoconf_launch.launcher.estimates import Recommendation
+from autoconf_launch.launcher.estimates import ChosenCluster, Recommendation
 
 from .verb import Run, ran
 
@@ -22,7 +22,7 @@ def _recommendations_once() -> Iterator[None]:
     answers: dict[str, Recommendation] = {}
     make = command.recommendation
 
-    def recommendation(request: RecommendCommand, cluster: object) -> Recommendation:
+    def recommendation(request: RecommendCommand, cluster: ChosenCluster) -> Recommendation:
         silent = replace(request, json=False, html=None)
         key = repr((silent, cluster))
         if "Path(" in key:  # the file may change

@@ -15,7 +15,7 @@ WORK = (*LLAMA, "--cluster", "8xH100-SXM-80GB")
 KEYS = {
     *("schema_version", "considered", "valid", "fit", "safe", "headroom", "limit_gib"),
     *("seconds", "best", "faster_if_it_works", "nearest_changes", "rejected", "faster_formats"),
-    *("trainer", "cluster"),
+    *("trainer", "cluster", "why_nothing", "notes", "peak_memory_band"),
 }
 ROW = {
     *(
