@@ -1,6 +1,6 @@
 """Runners of layouts and the rules on them: trainers, our runtime, limits of time and money.
 
-And the nearest trainings that do where none does. Not: the rules on a layout.
+And the nearest trainings that run, if none does.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ UNKNOWN_MODEL = "runtime_model"
 
 @dataclass(frozen=True, slots=True)
 class RowState:
-    """The runner of a layout of a training, in every view.
+    """The runner of a layout, the same in every view.
 
     Attributes:
-        runs_here: ``yes``, ``with TRAINER``, ``with the script``, or ``plan-only``: nobody, as far
-            as was checked.
+        runs_here: ``yes``, ``with TRAINER``, ``with the script``, or ``plan-only``: no trainer, as
+            far as was checked.
         rule: name of the rule by which our runtime does not run it; None: it does.
     """
 
@@ -60,7 +60,6 @@ class RowState:
 
     @property
     def is_plan_only(self) -> bool:
-        """Whether it is only planned."""
         return self.runs_here == "plan-only"
 
 
@@ -111,10 +110,10 @@ def broken_rule_here(layout: Layout, recompute_layers: int, workload: Workload) 
 
 
 def layout_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
-    """What layouts must obey.
+    """Rules that layouts must obey.
 
     Raises:
-        ConfigError: only those that run here are asked for, but no layout of the training does.
+        ConfigError: only layouts that run here are requested, but no layout of the training does.
     """
     trainers = rules_of(request.training)
     if not request.runnable:
@@ -242,7 +241,6 @@ def _larger_change(
 def _with_workload(
     question: Question, training: TrainingRequest, workload: Workload
 ) -> Iterator[tuple[TrainingRequest, Question]]:
-    """Another training with its trainer: the one of the question, or one that has it."""
     is_ours = any(rule in RUNTIME_RULES for rule in question.rules)
     choice = training.trainer
     if TRAINERS[choice.name].abilities.first_lack(workload) is not None:

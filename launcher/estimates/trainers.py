@@ -51,16 +51,16 @@ def with_trainer(
     flash_attention: bool | None = None,
     runnable: bool = False,
 ) -> tuple[TrainingRequest, ...]:
-    """One training on its clusters, with the habits of one trainer.
+    """A training on its clusters, with the habits of a single trainer.
 
     Args:
         trainings: the same workload on each cluster in question.
-        name: the trainer, or ``auto`` to choose one by what is asked.
+        name: the trainer, or ``auto`` to choose by the question.
         flash_attention: None: the trainer's habit.
         runnable: only layouts of our own runtime are ranked.
 
     Raises:
-        ConfigError: no such trainer is known, or it lacks what is trained.
+        ConfigError: the trainer is unknown, or lacks a feature of the training.
     """
     workload = trainings[0].workload
     if name != AUTO_TRAINER:
@@ -80,7 +80,7 @@ def with_trainer(
 
 
 def with_choice(training: TrainingRequest, choice: TrainerChoice) -> TrainingRequest:
-    """The training with the habits of a trainer; attention that was asked for stays."""
+    """The training with the habits of a trainer; requested attention stays."""
     before = training.workload.software.flash_attention
     is_asked = before is not trainer(training.trainer.name).software.flash_attention
     workload = trainer(choice.name).apply_to(training.workload)
@@ -118,7 +118,7 @@ def usual_training(
     *,
     written: int | None = None,
 ) -> Training:
-    """Adam and the habits of Megatron-LM, on which NeMo stands.
+    """Adam and the habits of Megatron-LM, on which NeMo is built.
 
     Args:
         architecture: the model.
@@ -193,7 +193,6 @@ def trainer_of_layout(
 
 
 def _what_it_has(has: Abilities, rule: LayoutRule, layout: Layout) -> str:
-    """What a trainer has instead of what breaks a rule, as the end of a sentence."""
     stages = {
         "trainer_zero": frozenset(dict(has.zero)),
         "trainer_zero_in_pipelines": has.zero_in_pipelines,
@@ -228,22 +227,22 @@ def default_zero(training: TrainingRequest, layout: Layout) -> int:
 
 
 def has_sequence(training: TrainingRequest) -> bool:
-    """Whether the trainer splits the sequence beside tensor parallelism, or leaves it to others.
+    """True if the trainer splits the sequence with tensor parallelism, or leaves it to others.
 
-    A default trainer without tensor parallelism gives way to one that has it.
+    A default trainer without tensor parallelism gives way to a trainer with it.
     """
     parallel = TRAINERS[training.trainer.name].abilities.parallel
     return "sp" in parallel or ("tp" not in parallel and training.trainer.why != "as given")
 
 
 def has_uneven(training: TrainingRequest) -> bool:
-    """Whether the trainer has micro-batches of several sizes; a default one gives way to ours."""
+    """True if the trainer, or ours in place of a default, has micro-batches of several sizes."""
     is_ours = trains_here(training.workload) and training.trainer.why != "as given"
     return is_ours or "uneven" in TRAINERS[training.trainer.name].abilities.parallel
 
 
 def trains_here(workload: Workload) -> bool:
-    """Whether our runtime has the training's precision and optimizer; it has no adapters."""
+    """True if our runtime has the training's precision and optimizer; it has no adapters."""
     precise = workload.precision.configured in BUILTIN_PRECISIONS
     optimizer = workload.optimizer.name in {name.lower() for name in OPTIMIZERS}
     whole = workload.trains_all

@@ -295,9 +295,8 @@ def write_table(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> Laun
 
 def _with_row(row: Spelled, inputs: LaunchInputs, layout: Layout) -> LaunchInputs:
     value = getattr(layout, row.knob)
-    places = getattr(row, "places", ())
-    if row.knob in ("micro_batch", "accumulation") and places:
-        return places[0].put(inputs, value)  # type: ignore[no-any-return]
+    if row.knob in ("micro_batch", "accumulation") and row.places:
+        return row.places[0].put(inputs, value)
     return row.write(inputs, value)
 
 

@@ -69,9 +69,9 @@ _MOST_INDENTED = 1000
 
 
 def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
-    """A document: of one cluster, or of several with the best layout of each.
+    """A document of a cluster, or of several with the best layout of each.
 
-    ``explanation`` and ``waterfall`` are there where they were asked for.
+    ``explanation`` and ``waterfall`` are present if requested.
     """
     if len(answers) > 1:
         return _clusters_document(answers)
@@ -136,7 +136,7 @@ def _nodes_document(answer: PlanAnswer) -> list[dict[str, Any]]:
 
 
 def plan_json(document: dict[str, Any]) -> str:
-    """A plan's document as JSON, in one line where it is very long."""
+    """A plan's document as JSON, in a single line if it is very long."""
     indent = 2 if len(document.get("best", ())) <= _MOST_INDENTED else None
     return json.dumps(document, indent=indent, allow_nan=False)
 
@@ -161,7 +161,6 @@ def plan_text(*answers: PlanAnswer) -> str:
 
 
 def _explanation(answer: PlanAnswer) -> Iterator[str]:
-    """What was ruled out, what the choice rests on, and where the first one's step goes."""
     if answer.plan.rejected:
         yield rejected_table(answer.plan)
     if lines := list(sensitivity_lines(answer)):
@@ -207,7 +206,7 @@ def _headline(answer: PlanAnswer) -> str:
 
 
 def needed_text(answer: PlanAnswer) -> str:
-    """How many GPUs are needed, and what fewer ones miss."""
+    """The number of GPUs needed, and the limit that fewer miss."""
     assert answer.needed is not None
     best, fewer = answer.plan.best[0], answer.needed.fewer
     cluster = answer.cluster
@@ -273,7 +272,6 @@ def _prices(answer: PlanAnswer) -> Iterator[str]:
 
 
 def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
-    """What the rows are, which of them are tight, and what less headroom would gain."""
     best, tightest, request = answer.plan.best, answer.plan.tightest, answer.request
     if answer.parts is not None:
         yield from _parts_notes(answer, answer.parts)
@@ -314,7 +312,6 @@ _WORTH_NAMING = 0.99
 
 
 def _parts_notes(answer: PlanAnswer, parts: RankedParts) -> Iterator[str]:
-    """What the rows are, and what it gains to use only some of the nodes."""
     if answer.cluster.are_nodes_equal:
         flag = "--pareto" if answer.request.pareto else "--csv-form fasop or --layer-times"
         yield (
@@ -347,7 +344,7 @@ def _parts_notes(answer: PlanAnswer, parts: RankedParts) -> Iterator[str]:
 
 
 def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[str]:
-    """What is faster than fp32, how far off the numbers may be, and what was not checked."""
+    """Notes on faster formats, error bands and unchecked features."""
     first, rows = blocks[0][0], [(answer, one) for answer, some in blocks for one in some]
     yield from filter(None, [format_gains_text(first.gains)])
     bands = list(dict.fromkeys(band for answer, some in blocks for band in answer.bands(some)))
@@ -369,7 +366,6 @@ def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[s
 
 
 def _host_limit(answer: PlanAnswer) -> float | None:
-    """Host memory of a node; None where it is not known."""
     question = answer.question
     return None if question is None else question.training.machine.host_memory_bytes
 
@@ -405,7 +401,6 @@ _CLUSTER_COLUMNS = [each("", header=name, is_left=True) for name in ("cluster", 
 
 
 def _clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
-    """A document; ``best`` is the best layout of each cluster, None where it has none."""
     return {
         "schema_version": PLAN_SCHEMA_VERSION,
         "trainer": answers[0].request.training.trainer.name,

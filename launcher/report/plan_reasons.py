@@ -60,7 +60,6 @@ def name_of(layout: Layout) -> str:
 
 
 def _impossible(one: Loser, question: Question) -> str:
-    """Which equation has no solution."""
     chosen = one.family.degrees
     axes = (chosen.tensor_parallel, chosen.pipeline_parallel, chosen.context_parallel)
     sizes = [axis or () for axis in axes]
@@ -95,7 +94,7 @@ def loser_reason(answer: PlanAnswer, loser: Loser) -> str:
 
 
 def losers_table(answer: PlanAnswer) -> str:
-    """Well-known families beside the best layout, and why each lost."""
+    """Well-known families compared with the best layout, and the reason that each lost."""
     rows = [
         [
             one.family.name,
@@ -111,7 +110,7 @@ def losers_table(answer: PlanAnswer) -> str:
 
 
 def slowdown(one: Planned, best: Planned, node: int) -> str:
-    """What makes ``one`` slower: the largest of its losses, as shares of the best one's step.
+    """The largest causes of a slower step, as shares of the best layout's step.
 
     A bubble is given as the share of the slower step that it takes.
     """
@@ -146,7 +145,7 @@ def _phrase(name: str, share: float, one: Planned, node: int) -> str:
 
 
 def why_nothing(*answers: PlanAnswer) -> str:
-    """What was asked for that no layout gives: rules, memory, or limits of time and money."""
+    """The requirement that no layout meets: rules, memory, or limits of time and money."""
     if len(answers) > 1:
         return "no cluster has a layout that fits and is within the limits."
     (answer,) = answers
@@ -233,7 +232,7 @@ def rejected_table(found: Plan) -> str:
 
 
 def bands_text(bands: Iterable[StepBand], runs: str) -> str:
-    """One sentence on how far off steps and memory may be."""
+    """A sentence on the error bands of steps and memory."""
     errors = [one.error for one in bands]
     ends = dict.fromkeys(f"{100 * error:.0f}" for error in (min(errors), max(errors)))
     return (
@@ -258,7 +257,7 @@ def ranked_tables(answer: PlanAnswer) -> Iterator[str]:
 
 
 def cluster_text(answer: PlanAnswer) -> str:
-    """``128 x H100-SXM-80GB``; nodes of each kind where parts of the cluster are ranked."""
+    """``128 x H100-SXM-80GB``; nodes of each kind if parts of the cluster are ranked."""
     if answer.parts is not None:
         return nodes_text(answer.kinds, [kind.count for kind in answer.kinds])
     gpus = answer.cluster.devices
@@ -324,7 +323,6 @@ def nearest_feasible(answer: PlanAnswer) -> Iterator[str]:
 
 
 def _time_and_money(answer: PlanAnswer, row: Planned) -> str:
-    """``151 days and $295,006 on …``; of a step where the training's tokens are not known."""
     steps, usd = answer.steps, row.usd_per_step
     time = step_time_text(row.step_s) if steps is None else duration_text(steps * row.step_s)
     paid = "" if usd is None else f" and ${number_text((steps or 1) * usd, 3)}"
@@ -332,7 +330,7 @@ def _time_and_money(answer: PlanAnswer, row: Planned) -> str:
 
 
 def sensitivity_lines(answer: PlanAnswer) -> Iterator[str]:
-    """What would change the choice: prices, errors of steps, and networks where asked for."""
+    """Changes that would change the choice: prices, errors of steps, and networks if requested."""
     parts, request = answer.parts, answer.request
     if parts is None or (found := parts.sensitivity) is None:
         return
@@ -374,7 +372,6 @@ def _holds(parts: RankedParts, one: PriceRange) -> bool:
 
 
 def _error_lines(parts: RankedParts, found: ChoiceSensitivity) -> Iterator[str]:
-    """What errors of steps, and other networks, would change."""
     band = f"band of ±{percent(found.band)}"
     if found.rivals:
         more = f" and {len(found.rivals) - 1} others" if len(found.rivals) > 1 else ""
@@ -389,7 +386,7 @@ def _error_lines(parts: RankedParts, found: ChoiceSensitivity) -> Iterator[str]:
 
 
 def sensitivity_document(parts: RankedParts) -> dict[str, Any] | None:
-    """What would change the choice; prices in USD an hour of a node, None for no bound."""
+    """Changes that would change the choice; prices in USD an hour of a node, None for no bound."""
     found = parts.sensitivity
     if found is None:
         return None
@@ -431,7 +428,7 @@ def loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
 
 
 def near_first(answer: PlanAnswer) -> Iterator[str]:
-    """Which rows the predictions cannot distinguish from the first."""
+    """A note on rows that the predictions cannot distinguish from the first."""
     first, *others = answer.plan.best
     if answer.parts is not None:  # its own choice may be by money
         return
@@ -443,7 +440,7 @@ def near_first(answer: PlanAnswer) -> Iterator[str]:
 
 
 def hidden_sends(first: Planned, training: Training) -> Iterator[str]:
-    """What the first row takes if its stages wait for every send, where that is much."""
+    """A note on the first row's step if its stages wait for every send and that is much."""
     if first.layout.pipeline_parallel == 1:
         return
     columns = LayoutColumns.from_layouts([first.layout], [first.recompute_layers])

@@ -15,7 +15,7 @@ _SHOWN_LOG_LINES = 6
 
 
 def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:
-    """What the profile run found."""
+    """Findings of the profile run."""
     when = "read from an earlier run" if wall_s is None else f"{wall_s:.1f} s"
     if spec is None:
         return f"profile ({when}): the model is unknown, so nothing is predicted"
@@ -37,7 +37,7 @@ def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:
 
 
 def space_line(event: SpaceBuilt) -> str:
-    """How many candidates there are, and why some are not tried."""
+    """The number of candidates, and the rules that skip others."""
     taken = ", ".join(f"{count} by {rule}" for rule, count in event.rejected if count)
     without = f" (skipped: {taken})" if taken else ""
     considered = plural(event.considered, "candidate")
@@ -68,7 +68,7 @@ def round_line(event: RoundFinished) -> str:
 
 
 def behind_text(standing: Standing) -> str:
-    """How much slower a configuration is than the leader, with the interval."""
+    """Slowdown of a configuration against the leader, with the interval."""
     if standing.width > max(MAX_USEFUL_LOG_HALF_WIDTH, abs(standing.behind)):
         return "inconclusive so far"
     low, high = standing.behind - standing.width, standing.behind + standing.width
@@ -81,7 +81,7 @@ def behind_text(standing: Standing) -> str:
 
 
 def failure_lines(record: Record) -> list[str]:
-    """Why a trial failed, with the child's last lines; none for one that ran out of memory."""
+    """Cause of a trial's failure with the child's last lines; empty if it ran out of memory."""
     failure = record.failure
     if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
         return []

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.launcher.first_forward import TracedScript, asking, script
+from autoconf_launch.launcher.first_forward import TracedScript, script
+from autoconf_launch.launcher.first_forward import command as reader
 
 from .verb import Ran, Run
 
@@ -50,7 +51,7 @@ def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(script, "_SLOW_S", 1e9)  # a busy machine is slow, too
-    run = asking.trace_script
+    run = reader.trace_script
 
     def trace_once(command: Any, *rest: Any) -> TracedScript:
         key = (Path("train.py").read_text(), repr(command), script._SLOW_S)
@@ -58,7 +59,7 @@ def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             TRACES[key] = run(command, *rest)
         return TRACES[key]
 
-    monkeypatch.setattr(asking, "trace_script", trace_once)
+    monkeypatch.setattr(reader, "trace_script", trace_once)
 
 
 def test_fit_answers_without_a_step_of_training(fit: Run) -> None:
