@@ -50,7 +50,7 @@ def test_a_round_after_one_was_settled_for_want_of_time_is_whole(time_s: float) 
 
 
 def going_on(earlier_s: float, rounds: int, time_s: float) -> list[str]:
-    """Who is in the next round where an earlier session of another budget made some rounds."""
+    """Contenders of the next round after rounds of an earlier session with another budget."""
     answer = truth(1.0, 1.01, 1.0)
     earlier = playoff_of(EVEN, budget=PlayoffBudget(time_s=earlier_s))
     run(earlier, answer, launch_s=1.0)

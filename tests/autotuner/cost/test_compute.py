@@ -125,7 +125,7 @@ def profile(each_s: float, floor_s: float, chance: random.Random) -> list[MicroB
 
 
 def comes_below(each_s: float, floor_s: float, seed: int) -> bool:
-    """Whether a trial of one large micro-batch is faster than the profile says is possible."""
+    """True if a trial of one large micro-batch is faster than the profile says is possible."""
     chance = random.Random(seed)
     bound_s = least_s(*profile(each_s, floor_s, chance), micro_batch=16)
     return (floor_s + 16 * each_s) * math.exp(chance.gauss(0.0, PRIOR.between)) < bound_s

@@ -212,7 +212,7 @@ LATENT = replace(
 
 
 def test_megatron_makes_norms_and_activations_of_experts_again() -> None:
-    """Of 8 tokens in 4 layers: 2 copies of 40 values, and two norms' outputs of 10 of them."""
+    """8 tokens in 4 layers: 2 copies of 40 values, and two norms' outputs of 10 of them."""
     none, some = (
         parts(NEW, MOE, recompute=kind) for kind in (Recompute.NONE, Recompute.SELECTIVE)
     )

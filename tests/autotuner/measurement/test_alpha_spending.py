@@ -17,7 +17,7 @@ ALPHAS = st.sampled_from([0.05, 0.025, 0.01])
 
 
 def ever_beyond(alpha: float, seed: int) -> bool:
-    """Whether sums of normal numbers are beyond the bound at any look."""
+    """True if sums of normal numbers are beyond the bound at any look."""
     chance, total = random.Random(seed), 0.0
     for look in range(1, LOOKS + 1):
         total += chance.gauss(0.0, 1.0)

@@ -21,7 +21,7 @@ EXPECTED = Expected(spread=0.05, freedom=3.0)
 
 
 def ever_differs(mean: float, spread: float, rounds: int, seed: int) -> bool:
-    """Whether the interval ever leaves out zero, looked at after each round."""
+    """True if the interval ever leaves out zero, looked at after each round."""
     chance = random.Random(seed)
     seen: list[float] = []
     for _ in range(rounds):

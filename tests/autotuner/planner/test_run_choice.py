@@ -13,7 +13,7 @@ SEEDS = range(25)
 
 
 def pool(seed: int, rivals: int = 2) -> RunPool:
-    """Rows whose errors are sums of a few shared causes, as those of layouts are."""
+    """Rows whose errors are sums of a few shared causes, as errors of layouts are."""
     generator = np.random.default_rng(seed)
     causes = generator.normal(0.0, 0.04, (1 + rivals + RUNS, 4))
     return make_pool(

@@ -62,7 +62,7 @@ def find(machine: Machine, ratio: float, seed: int, after: int = ROUNDS) -> Pair
 
 
 def ever_wrong(machine: Machine, ratio: float, seed: int) -> bool:
-    """Whether the interval after any round leaves out the truth."""
+    """True if the interval after any round leaves out the truth."""
     truth = math.log(ratio)
     intervals = (compare(*pair, THROUGHPUT) for pair in rounds(machine, ratio, seed))
     return any(abs(one.mean - truth) > one.width for one in intervals)

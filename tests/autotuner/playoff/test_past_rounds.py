@@ -1,4 +1,4 @@
-"""What is made of the records of rounds is what the rounds were."""
+"""Rounds restored from their records equal the rounds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROOM = PlayoffBudget(time_s=40.0)
 
 
 def told_of(records: Sequence[Record], playoff: Playoff) -> tuple[object, ...]:
-    """What a summary takes from the rounds."""
+    """The parts of the rounds that a summary shows."""
     launched = [contender for contender in playoff.contenders if contender.rounds]
     rank(records, playoff, THROUGHPUT, estimate_noise(records))
     return (

@@ -100,7 +100,7 @@ def launch(number: int, step_s: float, *, micro: int, accumulation: int = 1) -> 
 
 
 def choose(records: tuple[Record, ...], rounds: int, *factors: float) -> str:
-    """Who is first after so many rounds, in which each takes so many times what it took."""
+    """First name after `rounds` rounds of steps scaled by these factors."""
     playoff = playoff_of(records, budget=PlayoffBudget(rounds=rounds), near_only=False)
     times = {r.trial.number: r.measurement.mean_step_s for r in records if r.measurement}
 
@@ -138,7 +138,7 @@ def test_who_is_told_from_the_best_is_not_its_equal() -> None:
 
 
 WIDE = (4.0, 0.25)
-"""What the steps of t1 take longer than in the search, from round to round."""
+"""Factors by which steps of t1 are slower than in the search, round by round."""
 
 
 def after_wide_rounds(ratio: float, factor: float = 1.0) -> tuple[Decision, PairedEstimate]:

@@ -30,7 +30,6 @@ from ..conftest import candidate, small_space, timeline
 SPACE = small_space(candidate(micro=4, accumulation=4))
 THROUGHPUT = OBJECTIVES["throughput"]
 START_S = 0.8
-"""That a launch takes before its first step."""
 Load = tuple[float, float, float]
 """From when to when, in seconds of the search, and how much longer everything takes then."""
 
@@ -132,7 +131,7 @@ def test_on_a_quiet_machine_nothing_is_corrected() -> None:
 
 
 def miss(study: Study, machine: Machine) -> float:
-    """How much slower the best finalist is than the best candidate there is."""
+    """Slowdown of the best finalist against the best candidate."""
     finalists = choose_contenders(study.compared, THROUGHPUT, 3, study.noise, study.repeats)
     best_s = min(machine.truth[record.trial.candidate] for record in finalists)
     return best_s / min(machine.truth.values()) - 1.0

@@ -66,7 +66,7 @@ def summary(duration_s: float = 1653.988447) -> Summary:
 
 
 def change(**fields: Any) -> Summary:
-    """The summary with other values of its own or of its decision."""
+    """The summary with other values, or with other values in its decision."""
     of_decision = {n: fields.pop(n) for n in [*fields] if n in Decision.__dataclass_fields__}
     found = summary()
     return replace(found, decision=replace(found.decision, **of_decision), **fields)
@@ -362,7 +362,7 @@ def test_the_first_part_of_the_kept_summary_ends_where_details_begin() -> None:
 
 
 def gap(measured_s: float, verified_s: float, *loads: float | None, turns: bool = False) -> str:
-    """What is said of two speeds of the winner, of which only the second is told."""
+    """Text of two speeds of the winner, of which only the second is shown."""
     found = SpeedGap(
         measured_s=measured_s,
         verified_s=verified_s,
@@ -447,7 +447,7 @@ def test_the_document_says_why_the_search_ended() -> None:
 
 
 def verify(asides: Asides | None, **changed: Any) -> str:
-    """What is said of a verification run of 50 steps."""
+    """Text of a verification run of 50 steps."""
     soak = SoakReport(steps=50, memory_share=0.01, refused=(), passed=True, asides=asides)
     return verification_text(replace(soak, **changed))
 

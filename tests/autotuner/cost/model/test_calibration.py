@@ -30,7 +30,6 @@ PREDICTED_S = np.array([1.0, 4.0, 4.0, 2.0, 1.1])
 
 @pytest.fixture
 def alike() -> Likeness:
-    """Of one model on one machine."""
     zero = np.zeros(5, np.int64)
     return likeness(layouts(*ROWS), zero, zero, SHAPES, NODES)
 

@@ -44,7 +44,7 @@ def test_each_forward_pass_waits_for_the_counts_of_experts(
 def test_gradients_of_experts_go_round_where_ranks_have_the_same_ones(
     sparse: Workload, machine: Machine
 ) -> None:
-    """Of 16 ranks each with its own experts none exchanges those."""
+    """16 ranks with different experts exchange none of them."""
     old = replace(sparse, software=Software(flash_attention=False))
     columns = layouts(*({"data_parallel": 16, "expert_parallel": ep} for ep in (16, 8)))
     apart_s, alike_s = gradient_exchange_s(columns, old, machine, np.zeros(2))

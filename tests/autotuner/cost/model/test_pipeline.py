@@ -21,7 +21,6 @@ def step(layers: int, ends: float = 0.0, **layout: int) -> float:
 def step_of(
     columns: LayoutColumns, layers: int, ends: float, slowest: float = 1.0, send: float = 0.0
 ) -> float:
-    """The same of the first row of columns."""
     sends = StageSends.alike(columns.pipeline_C, ZERO + send)
     stages = stage_times(
         columns,
@@ -122,7 +121,7 @@ def test_virtual_stages_send_each_micro_batch_round_the_whole_pipeline() -> None
 
 
 def test_no_step_is_shorter_than_what_its_cards_send() -> None:
-    """Of ten seconds of each send only a hundredth is exposed, but the cards send them all."""
+    """Only a hundredth of each ten-second send is exposed, but the cards send them all."""
     columns = layouts({"pipeline_parallel": 4, "virtual_pipeline": 2, "accumulation": 8})
     sends = replace(StageSends.alike(columns.pipeline_C, ZERO + 10.0), exposed=0.01)
     stages = stage_times(
