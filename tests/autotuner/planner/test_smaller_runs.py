@@ -1,4 +1,4 @@
-"""Runs that cost less than a training, and what the chosen ones are to narrow."""
+"""Runs that cost less than a training, and the choice among them."""
 
 from dataclasses import replace
 

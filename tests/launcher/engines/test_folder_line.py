@@ -19,7 +19,7 @@ OVER = Failure(kind=FailureKind.NODE_LOST, detail="is over")
 
 
 class Engine:
-    """What started an agent: it lives until ``over`` is set."""
+    """Starter of an agent: it lives until ``over`` is set."""
 
     pid = 1
     is_queued = False
