@@ -44,7 +44,7 @@ _BOOT = (
     "import ctypes, os; p = sys.platform == 'linux' and ctypes.CDLL(None).prctl; "
     f"p and p({agent.PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}, 0, 0, 0); "
     "os.getppid() == int(sys.argv[3]) or sys.exit(); "
-    "from autoconf_launch.runtime.fork_server.server import main; main()()"
+    "from autoconf_launch.runtime.fork_server import main; main()()"
 )
 _OF_A_RANK = frozenset(
     {

@@ -15,6 +15,7 @@ def make_line(program: str, *probe: str) -> HostLine:
 
 
 def first_lines(line: HostLine | FolderLine, count: int) -> list[dict[str, Any]]:
+    assert isinstance(line, HostLine)
     found = list[dict[str, Any]]()
     while len(found) < count and line.why_lost is None:
         select.select([line], [], [], 5)
