@@ -273,6 +273,16 @@ EXTRAS: tuple[Knob, ...] = (
     Knob(name=OFFLOAD_EXTRAS[0], tag="oo"),
     Knob(name=OFFLOAD_EXTRAS[1], tag="op"),
     Knob(
+        name="compile_mode",
+        tag="cm",
+        key="compile_mode",
+        meaning="mode of torch.compile for the repeated blocks, which a first step waits for",
+        values=("off", "default", "max-autotune-no-cudagraphs"),
+        default="off",
+        software="compiled",
+        applied_by=f"{_PARALLEL}.compiled",
+    ),
+    Knob(
         name="bucket_cap_mb",
         tag="bcm",
         key="zero_optimization.bucket_cap_mb",

@@ -227,7 +227,7 @@ def _refuse_duplicates(names: Sequence[str]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """JSON values only, and not so many that nested aliases could fill the memory."""
+    """JSON values only; a limit keeps nested aliases from filling the memory."""
     budget = itertools.count(1)
 
     def walk(value: Any, path: tuple[str, ...]) -> Any:
@@ -281,7 +281,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def is_plain_json(path: Path) -> bool:
-    """Whether a rank, which has only the standard library, can read the file as it is."""
+    """True if a rank, which has only the standard library, can read the file as it is."""
     try:
         json.loads(input_text(path))
     except (OSError, ValueError):

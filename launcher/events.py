@@ -14,7 +14,7 @@ from autoconf_launch.core import ModelSpec, StepRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One sentence for the user; a warning if they should act.
+    """A sentence for the user; a warning if they should act.
 
     ``detail``: shown only at the log level ``debug``.
     """

@@ -13,11 +13,17 @@ from typing import Any
 
 from autoconf_launch.core import ConfigError
 
-from .asked import OF_A_TUNE, asked_parameters, build_question, flag_words, unknown_flag
+from .asked import (
+    OF_A_TUNE,
+    asked_parameters,
+    build_question,
+    engine_facts,
+    flag_words,
+    unknown_flag,
+)
 from .input_file import is_file
 from .machine import our_python
 from .request import (
-    KUBERNETES,
     OF_ANY_LAUNCH,
     OF_ANY_START,
     WITHOUT_EFFECT,
@@ -105,7 +111,7 @@ def require_use(request: LaunchRequest) -> None:
     """
     own, _ = _split(LaunchRequest.parser(), list(request.argv))
     for name in (word.partition("=")[0] for word in own):
-        prints = name == "--dry_run" and request.remote.engine == KUBERNETES
+        prints = name == "--dry_run" and engine_facts(request.remote.engine).prints_launches
         if _needs_tune(name) and not prints:
             raise ConfigError(
                 f"{name} is for a tune, but this launches the script as it is; write "
@@ -127,7 +133,7 @@ def own_flag(word: str) -> str | None:
 
 
 def is_for_tune(word: str) -> bool:
-    """Whether our flag for this word needs a tune."""
+    """True if our flag for this word needs a tune."""
     return _needs_tune(own_flag(word) or "")
 
 
@@ -182,7 +188,7 @@ def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str],
 
 
 def _is_value(word: str | None) -> bool:
-    """Whether the word after an unknown flag is its value, and not the script."""
+    """True if the word after an unknown flag is its value, and not the script."""
     if word is None or word.startswith("-"):
         return False
     return not (word.endswith(".py") or is_file(word))

@@ -61,7 +61,7 @@ def passing_signals_to(send: Callable[[int], None]) -> Iterator[None]:
 
 
 def _is_kept_from_us(number: signal.Signals) -> bool:
-    """Whether ``nohup`` started us, so that the end of a session must not stop us."""
+    """True if ``nohup`` started us, so that the end of a session must not stop us."""
     return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
 
 

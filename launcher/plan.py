@@ -9,7 +9,7 @@ from autoconf_launch.core import Candidate, RankTask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlan:
-    """One process: argv as executed, and its variables in addition to ours.
+    """A process: argv as executed, and its variables in addition to ours.
 
     Attributes:
         node: number of its host among the launch's hosts.

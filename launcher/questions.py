@@ -169,7 +169,7 @@ def show_as(kind: type[_T], answer: Any) -> _T:
 
 @answers(FitQuestion)
 def fit(asked: FitQuestion) -> ShownFit:
-    """Whether a training fits in one layout; no exception if it does not.
+    """True if a training fits in one layout; no exception if it does not.
 
     A model is a ``model`` or ``shapes``. Data parallelism and accumulation follow from the
     cluster and the global batch.
@@ -191,7 +191,7 @@ class _Clusters(PlanQuestion):
 
 
 class _Plan(Protocol[_P1, _P2]):
-    """One cluster has a plan, several have one each."""
+    """A plan of one cluster, or of each of several."""
 
     @overload
     def __call__(self, *args: _P1.args, **asked: _P1.kwargs) -> ShownPlan: ...
@@ -226,7 +226,7 @@ def plan(asked: PlanQuestion) -> ShownPlan | ShownClusters:
 
 @answers(FitInferenceQuestion)
 def fit_inference(asked: FitInferenceQuestion) -> ShownFitInference:
-    """Whether a model generates text with a batch in memory, and how fast.
+    """True if a model generates text with a batch in memory, and how fast.
 
     Raises:
         ConfigError: a keyword, a value or a name is wrong, or the model generates no text so.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """One row of the table.
+    """A row of the table.
 
     Attributes:
         answers: its question, in a line.

@@ -60,7 +60,7 @@ class FamilyKnob:
     Attributes:
         name: the key.
         values: in the order of the search.
-        degrees: keys of the family's degrees; it is searched where all of them are.
+        degrees: keys of the family's degrees; it is searched if all of them are.
         origin: where the values stand, for people.
     """
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from autoconf_launch.core import attach
 
+from .engine_names import ENGINE, ENGINES, EngineFacts, HostSource, engine_facts
 from .launch_units import (
     ARGUMENTS,
     CORES,
@@ -57,7 +58,7 @@ from .training import (
     TrainingQuestion,
 )
 from .training_commands import CsvForm, FitCommand, OnScreen, PlanCommand, PlanFiles
-from .units import FILE, MOST, NAME, ON, ValueUnit, at_least, tokens_text, word_of
+from .units import FILE, MOST, NAME, ON, ValueUnit, at_least, tokens_text
 from .verb_parser import VerbParser, unknown_flag
 
 if TYPE_CHECKING:

@@ -119,13 +119,19 @@ def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
     return ValueUnit(metavar=metavar, read=read, refuse=refuse, known=names)
 
 
-def word_of(*words: str) -> ValueUnit:
-    """A choice between a few words, which the help lists."""
-    return ValueUnit(known=words, read=str.lower, refuse=lambda value: _not_in(value, words))
+def open_name(what: str, *names: str, more: Callable[[], Iterable[str]]) -> ValueUnit:
+    """A name that the help lists, or one of ``more``, which installed packages bring."""
 
+    def refuse(value: Any) -> str | None:
+        is_known = value in names or value in (others := tuple(more()))
+        return None if is_known else hint(str(value), tuple(dict.fromkeys((*names, *others))))
 
-def _not_in(value: Any, words: tuple[str, ...]) -> str | None:
-    return None if value in words else hint(str(value), words)
+    def read(text: str) -> str:
+        if why := refuse(text.lower()):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {what}; {why}")
+        return text.lower()
+
+    return ValueUnit(metavar=f"{{{','.join(names)}}}", read=read, refuse=refuse, known=names)
 
 
 def at_least(least: int, metavar: str = "N", *, unset: str = "") -> ValueUnit:

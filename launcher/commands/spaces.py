@@ -28,8 +28,8 @@ from ..config_file import read_config
 from ..dialects import BuiltinDialect, DeepSpeedDialect, choose_dialect
 from ..events import Event, Note
 from ..flags import parse_request
+from ..hosts import find_cluster
 from ..launch import find_source
-from ..machine import find_cluster
 from ..report import SCHEMA_VERSION, each, rows_documents, rows_text
 from ..request import LaunchRequest
 from ..script import ScriptSource

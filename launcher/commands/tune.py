@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,19 +34,20 @@ from autoconf_launch.autotuner.search import (
 from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ModelSpec, NothingFeasibleError, result_file, take_in_all
 
-from ..backends import Backend, backend_for, closing_backend, load_hosts_backend, warn_listener
+from ..engines import Backend, LaunchEngine
 from ..estimates import choose_price, profiled_format_gains
 from ..events import Finished, Listener, Note, TuneBegun
-from ..interrupts import stopping_on_signals
-from ..launch import plan_launch, printed_error
-from ..machine import (
+from ..hosts import (
     SlotPool,
+    engine_for,
     find_pool,
-    names_hosts,
     pool_text,
     require_one_start,
+    trial_engine,
     why_not_in_turn,
 )
+from ..interrupts import stopping_on_signals
+from ..launch import plan_launch, printed_error
 from ..report import (
     TF32_SWITCH,
     crash_text,
@@ -56,7 +58,7 @@ from ..report import (
     room_text,
     stop_sentence,
 )
-from ..request import QUEUES, LaunchRequest, TrackingChoice
+from ..request import LaunchRequest, TrackingChoice
 from ..results import (
     JournalContents,
     OpenFolder,
@@ -143,7 +145,7 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
             track_events(
                 request.tracking, feed_of(request), job.paths.tracking, listener
             ) as heard,
-            closing_backend(warn_listener(_trial_backend(job), heard)) as backend,
+            closing(_trial_engine(job, heard)) as backend,
         ):
             own = (job.paths.results, job.paths.exps)
             heard = watching_checkpoints(heard, Checkpoints(Path.cwd(), own))
@@ -157,7 +159,7 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
     if request.autotuning == "tune":
         return 0
     plan = plan_launch(job.request, job.cluster, found.winner)
-    return run_to_end(plan, warn_listener(backend_for(job.request, job.cluster), listener))
+    return run_to_end(plan, engine_for(job.request, job.cluster, listener))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,15 +417,10 @@ def _searched_by(study: Study, ready: _Prepared, *, elapsed_s: float) -> Search:
     )
 
 
-def _trial_backend(job: TuningJob) -> Backend:
-    """Ranks on hosts have agents there; of our own runtime in Python they are forked here."""
+def _trial_engine(job: TuningJob, listener: Listener) -> LaunchEngine:
+    """The engine of the trials; on this machine, ranks of our own runtime in Python are forked."""
     ours = not job.dialect.is_external and job.request.kind != "program"
-    request = job.request
-    is_simple = request.backend == "local" and request.remote.engine not in QUEUES
-    may_reach = is_simple and names_hosts(request.hosts, request.remote)
-    if may_reach and find_pool(request, job.cluster).is_on_hosts:
-        return load_hosts_backend(request)
-    return backend_for(request, job.cluster, forks=ours)
+    return trial_engine(job.request, job.cluster, listener, forks=ours)
 
 
 def _conclude(

@@ -1,4 +1,4 @@
-"""How frameworks spell knobs: one file for each, one row here."""
+"""Spellings of knobs by frameworks: one file for each, one row here."""
 
 from __future__ import annotations
 

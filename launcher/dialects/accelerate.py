@@ -143,12 +143,11 @@ PROCESSES, MACHINES, CONFIG_FILE = "--num_processes", "--num_machines", "--confi
 _PRECISIONS = {"bf16": Precision.BF16, "fp16": Precision.FP16}
 
 
-@dataclass(frozen=True, slots=True)
-class ShardingWords:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingWords(Spelled):
     """FSDP's or DeepSpeed's variables as a ZeRO stage; ``versioned``: FSDP 2 is available."""
 
     versioned: bool
-    free: tuple[LayoutValue, ...] = (0, 2, 3)
     knob: str = "zero_stage"
 
     def names(self) -> tuple[str, ...]:
@@ -171,9 +170,7 @@ class ShardingWords:
             raise ConfigError(f"{_STRATEGY} is {word!r}, which is not known here; {known}.")
         return int(stage)
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         if _is_on(inputs, USE_DEEPSPEED):
             return inputs.with_variable(DEEPSPEED_STAGE, str(value))
         if value == 0:

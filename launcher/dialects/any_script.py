@@ -102,8 +102,8 @@ def batch_rows(source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
     micro = recognise_row(source, "micro_batch", MICRO_BATCH_NAMES, ranks)
     accumulation = recognise_row(source, "accumulation", ACCUMULATION_NAMES, ranks)
     if micro and accumulation and _is_split(micro.names()[:-1], source):
-        split = SplitMicroBatch(micro, accumulation)
-        return (split, accumulation, SplitBatch(micro, ranks))
+        split = SplitMicroBatch(argument=micro, accumulation=accumulation, places=micro.places)
+        return (split, accumulation, SplitBatch(argument=micro, ranks=ranks, places=micro.places))
     return tuple(row for row in (micro, accumulation) if row is not None)
 
 
@@ -120,8 +120,7 @@ def recognition_notes(reading: Reading) -> tuple[str, ...]:
 
 
 def _first_place(row: Spelled) -> Place | None:
-    places: tuple[Place, ...] = getattr(row, "places", ())
-    return places[0] if places else None
+    return row.places[0] if row.places else None
 
 
 def _is_key(row: Spelled) -> bool:
@@ -197,7 +196,7 @@ def _distance(told: Told, source: ScriptSource) -> tuple[int, bool, int]:
 
 
 def _is_named_after(knob: str, told: Told, source: ScriptSource) -> bool:
-    """Whether a number is the value or default of an argument with such parts in its name."""
+    """True if a number is the value or default of an argument with such parts in its name."""
     inputs = LaunchInputs(arguments=source.script_args, environment=source.environment)
     given = told.place.get(inputs)
     is_number = type(told.default) is int if given is None else str(given).isdecimal()

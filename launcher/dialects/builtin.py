@@ -128,7 +128,7 @@ class BuiltinDialect:
 
 
 def is_deepspeeds(source: ScriptSource) -> bool:
-    """Whether a readable script takes its document by DeepSpeed's own argument."""
+    """True if a readable script takes its document by DeepSpeed's own argument."""
     position = source.config_argument
     if position is None or not source.text or source.facts.imports("autoconf_launch"):
         return False

@@ -235,7 +235,7 @@ def treatments() -> Iterator[tuple[KeyPath, Treatment]]:
 
 
 def is_on(document: RawConfig, path: KeyPath) -> bool:
-    """Whether a switch is true, in any word that DeepSpeed accepts."""
+    """True if a switch is true, in any word that DeepSpeed accepts."""
     return str(document.get(path)).lower() in TRUE_WORDS
 
 
@@ -435,7 +435,7 @@ def model_ranks(document: RawConfig, *, world_size: int, mp_size: int = 1) -> tu
 
 
 def has_tensor_ranks(document: RawConfig) -> bool:
-    """Whether DeepSpeed itself splits the model, so that it counts the batch differently.
+    """True if DeepSpeed itself splits the model, so that it counts the batch differently.
 
     If ``initialize`` gets no ``mpu``, it counts tensor ranks in ``train_batch_size``, too, though
     they read the same samples (0.19.8, runtime/config.py, DeepSpeedConfig). A launch omits the

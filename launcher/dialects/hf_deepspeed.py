@@ -135,16 +135,14 @@ _ROWS = ("micro_batch", "zero_stage", "recompute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedNumber:
+class SharedNumber(Spelled):
     """A number in the file and among the arguments, which must be the same in both.
 
     The file's number wins; "auto" there, or no key, means the arguments' number.
     """
 
-    knob: str
     path: KeyPath
     argument: Spelling
-    free: tuple[LayoutValue, ...] = ()
 
     def names(self) -> tuple[str, ...]:
         return (*self.argument.names(), dotted_name(self.path))
@@ -163,6 +161,10 @@ class SharedNumber:
         return word
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        """Write both places, as one of them may have another value."""
+        return self.put(inputs, value)
+
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         if inputs.document.get(self.path) not in (_AUTO, value):
             document = inputs.document.with_value(self.path, value)
             inputs = replace(inputs, document=document)
@@ -170,12 +172,10 @@ class SharedNumber:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileDegree:
+class FileDegree(Spelled):
     """A degree of model parallelism that only the file sets, and that is not searched."""
 
-    knob: str
     path: KeyPath
-    free: tuple[LayoutValue, ...] = ()
 
     def names(self) -> tuple[str, ...]:
         return (dotted_name(self.path),)
@@ -186,12 +186,12 @@ class FileDegree:
     def value_of(self, word: Any) -> LayoutValue:
         return self.read(LaunchInputs(document=RawConfig({}).with_value(self.path, word)))
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         return inputs
 
 
 def has_deepspeed_file(source: ScriptSource) -> bool:
-    """Whether the document is a DeepSpeed configuration, not a file of all arguments."""
+    """True if the document is a DeepSpeed configuration, not a file of all arguments."""
     position = source.config_argument
     if position is None:
         return False

@@ -144,7 +144,7 @@ class LightningDialect(TableDialect):
 
 
 def is_cli(source: ScriptSource) -> bool:
-    """Whether a LightningCLI reads the arguments."""
+    """True if a LightningCLI reads the arguments."""
     given = any(argument.startswith(CLI) for argument in source.script_args)
     return given or "LightningCLI" in source.facts.called
 

@@ -48,7 +48,8 @@ from autoconf_launch.tuning_spaces import (
 
 from ..asked import Goal
 from ..config_file import read_config
-from ..machine import cpu_machine, is_cpu, local_cluster
+from ..hosts import local_cluster
+from ..machine import cpu_machine, is_cpu
 from .requests import PlanRequest, TrainingRequest
 
 _FILES = (".yaml", ".yml", ".json", ".hjson")

@@ -60,7 +60,7 @@ def _columns(kinds: _Kinds) -> tuple[str, ...]:
 
 
 def _line(table: FasopTable, row: Planned, kinds: _Kinds, sharded: list[float]) -> dict[str, Any]:
-    """One line: seconds, USD, and memory of the fullest rank in GB, without and with ZeRO 3."""
+    """A line: seconds, USD, and memory of the fullest rank in GB, without and with ZeRO 3."""
     layout, parts, usd = row.layout, dict(row.parts), row.usd_per_step
     layers = [stage.layers for stage in row.stages]
     layers[0] += 1

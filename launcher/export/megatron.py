@@ -94,7 +94,7 @@ _SQUARED_RELU = frozenset({"nemotron"})
 
 
 def needs_fork(layout: Layout, model: Architecture) -> bool:
-    """Whether Megatron-LM itself cannot cut the model into these stages."""
+    """True if Megatron-LM itself cannot cut the model into these stages."""
     return model.encoder_layers > 0 and layout.pipeline_parallel > 1
 
 

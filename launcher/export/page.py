@@ -204,7 +204,7 @@ def with_whole_steps(base: Pretraining) -> tuple[Pretraining, tuple[str, ...]]:
 
 
 def splits_sequence(base: Pretraining) -> bool:
-    """Whether norms and dropouts are split along the sequence.
+    """True if norms and dropouts are split along the sequence.
 
     This needs tensor parallelism, and experts need it then; the losses are the same.
     """
@@ -295,9 +295,8 @@ def write_table(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> Laun
 
 def _with_row(row: Spelled, inputs: LaunchInputs, layout: Layout) -> LaunchInputs:
     value = getattr(layout, row.knob)
-    places = getattr(row, "places", ())
-    if row.knob in ("micro_batch", "accumulation") and places:
-        return places[0].put(inputs, value)  # type: ignore[no-any-return]
+    if row.knob in ("micro_batch", "accumulation") and row.places:
+        return row.places[0].put(inputs, value)
     return row.write(inputs, value)
 
 

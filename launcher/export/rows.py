@@ -190,7 +190,7 @@ def pretraining_base(model: Architecture, sequence: int) -> dict[str, Any] | Non
 
 
 def _is_megatrons(workload: Workload) -> bool:
-    """Whether Megatron-LM's kernels are predicted, and it trains the model without data."""
+    """True if Megatron-LM's kernels are predicted, and it trains the model without data."""
     model = workload.architecture
     experts = model.experts
     has_plain_experts = experts is None or not (experts.shared or experts.first_dense)

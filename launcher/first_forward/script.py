@@ -41,7 +41,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import from_hugging_face, is_known_type
 
-from ..backends import JobEnd, LocalBackend
+from ..engines import JobEnd, LocalEngine
 from ..events import Listener, Note
 from ..launch import probe_environment, read_log_tail, why_silent
 from ..plan import LaunchPlan, RankPlan
@@ -272,7 +272,7 @@ def _plan(command: ScriptCommand, task: RankTask, folder: Path) -> LaunchPlan:
 
 
 def _run(plan: LaunchPlan, folder: Path, time_limit_s: float, listener: Listener) -> JobEnd | None:
-    backend = LocalBackend()
+    backend = LocalEngine()
     with _limited_memory():
         job = backend.submit(plan)
     began_s, slow_s, cancelled = time.monotonic(), _SLOW_S, False

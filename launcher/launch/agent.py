@@ -375,7 +375,7 @@ def _is_lock(status: os.stat_result) -> bool:
 
 
 def _has_no_other(descriptor: int) -> bool:
-    """Whether no process of this machine, in any container, has the file open except us.
+    """True if no process of this machine, in any container, has the file open except us.
 
     The kernel grants a lease for writing only then (fcntl(2)).
     """
@@ -389,7 +389,7 @@ def _has_no_other(descriptor: int) -> bool:
 
 
 def _is_local(path: str) -> bool:
-    """Whether a path is on a disk of only this machine, by its longest mount point."""
+    """True if a path is on a disk of only this machine, by its longest mount point."""
     real, found = os.path.realpath(path), (0, "")
     with contextlib.suppress(OSError), open("/proc/self/mounts", errors="surrogateescape") as file:
         for line in file:
@@ -407,7 +407,7 @@ def _signal_all(pids: list[int], number: int) -> None:
 
 
 def _ran_out_of_memory(path: str | None, attempt: str | None) -> bool:
-    """Whether a rank has reported it itself; then no other rank's report can matter."""
+    """True if a rank has reported it itself; then no other rank's report can matter."""
     try:
         with open(path or "", "rb") as file:
             result = json.load(file)

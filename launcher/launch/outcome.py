@@ -153,7 +153,7 @@ def _smaller(ran: Mapping[str, Any], asked: Mapping[str, Any]) -> int | None:
 
 
 def _differs(name: str, found: object, asked: object) -> bool:
-    """Whether a knob is seen to differ; a switch does not show how much it recomputes."""
+    """True if a knob is seen to differ; a switch does not show how much it recomputes."""
     if found is None or (found == 0 and name != "zero_stage"):
         return False
     if name == "recompute":
@@ -398,7 +398,7 @@ def _deaths(results: RankResults, end: RanksEnd, reason: _Reason) -> list[_Cause
 
 
 def _left_before(cause: _Cause, results: RankResults, end: RanksEnd) -> list[int]:
-    """Ranks whose end, without an error of their own, broke a peer."""
+    """Ranks whose own end, without an error, broke a peer."""
     if cause.failure.kind is not FailureKind.CRASHED:
         return []
     latest_unix_s = cause.unix_s + _SUDDEN_SLACK_S

@@ -29,8 +29,8 @@ from autoconf_launch.core import (
 )
 
 from ..dialects import DATALOADER_BATCH_VARIABLE
-from ..hosts import LOCAL
 from ..machine import (
+    LOCAL,
     audible,
     cores_of_ranks,
     deaf_flag,

@@ -82,7 +82,7 @@ def printed_error(
     """The end of a traceback, or the refusal of an argument; empty if there is none.
 
     For one rank the last one, as earlier ones may have been caught; if several ranks share a log,
-    the first one that torch does not mark as another rank's, as others follow from it.
+    the first that torch does not mark as another rank's, as others follow from it.
     """
     log = _lines(Path(folder, STDERR_LOG), (start or LogStart()).stderr_bytes)
     lines = [
@@ -159,7 +159,7 @@ def with_unfinished(task: RankTask, results: RankResults) -> RankResults:
 
 
 def is_beside_steps(task: RankTask, world_size: int) -> bool:
-    """Whether all ranks of a verification run evaluate, save, or have made its steps."""
+    """True if all ranks of a verification run evaluate, save, or have made its steps."""
     results = read_rank_results(task, world_size)
     return with_unfinished(task, results) is not results
 
@@ -271,7 +271,7 @@ def measure(task: RankTask, results: RankResults, *, strict: bool) -> Measuremen
 
 
 def _extrapolate(results: Sequence[RankResult], cuts: Sequence[CutStep]) -> Measurement:
-    """One step for each micro-batch of the slowest rank, after its warm-up if possible.
+    """A step for each micro-batch of the slowest rank, after its warm-up if possible.
 
     The slowest rank does not wait at the end, so the shortest rest is used.
     """

@@ -52,7 +52,7 @@ _SCRIPT_CONFIG_SUFFIXES = (".json", ".hjson", ".yaml", ".yml")
 
 
 class _Named(NamedTuple):
-    """The document that the arguments name, and the index of the one with its path."""
+    """The document that the arguments name, and the index of its path."""
 
     config: RawConfig = RawConfig({})
     position: int | None = None
@@ -80,10 +80,10 @@ def _space(path: str | None) -> SpaceFile | None:
 
 
 def _named_document(arguments: tuple[str, ...], *, is_foreign: bool = False) -> _Named:
-    """The last document with our keys that one of ``_CONFIG_FLAGS`` names.
+    """The last document with our keys that ``_CONFIG_FLAGS`` name.
 
-    Otherwise the last one without keys, or a DeepSpeed configuration. A script's own file is left
-    alone.
+    Otherwise the last document without keys, or a DeepSpeed configuration. A script's own file
+    stays.
 
     ``is_foreign``: the script's source shows that no library of ours or DeepSpeed reads its
     ``--config``, so that a key such as ``optimizer`` does not make it ours.
@@ -135,7 +135,7 @@ def _named_configs(arguments: tuple[str, ...]) -> Iterator[tuple[str, int, Path]
 
 
 def _exists(path: Path) -> bool:
-    """Whether a path exists; words that are too long for a name do not."""
+    """True if a path exists; words that are too long for a name do not."""
     try:
         return path.exists()
     except OSError:

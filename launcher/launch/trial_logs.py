@@ -21,7 +21,7 @@ READ_BYTES, READS_AT_ONCE = 1 << 16, 16  # a rank may print faster than we read
 
 
 class FilteredLog:
-    """A pipe from the ranks to one of the two logs, and the filter in between."""
+    """A pipe from the ranks to a log, and the filter in between."""
 
     def __init__(self, log: int, secrets: SecretFilter) -> None:
         self.read, self.write = os.pipe()
@@ -52,7 +52,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 class LimitedLog:
-    """One of our two logs, of which a launch keeps the first and the last ``half`` bytes."""
+    """A log, of which a launch keeps the first and the last ``half`` bytes."""
 
     def __init__(self, descriptor: int, half: int) -> None:
         self._descriptor, self._half = descriptor, half

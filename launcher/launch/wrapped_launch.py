@@ -21,9 +21,8 @@ from autoconf_launch.core import config_keys as keys
 from ..config_file import read_config
 from ..dialects import accelerate as names
 from ..flags import parse_request
-from ..hosts import LOCAL
 from ..input_file import is_file
-from ..machine import other_python, python_beside, python_of, split_python_flags
+from ..machine import LOCAL, other_python, python_beside, python_of, split_python_flags
 from ..request import LOCAL_RANK_FLAG, HostChoice, LaunchRequest
 from ..script import facts_of, is_python, own_sources, plain_text
 

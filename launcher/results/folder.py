@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autoconf_launch.autotuner.space import AutotuningSettings
@@ -101,11 +101,6 @@ def fingerprint(
         ),
         versions=versions(),
     )
-
-
-def differences(old: Fingerprint, new: Fingerprint) -> tuple[str, ...]:
-    """Names of the parts that changed."""
-    return tuple(f.name for f in fields(new) if getattr(old, f.name) != getattr(new, f.name))
 
 
 def versions() -> tuple[tuple[str, str], ...]:
@@ -332,7 +327,7 @@ def _on_move(reason: str, earlier: ResultsPaths | None, moved: ResultsPaths) -> 
 def _why_anew(contents: JournalContents, new: Fingerprint) -> str | None:
     if contents.fingerprint is None:
         return None
-    if changed := differences(contents.fingerprint, new):
+    if changed := contents.fingerprint.differences(new):
         return f"Starting over because {' and '.join(changed)} changed"
     return None if any(r.measurement for r in contents.history) else _baseline_failed(contents)
 

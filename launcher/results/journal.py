@@ -17,7 +17,7 @@ import socket
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,11 @@ class Fingerprint:
     config: str
     hardware: tuple[str, ...]
     versions: tuple[tuple[str, str], ...]
+
+    def differences(self, new: Fingerprint) -> tuple[str, ...]:
+        """Names of the parts that changed."""
+        names = (field.name for field in fields(self))
+        return tuple(name for name in names if getattr(self, name) != getattr(new, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

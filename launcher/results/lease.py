@@ -1,6 +1,6 @@
-"""One controller per results folder.
+"""The lease: one controller per results folder.
 
-The lease is a file with the holder's host, process id and that process's start, locked while the
+It is a file with the holder's host, process id and that process's start, locked while the
 holder lives (its lock ends with it) and touched as a heartbeat for folders that several hosts
 share, to which locks may not reach.
 """
@@ -107,7 +107,7 @@ class Lease:
 
 
 def is_held(lease: Path) -> bool:
-    """Whether a living controller holds the folder; read without touching the lock."""
+    """True if a living controller holds the folder; read without touching the lock."""
     try:
         descriptor = open_file(lease, os.O_RDONLY)
     except PermissionError:  # of another user, whose heartbeat is all that we see
@@ -124,7 +124,7 @@ def is_held(lease: Path) -> bool:
 
 
 def _is_alive(pid: int, start_ticks: object) -> bool:
-    """Whether the process that took the lease lives, not another with the same number."""
+    """True if the process that took the lease lives, not another with the same number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -159,5 +159,5 @@ def _lives_elsewhere(holder: dict[str, Any], descriptor: int) -> bool:
 
 
 def _beats(about: os.stat_result) -> bool:
-    """Whether a file was touched recently; a date in the future does not count."""
+    """True if a file was touched recently; a date in the future does not count."""
     return abs(time.time() - about.st_mtime) < STALE_AFTER_S

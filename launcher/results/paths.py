@@ -311,7 +311,7 @@ def _require_writable(folder: Path) -> None:
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether an operation failed because the disk is full."""
+    """True if an operation failed because the disk is full."""
     return error.errno in _NO_SPACE
 
 
@@ -334,18 +334,18 @@ def _unwritable(folder: Path, error: OSError, chosen_by: str) -> ResultsFolderEr
 
 
 def is_unwritable(error: OSError) -> bool:
-    """Whether a file is not accessible, by its permissions or its file system."""
+    """True if a file is not accessible, by its permissions or its file system."""
     named = error.filename is not None
     return error.errno == _READ_ONLY or (named and error.errno in _RIGHTS)
 
 
 def is_misnamed(error: OSError) -> bool:
-    """Whether no file system accepts such a path."""
+    """True if no file system accepts such a path."""
     return error.errno in (errno.ENAMETOOLONG, errno.ELOOP) and error.filename is not None
 
 
 def is_gone(error: OSError) -> bool:
-    """Whether a disk or a file server fails."""
+    """True if a disk or a file server fails."""
     sure = error.errno in (errno.EIO, errno.ESTALE)
     return sure or (error.filename is not None and error.errno in _GONE)
 

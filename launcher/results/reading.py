@@ -1,4 +1,4 @@
-"""Read a results folder that another process may be writing, and follow a trial's steps.
+"""Read a results folder that another process may be writing, follow a trial, compare two runs.
 
 Ranks append their steps, and read a file that names their last one.
 """
@@ -9,12 +9,19 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
+from autoconf_launch.autotuner.measurement import (
+    Noise,
+    SpeedUp,
+    is_tie,
+    of_both,
+    speed_up,
+)
 from autoconf_launch.autotuner.playoff import Launches, Summary, summarise_launches
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
@@ -35,9 +42,10 @@ from autoconf_launch.core import (
     ResultsFolderError,
     StepRecord,
     decode,
+    dotted_name,
 )
 
-from .journal import JournalContents, read_journal
+from .journal import Fingerprint, JournalContents, read_journal
 from .lease import is_held
 from .own_files import open_file, read_file
 from .paths import CONFIG_STEMS, METRICS_FILE, ResultsPaths
@@ -261,7 +269,7 @@ class SlowestRanks:
 
 
 def tell_end(task: RankTask, step: int) -> None:
-    """Have the ranks end at this step, or at the one that they are in.
+    """Have the ranks end at this step, or at their current one.
 
     Raises:
         OSError: the folder cannot be written.
@@ -279,3 +287,162 @@ def _step(line: bytes) -> StepRecord | None:
     except (DecodeError, ValueError, RecursionError):
         return None
     return step if 0.0 < step.wall_s < math.inf else None
+
+
+class SpeedVerdict(str, Enum):
+    """The faster of two runs, beyond the noise of both."""
+
+    A = "a"
+    B = "b"
+    TIE = "tie"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A record of each run. ``ratio`` is B over A in the metric's direction, above 1 better.
+
+    ``ratio`` and ``verdict`` are None if either has no measurement.
+    """
+
+    a: Record
+    b: Record
+    ratio: SpeedUp | None
+    verdict: SpeedVerdict | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A part that differs; None means that it is missing."""
+
+    part: str
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Run B against run A.
+
+    Attributes:
+        objective: the metric of both; throughput if they optimise different ones.
+        pairs: candidates that both tried, in the order of A, each with its speed in its run.
+        only_a: names of candidates that B did not try; ``only_b`` vice versa.
+        best: the winners of both summaries; None if one measured nothing.
+        differences: other parts that differ.
+    """
+
+    objective: Objective
+    pairs: tuple[Pair, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    best: Pair | None
+    differences: tuple[Difference, ...]
+
+    def count(self, verdict: SpeedVerdict) -> int:
+        return sum(pair.verdict is verdict for pair in self.pairs)
+
+
+def compare_results(a: Results, b: Results) -> Comparison:
+    """Compare what two folders hold."""
+    same = a.objective is b.objective
+    objective = a.objective if same else OBJECTIVES["throughput"]
+    of_a, of_b = a.summary(), b.summary()
+    in_a, in_b = ({r.trial.name: r for r in each.shown} for each in (of_a, of_b))
+    best_a, best_b = of_a.decision.winner, of_b.decision.winner
+    noise = of_both(of_a.noise, of_b.noise)
+
+    def pair(one: Record, other: Record) -> Pair:
+        return _pair(one, other, objective, noise)
+
+    return Comparison(
+        objective=objective,
+        pairs=tuple(pair(in_a[name], in_b[name]) for name in in_a if name in in_b),
+        only_a=tuple(name for name in in_a if name not in in_b),
+        only_b=tuple(name for name in in_b if name not in in_a),
+        best=pair(in_a[best_a.trial.name], in_b[best_b.trial.name]) if best_a and best_b else None,
+        differences=tuple(_differences(a, b)),
+    )
+
+
+def training_differences(a: Results, b: Results) -> tuple[Difference, ...]:
+    """Why two runs are of different trainings, so that their speeds cannot be compared."""
+    parts = (
+        ("script", a.script, b.script),
+        ("model", _model(a), _model(b)),
+        ("global batch", _batch(a), _batch(b)),
+    )
+    return tuple(
+        Difference(part=part, a=one, b=other)
+        for part, one, other in parts
+        if one is not None and other is not None and one != other
+    )
+
+
+def _model(results: Results) -> str | None:
+    count = results.parameters
+    return None if count is None else f"{count:,} parameters"
+
+
+def _batch(results: Results) -> str | None:
+    records = results.contents.records
+    first = next((record.trial for record in records if record.trial.number == 0), None)
+    return None if first is None else f"{first.candidate.layout.global_batch} samples"
+
+
+def _pair(a: Record, b: Record, objective: Objective, noise: Noise) -> Pair:
+    if a.measurement is None or b.measurement is None:
+        return Pair(a=a, b=b, ratio=None, verdict=None)
+    ratio = speed_up(a.measurement, b.measurement, objective, noise)
+    if ratio is None:
+        return Pair(a=a, b=b, ratio=None, verdict=None)
+    faster = SpeedVerdict.B if ratio.ratio > 1.0 else SpeedVerdict.A
+    tie = is_tie(a.measurement, b.measurement, objective, noise)
+    return Pair(a=a, b=b, ratio=ratio, verdict=SpeedVerdict.TIE if tie else faster)
+
+
+def _differences(a: Results, b: Results) -> Iterator[Difference]:
+    if a.objective is not b.objective:
+        yield Difference(part="metric", a=a.objective.name, b=b.objective.name)
+    old, new = a.contents.fingerprint, b.contents.fingerprint
+    if old is None or new is None:
+        return
+    for part in old.differences(new):
+        if part == "config":
+            yield from _config(a, b)
+        elif part == "versions":
+            yield from _versions(dict(old.versions), dict(new.versions))
+        else:
+            was, now = _part(part, a, old), _part(part, b, new)
+            yield Difference(part=part, a=was, b=now if now != was else f"{now}, edited")
+
+
+def _part(part: str, results: Results, fingerprint: Fingerprint) -> str:
+    if part == "script":
+        return results.script or "the script"
+    if part == "arguments":
+        return " ".join(fingerprint.arguments)
+    devices = fingerprint.hardware
+    return "; ".join(f"{devices.count(device)} x {device}" for device in dict.fromkeys(devices))
+
+
+def _versions(was: dict[str, str], now: dict[str, str]) -> Iterator[Difference]:
+    for name in sorted({*was, *now}):
+        if was.get(name) != now.get(name):
+            yield Difference(part=f"version of {name}", a=was.get(name), b=now.get(name))
+
+
+def _config(a: Results, b: Results) -> Iterator[Difference]:
+    """The keys of the profiled configurations that differ, or other inputs if these are equal."""
+    before, after = a.baseline_config, b.baseline_config
+    edits = before.diff(after) if before and after else ()
+    if not edits:
+        yield Difference(
+            part="config", a="as it was", b="other files, variables or profiled steps"
+        )
+    for edit in edits:
+        part = f"config {dotted_name(edit.path)}"
+        yield Difference(part=part, a=_text(edit.before), b=_text(edit.after))
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -71,7 +71,7 @@ class _Piece(NamedTuple):
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a value of that name is a secret: ``hf_token`` is, ``max_tokens`` is not."""
+    """True if a value of that name is a secret: ``hf_token`` is, ``max_tokens`` is not."""
     words = [part.lower() for part in _PART.findall(name)]
     last, before = next(reversed(words), ""), next(reversed(words[:-1]), "")
     if _is_ordinary(value):
@@ -86,7 +86,7 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def _is_ordinary(value: str) -> bool:
-    """Whether a value is never a secret: a switch, a path, a reference."""
+    """True if a value is never a secret: a switch, a path, a reference."""
     return (
         not value
         or value.lower() in _WORDS["switches"]
@@ -96,7 +96,7 @@ def _is_ordinary(value: str) -> bool:
 
 
 def is_secret_variable(name: str, value: str) -> bool:
-    """Whether a variable of the environment is a secret: any word of its name may say so."""
+    """True if a variable of the environment is a secret: any word of its name may say so."""
     words = [part.lower() for part in _PART.findall(name)]
     last, before = next(reversed(words), ""), next(reversed(words[:-1]), "")
     if (

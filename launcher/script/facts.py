@@ -19,7 +19,7 @@ from .nodes import beside, last_name, literal, own_paths, path_of
 
 
 def is_dataclass(node: ast.AST) -> TypeGuard[ast.ClassDef]:
-    """Whether it defines a dataclass."""
+    """True if it defines a dataclass."""
     return isinstance(node, ast.ClassDef) and "dataclass" in map(last_name, node.decorator_list)
 
 
@@ -253,7 +253,7 @@ class ScriptFacts:
     in_folders: frozenset[str] = frozenset()
 
     def imports(self, *packages: str) -> bool:
-        """Whether any of these packages, or a part of them, is imported."""
+        """True if any of these packages, or a part of them, is imported."""
         return any(
             name == package or name.startswith(f"{package}.")
             for name in self.imported

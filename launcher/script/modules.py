@@ -35,7 +35,7 @@ sys.stdout.write(places[0] if places else spec.origin if spec and spec.origin el
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSources:
-    """Path and text of the file that is read as the script, and texts of its own modules.
+    """Path and text of the file that is read as the script, and texts of its modules.
 
     ``is_whole``: every module that the program imports of itself was read.
     """
@@ -153,7 +153,7 @@ def _words_of(text: str) -> Iterator[str]:
 
 
 def is_python(text: str) -> bool:
-    """Whether the first line of a program names Python."""
+    """True if the first line of a program names Python."""
     first = text.partition("\n")[0]
     return first.startswith("#!") and "python" in first
 

@@ -159,7 +159,7 @@ def _flags_of(texts: tuple[str, ...]) -> frozenset[str] | None:
 
 
 def _is_read_whole(nodes: list[ast.AST], calls: list[ast.Call]) -> bool:
-    """Whether a parser of argparse is made and used here, and no other code gets it."""
+    """True if a parser of argparse is made and used here, and no other code gets it."""
     imported = {name for node in nodes for name in _packages(node)}
     called = {last_name(call.func) for call in calls}
     own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
@@ -208,7 +208,7 @@ def _changes_words(node: ast.AST) -> bool:
 
 
 def _adds_elsewhere(call: ast.Call, parsers: set[str], own: set[str]) -> bool:
-    """Whether other code gets the parser, and may add to it."""
+    """True if other code gets the parser, and may add to it."""
     name = last_name(call.func)
     if name in own or name in _ADDS:
         return False
@@ -217,7 +217,7 @@ def _adds_elsewhere(call: ast.Call, parsers: set[str], own: set[str]) -> bool:
 
 
 def _is_open(call: ast.Call) -> bool:
-    """Whether a parser or an argument takes words that are not listed here."""
+    """True if a parser or an argument takes words that are not listed here."""
     name = last_name(call.func)
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     if name == _PARSER:
@@ -350,7 +350,7 @@ def loader_batches(text: str) -> tuple[LoaderBatch, ...]:
 
 
 def is_loader(node: ast.AST) -> bool:
-    """Whether it is a call that makes a DataLoader."""
+    """True if it is a call that makes a DataLoader."""
     return isinstance(node, ast.Call) and last_name(node.func).endswith(_LOADER)
 
 

@@ -120,12 +120,12 @@ def name_key(name: str) -> str:
 def is_of_batch(
     name: str, known: tuple[str, ...] = (*MICRO_BATCH_NAMES, *ACCUMULATION_NAMES)
 ) -> bool:
-    """Whether a name commonly means the micro-batch or the accumulation."""
+    """True if a name commonly means the micro-batch or the accumulation."""
     return name_key(name) in set(map(name_key, known))
 
 
 def may_derive_accumulation(source: ScriptSource) -> bool:
-    """Whether the script or one of its modules computes its accumulation by a division.
+    """True if the script or one of its modules computes its accumulation by a division.
 
     Then a total of samples or tokens stays when the micro-batch changes. A source that cannot be
     read completely may do so.
@@ -154,13 +154,13 @@ def name_parts(name: str) -> tuple[str, ...]:
 
 
 def is_elsewhere(name: str) -> bool:
-    """Whether a part of a name shows another batch than training's."""
+    """True if a part of a name shows another batch than training's."""
     parts = name_parts(name)
     return any(_OF_DATA.sub("", part) in ELSEWHERE for part in parts)
 
 
 def is_accumulation(name: str) -> bool:
-    """Whether a name means accumulating, such as ``accumulate_every`` or ``batch_multiplier``."""
+    """True if a name means accumulating, such as ``accumulate_every`` or ``batch_multiplier``."""
     parts = name_parts(name)
     multiplies = {"batch", "multiplier"} <= {*parts}
     found = multiplies or any(part.startswith("accum") for part in parts)
@@ -176,7 +176,7 @@ _BESIDE_BATCH = {
 
 
 def is_micro_batch(name: str) -> bool:
-    """Whether all parts of a name mean the micro-batch, as in ``micro_bsz``."""
+    """True if all parts of a name mean the micro-batch, as in ``micro_bsz``."""
     parts = {*name_parts(name)}
     return bool(parts & _SAYS_BATCH) and parts <= _SAYS_BATCH | _BESIDE_BATCH
 

@@ -3,8 +3,8 @@
 A list means "search" and its first value is the baseline's; "auto" is the value of the mapped
 argument, else the meaning of a missing key. An omitted batch size may be mapped, too.
 
-In TOML, only edited values change. Dotted keys, inline tables and multi-line strings are left
-alone.
+In TOML, only edited values change. Dotted keys, inline tables and multi-line strings stay as
+they are.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def open_document(source: ScriptSource, *, fills_auto: bool = True) -> OpenDocum
 
 
 def on_unfilled(paths: Sequence[KeyPath]) -> tuple[str, ...]:
-    """One sentence on all keys whose "auto" has no value."""
+    """A sentence on all keys whose "auto" has no value."""
     if not paths:
         return ()
     *names, last = map(dotted_name, paths)
@@ -161,7 +161,7 @@ def with_runtime_knobs(
 
 
 def lists_micro_batches(config: RawConfig) -> bool:
-    """Whether a document lists several micro-batches."""
+    """True if a document lists several micro-batches."""
     sizes = config.get(keys.MICRO_BATCH)
     return isinstance(sizes, list) and len(set(map(str, sizes))) > 1
 
@@ -185,7 +185,7 @@ def on_varying_batch(accumulation: tuple[KnobChoice, ...]) -> tuple[str, ...]:
 
 
 def is_open(config: RawConfig) -> bool:
-    """Whether a document must be resolved before a rank can read it."""
+    """True if a document must be resolved before a rank can read it."""
     if "all" in (config.get(keys.ZERO), config.get(keys.PARALLELISM)):
         return True
     return any(
@@ -196,12 +196,12 @@ def is_open(config: RawConfig) -> bool:
 
 
 def is_listed(path: KeyPath, value: Any) -> bool:
-    """Whether a value is a list to search; a split is a list itself."""
+    """True if a value is a list to search; a split is a list itself."""
     return isinstance(value, list) and (path not in SPLITS or list in map(type, value))
 
 
 def _is_read(path: KeyPath) -> bool:
-    """Whether a launch looks at this key: it is neither the script's nor DeepSpeed's own."""
+    """True if a launch looks at this key: it is neither the script's nor DeepSpeed's own."""
     if path[:1] == keys.ZERO:
         return path == keys.ZERO_STAGE or path[-1] in RUNTIME_KNOBS
     if path[:1] in (keys.AUTOTUNING, *keys.MAPPINGS):

@@ -13,7 +13,7 @@ FALSE_WORDS = ("false", "no", "n", "f", "0", "off", "none")
 
 
 class ArgumentForm(Enum):
-    """How an argument is written."""
+    """Written form of an argument."""
 
     SPACED = "--x 1"
     JOINED = "--x=1"
@@ -24,7 +24,7 @@ class ArgumentForm(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """One argument as written; ``value`` is empty for a bare one."""
+    """An argument as written; ``value`` is empty for a bare one."""
 
     index: int
     form: ArgumentForm
@@ -131,7 +131,7 @@ def _argument_words(name: str, value: str | None, *, joined: bool) -> tuple[str,
 
 
 def _are_joined(arguments: tuple[str, ...]) -> bool:
-    """Whether all script arguments have an equals sign: some parsers accept no other."""
+    """True if all script arguments have an equals sign: some parsers accept no other."""
     flags = [argument for argument in arguments if argument.startswith("--")]
     return bool(flags) and all("=" in flag for flag in flags)
 

@@ -45,7 +45,7 @@ _HYDRAS = ("--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One scalar of a text.
+    """A scalar of a text.
 
     Attributes:
         path: keys that lead to it; an item of a list has its index as its key.

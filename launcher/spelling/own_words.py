@@ -60,7 +60,7 @@ def with_own_words(
     inputs: LaunchInputs,
     ranks: int,
 ) -> tuple[Spelled, ...]:
-    """The table with the user's arguments in place of its own, and with their own knobs.
+    """The table with the user's arguments replacing its rows, and with their own knobs.
 
     A framework's row stays if the argument is its own. If a framework has no word for the global
     batch, an argument that is mapped to it is the micro-batch times the ranks.
@@ -129,8 +129,8 @@ def _knob(key: str, flag: str) -> str:
 
 
 def _is_own(row: Spelled | None, flag: str) -> bool:
-    """Whether a row is for this argument as it is, without a factor of ranks or steps."""
-    if row is None or isinstance(row, SplitMicroBatch) or getattr(row, "factor", 1) > 1:
+    """True if a row is for this argument as it is, without a factor of ranks or steps."""
+    if row is None or isinstance(row, SplitMicroBatch) or row.factor > 1:
         return False
     words = [name for name in row.names() if name.startswith("-") == flag.startswith("-")]
     return bare(flag) in map(bare, words)
@@ -221,7 +221,7 @@ _READ_WORDS = re.compile(r"argv|pars|environ|getenv|option|flags|config|cli\b", 
 
 
 def _takes_words(source: ScriptSource) -> bool:
-    """Whether the script may have settings outside its source."""
+    """True if the script may have settings outside its source."""
     if not source.text or not source.is_whole or any(True for _ in known_names(source)):
         return True
     texts = (source.text, *source.modules)
@@ -291,7 +291,7 @@ def known_names(source: ScriptSource) -> Iterator[Told]:
 
 
 def is_executed(source: ScriptSource) -> bool:
-    """Whether the script executes text; such a script takes only ``--NAME=VALUE``."""
+    """True if the script executes text; such a script takes only ``--NAME=VALUE``."""
     facts = source.facts
     return "exec" in facts.called and not facts.declared
 

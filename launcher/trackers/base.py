@@ -73,7 +73,7 @@ class TrackedStudy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedTrial:
-    """One launch that is over, as a separate run.
+    """A launch that is over, as a separate run.
 
     Attributes:
         run: model, size and parameters; usable as a file name.
@@ -121,7 +121,7 @@ class Tracker(Protocol):
 
     @property
     def where(self) -> str:
-        """Where the runs can be found."""
+        """Place of the runs: an address or a path."""
 
     @property
     def trouble(self) -> str | None:

@@ -53,7 +53,7 @@ ends itself."""
 
 
 class Outlet:
-    """A running tracker. It warns the user once, and is left alone if it ends early."""
+    """A running tracker. It warns the user once, and is not restarted if it ends early."""
 
     def __init__(self, name: str, reference: str, study: TrackedStudy, log: Path) -> None:
         """Start the tracker.
@@ -323,7 +323,7 @@ def _take_entries(pipe: BinaryIO, entries: SimpleQueue[Entry | None]) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """One short line for the user; the whole goes to the tracker's log."""
+    """A short line for the user; the whole goes to the tracker's log."""
     traceback.print_exception(error)
     text = " ".join(str(error).split())[:_LONGEST_TEXT]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

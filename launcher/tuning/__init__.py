@@ -1,4 +1,4 @@
-"""One tuning run: controller, trials and their files, playoff, winner."""
+"""A tuning run: controller, trials and their files, playoff, winner."""
 
 from .checkpoints import Checkpoints, watching_checkpoints
 from .controller import Controller, TrialIO

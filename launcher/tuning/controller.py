@@ -24,9 +24,9 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.core import Failure, FailureKind, HardwareError, plural
 
-from ..backends import Backend, JobEnd
+from ..engines import Backend, JobEnd
 from ..events import Listener, Note, StepSeen, TrialFinished, TrialStarted
-from ..machine import WHOLE, Placement, Share, SlotPool
+from ..hosts import WHOLE, Placement, Share, SlotPool
 from ..plan import LaunchPlan
 from ..results import HEARTBEAT_S, Earlier, Journal, Started
 from .running import (

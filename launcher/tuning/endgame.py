@@ -37,7 +37,7 @@ from ..events import (
     TrialFinished,
     TrialStarted,
 )
-from ..machine import ALONE, WHOLE, SlotPool
+from ..hosts import ALONE, WHOLE, SlotPool
 from ..report import bound_text, lack_of_time_text
 from ..results import JournalContents, read_result
 from .controller import Controller

@@ -18,11 +18,12 @@ from autoconf_launch.tuning_spaces import with_network_of
 from ..dialects import choose_dialect
 from ..estimates import choose_cluster
 from ..events import Listener, Note
+from ..hosts import find_cluster
 from ..launch import (
     as_script_starts,
     read_script,
 )
-from ..machine import find_cluster, is_cpu
+from ..machine import is_cpu
 from ..request import LaunchRequest
 from ..results import CONFIG, DS_CONFIG, ResultsPaths
 from ..script import ScriptSource

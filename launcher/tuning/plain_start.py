@@ -26,11 +26,11 @@ from autoconf_launch.core import (
     plural,
 )
 
-from ..backends import Backend
+from ..engines import Backend
 from ..events import Listener, Note
 from ..flags import launch_flags, typed_flags
+from ..hosts import SlotPool
 from ..launch import started_ranks
-from ..machine import SlotPool
 from ..report import shown_name
 from ..request import LaunchRequest
 from ..results import OpenFolder, ResultsPaths, read_file, shell_command
@@ -192,7 +192,7 @@ def plain_line(request: LaunchRequest) -> str:
 
 
 def _may_read_variables(request: LaunchRequest, text: str) -> bool:
-    """Whether a script, or a module that it imports, may read its rank."""
+    """True if a script, or a module that it imports, may read its rank."""
     if not text:
         return True
     path = script_path(request)

@@ -56,11 +56,12 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import known_accelerator
 
-from ..backends import Backend
+from ..engines import Backend
 from ..estimates import machine_of
 from ..events import Listener, ModelProfiled, Note, SpaceBuilt
 from ..first_forward import TracedScript, command_of_plan, describe_script, trace_script
-from ..machine import SlotPool, is_cpu
+from ..hosts import SlotPool
+from ..machine import is_cpu
 from ..plan import LaunchPlan
 from ..report import no_time_for_ranks_text
 from ..results import (
@@ -155,7 +156,7 @@ def require_ranks(job: TuningJob, task: RankTask | None, profiled: ModelProfiled
     """Check that the script started as many ranks as were expected.
 
     Raises:
-        OtherStartError: it starts others by itself; unless it was started alone and described its
+        OtherStartError: it starts others by itself; unless it was started once and described its
             model, it is profiled again with these.
         BudgetSpentError: the budget has no room for that.
     """

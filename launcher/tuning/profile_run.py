@@ -36,10 +36,10 @@ from autoconf_launch.core import (
     result_file,
 )
 
-from ..backends import Backend, Job, JobEnd
+from ..engines import Backend, Job, JobEnd
 from ..events import Listener, ModelProfiled, Note
+from ..hosts import SlotPool
 from ..launch import compile_time
-from ..machine import SlotPool
 from ..plan import LaunchPlan
 from ..report import no_second_profile_text, profile_cut_text
 from ..results import HEARTBEAT_S, Journal, OpenFolder, StepsTail, read_file, read_result
@@ -153,7 +153,7 @@ def refused_baseline(folder: Path) -> FailedTrial | None:
 
 
 def is_on_gpu(folder: Path) -> bool:
-    """Whether rank 0 of the profile run measured a GPU's memory; True if it measured none."""
+    """True if rank 0 of the profile run measured a GPU's memory; True if it measured none."""
     result = read_result(folder / result_file(0))
     memory = result.memory if result else None
     return memory is None or memory.reserved_bytes is not None
@@ -176,7 +176,7 @@ def wait_for_end(
     reason = Failure(kind=FailureKind.PREEMPTED, detail="the launcher was interrupted")
     try:
         while True:
-            if getattr(job, "is_queued", False):  # its time begins when it has hosts
+            if job.is_queued:  # its time begins when it has hosts
                 began_s = time.monotonic()
             left_s = began_s + limits.timeout_s - time.monotonic()
             compiled_s = compile_time(job.plan.task).seconds if left_s <= 0 else 0.0

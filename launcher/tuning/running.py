@@ -22,11 +22,12 @@ from autoconf_launch.core import (
     plural,
 )
 
-from ..backends import Job, JobEnd
+from ..engines import Job, JobEnd
 from ..estimates import choose_price
 from ..events import Note
+from ..hosts import Placement, Share, Size, SlotPool
 from ..launch import Compiled, compile_time, is_beside_steps, started_ranks
-from ..machine import Placement, Share, Size, SlotPool, Weather
+from ..machine import Weather
 from ..plan import LaunchPlan
 from ..report import label
 from ..request import LaunchRequest
@@ -288,7 +289,7 @@ class Running:
         """When it counts as hung."""
         if self.cancelled:
             return float("inf")
-        if getattr(self.job, "is_queued", False):  # its time begins when it has hosts
+        if self.job.is_queued:  # its time begins when it has hosts
             self.started_s = self.progress_s = self._clock()
         due_s = self._due_s(limits, Compiled())
         is_late = self._clock() >= due_s

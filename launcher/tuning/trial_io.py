@@ -359,7 +359,7 @@ def emulated_limit_bytes(cluster: ClusterSpec) -> int | None:
 
 
 def are_steps_given(settings: AutotuningSettings) -> bool:
-    """Whether the user sets the timed steps; then every trial makes exactly these."""
+    """True if the user sets the timed steps; then every trial makes exactly these."""
     return bool({"start_profile_step", "end_profile_step"} & settings.model_fields_set)
 
 
@@ -446,7 +446,7 @@ def clear_saved(folder: Path) -> None:
 
 
 def _has_room(folder: Path, spec: ModelSpec | None) -> bool:
-    """Whether a checkpoint has room on the disk of the results; unknown sizes have."""
+    """True if a checkpoint has room on the disk of the results; unknown sizes have."""
     with suppress(OSError):
         wanted = _BYTES_PER_PARAMETER * (spec.parameters if spec else 0)
         return shutil.disk_usage(folder).free > wanted

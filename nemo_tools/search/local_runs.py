@@ -9,6 +9,7 @@ import math
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TypeAlias
@@ -30,16 +31,17 @@ from autoconf_launch.core import (
     resolve,
     visible,
 )
-from autoconf_launch.launcher.backends import (
-    backend_for,
-    closing_backend,
-    warn_listener,
-)
 from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
+from autoconf_launch.launcher.hosts import (
+    WHOLE,
+    SlotPool,
+    engine_for,
+    find_cluster,
+    why_not_in_turn,
+)
 from autoconf_launch.launcher.launch import find_script_source
 from autoconf_launch.launcher.live import LinesView
-from autoconf_launch.launcher.machine import WHOLE, SlotPool, find_cluster, why_not_in_turn
 from autoconf_launch.launcher.request import HostChoice, LaunchRequest, RemoteAccess
 from autoconf_launch.launcher.trackers import Feed
 from autoconf_launch.launcher.tuning import (
@@ -245,13 +247,12 @@ class LocalRuns:
         """
         question, paths, request = self._prepared.question, self._folder.runs, self._request
         feed = Feed(question.family.name, f"{question.size_b:.10g}b")
-        made = backend_for(request, self._cluster, forks=True)
         with (
             opening_launches(paths, request, self._cluster, feed, self._listener, fresh=fresh) as (
                 opened,
                 heard,
             ),
-            closing_backend(warn_listener(made, heard)) as backend,
+            closing(engine_for(request, self._cluster, heard, forks=True)) as backend,
         ):
             search = HpSearch(
                 opened=opened,

@@ -23,7 +23,7 @@ from autoconf_launch.core import (
     Recompute,
     divisors,
 )
-from autoconf_launch.launcher.machine import find_cluster
+from autoconf_launch.launcher.hosts import find_cluster
 from autoconf_launch.launcher.report import RULES_IN_WORDS, size_text
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.tuning_spaces import predefined_searches

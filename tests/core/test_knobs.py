@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from autoconf_launch.core import RUNTIME_KNOBS, ConfigError, RawConfig, resolve
+from autoconf_launch.core import RUNTIME_KNOBS, ZERO_STAGES, ConfigError, RawConfig, resolve
 from autoconf_launch.core.config_keys import check_keys
 
 
@@ -31,7 +31,7 @@ def test_a_knob_that_is_null_is_left_out() -> None:
     assert extras_of(0, bucket_cap_mb=None) == {}
 
 
-@pytest.mark.parametrize("name", RUNTIME_KNOBS)
+@pytest.mark.parametrize("name", [n for n, k in RUNTIME_KNOBS.items() if k.stages != ZERO_STAGES])
 def test_every_knob_is_refused_by_name_at_a_stage_that_lacks_it(name: str) -> None:
     knob = RUNTIME_KNOBS[name]
     other = next(stage for stage in range(4) if stage not in knob.stages)
@@ -76,6 +76,18 @@ def test_a_value_that_cannot_be_applied_is_refused_with_its_key(
 def test_one_rank_averages_no_gradients(name: str) -> None:
     with pytest.raises(ConfigError, match="one data-parallel rank has no gradients to average"):
         extras_of(0, ranks=1, **{name: RUNTIME_KNOBS[name].default})
+
+
+def test_a_knob_outside_of_zero_is_read_at_its_own_key() -> None:
+    raw = RawConfig({"compile_mode": "default"})
+    assert check_keys(raw) == ()
+    assert resolve(raw, world_size=1).extras == (("compile_mode", "default"),)
+
+
+@pytest.mark.parametrize("value", ["fast", 1, True])
+def test_a_mode_that_the_compiler_lacks_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"compile_mode is .*, but must be off or def"):
+        resolve(RawConfig({"compile_mode": value}), world_size=1)
 
 
 def test_our_own_knobs_are_not_warned_of() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import pytest
@@ -37,6 +38,21 @@ def test_a_knob_that_the_model_cannot_take_fails_its_own_trial_alone(place: Plac
     (failed,) = (line["failure"] for line in records(place) if "failure" in line)
     assert failed["kind"] == "bad_config"
     assert "forward_prefetch is 9, but the model has only 2 units" in failed["detail"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
+def test_a_compile_mode_is_searched_and_its_steps_exclude_compiling(place: Place) -> None:
+    place.write_config({**ONE_MICRO_BATCH, "compile_mode": ["off", "default"]})
+    code, output = place.tune("--num_gpus=1", "--effort=quick")
+    assert code == 0, output
+    name = "z0_cmdefault_gas1_tmbspg1"
+    assert name in {line["name"] for line in records(place) if "measurement" in line}
+    trial = json.loads((place.results / name / "ds_config.json").read_text())
+    assert trial["compile_mode"] == "default"
+    lines = (place.results / name / "steps.jsonl").read_text().splitlines()
+    first_s, *others_s = (json.loads(line)["wall_s"] for line in lines)
+    assert max(others_s) < first_s
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@ import math
 import hjson
 import pytest
 
-from autoconf_launch.core import RUNTIME_KNOBS, ConfigError, RawConfig
+from autoconf_launch.core import RUNTIME_KNOBS, ZERO_STAGES, ConfigError, RawConfig
 from autoconf_launch.tuning_spaces import Section, SpaceKnob, default_space, parse_space
 
 STAGES = range(4)
@@ -66,6 +66,15 @@ def test_a_section_may_be_a_list_of_pieces() -> None:
 def test_without_a_stage_a_knob_is_for_all(stage: str) -> None:
     (knob,) = knobs(f"{{zero_optimization: {{{stage}\n a: 1}}}}")
     assert knob.stages == (0, 1, 2, 3)
+
+
+def test_a_space_lists_knobs_outside_of_zero_beside_it() -> None:
+    (knob,) = knobs('{compile_mode: ["off", "default"]}')
+    assert (knob.name, knob.values, knob.stages) == (
+        "compile_mode",
+        ("off", "default"),
+        ZERO_STAGES,
+    )
 
 
 def test_a_section_that_is_not_there_is_empty() -> None:

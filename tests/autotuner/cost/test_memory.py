@@ -137,6 +137,12 @@ def test_optimizer_and_precision_come_from_the_configuration() -> None:
     assert configured_workload(config) == Workload(optimizer=expected, precision=Precision.BF16)
 
 
+@pytest.mark.parametrize(("mode", "compiled"), [("off", False), ("default", True)])
+def test_a_compiled_model_is_predicted_as_one(mode: str, compiled: bool) -> None:
+    config = ResolvedConfig(layout=Layout(), extras=(("compile_mode", mode),))
+    assert configured_workload(config).software.compiled == compiled
+
+
 def test_frozen_weights_have_no_gradients_and_no_state() -> None:
     frozen = replace(MODEL.blocks[1], frozen_parameters=200)
     found = parts(replace(MODEL, blocks=(MODEL.blocks[0], frozen)))

@@ -67,6 +67,15 @@ def test_a_list_of_the_configuration_tells_so(config: str, tmp_path: Path) -> No
     assert origins(RANKS, "--fast=false", "--config", config)[name] == "c.json"
 
 
+def test_a_listed_compile_mode_is_searched_at_every_stage(config: str, tmp_path: Path) -> None:
+    given = {**CONFIG, "compile_mode": ["off", "default"]}
+    (tmp_path / "c.json").write_text(json.dumps(given))
+    stages = document(RANKS, "--config", config)["stages"]
+    assert [stage["combinations"] for stage in stages] == [2, 2]
+    (row,) = [knob for knob in stages[1]["knobs"] if knob["name"] == "compile_mode"]
+    assert (row["values"], row["from"]) == (["off", "default"], "c.json")
+
+
 def test_a_list_of_a_tuning_space_tells_so(config: str, tmp_path: Path) -> None:
     (tmp_path / "mine.hjson").write_text("{zero_optimization: {stage: 0, bucket_cap_mb: [1]}}")
     found = origins(RANKS, "--tuning-space", "mine.hjson", "--fast=false", "--config", config)

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from autoconf_launch.core import ConfigError, Layout, RankResult, Recompute, encode
-from autoconf_launch.launcher.backends import Backend
+from autoconf_launch.launcher.engines import Backend
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.flags import parse_request
-from autoconf_launch.launcher.machine import SlotPool
+from autoconf_launch.launcher.hosts import SlotPool
 from autoconf_launch.launcher.results import OpenFolder
 from autoconf_launch.launcher.tuning import TuningJob, read_job, read_measured
 from autoconf_launch.launcher.tuning.profile_run import other_micro_batch

@@ -1,0 +1,86 @@
+"""``compile_mode`` on real ranks: blocks are compiled, and losses stay."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from autoconf_launch.core import RUNTIME_KNOBS, ConfigError
+from autoconf_launch.runtime import initialize
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
+
+
+def train(launch: Callable[..., Any], ranks: int, *cases: dict[str, Any]) -> list[dict[str, Any]]:
+    """Losses and strategy of each case."""
+    configs = [
+        {
+            "train_micro_batch_size_per_gpu": 1,
+            "gradient_accumulation_steps": 2,
+            "optimizer": {"type": "SGD", "params": {"lr": 0.5, "momentum": 0.9}},
+            **case,
+        }
+        for case in cases
+    ]
+    ended = launch("train_all.py", json.dumps(configs), ranks=ranks)
+    assert ended.exit_codes == (0,) * ranks, ended.errors
+    answers: list[dict[str, Any]] = json.loads(ended.outputs[0])
+    return answers
+
+
+def mode_of(answer: dict[str, Any]) -> object:
+    return dict(answer["applied"]["extras"])["compile_mode"]
+
+
+@needs_compiler
+def test_compiled_blocks_train_with_the_losses_of_plain_ones(launch: Callable[..., Any]) -> None:
+    plain, compiled = train(launch, 1, {}, {"compile_mode": "default"})
+    assert (mode_of(plain), mode_of(compiled)) == ("off", "default")
+    assert compiled["losses"] == pytest.approx(plain["losses"], abs=1e-4)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    [
+        *({"zero_optimization": {"stage": stage}} for stage in range(4)),
+        *({"activation_checkpointing": {"mode": mode}} for mode in ("selective", "full")),
+        {"parallelism": {"pipeline": 2}},
+        {"compile_mode": "max-autotune-no-cudagraphs"},
+    ],
+)
+def test_every_layout_can_compile_its_blocks(
+    launch: Callable[..., Any], case: dict[str, Any]
+) -> None:
+    mode = case.get("compile_mode", "default")
+    plain, compiled = train(
+        launch, 2, {**case, "compile_mode": "off"}, {**case, "compile_mode": mode}
+    )
+    assert (mode_of(plain), mode_of(compiled)) == ("off", mode)
+    assert compiled["losses"] == pytest.approx(plain["losses"], abs=1e-4)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_machine_without_a_compiler_is_named(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ConfigError, match=r"torch.compile needs a C\+\+ compiler \(.*\), which"):
+        initialize(tiny.Tiny, tiny.config(compile_mode="default"))
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_unknown_mode_is_refused_with_the_known_ones(tiny: Any) -> None:
+    with pytest.raises(ConfigError, match="compile_mode is 'fast', but must be off or default"):
+        initialize(tiny.Tiny, tiny.config(compile_mode="fast"))
+
+
+def test_every_knob_names_a_module_that_applies_it_and_looks_for_it() -> None:
+    for knob in RUNTIME_KNOBS.values():
+        module = import_module(f"autoconf_launch.{knob.applied_by}")
+        assert callable(module.apply)
+        assert callable(module.look)
