@@ -9,7 +9,7 @@ from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.core import FailureKind, Grade, MemoryUse, ModelSpec, plural
 
 from ..events import RoundFinished, SpaceBuilt, Standing, TrialFinished
-from ..report import amount, count_text, label, launch_label, minutes_text, size_text
+from .cells import amount, count_text, label, launch_label, minutes_text, size_text
 
 _SHOWN_LOG_LINES = 6
 
