@@ -35,7 +35,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
-from autoconf_launch.launcher.machine.cores import free_port
+from autoconf_launch.launcher.machine import free_port
 from autoconf_launch.runtime.engine.engine import initialize
 
 RESULT = Path(__file__).parent / "results" / "engine_overhead.md"

@@ -18,10 +18,8 @@ from pathlib import Path
 from autoconf_launch.autotuner.space.trial import Measurement
 from autoconf_launch.core import Mode, RankTask
 from autoconf_launch.core.rank import TASK_VARIABLE
-from autoconf_launch.launcher.backends.base import JobEnd
-from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
-from autoconf_launch.launcher.backends.local import LocalBackend
-from autoconf_launch.launcher.machine.cores import free_port, usable_cores
+from autoconf_launch.launcher.engines import ForkServerEngine, JobEnd, LocalEngine
+from autoconf_launch.launcher.machine import free_port, usable_cores
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "01_pretrain_gpt"
@@ -72,7 +70,7 @@ def plan(folder: Path, samples: int) -> LaunchPlan:
     )
 
 
-def run(backend: LocalBackend, planned: LaunchPlan) -> JobEnd:
+def run(backend: LocalEngine, planned: LaunchPlan) -> JobEnd:
     """The end of one trial."""
     job = backend.submit(planned)
     while (end := backend.poll([job])[0]) is None:
@@ -100,14 +98,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     ends: dict[str, list[JobEnd]] = {"forked": [], "spawned": []}
-    fork_server = ForkServerBackend()
+    fork_server = ForkServerEngine()
     with tempfile.TemporaryDirectory() as folder:
         start_s = time.monotonic()
         run(fork_server, plan(Path(folder), args.samples))
         first_s = time.monotonic() - start_s
         for _ in range(args.trials):
             ends["forked"].append(run(fork_server, plan(Path(folder), args.samples)))
-            ends["spawned"].append(run(LocalBackend(), plan(Path(folder), args.samples)))
+            ends["spawned"].append(run(LocalEngine(), plan(Path(folder), args.samples)))
     fork_server.close()
     found = {kind: figures(trials) for kind, trials in ends.items()}
     if args.json:

@@ -46,9 +46,8 @@ from autoconf_launch.core import (
     RankTask,
     RawConfig,
 )
-from autoconf_launch.launcher.backends.base import Backend
-from autoconf_launch.launcher.backends.local import LocalBackend
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
+from autoconf_launch.launcher.engines import Backend, LocalEngine
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal
@@ -160,7 +159,7 @@ def own_time_per_trial_s(trials: int = 60) -> float:
         folder = Path(name)
         trial_io = real_trial_io(folder)
         (folder / "exps").mkdir()
-        total_s, launches = run_study(wide_space(trials), folder / "j", LocalBackend(), trial_io)
+        total_s, launches = run_study(wide_space(trials), folder / "j", LocalEngine(), trial_io)
         plan = trial_io.plan(baseline_trial(wide_space(1).baseline), "direct")
         argv, given = plan.ranks[0].argv, dict(plan.ranks[0].environment)
         alone_s = []

@@ -19,7 +19,7 @@ from nvidia_tuned_ranks import model_of
 from autoconf_launch.autotuner.cost.weights import active_parameters
 from autoconf_launch.autotuner.sizing.forecast import Achieved, Task, achieved_speed
 from autoconf_launch.core import Precision
-from autoconf_launch.launcher.estimates.training_choice import usual_training
+from autoconf_launch.launcher.estimates import usual_training
 from autoconf_launch.tuning_spaces.clusters import usable_bytes
 from autoconf_launch.tuning_spaces.machines import machine
 

@@ -22,7 +22,7 @@ from autoconf_launch.autotuner.planner.best_points import risked_s
 from autoconf_launch.autotuner.sizing.families import Family
 from autoconf_launch.autotuner.sizing.shapes import Shape, architecture
 from autoconf_launch.core import Architecture, Degrees, Precision
-from autoconf_launch.launcher.estimates.training_choice import usual_training
+from autoconf_launch.launcher.estimates import usual_training
 from autoconf_launch.nemo.candidate_grids import (
     PlannerCandidate,
     PlannerGrid,

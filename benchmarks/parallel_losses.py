@@ -29,7 +29,7 @@ from parallel_rows.rows import (
     difference,
 )
 
-from autoconf_launch.launcher.machine.cores import free_port
+from autoconf_launch.launcher.machine import free_port
 
 RANK = Path(__file__).parent / "parallel_rows" / "train.py"
 RESULT = Path(__file__).parent / "results" / "parallel_losses.md"

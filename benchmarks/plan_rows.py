@@ -24,7 +24,7 @@ from plan_rows.ranks import GLOBAL_BATCH, MODEL, TOKENS, Run, train
 
 from autoconf_launch.core import Candidate, RankResult, RawConfig, resolve
 from autoconf_launch.launcher.launch.outcome import mismatch
-from autoconf_launch.launcher.report.cells import label
+from autoconf_launch.launcher.report import label
 
 RANKS = 8
 RESULT = Path(__file__).parent / "results" / "plan_rows.md"

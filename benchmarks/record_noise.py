@@ -14,15 +14,15 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 from autoconf_launch.autotuner.space.settings import AutotuningSettings
 from autoconf_launch.autotuner.space.trial import FailedTrial, Trial, Turn
 from autoconf_launch.core import Candidate, Layout, RawConfig
-from autoconf_launch.launcher.backends import closing_backend, load_backend
-from autoconf_launch.launcher.backends.base import Backend
 from autoconf_launch.launcher.dialects.builtin import BuiltinDialect
-from autoconf_launch.launcher.machine.discover import find_cluster
+from autoconf_launch.launcher.engines import Backend, ForkServerEngine
+from autoconf_launch.launcher.hosts import find_cluster
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results.paths import ResultsPaths
 from autoconf_launch.launcher.script.source import ScriptSource
@@ -72,7 +72,7 @@ def record(rounds: int, arms: int, steps: int) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     with (
         tempfile.TemporaryDirectory() as name,
-        closing_backend(load_backend("fork_server")) as backend,
+        closing(ForkServerEngine()) as backend,
     ):
         trial_io = make_trial_io(Path(name), steps)
         Path(name, "exps").mkdir()

@@ -25,7 +25,7 @@ from tuner_walk import REGRET_AT, WITHIN, Landscape, ReplayRules, Score, run, sc
 from autoconf_launch.autotuner.space import parse_share
 from autoconf_launch.autotuner.strategies import Strategy
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.report.cells import table_of
+from autoconf_launch.launcher.report import table_of
 
 CERTIFIED_TUNER = "model_based"
 """The tuner whose end is a bound on what could still be gained."""

@@ -37,14 +37,12 @@ from autoconf_launch.autotuner.space.trial import (
 )
 from autoconf_launch.autotuner.strategies import load_strategy
 from autoconf_launch.core import Candidate, Failure, Layout, Mode, RankTask
-from autoconf_launch.launcher.backends.base import Job, JobEnd
-from autoconf_launch.launcher.machine.hosts import HostSlots
-from autoconf_launch.launcher.machine.slots import Share, Size, SlotPool
+from autoconf_launch.launcher.engines import HostSlots, Job, JobEnd
+from autoconf_launch.launcher.hosts import Share, Size, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results.journal import Fingerprint, Journal
 from autoconf_launch.launcher.tuning.controller import Controller
-from autoconf_launch.launcher.tuning.running import TrialLimits
-from autoconf_launch.launcher.tuning.time_budget import TimeBudget
+from autoconf_launch.launcher.tuning.running import TimeBudget, TrialLimits
 
 RESULT = Path(__file__).parent / "results" / "scheduling.md"
 HOSTS, TRIALS, MOST_HOSTS = 512, 1000, 64
@@ -68,6 +66,7 @@ class SimulatedJob:
     launch: Launch
     start_s: float
     handle: str = ""
+    is_queued: bool = False
 
     @property
     def end_s(self) -> float:
@@ -115,6 +114,9 @@ class SimulatedBackend:
 
     def end_orphan(self, handle: str, host: str) -> None:
         """Nothing outlives the simulation."""
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
 
 class PlansAlone:

@@ -50,7 +50,7 @@ NOISES = (0.0, 0.02, 0.05)
 NOISE_SEEDS = 3
 SHORT_TABLE = "bigscience_a100"
 """Groups of 4, of which two noisy trials may seem to decide."""
-OTHERS = ("xgboost", "gridsearch", "random", "optuna:TPESampler", "deepspeed")
+OTHERS = ("gridsearch", "random", "optuna:TPESampler", "deepspeed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def report(seeds: int) -> Iterator[str]:
             load_tuner(tuner)
         except ConfigError:
             continue
-        count = 1 if tuner in ("gridsearch", "xgboost") else seeds
+        count = 1 if tuner == "gridsearch" else seeds
         runs[tuner] = replay_all(left_out, tuner, seeds=count)
     yield "## Trials until within 2 % of the best, mean over groups\n\n" + trials_table(runs)
     yield "## Each tuner's own stopping\n\n" + stopping_table(runs)

@@ -1,4 +1,4 @@
-"""Which model decides in the default tuner, and how many trials each alone would have needed.
+"""How many trials the learned tuner needs, beside the ranker of the DeepSpeed Autotuner.
 
     python benchmarks/search_models.py [--processes 2] [--write]
 
@@ -21,17 +21,13 @@ from search_landscapes import FOLDER, GOOD_ENOUGH, SMALLEST_GROUP, TABLES, markd
 from simulator import SIZES, simulate
 from tuner_walk import Landscape, ReplayRules, Score, run, score
 
-from autoconf_launch.autotuner.space.settings import OBJECTIVES
-from autoconf_launch.autotuner.strategies.model_based import ModelBased
-from autoconf_launch.autotuner.strategies.surrogate import Model, by_knobs, by_process, by_trees
+from autoconf_launch.autotuner.strategies import load_strategy
 
 RESULT = Path(__file__).parent / "results" / "search_models.md"
 CLUSTERS, MOST_TRIALS = 3, 100
 HEADER = (
     "landscape",
     "groups",
-    "process alone",
-    "trees alone",
     "model_based",
     "stopped after",
     "regret then",
@@ -90,17 +86,17 @@ def draw_landscapes(size: int, *, with_predictions: bool) -> list[Landscape]:
 
 
 def row(named: tuple[str, Callable[[], list[Landscape]]]) -> list[str]:
-    """A row of the table: what each model alone needed, and the default tuner."""
+    """A row of the table."""
     name, make = named
     groups = make()
-    process, trees, ours = (_scores(groups, one) for one in (by_process, by_trees, by_knobs))
+    ours = _scores(groups)
     peer = load_tuner("deepspeed")
     rules = ReplayRules(trials=MOST_TRIALS)
     told = [one.certificate_true for one in ours if one.certificate_true is not None]
     found = [
         name,
         str(len(groups)),
-        *map(_trials, (process, trees, ours)),
+        _trials(ours),
         f"{np.mean([one.stopped_at for one in ours]):.1f}",
         f"{100 * np.mean([one.final_regret for one in ours]):.1f} %",
         f"{sum(told)} of {len(told)}" if told else "-",
@@ -110,8 +106,8 @@ def row(named: tuple[str, Callable[[], list[Landscape]]]) -> list[str]:
     return found
 
 
-def _scores(groups: Sequence[Landscape], model: Model) -> list[Score]:
-    strategy = ModelBased(OBJECTIVES["throughput"], model)
+def _scores(groups: Sequence[Landscape]) -> list[Score]:
+    strategy = load_strategy("model_based")
     rules = ReplayRules(trials=MOST_TRIALS, good_enough=GOOD_ENOUGH, to_saturation=True)
     return [score(group, run(group, strategy, rules, 0)) for group in groups]
 

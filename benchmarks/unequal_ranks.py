@@ -26,7 +26,7 @@ import torch.distributed as dist
 from engine_overhead import RATE, WORDS, Block, Decoder, mean_loss
 from torch import nn
 
-from autoconf_launch.launcher.machine.cores import free_port
+from autoconf_launch.launcher.machine import free_port
 from autoconf_launch.runtime.engine.engine import Engine, initialize
 
 RESULT = Path(__file__).parent / "results" / "unequal_ranks.md"

@@ -25,8 +25,9 @@ from typing import Any
 
 from autoconf_launch import plan
 from autoconf_launch.autotuner.planner import SmallerRun, VerifyingRun, planned_band
-from autoconf_launch.launcher.estimates.verifying import NamedRun, name_run
-from autoconf_launch.launcher.report.plan_reasons import name_of
+from autoconf_launch.launcher.estimates import NamedRun
+from autoconf_launch.launcher.estimates.verifying import name_run
+from autoconf_launch.launcher.report import name_of
 
 RESULT = Path(__file__).parent / "results" / "verifying_cpu.md"
 LAYERS = 8

@@ -199,10 +199,10 @@ def _refuse_inapplicable(raw: RawConfig) -> None:
                 'activation_checkpointing.mode: "none", "selective" or "full".'
             )
     for key in ("offload_param", "offload_optimizer"):
-        path = (*keys.ZERO, key, "device")
-        if raw.get(path) not in (None, "none"):
+        device: KeyPath = (*keys.ZERO, key, "device")
+        if raw.get(device) not in (None, "none"):
             raise ConfigError(
-                f"{dotted_name(path)} is {raw.get(path)!r}, but this runtime cannot offload; "
+                f"{dotted_name(device)} is {raw.get(device)!r}, but this runtime cannot offload; "
                 "remove it."
             )
 

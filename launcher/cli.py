@@ -38,7 +38,7 @@ _PRINTED = {
     "--completion": "autoconf_launch.launcher.completion:completion",
     "--schema": "autoconf_launch.launcher.commands.schema:schema",
 }
-"""Flags of the command as a whole that print a text: ``module:function`` as of a verb."""
+"""Global flags that print a text: ``module:function`` as for a verb."""
 _LAUNCH = "autoconf_launch.launcher.launching:launch_or_tune"
 
 
@@ -71,12 +71,12 @@ def _main(arguments: list[str]) -> int:
 
 
 def _verb_words(arguments: Sequence[str]) -> int | None:
-    """How many words name a verb: "show spaces" before "show"; None where none does."""
+    """Number of words that name a verb: "show spaces" before "show"; None if none does."""
     return next((words for words in (2, 1) if " ".join(arguments[:words]) in VERBS), None)
 
 
 def _asked_of_all(arguments: Sequence[str]) -> str | None:
-    """What the command says of itself; None where it is to do something."""
+    """The text of a global flag such as --help; None if the command must do something."""
     first, *others = arguments
     if first in ("-h", "--help"):
         return overview()
@@ -93,7 +93,7 @@ def _asked_of_all(arguments: Sequence[str]) -> str | None:
 
 
 def _help(verb: str) -> str:
-    """The help of a verb, of which nothing but its question is imported."""
+    """The help of a verb, of which only its question is imported."""
     return question_of_verb(verb).parser().format_help().rstrip("\n")
 
 
@@ -104,7 +104,7 @@ def _run_verb(where: str, arguments: Sequence[str]) -> int:
 
 
 def _print(pieces: Callable[[], Iterable[str]]) -> None:
-    """Print text as it comes, for as long as anybody reads it."""
+    """Print text as it arrives, while there is a reader."""
     from .results import terminal_text
 
     with suppress(BrokenPipeError):
@@ -129,7 +129,7 @@ def _lasting_output() -> Iterator[None]:
 
 
 def _discard(stream: TextIO) -> None:
-    """Let go of what a stream holds and will be given, as nobody reads it."""
+    """Drop a stream's buffered and future output, as nothing reads it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -18,7 +18,7 @@ _PATH = re.compile(r"(OUT|FILE|DIR|RESULTS|LANDSCAPE|SCRIPT|A|B|C)\b")
 
 
 def completion(arguments: Sequence[str]) -> Iterator[str]:
-    """What a shell reads to complete our command line.
+    """The text that a shell reads to complete our command line.
 
     Raises:
         ConfigError: another shell, or shtab is not installed.
@@ -60,7 +60,7 @@ def _whole_parser(paths: object) -> VerbParser:
 
 
 def _parser_of(verb: str, paths: object) -> VerbParser:
-    """The parser of a verb, which says of each flag which words or paths it takes."""
+    """The parser of a verb, with the words or paths that each flag takes."""
     kind = question_of_verb(verb)
     parser = kind.parser()
     units = {part.dest: part.asked.unit for one in asked_parameters(kind) for part in one.parts}

@@ -22,14 +22,14 @@ MOST_VALUES = 100_000
 _MOST_DEPTH = 64
 _MOST_WHOLE = 2**64
 _NO_LIMIT = int(1e30)
-"""What transformers writes for a length without a limit."""
+"""transformers writes this for a length without a limit."""
 _MOST_DIGITS = 400
 """No float is larger; Python itself refuses more than 4300."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A file's content; ``warnings`` tell what was read otherwise than it is written."""
+    """A file's content; ``warnings`` report text that was read otherwise than it is written."""
 
     config: RawConfig
     warnings: tuple[str, ...] = ()
@@ -43,11 +43,11 @@ def read_config(path: Path) -> RawConfig:
 def read_document(path: Path) -> Document:
     """Read by the file's suffix; JSON may have comments and trailing commas.
 
-    A JSON file that lacks just its last closing brace, as printed examples do, is read with a
+    A JSON file that lacks only its last closing brace, as printed examples do, is read with a
     warning.
 
     Raises:
-        ConfigError: the file is missing, too large, malformed, or no object at its top.
+        ConfigError: the file is missing, too large, malformed, or not an object at its top.
     """
     text = config_text(path)
     parse = _PARSERS.get(path.suffix.lower(), _parse_json)
@@ -98,10 +98,7 @@ _STRING_OR_LAST_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])')
 
 
 def _close_last_brace(text: str) -> dict[str, Any] | None:
-    """The document if one closing brace at the end is all that it lacks; otherwise None.
-
-    A file that was cut off elsewhere does not end with a brace, or lacks more of them.
-    """
+    """The document if one closing brace at the end is all that it lacks; otherwise None."""
     bare = _STRING_OR_LAST_COMMA.sub("", text)
     if not bare.rstrip().endswith("}") or bare.count("{") != bare.count("}") + 1:
         return None
@@ -130,7 +127,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """A framework's YAML as its own reader has it, but no key twice; ``name`` is for messages.
+    """A framework's YAML as its own reader takes it, but no key twice; ``name`` is for messages.
 
     Raises:
         ConfigError: it is malformed, too large or nested too deep.
@@ -177,7 +174,7 @@ def _check_size(text: str, loader: type[_UniqueKeys]) -> None:
 
 
 class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Refuses a key that is given twice in one section, where YAML takes the last."""
+    """Refuses a key that is given twice in one section; YAML takes the last."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -230,7 +227,7 @@ def _refuse_duplicates(names: Sequence[str]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """JSON values alone, and not so many that nested aliases could fill the memory."""
+    """JSON values only; a limit keeps nested aliases from filling the memory."""
     budget = itertools.count(1)
 
     def walk(value: Any, path: tuple[str, ...]) -> Any:
@@ -253,7 +250,7 @@ def _plain(value: Any) -> Any:
 
 
 def _why_no_value(value: object) -> str | None:
-    """Why nobody can mean a value; None where they can."""
+    """Why a value cannot be meant; None if it can."""
     if isinstance(value, float) and math.isnan(value):
         return "NaN, which is not a number; give one."
     if isinstance(value, int) and abs(value) >= _MOST_WHOLE and value != _NO_LIMIT:
@@ -284,7 +281,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def is_plain_json(path: Path) -> bool:
-    """Whether a rank, which has the standard library alone, can read the file as it is."""
+    """True if a rank, which has only the standard library, can read the file as it is."""
     try:
         json.loads(input_text(path))
     except (OSError, ValueError):

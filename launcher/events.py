@@ -1,4 +1,4 @@
-"""What happens in a tuning run, as values for the views."""
+"""The events of a tuning run, as values for the views."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from autoconf_launch.core import ModelSpec, StepRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One sentence for the user; a warning where they should act.
+    """A sentence for the user; a warning if they should act.
 
-    ``detail``: shown at the log level ``debug`` alone.
+    ``detail``: shown only at the log level ``debug``.
     """
 
     text: str
@@ -26,7 +26,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelProfiled:
-    """The profile run is over. ``wall_s`` is None where an earlier one was read again."""
+    """The profile run is over. ``wall_s`` is None if an earlier one was read again."""
 
     spec: ModelSpec | None
     wall_s: float | None
@@ -34,7 +34,7 @@ class ModelProfiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceBuilt:
-    """What will be searched: candidates in all, those left, and how many each rule took."""
+    """The searched space: all candidates, the remaining ones, and how many each rule removed."""
 
     considered: int
     left: int
@@ -43,14 +43,14 @@ class SpaceBuilt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneBegun:
-    """What a tune may take, said before its first trial.
+    """The limits of a tune, before its first trial.
 
     Attributes:
         budget_s: of the whole command, its profile run included; None: no limit.
-        trials: that the search may make, the baseline included; None: as many as there are.
+        trials: limit of the search, the baseline included; None: no limit.
         at_once: trials that run side by side.
         verifies: whether a verification run follows.
-        spent_s: of the tune before anybody looked.
+        spent_s: duration of the tune before this event.
     """
 
     effort: Effort = NORMAL
@@ -63,7 +63,7 @@ class TuneBegun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
-    """A trial was handed to the backend."""
+    """A trial was submitted to the backend."""
 
     trial: Trial
     prediction: Prediction | None
@@ -89,9 +89,9 @@ class TrialFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A configuration, as the search tried it, beside the best in the rounds so far.
+    """A configuration of the search, compared with the best in the rounds so far.
 
-    Both are logarithms of time, so that 0.05 is 5 % longer; ``width`` is half an interval's.
+    Both numbers are logarithms of time, so that 0.05 is 5 % longer; ``width`` is half an interval.
     """
 
     trial: Trial
@@ -103,7 +103,7 @@ class Standing:
 class RoundFinished:
     """The best were measured once more in turn; the first standing is the best one's.
 
-    ``rounds_in_time``: how many rounds there is time for, if each takes as long.
+    ``rounds_in_time``: number of rounds that there is time for.
     """
 
     number: int
@@ -114,10 +114,10 @@ class RoundFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The study is over; ``text`` is the summary and what was found, ``winner`` was chosen.
+    """The study is over; ``text`` is the summary, ``winner`` the choice.
 
-    ``folder`` has the results; ``compared`` are the winner and what met it in the playoff, each
-    at its configuration's one speed.
+    ``folder`` has the results; ``compared`` are the winner and its rivals in the playoff, each
+    with its configuration's one speed.
     """
 
     text: str

@@ -1,31 +1,38 @@
-"""One row for each framework that something is exported to."""
+"""The frameworks of exports: one row each."""
 
-EXPORTERS = {
-    "accelerate": "autoconf_launch.launcher.export.optimum:accelerate",
-    "deepspeed": "autoconf_launch.launcher.export.optimum:deepspeed",
-    "torchtitan": "autoconf_launch.launcher.export.optimum:torchtitan",
-    "megatron": "autoconf_launch.launcher.export.optimum:megatron",
-    "lightning": "autoconf_launch.launcher.export.optimum:lightning",
-    "hf_trainer": "autoconf_launch.launcher.export.optimum:hf_trainer",
-    "nemo1": "autoconf_launch.launcher.export.optimum:nemo1",
-    "nemo2": "autoconf_launch.nemo.export.nemo2_recipe:nemo2",
-    "native": "autoconf_launch.launcher.export.optimum:native",
+from typing import NamedTuple
+
+
+class Exporter(NamedTuple):
+    """A file suffix, and ``module:function`` for an optimum and for a base configuration.
+
+    The first takes an ``Optimum``; the second a base configuration, parsed and as a document.
+    """
+
+    suffix: str
+    optimum: str = ""
+    base: str = ""
+
+
+_OURS, _NEMO = "autoconf_launch.launcher.export", "autoconf_launch.nemo.export"
+TABLE = {
+    "accelerate": Exporter(".yaml", f"{_OURS}.optimum:accelerate"),
+    "deepspeed": Exporter(".json", f"{_OURS}.optimum:deepspeed"),
+    "torchtitan": Exporter(
+        ".toml", f"{_OURS}.torchtitan:optimum_tables", f"{_OURS}.torchtitan:base_tables"
+    ),
+    "torchtitan_module": Exporter(".py", base=f"{_OURS}.torchtitan:torchtitan_module"),
+    "megatron": Exporter(
+        ".args", f"{_OURS}.megatron:optimum_arguments", f"{_OURS}.megatron:base_arguments"
+    ),
+    "lightning": Exporter(".yaml", f"{_OURS}.optimum:lightning"),
+    "hf_trainer": Exporter(".args", f"{_OURS}.optimum:hf_trainer"),
+    "nemo1": Exporter(".yaml", f"{_OURS}.optimum:nemo1", f"{_NEMO}.nemo1_file:nemo1"),
+    "nemo2": Exporter(".py", f"{_NEMO}.nemo2_recipe:nemo2", f"{_NEMO}.nemo2_call:nemo2"),
+    "native": Exporter(".json", f"{_OURS}.optimum:native"),
 }
-"""An optimum's exporters: ``name -> "module:function"``."""
-BASE_EXPORTERS = {
-    "nemo1": "autoconf_launch.nemo.export.nemo1_file:nemo1",
-    "nemo2": "autoconf_launch.nemo.export.nemo2_call:nemo2",
-    "megatron": "autoconf_launch.launcher.export.megatron_flags:megatron",
-    "torchtitan": "autoconf_launch.launcher.export.torchtitan:torchtitan",
-    "torchtitan_module": "autoconf_launch.launcher.export.torchtitan:torchtitan_module",
-}
-SUFFIXES = {
-    "deepspeed": ".json",
-    "native": ".json",
-    "nemo1": ".yaml",
-    "nemo2": ".py",
-    "megatron": ".args",
-    "torchtitan": ".toml",
-    "torchtitan_module": ".py",
-}
-"""What an export's file is called after the framework's name."""
+EXPORTERS = tuple(name for name, row in TABLE.items() if row.optimum)
+"""Frameworks that an optimum can be exported to."""
+BASE_EXPORTERS = ("nemo1", "nemo2", "megatron", "torchtitan", "torchtitan_module")
+"""Frameworks that a base configuration can be exported to, in the order that help lists them."""
+SUFFIXES = {name: row.suffix for name, row in TABLE.items()}

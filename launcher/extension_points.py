@@ -11,7 +11,7 @@ from autoconf_launch.core import ConfigError, nearest_known
 
 
 def references(point: str, table: Mapping[str, str]) -> dict[str, str]:
-    """``name -> "module:attribute"``: what other packages register, then the table, which wins."""
+    """``name -> "module:attribute"`` of other packages and of the table, which wins."""
     from importlib.metadata import entry_points  # --help does not wait for it
 
     group = f"autoconf_launch.{point}"
@@ -25,11 +25,11 @@ def find_reference(
     """``module:attribute`` of an implementation; nothing of it is imported.
 
     Args:
-        point: the extension point, ``backend`` or another.
+        point: the extension point, such as ``backend``.
         table: our own implementations of it.
-        name: of the one that is wanted.
-        where: what the user named it by, for the error.
-        further: names that are known beside these, for the error.
+        name: of the wanted one.
+        where: the flag or key that named it, for the error.
+        further: more known names, for the error.
 
     Raises:
         ConfigError: nothing has this name.
@@ -45,6 +45,6 @@ def find_reference(
 
 
 def load_reference(reference: str) -> Any:
-    """What ``module:attribute`` names; nothing waits for the imports of another."""
+    """The object at ``module:attribute``; only its own module is imported."""
     module, _, attributes = reference.partition(":")
     return reduce(getattr, attributes.split("."), import_module(module))

@@ -13,11 +13,17 @@ from typing import Any
 
 from autoconf_launch.core import ConfigError
 
-from .asked import OF_A_TUNE, asked_parameters, build_question, flag_words, unknown_flag
+from .asked import (
+    OF_A_TUNE,
+    asked_parameters,
+    build_question,
+    engine_facts,
+    flag_words,
+    unknown_flag,
+)
 from .input_file import is_file
 from .machine import our_python
 from .request import (
-    KUBERNETES,
     OF_ANY_LAUNCH,
     OF_ANY_START,
     WITHOUT_EFFECT,
@@ -52,7 +58,7 @@ REFUSED = {
     "--pareto": "FASOP's sweep is autoconf-launch plan --preset fasop/gpt2XL-pareto",
     "--virtual_local_rank": "LOCAL_RANK counts the devices of CUDA_VISIBLE_DEVICES",
 }
-"""Why a flag is not offered, and what to do."""
+"""Why a flag is not offered, and its replacement."""
 
 
 def parse_request(argv: Sequence[str]) -> LaunchRequest:
@@ -87,7 +93,7 @@ def parse_request(argv: Sequence[str]) -> LaunchRequest:
 
 
 def _meeting(asked: Rendezvous) -> Rendezvous:
-    """The same with torchrun's name for an address and a port as both."""
+    """The meeting point, with torchrun's endpoint as address and port."""
     address, port = asked.endpoint or (asked.address, asked.port)
     return Rendezvous(address=address or None, port=port, run_id=asked.run_id)
 
@@ -98,14 +104,14 @@ def _no_script(verb: str | None) -> ConfigError:
 
 
 def require_use(request: LaunchRequest) -> None:
-    """Refuse flags of a tune; for a launch without one.
+    """Refuse flags of a tune in a launch without one.
 
     Raises:
         ConfigError: there is such a flag.
     """
     own, _ = _split(LaunchRequest.parser(), list(request.argv))
     for name in (word.partition("=")[0] for word in own):
-        prints = name == "--dry_run" and request.remote.engine == KUBERNETES
+        prints = name == "--dry_run" and engine_facts(request.remote.engine).prints_launches
         if _needs_tune(name) and not prints:
             raise ConfigError(
                 f"{name} is for a tune, but this launches the script as it is; write "
@@ -120,14 +126,14 @@ def _needs_tune(flag: str) -> bool:
 
 
 def own_flag(word: str) -> str | None:
-    """Our flag that this word is, as we write it; None where it is none."""
+    """Our flag for this word, as we write it; None if it is none."""
     name = word.partition("=")[0]
     flag = _normalise(name)
     return flag if flag in LaunchRequest.parser()._option_string_actions else None
 
 
 def is_for_tune(word: str) -> bool:
-    """Whether our flag that this word is needs a tune."""
+    """True if our flag for this word needs a tune."""
     return _needs_tune(own_flag(word) or "")
 
 
@@ -136,7 +142,6 @@ def _normalise(name: str) -> str:
 
 
 def _require_one_verb(own: Sequence[str]) -> None:
-    """Raise if the flag for it names another verb than the word in front."""
     verbs = [word.partition("=")[2] for word in own if word.startswith("--autotuning=")]
     if len({*verbs}) > 1:
         raise ConfigError(
@@ -183,7 +188,7 @@ def _split(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str],
 
 
 def _is_value(word: str | None) -> bool:
-    """Whether the word after an unknown flag is its value, and not the script."""
+    """True if the word after an unknown flag is its value, and not the script."""
     if word is None or word.startswith("-"):
         return False
     return not (word.endswith(".py") or is_file(word))
@@ -214,7 +219,7 @@ def launch_flags(request: LaunchRequest) -> tuple[str, ...]:
 
 
 def typed_flags(request: LaunchRequest) -> tuple[str, ...]:
-    """What the user typed before the script, without what :func:`launch_flags` says anyway."""
+    """The words that the user typed before the script, without :func:`launch_flags`."""
     parser = LaunchRequest.parser()
     actions: dict[str, Any] = parser._option_string_actions
     own, _ = _split(parser, list(request.argv))

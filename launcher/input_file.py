@@ -11,7 +11,7 @@ MOST_BYTES = 16 << 20
 
 
 def is_file(word: str | Path) -> bool:
-    """Whether a word names a file; it may be too long for a name, or no name at all."""
+    """True if a word names a file; it may be too long for a name, or no name at all."""
     try:
         return Path(word).is_file()
     except (OSError, ValueError):
@@ -19,7 +19,7 @@ def is_file(word: str | Path) -> bool:
 
 
 def is_there(word: str) -> bool:
-    """Whether a word names a file, a folder or a socket; it may be too long for a name."""
+    """True if a word names a file, a folder or a socket; it may be too long for a name."""
     try:
         return Path(word).exists()
     except (OSError, ValueError):

@@ -17,7 +17,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
 class InterruptedBySignalError(BaseException):
-    """A signal asks us to stop; not an ``Exception``, so that nobody swallows it."""
+    """A signal asks us to stop; not an ``Exception``, so that no handler swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -36,7 +36,7 @@ def stopping_on_signals() -> Iterator[None]:
             raise InterruptedBySignalError(number)
 
     def send_again(lost: sys.UnraisableHookArgs) -> None:
-        """A destructor that it came in has swallowed the exception."""
+        """A destructor, during which it arrived, has swallowed the exception."""
         nonlocal stopping
         if not isinstance(lost.exc_value, InterruptedBySignalError):
             usual(lost)
@@ -55,13 +55,13 @@ def stopping_on_signals() -> Iterator[None]:
 
 @contextmanager
 def passing_signals_to(send: Callable[[int], None]) -> Iterator[None]:
-    """Hand every stopping signal to ``send`` and live on."""
+    """Pass every stopping signal to ``send`` and live on."""
     with _handle_signals(lambda number, frame: send(number)):
         yield
 
 
 def _is_kept_from_us(number: signal.Signals) -> bool:
-    """Whether ``nohup`` started us, so that the end of a session is not to stop us."""
+    """True if ``nohup`` started us, so that the end of a session must not stop us."""
     return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
 
 

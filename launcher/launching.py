@@ -24,7 +24,7 @@ _Command: TypeAlias = Callable[[LaunchRequest, Listener], int]
 
 
 def launch_or_tune(arguments: Sequence[str], write_line: Callable[[str], None]) -> int:
-    """The exit code of a launch, or of a tune where one is asked for."""
+    """The exit code of a launch or a tune, as requested."""
     began_s = time.monotonic()
     request = parse_request(arguments)
     if not request.autotuning:

@@ -9,12 +9,12 @@ from autoconf_launch.core import Candidate, RankTask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlan:
-    """One process: argv as it is executed, and the variables that it gets beyond ours.
+    """A process: argv as executed, and its variables in addition to ours.
 
     Attributes:
-        node: number of its host among those of the launch.
+        node: number of its host among the launch's hosts.
         cores: numbers of the CPU cores that it is bound to; None: all of ours.
-        log: absolute path of a file that its output is appended to; None: where the launch's goes.
+        log: absolute path of a file for its output; None: the launch's output.
     """
 
     rank: int
@@ -28,7 +28,7 @@ class RankPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSize:
-    """What a launch takes of each of its hosts, where an engine shares them out (``srun``)."""
+    """The part of each host that a launch takes, if an engine shares hosts (``srun``)."""
 
     cores: int
     gpus: int = 0
@@ -40,19 +40,18 @@ class LaunchPlan:
 
     Attributes:
         name: of the trial, or of the script for a launch without one.
-        ranks: in the order of their numbers: those that are started from here.
-        hosts: where they are started; empty: on this machine alone.
-        step: of each host, for itself; None: beside whatever else runs there.
-        working_directory: where the ranks start.
-        folder: where ``stdout.log``, ``stderr.log`` and results go; None: the output is ours.
-        task: what the ranks report; None for a plain training.
-        expected: what must really run; None where the ranks cannot tell what they applied.
-        checked: knobs of ``expected`` that are compared, with the words that ask for them; None:
+        ranks: started from here, in the order of their numbers.
+        hosts: where they are started; empty: only on this machine.
+        step: of each host, only for this launch; None: shared with others.
+        folder: for ``stdout.log``, ``stderr.log`` and results; None: the output is ours.
+        task: the ranks' report; None for a plain training.
+        expected: the candidate that must run; None if the ranks cannot report it.
+        checked: knobs of ``expected`` that are compared, with the words that request them; None:
             all that our own runtime reports.
-        fresh: every rank is a new interpreter, also where a backend could fork one.
-        private_files: paths of files with secrets, each with its text without them, which
-            replaces the file's once the ranks have ended.
-        alone: the one process starts further ranks by itself, if there are any.
+        fresh: every rank is a new interpreter, even if a backend could fork one.
+        private_files: paths of files with secrets, each with its text without them, which replaces
+            the file's once the ranks have ended.
+        alone: the one process starts other ranks by itself, if there are any.
     """
 
     name: str
@@ -70,5 +69,4 @@ class LaunchPlan:
 
     @property
     def world_size(self) -> int:
-        """Ranks of the launch that are started from here."""
         return len(self.ranks)

@@ -1,13 +1,15 @@
-"""The verbs for Python: keyword arguments to the questions that flags fill, answers as values."""
+"""The verbs for Python: keyword arguments to questions, and answers that a notebook shows."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ParamSpec, Protocol, cast, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from autoconf_launch.autotuner.sizing import Goodput
-from autoconf_launch.autotuner.space import SearchBudget
+from autoconf_launch.autotuner.space import Record, SearchBudget
 from autoconf_launch.core import NothingFeasibleError
 
 from .asked import (
@@ -24,42 +26,150 @@ from .asked import (
 )
 from .commands.tune import run_tune
 from .estimates import (
+    FitAnswer,
+    FitInferenceAnswer,
+    PlanAnswer,
+    PlanInferenceAnswer,
+    Recommendation,
     cluster_of,
     fit_answer,
+    fit_inference_answer,
+    fit_inference_request,
     fit_request,
     plan_answer,
     plan_clusters,
+    plan_inference_answer,
+    plan_inference_request,
     plan_request,
     recommendation,
     same_values,
 )
 from .events import Event, Finished, Listener
-from .inference import (
-    fit_inference_answer,
-    fit_inference_request,
-    plan_inference_answer,
-    plan_inference_request,
-)
 from .measurements import Validation, calibration_of, score_files, together
-from .notebook import (
-    ShownClusters,
-    ShownFit,
-    ShownFitInference,
-    ShownPlan,
-    ShownPlanInference,
-    ShownRecommendation,
-    TuneAnswer,
-    show_as,
-)
+from .pages import HtmlPage, plan_page, recommend_page, text_html, tune_page, write_page
+from .report import fit_inference_text, fit_text, plan_inference_text, plan_text, recommend_text
 from .request import tune_request
+from .results import read_results
 
+_T = TypeVar("_T")
 _P1 = ParamSpec("_P1")
 _P2 = ParamSpec("_P2")
 
 
+class Shown(ABC):
+    """An answer that is the text of the command in a notebook, its tables as tables."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _text(self) -> str: ...
+
+    def __str__(self) -> str:
+        return self._text()
+
+    def _repr_html_(self) -> str:
+        return text_html(self._text())
+
+
+class ShownWithCharts(Shown):
+    """An answer that has a page."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _page(self) -> HtmlPage: ...
+
+    def write_html(self, path: str | Path) -> None:
+        """Write the answer with charts as one HTML file, as ``--html`` does.
+
+        Raises:
+            ConfigError: the file cannot be written, or the extra ``html`` is not installed.
+        """
+        write_page(self._page(), Path(path))
+
+
+class ShownFit(Shown, FitAnswer):
+    """The answer of ``fit``."""
+
+    __slots__ = ()
+
+    _text = fit_text
+
+
+class ShownFitInference(Shown, FitInferenceAnswer):
+    """The answer of ``fit --inference``."""
+
+    __slots__ = ()
+
+    _text = fit_inference_text
+
+
+class ShownPlanInference(Shown, PlanInferenceAnswer):
+    """The answer of ``plan --inference``."""
+
+    __slots__ = ()
+
+    _text = plan_inference_text
+
+
+class ShownPlan(ShownWithCharts, PlanAnswer):
+    """The answer of ``plan``."""
+
+    __slots__ = ()
+
+    _text = plan_text
+
+    def _page(self) -> HtmlPage:
+        return plan_page((self,), self._text())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownClusters(ShownWithCharts):
+    """The best layout on each of several clusters, the best cluster first."""
+
+    answers: tuple[PlanAnswer, ...]
+
+    def _text(self) -> str:
+        return plan_text(*self.answers)
+
+    def _page(self) -> HtmlPage:
+        return plan_page(self.answers, self._text())
+
+
+class ShownRecommendation(ShownWithCharts, Recommendation):
+    """The answer of ``recommend``."""
+
+    __slots__ = ()
+
+    _text = recommend_text
+
+    def _page(self) -> HtmlPage:
+        return recommend_page(self, self._text())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneAnswer(ShownWithCharts):
+    """The result of a search; ``folder`` has its files, ``text`` is the command's output."""
+
+    winner: Record
+    text: str
+    folder: Path
+
+    def _text(self) -> str:
+        return self.text
+
+    def _page(self) -> HtmlPage:
+        return tune_page(read_results(self.folder))
+
+
+def show_as(kind: type[_T], answer: Any) -> _T:
+    """The same answer as a type of this module whose base is the type of the answer."""
+    return kind(**{field.name: getattr(answer, field.name) for field in fields(answer)})
+
+
 @answers(FitQuestion)
 def fit(asked: FitQuestion) -> ShownFit:
-    """Whether a training fits in one layout; no exception if it does not.
+    """True if a training fits in one layout; no exception if it does not.
 
     A model is a ``model`` or ``shapes``. Data parallelism and accumulation follow from the
     cluster and the global batch.
@@ -81,7 +191,7 @@ class _Clusters(PlanQuestion):
 
 
 class _Plan(Protocol[_P1, _P2]):
-    """One cluster has a plan, several have one each."""
+    """A plan of one cluster, or of each of several."""
 
     @overload
     def __call__(self, *args: _P1.args, **asked: _P1.kwargs) -> ShownPlan: ...
@@ -116,7 +226,7 @@ def plan(asked: PlanQuestion) -> ShownPlan | ShownClusters:
 
 @answers(FitInferenceQuestion)
 def fit_inference(asked: FitInferenceQuestion) -> ShownFitInference:
-    """Whether a model generates text with a batch in memory, and how fast.
+    """True if a model generates text with a batch in memory, and how fast.
 
     Raises:
         ConfigError: a keyword, a value or a name is wrong, or the model generates no text so.

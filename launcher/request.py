@@ -11,6 +11,7 @@ from .asked import (
     ARGUMENTS,
     CORES,
     ENDPOINT,
+    ENGINE,
     FILE,
     HOSTS,
     NAME,
@@ -31,24 +32,10 @@ from .asked import (
     asked_part,
     parameter,
     question,
-    word_of,
 )
-from .plan import StepSize
 
 DEFAULT_HOSTFILE = "/job/hostfile"
 """DeepSpeed's; one that does not exist means this machine alone."""
-KUBERNETES, RAY = "kubernetes", "ray"
-"""Values of ``--launcher`` for pods, and for nodes of a Ray cluster."""
-BATCH = "sbatch"
-"""Value of ``--launcher`` for a job of Slurm for each launch."""
-QUEUES = (BATCH, KUBERNETES)
-"""Launchers that queue a job for each launch, and find its hosts."""
-UNNAMED = (*QUEUES, "bcprun")
-"""Launchers whose hosts have no names that could be said before."""
-_LAUNCHERS = (
-    *("ssh", "slurm", BATCH, KUBERNETES, RAY),
-    *("pdsh", "openmpi", "mvapich", "mpich", "impi", "bcprun"),
-)
 LOCAL_RANK_FLAG = "--local_rank"
 """The word that DeepSpeed's launcher and torch.distributed.launch give each rank."""
 
@@ -72,7 +59,7 @@ WITHOUT_EFFECT = {
 
 @question
 class HostChoice:
-    """Which hosts and slots; the empty choice is all that this machine shows."""
+    """Hosts and slots; the empty choice is all that this machine shows."""
 
     nodes: int | None = parameter(
         HOSTS,
@@ -116,16 +103,13 @@ class HostChoice:
 
 @question
 class RemoteAccess:
-    """How ranks are started on other hosts.
-
-    ``step``: what an agent's step has of each host for itself; None: it shares all.
-    """
+    """The start of ranks on other hosts."""
 
     engine: str = parameter(
         HOSTS,
         "what reaches other hosts: ssh (default), slurm inside an allocation, sbatch for a job of "
         "Slurm each, kubernetes for a Job each, ray, pdsh, or an MPI's mpirun",
-        word_of(*_LAUNCHERS),
+        ENGINE,
         default="ssh",
         flag="--launcher",
     )
@@ -142,12 +126,11 @@ class RemoteAccess:
     venv_script: str | None = parameter(
         HOSTS, "a shell script there that is sourced first", _PATH, default=None, flag="_"
     )
-    step: StepSize | None = None
 
 
 @question
 class Rendezvous:
-    """Where the ranks meet; a port of None is a free one on one host, else DeepSpeed's 29500."""
+    """The ranks' meeting point; a port of None is a free one on one host, else 29500."""
 
     address: str | None = parameter(
         _RENDEZVOUS,
@@ -191,14 +174,14 @@ class Rendezvous:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreBinding:
-    """Each rank gets cores of its own, of ``cores``; None: of all physical ones."""
+    """Each rank gets separate cores, out of ``cores``; None: out of all physical ones."""
 
     cores: tuple[int, ...] | None = None
 
 
 @question
 class TrackingChoice:
-    """Which trackers keep the runs of a study; none unless asked for."""
+    """Trackers that keep the runs of a study; none by default."""
 
     trackers: tuple[str, ...] = parameter(
         RESULTS,
@@ -225,7 +208,7 @@ class TrackingChoice:
 
 @question
 class HowStarted:
-    """What is started: a script, a module or a program, with a tune or without."""
+    """The program to start: a script, a module or a program, with a tune or without."""
 
     autotuning: Literal["tune", "run"] | None = parameter(
         TUNING,
@@ -271,18 +254,18 @@ _EXCLUSIVE = (
 
 @question
 class LaunchRequest(OnHosts, TuneQuestion, HowStarted):
-    """One launch or tune. Times are in seconds; None leaves a choice to us.
+    """A launch or tune. Times are in seconds; None leaves a choice to us.
 
     Attributes:
         script: path, module name or program, as ``kind`` says.
-        python: path of the interpreter that was named for it; None: ours.
+        python: path of the interpreter for it; None: ours.
         python_flags: its flags before the script, one word each, such as ``-Wignore``.
         prefix: words before each rank's command that place it, such as ``numactl -N 0``.
         alone: one process without the variables of a distributed launch, as ``python train.py``
-            starts it; the script starts further ranks by itself, or none.
-        started: ranks that it was seen to start; None: one for each device.
-        variables: what the ranks get beyond our environment, as a wrapped launcher gives it.
-        notes: sentences on flags that were taken and change nothing.
+            starts it; the script starts other ranks by itself, or none.
+        started: number of ranks that it was seen to start; None: one for each device.
+        variables: of the ranks, in addition to our environment, from a wrapped launcher.
+        notes: sentences on accepted flags without effect.
     """
 
     script: str
@@ -294,7 +277,6 @@ class LaunchRequest(OnHosts, TuneQuestion, HowStarted):
     alone: bool = False
     started: int | None = None
     variables: tuple[tuple[str, str], ...] = ()
-    backend: str = "local"
     notes: tuple[str, ...] = ()
     argv: tuple[str, ...] = ()
     dry_run: bool = parameter(
@@ -369,11 +351,10 @@ class LaunchRequest(OnHosts, TuneQuestion, HowStarted):
 
     @property
     def binding(self) -> CoreBinding | None:
-        """None: ranks share all cores."""
         return CoreBinding(cores=self.cores) if self.binds_cores or self.cores else None
 
     def contradictions(self) -> Iterator[str]:
-        """Sentences on flags that lack what they need, too."""
+        """Sentences on flags that lack another flag, too."""
         yield from super().contradictions()
         if self.hosts.standalone and (self.hosts.nodes or 1) > 1:
             yield (

@@ -1,4 +1,4 @@
-"""What can stand first on the command line, with a line on each."""
+"""The possible first words of the command line, with a line on each."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """One row of the table.
+    """A row of the table.
 
     Attributes:
-        answers: which question.
+        answers: its question, in a line.
         reference: ``module:function`` from the arguments after the verb to pieces of text.
         question: ``module:class`` of its parameters, in a module without a heavy library.
     """
@@ -53,12 +53,12 @@ VERBS = MappingProxyType(
         ),
         "fit --inference": Verb(
             answers="does a model generate text in memory, and how fast?",
-            reference=f"{_COMMANDS}.inference:fit_inference",
+            reference=f"{_COMMANDS}.fit:fit_inference",
             question=f"{_ASKED}:FitInferenceCommand",
         ),
         "plan --inference": Verb(
             answers="which tensor and pipeline ranks and batch generate text best?",
-            reference=f"{_COMMANDS}.inference:plan_inference",
+            reference=f"{_COMMANDS}.plan:plan_inference",
             question=f"{_ASKED}:PlanInferenceCommand",
         ),
         "recommend": Verb(
@@ -131,13 +131,13 @@ def overview() -> str:
         "script is launched as deepspeed and torchrun would.\n\n"
         f"verbs:\n{table}\n{_EXAMPLES}\n"
         "Each verb has --help; autoconf-launch tune --help has the flags of a launch.\n"
-        "--schema config|cluster prints a JSON Schema, with which editors check these files.\n"
+        "--schema config|cluster|VERB prints a JSON Schema of a file or of a verb's parameters.\n"
         'Completion: eval "$(autoconf-launch --completion bash)", or zsh; in fish | source.\n'
     )
 
 
 def nearest_verb(word: str) -> str | None:
-    """The verb that a mistyped one is near to; None for what looks like a script."""
+    """The verb that a mistyped one is close to; None for a word that looks like a script."""
     if "." in word or "/" in word:
         return None
     close = difflib.get_close_matches(word.lower(), [*LAUNCHING, *VERBS], n=1, cutoff=0.7)

@@ -27,7 +27,7 @@ from .belief import (
 )
 from .micro_batch_curve import MicroBatchCurves, cost_of
 from .past import PastTime, as_records
-from .surrogate import MOST_SEEN, Costs, Model, by_knobs, by_trees, costs, knob_features
+from .surrogate import MOST_SEEN, Costs, costs, knob_features, learn_costs
 
 _MOST = 8192
 """Rows that are looked at closely: the best predicted ones, or any where nothing is predicted."""
@@ -41,14 +41,13 @@ class ModelBased:
     def __init__(
         self,
         objective: Objective,
-        model: Model = by_knobs,
         past: tuple[PastTime, ...] = (),
     ) -> None:
-        self._objective, self._model, self._past = objective, model, past
+        self._objective, self._past = objective, past
 
     def with_past(self, past: tuple[PastTime, ...]) -> ModelBased:
         """The strategy with what earlier studies measured."""
-        return ModelBased(self._objective, self._model, past)
+        return ModelBased(self._objective, past)
 
     def propose(
         self,
@@ -115,7 +114,7 @@ class ModelBased:
         known = measured.over(table, predictions, self._objective)
         if before := as_records(self._past, table, predictions, measured.records):
             known = costs(table, predictions, (*before, *measured.records), self._objective)
-        now = self._model(table, predictions, known, seed)
+        now = learn_costs(table, predictions, known, seed)
         for row in range(len(pool), len(table)):
             now = now.after(row)
         samples = table.global_batch_C if self._objective.per_sample else 1
@@ -158,8 +157,3 @@ def _fill_in(pool: CandidateTable, predictions: PredictionTable | None) -> Predi
 def _nearest(knobs_CF: Floats, others_RF: Floats) -> list[int]:
     """The row for each of the others whose knobs are most like it."""
     return [int(np.argmin(np.square(knobs_CF - row).sum(axis=1))) for row in others_RF]
-
-
-def xgboost_search(objective: Objective) -> ModelBased:
-    """What the trees expect to gain most first; without predictions curves' next points."""
-    return ModelBased(objective, by_trees)

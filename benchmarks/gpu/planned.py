@@ -11,7 +11,8 @@ from functools import cache
 from autoconf_launch import ConfigError, plan
 from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.core import ALL_LAYERS, HardwareError, Offload, Recompute
-from autoconf_launch.launcher.machine import is_cpu, local_cluster
+from autoconf_launch.launcher.hosts import local_cluster
+from autoconf_launch.launcher.machine import is_cpu
 from autoconf_launch.tuning_spaces import known_accelerator
 
 TOKENS = {

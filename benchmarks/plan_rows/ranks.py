@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from autoconf_launch.core import AppliedStrategy
-from autoconf_launch.launcher.machine.cores import free_port
+from autoconf_launch.launcher.machine import free_port
 from autoconf_launch.runtime import initialize
 
 MODEL = Path(__file__).parent / "config.json"

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from autoconf_launch.core import attach
 
-from .keywords import answers, keyword_errors
+from .engine_names import ENGINE, ENGINES, EngineFacts, HostSource, engine_facts
 from .launch_units import (
     ARGUMENTS,
     CORES,
@@ -20,10 +20,12 @@ from .parameters import (
     Header,
     Parameter,
     VerbQuestion,
+    answers,
     asked_parameters,
     asked_part,
     build_question,
     flag_words,
+    keyword_errors,
     parameter,
     question,
     read_flags,
@@ -59,7 +61,7 @@ from .training import (
     TrainingQuestion,
 )
 from .training_commands import CsvForm, FitCommand, OnScreen, PlanCommand, PlanFiles
-from .units import FILE, MOST, NAME, ON, ValueUnit, at_least, tokens_text, word_of
+from .units import FILE, MOST, NAME, ON, ValueUnit, at_least, tokens_text
 from .verb_parser import VerbParser, unknown_flag
 
 if TYPE_CHECKING:

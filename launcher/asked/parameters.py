@@ -11,13 +11,16 @@ Its flags come from ``parser`` and :func:`read_flags`, its Python function from 
 
 from __future__ import annotations
 
+import inspect
 import re
 from argparse import Namespace
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
-from functools import reduce
+from functools import reduce, wraps
+from inspect import formatannotation
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, get_type_hints
 
 from autoconf_launch.core import ConfigError, nearest_known
 
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 
 _Q = TypeVar("_Q", bound="VerbQuestion")
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
+_A = TypeVar("_A")
+_FLAG = re.compile(r"--[A-Za-z][\w-]*")
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -53,7 +59,7 @@ def parameter(
     """A parameter of a question.
 
     Args:
-        group: title of its flags in the help; empty: beside ``--help``.
+        group: title of its flags in the help; empty: next to ``--help``.
         about: its line in the help and in Python's docstring.
         unit: how its values are written.
         default: without one it is required.
@@ -66,7 +72,7 @@ def parameter(
 
 
 def asked_part(*, default: _T) -> _T:
-    """A field that is a value of parameters of its own."""
+    """A field whose value has its own parameters."""
     part: _T = field(default=default, metadata={"part": type(default)})
     return part
 
@@ -113,7 +119,6 @@ class VerbQuestion:
                 yield f"{first} and {second} cannot be given together; give one of them"
 
     def _says(self, flag: str) -> bool:
-        """Whether the parameter of a flag has another value than its default."""
         for one in asked_parameters(type(self)):
             value, name = one.value_in(self), flag.rpartition("--")[2]
             if name in one.asked.parts:
@@ -124,7 +129,6 @@ class VerbQuestion:
 
     @classmethod
     def parser(cls, stand_in: Mapping[str, Any] = _NONE) -> VerbParser:
-        """Flags of a question; ``stand_in`` has values for required ones that are not given."""
         header = cls.header
         parser = VerbParser(
             prog=f"autoconf-launch {header.verb}",
@@ -191,7 +195,7 @@ class Parameter:
 
 
 def asked_parameters(kind: type, path: tuple[str, ...] = ()) -> Iterator[Parameter]:
-    """All parameters of a question, those of its parts in their place."""
+    """All parameters of a question; parameters of its parts are in their place."""
     for one in fields(kind):
         if "part" in one.metadata:
             yield from asked_parameters(one.metadata["part"], (*path, one.name))
@@ -295,7 +299,7 @@ def build_question(
 
 
 def flag_words(asked: VerbQuestion, groups: Collection[str]) -> Iterator[str]:
-    """Flags that say what some groups of a question have beside their defaults."""
+    """Flags for the values of some groups that differ from their defaults."""
     for one in asked_parameters(type(asked)):
         value = one.value_in(asked)
         if one.asked.group in groups and value != one.default:
@@ -345,3 +349,64 @@ def _build(kind: type[_Q], values: Mapping[str, Any], given: frozenset[str]) -> 
     found = kind(**values)
     object.__setattr__(found, "given", given)
     return found
+
+
+def answers(
+    kind: Callable[_P, _Q], **types: type
+) -> Callable[[Callable[..., _A]], Callable[_P, _A]]:
+    """Turn a function of a question into a function of the question's parameters.
+
+    Other arguments of the function stay in front of them.
+
+    Args:
+        kind: the class of the question.
+        types: named in its annotations, and imported for type checkers only.
+    """
+    assert isinstance(kind, type)
+    question: type[_Q] = kind
+
+    def decorate(answer: Callable[..., _A]) -> Callable[_P, _A]:
+        said = get_type_hints(answer, localns=types)
+        own = [
+            one.replace(annotation=said[one.name])
+            for one in list(inspect.signature(answer).parameters.values())[1:]
+        ]
+
+        @wraps(answer)
+        def verb(*args: _P.args, **given: _P.kwargs) -> _A:
+            if len(args) > len(own):
+                taken = f"{args[len(own)]!r}"
+                raise ConfigError(f"{answer.__name__} takes keywords only, got {taken}.")
+            first = {one.name: value for one, value in zip(own, args, strict=False)}
+            first |= {one.name: given.pop(one.name) for one in own if one.name in given}
+            with keyword_errors(lambda flag: keyword_of(question, flag)):
+                return answer(read_keywords(answer.__name__, question, given), **first)
+
+        hints = get_type_hints(question, localns=types)
+        parameters = [_parameter(one, hints[one.name]) for one in asked_fields(question)]
+        signature = inspect.Signature([*own, *parameters], return_annotation=said.get("return"))
+        verb.__signature__ = signature  # type: ignore[attr-defined]
+        lines = (
+            f"    {one.name} ({formatannotation(hints[one.name])}): {one.asked.about}."
+            for one in asked_fields(question)
+        )
+        verb.__doc__ = "\n".join((inspect.getdoc(answer) or "", "", "Args:", *lines))
+        return verb
+
+    return decorate
+
+
+def _parameter(one: Parameter, hint: Any) -> inspect.Parameter:
+    default = inspect.Parameter.empty if one.default is MISSING else one.default
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(one.name, kind, default=default, annotation=hint)
+
+
+@contextmanager
+def keyword_errors(keyword: Callable[[str], str | None]) -> Iterator[None]:
+    """Name keywords instead of flags in the errors of a block."""
+    try:
+        yield
+    except ConfigError as error:
+        text = _FLAG.sub(lambda found: keyword(found[0]) or found[0], str(error))
+        raise ConfigError(text) from error

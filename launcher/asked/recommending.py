@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..exporters import BASE_EXPORTERS
-from .model import MODEL
 from .parameters import Header, VerbQuestion, parameter, question
-from .training import CLUSTER, SEQUENCE_ABOUT, RealRuns
+from .training import CLUSTER, MODEL, SEQUENCE_ABOUT, RealRuns
 from .units import (
     ASSUMPTION,
     BILLIONS,
@@ -115,7 +114,6 @@ class RecommendQuestion(RealRuns, VerbQuestion):
         return found
 
     def contradictions(self) -> Iterator[str]:
-        """What must be omitted, or all that must be given too, in one sentence."""
         if self.model is not None and self.model_size_b is not None:
             yield "--model has a size; omit --model-size"
         if self.cluster is not None and self.nodes is not None:

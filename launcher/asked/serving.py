@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from autoconf_launch.autotuner.inference import ENGINE_HABITS
 from autoconf_launch.core import Precision
 
-from .model import SHAPES_GROUP, Modelled
 from .parameters import Header, parameter, question
-from .training import CLUSTER, PRECISION, PRECISIONS
+from .training import CLUSTER, PRECISION, PRECISIONS, SHAPES_GROUP, Modelled
 from .units import BYTES, DEGREE, MILLISECONDS, ON, PERCENT, PRICE, SEQUENCE, SHOWN, SIZES, choice
 
 USUAL_ENGINE = "vllm"
@@ -53,7 +52,7 @@ class ServingQuestion(Modelled):
 
 @question
 class ServingPoint:
-    """One point of a serving."""
+    """A point of a serving: ranks and batch."""
 
     tp: int = parameter("point", "tensor-parallel ranks; default 1", DEGREE, default=1)
     pp: int = parameter("point", "pipeline stages; default 1", DEGREE, default=1)
@@ -64,7 +63,7 @@ class ServingPoint:
 
 @question
 class ServingPoints:
-    """Which points of a serving are ranked, and how."""
+    """Points of a serving to rank, and their order."""
 
     tp: Sequence[int] = parameter(
         "ranking", "tensor-parallel ranks to look at: 1,2,4; default: all", SIZES, default=()
@@ -89,7 +88,7 @@ class ServingPoints:
     )
     top: int | None = parameter("ranking", "rows to show; default 10, 0: all", SHOWN, default=10)
     headroom: float = parameter(
-        "ranking", "share of a GPU's memory that stays free; default 10", PERCENT, default=0.1
+        "ranking", "share of a GPU's memory that stays free; default 10 %", PERCENT, default=0.1
     )
 
 
@@ -105,7 +104,7 @@ class PlanInferenceQuestion(ServingPoints, ServingQuestion):
 
 @question
 class InferenceCommand:
-    """What both verbs have on the command line only."""
+    """Flags that both verbs have only on the command line."""
 
     inference: bool = parameter("", "generate text instead of training", ON, default=False)
     json: bool = parameter("output", "print one JSON document", ON, default=False)

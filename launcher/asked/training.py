@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from autoconf_launch.autotuner.cost import AUTO_TRAINER
 from autoconf_launch.core import (
@@ -17,8 +19,7 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import TRAINER_NAMES
 
-from .model import Modelled
-from .parameters import parameter, question
+from .parameters import VerbQuestion, parameter, question
 from .units import (
     BYTES,
     DEGREE,
@@ -27,11 +28,13 @@ from .units import (
     FROZEN_PARTS,
     MOST,
     MOST_DEGREE,
+    NAME,
     ON,
     PERCENT,
     PRICE,
     SEQUENCE,
     SHOWN,
+    SIZE,
     SWITCH,
     TOKENS,
     USD,
@@ -40,6 +43,49 @@ from .units import (
     choice,
     whole,
 )
+
+MODEL = ValueUnit(metavar="M")
+
+
+SHAPES_GROUP = "shapes (they change the model, or are all of it)"
+
+
+_SHAPES: Mapping[str, tuple[ValueUnit, str]] = MappingProxyType(
+    {
+        "layers": (SIZE, "transformer layers"),
+        "encoder_layers": (SIZE, "layers of the encoder, of a model that has one"),
+        "hidden": (SIZE, "hidden size"),
+        "heads": (SIZE, "attention heads"),
+        "kv_heads": (SIZE, "key and value heads; default: as many as heads"),
+        "head": (SIZE, "head_dim; default: hidden size over heads"),
+        "ffn": (SIZE, "width of the MLP"),
+        "vocabulary": (SIZE, "vocabulary size"),
+        "positions": (SIZE, "learned positions"),
+        "gated": (SWITCH, "whether the MLP is gated (SwiGLU)"),
+        "biases": (SWITCH, "whether linear layers have biases"),
+        "tied_embeddings": (SWITCH, "whether input and output share an embedding"),
+        "experts": (DEGREE, "of each MoE layer"),
+        "experts_per_token": (DEGREE, "experts that each token is routed to; default 2"),
+        "expert_ffn": (SIZE, "width of an expert; default --ffn"),
+    }
+)
+
+
+@question
+class Modelled(VerbQuestion):
+    """A model, by its name or its shapes."""
+
+    model: str | None = parameter(
+        "model", "a name, a Hugging Face id, config.json or model_info.json", MODEL, default=None
+    )
+    shapes: Mapping[str, Any] | None = parameter(
+        SHAPES_GROUP,
+        "fields of Architecture, such as layers, that change the model or are all of it",
+        NAME,
+        default=None,
+        parts=_SHAPES,
+    )
+
 
 _MOST_RUNS = 16
 """Verifying runs that may be asked for."""
@@ -52,7 +98,7 @@ _CLUSTERS = ValueUnit(metavar="C", action="append")
 
 
 class Goal(str, Enum):
-    """What layouts are ranked by."""
+    """Goal of a ranking."""
 
     TIME = "time"
     COST = "cost"
@@ -68,7 +114,7 @@ def _names(kind: type[Enum]) -> str:
 
 @question
 class TrainingQuestion(Modelled):
-    """What is trained, and on what."""
+    """A training and its machines."""
 
     cluster: str | list[str] | tuple[str, ...] = parameter("training", _CLUSTER_ABOUT, CLUSTER)
     seq: int = parameter("training", SEQUENCE_ABOUT, SEQUENCE)
@@ -183,7 +229,7 @@ class FitQuestion(TrainingQuestion):
 
 @question
 class PlanRanking:
-    """How layouts are ranked."""
+    """Order and limits of a ranking of layouts."""
 
     top: int | None = parameter(
         "ranking",
@@ -193,7 +239,7 @@ class PlanRanking:
     )
     headroom: float = parameter(
         "ranking",
-        "share of a GPU's memory that a safe layout leaves free; default 10",
+        "share of a GPU's memory that a safe layout leaves free; default 10 %",
         PERCENT,
         default=0.1,
     )
@@ -211,7 +257,7 @@ class PlanRanking:
     )
     objective: Goal | str = parameter(
         "ranking",
-        f"{_names(Goal)}; default time",
+        f"{_names(Goal)}; default time, or cost for mixed nodes with --deadline",
         choice("objective", Goal, "GOAL"),
         default="time",
     )
@@ -237,7 +283,7 @@ class PlanRanking:
 
 @question
 class RealRuns:
-    """Real runs that correct a prediction, and which further ones would narrow it."""
+    """Real runs that correct a prediction, and how many more to name."""
 
     measured: str | Path | None = parameter(
         "real runs",
@@ -286,7 +332,6 @@ class PlanQuestion(RealRuns, PlanRanking, TrainingQuestion):
         return tuple(dict.fromkeys(texts))
 
     def contradictions(self) -> Iterator[str]:
-        """Sentences on limits without tokens, and on what one cluster is asked alone."""
         for flag, limit in (("--deadline", self.deadline_s), ("--max-cost", self.max_cost_usd)):
             if limit is not None and self.tokens is None:
                 yield f"{flag} bounds the whole training; give its --tokens too, such as 15T"

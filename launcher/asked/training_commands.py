@@ -1,4 +1,4 @@
-"""``fit`` and ``plan`` of the command line: what they ask, and where their answers go."""
+"""``fit`` and ``plan`` of the command line: parameters, and files of the answers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 
-from .model import SHAPES_GROUP
 from .parameters import Header, parameter, question
-from .training import HABITS_GROUP, FitQuestion, PlanQuestion
+from .training import HABITS_GROUP, SHAPES_GROUP, FitQuestion, PlanQuestion
 from .units import FILE, FOLDER, NAME, NAMED_PRICE, ON, choice, frameworks, whole
 
 _MOST_ROWS = 1 << 24
@@ -21,7 +20,7 @@ class CsvForm(str, Enum):
 
     FULL = "full"
     FASOP = "fasop"
-    """Those of FASOP, with ``*`` between them."""
+    """FASOP's columns, with ``*`` between them."""
 
 
 _HABITS_GROUP = "what is trained, and how"

@@ -30,14 +30,14 @@ def _accept(value: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueUnit:
-    """How values of a parameter are written, and which are right.
+    """Spelling and check of a parameter's values.
 
     Attributes:
         metavar: placeholder of the value in the help.
         read: a word of the command line as a value.
         refuse: the end of a sentence on a keyword's wrong value; None for a right one.
         action: what argparse does with the flag.
-        const: value of the flag alone.
+        const: value of the flag without a word.
         known: words that a shell completes; without a placeholder the help has them, too.
         write: a value as a word of the command line.
         place: how many words without a flag it is: 1, ?, + or ``*``; empty: it has a flag.
@@ -54,12 +54,10 @@ class ValueUnit:
 
     @property
     def takes_word(self) -> bool:
-        """Whether a value follows the flag."""
         return self.action in ("store", "append")
 
     @property
     def options(self) -> dict[str, Any]:
-        """What argparse is told of it."""
         found: dict[str, Any] = {"action": self.action}
         if self.const is not None:
             found["const"] = self.const
@@ -107,7 +105,7 @@ def decimal(least: float, most: float, metavar: str) -> ValueUnit:
 
 
 def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
-    """One of several names, or of an enumeration's values; its members are right, too."""
+    """A choice between names, or between an enumeration's values or members."""
     names = tuple(one.value if isinstance(one, Enum) else one for one in known)
 
     def refuse(value: Any) -> str | None:
@@ -121,13 +119,19 @@ def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
     return ValueUnit(metavar=metavar, read=read, refuse=refuse, known=names)
 
 
-def word_of(*words: str) -> ValueUnit:
-    """One of a few words, which the help lists."""
-    return ValueUnit(known=words, read=str.lower, refuse=lambda value: _not_in(value, words))
+def open_name(what: str, *names: str, more: Callable[[], Iterable[str]]) -> ValueUnit:
+    """A name that the help lists, or one of ``more``, which installed packages bring."""
 
+    def refuse(value: Any) -> str | None:
+        is_known = value in names or value in (others := tuple(more()))
+        return None if is_known else hint(str(value), tuple(dict.fromkeys((*names, *others))))
 
-def _not_in(value: Any, words: tuple[str, ...]) -> str | None:
-    return None if value in words else hint(str(value), words)
+    def read(text: str) -> str:
+        if why := refuse(text.lower()):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {what}; {why}")
+        return text.lower()
+
+    return ValueUnit(metavar=f"{{{','.join(names)}}}", read=read, refuse=refuse, known=names)
 
 
 def at_least(least: int, metavar: str = "N", *, unset: str = "") -> ValueUnit:

@@ -13,23 +13,20 @@ import yaml
 from autoconf_launch.core import ClusterSpec, HardwareError, RawConfig
 
 from ..asked import read_flags
-from ..backends import backend_for
-from ..doctor import (
-    HostChecks,
+from ..doctor import HostChecks, read_blocked, read_checks
+from ..events import Event, Note
+from ..hosts import engine_for, find_cluster, pod_text, require_one_start
+from ..launch import STDERR_LOG, STDOUT_LOG, plan_launch
+from ..plan import LaunchPlan
+from ..report import (
     blocked_text,
     cluster_document,
     doctor_document,
     doctor_lines,
     problems,
-    read_blocked,
-    read_checks,
     require_gpus,
+    save_file,
 )
-from ..events import Event, Note
-from ..launch import STDERR_LOG, STDOUT_LOG, plan_launch
-from ..machine import find_cluster, pod_text, require_one_start
-from ..plan import LaunchPlan
-from ..report import save_file
 from ..request import DoctorCommand, LaunchRequest
 from ..spelling import Rendered
 from .launch import run_to_end
@@ -63,7 +60,7 @@ def doctor(arguments: Sequence[str]) -> Iterator[str]:
     checks = measure_hosts(request, cluster)
     if flags.save:
         text = yaml.safe_dump(cluster_document(cluster, checks), sort_keys=False)
-        save_file("--save", flags.save, lambda file: file.write(text))
+        save_file(flags.save, lambda file: file.write(text), "--save")
     if flags.json:
         yield json.dumps(doctor_document(cluster, checks), indent=2)
     else:
@@ -86,7 +83,7 @@ def measure_hosts(request: LaunchRequest, cluster: ClusterSpec) -> HostChecks:
         arguments = (sign.name, str(len(cluster.nodes)))
         rendered = Rendered(config=RawConfig({}), script_args=arguments)
         plan = _safely(replace(plan_launch(request, cluster, rendered), folder=folder))
-        code = run_to_end(plan, backend_for(request, cluster))
+        code = run_to_end(plan, engine_for(request, cluster))
         if code:
             raise HardwareError(f"A check failed with exit code {code}: {_last_line(folder)}")
         printed = Path(folder, STDOUT_LOG).read_text(errors="replace")

@@ -15,7 +15,7 @@ from autoconf_launch.core import config_keys as keys
 from ..asked import ExportCommand, read_flags
 from ..config_file import read_config
 from ..export import Exported, Optimum, export_base, export_optimum, resumable_job
-from ..report import SCHEMA_VERSION
+from ..report import SCHEMA_VERSION, save_file
 from ..results import Results, read_file, read_results
 
 
@@ -48,7 +48,7 @@ def export(arguments: Sequence[str]) -> Iterator[str]:
     elif flags.output is None:
         yield exported.text.rstrip("\n")
     else:
-        _write(flags.output, exported.text)
+        save_file(flags.output, lambda file: file.write(exported.text))
         yield f"{name} is written to {flags.output}."
         yield from (f"not expressed: {sentence}" for sentence in exported.left_out)
 
@@ -68,7 +68,7 @@ def _export_job(flags: ExportCommand, options: str, command: Sequence[str]) -> I
     if flags.output is None:
         yield text.rstrip("\n")
     else:
-        _write(flags.output, text)
+        save_file(flags.output, lambda file: file.write(text))
         yield f"The job is written to {flags.output}; submit it with sbatch."
 
 
@@ -117,10 +117,3 @@ def _document(name: str, framework: str, exported: Exported) -> dict[str, object
         "text": exported.text,
         "not_expressed": list(exported.left_out),
     }
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error.strerror}).") from error

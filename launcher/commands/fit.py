@@ -12,12 +12,21 @@ from collections.abc import Iterator, Sequence
 from autoconf_launch.autotuner.cost import LayoutColumns, Verdict, estimate
 from autoconf_launch.core import Layout, Recompute
 
-from ..estimates import FitAnswer, fit_answer, parse_fit
+from ..asked import FitInferenceCommand, read_flags
+from ..estimates import (
+    INFERENCE,
+    FitAnswer,
+    fit_answer,
+    fit_inference_answer,
+    fit_inference_request,
+    parse_fit,
+)
 from ..first_forward import PeakOf, ask_fit, fit_by_pieces, rooms, split_command
-from ..inference import INFERENCE
 from ..interrupts import DoesNotFitError
 from ..report import (
     fit_document,
+    fit_inference_document,
+    fit_inference_text,
     fit_text,
     host_limit_text,
     memory_size,
@@ -26,7 +35,6 @@ from ..report import (
     script_text,
     why_not_fit,
 )
-from .inference import fit_inference
 
 
 def fit(arguments: Sequence[str]) -> Iterator[str]:
@@ -87,3 +95,20 @@ def _require_answer_fits(answer: FitAnswer) -> None:
         )
     if answer.verdict is Verdict.NO:
         raise DoesNotFitError(why_not_fit(needed_bytes, answer.limit_bytes))
+
+
+def fit_inference(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print.
+
+    Raises:
+        ConfigError: wrong arguments, an unknown name, or a model that generates no text so.
+        DoesNotFitError: the answer is no; everything has been yielded by then.
+    """
+    request = fit_inference_request(read_flags(FitInferenceCommand, arguments))
+    answer = fit_inference_answer(request)
+    if request.json:
+        yield json.dumps(fit_inference_document(answer), indent=2, allow_nan=False)
+    else:
+        yield fit_inference_text(answer)
+    if answer.verdict is Verdict.NO:
+        raise DoesNotFitError(why_not_fit(answer.point.peak_bytes, answer.serving.limit_bytes))

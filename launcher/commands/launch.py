@@ -9,17 +9,17 @@ from pathlib import Path
 
 from autoconf_launch.core import PARALLELISM, ClusterSpec
 
-from ..backends import Backend, backend_for, manifests_text, warn_listener
 from ..config_file import is_plain_json
 from ..dialects import choose_dialect
+from ..engines import Backend, make_engine
 from ..events import Listener, Note
+from ..hosts import engine_for, find_cluster, require_one_start
 from ..interrupts import passing_signals_to
 from ..launch import (
     plan_launch,
     read_script,
     with_declared_local_rank,
 )
-from ..machine import find_cluster, require_one_start
 from ..plan import LaunchPlan
 from ..request import LaunchRequest
 from ..script import ScriptSource
@@ -32,17 +32,17 @@ def launch(request: LaunchRequest, listener: Listener) -> int:
     """Train as asked; the training's own exit code.
 
     A configuration that leaves something open, or is not plain JSON, is resolved first into a
-    file that lives as long as the launch. With ``--dry-run``, which Kubernetes alone takes, what
-    it would be asked to make is printed, and nothing is started.
+    file that lives as long as the launch. With ``--dry-run``, which only some engines take, what
+    the engine would be asked to make is printed, and nothing is started.
     """
     if request.dry_run:
-        sys.stdout.write(manifests_text(request))
+        sys.stdout.write(make_engine(request.remote).launch_text(request))
         return 0
     require_one_start(request.hosts)
     request, source = read_script(request)
     cluster = find_cluster(request, listener)
     request = with_declared_local_rank(request, source)
-    backend = warn_listener(backend_for(request, cluster), listener)
+    backend = engine_for(request, cluster, listener)
     with tempfile.TemporaryDirectory(prefix="autoconf-launch-") as folder:
         rendered = _resolve(source, cluster, Path(folder), listener)
         return run_to_end(plan_launch(request, cluster, rendered), backend)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +23,9 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import cluster_template
 
-from ..asked import CsvForm
+from ..asked import CsvForm, PlanInferenceCommand, read_flags
 from ..estimates import (
+    INFERENCE,
     PlanAnswer,
     PlanRequest,
     Verifying,
@@ -31,8 +33,9 @@ from ..estimates import (
     parse_plan,
     plan_answer,
     plan_clusters,
+    plan_inference_answer,
+    plan_inference_request,
     plan_only_rule,
-    write_text,
 )
 from ..export import (
     FASOP_SEPARATOR,
@@ -53,21 +56,23 @@ from ..first_forward import (
     plan_by_pieces,
     split_command,
 )
-from ..inference import INFERENCE
 from ..pages import plan_page, write_page
 from ..report import (
     RULES_IN_WORDS,
     plan_csv,
     plan_document,
+    plan_inference_document,
+    plan_inference_text,
     plan_json,
     plan_text,
     save_file,
+    save_text,
     script_document,
     script_text,
+    why_not_within,
     why_nothing,
     write_csv,
 )
-from .inference import plan_inference
 
 _CLUSTER_TEMPLATE = "--cluster-template"
 
@@ -93,6 +98,23 @@ def plan(arguments: Sequence[str]) -> Iterator[str]:
         yield from _plan_script(own, command)
         return
     yield from _plan_known(parse_plan(own), None)
+
+
+def plan_inference(arguments: Sequence[str]) -> Iterator[str]:
+    """Text to print.
+
+    Raises:
+        ConfigError: wrong arguments, an unknown name, or a model that generates no text so.
+        NothingFeasibleError: no point fits or is within the bound; all has been yielded by then.
+    """
+    request = plan_inference_request(read_flags(PlanInferenceCommand, arguments))
+    answer = plan_inference_answer(request)
+    if request.json:
+        yield json.dumps(plan_inference_document(answer), indent=2, allow_nan=False)
+    else:
+        yield plan_inference_text(answer)
+    if answer.recommended is None:
+        raise NothingFeasibleError(why_not_within(answer))
 
 
 def _plan_script(own: Sequence[str], command: Sequence[str]) -> Iterator[str]:
@@ -133,7 +155,7 @@ def _plan_known(request: PlanRequest, script: TracedScript | None) -> Iterator[s
     if request.csv is not None and first.parts and request.csv_form == CsvForm.FASOP:
         written = _write_fasop(request.csv, first, every_candidate(first.parts), written)
     elif request.csv is not None:
-        save_file("--csv", request.csv, lambda file: plan_csv(file, *answers))
+        save_file(request.csv, lambda file: plan_csv(file, *answers), "--csv")
     if request.html is not None:
         write_page(plan_page(answers, plan_text(*answers)), request.html)
     section = {} if script is None else {"script": script_document(script)}
@@ -154,7 +176,6 @@ def _output(
     document: Callable[[], dict[str, Any]],
     text: Callable[[], str],
 ) -> str:
-    """What is printed, with the files that were written."""
     if request.training.json:
         paths = [str(path) for path in written.paths]
         more = {"exported": paths, "exported_row": written.row} if paths else {}
@@ -172,7 +193,7 @@ def _write_fasop(
         rows=tuple(rows), cluster=answer.cluster, workload=answer.workload, steps=answer.steps
     )
     lines = fasop_rows(table)
-    save_file("--csv", path, lambda file: write_csv(file, lines, delimiter=FASOP_SEPARATOR))
+    save_file(path, lambda file: write_csv(file, lines, delimiter=FASOP_SEPARATOR), "--csv")
     return written.add(
         f"{path} has {len(rows):,} rows: the best layout of each mesh and micro-batch on FASOP's "
         "orders of nodes, those out of memory included. The table above has only the fastest "
@@ -206,7 +227,7 @@ def _export(request: PlanRequest, rows: Iterable[Optimum]) -> _Written:
         for suffix, text in exported.files:
             texts[request.output / f"layout.{name}{suffix}"] = text
     for path, text in texts.items():
-        write_text(text, path)
+        save_text(path, text)
     written = _Written(row=row, paths=tuple(texts))
     if skipped:
         before = "Row 1" if row == 2 else f"Rows 1 to {row - 1}"
@@ -223,14 +244,14 @@ def _export_runs(
             path = folder / f"run{number}.{name}{SUFFIXES[name]}"
             why = export_obstacle(one.optimum, (name,))
             if why is None:
-                write_text(export_optimum(one.optimum, name).text, path)
+                save_text(path, export_optimum(one.optimum, name).text)
             what = f"is written to {path}" if why is None else f"is not for {name}: {why}"
             written = written.add(f"Run {number} {what}.")
     return written
 
 
 def _optimum_of(answer: PlanAnswer, row: Planned) -> Optimum:
-    """A row for exports: with its nodes in the order of ranks where they are part of a cluster.
+    """A row for exports, with its nodes in the order of ranks if they are part of a cluster.
 
     Megatron-LM gets them by the order of its jobs; other frameworks get the slots.
     """

@@ -14,20 +14,19 @@ from autoconf_launch.core import ConfigError
 from ..asked import RecommendCommand, read_flags
 from ..estimates import (
     Recommendation,
+    base_config_text,
     base_document,
     cluster_of,
     recommendation,
-    write_base_config,
-    write_text,
 )
 from ..export import export_base
 from ..exporters import SUFFIXES
 from ..pages import recommend_page, write_page
-from ..report import recommend_document, recommend_text
+from ..report import recommend_document, recommend_text, save_text
 
 
 def recommend(arguments: Sequence[str]) -> Iterator[str]:
-    """Text to print; writes a file where ``--base-config`` asks for it.
+    """Text to print; writes the file of ``--base-config``.
 
     Raises:
         ConfigError: wrong arguments, a size that the family does not allow, an unwritable file.
@@ -62,7 +61,6 @@ def _require_folder(path: Path) -> None:
 
 
 def _write(request: RecommendCommand, answer: Recommendation) -> tuple[Path, ...]:
-    """The file asked for, and each export beside it."""
     assert request.base_config is not None
     plan = RunPlan(
         days=request.max_days or answer.exact_days,
@@ -73,9 +71,9 @@ def _write(request: RecommendCommand, answer: Recommendation) -> tuple[Path, ...
     )
     document = base_document(answer.model, plan, request.custom_config)
     exports = {name: export_base(document, name).text for name in request.export}
-    write_base_config(document, request.base_config)
+    save_text(request.base_config, base_config_text(document))
     paths = [request.base_config]
     for name, text in exports.items():
         paths.append(request.base_config.with_suffix(f".{name}{SUFFIXES[name]}"))
-        write_text(text, paths[-1])
+        save_text(paths[-1], text)
     return tuple(paths)

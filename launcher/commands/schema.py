@@ -14,7 +14,7 @@ from autoconf_launch.autotuner.sizing import Goodput
 from autoconf_launch.core import ConfigError, nearest_known
 from autoconf_launch.tuning_spaces import SCHEMAS, schema_text
 
-from ..asked import VerbQuestion, asked_parameters
+from ..asked import Parameter, VerbQuestion, asked_parameters
 from ..verbs import LAUNCHING, VERBS, question_of_verb
 
 
@@ -48,8 +48,9 @@ def question_schema(kind: type[VerbQuestion]) -> dict[str, Any]:
         hint = _hints(kind)[one.path[0]]
         for name in one.path[1:]:
             hint = _hints(hint)[name]
+        known = one.asked.unit.known if one.asked.unit.takes_word else ()
         properties[one.dest] = {
-            **TypeAdapter(hint).json_schema(),
+            **(_one_of(known, one) if known else TypeAdapter(hint).json_schema()),
             "description": one.asked.about,
             "flags": [flag for part in one.parts for flag in part.flags],
         }
@@ -57,6 +58,7 @@ def question_schema(kind: type[VerbQuestion]) -> dict[str, Any]:
             required.append(one.dest)
         else:
             properties[one.dest]["default"] = to_jsonable_python(one.default)
+    models = [name for name in _MODELS if name in properties]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"autoconf-launch {kind.header.verb}",
@@ -64,8 +66,19 @@ def question_schema(kind: type[VerbQuestion]) -> dict[str, Any]:
         "type": "object",
         "properties": properties,
         "required": required,
+        **({"anyOf": [{"required": [name]} for name in models]} if "shapes" in models else {}),
         "additionalProperties": False,
     }
+
+
+def _one_of(known: Sequence[str], one: Parameter) -> dict[str, Any]:
+    if isinstance(one.default, tuple):
+        return {"type": "array", "items": {"enum": [*known]}}
+    return {"enum": [*known, *[None] * one.is_open]}
+
+
+_MODELS = ("model", "shapes", "preset")
+"""Parameters of which a question about models needs one."""
 
 
 def _hints(kind: type) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``show spaces``: what would be searched, and where each value comes from. Nothing is run.
+"""``show spaces``: the knobs of a search and the source of each value. Nothing is run.
 
 ``show spaces [--config FILE] [--json] [launcher flags] [script.py arguments]``
 """
@@ -28,8 +28,8 @@ from ..config_file import read_config
 from ..dialects import BuiltinDialect, DeepSpeedDialect, choose_dialect
 from ..events import Event, Note
 from ..flags import parse_request
+from ..hosts import find_cluster
 from ..launch import find_source
-from ..machine import find_cluster
 from ..report import SCHEMA_VERSION, table_of
 from ..request import LaunchRequest
 from ..script import ScriptSource
@@ -51,7 +51,7 @@ _AWAITS_PROFILE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobRow:
-    """One knob of a stage; ``values`` as a document has them."""
+    """A knob of a stage; ``values`` as a document has them."""
 
     name: str
     values: tuple[Any, ...]
@@ -61,7 +61,7 @@ class KnobRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageView:
-    """What would be searched at one ZeRO stage; ``combinations`` is of further knobs."""
+    """The search at a ZeRO stage; ``combinations`` counts the other knobs."""
 
     stage: int
     micro_batches: tuple[int, ...]
@@ -105,7 +105,6 @@ def _on_foreign(path: str) -> str:
 
 
 def _of_script(request: LaunchRequest) -> tuple[UserSettings, tuple[str, ...]]:
-    """What a tune reads of the script and its files, with the sentences that it says."""
     notes: list[str] = []
 
     def listen(event: Event) -> None:
@@ -118,7 +117,6 @@ def _of_script(request: LaunchRequest) -> tuple[UserSettings, tuple[str, ...]]:
 def _of_document(
     request: LaunchRequest, source: ScriptSource
 ) -> tuple[UserSettings, tuple[str, ...]]:
-    """What a document alone says: of our runtime, or of DeepSpeed where only that has its keys."""
     source = replace(source, words=request.words)
     named = source.config_argument is not None or request.words.dialect is not None
     dialect = choose_dialect(source).dialect if named else BuiltinDialect()
@@ -208,7 +206,6 @@ def _flow(user: UserSettings, stages: Sequence[StageView]) -> str:
 
 
 def _origin_of_stages(user: UserSettings) -> str | None:
-    """Where the ZeRO stages come from; None where the script has no word for them."""
     origins = (choice.origin for choice in user.choices if choice.knob == "zero_stage")
     return next(origins, None)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,19 +34,20 @@ from autoconf_launch.autotuner.search import (
 from autoconf_launch.autotuner.space import Record
 from autoconf_launch.core import ModelSpec, NothingFeasibleError, result_file, take_in_all
 
-from ..backends import Backend, backend_for, closing_backend, load_hosts_backend, warn_listener
+from ..engines import Backend, LaunchEngine
 from ..estimates import choose_price, profiled_format_gains
 from ..events import Finished, Listener, Note, TuneBegun
-from ..interrupts import stopping_on_signals
-from ..launch import plan_launch, printed_error
-from ..machine import (
+from ..hosts import (
     SlotPool,
+    engine_for,
     find_pool,
-    names_hosts,
     pool_text,
     require_one_start,
+    trial_engine,
     why_not_in_turn,
 )
+from ..interrupts import stopping_on_signals
+from ..launch import plan_launch, printed_error
 from ..report import (
     TF32_SWITCH,
     crash_text,
@@ -56,7 +58,7 @@ from ..report import (
     room_text,
     stop_sentence,
 )
-from ..request import QUEUES, LaunchRequest, TrackingChoice
+from ..request import LaunchRequest, TrackingChoice
 from ..results import (
     JournalContents,
     OpenFolder,
@@ -118,7 +120,7 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
     Args:
         request: of the user.
         listener: gets each event.
-        began_s: the command's start on ``time.monotonic``, where a budget of time begins; None:
+        began_s: start of the command and of its time budget on ``time.monotonic``; None:
             now.
 
     Returns:
@@ -143,7 +145,7 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
             track_events(
                 request.tracking, feed_of(request), job.paths.tracking, listener
             ) as heard,
-            closing_backend(warn_listener(_trial_backend(job), heard)) as backend,
+            closing(_trial_engine(job, heard)) as backend,
         ):
             own = (job.paths.results, job.paths.exps)
             heard = watching_checkpoints(heard, Checkpoints(Path.cwd(), own))
@@ -157,7 +159,7 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
     if request.autotuning == "tune":
         return 0
     plan = plan_launch(job.request, job.cluster, found.winner)
-    return run_to_end(plan, warn_listener(backend_for(job.request, job.cluster), listener))
+    return run_to_end(plan, engine_for(job.request, job.cluster, listener))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +200,7 @@ def _as_it_starts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
-    """Everything before the first trial; ``profile_s`` is None where an earlier one was read."""
+    """Everything before the first trial; ``profile_s`` is None if an earlier profile was read."""
 
     job: TuningJob
     files: TrialFiles
@@ -211,20 +213,18 @@ class _Prepared:
 
 def _prepare(job: TuningJob, backend: Backend, folder: OpenFolder) -> _Prepared:
     """The profile run, or what an earlier one found, and the study that follows from it."""
-    files = TrialFiles.for_job(job)
     pool = find_pool(job.request, job.cluster)
     at_once = pool.room(pool.usual)
     began_s, is_known = time.monotonic(), folder.contents.profiled
-    job, spec = find_model(job, files, backend, folder, pool)
+    job, spec = find_model(job, backend, folder, pool)
     profile_s = None if is_known else time.monotonic() - began_s
     if folder.profiled_now:
         profile_s = folder.contents.profile_s
     if at_once > 1:  # said only here: the profile run may ask for another start
         job.listener(Note(text=pool_text(pool)))
-    job = read_measured(job, files, backend, folder, pool)
-    files.read_again(job.source)
+    job = read_measured(job, backend, folder, pool)
     untimed = datasheet_times(job, spec)
-    files.describe_model(replace(job.user.workload, model=spec), untimed)
+    files = TrialFiles.for_job(job).with_model(replace(job.user.workload, model=spec), untimed)
     _say_faster_formats(job, spec)
     study = make_study(job, spec, find_past_times(job, spec, folder), untimed)
     return _Prepared(
@@ -351,7 +351,6 @@ _MUCH = 0.25
 
 
 def _goes_on(budget: TimeBudget, study: Study, confirmation_s: float) -> bool:
-    """Whether the playoff left time for more trials, and for as long a playoff after them."""
     is_much = math.isfinite(budget.whole_s) and budget.left_s > _MUCH * budget.whole_s
     until_s = budget.end_s - confirmation_s
     return is_much and study.extend(until_s, elapsed_s=budget.spent_s)
@@ -418,15 +417,10 @@ def _searched_by(study: Study, ready: _Prepared, *, elapsed_s: float) -> Search:
     )
 
 
-def _trial_backend(job: TuningJob) -> Backend:
-    """Ranks on hosts have agents there; of our own runtime in Python they are forked here."""
+def _trial_engine(job: TuningJob, listener: Listener) -> LaunchEngine:
+    """The engine of the trials; on this machine, ranks of our own runtime in Python are forked."""
     ours = not job.dialect.is_external and job.request.kind != "program"
-    request = job.request
-    is_simple = request.backend == "local" and request.remote.engine not in QUEUES
-    may_reach = is_simple and names_hosts(request.hosts, request.remote)
-    if may_reach and find_pool(request, job.cluster).is_on_hosts:
-        return load_hosts_backend(request)
-    return backend_for(request, job.cluster, forks=ours)
+    return trial_engine(job.request, job.cluster, listener, forks=ours)
 
 
 def _conclude(

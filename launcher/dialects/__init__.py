@@ -1,4 +1,4 @@
-"""How frameworks spell knobs: one file for each, one row here."""
+"""Spellings of knobs by frameworks: one file for each, one row here."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ DIALECTS = MappingProxyType(
         "dataloader": "autoconf_launch.launcher.dialects.any_script:DataLoaderDialect",
     }
 )
-"""Name -> ``module:attribute``, in the order in which they are asked whether they know a script;
-those of other packages (entry-point group ``autoconf_launch.dialect``) are asked second."""
+"""Name -> ``module:attribute``, in the order of detection; dialects of other packages
+(entry-point group ``autoconf_launch.dialect``) come before them."""
+
+EXPERIMENTAL = MappingProxyType({"torchtitan": "torchtitan", "megatron": "Megatron-LM"})
+"""Dialects that were checked against published names, but never by a run of the framework."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
     wanted = source.words.dialect
     if wanted is not None:
         reference = find_reference("dialect", DIALECTS, wanted, where="--dialect")
-        return DialectChoice(dialect=load_reference(reference)())
+        return _choice(load_reference(reference)())
     if (built_in := BuiltinDialect()).detects(source):  # a script of our runtime is nobody else's
         return DialectChoice(dialect=built_in)
     every: list[Dialect] = [load_reference(r)() for r in references("dialect", DIALECTS).values()]
@@ -65,14 +68,22 @@ def choose_dialect(source: ScriptSource) -> DialectChoice:
         raise ConfigError(own or on_arguments_in_source(source) or _on_unknown(source))
     first = (special or fits)[0]
     if len(special) < 2:
-        return DialectChoice(dialect=first, notes=(own,) if own and not special else ())
+        return _choice(first, *((own,) if own and not special else ()))
     names = " and ".join(dialect.name for dialect in special)
     note = f"{names} both match this script; using {first.name} (change it with --dialect)."
-    return DialectChoice(dialect=first, notes=(note,))
+    return _choice(first, note)
+
+
+def _choice(dialect: Dialect, *notes: str) -> DialectChoice:
+    if tool := EXPERIMENTAL.get(dialect.name):
+        notes += (
+            f"Dialect {dialect.name} is experimental: its names were checked, but never by a run "
+            f"of {tool}; check what the trials ran.",
+        )
+    return DialectChoice(dialect=dialect, notes=notes)
 
 
 def _on_unknown(source: ScriptSource) -> str:
-    """What to do with a script that no dialect knows."""
     is_ours = any(
         facts_of(text).imports("autoconf_launch") for text in (source.text, *source.modules)
     )

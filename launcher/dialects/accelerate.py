@@ -3,8 +3,8 @@
 Checked against ``utils/launch.py``, ``utils/dataclasses.py``, ``parallelism_config.py`` and
 ``commands/config`` of accelerate 0.21.0, 0.27.2, 0.34.2, 1.0.1, 1.6.0, 1.10.1 and 1.15.0 (PyPI).
 
-Accelerate takes everything that ``accelerate launch`` is told from variables, so that candidates
-are variables; the micro-batch is an argument of the script.
+``accelerate launch`` passes its settings as variables, so candidates are variables; the
+micro-batch is an argument of the script.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from ..spelling import (
 from .any_script import batch_rows, recognition_notes
 
 _KNOWN = Known(package="accelerate", oldest=(0, 21), newest=(1, 15))
-_ACCUMULATION = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
+ACCUMULATION_VARIABLE = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 USE_FSDP = "ACCELERATE_USE_FSDP"
 USE_DEEPSPEED = "ACCELERATE_USE_DEEPSPEED"
 DEEPSPEED_STAGE = "ACCELERATE_DEEPSPEED_ZERO_STAGE"
 DEEPSPEED_FILE = "ACCELERATE_DEEPSPEED_CONFIG_FILE"
-"""A number in this file outweighs the variable of the same setting."""
+"""A number in this file overrides the variable of the same setting."""
 FSDP_VERSION = "FSDP_VERSION"
 FSDP_VERSION_SINCE = (1, 6)
 _STRATEGY = "FSDP_SHARDING_STRATEGY"
@@ -64,8 +64,8 @@ _STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3
 """ZeRO stages of FSDP 1's strategies; FSDP 2 says true (3) or false (2) in ``_RESHARD``."""
 _PRECISION = "ACCELERATE_MIXED_PRECISION"
 FSDP_ALONE = (("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),)
-"""What turning FSDP on needs beside it, where the user says nothing."""
-_SECTIONS = {
+"""Variables that FSDP needs when it is turned on, unless the user sets them."""
+FILE_SECTIONS = {
     "fsdp_config": ("", "FSDP_"),
     "parallelism_config": ("", "PARALLELISM_CONFIG_"),
     "deepspeed_config": ("ACCELERATE_DEEPSPEED_", "ACCELERATE_DEEPSPEED_"),
@@ -75,20 +75,20 @@ begins with the second."""
 KEYS = {
     "mixed_precision": _PRECISION,
     "use_cpu": "ACCELERATE_USE_CPU",
-    "gradient_accumulation_steps": _ACCUMULATION,
+    "gradient_accumulation_steps": ACCUMULATION_VARIABLE,
     "gradient_clipping": "ACCELERATE_GRADIENT_CLIPPING",
     "deepspeed_config_file": DEEPSPEED_FILE,
     "zero3_init_flag": "ACCELERATE_DEEPSPEED_ZERO3_INIT",
     "zero3_save_16bit_model": "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
     "fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
 }
-"""Keys, at the top or in a section, whose variable is called otherwise."""
+"""Keys, at the top or in a section, whose variable has another name."""
 PREFIXES = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_")
 KINDS = {
     "FSDP": ((USE_FSDP, "true"),),
     "DEEPSPEED": ((USE_DEEPSPEED, "true"),),
 }
-"""What ``distributed_type`` turns on."""
+"""Variables that ``distributed_type`` sets."""
 LAUNCH_SWITCHES = (
     "--quiet",
     "-q",
@@ -127,15 +127,15 @@ LAUNCH_VARIABLES = {
     "--zero_stage": DEEPSPEED_STAGE,
     "--offload_optimizer_device": "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
     "--offload_param_device": "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
-    "--gradient_accumulation_steps": _ACCUMULATION,
+    "--gradient_accumulation_steps": ACCUMULATION_VARIABLE,
     "--gradient_clipping": "ACCELERATE_GRADIENT_CLIPPING",
     "--deepspeed_config_file": DEEPSPEED_FILE,
     "--dynamo_backend": "ACCELERATE_DYNAMO_BACKEND",
     "--dynamo_mode": "ACCELERATE_DYNAMO_MODE",
     "--fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
 }
-"""Others that are variables; those that begin with ``--fsdp_`` or ``--parallelism_config_`` are
-the same words in capitals."""
+"""Flags that are variables; flags that begin with ``LAUNCH_SAME`` are the same words in
+capitals."""
 LAUNCH_SAME = ("--fsdp_", "--parallelism_config_")
 PROCESSES, MACHINES, CONFIG_FILE = "--num_processes", "--num_machines", "--config_file"
 
@@ -143,12 +143,11 @@ PROCESSES, MACHINES, CONFIG_FILE = "--num_processes", "--num_machines", "--confi
 _PRECISIONS = {"bf16": Precision.BF16, "fp16": Precision.FP16}
 
 
-@dataclass(frozen=True, slots=True)
-class ShardingWords:
-    """FSDP's or DeepSpeed's variables as a stage of ZeRO; ``versioned``: FSDP 2 is there."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingWords(Spelled):
+    """FSDP's or DeepSpeed's variables as a ZeRO stage; ``versioned``: FSDP 2 is available."""
 
     versioned: bool
-    free: tuple[LayoutValue, ...] = (0, 2, 3)
     knob: str = "zero_stage"
 
     def names(self) -> tuple[str, ...]:
@@ -171,9 +170,7 @@ class ShardingWords:
             raise ConfigError(f"{_STRATEGY} is {word!r}, which is not known here; {known}.")
         return int(stage)
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         if _is_on(inputs, USE_DEEPSPEED):
             return inputs.with_variable(DEEPSPEED_STAGE, str(value))
         if value == 0:
@@ -192,13 +189,12 @@ class ShardingWords:
 
 
 class AccelerateDialect(TableDialect):
-    """Scripts that make an Accelerator of their own."""
+    """Scripts that make their own Accelerator."""
 
     name = "accelerate"
     checks = ("micro_batch", "accumulation", "zero_stage")
 
     def detects(self, source: ScriptSource) -> bool:
-        """Whether the script imports accelerate and calls Accelerator."""
         facts = source.facts
         return facts.imports("accelerate") and "Accelerator" in facts.called
 
@@ -206,7 +202,7 @@ class AccelerateDialect(TableDialect):
         version = installed_version(source, _KNOWN.package) or _KNOWN.newest
         rows: list[Spelled] = list(batch_rows(source, ranks))
         accumulation = _accumulation(source)
-        if accumulation and (_is_set(source, _ACCUMULATION) or not _has_own(rows)):
+        if accumulation and (_is_set(source, ACCUMULATION_VARIABLE) or not _has_own(rows)):
             rows = [row for row in rows if row.knob != "accumulation"]
             rows.append(accumulation)
         is_fixed = _is_set(source, DEEPSPEED_FILE) and _is_set(source, DEEPSPEED_STAGE)
@@ -220,7 +216,6 @@ class AccelerateDialect(TableDialect):
         return Workload(precision=precision, optimizer=Optimizer())
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """See own_asides; the probe keeps what is saved in the trial's folder."""
         return move_asides(super().in_trial(rendered, source, needs), source, needs)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
@@ -251,7 +246,7 @@ def _accumulation(source: ScriptSource) -> Spelling | None:
     default = keyword.value if keyword else 1
     return Spelling(
         knob="accumulation",
-        places=(Variable(_ACCUMULATION),),
+        places=(Variable(ACCUMULATION_VARIABLE),),
         default=default if type(default) is int else 1,
     )
 

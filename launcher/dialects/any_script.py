@@ -1,9 +1,8 @@
-"""The dialects ``arguments`` and ``document``: any script that is told the batch.
+"""Scripts of no known framework: ``arguments``, ``document`` and ``dataloader``.
 
-Its own arguments say it, or a YAML, JSON or TOML file that they name, of which each trial gets an
-edited copy. Common names are recognised, and said; ``--arg`` names others, ``--knob`` adds knobs.
-
-The probe reads the variable in each rank.
+The batch is in the script's arguments, or in a YAML, JSON or TOML file that they name, of which
+each trial gets an edited copy; or the probe changes it inside DataLoader. Common names are
+recognised and reported; ``--arg`` maps others, ``--knob`` adds knobs.
 """
 
 from __future__ import annotations
@@ -55,12 +54,11 @@ _MEANING = {
 
 
 class ArgumentsDialect(TableDialect):
-    """Scripts with arguments of their own."""
+    """Scripts with their own arguments."""
 
     name = "arguments"
 
     def detects(self, source: ScriptSource) -> bool:
-        """An argument is mapped, or one with a common name is given or declared."""
         if source.words.arguments or source.words.knobs:
             return True
         return recognise_row(source, "micro_batch", MICRO_BATCH_NAMES, 1) is not None
@@ -69,7 +67,7 @@ class ArgumentsDialect(TableDialect):
         return batch_rows(source, ranks)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """What hydra would put into a dated folder goes below the trial's; see own_asides."""
+        """The folder that hydra would name by date goes below the trial's folder."""
         rendered = move_asides(super().in_trial(rendered, source, needs), source, needs)
         if not _runs_elsewhere(source):
             return rendered
@@ -77,7 +75,6 @@ class ArgumentsDialect(TableDialect):
         return replace(rendered, script_args=(*rendered.script_args, folder))
 
     def detections(self, reading: Reading) -> tuple[str, ...]:
-        """Which arguments were taken for what."""
         return recognition_notes(reading)
 
 
@@ -87,7 +84,6 @@ class DocumentDialect(ArgumentsDialect):
     name = "document"
 
     def detects(self, source: ScriptSource) -> bool:
-        """A document holds the micro-batch or the accumulation, or what the user names for one."""
         if not script_documents(source):
             return False
         named = (flag for _, flag in source.words.arguments)
@@ -96,29 +92,26 @@ class DocumentDialect(ArgumentsDialect):
 
 
 def _runs_elsewhere(source: ScriptSource) -> bool:
-    """Whether hydra makes a dated folder for each run, and nobody says which."""
     composed = {name for name, _ in source.composed}
     given = find_argument(source.script_args, (_RUN_FOLDER,)) is not None
     return source.facts.imports("hydra") and not given and _RUN_FOLDER not in composed
 
 
 def batch_rows(source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
-    """Rows for what the script's own arguments say of the batch; nothing where they do not."""
+    """Rows for the batch in the script's own arguments; none if they do not set it."""
     micro = recognise_row(source, "micro_batch", MICRO_BATCH_NAMES, ranks)
     accumulation = recognise_row(source, "accumulation", ACCUMULATION_NAMES, ranks)
     if micro and accumulation and _is_split(micro.names()[:-1], source):
-        split = SplitMicroBatch(micro, accumulation)
-        return (split, accumulation, SplitBatch(micro, ranks))
+        split = SplitMicroBatch(argument=micro, accumulation=accumulation, places=micro.places)
+        return (split, accumulation, SplitBatch(argument=micro, ranks=ranks, places=micro.places))
     return tuple(row for row in (micro, accumulation) if row is not None)
 
 
-def recognition_notes(
-    reading: Reading, knobs: tuple[str, ...] = tuple(_MEANING)
-) -> tuple[str, ...]:
+def recognition_notes(reading: Reading) -> tuple[str, ...]:
     """Sentences on arguments that were recognised and not named by the user."""
     mapped = {flag for _, flag in reading.source.words.arguments}
     mapped |= set((reading.settings.arg_mappings or {}).values())
-    rows = [(find_row(reading.table, knob), _MEANING[knob]) for knob in knobs]
+    rows = [(find_row(reading.table, knob), words) for knob, words in _MEANING.items()]
     return tuple(
         f"Using {_full_name(row, reading.source)} as {words} (change it with --arg)."
         for row, words in rows
@@ -127,8 +120,7 @@ def recognition_notes(
 
 
 def _first_place(row: Spelled) -> Place | None:
-    places: tuple[Place, ...] = getattr(row, "places", ())
-    return places[0] if places else None
+    return row.places[0] if row.places else None
 
 
 def _is_key(row: Spelled) -> bool:
@@ -146,14 +138,13 @@ def _full_name(row: Spelled, source: ScriptSource) -> str:
 
 
 def _is_split(names: tuple[str, ...], source: ScriptSource) -> bool:
-    """Whether the script divides this argument by its accumulation."""
     own = _names_in_source(names)
     divisors = source.facts.divisors
     return any(name in own and is_of_batch(by, ACCUMULATION_NAMES) for name, by in divisors)
 
 
 def _names_in_source(names: tuple[str, ...]) -> set[str]:
-    """What the script's text may call a setting: also by the last part of its name."""
+    """Names of a setting in the script's text, also by the last part of a dotted name."""
     own = {bare(name) for name in names}
     return own | {name.rpartition(".")[2] for name in own}
 
@@ -161,9 +152,9 @@ def _names_in_source(names: tuple[str, ...]) -> set[str]:
 def recognise_row(
     source: ScriptSource, knob: str, names: tuple[str, ...], ranks: int
 ) -> Spelling | None:
-    """The row of the most telling of these names that the script gives or declares.
+    """The row of the most specific of these names that the script is given or declares.
 
-    Once the profile run has shown the number, a setting that has it comes first.
+    After the profile run a setting that has the measured number comes first.
     """
     known = {name_key(name): place for place, name in enumerate(names)}
     settings = [*known_names(source)]
@@ -198,14 +189,14 @@ def recognise_row(
 
 
 def _distance(told: Told, source: ScriptSource) -> tuple[int, bool, int]:
-    """Order among equal names: given ones, documents' (of training, near the top), the rest."""
+    """Order among equal names: given ones, then keys of documents (of training, near the top)."""
     sections = [part for name in told.names for part in name_parts(name.rpartition(".")[0])]
     tier = 0 if told.is_given(source) else 1 if told.key else 2
     return tier, not {"train", "training"} & {*sections}, len(told.key)
 
 
 def _is_named_after(knob: str, told: Told, source: ScriptSource) -> bool:
-    """Whether a number is given, or is the default, of an argument with such parts in its name."""
+    """True if a number is the value or default of an argument with such parts in its name."""
     inputs = LaunchInputs(arguments=source.script_args, environment=source.environment)
     given = told.place.get(inputs)
     is_number = type(told.default) is int if given is None else str(given).isdecimal()
@@ -219,11 +210,11 @@ def _is_named_after(knob: str, told: Told, source: ScriptSource) -> bool:
 
 
 _OF_TRAINING = re.compile(r"\.train(ing)?$")
-"""End of ``batch_size.train``, beside ``batch_size.eval``."""
+"""End of ``batch_size.train``, which may be next to ``batch_size.eval``."""
 
 
 def _last_part(told: Told, known: dict[str, int]) -> str | None:
-    """The known name that any of these ends in, unless it is of another batch than training's."""
+    """The known name that any name ends in, unless it belongs to an evaluation's batch."""
     for name in told.names:
         sections, _, last = _OF_TRAINING.sub("", bare(name)).rpartition(".")
         if name_key(last) in known and not is_elsewhere(sections):
@@ -232,16 +223,17 @@ def _last_part(told: Told, known: dict[str, int]) -> str | None:
 
 
 DATALOADER_BATCH_VARIABLE = "AUTOCONF_LAUNCH_DATALOADER_BATCH"
-"""Samples of each batch that a training DataLoader of a rank gives, instead of the script's."""
+"""Samples per batch that the training DataLoaders of a rank give, instead of the script's
+number."""
 
 
 class DataLoaderDialect(TableDialect):
-    """Scripts that set the batch in their source alone."""
+    """Scripts that set the batch only in their source."""
 
     name = "dataloader"
 
     def detects(self, source: ScriptSource) -> bool:
-        """Whether the user named it: it reaches into the script's process."""
+        """True only if the user named it, as it reaches into the script's process."""
         return source.words.dialect == self.name
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
@@ -254,7 +246,6 @@ class DataLoaderDialect(TableDialect):
         return (row,) if own is None else (row, own)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """See own_asides; the probe keeps what is saved in the trial's folder."""
         return move_asides(super().in_trial(rendered, source, needs), source, needs)
 
 

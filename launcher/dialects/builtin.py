@@ -89,7 +89,7 @@ class BuiltinDialect:
     is_external, reads_document = False, True
 
     def detects(self, source: ScriptSource) -> bool:
-        """A document with our keys, or one that waits for them, and no framework's script."""
+        """True for a document with our keys or without any, unless a framework reads it."""
         facts = source.facts
         external = facts.imports(*_EXTERNAL) or is_deepspeeds(source)
         external = external and not facts.imports("autoconf_launch")
@@ -97,7 +97,6 @@ class BuiltinDialect:
         return named and not external
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
-        """Settings, the baseline and what is open; see :class:`Dialect`."""
         opened = open_document(source)
         problems = (*on_unfilled(opened.unfilled), *_on_no_optimizer(opened.source))
         try:
@@ -109,7 +108,6 @@ class BuiltinDialect:
         return settings
 
     def render(self, candidate: Candidate, source: ScriptSource, config_path: str) -> Rendered:
-        """Searched keys alone differ from the user's document."""
         source, settings, document, _ = open_document(source)
         document = document_of(document, candidate)
         if keys.TRAIN_BATCH_SIZE in document:
@@ -123,7 +121,6 @@ class BuiltinDialect:
         )
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """Trackers of the script are silent; our runtime ends it by itself; see own_asides."""
         quiet = replace(
             rendered, environment=(*rendered.environment, *silent_variables(needs.folder))
         )
@@ -131,7 +128,7 @@ class BuiltinDialect:
 
 
 def is_deepspeeds(source: ScriptSource) -> bool:
-    """Whether a script that can be read takes its document by DeepSpeed's own argument."""
+    """True if a readable script takes its document by DeepSpeed's own argument."""
     position = source.config_argument
     if position is None or not source.text or source.facts.imports("autoconf_launch"):
         return False
@@ -140,7 +137,6 @@ def is_deepspeeds(source: ScriptSource) -> bool:
 
 
 def _read(opened: OpenDocument, world_size: int) -> UserSettings:
-    """The settings of a document without problems of its own."""
     source, settings, document = opened.source, opened.settings, opened.decided
     warnings = keys.check_keys(source.config)
     document = _without_idle(_with_tensor_pinned(document, settings), source.config)
@@ -163,9 +159,9 @@ def _read(opened: OpenDocument, world_size: int) -> UserSettings:
 
 
 def _on_no_optimizer(source: ScriptSource) -> tuple[str, ...]:
-    """What is said where neither the document nor the script has an optimizer.
+    """A sentence if neither the document nor the script has an optimizer.
 
-    Nothing where the call that would take one is not seen, or may be given one.
+    None if the call that would take one is not visible, or may be given one.
     """
     facts = [facts_of(text) for text in (source.text, *source.modules)]
     calls = [found for found in facts if _INITIALIZE in found.called]
@@ -181,7 +177,6 @@ def _on_no_optimizer(source: ScriptSource) -> tuple[str, ...]:
 
 
 def _with_tensor_pinned(document: RawConfig, settings: AutotuningSettings) -> RawConfig:
-    """The document with DeepSpeed's name for the tensor degree."""
     if settings.mp_size == 1:
         return document
     if document.get(keys.TENSOR, settings.mp_size) != settings.mp_size:
@@ -193,7 +188,7 @@ def _with_tensor_pinned(document: RawConfig, settings: AutotuningSettings) -> Ra
 
 
 def _without_idle(document: RawConfig, given: RawConfig) -> RawConfig:
-    """The baseline without what its own degree leaves idle, where other degrees are searched."""
+    """The baseline without keys that its own degree leaves idle, if other degrees are searched."""
     opened = opened_degrees(given)
     for knob in SPELLED.values():
         degree = tuple(knob.degree.split("."))
@@ -206,7 +201,6 @@ def _without_idle(document: RawConfig, given: RawConfig) -> RawConfig:
 
 
 def _choices(opened: OpenDocument, document: RawConfig, world_size: int) -> Iterator[KnobChoice]:
-    """What may be searched of each key; accumulation follows from the batch."""
     source, settings = opened.source, opened.settings
     families = _family_choices(source, settings)
     for knob in SPELLED.values():
@@ -255,7 +249,7 @@ def opened_degrees(config: RawConfig) -> tuple[KeyPath, ...]:
 def _family_choices(
     source: ScriptSource, settings: AutotuningSettings
 ) -> dict[KeyPath, KnobChoice]:
-    """Further keys of the families whose degrees are searched or stated; a file comes first."""
+    """Choices for the knob families whose degrees are searched or stated; a file comes first."""
     file, config = source.space, source.config
     own = parse_families(file.document, file.name) if file else ()
     shipped = () if settings.fast else default_families()
@@ -273,11 +267,11 @@ def _family_choices(
 
 
 _USUAL_SCHEDULE = PIPELINE_SCHEDULES[1]
-"""What omitting the key means where each rank has one stage."""
+"""Meaning of a missing key if each rank has one stage."""
 
 
 def _check_value(knob: Knob, value: Any, world_size: int) -> None:
-    """A value alone, with the least of others that it needs; rules drop rows that lack them."""
+    """Check one value, with the smallest other settings that it needs."""
     path, ranks = knob.path, world_size
     document = RawConfig({})
     if path == keys.SEQUENCE_PARALLELISM:
@@ -333,16 +327,14 @@ def _zero_choices(
 
 
 def _usual(knobs: tuple[KnobChoice, ...], stage: Any) -> tuple[tuple[str, Any], ...]:
-    """What the user's own document says of a stage's further knobs."""
     return tuple((c.knob, c.usual) for c in knobs if c.usual is not None and c.is_for(stage))
 
 
 def _batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) -> GlobalBatchRule:
-    """Pinned when stated; otherwise today's product unless the user consented to another.
+    """Pinned if stated; otherwise pinned to the current product unless the user consented.
 
-    The flag is the plainest consent: it counts even against a stated batch. Several listed
-    micro-batches are consent where a stated accumulation leaves the batch no single value;
-    else those that cannot make up today's batch are skipped, and named with the flag.
+    The flag is the plainest consent: it overrides even a stated batch. Several listed
+    micro-batches are consent if a stated accumulation leaves the batch no single value.
     """
     raw, maximum = source.config, settings.max_train_batch_size
     stated = isinstance(raw.get(keys.TRAIN_BATCH_SIZE), int)
@@ -369,7 +361,7 @@ def _with_knob(document: RawConfig, knob: Knob, value: Any) -> RawConfig:
 def with_mapped_arguments(
     arguments: tuple[str, ...], document: RawConfig, settings: AutotuningSettings
 ) -> tuple[str, ...]:
-    """The script's arguments with the document's values of those that are mapped."""
+    """The script's arguments with the document's values for the mapped ones."""
     for key, flag in (settings.arg_mappings or {}).items():
         value = document.get((key,))
         if isinstance(value, (int, float, str)):

@@ -1,7 +1,7 @@
 """The dialect ``deepspeed``: DeepSpeed's own scripts and configuration file.
 
-The file is named by ``--deepspeed_config FILE`` or ``--deepspeed FILE``. A trial gets a real file;
-only where the user's own argument holds the document itself, in base64, a trial's does, too.
+The file is named by ``--deepspeed_config FILE`` or ``--deepspeed FILE``. A trial gets a file, or a
+document in base64 if the user's own argument is one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ from ..spelling import (
     with_path_argument,
 )
 from .builtin import is_deepspeeds, with_mapped_arguments
-from .deepspeed_document import (
+from .deepspeed_keys import (
+    DEEPSPEED_KEYS,
+    DEEPSPEED_MONITORS,
     has_tensor_ranks,
     is_on,
     key_notes,
@@ -71,10 +73,9 @@ from .deepspeed_document import (
     with_counted_batch,
     with_current_keys,
 )
-from .deepspeed_keys import DEEPSPEED_KEYS, DEEPSPEED_MONITORS
 
 DEEPSPEED_VERSIONS = Known(package="deepspeed", oldest=(0, 0), newest=(0, 19))
-"""The names below were checked in the newest; no older version is refused."""
+"""The names below were checked in the newest version; no older version is refused."""
 
 ZERO_KEYS = tuple(name for name, _ in DEEPSPEED_KEYS[keys.ZERO].treatments())
 _CHECKPOINTING = keys.RECOMPUTE[0]
@@ -82,7 +83,7 @@ _STAGES = (0, 1, 2, 3)
 
 
 def zero_stage(document: RawConfig) -> int:
-    """The stage of a document that has one value for it.
+    """The ZeRO stage of a document that has one value for it.
 
     Raises:
         ConfigError: ZeRO does not have this stage.
@@ -122,8 +123,8 @@ def _micro_batch(value: Any) -> Any:
 def batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) -> GlobalBatchRule:
     """The global batch as DeepSpeed's Autotuner treats it, except that a stated one stays.
 
-    Without ``train_batch_size``, and with an accumulation that is "auto" or omitted, it looks
-    for the largest micro-batch that runs; ``max_train_batch_size`` bounds the global batch.
+    Without ``train_batch_size``, and with an accumulation that is "auto" or omitted, it looks for
+    the largest micro-batch that runs; ``max_train_batch_size`` bounds the global batch.
 
     Source:
         DeepSpeed Autotuning documentation, "Configuring Train Micro-Batch Size".
@@ -138,7 +139,7 @@ def batch_rule(source: ScriptSource, settings: AutotuningSettings, today: int) -
 
 
 def on_open_batch(source: ScriptSource, rule: GlobalBatchRule, today: int) -> tuple[str, ...]:
-    """What is said where the file alone lets the global batch vary; see on_varying_batch."""
+    """A sentence if only the file lets the global batch vary; see on_varying_batch."""
     config = source.config
     listed = isinstance(config.get(keys.MICRO_BATCH), list)
     if rule != GlobalBatchRule() or source.words.allow_global_batch_change:
@@ -163,7 +164,7 @@ def _accumulates(config: RawConfig) -> bool:
 def further_choices(
     source: ScriptSource, settings: AutotuningSettings, stages: KnobChoice
 ) -> tuple[KnobChoice, ...]:
-    """Keys of ZeRO for each stage, and lists among the keys of activation checkpointing."""
+    """ZeRO keys for each stage, and lists among the keys of activation checkpointing."""
     file = source.space
     zero = zero_choices(
         ZeroSearch(
@@ -178,14 +179,14 @@ def further_choices(
 
 
 def usual_values(choices: tuple[KnobChoice, ...], stage: int) -> tuple[tuple[str, KnobValue], ...]:
-    """What the file says of a stage's further knobs."""
+    """The file's values for a stage's ZeRO knobs."""
     return tuple((c.knob, c.usual) for c in choices if c.usual is not None and c.is_for(stage))
 
 
 def with_further(
     document: RawConfig, config: RawConfig, extras: tuple[tuple[str, KnobValue], ...]
 ) -> RawConfig:
-    """The document with exactly these further knobs of those that ``config`` gives."""
+    """The document with exactly these ZeRO knobs among the knobs that ``config`` sets."""
     given = {name for name, _ in given_knobs(config)}
     for name in sorted(given - {name for name, _ in extras}):
         document = document.without((*keys.ZERO, *name.split(".")))
@@ -198,7 +199,7 @@ def with_further(
 
 
 def without_monitors(document: RawConfig) -> RawConfig:
-    """The document with the trackers off that it turns on."""
+    """The document with its trackers turned off."""
     for name in DEEPSPEED_MONITORS:
         if document.get((name, "enabled")):
             document = document.with_value((name, "enabled"), value=False)
@@ -206,7 +207,7 @@ def without_monitors(document: RawConfig) -> RawConfig:
 
 
 def document_workload(document: RawConfig) -> Workload:
-    """Precision and optimizer, where the document says them."""
+    """Precision and optimizer, if the document states them."""
     kinds = {
         (precision_section(document), "enabled"): Precision.BF16,
         keys.FP16: Precision.FP16,
@@ -240,7 +241,7 @@ _WITHOUT_DEFAULT = (keys.OPTIMIZER, keys.SCHEDULER, keys.CLIPPING)
 """Sections where DeepSpeed does not skip "auto"."""
 _AUTO = re.compile("[\"']auto[\"']")
 _WANT_ZERO = ("transformers", "accelerate")
-"""What refuses a file without a section of ZeRO."""
+"""Packages that refuse a file without a ZeRO section."""
 
 
 class DeepSpeedDialect:
@@ -250,7 +251,6 @@ class DeepSpeedDialect:
     is_external, reads_document = True, True
 
     def detects(self, source: ScriptSource) -> bool:
-        """Whether the arguments name a document, and the script or a module imports deepspeed."""
         if is_deepspeeds(source):
             return True
         return source.config_argument is not None and source.facts.imports(_PACKAGE)
@@ -328,7 +328,6 @@ class DeepSpeedDialect:
         )
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """Trackers that the document turns on are off; files of monitors are not written."""
         document = without_monitors(rendered.config)
         environment = (*rendered.environment, *silent_variables(needs.folder))
         silenced = replace(rendered, config=document, environment=environment)
@@ -336,7 +335,6 @@ class DeepSpeedDialect:
 
 
 def _refuse_unfilled(source: ScriptSource, document: RawConfig) -> None:
-    """Raise where "auto" is left in the file, and neither a Trainer nor the script fills it."""
     texts = (source.text, *source.modules)
     fills = any(facts_of(text).imports(*_FILL_AUTO) or _AUTO.search(text) for text in texts)
     if fills or not source.text:
@@ -352,7 +350,7 @@ def _refuse_unfilled(source: ScriptSource, document: RawConfig) -> None:
 
 
 def on_configuration_in_source(source: ScriptSource) -> str | None:
-    """Say that a script gives DeepSpeed its own configuration; None where it does not."""
+    """A sentence if a script passes DeepSpeed a configuration from its own code; else None."""
     facts = source.facts
     calls = facts.imports(_PACKAGE) and "initialize" in facts.called
     if not calls or source.config_argument is not None:
@@ -365,12 +363,12 @@ def on_configuration_in_source(source: ScriptSource) -> str | None:
 
 
 def encode_document(document: RawConfig) -> str:
-    """The document in base64, as DeepSpeed takes it in place of a path."""
+    """The document in base64, which DeepSpeed accepts instead of a path."""
     return base64.urlsafe_b64encode(document.to_json().encode()).decode()
 
 
 def decode_document(argument: str) -> RawConfig | None:
-    """The document that an argument holds in base64; None where it holds none."""
+    """The document that an argument holds in base64; None if it holds none."""
     try:
         document = json.loads(base64.urlsafe_b64decode(argument.encode()))
     except (ValueError, RecursionError):

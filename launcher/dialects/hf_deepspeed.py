@@ -1,14 +1,14 @@
 """The DeepSpeed file of a Trainer script (``--deepspeed FILE``), which Trainer itself completes.
 
 Trainer fills "auto" from its arguments and refuses a number that differs from them; accelerate
-wants a section of ZeRO.
+requires a ZeRO section.
 
 Source:
     transformers 5.23 ``integrations/deepspeed.py`` (``trainer_config_process``,
-    ``trainer_config_finalize``), accelerate 1.x ``DeepSpeedPlugin.__post_init__``.
+        ``trainer_config_finalize``), accelerate 1.x ``DeepSpeedPlugin.__post_init__``.
 
 Checked against ``training_args.py`` of transformers 4.30.2, 4.36.2, 4.40.2, 4.41.2, 4.44.2,
-4.45.2, 4.46.3, 4.57.1, 5.0.0 and 5.23.0, as they are on PyPI.
+4.45.2, 4.46.3, 4.57.1, 5.0.0 and 5.23.0 (PyPI).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from .deepspeed import (
     usual_values,
     with_further,
 )
-from .deepspeed_document import (
+from .deepspeed_keys import (
     MODEL_RANKS,
     degree,
     has_tensor_ranks,
@@ -69,21 +69,23 @@ from .deepspeed_document import (
     with_current_keys,
 )
 
-_KNOWN = Known(package="transformers", oldest=(4, 30), newest=(5, 23))
-_MICRO_BATCH = "--per_device_train_batch_size"
+VERSIONS = Known(package="transformers", oldest=(4, 30), newest=(5, 23))
+BATCH_FLAG = "--per_device_train_batch_size"
 _MICRO_BATCH_DEFAULT = 8
-_ACCUMULATION = "--gradient_accumulation_steps"
-_RECOMPUTE = ("--gradient_checkpointing", "--activation_checkpointing")
-_FSDP = "--fsdp"
+STEPS_FLAG = "--gradient_accumulation_steps"
+RECOMPUTE_FLAGS = ("--gradient_checkpointing", "--activation_checkpointing")
+FSDP = "--fsdp"
 FSDP_STAGES = {"full_shard": 3, "shard_grad_op": 2, "true": 3}
-"""Strategies of ``--fsdp`` as stages of ZeRO; a bare ``--fsdp`` (from 5.0 on) is the first."""
+"""Strategies of ``--fsdp`` as ZeRO stages; a bare ``--fsdp`` (from 5.0 on) is the first."""
 FSDP_WRAP = "auto_wrap"
 FSDP_OFFLOAD = "offload"
 RENAMED = (
     Renamed(argument="--evaluation_strategy", gone_in=(4, 57), now="use --eval_strategy"),
     Renamed(argument="--no_cuda", gone_in=(5, 0), now="use --use_cpu"),
     Renamed(
-        argument="--per_gpu_train_batch_size", gone_in=(5, 0), now=f"use {_MICRO_BATCH} instead"
+        argument="--per_gpu_train_batch_size",
+        gone_in=(5, 0),
+        now=f"use {BATCH_FLAG} instead",
     ),
     Renamed(argument="--overwrite_output_dir", gone_in=(5, 0), now="remove it"),
     Renamed(argument="--logging_dir", gone_in=(5, 23), now="set TENSORBOARD_LOGGING_DIR"),
@@ -93,7 +95,7 @@ ADDED: tuple[tuple[str, Version], ...] = (
     ("--eval_strategy", (4, 41)),
     ("--activation_checkpointing", (5, 23)),
 )
-"""Versions in which these were seen first."""
+"""Versions in which these were first seen."""
 _KNOBS = (
     "--bf16",
     "--fp16",
@@ -105,20 +107,20 @@ _KNOBS = (
     "--deepspeed",
     "--ddp_bucket_cap_mb",
 )
-"""Further arguments that ``--knob`` may list, in all versions; those of ``ADDED`` from theirs."""
+"""Arguments that ``--knob`` may list, in all versions; ``ADDED`` has more from its versions on."""
 IN_TRIALS: tuple[tuple[str, str, Version, Version], ...] = (
-    ("--save_strategy", "no", _KNOWN.oldest, NEWEST),
-    ("--report_to", "none", _KNOWN.oldest, NEWEST),
-    ("--push_to_hub", "false", _KNOWN.oldest, NEWEST),
-    ("--load_best_model_at_end", "false", _KNOWN.oldest, NEWEST),
+    ("--save_strategy", "no", VERSIONS.oldest, NEWEST),
+    ("--report_to", "none", VERSIONS.oldest, NEWEST),
+    ("--push_to_hub", "false", VERSIONS.oldest, NEWEST),
+    ("--load_best_model_at_end", "false", VERSIONS.oldest, NEWEST),
     ("--eval_strategy", "no", (4, 41), NEWEST),
     ("--eval_on_start", "false", (4, 44), NEWEST),
-    ("--evaluation_strategy", "no", _KNOWN.oldest, (4, 41)),
+    ("--evaluation_strategy", "no", VERSIONS.oldest, (4, 41)),
 )
-"""Argument, value, from this version, to before that one."""
-_EVALUATION = ("--eval_strategy", "--evaluation_strategy")
+"""Argument, value, first version, and the version before which it ends."""
+EVALUATION_FLAGS = ("--eval_strategy", "--evaluation_strategy")
 NOT_IN_TRIALS = ("--resume_from_checkpoint",)
-"""A trial begins at the first step: one that is long past would leave it nothing to measure."""
+"""A trial begins at the first step: resumed after its last one, it would measure nothing."""
 
 
 _AUTO = "auto"
@@ -128,21 +130,19 @@ _OF_THE_LENGTH: tuple[KeyPath, ...] = (
     ("scheduler", "params", "total_num_steps"),
     ("scheduler", "params", "warmup_num_steps"),
 )
-"""What Trainer counts from the steps of the whole training, and compares."""
+"""Values that Trainer counts from the steps of the whole training, and compares."""
 _ROWS = ("micro_batch", "zero_stage", "recompute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedNumber:
-    """A number that stands in the file and among the arguments, and must be the same in both.
+class SharedNumber(Spelled):
+    """A number in the file and among the arguments, which must be the same in both.
 
-    A number of the file weighs more; "auto" there, or nothing, is what the arguments say.
+    The file's number wins; "auto" there, or no key, means the arguments' number.
     """
 
-    knob: str
     path: KeyPath
     argument: Spelling
-    free: tuple[LayoutValue, ...] = ()
 
     def names(self) -> tuple[str, ...]:
         return (*self.argument.names(), dotted_name(self.path))
@@ -161,6 +161,10 @@ class SharedNumber:
         return word
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        """Write both places, as one of them may have another value."""
+        return self.put(inputs, value)
+
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         if inputs.document.get(self.path) not in (_AUTO, value):
             document = inputs.document.with_value(self.path, value)
             inputs = replace(inputs, document=document)
@@ -168,12 +172,10 @@ class SharedNumber:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileDegree:
-    """A degree of model parallelism that only the file says, and that is not searched."""
+class FileDegree(Spelled):
+    """A degree of model parallelism that only the file sets, and that is not searched."""
 
-    knob: str
     path: KeyPath
-    free: tuple[LayoutValue, ...] = ()
 
     def names(self) -> tuple[str, ...]:
         return (dotted_name(self.path),)
@@ -184,12 +186,12 @@ class FileDegree:
     def value_of(self, word: Any) -> LayoutValue:
         return self.read(LaunchInputs(document=RawConfig({}).with_value(self.path, word)))
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         return inputs
 
 
 def has_deepspeed_file(source: ScriptSource) -> bool:
-    """Whether the document is a DeepSpeed configuration, not a file of all arguments."""
+    """True if the document is a DeepSpeed configuration, not a file of all arguments."""
     position = source.config_argument
     if position is None:
         return False
@@ -209,10 +211,10 @@ def with_document_lists(source: ScriptSource) -> ScriptSource:
 
 
 def trainer_document(config: RawConfig) -> RawConfig:
-    """The file as Trainer takes it: one value for each key, or "auto" where it is to fill it.
+    """The file as Trainer takes it: one value for each key, or "auto" for Trainer to fill.
 
     Raises:
-        ConfigError: a list asks to search what is not searched, or is empty.
+        ConfigError: a list asks to search a setting that is not searched, or is empty.
     """
     document = config.without(keys.AUTOTUNING)
     for path in keys.MAPPINGS:
@@ -233,13 +235,7 @@ def trainer_document(config: RawConfig) -> RawConfig:
 def trainer_batch_rows(
     source: ScriptSource, micro: tuple[Place, ...], accumulation: tuple[Place, ...]
 ) -> tuple[Spelled, ...]:
-    """Rows of micro-batch and accumulation; a stated global batch leaves the latter open.
-
-    Args:
-        source: a script with its file, if it has one.
-        micro: where the arguments have the micro-batch.
-        accumulation: where they have the accumulation.
-    """
+    """Rows of micro-batch and accumulation; a stated global batch leaves the latter open."""
     size = Spelling(knob="micro_batch", places=micro, default=_MICRO_BATCH_DEFAULT)
     steps = Spelling(knob="accumulation", places=accumulation, default=1)
     if not has_deepspeed_file(source):
@@ -254,10 +250,10 @@ def trainer_batch_rows(
 
 
 def with_file_choices(user: UserSettings, source: ScriptSource) -> UserSettings:
-    """What was read of the arguments, with what the file asks to search.
+    """The settings of the arguments, with the choices that the file opens.
 
     Raises:
-        ConfigError: a value of the file cannot be, or Trainer cannot apply it.
+        ConfigError: a value of the file is invalid, or Trainer cannot apply it.
     """
     if user.settings.mp_size > 1:
         raise ConfigError(
@@ -297,13 +293,9 @@ def with_file_choices(user: UserSettings, source: ScriptSource) -> UserSettings:
 def with_file_values(
     rendered: Rendered, candidate: Candidate, source: ScriptSource, today: int
 ) -> Rendered:
-    """The candidate's further knobs in the file, and what depends on the number of steps.
+    """The candidate's ZeRO knobs in the file, and values that depend on the number of steps.
 
-    Args:
-        rendered: the batch and the stage are in it.
-        candidate: of which it is.
-        source: with lists in its document.
-        today: global batch of the user's configuration.
+    ``today`` is the global batch of the user's configuration.
     """
     arguments = {bare(knob.name) for knob in source.words.knobs}
     extras = tuple(pair for pair in candidate.extras if pair[0] not in arguments)
@@ -316,7 +308,7 @@ def with_file_values(
 
 
 def with_length_of_trainer(document: RawConfig) -> RawConfig:
-    """The document of a training of another length, which Trainer counts itself."""
+    """The document with values for Trainer to count itself, for a training of another length."""
     for path in _OF_THE_LENGTH:
         if path in document:
             document = document.with_value(path, _AUTO)
@@ -324,7 +316,7 @@ def with_length_of_trainer(document: RawConfig) -> RawConfig:
 
 
 def with_file_workload(workload: Workload, document: RawConfig) -> Workload:
-    """The workload of the arguments, where the file does not say another."""
+    """The workload of the arguments, unless the file states another."""
     own = document_workload(document)
     precision = workload.precision if own.precision is Precision.FP32 else own.precision
     optimizer = own.optimizer if own.optimizer.name else workload.optimizer
@@ -336,9 +328,11 @@ def _is_argument(name: str) -> bool:
 
 
 def _argument_conflicts(source: ScriptSource) -> tuple[str, ...]:
-    """What is said where an argument differs from a number of the file, which Trainer refuses."""
     said = []
-    for path, flag in ((keys.MICRO_BATCH, _MICRO_BATCH), (keys.ACCUMULATION, _ACCUMULATION)):
+    for path, flag in (
+        (keys.MICRO_BATCH, BATCH_FLAG),
+        (keys.ACCUMULATION, STEPS_FLAG),
+    ):
         held = first_of_list(source.config, path).get(path)
         given = find_argument(source.script_args, (flag,))
         if given and type(held) is int and given.value != str(held):

@@ -1,7 +1,7 @@
 """The dialect ``hf_trainer``: scripts around ``transformers.Trainer``.
 
-Its arguments stand on the command line or in the one JSON or YAML file that replaces it; with
-``--deepspeed FILE`` the ZeRO stage stands there.
+Its arguments are on the command line or in one JSON or YAML file that replaces it; with
+``--deepspeed FILE`` the ZeRO stage is in that file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from ..spelling import (
 )
 from . import hf_deepspeed as names
 from .deepspeed import without_monitors
-from .deepspeed_document import model_ranks
+from .deepspeed_keys import model_ranks
 from .hf_deepspeed import (
     has_deepspeed_file,
     trainer_batch_rows,
@@ -74,13 +74,9 @@ def aside_settings(
     version: Version,
     given: Callable[[str], object],
 ) -> tuple[Setting, ...]:
-    """Words for what the script does beside its steps: nothing, or once within them.
+    """Settings of evaluation, saving and reporting in a trial: off, or once within its steps.
 
-    Args:
-        source: of the script.
-        needs: what the launch asks for.
-        version: of transformers.
-        given: what the user says of an argument; None where they say nothing.
+    ``given`` returns the user's value of an argument; None if they set none.
     """
     settings = dict(_of_version(names.IN_TRIALS, version))
     if needs.evaluates and _evaluates(source, given):
@@ -99,8 +95,8 @@ def _of_version(
 
 
 def _evaluates(source: ScriptSource, given: Callable[[str], object]) -> bool:
-    """Whether the user has it evaluate while it trains, or afterwards what it has by then."""
-    strategies = [given(flag) for flag in names._EVALUATION]
+    """True if it evaluates during training, or at the end with the trainer's dataset."""
+    strategies = [given(flag) for flag in names.EVALUATION_FLAGS]
     if any(word is not None and _word(word) != "no" for word in strategies):
         return True
     afterwards = scalar(given("--do_eval")) is True
@@ -116,27 +112,25 @@ def _word(value: object) -> str:
 
 
 _PARSERS = frozenset({"HfArgumentParser", "TrlParser"})
-"""What makes TrainingArguments of the command line."""
+"""Parsers that make TrainingArguments of the command line."""
 _PARSE_FILES = frozenset({"parse_yaml_file", "parse_json_file", "parse_dict"})
 _OF_A_FILE = ("output_dir", "per_device_train_batch_size")
-"""Names that tell a file of arguments from one of data."""
+"""Names that distinguish a file of arguments from a data file."""
 _TRAINS = ("TrainingArguments", "Trainer")
 _MADE = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig"})
 _SUFFIXES = (".json", ".yaml", ".yml")
 _ARGUMENTS = "arguments"
-"""Name of the file of a trial where the user's arguments stand in one."""
+"""Name of a trial's file if the user's arguments are in one."""
 
 
-@dataclass(frozen=True, slots=True)
-class FsdpWords:
-    """``--fsdp`` as a stage of ZeRO; words beside the strategy stay."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FsdpWords(Spelled):
+    """``--fsdp`` as a ZeRO stage; words other than the strategy stay."""
 
-    places: tuple[Place, ...]
-    free: tuple[LayoutValue, ...] = (0, 2, 3)
     knob: str = "zero_stage"
 
     def names(self) -> tuple[str, ...]:
-        return (names._FSDP, self.knob)
+        return (names.FSDP, self.knob)
 
     def read(self, inputs: LaunchInputs) -> LayoutValue:
         given = next((v for place in self.places if (v := place.get(inputs)) is not None), "")
@@ -154,9 +148,7 @@ class FsdpWords:
             raise ConfigError(f"--fsdp is {word!r}, but must name one of {known} to be tuned.")
         return stages[0]
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         place = next((p for p in self.places if p.get(inputs) is not None), self.places[0])
         if value == 0:
             return place.drop(inputs)
@@ -175,23 +167,22 @@ class HfTrainerDialect(TableDialect):
     checks = ("micro_batch", "accumulation", "zero_stage", "recompute")
 
     def detects(self, source: ScriptSource) -> bool:
-        """Whether the command line is that of TrainingArguments, not the script's own."""
         facts = source.facts
         names_ = {name.rpartition(".")[2] for name in facts.imported} | facts.called
         trains = facts.imports("trl") or any(name.endswith(_TRAINS) for name in names_)
         return bool(_PARSERS & names_) and trains
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
-        refuse_renamed(source, names._KNOWN.package, names.RENAMED)
+        refuse_renamed(source, names.VERSIONS.package, names.RENAMED)
         _refuse_later(source)
-        micro = _either(source, names._MICRO_BATCH)
-        accumulation = _either(source, names._ACCUMULATION)
+        micro = _either(source, names.BATCH_FLAG)
+        accumulation = _either(source, names.STEPS_FLAG)
         return (
             *trainer_batch_rows(source, micro, accumulation),
             Spelling(knob=GLOBAL_BATCH, places=(Key(keys.TRAIN_BATCH_SIZE),)),
             Spelling(
                 knob="recompute",
-                places=_either(source, *names._RECOMPUTE, switch=True),
+                places=_either(source, *names.RECOMPUTE_FLAGS, switch=True),
                 words=SWITCHED,
                 default=Recompute.NONE,
                 free=(Recompute.NONE, Recompute.FULL),
@@ -200,7 +191,6 @@ class HfTrainerDialect(TableDialect):
         )
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
-        """See :class:`Dialect`; a DeepSpeed file says more than the arguments do."""
         listed = with_document_lists(source)
         if has_deepspeed_file(source):
             model_ranks(listed.config, world_size=world_size)
@@ -225,7 +215,6 @@ class HfTrainerDialect(TableDialect):
         )
 
     def as_config(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
-        """The document where there is one."""
         if reading.source.config_argument is None and not arguments_file(reading.source):
             return super().as_config(reading, inputs)
         return inputs.document.without(keys.AUTOTUNING)
@@ -260,12 +249,12 @@ class HfTrainerDialect(TableDialect):
         return with_file_workload(workload, reading.inputs.document)
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
-        return check_version(reading.source, names._KNOWN)
+        return check_version(reading.source, names.VERSIONS)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """No tracker or resuming; output, checkpoints too, goes below the trial's folder."""
+        """No tracker or resuming; all output, checkpoints too, goes below the trial's folder."""
         rendered = super().in_trial(rendered, source, needs)
-        version = installed_version(source, names._KNOWN.package) or names._KNOWN.newest
+        version = installed_version(source, names.VERSIONS.package) or names.VERSIONS.newest
         inputs = self.inputs(source)
 
         def user_value(flag: str) -> object:
@@ -282,12 +271,12 @@ class HfTrainerDialect(TableDialect):
         if has_deepspeed_file(source):
             document = with_length_of_trainer(without_monitors(rendered.config))
             rendered = replace(rendered, config=document)
-        older = tuple(flag for flag in names._EVALUATION if flag not in dict(edits))
+        older = tuple(flag for flag in names.EVALUATION_FLAGS if flag not in dict(edits))
         return _without_settings(rendered, (*names.NOT_IN_TRIALS, *older))
 
 
 def on_arguments_in_source(source: ScriptSource) -> str | None:
-    """Say that a script makes its TrainingArguments itself; None where it does not."""
+    """A sentence if a script makes its TrainingArguments itself; else None."""
     facts = source.facts
     if not facts.imports("transformers", "trl") or not facts.called & _MADE:
         return None
@@ -301,7 +290,7 @@ def on_arguments_in_source(source: ScriptSource) -> str | None:
 
 
 def arguments_file(source: ScriptSource) -> Any:
-    """The file that holds all arguments, as HfArgumentParser and trl's parser take it."""
+    """The file with all arguments, as HfArgumentParser and trl's parser take it."""
     has_flags = any(word.startswith("-") for word in source.script_args)
     parses = not _PARSE_FILES.isdisjoint(source.facts.called)
     for file in source.files:
@@ -338,7 +327,6 @@ def _without_settings(rendered: Rendered, flags: tuple[str, ...]) -> Rendered:
 
 
 def _either(source: ScriptSource, *flags: str, switch: bool = False) -> tuple[Place, ...]:
-    """Places of flags: the command line, or the file of all arguments, in the same words."""
     file = arguments_file(source)
     is_given = find_argument(source.script_args, flags, switch=switch) is not None
     takes_flags = file is None or bool(file.flag) or is_given
@@ -349,11 +337,11 @@ def _either(source: ScriptSource, *flags: str, switch: bool = False) -> tuple[Pl
 def _stage_row(source: ScriptSource, ranks: int) -> Spelled:
     if source.config_argument is not None:
         return Spelling(knob="zero_stage", places=(Key(keys.ZERO_STAGE),), default=0)
-    return FsdpWords(places=_either(source, names._FSDP), free=(0, 2, 3) if ranks > 1 else ())
+    return FsdpWords(places=_either(source, names.FSDP), free=(0, 2, 3) if ranks > 1 else ())
 
 
 def _refuse_later(source: ScriptSource) -> None:
-    version = installed_version(source, names._KNOWN.package)
+    version = installed_version(source, names.VERSIONS.package)
     wanted = {knob.name.replace("-", "_").lstrip("_") for knob in source.words.knobs}
     for flag, since in names.ADDED:
         asked = flag.lstrip("-") in wanted or find_argument(source.script_args, (flag,))

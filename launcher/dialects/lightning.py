@@ -33,7 +33,7 @@ from .any_script import batch_rows, recognition_notes
 _KNOWN = Known(package="lightning", oldest=(2, 0), newest=(2, 6))
 CLI = "--trainer."
 _VARIABLE = "PL_TRAINER_"
-"""A Trainer takes what its call omits from variables of this name in capitals."""
+"""A Trainer takes settings that its call omits from variables with this prefix, in capitals."""
 _ACCUMULATION = "accumulate_grad_batches"
 _STRATEGY = "strategy"
 _STAGES: tuple[tuple[str, int], ...] = (
@@ -53,7 +53,7 @@ _STAGES: tuple[tuple[str, int], ...] = (
     ("deepspeed_stage_2_offload", 2),
     ("deepspeed_stage_3_offload", 3),
 )
-"""Names of strategies; the first one of a stage is written."""
+"""Names of strategies; the first name of a stage is written."""
 DATA_KEYS = (
     ("data", "batch_size"),
     ("data", "init_args", "batch_size"),
@@ -67,11 +67,11 @@ CHECKPOINTERS = ("ModelCheckpoint",)
 _PRECISION = "precision"
 VALIDATES = "validation_step"
 _EVALUATION = ("val_check_interval", "check_val_every_n_epoch", "None")
-"""Batches between two, counted over epochs where the second one is None."""
+"""Batches between two evaluations, counted across epochs if the second setting is None."""
 EPOCH = ("limit_train_batches", "max_epochs", "-1")
-"""Batches of an epoch, of which there are then as many as the steps need."""
+"""Batches of an epoch, with as many epochs as the steps need."""
 CLI_WORDS = {"False": "false", "True": "true", "None": "null"}
-"""Words of variables, which are Python's, as a LightningCLI's, which are YAML's."""
+"""Python's words in variables as YAML's words, which a LightningCLI reads."""
 
 
 class LightningDialect(TableDialect):
@@ -81,7 +81,6 @@ class LightningDialect(TableDialect):
     checks = ("micro_batch", "accumulation", "zero_stage")
 
     def detects(self, source: ScriptSource) -> bool:
-        """Whether the script imports lightning and makes a Trainer or a LightningCLI."""
         makes = bool({"Trainer", "LightningCLI"} & source.called)
         packages = {target.partition(".")[0] for target in source.targets}
         return makes and (
@@ -119,13 +118,13 @@ class LightningDialect(TableDialect):
         return check_version(reading.source, _KNOWN)
 
     def detections(self, reading: Reading) -> tuple[str, ...]:
-        return recognition_notes(reading, ("micro_batch",))
+        return recognition_notes(reading)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
         """No logger and no checkpoint unless a callback needs one; all in the trial's folder.
 
-        Lightning saves after an evaluation, or else after an epoch: a soak moves the one or
-        shortens the other.
+        Lightning saves after an evaluation, or else after an epoch: a verification run moves the
+        first or shortens the second.
         """
         rendered = super().in_trial(rendered, source, needs)
         called = source.called
@@ -145,7 +144,7 @@ class LightningDialect(TableDialect):
 
 
 def is_cli(source: ScriptSource) -> bool:
-    """Whether a LightningCLI reads the arguments."""
+    """True if a LightningCLI reads the arguments."""
     given = any(argument.startswith(CLI) for argument in source.script_args)
     return given or "LightningCLI" in source.facts.called
 
@@ -157,14 +156,7 @@ def _validates(source: ScriptSource) -> bool:
 def _where_free(
     source: ScriptSource, settings: tuple[str, str, str], after: int, needs: TrialNeeds
 ) -> dict[str, str]:
-    """Two settings that belong together, unless the script's call decides any of them.
-
-    Args:
-        source: of the script.
-        settings: the one that counts batches; another with its value.
-        after: an optimizer step.
-        needs: what the launch asks for.
-    """
+    """Two settings that belong together, unless the script's call decides any of them."""
     every, other, value = settings
     facts = source.facts
     said = any(_is_set(source, name) for name in (every, other))
@@ -174,12 +166,11 @@ def _where_free(
 
 
 def _keys(*paths: KeyPath) -> tuple[Key, ...]:
-    """Keys of a LightningCLI's file, which may have a section for its subcommand."""
     return tuple(Key(path) for path in (*paths, *(("fit", *path) for path in paths)))
 
 
 def _setting(source: ScriptSource, name: str) -> Spelling | None:
-    """Where a Trainer setting can be given; None where the script's own call decides it."""
+    """The places of a Trainer setting; None if the script's own call decides it."""
     if is_cli(source):
         places: tuple[Place, ...] = (Argument((CLI + name,)), *_keys(("trainer", name)))
         return Spelling(knob=name, places=places, overrides=True)
@@ -195,12 +186,10 @@ def _setting(source: ScriptSource, name: str) -> Spelling | None:
 
 
 def _is_left_out(setting: Spelling) -> bool:
-    """Whether a Trainer setting, as far as is known, is not given: its variable would set it."""
     return isinstance(setting.places[0], Variable)
 
 
 def _is_set(source: ScriptSource, name: str) -> bool:
-    """Whether the script's own call of Trainer decides a setting."""
     return source.facts.keyword("Trainer", name) is not None
 
 

@@ -34,9 +34,9 @@ from ..spelling import (
 )
 
 _KNOWN = Known(package="megatron-core", oldest=(0, 8), newest=(0, 16))
-_MICRO_BATCH = "--micro-batch-size"
+MEGATRON_MICRO_BATCH = "--micro-batch-size"
 GLOBAL_BATCH_FLAG = "--global-batch-size"
-_DEGREES = {
+MEGATRON_DEGREES = {
     "tensor_parallel": "--tensor-model-parallel-size",
     "pipeline_parallel": "--pipeline-model-parallel-size",
     "context_parallel": "--context-parallel-size",
@@ -61,7 +61,7 @@ RECOMPUTE_ACTIVATIONS = "--recompute-activations"
 SAVE, SAVE_INTERVAL = "--save", "--save-interval"
 EVALUATE_ITERATIONS, EVALUATE_INTERVAL = "--eval-iters", "--eval-interval"
 MOST_ITERATIONS = 10
-"""Iterations of an evaluation in a soak: none of them needs more memory than another."""
+"""Iterations of an evaluation in a verification run: more would not need more memory."""
 ITERATIONS_DEFAULT = 100
 GONE_IN_TRIALS = (
     SAVE,
@@ -73,7 +73,7 @@ GONE_IN_TRIALS = (
 )
 EXIT_INTERVAL = "--exit-interval"
 PACKAGES = ("megatron",)
-_FSDP = "--use-megatron-fsdp"
+MEGATRON_FSDP = "--use-megatron-fsdp"
 SHARDING = "--data-parallel-sharding-strategy"
 SHARDINGS = {2: "optim_grads", 3: "optim_grads_params"}
 OPTIMIZER_OFFLOAD = "--optimizer-cpu-offload"
@@ -86,11 +86,11 @@ _GRANULARITY, _METHOD = Argument((GRANULARITY,)), Argument((METHOD,))
 _NUM_LAYERS = Argument((NUM_LAYERS,))
 _OLD = Argument((RECOMPUTE_ACTIVATIONS,), switch=True)
 _STAGES, _LAYERS_EACH = Argument((VIRTUAL_STAGES,)), Argument((VIRTUAL_LAYERS,))
-_PIPELINE = Argument((_DEGREES["pipeline_parallel"],))
+_PIPELINE = Argument((MEGATRON_DEGREES["pipeline_parallel"],))
 
 
-@dataclass(frozen=True, slots=True)
-class RecomputeWords:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputeWords(Spelled):
     """Granularity, method and number of layers as one knob."""
 
     free: tuple[LayoutValue, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
@@ -113,9 +113,7 @@ class RecomputeWords:
                 f"{GRANULARITY} is {word!r}, but must be full or selective."
             ) from None
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         for place in self.places:
             inputs = place.drop(inputs)
         if value is Recompute.NONE:
@@ -126,11 +124,10 @@ class RecomputeWords:
         return inputs
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualWords:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualWords(Spelled):
     """Model chunks of each rank, by their number or by their layers."""
 
-    free: tuple[LayoutValue, ...] = ()
     knob: str = "virtual_pipeline"
     places: tuple[Place, ...] = (_STAGES, _LAYERS_EACH)
 
@@ -145,9 +142,7 @@ class VirtualWords:
     def value_of(self, word: Any) -> LayoutValue:
         return _whole(word, VIRTUAL_STAGES)
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         if _LAYERS_EACH.get(inputs) is None:
             return _STAGES.drop(inputs) if value == 1 else _STAGES.put(inputs, value)
         if value == 1:
@@ -160,11 +155,10 @@ class VirtualWords:
         return _LAYERS_EACH.put(inputs, _layers(inputs) // chunks)
 
 
-@dataclass(frozen=True, slots=True)
-class SplitWords:
-    """Layers of each pipeline stage: the first and the last one, or a layout of all."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitWords(Spelled):
+    """Layers of each pipeline stage: of the first and the last stage, or a layout of all."""
 
-    free: tuple[LayoutValue, ...] = ()
     knob: str = "pipeline_split"
     places: tuple[Place, ...] = (_FIRST, _LAST, _LAYOUT)
 
@@ -190,9 +184,7 @@ class SplitWords:
     def value_of(self, word: Any) -> LayoutValue:
         return tuple(_count(part) for part in str(word).split("|"))
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         for place in self.places:
             inputs = place.drop(inputs)
         if not isinstance(value, tuple) or len(set(value)) == 1:
@@ -209,19 +201,18 @@ class MegatronDialect(TableDialect):
     name = "megatron"
 
     def detects(self, source: ScriptSource) -> bool:
-        """Whether the script imports megatron, or is given its micro-batch and a parallel size."""
         if source.facts.imports(*PACKAGES):
             return True
-        wanted = (_MICRO_BATCH, _DEGREES["tensor_parallel"])
+        wanted = (MEGATRON_MICRO_BATCH, MEGATRON_DEGREES["tensor_parallel"])
         return all(find_argument(source.script_args, (name,)) for name in wanted)
 
     def table(self, source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
         return (
-            Spelling(knob="micro_batch", places=(Argument((_MICRO_BATCH,)),)),
+            Spelling(knob="micro_batch", places=(Argument((MEGATRON_MICRO_BATCH,)),)),
             Spelling(knob=GLOBAL_BATCH, places=(Argument((GLOBAL_BATCH_FLAG,)),)),
             *(
                 Spelling(knob=knob, places=(Argument((name,)),), default=1)
-                for knob, name in _DEGREES.items()
+                for knob, name in MEGATRON_DEGREES.items()
             ),
             VirtualWords(),
             SplitWords(),
@@ -245,10 +236,7 @@ class MegatronDialect(TableDialect):
         return check_version(reading.source, _KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """Nothing is saved or evaluated but in a soak, and the script leaves by itself.
-
-        The probe ends it before, as a rule.
-        """
+        """Nothing is saved or evaluated except in a verification run; the script ends itself."""
         rendered = super().in_trial(rendered, source, needs)
         saves = needs.saves and find_argument(source.script_args, (SAVE,)) is not None
         arguments = without_arguments(rendered.script_args, GONE_IN_TRIALS)
@@ -266,14 +254,12 @@ class MegatronDialect(TableDialect):
 
 
 def _iterations(source: ScriptSource) -> int:
-    """Iterations of an evaluation: as the user has them, up to a few."""
     given = find_argument(source.script_args, (EVALUATE_ITERATIONS,))
     asked = scalar(given.value) if given else ITERATIONS_DEFAULT
     return min(asked, MOST_ITERATIONS) if type(asked) is int else 0
 
 
 def _stages_to_search(source: ScriptSource, ranks: int) -> tuple[LayoutValue, ...]:
-    """ZeRO 0 and 1 (the distributed optimizer), where the other arguments allow both."""
     tied = (*NEED_DISTRIBUTED, *REFUSE_DISTRIBUTED)
     if ranks == 1 or any(find_argument(source.script_args, (flag,)) for flag in tied):
         return ()

@@ -2,8 +2,8 @@
 
 Checked against ``config_manager.py`` of torchtitan 0.1.0, ``config/job_config.py`` of 0.2.0 and
 0.2.2, ``config/configs.py`` of 0.3.0 (PyPI); older names against ``train_configs/`` of
-pytorch/torchtitan at ed24d730cb3e. Up to 0.2 they stand in a TOML file or behind ``--`` on the
-command line, which weighs more; from 0.3 on there is no file.
+pytorch/torchtitan at ed24d730cb3e. Up to 0.2 they are in a TOML file or behind ``--`` on the
+command line, which wins; from 0.3 on there is no file.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _KNOWN = Known(package="torchtitan", oldest=(0, 1), newest=(0, 3))
 FILE_FLAGS = ("--job.config_file", "--job.config-file")
 WITHOUT_FILE = (0, 3)
 SCRIPT = "torchtitan.train"
-_MICRO_BATCH = "training.local_batch_size"
+LOCAL_BATCH_KEY = "training.local_batch_size"
 GLOBAL_BATCH_KEY = "training.global_batch_size"
 PIPELINE_MICRO_BATCH = "parallelism.pipeline_parallel_microbatch_size"
-_DEGREES = {
+TITAN_DEGREES = {
     "tensor_parallel": "parallelism.tensor_parallel_degree",
     "pipeline_parallel": "parallelism.pipeline_parallel_degree",
     "context_parallel": "parallelism.context_parallel_degree",
@@ -55,19 +55,19 @@ _DEGREES = {
 EXPERT_SINCE = (0, 2)
 REPLICATE = "parallelism.data_parallel_replicate_degree"
 SHARD = "parallelism.data_parallel_shard_degree"
-_RESHARD = "parallelism.fsdp_reshard_after_forward"
-_RECOMPUTE = "activation_checkpoint.mode"
-"""Up to 0.2; from 0.3 on it is a part of the chosen configuration."""
+RESHARD = "parallelism.fsdp_reshard_after_forward"
+RECOMPUTE_MODE = "activation_checkpoint.mode"
+"""Up to 0.2; from 0.3 on the chosen configuration contains it."""
 RECOMPUTE_DEFAULT = "selective"
 _MICRO_BATCH_DEFAULT = 8
 OLDER = {
-    _MICRO_BATCH: "training.batch_size",
+    LOCAL_BATCH_KEY: "training.batch_size",
     REPLICATE: "training.data_parallel_replicate_degree",
     SHARD: "training.data_parallel_shard_degree",
-    _RESHARD: "training.fsdp_reshard_after_forward",
-    _DEGREES["tensor_parallel"]: "training.tensor_parallel_degree",
-    _DEGREES["context_parallel"]: "experimental.context_parallel_degree",
-    _DEGREES["pipeline_parallel"]: "experimental.pipeline_parallel_degree",
+    RESHARD: "training.fsdp_reshard_after_forward",
+    TITAN_DEGREES["tensor_parallel"]: "training.tensor_parallel_degree",
+    TITAN_DEGREES["context_parallel"]: "experimental.context_parallel_degree",
+    TITAN_DEGREES["pipeline_parallel"]: "experimental.pipeline_parallel_degree",
 }
 """Names before 0.1, as files of that time have them; there was no accumulation."""
 STEPS = "training.steps"
@@ -75,16 +75,16 @@ DUMP_FOLDER = "job.dump_folder"
 SAVES = ("checkpoint.enable", "checkpoint.enable_checkpoint")
 _SAVE_EVERY = "checkpoint.interval"
 EVALUATES = ("validation.enable", "validation.enabled")
-"""The second ones are those of 0.1."""
+"""The second names are from 0.1."""
 EVALUATE_EVERY, EVALUATE_STEPS = "validation.freq", "validation.steps"
 ALL_STEPS, MOST_STEPS = -1, 10
-"""Steps of an evaluation: all that there are, and in a soak; none needs more memory."""
+"""Steps of an evaluation: all of them, and at most these in a verification run."""
 OFF_IN_TRIALS = (
     "metrics.enable_tensorboard",
     "metrics.enable_wandb",
     "profiling.enable_profiling",
 )
-"""Keys of the file that are set to false where it has them, with those above."""
+"""Keys of the file that are set to false if it has them, with the keys above."""
 OFFLOAD = "training.enable_cpu_offload"
 SCHEDULE = "parallelism.pipeline_parallel_schedule"
 INTERLEAVED = "Interleaved1F1B"
@@ -93,21 +93,15 @@ INTERLEAVED = "Interleaved1F1B"
 _FILE = "torchtitan.toml"
 
 
-@dataclass(frozen=True, slots=True)
-class DegreeWords:
-    """Replicate and shard degrees with the reshard policy, as a stage of ZeRO."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DegreeWords(Spelled):
+    """Replicate and shard degrees with the reshard policy, as a ZeRO stage."""
 
     replicate: tuple[Place, ...]
     shard: tuple[Place, ...]
     reshard: tuple[Place, ...]
     ranks: int
-    free: tuple[LayoutValue, ...] = (0, 2, 3)
     knob: str = "zero_stage"
-
-    @property
-    def places(self) -> tuple[Place, ...]:
-        """What is shown of it."""
-        return (*self.replicate, *self.shard, *self.reshard)
 
     def names(self) -> tuple[str, ...]:
         return (f"--{SHARD}", self.knob)
@@ -124,10 +118,7 @@ class DegreeWords:
             )
         return int(word)
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """See Spelled; the ranks of the launch are all data-parallel ones here."""
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         if value == 0:
             inputs = _set(self.shard, inputs, 1)
             return _set(self.replicate, inputs, self.ranks)
@@ -144,7 +135,6 @@ class TorchtitanDialect(TableDialect):
     checks = ("micro_batch", "zero_stage")
 
     def detects(self, source: ScriptSource) -> bool:
-        """Whether the script is torchtitan's program, or is given torchtitan's file."""
         path = source.script.replace("/", ".").removesuffix(".py")
         return path.endswith(SCRIPT) or _file_argument(source) is not None
 
@@ -152,7 +142,7 @@ class TorchtitanDialect(TableDialect):
         version = _version(source)
         degrees = tuple(
             Spelling(knob=knob, places=_places(source, name), default=1)
-            for knob, name in _DEGREES.items()
+            for knob, name in TITAN_DEGREES.items()
             if knob != "expert_parallel" or version >= EXPERT_SINCE
         )
         inputs = self.inputs(source)
@@ -163,9 +153,17 @@ class TorchtitanDialect(TableDialect):
         rows: list[Spelled] = [*_batch_rows(source, inputs, pipelined=pipelined), *degrees]
         if version < WITHOUT_FILE:
             rows.append(_recompute_row(source))
-        places = [_places(source, name) for name in (REPLICATE, SHARD, _RESHARD)]
-        free = (0, 2, 3) if data > 1 else ()
-        rows.append(DegreeWords(places[0], places[1], places[2], data, free))
+        replicate, shard, reshard = (_places(source, name) for name in (REPLICATE, SHARD, RESHARD))
+        rows.append(
+            DegreeWords(
+                places=(*replicate, *shard, *reshard),
+                replicate=replicate,
+                shard=shard,
+                reshard=reshard,
+                ranks=data,
+                free=(0, 2, 3) if data > 1 else (),
+            )
+        )
         return tuple(rows)
 
     def inputs(self, source: ScriptSource) -> LaunchInputs:
@@ -177,7 +175,6 @@ class TorchtitanDialect(TableDialect):
         )
 
     def as_config(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
-        """The document where there is one."""
         return inputs.document if _file(reading.source) else super().as_config(reading, inputs)
 
     def files(
@@ -196,7 +193,7 @@ class TorchtitanDialect(TableDialect):
         return check_version(reading.source, _KNOWN)
 
     def in_trial(self, rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-        """No tracker; what is dumped, checkpoints too, stands below the trial's folder."""
+        """No tracker; all that is dumped, checkpoints too, goes below the trial's folder."""
         rendered = super().in_trial(rendered, source, needs)
         steps, folder = needs.steps + 1, needs.output if needs.saves else needs.folder
         for file in rendered.files:
@@ -215,7 +212,6 @@ class TorchtitanDialect(TableDialect):
 
 
 def _aside(held: RawConfig, needs: TrialNeeds) -> RawConfig:
-    """A file whose trackers, checkpoints and evaluations are off, or once within the steps."""
     changed, off = held, list(OFF_IN_TRIALS)
     if needs.saves and _is_on(held, SAVES):
         changed = changed.with_value(_path(_SAVE_EVERY), needs.save_after)
@@ -242,7 +238,6 @@ def _path(key: str) -> KeyPath:
 
 
 def _version(source: ScriptSource) -> tuple[int, int]:
-    """What is installed; else what the arguments tell."""
     version = installed_version(source, _KNOWN.package)
     if version is not None:
         return version
@@ -264,7 +259,7 @@ def _file(source: ScriptSource) -> NamedFile | None:
 
 
 def _places(source: ScriptSource, name: str) -> tuple[Place, ...]:
-    """The command line weighs more; where nothing holds it, the file is written."""
+    """The command line wins; if no place has the setting, the file is written."""
     name = OLDER.get(name, name) if _is_old(source) else name
     argument, key = Argument((f"--{name}",)), Key(tuple(name.split(".")))
     if _file(source) is None:
@@ -273,8 +268,7 @@ def _places(source: ScriptSource, name: str) -> tuple[Place, ...]:
 
 
 def _is_old(source: ScriptSource) -> bool:
-    """Whether the user's file or arguments have the micro-batch under its older name."""
-    older, file = OLDER[_MICRO_BATCH], _file(source)
+    older, file = OLDER[LOCAL_BATCH_KEY], _file(source)
     given = find_argument(source.script_args, (f"--{older}",)) is not None
     return given or (file is not None and tuple(older.split(".")) in parse_toml(file.text))
 
@@ -282,7 +276,7 @@ def _is_old(source: ScriptSource) -> bool:
 def _batch_rows(
     source: ScriptSource, inputs: LaunchInputs, *, pipelined: bool
 ) -> tuple[Spelled, ...]:
-    local = _places(source, _MICRO_BATCH)
+    local = _places(source, LOCAL_BATCH_KEY)
     total = _places(source, GLOBAL_BATCH_KEY)
     known = None if _version(source) >= WITHOUT_FILE else _MICRO_BATCH_DEFAULT
     micro = Spelling(knob="micro_batch", places=local, default=known)
@@ -298,16 +292,14 @@ def _batch_rows(
             "micro-batches can change within it."
         )
     if stated == -1:
-        return (micro, _UnsetBatch(total))
+        return (micro, _UnsetBatch(places=total))
     return (micro, Spelling(knob=GLOBAL_BATCH, places=total))
 
 
-@dataclass(frozen=True, slots=True)
-class _UnsetBatch:
-    """The global batch where the user leaves it to torchtitan: one micro-batch of each rank."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnsetBatch(Spelled):
+    """The global batch if the user leaves it to torchtitan: one micro-batch of each rank."""
 
-    places: tuple[Place, ...]
-    free: tuple[LayoutValue, ...] = ()
     knob: str = GLOBAL_BATCH
 
     def names(self) -> tuple[str, ...]:
@@ -320,15 +312,15 @@ class _UnsetBatch:
     def value_of(self, word: Any) -> LayoutValue:
         return int(word)
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        return inputs if self.read(inputs) == value else _set(self.places, inputs, value)
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        return _set(self.places, inputs, value)
 
 
 def _recompute_row(source: ScriptSource) -> Spelling:
     kinds = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     return Spelling(
         knob="recompute",
-        places=_places(source, _RECOMPUTE),
+        places=_places(source, RECOMPUTE_MODE),
         words=tuple((kind.value, kind) for kind in kinds),
         default=Recompute(RECOMPUTE_DEFAULT),
         free=kinds,

@@ -1,4 +1,4 @@
-"""The answer of ``fit`` as a value, stage by stage where nodes differ. Not: its text."""
+"""The answer of ``fit`` as a value, stage by stage if nodes differ."""
 
 from __future__ import annotations
 
@@ -23,37 +23,53 @@ from autoconf_launch.autotuner.cost import (
     can_split_sequence,
     estimate,
     memory_bytes,
+    parameters,
     remedies,
     verdict,
 )
 from autoconf_launch.autotuner.mixed import given_stages
-from autoconf_launch.autotuner.planner import StagePlan, tightest_stage
+from autoconf_launch.autotuner.planner import (
+    PLAN_RULES,
+    Limits,
+    Question,
+    StagePlan,
+    Training,
+    plan,
+    tightest_stage,
+)
 from autoconf_launch.autotuner.space import PredictionTable
-from autoconf_launch.core import ClusterSpec, ConfigError, Layout, even_pipeline_split
+from autoconf_launch.core import (
+    ClusterSpec,
+    ConfigError,
+    Degrees,
+    Layout,
+    Offload,
+    even_pipeline_split,
+)
 
 from ..machine import is_cpu
+from .clusters import (
+    check_workload,
+    has_rates,
+    larger_clusters,
+    layout_format_gains,
+    machine_of,
+    proposal_step_s,
+)
 from .parts import machine_kinds
 from .requests import FitRequest, TrainingRequest
-from .runnable import RowState, default_zero, has_sequence, layout_state, trainer_of_layout
-from .training_choice import (
-    check_positions,
-    check_precision,
-    check_weights,
-    layout_format_gains,
-    proposal_step_s,
-    rules_of,
-    smallest_cluster,
-)
+from .runnable import RowState, layout_state
+from .trainers import default_zero, has_sequence, rules_of, trainer_of_layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFits:
-    """What each pipeline stage needs, of its own GPUs.
+    """Memory of each pipeline stage on its own GPUs.
 
     Attributes:
-        memory: part by part, of the largest micro-batch.
+        memory: bytes of each part with the largest micro-batch.
         stages: the first one first.
-        step_s: seconds of a step.
+        step_s: duration of a step, in seconds.
     """
 
     memory: MemoryParts
@@ -67,35 +83,37 @@ class StageFits:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether all stages fit."""
         return verdict(self.tightest.peak_bytes, self.tightest.limit_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMemory:
-    """What a node keeps in host memory, and what it has; ``limit_bytes`` None where not known."""
+    """Host memory that a node needs and has; ``limit_bytes`` is None if unknown."""
 
     needed_bytes: float
     limit_bytes: float | None
 
     @property
     def is_short(self) -> bool:
-        """Whether a node surely lacks room for what is offloaded."""
         return self.limit_bytes is not None and self.needed_bytes > self.limit_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitAnswer:
-    """All that the two forms of the report say.
+    """The answer that all forms of the report show.
 
-    ``memory`` has one row for each stage; ``step_s`` is a step of the layout as asked, were memory
-    no limit, None where no time model covers it. The verdict is no, too, where ``host`` is short.
-    ``smallest``: where nothing like the layout fits,
-    the first of ever larger clusters of such nodes on which a layout without offload does.
-    ``by_stages``: where nodes differ, or the layout says what lies where, each stage on its own
-    GPUs; ``limit_bytes`` are those of the tightest one. ``state``: the layout's runner.
-    ``gains``: formats in which products that run in fp32 would be faster. ``script``: name of the
-    script whose model is known by its pieces.
+    Attributes:
+        memory: parts of the memory, a row for each stage.
+        limit_bytes: memory of a GPU; of the tightest stage if stages have their own GPUs.
+        verdict: no, too, if ``host`` is short.
+        step_s: duration of a step if memory had no limit, in seconds; None without a time model.
+        state: the layout's runner.
+        smallest: the first larger cluster of such nodes on which a layout without offload fits,
+            if nothing like this layout fits.
+        by_stages: each stage on its own GPUs, if nodes differ or the layout has a placement or
+            a split.
+        gains: formats in which products that run in fp32 would be faster.
+        script: name of the script whose model is known by its pieces.
     """
 
     cluster: ClusterSpec
@@ -121,9 +139,7 @@ def fit_answer(request: FitRequest) -> FitAnswer:
         ConfigError: an impossible layout, or a precision that a GPU does not compute in.
     """
     training = request.training
-    check_precision(training.workload.precision, training.cluster)
-    check_weights(training.workload)
-    check_positions(training.workload)
+    check_workload(training.workload, training.cluster)
     layers = request.recompute_layers
     training = trainer_of_layout(
         training, lambda one: _layout(replace(request, training=one)), layers
@@ -188,7 +204,6 @@ def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColum
 
 
 def _host_memory(predicted: PredictionTable, training: TrainingRequest) -> HostMemory:
-    """Need of the node with most GPUs, and memory of the one with least."""
     needed_C = predicted.host_bytes_C
     return HostMemory(
         needed_bytes=0.0 if needed_C is None else float(needed_C[0]),
@@ -233,13 +248,12 @@ def _layout(request: FitRequest) -> Layout:
 
 
 def _ranks(request: FitRequest) -> int:
-    """All slots of the cluster, or those of a placement."""
     placement = request.layout.placement
     return len(request.training.cluster.devices) if placement is None else len(placement)
 
 
 def is_by_stages(request: FitRequest) -> bool:
-    """Whether nodes differ, or the layout says what lies where."""
+    """True if nodes differ, or the layout has a placement or a split."""
     layout = request.layout
     given = (layout.placement, layout.pipeline_split, layout.micro_batch_split)
     return not request.training.cluster.are_nodes_equal or any(given)
@@ -249,8 +263,8 @@ def fit_stages(request: FitRequest, layout: Layout) -> StageFits:
     """Predict each stage on its own nodes.
 
     Args:
-        request: what was asked.
-        layout: the same with its data parallelism and accumulation.
+        request: the question.
+        layout: its layout with data parallelism and accumulation.
 
     Raises:
         ConfigError: a placement or a split that is impossible.
@@ -325,7 +339,7 @@ def _order(cluster: ClusterSpec, layout: Layout) -> tuple[int, ...]:
     """The kind of each node in the order of ranks.
 
     Raises:
-        ConfigError: a slot that is not there, stands twice or is missing, or a node's ranks apart.
+        ConfigError: a slot is unknown, repeated or missing, or a node's ranks are apart.
     """
     if layout.placement is None:
         return cluster.node_kinds
@@ -352,3 +366,31 @@ def _order(cluster: ClusterSpec, layout: Layout) -> tuple[int, ...]:
                 "one after the other."
             )
     return tuple(cluster.node_kinds[node] for node in nodes)
+
+
+_LEAST_BYTES = 0.5
+"""No format stores a weight in less; where even these have no room, no layout needs a look."""
+
+
+def smallest_cluster(training: TrainingRequest) -> ClusterSpec | None:
+    """The first cluster on which a layout fits, by doubling the GPUs of a node, then the nodes."""
+    is_known = training.cluster.are_nodes_equal and has_rates(training.cluster)
+    if not is_known or is_cpu(training.cluster):
+        return None
+    weights = parameters(training.workload.architecture)
+    for cluster in (training.cluster, *larger_clusters(training.cluster)):
+        has_room = weights * _LEAST_BYTES <= len(cluster.devices) * training.limit_bytes
+        if has_room and plan(_on_cluster(training, cluster)).best:
+            return cluster
+    return None
+
+
+def _on_cluster(training: TrainingRequest, cluster: ClusterSpec) -> Question:
+    return Question(
+        training=Training(workload=training.workload, machine=machine_of(cluster)),
+        world=len(cluster.devices),
+        limits=Limits(memory_bytes=training.limit_bytes),
+        degrees=Degrees(offload=(Offload.NONE,)),
+        most=1,
+        rules=(*PLAN_RULES, *rules_of(training)),
+    )

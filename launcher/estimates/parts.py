@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from autoconf_launch.autotuner.mixed import (
     Choice,
     ChoiceRule,
     MachineKind,
+    MeasuredLayers,
     MixedQuestion,
     PriceRange,
     every_row,
@@ -22,13 +26,22 @@ from autoconf_launch.autotuner.mixed import (
     rotations,
 )
 from autoconf_launch.autotuner.planner import Plan, Planned, StepBand, leading, time_band
-from autoconf_launch.core import ClusterSpec, ConfigError, NodeKind, Workload, pareto_front
+from autoconf_launch.core import (
+    Architecture,
+    ClusterSpec,
+    ConfigError,
+    NodeKind,
+    Workload,
+    pareto_front,
+)
+from autoconf_launch.tuning_spaces import known_accelerator
 
 from ..asked import Goal
-from .layer_times import read_layer_times
+from ..input_file import input_text
+from .clusters import ChosenPrice, check_training, chosen_prices, machine_of, one_node
 from .requests import PlanRequest, TrainingRequest
-from .runnable import apart_rules, has_uneven, layout_rules, training_steps
-from .training_choice import ChosenPrice, machine_of, one_node
+from .runnable import ranking_rules
+from .trainers import has_uneven
 
 NETWORK_FACTORS = (0.5, 2.0)
 """Rates of all networks between nodes, over those of the question, that may change a choice."""
@@ -36,13 +49,13 @@ NETWORK_FACTORS = (0.5, 2.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceSensitivity:
-    """What would change the choice of a row.
+    """Changes that would change the choice of a row.
 
     Attributes:
         chosen: the row.
-        ranges: of each kind's price between which it stays; empty where one is not known.
-        band: of predicted steps; ``rivals`` are rows that it could put first.
-        networks: for each factor of all networks, what is chosen then; empty unless asked for.
+        ranges: prices of each kind between which it stays; empty if a price is unknown.
+        band: error of predicted steps; ``rivals`` are rows that it could put first.
+        networks: the choice for each factor of all networks; empty unless requested.
     """
 
     chosen: Planned
@@ -54,13 +67,13 @@ class ChoiceSensitivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedParts:
-    """What is known besides of a cluster whose parts are ranked, stage by stage.
+    """Further facts of a cluster whose parts are ranked, stage by stage.
 
     Attributes:
-        question: of the search; its headroom is 0 if no layout leaves what was asked for.
-        choice: by which rows are ranked.
+        question: the search; its headroom is 0 if no layout leaves the requested share.
+        choice: order of the rows.
         every: the best layout of each part, within the limits or not, the fastest first.
-        sensitivity: of the choice; None where nothing is within the limits.
+        sensitivity: changes of the choice; None if nothing is within the limits.
     """
 
     question: MixedQuestion
@@ -70,36 +83,37 @@ class RankedParts:
 
     @property
     def whole(self) -> Planned | None:
-        """The best row on all nodes; None where none fits there."""
         counts = tuple(kind.count for kind in self.question.kinds)
         return next((row for row in self.every if row.counts == counts), None)
 
     def band(self, row: Planned) -> StepBand:
-        """The widest error band of a row's step on one of its kinds of GPU."""
         gpus = sorted({self.question.kinds[kind].machine.accelerator.name for kind in row.order})
         bands = [time_band(self.question.workload, row.layout, gpu) for gpu in gpus]
         return max(bands, key=lambda band: band.error)
 
 
 def rank_parts(
-    request: PlanRequest, prices: Sequence[ChosenPrice | None]
-) -> tuple[Plan, RankedParts]:
+    request: PlanRequest,
+) -> tuple[Plan, RankedParts, tuple[ChosenPrice | None, ...]]:
     """Rank the parts of a cluster whose nodes differ: ``best`` has those within the limits.
 
-    Of the front of time and money it has all, the fastest first, else as many as asked for.
+    Of the front of time and money it has all, the fastest first, else as many as requested.
 
     Raises:
-        ConfigError: too many parts, or layers of a kind were not measured.
+        ConfigError: too many parts, a price is missing, or layers of a kind were not measured.
     """
     training = request.training
+    check_training(training)
+    prices = chosen_prices(request)
     if request.gpus_needed:
         raise ConfigError("--gpus-needed counts nodes of one kind; give a cluster of one node.")
+    rules, apart_by = ranking_rules(request)
     question = MixedQuestion(
         workload=training.workload,
         kinds=machine_kinds(training, prices),
         degrees=MIXED_DEGREES,
         headroom=request.headroom,
-        rules=layout_rules(request),
+        rules=rules,
         is_uneven=has_uneven(training),
     )
     if request.layer_times is not None:
@@ -116,7 +130,7 @@ def rank_parts(
         found = mixed_plan(question)
     choice = _choice(request, has_prices=None not in prices)
     parts = RankedParts(question=question, choice=choice, every=found.best, sensitivity=None)
-    every, apart = _usable_first(request, parts)
+    every, apart = _usable_first(parts, apart_by)
     rows = choice.rank(every)
     if request.pareto:
         priced = (row for row in rows if row.usd_per_step is not None)
@@ -125,15 +139,14 @@ def rank_parts(
     return (
         replace(found, best=rows if request.pareto else rows[: request.top], apart=apart),
         replace(parts, every=every, sensitivity=sensitivity),
+        prices,
     )
 
 
 def _usable_first(
-    request: PlanRequest, parts: RankedParts
+    parts: RankedParts, rules: Sequence[LayoutRule]
 ) -> tuple[tuple[Planned, ...], tuple[Planned, ...]]:
-    """Rows to use, and faster ones that stand apart, by the rule for equal nodes."""
     question, choice, every = parts.question, parts.choice, parts.every
-    rules = apart_rules(request)
     others = [row for row in every if _breaks(row, rules, question.workload)]
     if not others:
         return every, ()
@@ -179,11 +192,10 @@ def _with_layers(question: MixedQuestion, path: Path, cluster: ClusterSpec) -> M
 
 
 def _choice(request: PlanRequest, *, has_prices: bool) -> Choice:
-    """The cheapest within a deadline, the fastest within a budget, or what is asked for."""
-    steps = training_steps(request)
+    steps = request.steps
     wants_cheap = request.objective == Goal.COST
     if "--objective" not in request.training.given and request.max_cost_usd is None:
-        wants_cheap = wants_cheap or request.pareto or request.deadline_s is not None
+        wants_cheap = wants_cheap or request.deadline_s is not None
     longest, most = request.deadline_s, request.max_cost_usd
     return Choice(
         rule=ChoiceRule.CHEAPEST if wants_cheap and has_prices else ChoiceRule.FASTEST,
@@ -216,7 +228,6 @@ def _sensitivity(
 
 
 def _with_networks(question: MixedQuestion, choice: Choice, factor: float) -> Planned | None:
-    """What is chosen where all networks between nodes are so many times as fast."""
     kinds = []
     for kind in question.kinds:
         rate = kind.machine.node_network_bytes_per_s * factor
@@ -228,11 +239,11 @@ def _with_networks(question: MixedQuestion, choice: Choice, factor: float) -> Pl
 def machine_kinds(
     training: TrainingRequest, prices: Sequence[ChosenPrice | None]
 ) -> tuple[MachineKind, ...]:
-    """What the search knows of each kind of a cluster's nodes.
+    """Facts for the search on each kind of a cluster's nodes.
 
     Args:
-        training: with the cluster, and the memory of a GPU where a flag bounds it.
-        prices: of each kind.
+        training: cluster, and memory of a GPU if a flag bounds it.
+        prices: price of each kind.
     """
     bound = training.limit_bytes if "--memory-limit" in training.given else math.inf
     return tuple(
@@ -251,3 +262,108 @@ def _machine_kind(kind: NodeKind, price: ChosenPrice | None, bound: float) -> Ma
         memory_bytes=min(memory, bound),
         usd_per_hour=hourly,
     )
+
+
+_LAYER_COLUMNS = ("model", "gpu", "tp", "layer_index", "fwd_time_s")
+
+
+@dataclass(frozen=True, slots=True)
+class _LayerLine:
+    model: str
+    gpu: str
+    tensor: int
+    index: int
+    seconds: float
+
+
+def read_layer_times(
+    path: Path, model: Architecture, gpus: Collection[str]
+) -> Mapping[str, MeasuredLayers]:
+    """Forward passes of one sample for each GPU of a cluster.
+
+    A file may have several models; the model's name must contain the name in the file. The first
+    entry is the embedding, the last one the head; in an encoder-decoder, which has no head in such
+    files, each half begins with an embedding.
+
+    Raises:
+        ConfigError: the file cannot be read, lacks a column, the model or a GPU, or has another
+            number of layers.
+    """
+    lines = _of_model(_read_layers(path), path, model)
+    found: dict[str, MeasuredLayers] = {}
+    for gpu in sorted(gpus):
+        here = [line for line in lines if known_accelerator(line.gpu) == gpu]
+        if not here:
+            known = ", ".join(sorted({line.gpu for line in lines}))
+            raise ConfigError(f"{path} has no layers measured on {gpu}; it has {known}.")
+        found[gpu] = _layers(here, path, model)
+    return found
+
+
+def _read_layers(path: Path) -> list[_LayerLine]:
+    try:
+        reader = csv.DictReader(io.StringIO(input_text(path)))
+        rows = [(reader.line_num, row) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        not_text = "it is not text" if isinstance(error, UnicodeDecodeError) else str(error)
+        why = error.strerror if isinstance(error, OSError) else not_text
+        raise ConfigError(f"--layer-times {path} cannot be read: {why}.") from error
+    missing = [name for name in _LAYER_COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        raise ConfigError(
+            f"--layer-times {path} lacks the column {missing[0]}; it needs "
+            f"{', '.join(_LAYER_COLUMNS)}."
+        )
+    return [_layer_line(row, path, number) for number, row in rows]
+
+
+def _layer_line(row: Mapping[str, str | None], path: Path, number: int) -> _LayerLine:
+    try:
+        tensor, index = int(row["tp"] or ""), int(row["layer_index"] or "")
+        seconds = float(row["fwd_time_s"] or "")
+    except ValueError as error:
+        raise ConfigError(f"{path}, line {number}: {error}; it must be a number.") from error
+    if not (0 < seconds < math.inf and tensor > 0 and index >= 0):
+        raise ConfigError(f"{path}, line {number}: tp and fwd_time_s must be above 0.")
+    gpu = re.sub(r"\s*\(.*\)$", "", row["gpu"] or "")
+    return _LayerLine(row["model"] or "", gpu, tensor, index, seconds)
+
+
+def _of_model(lines: Sequence[_LayerLine], path: Path, model: Architecture) -> list[_LayerLine]:
+    names = sorted({line.model for line in lines})
+    own = [name for name in names if _plain_name(name) in _plain_name(model.name)] or names
+    if len(own) != 1:
+        raise ConfigError(
+            f"--layer-times {path} has layers of {', '.join(names) or 'no model'}, but the model "
+            f"is {model.name}; keep its lines alone."
+        )
+    return [line for line in lines if line.model == own[0]]
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[-_ .]", "", name.lower())
+
+
+def _layers(lines: Sequence[_LayerLine], path: Path, model: Architecture) -> MeasuredLayers:
+    tensor = sorted({line.tensor for line in lines})
+    split = [_split_layers([one for one in lines if one.tensor == n], path, model) for n in tensor]
+    first, layer, last = zip(*split, strict=True)
+    return MeasuredLayers(tensor=tuple(tensor), first_s=first, layer_s=layer, last_s=last)
+
+
+def _split_layers(
+    lines: Iterable[_LayerLine], path: Path, model: Architecture
+) -> tuple[float, float, float]:
+    """Embedding, mean layer and head of one GPU and one number of tensor ranks."""
+    seconds = [line.seconds for line in sorted(lines, key=lambda line: line.index)]
+    layers = model.encoder_layers + model.layers
+    if len(seconds) != layers + 2:
+        raise ConfigError(
+            f"--layer-times {path} has {len(seconds)} entries for a GPU and tp, but {model.name} "
+            f"has {layers} layers and 2 ends."
+        )
+    if model.encoder_layers:
+        second = model.encoder_layers + 1
+        body = seconds[1:second] + seconds[second + 1 :]
+        return seconds[0] + seconds[second], sum(body) / layers, math.nan
+    return seconds[0], sum(seconds[1:-1]) / layers, seconds[-1]

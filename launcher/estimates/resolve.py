@@ -33,9 +33,10 @@ from ..asked import (
     read_flags,
     with_known_flags,
 )
-from .model_choice import model_of_flags
+from .clusters import choose_cluster, limit_memory
+from .models import model_of_flags
 from .requests import TIME_LIMIT_S, FitRequest, PlanRequest, TrainingRequest
-from .training_choice import choose_cluster, limit_memory, with_trainer
+from .trainers import with_trainer
 
 _BY_SCRIPT = {"seq": 1, "global_batch": 1}
 """What a script says once it has run."""
@@ -111,7 +112,7 @@ def plan_request(asked: PlanQuestion, *, of_script: bool = False) -> PlanRequest
 
 
 def same_values(asked: VerbQuestion, kind: type) -> dict[str, Any]:
-    """What a question says of the parameters that a request has by the same name."""
+    """Values of a question for the parameters that a request has by the same name."""
     names = {one.name for one in fields(kind) if one.init} & {one.name for one in fields(asked)}
     return {name: getattr(asked, name) for name in names}
 

@@ -1,19 +1,18 @@
 """Runners of layouts and the rules on them: trainers, our runtime, limits of time and money.
 
-And the nearest trainings that do where none does. Not: the rules on a layout.
+And the nearest trainings that run, if none does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autoconf_launch.autotuner.cost import Abilities, LayoutColumns, LayoutRule, TrainerChoice
+from autoconf_launch.autotuner.cost import LayoutColumns, LayoutRule
 from autoconf_launch.autotuner.planner import (
     PLAN_RULES,
     RUNTIME_RULES,
-    Limits,
     NearestChange,
     Plan,
     Question,
@@ -36,16 +35,9 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import TRAINERS
 
+from .clusters import larger_clusters, machine_of
 from .requests import PlanRequest, TrainingRequest
-from .training_choice import (
-    BY_SCRIPT,
-    ChosenPrice,
-    larger_clusters,
-    machine_of,
-    rules_of,
-    usual_trainer,
-    with_choice,
-)
+from .trainers import BY_SCRIPT, rules_of, trains_here, usual_trainer, with_choice
 
 UNKNOWN_TRAINING = "runtime_training"
 """The rule on what is trained with, which holds for all layouts alike."""
@@ -55,11 +47,11 @@ UNKNOWN_MODEL = "runtime_model"
 
 @dataclass(frozen=True, slots=True)
 class RowState:
-    """The runner of a layout of a training, in every view.
+    """The runner of a layout, the same in every view.
 
     Attributes:
-        runs_here: ``yes``, ``with TRAINER``, ``with the script``, or ``plan-only``: nobody, as far
-            as was checked.
+        runs_here: ``yes``, ``with TRAINER``, ``with the script``, or ``plan-only``: no trainer, as
+            far as was checked.
         rule: name of the rule by which our runtime does not run it; None: it does.
     """
 
@@ -68,7 +60,6 @@ class RowState:
 
     @property
     def is_plan_only(self) -> bool:
-        """Whether it is only planned."""
         return self.runs_here == "plan-only"
 
 
@@ -118,19 +109,11 @@ def broken_rule_here(layout: Layout, recompute_layers: int, workload: Workload) 
     return plan_only_by(columns, workload.model, workload.sequence_length)[0]
 
 
-def trains_here(workload: Workload) -> bool:
-    """Whether our runtime has the training's precision and optimizer; it has no adapters."""
-    precise = workload.precision.configured in BUILTIN_PRECISIONS
-    optimizer = workload.optimizer.name in {name.lower() for name in OPTIMIZERS}
-    whole = workload.trains_all
-    return precise and optimizer and whole
-
-
 def layout_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
-    """What layouts must obey.
+    """Rules that layouts must obey.
 
     Raises:
-        ConfigError: only those that run here are asked for, but no layout of the training does.
+        ConfigError: only layouts that run here are requested, but no layout of the training does.
     """
     trainers = rules_of(request.training)
     if not request.runnable:
@@ -142,6 +125,13 @@ def layout_rules(request: PlanRequest) -> tuple[LayoutRule, ...]:
             f"{', '.join(sorted(OPTIMIZERS))}; omit it, or change the training."
         )
     return (*PLAN_RULES, *trainers, *RUNTIME_RULES)
+
+
+def ranking_rules(
+    request: PlanRequest,
+) -> tuple[tuple[LayoutRule, ...], tuple[LayoutRule, ...]]:
+    """Rules on all layouts of a question, and rules whose breakers are not to use first."""
+    return layout_rules(request), apart_rules(request)
 
 
 _NEVER_CHECKED = tuple(rule for rule in RUNTIME_RULES if rule.name == "runtime_offload")
@@ -251,7 +241,6 @@ def _larger_change(
 def _with_workload(
     question: Question, training: TrainingRequest, workload: Workload
 ) -> Iterator[tuple[TrainingRequest, Question]]:
-    """Another training with its trainer: the one of the question, or one that has it."""
     is_ours = any(rule in RUNTIME_RULES for rule in question.rules)
     choice = training.trainer
     if TRAINERS[choice.name].abilities.first_lack(workload) is not None:
@@ -288,138 +277,3 @@ def _known_precision(precision: Precision) -> Precision:
 def _known_optimizer(optimizer: Optimizer) -> Optimizer:
     is_known = optimizer.name in {name.lower() for name in OPTIMIZERS}
     return optimizer if is_known else Optimizer.from_name("adamw")
-
-
-def plan_limits(request: PlanRequest, price: ChosenPrice | None, gpus: int) -> Limits:
-    """Memory of a GPU, and what time and money allow of a step."""
-    steps = training_steps(request)
-    return Limits(
-        memory_bytes=request.training.limit_bytes,
-        headroom=request.headroom,
-        deadline_step_s=_deadline(request, steps),
-        cost_step_s=_affordable(request, steps, price, gpus),
-    )
-
-
-def training_steps(request: PlanRequest) -> int | None:
-    """Optimizer steps of the whole training; None where its tokens are not known."""
-    if request.tokens is None:
-        return None
-    training = request.training
-    per_step = training.workload.global_batch * training.workload.sequence_length
-    return math.ceil(request.tokens / per_step)
-
-
-def _deadline(request: PlanRequest, steps: int | None) -> float:
-    if request.deadline_s is None or steps is None:
-        return math.inf
-    return request.deadline_s / steps
-
-
-def _affordable(
-    request: PlanRequest, steps: int | None, price: ChosenPrice | None, world: int
-) -> float:
-    """The longest step that the money lasts for; all GPUs are paid for whatever the layout."""
-    if request.max_cost_usd is None or steps is None or price is None:
-        return math.inf
-    return request.max_cost_usd / steps / (world * price.usd_per_gpu_hour / 3600)
-
-
-def trainer_of_layout(
-    training: TrainingRequest, lay_out: Callable[[TrainingRequest], Layout], layers: int
-) -> TrainingRequest:
-    """The training with a trainer that has its layout: its own, or if none was given another.
-
-    Args:
-        training: with the trainer that was given or chosen.
-        lay_out: the layout with a trainer's defaults.
-        layers: of each stage that are recomputed in full; -1 for all.
-
-    Raises:
-        ConfigError: the trainer that was given lacks the layout, or all do.
-    """
-
-    def first_lack(one: TrainingRequest) -> LayoutRule | None:
-        columns = LayoutColumns.from_layouts([lay_out(one)], [layers])
-        model, sequence = one.workload.architecture, one.workload.sequence_length
-        return next(
-            (rule for rule in rules_of(one) if not rule.keep(columns, model, sequence).all()), None
-        )
-
-    if lay_out(training).micro_batch_split and not has_uneven(training):
-        raise ConfigError(
-            f"Trainer {training.trainer.name} has no --micro-batch-split; omit it, or give "
-            "--trainer native."
-        )
-    if training.trainer.why == BY_SCRIPT or (rule := first_lack(training)) is None:
-        return training  # a script runs as it is
-    name, is_default = training.trainer.name, training.trainer.why != "as given"
-    trainers = (
-        TrainerChoice(name=other, why=f"default for {rule.flag}")
-        for other, habits in TRAINERS.items()
-        if habits.abilities.first_lack(training.workload) is None
-    )
-    able = [one for one in trainers if first_lack(replace(training, trainer=one)) is None]
-    if is_default and able:
-        return with_choice(training, able[0])
-    has = _what_it_has(TRAINERS[name].abilities, rule, lay_out(training))
-    *most, last = ["", *(one.name for one in able[:_MOST_NAMED])]
-    names = " or ".join(filter(None, (", ".join(most[1:]), last)))
-    instead = f"change that, or give --trainer {names}" if able else "no trainer of ours has it"
-    raise ConfigError(f"Trainer {name} {has}; {instead}.")
-
-
-_MOST_NAMED = 3
-
-
-def _what_it_has(has: Abilities, rule: LayoutRule, layout: Layout) -> str:
-    """What a trainer has instead of what breaks a rule, as the end of a sentence."""
-    stages = {
-        "trainer_zero": frozenset(dict(has.zero)),
-        "trainer_zero_in_pipelines": has.zero_in_pipelines,
-        "trainer_zero_beside_tensor": has.zero_beside_tensor,
-    }.get(rule.name)
-    if stages is not None:
-        among = ", ".join(f"{stage} ({words})" for stage, words in has.zero if stage in stages)
-        place = {"trainer_zero_in_pipelines": " with --pp"}.get(rule.name, "")
-        place = " with --tp or --cp" if rule.name == "trainer_zero_beside_tensor" else place
-        return f"has no --zero {layout.zero_stage}{place}; valid: {among}"
-    if rule.name in ("trainer_offload", "trainer_recompute"):
-        kinds = has.recompute - {"layers"} if rule.flag == "recompute" else has.offload
-        words = sorted(str(getattr(one, "value", one)) for one in kinds)
-        given = getattr(layout, rule.flag).value
-        return f"has no --{rule.flag} {given}; valid: {', '.join(words)}"
-    beside = (f"--{one}, " for one in _KINDS if one in has.parallel)
-    stages_had = ", ".join(str(stage) for stage, _ in has.zero)
-    return f"has no --{rule.flag}; it has {''.join(beside)}--zero {stages_had}"
-
-
-_KINDS = ("tp", "pp", "vpp", "cp", "ep")
-
-
-def default_zero(training: TrainingRequest, layout: Layout) -> int:
-    """The ZeRO stage of a layout that leaves it open: 1, or the highest that its trainer has."""
-    has = TRAINERS[training.trainer.name].abilities
-    stages = set(dict(has.zero))
-    if layout.pipeline_parallel > 1:
-        stages &= has.zero_in_pipelines
-    if layout.tensor_parallel * layout.context_parallel > 1:
-        stages &= has.zero_beside_tensor
-    if layout.data_parallel * layout.context_parallel == 1 and 1 not in stages:
-        return 0
-    return 1 if 1 in stages or not stages else max(stages)
-
-
-def has_sequence(training: TrainingRequest) -> bool:
-    """Whether the trainer splits the sequence beside tensor parallelism, or leaves it to others.
-
-    A default trainer without tensor parallelism gives way to one that has it.
-    """
-    parallel = TRAINERS[training.trainer.name].abilities.parallel
-    return "sp" in parallel or ("tp" not in parallel and training.trainer.why != "as given")
-
-
-def has_uneven(training: TrainingRequest) -> bool:
-    """Whether the trainer has micro-batches of several sizes; a default one gives way to ours."""
-    is_ours = trains_here(training.workload) and training.trainer.why != "as given"
-    return is_ours or "uneven" in TRAINERS[training.trainer.name].abilities.parallel

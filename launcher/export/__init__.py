@@ -1,10 +1,11 @@
 """An optimum, or a base configuration, in another framework's words."""
 
 from .fasop import FASOP_SEPARATOR, FasopTable, fasop_rows
-from .megatron_job import JobNode, NodeJob
 from .page import (
     NEMO_DEGREES,
     Exported,
+    JobNode,
+    NodeJob,
     Optimum,
     Page,
     comments,
@@ -12,7 +13,6 @@ from .page import (
     export_optimum,
     groups_told,
     splits_sequence,
-    with_whole_steps,
 )
 from .rows import (
     NATIVE,

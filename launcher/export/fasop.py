@@ -1,7 +1,7 @@
 """A plan's table in the columns of FASOP.
 
 Source: AvatarHwang/FASOP, README and FASOP/FASOP.py: fields separated by ``*``, sorted by time.
-The embedding and the head count as a layer each in a partition.
+The embedding and the head each count as a layer in a partition.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from autoconf_launch.tuning_spaces import price
 FASOP_SEPARATOR = "*"
 _GB = 1e9
 _COUNTS = {"A100": "num_a100", "A10": "num_a10", "A10G": "num_a10"}
-"""Its columns of nodes, by the name of a GPU without its form and memory."""
+"""Its columns of nodes, by the name of a GPU without form and memory."""
 _Kinds: TypeAlias = "Sequence[tuple[str, str]]"
-"""The column that counts each kind of node, and the name of such a node."""
+"""The column that counts each kind of node, and that node's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FasopTable:
-    """Rows of a plan with what their columns follow from.
+    """Rows of a plan with the inputs of their columns.
 
     Attributes:
-        cluster: all nodes; rows name their kinds by number.
-        steps: of the whole training; None where its tokens are not known.
+        cluster: all nodes; rows refer to their kinds by number.
+        steps: of the whole training; None if its tokens are unknown.
     """
 
     rows: tuple[Planned, ...]
@@ -60,7 +60,7 @@ def _columns(kinds: _Kinds) -> tuple[str, ...]:
 
 
 def _line(table: FasopTable, row: Planned, kinds: _Kinds, sharded: list[float]) -> dict[str, Any]:
-    """One line: seconds, USD, and memory of the fullest rank in GB, without and with ZeRO 3."""
+    """A line: seconds, USD, and memory of the fullest rank in GB, without and with ZeRO 3."""
     layout, parts, usd = row.layout, dict(row.parts), row.usd_per_step
     layers = [stage.layers for stage in row.stages]
     layers[0] += 1
@@ -108,14 +108,14 @@ def _sharded_bytes(table: FasopTable, rows: Sequence[Planned]) -> list[list[floa
 
 
 def _column_and_name(kind: NodeKind) -> tuple[str, str]:
-    """A node's column, and a cloud's name of it if it has a price in our table, else its own."""
+    """A node's column, and its cloud instance if our table has its price, else its own name."""
     known = price(kind.node.devices[0].name)
     column = _COUNTS.get(kind.gpu.split("-")[0], f"num_{kind.gpu.lower()}")
     return column, kind.name if known is None else known.instance
 
 
 def _node_counts(kinds: _Kinds, counts: tuple[int, ...]) -> dict[str, int]:
-    """Nodes of each GPU; FASOP's two columns are there without such nodes, too."""
+    """Nodes of each GPU; FASOP's two columns are always present."""
     found = {"num_a100": 0, "num_a10": 0}
     for number, (column, _) in enumerate(kinds):
         found[column] = found.get(column, 0) + (counts[number] if counts else 0)

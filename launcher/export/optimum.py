@@ -2,108 +2,25 @@
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import replace
-
 import yaml
 
-from autoconf_launch.autotuner.space import LAYOUT_KNOBS
 from autoconf_launch.core import (
     OPTIMIZERS,
     RUNTIME_KNOBS,
     SPELLED,
-    Layout,
     Offload,
     Precision,
-    RawConfig,
     Recompute,
 )
 from autoconf_launch.core import config_keys as keys
 
-from ..dialects import ZERO_KEYS, HfTrainerDialect, MegatronDialect, document_of
+from ..dialects import ZERO_KEYS, HfTrainerDialect, document_of
 from ..dialects import hf_deepspeed as hf_names
-from ..dialects import megatron as megatron_names
-from ..dialects import torchtitan as titan_names
-from ..script import ScriptSource
 from ..spelling import (
-    GLOBAL_BATCH,
-    LaunchInputs,
-    Spelled,
-    TableDialect,
     find_argument,
     put_argument,
-    toml_of,
 )
-from .megatron_job import (
-    FORK,
-    NodeJob,
-    fork_arguments,
-    job_files,
-    job_obstacles,
-    needs_fork,
-    runs_on,
-)
-from .page import NEMO_DEGREES, Exported, Optimum, Page
-
-_HALVES = (Precision.BF16, Precision.FP16)
-_NOTHING = ScriptSource(script_args=(), config=RawConfig({}), config_argument=None)
-
-
-def megatron(optimum: Optimum) -> Exported:
-    """Megatron-LM's arguments, one on each line; for unequal nodes also a command for each."""
-    layout, page = optimum.layout, Page(optimum)
-    inputs = _write_table(MegatronDialect(), page, but=("zero_stage",))
-    more: list[str] = []
-    if layout.zero_stage:
-        more.append(megatron_names.DISTRIBUTED_OPTIMIZER)
-    if layout.zero_stage in megatron_names.SHARDINGS:
-        more += [
-            megatron_names._FSDP,
-            megatron_names.SHARDING,
-            megatron_names.SHARDINGS[layout.zero_stage],
-        ]
-    page.mark_done("zero_stage", "accumulation")
-    if layout.micro_batch_split is not None:
-        page.change("micro_batch_split", "our own runtime alone trains it")
-    if optimum.job is not None:  # its nodes are in the order of the ranks
-        page.mark_done("placement")
-    if layout.offload is Offload.OPTIMIZER:
-        more.append(megatron_names.OPTIMIZER_OFFLOAD)
-        page.mark_done("offload")
-    if optimum.precision in _HALVES:
-        more.append(f"--{optimum.precision.value}")
-    if optimum.sequence_length:
-        more += ["--seq-length", str(optimum.sequence_length)]
-    exported = _lines((*_with_some_layers(inputs.arguments, page), *more), page)
-    return exported if optimum.job is None else _with_job(optimum, optimum.job, exported)
-
-
-def _with_job(optimum: Optimum, job: NodeJob, exported: Exported) -> Exported:
-    """What runs the arguments in front of them, and scripts for the nodes."""
-    why = tuple(job_obstacles(optimum.layout, job.workload))
-    if why or exported.changed:
-        return replace(exported, changed=(*exported.changed, *why))
-    arguments = [line for line in exported.text.splitlines() if not line.startswith("#")]
-    is_fork = needs_fork(optimum.layout, job.workload.architecture)
-    what = FORK if is_fork else runs_on([line.split()[0] for line in arguments])
-    text = fork_arguments(optimum.layout) if is_fork else exported.text
-    return replace(
-        exported,
-        text=f"# Runs on {what}.\n{text}",
-        files=job_files(optimum.layout, job, arguments),
-    )
-
-
-def _with_some_layers(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
-    """Some layers of a stage are recomputed in full by Megatron-LM's ``block`` method."""
-    layers = page.layers_of_block()
-    if layers is None:
-        return arguments
-    for name, value in ((megatron_names.METHOD, "block"), (megatron_names.NUM_LAYERS, layers)):
-        given = find_argument(arguments, (name,))
-        assert given is not None
-        arguments = put_argument(arguments, given, name, str(value))
-    return arguments
+from .page import HALVES, NEMO_DEGREES, Exported, Optimum, Page, argument_lines, write_table
 
 
 def hf_trainer(optimum: Optimum) -> Exported:
@@ -113,57 +30,28 @@ def hf_trainer(optimum: Optimum) -> Exported:
     if only_deepspeed:
         page.cannot("zero_stage", "only DeepSpeed has it: export --to deepspeed and pass its file")
     but = ("zero_stage",) if only_deepspeed else ()
-    inputs = _write_table(HfTrainerDialect(), page, but=but)
+    inputs = write_table(HfTrainerDialect(), page, but=but)
     more: list[str] = []
     bucket = dict(optimum.candidate.extras).get("bucket_cap_mb")
     if bucket is not None:
         more += ["--ddp_bucket_cap_mb", str(bucket)]
         page.mark_done("bucket_cap_mb")
-    if optimum.precision in _HALVES:
+    if optimum.precision in HALVES:
         more.append(f"--{optimum.precision.value}")
-    return _lines((*_with_offload(inputs.arguments, page), *more), page)
+    return argument_lines((*_with_offload(inputs.arguments, page), *more), page)
 
 
 def _with_offload(arguments: tuple[str, ...], page: Page) -> tuple[str, ...]:
     """FSDP keeps weights on the host by one more word of ``--fsdp``."""
-    given = find_argument(arguments, (hf_names._FSDP,))
+    given = find_argument(arguments, (hf_names.FSDP,))
     if page.optimum.layout.offload is not Offload.PARAMETERS or given is None:
         return arguments
     page.mark_done("offload")
-    return put_argument(arguments, given, hf_names._FSDP, f"{given.value} {hf_names.FSDP_OFFLOAD}")
-
-
-def _write_table(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> LaunchInputs:
-    """All knobs of the table with their values, defaults of the batch included."""
-    layout, inputs = page.optimum.layout, LaunchInputs()
-    for row in dialect.table(_NOTHING, layout.world_size):
-        if row.knob == GLOBAL_BATCH and row.names()[0].startswith("--"):
-            inputs = row.write(inputs, layout.global_batch)
-        elif row.knob in LAYOUT_KNOBS and row.knob not in but:
-            inputs = _with_row(row, inputs, layout)
-            page.mark_done(row.knob)
-    return inputs
-
-
-def _with_row(row: Spelled, inputs: LaunchInputs, layout: Layout) -> LaunchInputs:
-    value = getattr(layout, row.knob)
-    places = getattr(row, "places", ())
-    if row.knob in ("micro_batch", "accumulation") and places:
-        return places[0].put(inputs, value)  # type: ignore[no-any-return]
-    return row.write(inputs, value)
-
-
-def _lines(arguments: tuple[str, ...], page: Page) -> Exported:
-    lines: list[str] = []
-    for argument in arguments:
-        if argument.startswith("--") or not lines:
-            lines.append(shlex.quote(argument))
-        else:
-            lines[-1] += f" {shlex.quote(argument)}"
-    return page.export("\n".join(lines) + "\n")
+    return put_argument(arguments, given, hf_names.FSDP, f"{given.value} {hf_names.FSDP_OFFLOAD}")
 
 
 _DATALOADER = "is the script's own: give it to the DataLoader"
+
 _ONE_RANK, _SEVERAL = "NO", "MULTI_GPU"
 
 
@@ -178,7 +66,7 @@ def accelerate(optimum: Optimum) -> Exported:
     page.say(("distributed_type",), kind, "zero_stage")
     page.say(("num_machines",), optimum.nodes)
     page.say(("num_processes",), layout.world_size)
-    half = optimum.precision in (Precision.BF16, Precision.FP16)
+    half = optimum.precision in HALVES
     page.say(("mixed_precision",), optimum.precision.value if half and optimum.precision else "no")
     _say_sharding(page, kind)
     _say_degrees(page)
@@ -192,7 +80,7 @@ def lightning(optimum: Optimum) -> Exported:
     page.say(("trainer", "num_nodes"), optimum.nodes)
     page.say(("trainer", "devices"), optimum.ranks_per_node)
     page.say(("trainer", "accumulate_grad_batches"), layout.accumulation, "accumulation")
-    if optimum.precision in (Precision.BF16, Precision.FP16):
+    if optimum.precision in HALVES:
         mixed = {Precision.BF16: "bf16-mixed", Precision.FP16: "16-mixed"}
         page.say(("trainer", "precision"), mixed[optimum.precision])
     strategy = ("trainer", "strategy")
@@ -221,7 +109,7 @@ def nemo1(optimum: Optimum) -> Exported:
     page, layout = Page(optimum), optimum.layout
     page.say(("trainer", "num_nodes"), optimum.nodes)
     page.say(("trainer", "devices"), optimum.ranks_per_node)
-    if optimum.precision in (Precision.BF16, Precision.FP16):
+    if optimum.precision in HALVES:
         page.say(("trainer", "precision"), "bf16" if optimum.precision is Precision.BF16 else 16)
     page.say(("model", "micro_batch_size"), layout.micro_batch, "micro_batch")
     page.say(("model", "global_batch_size"), layout.global_batch, "accumulation")
@@ -290,6 +178,7 @@ def _yaml(page: Page) -> Exported:
 
 
 _CHECKPOINT_CALL = "turn on the model's own checkpointing; DeepSpeed's section only shapes it"
+
 _OFFLOAD = {
     Offload.OPTIMIZER: ("offload_optimizer",),
     Offload.PARAMETERS: ("offload_optimizer", "offload_param"),
@@ -297,7 +186,7 @@ _OFFLOAD = {
 
 
 def deepspeed(optimum: Optimum) -> Exported:
-    """A JSON document; DeepSpeed reads it as hjson, which takes the comments, too."""
+    """A JSON document; DeepSpeed reads it as hjson, which allows the comments."""
     page, layout = Page(optimum), optimum.layout
     _say_document(page)
     for section in _OFFLOAD.get(layout.offload, ()):
@@ -323,56 +212,11 @@ def native(optimum: Optimum) -> Exported:
 
 
 def _say_document(page: Page) -> None:
-    """Batch, ZeRO stage and precision, which DeepSpeed and our runtime spell in one way."""
+    """Batch, ZeRO stage and precision, spelled alike by DeepSpeed and our runtime."""
     layout, precision = page.optimum.layout, page.optimum.precision
     page.say(keys.TRAIN_BATCH_SIZE, layout.global_batch)
     page.say(keys.MICRO_BATCH, layout.micro_batch, "micro_batch")
     page.say(keys.ACCUMULATION, layout.accumulation, "accumulation")
     page.say(keys.ZERO_STAGE, layout.zero_stage, "zero_stage")
-    if precision in (Precision.BF16, Precision.FP16):
+    if precision in HALVES:
         page.say((precision.value, "enabled"), value=True)
-
-
-def torchtitan(optimum: Optimum) -> Exported:
-    """The tables ``training``, ``parallelism`` and ``activation_checkpoint``."""
-    page, layout = Page(optimum), optimum.layout
-    pipelined = layout.pipeline_parallel > 1
-    local = layout.micro_batch * (layout.accumulation if pipelined else 1)
-    if optimum.sequence_length:
-        page.say(("training", "seq_len"), optimum.sequence_length)
-    page.say(_path(titan_names._MICRO_BATCH), local, "micro_batch")
-    page.say(_path(titan_names.GLOBAL_BATCH_KEY), layout.global_batch, "accumulation")
-    if layout.offload is Offload.PARAMETERS:
-        page.say(_path(titan_names.OFFLOAD), True, "offload")
-    _say_stage(page)
-    for knob, name in titan_names._DEGREES.items():
-        page.say(_path(name), getattr(layout, knob), knob)
-    if pipelined:
-        page.say(_path(titan_names.PIPELINE_MICRO_BATCH), layout.micro_batch)
-    if layout.virtual_pipeline > 1:
-        page.say(_path(titan_names.SCHEDULE), titan_names.INTERLEAVED)
-        page.cannot(
-            "virtual_pipeline",
-            "set parallelism.pipeline_parallel_layers_per_stage to layers / stages of all ranks",
-        )
-    page.mark_done("sequence_parallel")  # always on with tensor parallelism up to 0.2
-    page.say(_path(titan_names._RECOMPUTE), layout.recompute.value, "recompute")
-    return page.export(toml_of(page.document))
-
-
-def _say_stage(page: Page) -> None:
-    layout = page.optimum.layout
-    sharded = layout.zero_stage > 1
-    page.say(_path(titan_names.REPLICATE), 1 if sharded else layout.data_parallel)
-    page.say(_path(titan_names.SHARD), layout.data_parallel if sharded else 1)
-    if layout.zero_stage == 1:
-        page.change(
-            "zero_stage", "torchtitan cannot shard optimizer states alone; there they are whole"
-        )
-    if layout.zero_stage == 2:
-        page.say(_path(titan_names._RESHARD), "never")
-    page.mark_done("zero_stage")
-
-
-def _path(name: str) -> tuple[str, ...]:
-    return tuple(name.split("."))

@@ -1,4 +1,4 @@
-"""What is exported and what comes out, with an account of what found no words.
+"""Inputs and outputs of an export, with an account of settings that cannot be expressed.
 
 ``megatron/training/arguments.py`` of Megatron-LM 0.6.0 and later, ``transformer/moe/moe_layer.py``
 and ``transformer/transformer_config.py`` of megatron-core 0.16.1 (PyPI).
@@ -6,12 +6,13 @@ and ``transformer/transformer_config.py`` of megatron-core 0.16.1 (PyPI).
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from autoconf_launch.autotuner.sizing import Pretraining, pretraining
-from autoconf_launch.autotuner.space import KNOBS, RECOMPUTE_LAYERS
+from autoconf_launch.autotuner.space import KNOBS, LAYOUT_KNOBS, RECOMPUTE_LAYERS
 from autoconf_launch.core import (
     Candidate,
     ConfigError,
@@ -20,30 +21,43 @@ from autoconf_launch.core import (
     Precision,
     RawConfig,
     Recompute,
+    Workload,
     nearest_known,
     visible,
 )
 
-from ..exporters import BASE_EXPORTERS, EXPORTERS
+from ..exporters import BASE_EXPORTERS, EXPORTERS, TABLE
 from ..extension_points import load_reference
-from .megatron_job import NodeJob
+from ..script import ScriptSource
+from ..spelling import (
+    GLOBAL_BATCH,
+    LaunchInputs,
+    Spelled,
+    TableDialect,
+)
 
 _FOLLOWS = ("data_parallel",)
+
 NEMO_DEGREES = {
     "tensor_parallel": "tensor_model_parallel_size",
     "pipeline_parallel": "pipeline_model_parallel_size",
     "context_parallel": "context_parallel_size",
     "expert_parallel": "expert_model_parallel_size",
 }
-"""Keys of NeMo for the degrees of a mesh."""
+
+"""NeMo's keys for the degrees of a mesh."""
+
+HALVES = (Precision.BF16, Precision.FP16)
+
+_NOTHING = ScriptSource(script_args=(), config=RawConfig({}), config_argument=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimum:
-    """The winner of a results folder, or a row of a plan; None where nothing says it.
+    """The winner of a results folder, or a row of a plan; None for unknown values.
 
-    ``plan_only``: why our own runtime does not run it, as a phrase. ``job``: the nodes of a row
-    on unequal ones, in the order of its ranks.
+    ``plan_only``: why our own runtime does not run it, as a phrase. ``job``: the nodes of a row on
+    unequal nodes, in the order of its ranks.
     """
 
     name: str
@@ -57,12 +71,10 @@ class Optimum:
 
     @property
     def layout(self) -> Layout:
-        """Layout of the candidate."""
         return self.candidate.layout
 
     @property
     def ranks_per_node(self) -> int:
-        """Ranks of one machine."""
         return self.layout.world_size // self.nodes
 
 
@@ -71,10 +83,10 @@ class Exported:
     """A framework's file or arguments.
 
     Attributes:
-        left_out: sentences on what it does not express.
-        changed: those of them on what no user of the framework can add, so that another layout
-            than the optimum would run.
-        files: further ones, by what their names end with in place of the text's own suffix.
+        left_out: sentences on settings that it does not express.
+        changed: the sentences on settings that no user of the framework can add, so that another
+            layout than the optimum would run.
+        files: other files, by the end of their names, which replaces the text's own suffix.
     """
 
     text: str
@@ -85,7 +97,7 @@ class Exported:
 
 @dataclass(slots=True)
 class Page:
-    """A document in the making that remembers which knobs it has expressed."""
+    """A document in the making that tracks which knobs it has expressed."""
 
     optimum: Optimum
     document: RawConfig = field(default_factory=lambda: RawConfig({}))
@@ -94,21 +106,21 @@ class Page:
     _changed: list[str] = field(default_factory=list)
 
     def say(self, path: KeyPath, value: Any, *knobs: str) -> None:
-        """Set a key; the knobs that it expresses are done."""
+        """Set a key, which expresses these knobs."""
         self.document = self.document.with_value(path, value)
         self._said.update(knobs)
 
     def mark_done(self, *knobs: str) -> None:
-        """Take knobs as expressed, by what the page says or by the framework's defaults."""
+        """Count knobs as expressed, by the page or by the framework's defaults."""
         self._said.update(knobs)
 
     def cannot(self, knob: str, instead: str) -> None:
-        """A knob has no words here; ``instead`` is what the reader can do."""
+        """Note that a knob cannot be expressed; ``instead`` is the reader's alternative."""
         self._said.add(knob)
         self._notes.append(f"{knob} = {plain_value(self._value(knob))}: {instead}")
 
     def layers_of_block(self) -> int | None:
-        """Layers of a stage that are recomputed in full, where not all are; expressed by it."""
+        """Layers of a stage that are recomputed in full, if not all are; counts as expressed."""
         layers = dict(self.optimum.candidate.extras).get(RECOMPUTE_LAYERS)
         if not isinstance(layers, int) or self.optimum.layout.recompute is not Recompute.FULL:
             return None
@@ -119,12 +131,12 @@ class Page:
         return layers
 
     def change(self, knob: str, why: str) -> None:
-        """A knob has another value here; ``why`` says which, and the reason."""
+        """Note that a knob has another value here, and why."""
         self.cannot(knob, why)
         self._changed.append(self._notes[-1])
 
     def export(self, text: str, *, mark: str = "#") -> Exported:
-        """The text below comments on every knob that is neither at its default nor expressed."""
+        """Comment on every knob that is neither at its default nor expressed, above the text."""
         rest = [
             f"{knob} = {plain_value(self._value(knob))}: the framework has no such setting"
             for knob in self._unusual()
@@ -158,7 +170,7 @@ def comments(exported: tuple[str, ...], *, mark: str = "#") -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """A value for people."""
+    """A value as text for people."""
     return value.value if isinstance(value, Enum) else value
 
 
@@ -167,10 +179,10 @@ def _plain(knob: str) -> Any:
 
 
 def with_whole_steps(base: Pretraining) -> tuple[Pretraining, tuple[str, ...]]:
-    """The training with a micro-batch that divides what a replica sees of a batch, and why.
+    """The training with a micro-batch that divides a replica's share of a batch, and why.
 
-    NVIDIA's base configurations start a search, which divides the batch itself; a training with
-    one as it is ends before its first step.
+    NVIDIA's base configurations start a search, which divides the batch itself; without it, such a
+    training fails before its first step.
     """
     split = base.split
     each, rest = divmod(split.global_batch, split.data)
@@ -192,9 +204,9 @@ def with_whole_steps(base: Pretraining) -> tuple[Pretraining, tuple[str, ...]]:
 
 
 def splits_sequence(base: Pretraining) -> bool:
-    """Whether norms and dropouts are split along the sequence.
+    """True if norms and dropouts are split along the sequence.
 
-    Tensor parallelism is needed for it, and experts need it then; the losses are the same.
+    This needs tensor parallelism, and experts need it then; the losses are the same.
     """
     layout = base.split.layout
     needs_it = layout.sequence_parallel or base.model.form.experts > 0
@@ -202,9 +214,9 @@ def splits_sequence(base: Pretraining) -> bool:
 
 
 def groups_told(base: Pretraining) -> tuple[str, ...]:
-    """Where tensor parallelism goes beyond the groups of keys and values, as Megatron-core has it.
+    """A sentence if tensor parallelism exceeds the groups of keys and values.
 
-    0.16.1 copies groups to ranks; 0.15.0 and earlier refuse.
+    Megatron-core 0.16.1 copies groups to ranks; 0.15.0 and earlier refuse.
     """
     groups, tensor = base.model.form.groups, base.split.layout.tensor_parallel
     if groups % tensor == 0:
@@ -216,7 +228,7 @@ def groups_told(base: Pretraining) -> tuple[str, ...]:
 
 
 def layers_per_stage(base: Pretraining) -> int | None:
-    """Layers of a virtual pipeline stage; None without one, or where stages are not equal."""
+    """Layers of a virtual pipeline stage; None without one, or if stages are not equal."""
     split = base.split
     stages = split.layout.pipeline_parallel * (split.virtual or 0)
     if split.layout.pipeline_parallel < 2 or not stages or base.model.shape.layers % stages:
@@ -232,7 +244,7 @@ def export_optimum(optimum: Optimum, framework: str) -> Exported:
     """
     if framework not in EXPORTERS:
         raise ConfigError(f"--to is {framework!r}; {nearest_known(framework, EXPORTERS)}")
-    exported: Exported = load_reference(EXPORTERS[framework])(optimum)
+    exported: Exported = load_reference(TABLE[framework].optimum)(optimum)
     return exported
 
 
@@ -247,7 +259,53 @@ def export_base(document: RawConfig, framework: str) -> Exported:
             f"A base configuration cannot be exported to {framework!r}; "
             f"{nearest_known(framework, BASE_EXPORTERS)}"
         )
-    exporter = load_reference(BASE_EXPORTERS[framework])
     base, notes = with_whole_steps(pretraining(document))
-    exported: Exported = exporter(base, document)
+    exported: Exported = load_reference(TABLE[framework].base)(base, document)
     return Exported(text=comments(notes) + exported.text, left_out=(*notes, *exported.left_out))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobNode:
+    """A node in the order of ranks: its kind's name, GPUs that train, and all GPUs that it has."""
+
+    name: str
+    gpus: int
+    owned: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJob:
+    """A training on nodes that may differ; rank 0 is on the first one."""
+
+    workload: Workload
+    nodes: tuple[JobNode, ...]
+
+
+def write_table(dialect: TableDialect, page: Page, but: tuple[str, ...]) -> LaunchInputs:
+    """All knobs of the table with their values, defaults of the batch included."""
+    layout, inputs = page.optimum.layout, LaunchInputs()
+    for row in dialect.table(_NOTHING, layout.world_size):
+        if row.knob == GLOBAL_BATCH and row.names()[0].startswith("--"):
+            inputs = row.write(inputs, layout.global_batch)
+        elif row.knob in LAYOUT_KNOBS and row.knob not in but:
+            inputs = _with_row(row, inputs, layout)
+            page.mark_done(row.knob)
+    return inputs
+
+
+def _with_row(row: Spelled, inputs: LaunchInputs, layout: Layout) -> LaunchInputs:
+    value = getattr(layout, row.knob)
+    if row.knob in ("micro_batch", "accumulation") and row.places:
+        return row.places[0].put(inputs, value)
+    return row.write(inputs, value)
+
+
+def argument_lines(arguments: tuple[str, ...], page: Page) -> Exported:
+    """Arguments with one flag on each line, and an account of the rest."""
+    lines: list[str] = []
+    for argument in arguments:
+        if argument.startswith("--") or not lines:
+            lines.append(shlex.quote(argument))
+        else:
+            lines[-1] += f" {shlex.quote(argument)}"
+    return page.export("\n".join(lines) + "\n")

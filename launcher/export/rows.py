@@ -1,6 +1,6 @@
 """A row of a plan's table as a framework's file, or as the command of a short run without files.
 
-Ours is ``runtime/pretraining``, with its two documents as arguments; the other one is Megatron-LM
+Ours is ``runtime/pretraining``, with its two documents as arguments; the other is Megatron-LM
 (``megatron/training/arguments.py`` of 0.6.0 and later: ``--mock-data``, ``NullTokenizer``,
 ``--eval-iters``; only ``GPTDataset`` has mock data).
 """
@@ -23,7 +23,7 @@ from autoconf_launch.core import (
     plural,
 )
 
-from .megatron_job import model_arguments
+from .megatron import model_arguments
 from .page import Exported, Optimum, export_optimum
 
 _MODULE = "autoconf_launch.runtime.pretraining"
@@ -39,16 +39,12 @@ _PRECISIONS = {
     "nemo2": (Precision.BF16,),
     "torchtitan": (Precision.BF16,),
 }
-"""What the files of each framework say, or mean where they say nothing."""
+"""The precisions that each framework's files state, or imply."""
 NATIVE = "native"
 
 
 def first_exportable(rows: Sequence[Optimum], frameworks: Sequence[str]) -> tuple[int, str]:
-    """The first row that all these frameworks can express, and why the rows before it cannot be.
-
-    Returns:
-        Its number, from 1 (1 where no row can be), and why the first row is skipped, if it is.
-    """
+    """The first row that all these frameworks can express, and why row 1 is skipped, if it is."""
     first = ""
     for number, row in enumerate(rows, start=1):
         if (why := export_obstacle(row, frameworks)) is None:
@@ -58,7 +54,7 @@ def first_exportable(rows: Sequence[Optimum], frameworks: Sequence[str]) -> tupl
 
 
 def export_obstacle(row: Optimum, frameworks: Sequence[str]) -> str | None:
-    """Why one of the frameworks cannot express a layout; None where all can."""
+    """Why one of the frameworks cannot express a layout; None if all can."""
     obstacles = (_obstacles(row, export_optimum(row, name), name) for name in frameworks)
     return next((why for found in obstacles for why in found), None)
 
@@ -98,9 +94,7 @@ def _obstacles(row: Optimum, exported: Exported, framework: str) -> Iterator[str
 class RunCommand:
     """A command, and the framework that it starts: native, or megatron.
 
-    Attributes:
-        start: of Megatron-LM up to its script, of ours all of it.
-        flags: of the script, with their values.
+    ``start`` is all of our command, or Megatron-LM's up to its script; ``flags`` follow it.
     """
 
     framework: str
@@ -109,17 +103,13 @@ class RunCommand:
 
     @property
     def text(self) -> str:
-        """The whole command."""
         return " ".join((self.start, *self.flags))
 
 
 def run_command(optimum: Optimum, workload: Workload, steps: int) -> RunCommand | None:
-    """What measures a layout; None where neither framework trains such a model in it.
+    """The command that measures a layout; None if neither framework trains such a model in it.
 
-    Args:
-        optimum: the layout, and the nodes it runs on.
-        workload: what is trained, with as many layers as the run has.
-        steps: of the run.
+    ``workload`` has as many layers as the run.
     """
     base = pretraining_base(workload.architecture, workload.sequence_length)
     is_ours = optimum.plan_only is None and workload.software.framework is Framework.FSDP
@@ -156,7 +146,7 @@ def _line(document: object) -> str:
 
 
 def pretraining_base(model: Architecture, sequence: int) -> dict[str, Any] | None:
-    """The part of a base configuration that our pretraining reads; None if it has no such model.
+    """The base configuration for our pretraining; None if it has no such model.
 
     It builds GPT-2's, Llama's and Mixtral's classes of transformers.
     """
@@ -200,7 +190,7 @@ def pretraining_base(model: Architecture, sequence: int) -> dict[str, Any] | Non
 
 
 def _is_megatrons(workload: Workload) -> bool:
-    """Whether Megatron-LM's habits are those predicted, and it trains the model without data."""
+    """True if Megatron-LM's kernels are predicted, and it trains the model without data."""
     model = workload.architecture
     experts = model.experts
     has_plain_experts = experts is None or not (experts.shared or experts.first_dense)

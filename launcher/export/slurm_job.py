@@ -1,4 +1,4 @@
-"""A batch script of Slurm in which a tune goes on, job after job, until it is through."""
+"""A batch script of Slurm that continues a tune, job after job, until it is complete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..machine import OUR_COMMAND
 from ..results import shell_command
 
 _OPTIONS = ("--signal=B:USR1@120", "--requeue", "--open-mode=append")
-"""Slurm looks at its limits twice a minute, so that its signal may come 30 s late."""
+"""Slurm checks its limits twice a minute, so its signal may come 30 s late."""
 _SCRIPT = """\
 #!/bin/bash
 #SBATCH {ours}
@@ -41,10 +41,8 @@ exit "$code"
 def resumable_job(words: Sequence[str], options: str, folder: Path) -> str:
     """The text of the script; secrets among the words are read from variables in the job.
 
-    Args:
-        words: what follows ``autoconf-launch``.
-        options: words for sbatch, such as ``-N 2 -t 4:00:00``; they win over ours.
-        folder: where the command starts.
+    ``words`` follow ``autoconf-launch``; ``options`` for sbatch, such as ``-N 2 -t 4:00:00``,
+    override ours.
 
     Raises:
         ConfigError: the options are not words of one line, or there is no command.

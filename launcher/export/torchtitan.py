@@ -1,4 +1,4 @@
-"""A base configuration as torchtitan's TOML (0.2), or as a module that torchtitan 0.3 trains.
+"""torchtitan: an optimum or a base configuration as TOML (0.2), or a module for 0.3.
 
 Loaded by ``ConfigManager`` of torchtitan 0.2.2 (PyPI), the model built by its ``models/llama3``
 and ``models/qwen3``. 0.2.0 takes the same file, but ties no embeddings; 0.1 has other keys; 0.3
@@ -6,7 +6,7 @@ reads no file: ``--module`` names a module, ``--config`` a function of it, as 0.
 it; the model is ``models/qwen3`` without norms of queries and keys.
 
 torchtitan 0.2 and 0.3 (PyPI) have gated decoders with rotary positions and no biases; ``qwen3``
-takes any width of a head, tied embeddings and experts, but has no pipeline in 0.2.
+takes any head width, tied embeddings and experts, but has no pipeline in 0.2.
 """
 
 from __future__ import annotations
@@ -21,18 +21,25 @@ from textwrap import indent
 from typing import Any
 
 from autoconf_launch.autotuner.sizing import Pretraining
-from autoconf_launch.core import ConfigError, RawConfig
+from autoconf_launch.core import (
+    ConfigError,
+    Offload,
+    RawConfig,
+)
 
 from ..dialects import torchtitan as names
-from ..spelling import toml_of
-from .page import NEMO_DEGREES, Exported, comments, with_whole_steps
+from ..spelling import (
+    toml_of,
+)
+from .page import NEMO_DEGREES, Exported, Optimum, Page, comments, with_whole_steps
 
 _PLAIN, _ANY = "llama3", "qwen3"
+
 _MULTIPLE = 64
 
 
 def require_decoder(base: Pretraining) -> None:
-    """Raises ConfigError for another model: torchtitan trains nothing else."""
+    """Raise ConfigError for an encoder: torchtitan trains only decoders."""
     if base.family.name in ("bert", "t5", "mt5"):
         raise ConfigError(
             f"torchtitan trains decoders, but {base.name} is of family {base.family.name}; export "
@@ -50,11 +57,11 @@ def host_of(base: Pretraining) -> str:
 def as_it_splits(
     base: Pretraining, model: str, *, pipelines: bool
 ) -> tuple[Pretraining, tuple[str, ...]]:
-    """The training on the same GPUs in degrees that torchtitan takes, and what they replace.
+    """The training on the same GPUs in degrees that torchtitan takes, and notes on the changes.
 
     Args:
-        base: the training as it is asked for.
-        model: what has no pipeline, in words.
+        base: the training as requested.
+        model: the feature or model that has no pipeline, in words.
         pipelines: whether it can be split by layers.
     """
     split, groups, notes = base.split, base.model.form.groups, []
@@ -79,7 +86,7 @@ def as_it_splits(
 
 
 def samples_at_once(base: Pretraining) -> int:
-    """``local_batch_size``: of a pipeline all that a replica sees of a step."""
+    """``local_batch_size``: in a pipeline, all samples of a replica's step."""
     split = base.split
     is_pipeline = split.layout.pipeline_parallel > 1
     return split.global_batch // split.data if is_pipeline else split.layout.micro_batch
@@ -94,7 +101,7 @@ def gated_width(base: Pretraining) -> int:
 
 
 def stand_ins(base: Pretraining) -> Iterator[str]:
-    """What no model of torchtitan has."""
+    """Sentences on features that no model of torchtitan has."""
     model = base.model
     if not model.form.gated:
         yield (
@@ -118,11 +125,11 @@ def stand_ins(base: Pretraining) -> Iterator[str]:
 _ARGUMENTS = {"llama3": "TransformerModelArgs", "qwen3": "Qwen3ModelArgs"}
 
 
-def torchtitan(base: Pretraining, document: RawConfig) -> Exported:
+def base_tables(base: Pretraining, document: RawConfig) -> Exported:
     """Tables of torchtitan, after the module with the flavor that the shapes need.
 
     Raises:
-        ConfigError: the family is not a decoder; torchtitan trains nothing else.
+        ConfigError: the family is not a decoder.
     """
     require_decoder(base)
     host = host_of(base)
@@ -153,11 +160,11 @@ def _values(base: Pretraining) -> dict[str, Any]:
         names.STEPS: schedule.steps,
         "training.seq_len": base.model.sequence,
         "training.max_norm": schedule.clip,
-        names._MICRO_BATCH: samples_at_once(base),
+        names.LOCAL_BATCH_KEY: samples_at_once(base),
         names.GLOBAL_BATCH_KEY: split.global_batch,
         names.REPLICATE: 1,
         names.SHARD: split.data,
-        **{names._DEGREES[knob]: getattr(split.layout, knob) for knob in NEMO_DEGREES},
+        **{names.TITAN_DEGREES[knob]: getattr(split.layout, knob) for knob in NEMO_DEGREES},
     }
     if split.layout.pipeline_parallel > 1:
         values[names.PIPELINE_MICRO_BATCH] = split.layout.micro_batch
@@ -165,7 +172,7 @@ def _values(base: Pretraining) -> dict[str, Any]:
 
 
 def _flavor(base: Pretraining) -> str:
-    """A module that registers it, as comments: a TOML file has no shapes."""
+    """The module that registers it, as comments: a TOML file has no shapes."""
     host, arguments = host_of(base), _ARGUMENTS[host_of(base)]
     words = _llama3_shape(base) if host == "llama3" else _qwen3_shape(base)
     given = ", ".join(f"{name}={value}" for name, value in words.items() if value is not None)
@@ -184,7 +191,7 @@ def _module(base: Pretraining) -> str:
 
 
 def _identifier(name: str) -> str:
-    """A name that Python takes for a function or a module."""
+    """A name that is valid for a function or a module."""
     word = re.sub(r"\W", "_", name, flags=re.ASCII)
     return word if word.isidentifier() and not iskeyword(word) else f"model_{word}"
 
@@ -339,10 +346,12 @@ def {name}():
         ),
     )
 """
+
 _DENSE = """\
 feed_forward=make_ffn_config(
     dim={hidden}, hidden_dim={ffn}, w1_param_init=INIT, w2w3_param_init=INIT
 ),"""
+
 _EXPERTS = """\
 moe=make_moe_config(
     num_experts={experts},
@@ -366,10 +375,10 @@ moe=make_moe_config(
 
 
 def torchtitan_module(base: Pretraining, document: RawConfig) -> Exported:
-    """A module with one function, which is called as the run is.
+    """A module with one function, named like the run.
 
     Raises:
-        ConfigError: the family is not a decoder, or the file does not say the vocabulary.
+        ConfigError: the family is not a decoder, or the file does not give the vocabulary.
     """
     require_decoder(base)
     if base.model.vocabulary is None:
@@ -428,3 +437,48 @@ def _mlp(base: Pretraining) -> str:
         experts=model.form.experts,
         chosen=model.form.experts_per_token,
     )
+
+
+def optimum_tables(optimum: Optimum) -> Exported:
+    """The tables ``training``, ``parallelism`` and ``activation_checkpoint``."""
+    page, layout = Page(optimum), optimum.layout
+    pipelined = layout.pipeline_parallel > 1
+    local = layout.micro_batch * (layout.accumulation if pipelined else 1)
+    if optimum.sequence_length:
+        page.say(("training", "seq_len"), optimum.sequence_length)
+    page.say(_path(names.LOCAL_BATCH_KEY), local, "micro_batch")
+    page.say(_path(names.GLOBAL_BATCH_KEY), layout.global_batch, "accumulation")
+    if layout.offload is Offload.PARAMETERS:
+        page.say(_path(names.OFFLOAD), True, "offload")
+    _say_stage(page)
+    for knob, name in names.TITAN_DEGREES.items():
+        page.say(_path(name), getattr(layout, knob), knob)
+    if pipelined:
+        page.say(_path(names.PIPELINE_MICRO_BATCH), layout.micro_batch)
+    if layout.virtual_pipeline > 1:
+        page.say(_path(names.SCHEDULE), names.INTERLEAVED)
+        page.cannot(
+            "virtual_pipeline",
+            "set parallelism.pipeline_parallel_layers_per_stage to layers / stages of all ranks",
+        )
+    page.mark_done("sequence_parallel")  # always on with tensor parallelism up to 0.2
+    page.say(_path(names.RECOMPUTE_MODE), layout.recompute.value, "recompute")
+    return page.export(toml_of(page.document))
+
+
+def _say_stage(page: Page) -> None:
+    layout = page.optimum.layout
+    sharded = layout.zero_stage > 1
+    page.say(_path(names.REPLICATE), 1 if sharded else layout.data_parallel)
+    page.say(_path(names.SHARD), layout.data_parallel if sharded else 1)
+    if layout.zero_stage == 1:
+        page.change(
+            "zero_stage", "torchtitan cannot shard optimizer states alone; there they are whole"
+        )
+    if layout.zero_stage == 2:
+        page.say(_path(names.RESHARD), "never")
+    page.mark_done("zero_stage")
+
+
+def _path(name: str) -> tuple[str, ...]:
+    return tuple(name.split("."))

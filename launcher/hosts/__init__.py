@@ -1,49 +1,14 @@
-"""Other hosts: how one is reached, what it is, and the line to the agent there."""
+"""The hosts of a launch: slots and devices, shares of them, and the engine that starts it."""
 
-from .description import HostDescription, Introduction, describe_hosts
-from .folder_line import FolderLine, Starter, make_line_folder
-from .gpus import (
-    BUS_ORDER,
-    HIP_VISIBLE,
-    ORDER,
-    PROHIBITED,
-    VISIBLE,
-    Gpu,
-    list_gpus,
-    names_none,
-    seen_at_once,
-)
-from .kubernetes_jobs import (
-    JOB_HANDLE,
-    KubernetesApi,
-    PodsStarter,
-    open_pods,
-    pod_command,
-)
-from .line import HostLine, agent_command
-from .lines import (
-    UNSAID_WAIT_S,
-    AgentLine,
-    open_lines,
-    wait_text,
-)
-from .pod_manifests import (
-    PodsOrder,
-    PodsSize,
-    host_name_of_first,
-    make_manifests,
-    read_pod_template,
-    without_values,
-)
-from .ray_agents import ANY_NODE, RayNode, RaySize, find_ray_nodes, open_ray
-from .reach import LOCAL, is_this_machine, require_program
-from .slurm_jobs import (
-    JOB_ID,
-    SlurmQueue,
-    SlurmStarter,
-    cancel_jobs,
-    find_job_states,
-    is_slurm_here,
-    pending_text,
-    submit_job,
+from .choice import names_hosts, pod_text, require_one_start
+from .cluster import find_cluster, local_cluster
+from .pools import engine_for, find_pool, pool_text, trial_engine
+from .slots import (
+    ALONE,
+    WHOLE,
+    Placement,
+    Share,
+    Size,
+    SlotPool,
+    why_not_in_turn,
 )

@@ -1,13 +1,5 @@
 """From a request to a launch plan, and from ended ranks to an outcome."""
 
-from .logs import (
-    STDERR_LOG,
-    STDOUT_LOG,
-    LogStart,
-    file_tail,
-    printed_error,
-    read_log_tail,
-)
 from .outcome import (
     Cancelled,
     RankExit,
@@ -27,6 +19,17 @@ from .planning import (
     why_silent,
     with_declared_local_rank,
 )
-from .rank_results import Compiled, compile_time, is_beside_steps, started_ranks
+from .rank_results import (
+    STDERR_LOG,
+    STDOUT_LOG,
+    Compiled,
+    LogStart,
+    compile_time,
+    file_tail,
+    is_beside_steps,
+    printed_error,
+    read_log_tail,
+    started_ranks,
+)
 from .script_source import find_script_source, find_source, read_script
 from .wrapped_launch import as_typed, unwrap_launcher

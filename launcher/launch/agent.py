@@ -1,9 +1,9 @@
 """Starts the ranks of one launch, watches them and ends them with their controller.
 
-A script of its own, ``python -I -S agent.py DESCRIPTOR``, of the standard library alone, so that
-it starts in milliseconds; a fork server loads it, too. The descriptor is the controller's socket:
-from it come JSON lines, first the document (``backends/local.py``), then ``{"signal": N}`` and
-``{"end": true}``; back goes one line, the report. When it closes, the controller is dead and all
+A separate script, ``python -I -S agent.py DESCRIPTOR``, of the standard library only, so that it
+starts in milliseconds; a fork server loads it, too. The descriptor is the controller's socket. It
+receives JSON lines: first the document (``backends/local.py``), then ``{"signal": N}`` and
+``{"end": true}``; it sends one line, the report. When it closes, the controller is dead and all
 that was started here dies within 2 s.
 """
 
@@ -67,7 +67,7 @@ class Watch:
         self._removed = remove_dead_locks(document["extension_caches"], self._held)
 
     def start(self, turn: _Handler) -> dict[str, Any] | None:
-        """Start every rank, all in the process group of the first; in a fork, the rank."""
+        """Start every rank, all in the process group of the first; in a fork, return the rank."""
         group = 0
         for rank in self._document["ranks"]:
             if (pid := os.fork()) == 0:
@@ -100,7 +100,7 @@ class Watch:
         return due_s if look_s is None else min(due_s, look_s)
 
     def sweep(self) -> None:
-        """End what the ranks left behind, where they may not, failed or were stopped."""
+        """End leftover processes of the ranks, if they may not stay, failed or were stopped."""
         self._stop_listening()
         kill_s = time.monotonic() + LEFTOVER_GRACE_S
         ends = bool(self._due) or any(self._codes.values()) or not self._may_leave
@@ -126,7 +126,6 @@ class Watch:
             log.cut_middle()
 
     def report(self) -> dict[str, Any]:
-        """Exit code (negative: the signal) and time of each rank's end, in the plan's order."""
         return {
             "codes": [self._codes.get(pid, -signal.SIGKILL) for pid in self._pids],
             "exit_unix_s": [self._exit_unix_s.get(pid, time.time()) for pid in self._pids],
@@ -143,7 +142,6 @@ class Watch:
             log.forward()
 
     def _filter_output(self, filters: dict[int, SecretFilter]) -> list[trial_logs.FilteredLog]:
-        """Pipes in front of our standard output and error, which are the two logs."""
         return [trial_logs.FilteredLog(number, known) for number, known in filters.items()]
 
     def _obey(self) -> None:
@@ -172,7 +170,7 @@ class Watch:
             self._due = [(due_s, signal.SIGTERM), (due_s + grace_s, signal.SIGKILL)]
 
     def _reap(self) -> bool:
-        """Collect every child that has ended; whether any is left."""
+        """Collect every child that has ended; returns whether any is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -204,7 +202,6 @@ class Watch:
                 self._give_up_s = min(self._give_up_s, now + UNKILLABLE_S)
 
     def _signal_below(self, number: int) -> None:
-        """Signal all that the ranks have started, and the ranks."""
         below = descendants(os.getpid()) or self._live_ranks()
         self._held |= held_locks(below)
         _signal_all(below, number)
@@ -222,13 +219,12 @@ class Control:
         self._pending = b""
 
     def read_first(self) -> dict[str, Any] | None:
-        """The first line, waited for; None where the controller died before it was whole."""
+        """Wait for the first line; None if the controller died before it was complete."""
         while b"\n" not in self._pending and not self.closed:
             self._take()
         return next(iter(self._lines(1)), None)
 
     def read_now(self) -> list[dict[str, Any]]:
-        """What has come, without waiting."""
         ready = select.poll()
         ready.register(self.descriptor, select.POLLIN)
         while not self.closed and ready.poll(0):
@@ -236,7 +232,7 @@ class Control:
         return self._lines()
 
     def write(self, line: dict[str, Any]) -> None:
-        """Send a line; without effect where nobody listens any more."""
+        """Send a line; without effect if nothing listens any more."""
         trial_logs.write_all(self.descriptor, json.dumps(line).encode() + b"\n")
 
     def _take(self) -> None:
@@ -252,7 +248,7 @@ class Control:
 
 
 def _known_secrets(document: dict[str, Any]) -> dict[int, SecretFilter]:
-    """A filter for each of the two logs of a trial, if the launcher has told it secrets."""
+    """A filter for each of the two logs of a trial, if the launcher has passed secrets."""
     variables = {**os.environ, **dict(document["ranks"][0]["environment"])}
     if not document.get("attempt") or "AUTOCONF_LAUNCH_SECRETS" not in variables:
         return {}
@@ -261,7 +257,7 @@ def _known_secrets(document: dict[str, Any]) -> dict[int, SecretFilter]:
 
 
 def _write_over(path: str, text: str) -> None:
-    """Replace the text of a file that is there; no link is followed."""
+    """Replace the text of an existing file; no link is followed."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
         trial_logs.write_all(descriptor, text.encode(errors="surrogateescape"))
@@ -269,7 +265,7 @@ def _write_over(path: str, text: str) -> None:
 
 
 def _load(*parts: str) -> Any:
-    """A module of ours by its place from here, as this Python knows no package."""
+    """A module of ours by its relative path, as this Python knows no package."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), *parts)
     name = f"autoconf_launch_{parts[-1][:-3]}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -285,7 +281,7 @@ if not TYPE_CHECKING:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Processes below ``ancestor`` that have not ended; empty where there is no ``/proc``."""
+    """Processes below ``ancestor`` that have not ended; empty without ``/proc``."""
     parents = {pid: int(fields[1]) for pid, fields in living_processes()}
     found, below = list[int](), {ancestor}
     while below:
@@ -295,7 +291,7 @@ def descendants(ancestor: int) -> list[int]:
 
 
 def living_processes() -> list[tuple[int, list[bytes]]]:
-    """Number and ``[state, parent, group, session]`` of every process but zombies."""
+    """Number and ``[state, parent, group, session]`` of every process except zombies."""
     found = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
@@ -321,10 +317,10 @@ def held_locks(pids: list[int]) -> set[Lock]:
 
 
 def remove_dead_locks(caches: list[str], died: set[Lock]) -> list[str]:
-    """Remove what killed builds of torch extensions left; every later one would wait forever.
+    """Remove locks of killed builds of torch extensions; every later build would wait forever.
 
     ``torch.utils.file_baton`` makes a file that must not exist, keeps it open and removes it at
-    the end, so that its maker is dead where nobody has it open. ``died``: of processes that were
+    the end, so its maker is dead if no process has it open. ``died``: locks of processes that were
     killed here.
     """
     paths = {path for cache in caches for path in _cached_locks(cache)}
@@ -355,10 +351,9 @@ def _folders(path: str) -> list[str]:
 
 
 def _abandoned_lock(path: str, died: set[Lock]) -> Lock | None:
-    """A lock that nobody has open; None where somebody has, or may have.
+    """A lock that no process has open; None if one has, or may have.
 
-    Of a disk that other machines write to as well, no kernel can tell; there it is one of those
-    that ``died``.
+    On a disk that other machines write to, no kernel knows; there it must be in ``died``.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -380,9 +375,9 @@ def _is_lock(status: os.stat_result) -> bool:
 
 
 def _has_no_other(descriptor: int) -> bool:
-    """Whether no process of this machine, in whatever container, has the file open but us.
+    """True if no process of this machine, in any container, has the file open except us.
 
-    The kernel grants a lease for writing in that case alone (fcntl(2)).
+    The kernel grants a lease for writing only then (fcntl(2)).
     """
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # SIGIO would end us
@@ -394,7 +389,7 @@ def _has_no_other(descriptor: int) -> bool:
 
 
 def _is_local(path: str) -> bool:
-    """Whether a path is on a disk of this machine alone, by its longest mount point."""
+    """True if a path is on a disk of only this machine, by its longest mount point."""
     real, found = os.path.realpath(path), (0, "")
     with contextlib.suppress(OSError), open("/proc/self/mounts", errors="surrogateescape") as file:
         for line in file:
@@ -412,7 +407,7 @@ def _signal_all(pids: list[int], number: int) -> None:
 
 
 def _ran_out_of_memory(path: str | None, attempt: str | None) -> bool:
-    """Whether a rank has said so itself: then no other rank's word can matter."""
+    """True if a rank has reported it itself; then no other rank's report can matter."""
     try:
         with open(path or "", "rb") as file:
             result = json.load(file)
@@ -450,7 +445,7 @@ def execute(rank: dict[str, Any]) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Linux's ``prctl``; elsewhere nothing, and orphans are found by nobody."""
+    """Linux's ``prctl``; on other systems nothing, and orphans are not found."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
@@ -458,8 +453,8 @@ def _prctl(option: int, value: int) -> None:
 def prepare_process(control: Control) -> None:
     """Block every signal but SIGCHLD, and become the subreaper of our descendants.
 
-    Signals are blocked, not ignored, so that one which reaches a rank before it has become
-    another program takes effect there, and with the dispositions that a program starts with.
+    Signals are blocked, not ignored, so that a signal that reaches a rank before it has become
+    another program takes effect then, with that program's dispositions.
     """
     os.set_inheritable(control.descriptor, False)
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals() - {signal.SIGCHLD})

@@ -42,7 +42,7 @@ else:
 
 # ruff: noqa: PTH100, PTH103, PTH105, PTH108, PTH110, PTH112, PTH116, PTH118, PTH120, PTH123
 
-BEAT_S, SILENCE_S = map(float, sys.argv[1:3])  # as hosts/line.py has them
+BEAT_S, SILENCE_S = map(float, sys.argv[1:3])  # as engines/line.py has them
 _PACKAGES = sys.argv[3].split(",")
 _FOLDER, _NODE = sys.argv[4:6] or ("", "")
 LOOK_S = 0.25  # between looks at the files of ranks
@@ -52,7 +52,7 @@ FOLDERS = ("", "probe")  # below a trial's folder, whose files are read by the l
 APPEARS_WITHIN_S = 5.0  # what another host has written, where caches hide it
 COMPLAINT = "autoconf-launch: "  # begins what the launcher quotes
 SIOCGIFADDR = 0x8915  # linux/sockios.h
-GPUS_SCRIPT = os.path.join(os.path.dirname(__file__), "..", "hosts", "gpus.py")
+GPUS_SCRIPT = os.path.join(os.path.dirname(__file__), "..", "machine", "gpus.py")
 GPUS_WITHIN_S = 180.0
 
 

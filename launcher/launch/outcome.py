@@ -1,4 +1,4 @@
-"""Decides what came of a launch from exit codes and the ranks' own results."""
+"""Decides the outcome of a launch from exit codes and the ranks' own results."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ from autoconf_launch.core import (
 )
 
 from ..plan import LaunchPlan
-from .logs import LogStart, last_said, printed_error
 from .planning import why_silent
 from .rank_results import (
+    LogStart,
     RankResults,
     asides_seen,
     largest_memory,
+    last_said,
     measure,
+    printed_error,
     read_rank_results,
     started_ranks,
     with_ended,
@@ -44,9 +46,9 @@ _USAGE = 2
 
 
 def how_it_died(code: int, error: str = "") -> str:
-    """What an exit code other than 0 says; negative where a signal ended the process.
+    """The meaning of an exit code other than 0; negative if a signal ended the process.
 
-    ``error``: what its log says.
+    ``error``: the error in its log.
     """
     if code > 0:
         hint = " (as of a script that refuses its arguments)" if code == _USAGE else ""
@@ -58,7 +60,7 @@ def how_it_died(code: int, error: str = "") -> str:
 
 
 def signal_name(number: int) -> str:
-    """``SIGTERM`` for 15, ``signal 99`` for what has no name."""
+    """``SIGTERM`` for 15, ``signal 99`` for a number without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -66,7 +68,7 @@ def signal_name(number: int) -> str:
 
 
 def who_left(ranks: Sequence[int]) -> str:
-    """Says that these ranks ended well before another failed; empty where there are none."""
+    """A phrase on ranks that ended well before another failed; empty if there are none."""
     if not ranks:
         return ""
     names = " and ".join(map(str, ranks))
@@ -74,20 +76,20 @@ def who_left(ranks: Sequence[int]) -> str:
 
 
 Checked: TypeAlias = tuple[tuple[str, str], ...]
-"""Knobs that are compared, with the words that asked for them."""
+"""Knobs that are compared, with the words that request them."""
 
 _APPLIED = (
     *("zero_stage", "data_parallel", "tensor_parallel", "context_parallel", "expert_parallel"),
     *("sequence_parallel", "pipeline_parallel", "virtual_pipeline", "pipeline_split"),
     *("micro_batch", "micro_batch_split", "accumulation", "recompute"),
 )
-"""Fields of a layout that a rank finds on its live model; extras come beside them."""
+"""Fields of a layout that a rank finds on its live model, in addition to extras."""
 
 
 def mismatch(
     result: RankResult, expected: Candidate | None, checked: Checked | None
 ) -> Failure | None:
-    """What a rank ran instead of what was expected; None: just that, or it cannot tell."""
+    """The failure of a rank that ran another strategy; None if it matches or is unknown."""
     if expected is not None and checked is not None:
         return _ignored_knobs(result, expected, checked)
     applied = result.applied
@@ -117,7 +119,7 @@ def mismatch(
 
 
 def _without_even_split(layout: Layout) -> Layout:
-    """A split as ranks see it: none where it gives each stage what it would have anyway."""
+    """A split as ranks see it: None if it is the default split."""
     split = layout.pipeline_split
     if split is None or split != even_pipeline_split(sum(split), len(split)):
         return layout
@@ -125,7 +127,7 @@ def _without_even_split(layout: Layout) -> Layout:
 
 
 def _ignored_knobs(result: RankResult, expected: Candidate, checked: Checked) -> Failure | None:
-    """The first knob that an external script set otherwise; 0 is what a probe could not count."""
+    """Knobs that an external script set otherwise; the probe could not count a 0."""
     if result.applied is None:
         return None
     found = {name: getattr(result.applied, name) for name, _ in checked}
@@ -145,13 +147,13 @@ def _ignored_knobs(result: RankResult, expected: Candidate, checked: Checked) ->
 
 
 def _smaller(ran: Mapping[str, Any], asked: Mapping[str, Any]) -> int | None:
-    """The micro-batch that ran, if it is smaller than asked; 0 was not counted."""
+    """The micro-batch that ran, if it is smaller than requested; 0 was not counted."""
     micro: int = ran.get("micro_batch", 0)
     return micro if 0 < micro < asked["micro_batch"] else None
 
 
 def _differs(name: str, found: object, asked: object) -> bool:
-    """Whether a knob is seen to be another; a switch does not say how much it recomputes."""
+    """True if a knob is seen to differ; a switch does not show how much it recomputes."""
     if found is None or (found == 0 and name != "zero_stage"):
         return False
     if name == "recompute":
@@ -169,17 +171,17 @@ _DECISIVE = (
     FailureKind.BAD_CONFIG,
     FailureKind.NOT_APPLIED,
 )
-"""Kinds that win over every other one, in this order, whoever was first."""
+"""Kinds that win over all others, in this order, whichever was first."""
 
 _SUDDEN_SLACK_S = 0.25
-"""A peer can write down its broken connection before the death that broke it is seen."""
+"""A peer can report its broken connection before the death that broke it is seen."""
 
 _CAUSED_BY_OTHERS = {signal.SIGTERM, signal.SIGINT, signal.SIGABRT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankExit:
-    """How one rank's process ended; ``code`` is negative where a signal ended it."""
+    """The end of one rank's process; ``code`` is negative if a signal ended it."""
 
     code: int
     unix_s: float
@@ -187,7 +189,7 @@ class RankExit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """Somebody ended the launch; what had happened before ``unix_s`` still counts."""
+    """The launch was cancelled; events before ``unix_s`` still count."""
 
     reason: Failure
     unix_s: float
@@ -195,13 +197,12 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksEnd:
-    """How all processes of a launch ended.
+    """The end of all processes of a launch.
 
     Attributes:
         exits: of each rank, in the plan's order.
-        terminated_unix_s: when the others were told to end, after a failure or on request;
-            later deaths say nothing. None: all ended by themselves.
-        cancelled: why it was ended on request.
+        terminated_unix_s: time at which the other ranks were ended, after a failure or on request;
+            later deaths show nothing. None: all ended by themselves.
     """
 
     exits: tuple[RankExit, ...]
@@ -210,7 +211,7 @@ class RanksEnd:
 
     @property
     def told_to_end(self) -> frozenset[int]:
-        """Numbers of the ranks that were ended because another one had failed."""
+        """Numbers of the ranks that were ended because another rank had failed."""
         since_unix_s = self.terminated_unix_s
         if since_unix_s is None:
             return frozenset()
@@ -228,7 +229,7 @@ class RanksEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cause:
-    """Something that may be why there is no measurement."""
+    """A possible reason for the missing measurement."""
 
     failure: Failure
     unix_s: float
@@ -238,10 +239,10 @@ class _Cause:
 
 
 def read_outcome(plan: LaunchPlan, end: RanksEnd, log_start: LogStart | None = None) -> Outcome:
-    """What came of a launch that has ended.
+    """The outcome of a launch that has ended.
 
-    Out of memory on any rank wins, then ``nan``, ``bad_config`` and ``not_applied``; otherwise
-    the earliest cause but those that a peer's end made, which count where there is no other. In
+    Out of memory on any rank wins, then ``nan``, ``bad_config`` and ``not_applied``; otherwise the
+    earliest cause, except causes that a peer's end made, which count if there is no other. In
     profile mode a measurement may have no steps.
 
     Raises:
@@ -284,10 +285,10 @@ def adopt(
     expected: Candidate | None = None,
     checked: Checked | None = None,
 ) -> Outcome | None:
-    """The outcome of a launch whose controller died, where its ranks' results settle it.
+    """The outcome of a launch whose controller died, if its ranks' results settle it.
 
     A crash settles nothing (the ranks may have died with their controller): None, run it again.
-    Without ``world_size`` the ranks themselves say how many they were.
+    Without ``world_size`` the ranks' results give their number.
     """
     results = read_rank_results(task, world_size or started_ranks(task))
     if any(result is None for result in results):
@@ -307,7 +308,6 @@ def adopt(
 def _reported_causes(
     task: RankTask, results: RankResults, expected: Candidate | None, checked: Checked | None
 ) -> list[_Cause]:
-    """What the ranks themselves say went wrong."""
     causes = []
     for result in results:
         if result is None:
@@ -373,7 +373,7 @@ def _reason(
 
 
 def _deaths(results: RankResults, end: RanksEnd, reason: _Reason) -> list[_Cause]:
-    """Deaths of ranks that did not report why, and that nobody asked for."""
+    """Deaths of ranks that did not report why and were not requested."""
     causes = []
     asked_for = end.told_to_end
     for rank, (result, exit_) in enumerate(zip(results, end.exits, strict=False)):
@@ -398,7 +398,7 @@ def _deaths(results: RankResults, end: RanksEnd, reason: _Reason) -> list[_Cause
 
 
 def _left_before(cause: _Cause, results: RankResults, end: RanksEnd) -> list[int]:
-    """Ranks whose peer broke down because they had gone, without an error of their own."""
+    """Ranks whose own end, without an error, broke a peer."""
     if cause.failure.kind is not FailureKind.CRASHED:
         return []
     latest_unix_s = cause.unix_s + _SUDDEN_SLACK_S
@@ -415,7 +415,7 @@ _NO_MODULE = (
     "its optimizer trains no weights of a torch.nn.Module that was called (make the tensors "
     "nn.Parameter of a module, and call that module, not its methods, to compute the loss)"
 )
-"""Nothing that a forward pass enters was seen; DDP, FSDP and the memory model need modules."""
+"""No forward pass entered a module; DDP, FSDP and the memory model need modules."""
 
 
 def _no_steps(plan: LaunchPlan, task: RankTask, results: RankResults) -> Failure:

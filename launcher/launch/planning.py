@@ -1,8 +1,8 @@
 """From a request and its edits to the exact processes of a launch.
 
-Our own scripts report by themselves. An external one gets the probe through its environment
-(``runtime/probe.py``, which this layer knows by its files alone), and only what a probe can find
-is compared with what was asked.
+Our own scripts report by themselves. An external script gets the probe through its environment
+(``runtime/probe.py``, which this layer knows only as files), and only knobs that a probe can find
+are compared with the request.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from autoconf_launch.core import (
 )
 
 from ..dialects import DATALOADER_BATCH_VARIABLE
-from ..hosts import LOCAL
 from ..machine import (
+    LOCAL,
     audible,
     cores_of_ranks,
     deaf_flag,
@@ -48,7 +48,8 @@ from ..spelling import Dialect, Rendered, TrialNeeds, bare, declared_as
 
 INJECTED = Path(__file__).resolve().parents[2] / "runtime" / "injected"
 DEFAULT_PORT = 29500
-"""DeepSpeed's and torch's; hosts that are started by hand cannot agree on a free one."""
+"""The default of DeepSpeed and torch; hosts that are started by hand cannot agree on a free
+one."""
 _LOCAL_ADDRESS = "127.0.0.1"
 _SEARCH_PATH = "PYTHONPATH"
 
@@ -56,9 +57,9 @@ _SEARCH_PATH = "PYTHONPATH"
 def as_script_starts(
     request: LaunchRequest, dialect: Dialect, source: ScriptSource
 ) -> LaunchRequest:
-    """The request as this script wants its ranks to be started.
+    """The request with the start that this script needs.
 
-    An external one is started once if it starts its ranks itself.
+    An external script that starts its ranks itself is started once.
     """
     request = with_declared_local_rank(request, source)
     facts = source.facts
@@ -74,7 +75,7 @@ def as_script_starts(
 def with_declared_local_rank(request: LaunchRequest, source: ScriptSource) -> LaunchRequest:
     """``--local_rank=N`` if the script declares it; LOCAL_RANK is in its environment anyway.
 
-    A launcher in our place that always adds the word does so unless the parser would refuse it.
+    A wrapped launcher that always adds the flag does so unless the parser would refuse it.
     """
     declared = declared_as(source.declared, LOCAL_RANK_FLAG)
     flag = request.local_rank_flag
@@ -86,7 +87,7 @@ def with_declared_local_rank(request: LaunchRequest, source: ScriptSource) -> La
 
 
 def rank_log_paths(folder: str, ranks: Iterable[int]) -> tuple[str, ...]:
-    """Absolute paths ``<now>_rank<R>.log`` in the folder, which is made where it is missing.
+    """Absolute paths ``<now>_rank<R>.log`` in the folder, which is made if it is missing.
 
     Raises:
         ResultsFolderError: the folder cannot be made.
@@ -113,7 +114,7 @@ def plan_launch(
 ) -> LaunchPlan:
     """Argv and variables of the ranks that are started from here: of all hosts, or of this one.
 
-    ``task`` makes it a trial with a folder of its own, whose ranks get no further logs.
+    ``task`` makes it a trial with its own folder, whose ranks get no other logs.
 
     Raises:
         ConfigError: the ranks cannot be bound to cores, or their Python would ignore the probe.
@@ -150,7 +151,7 @@ def _ranks_of(
     rendered: Rendered,
     task: RankTask | None,
 ) -> tuple[RankPlan, ...]:
-    """The ranks of one host; one whose script starts them itself has a single process."""
+    """The ranks of one host; a script that starts them itself has a single process."""
     devices = cluster.nodes[node].devices
     first = sum(len(other.devices) for other in cluster.nodes[:node])
     logs = request.rank_log_folder if task is None else None
@@ -199,9 +200,9 @@ def _shared_variables(
     task: RankTask | None,
     threads: int | None,
 ) -> tuple[tuple[str, str], ...]:
-    """Variables that all ranks of a host get alike; ours win over those of a file.
+    """Variables that all ranks of a host share; ours override a file's.
 
-    ``threads`` of each rank; None: those that the user has set, or else a fair share.
+    ``threads`` of each rank; None: as set by the user, or else a fair share.
     """
     devices = cluster.nodes[node].devices
     variables = variables_of_user(request, cluster) | visibility(devices)
@@ -217,7 +218,7 @@ def _shared_variables(
 
 
 def variables_of_user(request: LaunchRequest, cluster: ClusterSpec) -> dict[str, str]:
-    """Variables that the user sets for ranks, beyond those of our own environment."""
+    """Variables that the user sets for ranks, in addition to our own environment."""
     several = len(cluster.nodes) > 1 or request.hosts.force_multi
     from_files = dict(read_environment_files()) if several else {}
     return from_files | dict(request.variables)
@@ -243,7 +244,7 @@ def _numbers(request: LaunchRequest, first: int, local: int) -> tuple[tuple[str,
 
 
 def _rendezvous_variables(request: LaunchRequest, cluster: ClusterSpec) -> dict[str, str]:
-    """Where the ranks meet; empty where the agent of the first host is to say it."""
+    """The ranks' meeting point; empty if the agent of the first host decides it."""
     rendezvous, alone = request.rendezvous, len(cluster.nodes) == 1
     host = cluster.nodes[0].host
     first = _LOCAL_ADDRESS if alone or host == LOCAL else host
@@ -264,7 +265,7 @@ def in_trial(
     task: RankTask,
     needs: TrialNeeds,
 ) -> Rendered:
-    """The candidate as a trial is told it; an external script gets the probe, too."""
+    """The candidate as a trial; an external script gets the probe, too."""
     trial = dialect.in_trial(rendered, source, needs)
     if not dialect.is_external:
         return trial
@@ -274,7 +275,7 @@ def in_trial(
 
 
 def in_training(rendered: Rendered) -> Rendered:
-    """The winner as a training is told it: our code goes along where it sets the batch."""
+    """The winner as a training; our code is added if it sets the batch."""
     if DATALOADER_BATCH_VARIABLE not in dict(rendered.environment):
         return rendered
     return replace(rendered, environment=(*rendered.environment, search_path()))
@@ -283,10 +284,7 @@ def in_training(rendered: Rendered) -> Rendered:
 def probe_environment(task: RankTask, folder: Path) -> tuple[tuple[str, str], ...]:
     """Variables that make every Python of a launch arm the probe.
 
-    Args:
-        task: what the ranks are to measure.
-        folder: the trial's, made here with room for the probe's signs; its path stands in the
-            task from here on.
+    ``folder`` is the trial's; it is made here with room for the probe's signs.
     """
     (folder / SIGNS_FOLDER).mkdir(parents=True, exist_ok=True)
     return (search_path(), (PROBE_VARIABLE, task.to_variable()))
@@ -301,7 +299,7 @@ def search_path() -> tuple[str, str]:
 
 
 def why_silent(task: RankTask) -> str:
-    """Why no rank of a launch reported, by how far the probe came in any process."""
+    """Why no rank of a launch reported, by how far the probe got in any process."""
     broken = sign_path(task, Sign.BROKEN.value)
     if broken.exists():
         return f"the probe failed inside the script: {read_file(broken).decode(errors='replace')}"

@@ -1,8 +1,13 @@
-"""Reads what the ranks of a launch reported and times it."""
+"""The ranks' reports of a launch, timed, and the lines of its two logs.
+
+Nothing is decided from a log; its lines are shown next to a failure.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import re
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -28,22 +33,124 @@ from autoconf_launch.core import (
     unfinished_sign,
 )
 
-from ..results import read_file, read_result
+from ..results import open_file, read_file, read_result
 
+STDOUT_LOG = "stdout.log"
+STDERR_LOG = "stderr.log"
+TAIL_LINES = 15
+_TAIL_BYTES = 16384
+_LONGEST_LINE = 500
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.")
+_OF_A_RANK = re.compile(r"^\[rank(\d+)\]: ?")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+_USAGE_ERROR = re.compile(r"\S+: error: ")
+_INDENT = "  "
+_TRACEBACK = "Traceback (most recent call last)"
+_NO_REASON = re.compile(
+    r"warn|^\[W|\d+%\||\bit/s\b|\bs/it\b|connection|broken pipe|\bpeer\b|nccl|gloo|ProcessGroup"
+    r"|TCPStore|^frame #",
+    re.IGNORECASE,
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 RankResults: TypeAlias = tuple[RankResult | None, ...]
-"""Results of the ranks in order; None for one that reported nothing in this attempt."""
+"""Results of the ranks in order; None for a rank that reported nothing in this attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStart:
+    """The start of a launch's part of the two logs; earlier attempts come before it."""
+
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+
+
+def read_log_tail(folder: str | Path, start: LogStart | None = None) -> tuple[str, ...]:
+    """The last lines of ``stderr.log``, or of ``stdout.log`` if that has none.
+
+    Blank lines, control characters and overwritten progress bars are skipped; only the end of a
+    file is read.
+    """
+    start = start or LogStart()
+    return file_tail(Path(folder, STDERR_LOG), start.stderr_bytes) or file_tail(
+        Path(folder, STDOUT_LOG), start.stdout_bytes
+    )
+
+
+def printed_error(
+    folder: str | Path, start: LogStart | None = None, *, ranks: int = 1, rank: int = 0
+) -> tuple[str, ...]:
+    """The end of a traceback, or the refusal of an argument; empty if there is none.
+
+    For one rank the last one, as earlier ones may have been caught; if several ranks share a log,
+    the first that torch does not mark as another rank's, as others follow from it.
+    """
+    log = _lines(Path(folder, STDERR_LOG), (start or LogStart()).stderr_bytes)
+    lines = [
+        _OF_A_RANK.sub("", line)
+        for line in log
+        if (mark := _OF_A_RANK.match(line)) is None or int(mark[1]) == rank
+    ]
+    errors = [
+        number
+        for number, (before, line) in enumerate(zip(("", *lines), lines, strict=False))
+        if _USAGE_ERROR.match(line) or (before.startswith(_INDENT) and _EXCEPTION.match(line))
+    ]
+    if not errors:
+        return ()
+    first = last = errors[-1 if ranks == 1 else 0]
+    while first and lines[first - 1].startswith(_INDENT):
+        first -= 1
+    if first and lines[first - 1].startswith(_TRACEBACK):
+        first -= 1
+    return tuple(lines[first : last + 1][-TAIL_LINES:])
+
+
+def last_said(folder: str | Path, start: LogStart | None = None) -> tuple[str, ...]:
+    """The last line of a log, unless it gives no reason for a script's end.
+
+    Warnings, progress bars and messages on the connection to another rank give none.
+    """
+    lines = read_log_tail(folder, start)[-1:]
+    return tuple(line for line in lines if line[:1].strip() and not _NO_REASON.search(line))
+
+
+def file_tail(path: Path, start: int = 0, *, lines: int = TAIL_LINES) -> tuple[str, ...]:
+    """The last lines of any file, from a byte on; none if it cannot be read."""
+    return _lines(path, start)[-lines:]
+
+
+def _lines(path: Path, start: int) -> tuple[str, ...]:
+    try:
+        with open(path, "rb", opener=open_file) as file:
+            end = file.seek(0, os.SEEK_END)
+            begin = max(start, end - _TAIL_BYTES)
+            file.seek(begin)
+            text = file.read(_TAIL_BYTES).decode(errors="replace")
+    except (OSError, ResultsFolderError):
+        return ()
+    lines = text.split("\n")
+    if begin > start and len(lines) > 1:
+        del lines[0]  # the cut went through it
+    cleaned = [clean_line(line) for line in lines]
+    return tuple(line for line in cleaned if line)
+
+
+def clean_line(line: str) -> str:
+    """A line as a terminal would show it at its end, at most 500 characters."""
+    visible = _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2]
+    return _CONTROLS.sub("", visible).rstrip()[:_LONGEST_LINE]
 
 
 def read_rank_results(task: RankTask, world_size: int) -> RankResults:
-    """The results of this attempt; what cannot be read counts as not there."""
+    """The results of this attempt; unreadable ones count as missing."""
     return tuple(_read_result(task, rank) for rank in range(world_size))
 
 
 def with_unfinished(task: RankTask, results: RankResults) -> RankResults:
-    """The results with what ranks of a soak had to say when nobody waited longer.
+    """The results with unfinished reports of a verification run that was cancelled.
 
-    Only of one that was in an evaluation or in a checkpoint, or had made its steps: whatever else
-    takes too long hangs.
+    Only if its ranks were in an evaluation or a checkpoint, or had made their steps: otherwise it
+    hung.
     """
     found = tuple(result or _read_unfinished(task, n) for n, result in enumerate(results))
     asides = [result.asides for result in found if result and result.asides]
@@ -52,15 +159,15 @@ def with_unfinished(task: RankTask, results: RankResults) -> RankResults:
 
 
 def is_beside_steps(task: RankTask, world_size: int) -> bool:
-    """Whether all ranks of a soak are in an evaluation or a checkpoint, or have made its steps."""
+    """True if all ranks of a verification run evaluate, save, or have made its steps."""
     results = read_rank_results(task, world_size)
     return with_unfinished(task, results) is not results
 
 
 def with_ended(task: RankTask, results: RankResults, ended: Collection[int]) -> RankResults:
-    """The results with what the ``ended`` ranks of a soak had to say after their steps.
+    """The results with reports of ``ended`` ranks of a verification run after their steps.
 
-    They were ended because another one had reached its end or failed.
+    They were ended because another rank had reached its end or failed.
     """
     return tuple(
         _past_its_steps(task, rank) if result is None and rank in ended else result
@@ -74,7 +181,7 @@ def _past_its_steps(task: RankTask, rank: int) -> RankResult | None:
 
 
 def asides_seen(task: RankTask, results: RankResults) -> Asides | None:
-    """What a soak did between its steps, also of ranks that died; None: it is not a soak."""
+    """Events between the steps of a verification run, also of ranks that died; else None."""
     if not task.soak:
         return None
     found = (result or _read_unfinished(task, n) for n, result in enumerate(results))
@@ -83,7 +190,7 @@ def asides_seen(task: RankTask, results: RankResults) -> Asides | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """What ranks have compiled: seconds of the slowest one, and the age of the last of it.
+    """Compilation by the ranks: seconds of the slowest one, and time since the last one ended.
 
     ``age_s`` is 0 while one compiles.
     """
@@ -93,7 +200,7 @@ class Compiled:
 
 
 def compile_time(task: RankTask | None) -> Compiled:
-    """What the ranks of this attempt have compiled so far, as they say it."""
+    """Compilation by the ranks of this attempt so far."""
     now_s, seen = time.time(), Compiled()
     if task is None:
         return seen
@@ -111,7 +218,7 @@ def compile_time(task: RankTask | None) -> Compiled:
 
 
 def started_ranks(task: RankTask) -> int:
-    """Ranks that one process made by itself, as any of them says; 1 where none has reported."""
+    """Ranks that one process started by itself, by any rank's report; 1 if none has reported."""
     numbers = (path.stem.removeprefix("result_rank") for path in _result_files(task))
     ranks = (int(number) if number.isdecimal() else 0 for number in numbers)
     found = (_read_result(task, rank) for rank in ranks)
@@ -136,12 +243,12 @@ def _read(path: Path, task: RankTask, rank: int) -> RankResult | None:
 
 
 def measure(task: RankTask, results: RankResults, *, strict: bool) -> Measurement | None:
-    """The timed steps, if every rank reports some; ``strict`` wants the last one too.
+    """The timed steps, if every rank reports some; ``strict`` requires the last one, too.
 
-    Of each step the slowest rank counts. Of a trial that was ended before its steps count, the
-    last one does; of one that had no time for a step, its micro-batches. In profile mode every
-    step is taken, and none at all is enough where the model was described; ``strict`` then wants
-    every rank to have made the steps asked for.
+    Each step has the duration of the slowest rank. A trial that was ended before its timed steps
+    has its last step, or else its micro-batches. In profile mode every step counts, and none is
+    enough if the model was described; ``strict`` then requires every rank to have made the
+    requested steps.
     """
     present = [result for result in results if result is not None]
     if len(present) < len(results):
@@ -164,9 +271,9 @@ def measure(task: RankTask, results: RankResults, *, strict: bool) -> Measuremen
 
 
 def _extrapolate(results: Sequence[RankResult], cuts: Sequence[CutStep]) -> Measurement:
-    """One step for each micro-batch that the slowest rank made, after its warm-up if it can be.
+    """A step for each micro-batch of the slowest rank, after its warm-up if possible.
 
-    The slowest rank waits for nobody at the end, so that its rest is the shortest.
+    The slowest rank does not wait at the end, so the shortest rest is used.
     """
     slowest = max(cuts, key=lambda cut: sum(_steady_s(cut)))
     rest_s = min(cut.rest_s for cut in cuts)
@@ -220,11 +327,10 @@ def _measurement(results: Sequence[RankResult], steps: Sequence[int]) -> Measure
 def _step_times_s(
     by_step: Sequence[Sequence[StepRecord]], paused: Sequence[bool]
 ) -> tuple[float, ...]:
-    """Time of each step on the slowest rank; after a pause, on the rank that left it last.
+    """Duration of each step on the slowest rank; after a pause, on the rank that left it last.
 
-    The others' times have their waiting for it. What a script does between its optimizer step
-    and a pause is in no time, so that a step after one counts for no less than the fastest of
-    the others.
+    The other ranks' times include waiting for it. Work between an optimizer step and a pause is in
+    no step's time, so a step after a pause counts at least as much as the fastest other step.
     """
     times_s = [
         (min if after else max)(record.wall_s for record in records)
@@ -239,7 +345,7 @@ def _step_times_s(
 
 
 def _losses(results: Sequence[RankResult], steps: Sequence[int]) -> tuple[float, ...]:
-    """Mean over the ranks of each step; none where a step has none."""
+    """Mean over the ranks for each step; none if a step has no loss."""
     by_step: dict[int, list[float]] = {step: [] for step in steps}
     for record in (record for result in results for record in result.steps):
         if record.step in by_step and record.loss is not None:
@@ -249,7 +355,7 @@ def _losses(results: Sequence[RankResult], steps: Sequence[int]) -> tuple[float,
 
 
 def _phases(results: Sequence[RankResult]) -> tuple[tuple[str, float], ...]:
-    """Mean over the ranks; nothing unless all took their steps apart."""
+    """Mean over the ranks; none unless all ranks reported phases."""
     given = [dict(result.phases) for result in results]
     names = [name for name in given[0] if all(name in rank for rank in given)]
     return tuple((name, sum(rank[name] for rank in given) / len(given)) for name in names)

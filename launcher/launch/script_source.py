@@ -1,4 +1,4 @@
-"""All that a dialect may look at, from files, variables and packages."""
+"""The view of a script for dialects, from files, variables and packages."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from ..verbs import LAUNCHING, VERBS, nearest_verb
 from .wrapped_launch import unwrap_launcher
 
 _TORCHTUNES = "tune"
-"""Name of torchtune's program, which is a verb of ours, too."""
+"""torchtune's program has the name of a verb of ours."""
 _CONFIG_FLAGS = ("--config", "--deepspeed", "--deepspeed_config")
 _ALWAYS_OURS = _CONFIG_FLAGS[1:]
-"""Flags that name a DeepSpeed configuration, whatever stands in it."""
+"""Flags that always name a DeepSpeed configuration."""
 _READ_OURS = ("autoconf_launch", "deepspeed")
 """Packages that read a document with our keys."""
 _OURS = ("native", "deepspeed")
@@ -52,7 +52,7 @@ _SCRIPT_CONFIG_SUFFIXES = (".json", ".hjson", ".yaml", ".yml")
 
 
 class _Named(NamedTuple):
-    """The document that the arguments name, and the index of the one with its path."""
+    """The document that the arguments name, and the index of its path."""
 
     config: RawConfig = RawConfig({})
     position: int | None = None
@@ -63,7 +63,7 @@ def find_source(script_args: tuple[str, ...], tuning_space: str | None = None) -
     """The document that the arguments name, without the script.
 
     Raises:
-        ConfigError: a file that is named cannot be read.
+        ConfigError: a named file cannot be read.
     """
     named = _named_document(script_args)
     return ScriptSource(
@@ -80,15 +80,13 @@ def _space(path: str | None) -> SpaceFile | None:
 
 
 def _named_document(arguments: tuple[str, ...], *, is_foreign: bool = False) -> _Named:
-    """The last document with our keys that one of ``_CONFIG_FLAGS`` names.
+    """The last document with our keys that ``_CONFIG_FLAGS`` name.
 
-    Where there is none: the last one that waits for them, an empty one or a DeepSpeed
-    configuration. A script's own file is left alone.
+    Otherwise the last document without keys, or a DeepSpeed configuration. A script's own file
+    stays.
 
-    Args:
-        arguments: of the script.
-        is_foreign: the script's source shows that no library of ours or DeepSpeed reads its
-            ``--config``, so that a key such as ``optimizer`` does not make it ours.
+    ``is_foreign``: the script's source shows that no library of ours or DeepSpeed reads its
+    ``--config``, so that a key such as ``optimizer`` does not make it ours.
     """
     ours = waiting = None
     for flag, position, path in _named_configs(arguments):
@@ -137,7 +135,7 @@ def _named_configs(arguments: tuple[str, ...]) -> Iterator[tuple[str, int, Path]
 
 
 def _exists(path: Path) -> bool:
-    """Whether a path exists; words that are too long to be a name do not."""
+    """True if a path exists; words that are too long for a name do not."""
     try:
         return path.exists()
     except OSError:
@@ -166,7 +164,7 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
     """The script's arguments with the files that they name, its source, and the user's words.
 
     Raises:
-        ConfigError: a configuration that is named cannot be read.
+        ConfigError: a named configuration cannot be read.
     """
     own_source = own_sources(request)
     script, text = own_source.script, own_source.text
@@ -210,12 +208,11 @@ def find_script_source(request: LaunchRequest) -> ScriptSource:
 
 
 def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
-    """The launch of what a launcher in our place would start, and what is known of its script.
+    """The launch that a wrapped launcher would make, and the source of its script.
 
     Raises:
-        ConfigError: the script does not exist, its module cannot be run, a configuration that is
-            named cannot be read, or a flag of ours stands after the script, where its parser
-            would refuse it.
+        ConfigError: the script does not exist, its module cannot be run, a named configuration
+            cannot be read, or a flag of ours is after the script, whose parser would refuse it.
     """
     if request.kind == "script" and not is_file(Path(request.script)):
         _refuse_misplaced(request)
@@ -239,7 +236,7 @@ def read_script(request: LaunchRequest) -> tuple[LaunchRequest, ScriptSource]:
 
 
 def _refuse_misplaced(request: LaunchRequest) -> None:
-    """Refuse a verb after flags, and the words of NVIDIA's search, with the line that works."""
+    """Refuse a verb after flags, and the words of NVIDIA's search, with a line that works."""
     words = (request.script, *request.script_args)
     flags = request.argv[: len(request.argv) - len(words)]
     is_verb = request.script in {*LAUNCHING, *VERBS} and shutil.which(request.script) is None
@@ -260,7 +257,6 @@ def _refuse_misplaced(request: LaunchRequest) -> None:
 
 
 def _encoded_document(arguments: tuple[str, ...]) -> _Named:
-    """The document that an argument holds itself, in base64."""
     for position, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         before = arguments[position - 1] if position else ""
@@ -283,7 +279,7 @@ def _named_files(arguments: tuple[str, ...]) -> Iterator[NamedFile]:
 
 
 def _missing_documents(arguments: tuple[str, ...]) -> Iterator[str]:
-    """Paths of documents that do not exist, other than those the script itself writes."""
+    """Paths of documents that do not exist, except files that the script itself writes."""
     for before, argument in zip(("", *arguments), arguments, strict=False):
         flag, equals, value = argument.partition("=")
         path = Path(value if equals else argument)
@@ -295,7 +291,7 @@ def _missing_documents(arguments: tuple[str, ...]) -> Iterator[str]:
 def _default_files(
     arguments: tuple[str, ...], declared: tuple[Declared, ...], folder: Path
 ) -> Iterator[NamedFile]:
-    """Files that an argument names by its default, also as a path from the script's folder."""
+    """Files that an argument names by its default, also relative to the script's folder."""
     for argument in declared:
         path, flag = argument.default, argument.names[0]
         file = folder / argument.beside if argument.beside else Path(str(path))

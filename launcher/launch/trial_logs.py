@@ -21,7 +21,7 @@ READ_BYTES, READS_AT_ONCE = 1 << 16, 16  # a rank may print faster than we read
 
 
 class FilteredLog:
-    """A pipe from the ranks to one of the two logs, and the filter in between."""
+    """A pipe from the ranks to a log, and the filter in between."""
 
     def __init__(self, log: int, secrets: SecretFilter) -> None:
         self.read, self.write = os.pipe()
@@ -29,7 +29,7 @@ class FilteredLog:
         self.number, self._secrets = log, secrets
 
     def forward(self) -> bool:
-        """Take what the ranks have printed; whether there may be more."""
+        """Forward the ranks' output; returns whether there may be more."""
         for _ in range(READS_AT_ONCE):
             try:
                 data = os.read(self.read, READ_BYTES)
@@ -39,28 +39,27 @@ class FilteredLog:
         return True
 
     def end(self) -> None:
-        """Take the rest, once the ranks have ended."""
         while self.forward():
             pass
         write_all(self.number, self._secrets.end())
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it, unless the disk is full or nobody listens."""
+    """Write all of it, unless the disk is full or nothing listens."""
     with contextlib.suppress(OSError):
         while data:
             data = data[os.write(descriptor, data) :]
 
 
 class LimitedLog:
-    """One of our two logs, of which a launch keeps its first and its last ``half`` bytes."""
+    """A log, of which a launch keeps the first and the last ``half`` bytes."""
 
     def __init__(self, descriptor: int, half: int) -> None:
         self._descriptor, self._half = descriptor, half
         self._start = os.fstat(descriptor).st_size
 
     def free_middle(self) -> None:
-        """Give the room of what is omitted back to the disk; writers go on at the end."""
+        """Return the room of the omitted part to the disk; writers go on at the end."""
         first, end = self._start + self._half, self._end()
         if (size := end - self._half - first) > 0 and sys.platform == "linux":
             libc = ctypes.CDLL(None)
@@ -68,7 +67,7 @@ class LimitedLog:
             libc.fallocate(self._descriptor, PUNCH_HOLE, offset, length)  # no matter if it fails
 
     def cut_middle(self) -> None:
-        """Say what is omitted in its place, once nobody writes any more."""
+        """Note the omission in its place, once no process writes any more."""
         first, end = self._start + self._half, self._end()
         if (size := end - self._half - first) <= 0:
             return
@@ -85,5 +84,5 @@ class LimitedLog:
 
 
 def limited_logs(limit: int | None) -> list[LimitedLog]:
-    """Standard output and error as logs of a trial; none where they are the user's."""
+    """Standard output and error as logs of a trial; none if they are the user's."""
     return [LimitedLog(descriptor, limit // 2) for descriptor in (1, 2)] if limit else []

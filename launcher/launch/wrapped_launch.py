@@ -1,4 +1,4 @@
-"""``accelerate launch``, ``torchrun`` and the like in our place: what they would have started.
+"""Wrapped launchers, such as ``accelerate launch`` and ``torchrun``: what they would start.
 
 Their flags become ours and variables, so that one launcher starts the ranks.
 """
@@ -21,9 +21,8 @@ from autoconf_launch.core import config_keys as keys
 from ..config_file import read_config
 from ..dialects import accelerate as names
 from ..flags import parse_request
-from ..hosts import LOCAL
 from ..input_file import is_file
-from ..machine import other_python, python_beside, python_of, split_python_flags
+from ..machine import LOCAL, other_python, python_beside, python_of, split_python_flags
 from ..request import LOCAL_RANK_FLAG, HostChoice, LaunchRequest
 from ..script import facts_of, is_python, own_sources, plain_text
 
@@ -36,9 +35,9 @@ _OTHERS = (
 _SHELLS = ("bash", "sh", "zsh")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _PLACING = ("nice", "ionice", "numactl", "taskset", "chrt", "stdbuf", "nohup")
-"""Programs that place the one behind their flags and do nothing else."""
+"""Programs that place the program behind their flags and do nothing else."""
 _RUNNERS = dict.fromkeys(("uv", "poetry", "pdm", "pipenv", "hatch", "conda", "mamba"), "run")
-"""Programs that start another in their environment, with the word that says so."""
+"""Programs that start another in their environment, with the word that does so."""
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _TELLS_RANKS = "torch.distributed.launch"
 _MODULES = {
@@ -49,7 +48,7 @@ _MODULES = {
 
 
 def unwrap_launcher(request: LaunchRequest) -> LaunchRequest:
-    """The launch of what a launcher would start; the same request where there is none.
+    """The launch that a wrapped launcher would make; the same request if there is none.
 
     Raises:
         ConfigError: its flags cannot be read, or name several machines.
@@ -79,11 +78,7 @@ def unwrap_launcher(request: LaunchRequest) -> LaunchRequest:
 
 
 def _refuse_shell_script(words: tuple[str, ...]) -> None:
-    """Refuse a shell script, with the command that it would start.
-
-    Raises:
-        ConfigError: the words start one.
-    """
+    """Raise ConfigError for a shell script, with the command that it would start."""
     named = words[1:] if words[0] in _SHELLS else words[:1]
     path = Path(next((word for word in named if not word.startswith("-")), ""))
     text = plain_text(path) if words[0] in _SHELLS or path.suffix == ".sh" else ""
@@ -99,14 +94,13 @@ def _refuse_shell_script(words: tuple[str, ...]) -> None:
 
 
 def _is_training(line: str) -> bool:
-    """Whether a line of a shell script starts Python or a launcher."""
     words = [word for word in line.split() if not _ASSIGNMENT.fullmatch(word)]
     program = Path(words[words[0] == "exec"]).name if len(words) > 1 else ""
     return program in (*_LIKE_OURS, "accelerate") or bool(_PYTHON.fullmatch(program))
 
 
 def _installed_command(request: LaunchRequest) -> LaunchRequest:
-    """The launch of a Python program that is found on PATH; the same request if it is a file.
+    """The launch of a Python program on PATH; the same request if it is a file.
 
     Raises:
         ConfigError: it is another program.
@@ -159,7 +153,7 @@ def _without_wrapper(request: LaunchRequest) -> LaunchRequest | None:
 
 
 def _env_options(words: tuple[str, ...]) -> int:
-    """How many words after ``env`` unset variables.
+    """Number of words after ``env`` that unset variables.
 
     Raises:
         ConfigError: it has another option, such as ``-i``.
@@ -183,7 +177,7 @@ def _is_command(word: str) -> bool:
 
 
 def accelerate_variables(config: dict[str, Any]) -> dict[str, str]:
-    """The variables that ``accelerate launch`` makes of its configuration file."""
+    """The variables that ``accelerate launch`` makes from its configuration file."""
     kind = str(config.get("distributed_type", ""))
     found = dict(names.KINDS.get(kind, ()))
     if config.get("parallelism_config"):
@@ -191,7 +185,7 @@ def accelerate_variables(config: dict[str, Any]) -> dict[str, str]:
     for key, value in config.items():
         if key in names.KEYS:
             found[names.KEYS[key]] = _text(value)
-        if key in names._SECTIONS and isinstance(value, dict):
+        if key in names.FILE_SECTIONS and isinstance(value, dict):
             found |= {_variable(key, str(inner)): _text(held) for inner, held in value.items()}
     return found
 
@@ -200,9 +194,9 @@ def _variable(section: str, key: str) -> str:
     """The variable of a key in a section of Accelerate's file.
 
     Raises:
-        ConfigError: it would be a variable of something else, such as PYTHONPATH.
+        ConfigError: it would be a variable of another program, such as PYTHONPATH.
     """
-    before, own = names._SECTIONS[section]
+    before, own = names.FILE_SECTIONS[section]
     name = names.KEYS.get(key, f"{before}{key.upper()}")
     if key in names.KEYS or re.fullmatch(rf"{own}[A-Z0-9_]+", name):
         return name
@@ -213,7 +207,7 @@ def _variable(section: str, key: str) -> str:
 
 
 def _beside(request: LaunchRequest) -> LaunchRequest:
-    """Run the script by the Python that the launcher in our place is installed for."""
+    """Run the script by the Python that the wrapped launcher is installed for."""
     if request.kind == "module":
         return request
     return replace(request, python=python_beside(request.script))
@@ -246,7 +240,7 @@ def _accelerate(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
 
 
 def _deepspeed_variables(file: Path, *, tunes: bool) -> dict[str, str]:
-    """Numbers of a DeepSpeed file, as variables: Accelerate takes those of the file.
+    """Numbers of a DeepSpeed file as variables: Accelerate takes the file's numbers.
 
     Source:
         accelerate 1.x, DeepSpeedPlugin.__post_init__ and Accelerator._prepare_deepspeed.
@@ -265,11 +259,10 @@ def _deepspeed_variables(file: Path, *, tunes: bool) -> dict[str, str]:
             f'{file} sets gradient_accumulation_steps to {steps}; write "auto" there and give '
             f"accelerate launch --gradient_accumulation_steps {steps}, so that trials can set it."
         )
-    return {**found, names._ACCUMULATION: str(steps)}
+    return {**found, names.ACCUMULATION_VARIABLE: str(steps)}
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
-    """Flags with their values, and the script with its arguments."""
     flags: dict[str, str] = {}
     index = 0
     while index < len(words) and words[index].startswith("-"):
@@ -287,7 +280,6 @@ def _split(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
 
 
 def _config(path: str | None) -> dict[str, Any]:
-    """The named file, or the user's default one."""
     if path is not None:
         return read_config(Path(path)).to_dict()
     cache = os.environ.get("HF_HOME", str(Path.home() / ".cache" / "huggingface"))
@@ -306,7 +298,7 @@ def _flag_variables(flags: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _merge(request: LaunchRequest, inner: LaunchRequest) -> LaunchRequest:
-    """Our own flags weigh more than those of the launcher in our place."""
+    """Our own flags override the wrapped launcher's."""
     return replace(
         request,
         script=inner.script,
@@ -338,16 +330,16 @@ def _python(request: LaunchRequest, words: Sequence[str]) -> LaunchRequest:
 
 
 def _started_once(request: LaunchRequest) -> LaunchRequest:
-    """The launch of one process, unless several ranks of it are asked for."""
+    """The launch of one process, unless several ranks of it are requested."""
     facts = facts_of(own_sources(request).text)
     alone = request.processes in (None, 1) or facts.starts_ranks or facts.spreads
     return replace(request, alone=alone)
 
 
 def as_typed(request: LaunchRequest) -> LaunchRequest:
-    """The request whose flags say the same start: a number of ranks would mean as many starts.
+    """The request whose flags mean the same start: a number of ranks would mean as many starts.
 
-    Slots of this machine that are named leave the script to be started once.
+    Named slots of this machine leave the script to be started once.
     """
     hosts, ranks = request.hosts, request.processes
     if not request.alone or not isinstance(ranks, int) or _started_once(request).alone:

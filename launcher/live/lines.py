@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Callable
 from functools import singledispatchmethod
-
-from autoconf_launch.autotuner.measurement import MAX_USEFUL_LOG_HALF_WIDTH
-from autoconf_launch.autotuner.space import Prediction, Record
-from autoconf_launch.core import FailureKind, Grade, MemoryUse, ModelSpec, plural
 
 from ..events import (
     Event,
@@ -18,18 +13,23 @@ from ..events import (
     Note,
     RoundFinished,
     SpaceBuilt,
-    Standing,
     StepSeen,
     TrialFinished,
     TrialStarted,
 )
-from ..report import amount, count_text, label, launch_label, minutes_text, size_text
-
-_SHOWN_LOG_LINES = 6
+from ..report import (
+    label,
+    launch_label,
+    log_lines,
+    profile_line,
+    round_line,
+    space_line,
+    trial_line,
+)
 
 
 class LinesView:
-    """Writes each event that people care about as one line; ``quiet`` leaves warnings alone."""
+    """Writes a line for each event of interest; ``quiet`` leaves only warnings."""
 
     def __init__(self, write: Callable[[str], None], *, quiet: bool, level: str) -> None:
         self._write = write
@@ -43,7 +43,7 @@ class LinesView:
 
     @singledispatchmethod
     def _show(self, event: Event) -> None:
-        """Events that have no line of their own."""
+        """Write nothing for other events."""
 
     @_show.register
     def _(self, event: Note) -> None:
@@ -81,7 +81,7 @@ class LinesView:
             return  # the round has a line
         if not self._quiet:
             self._write(trial_line(event))
-            log = _log_lines(event.record)
+            log = log_lines(event.record)
             for line in log if log != self._last_log else ():
                 self._write(line)
             self._last_log = log or self._last_log
@@ -105,114 +105,3 @@ def _wrap(line: str, width: int) -> str:
     if line.startswith("|") or "  " in line:  # a row has its columns apart, a command is indented
         return line
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
-
-
-def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:
-    """What the profile run found."""
-    when = "read from an earlier run" if wall_s is None else f"{wall_s:.1f} s"
-    if spec is None:
-        return f"profile ({when}): the model is unknown, so nothing is predicted"
-    weights = (
-        f"profile ({when}): {count_text(spec.parameters)} parameters "
-        f"({count_text(spec.trainable_parameters)} trainable), "
-    )
-    if spec.grade is Grade.OPAQUE:
-        return f"{weights}activations and FLOPs unknown"
-    activations = f"{size_text(spec.activation_bytes_per_sample)} of activations"
-    if not spec.forward_flops_per_sample:
-        return (
-            f"{weights}{activations} per sample [{spec.grade.value}], FLOPs could not be counted"
-        )
-    return (
-        f"{weights}{activations} and "
-        f"{amount(spec.forward_flops_per_sample)}FLOP forward per sample [{spec.grade.value}]"
-    )
-
-
-def space_line(event: SpaceBuilt) -> str:
-    """How many candidates there are, and why some are not tried."""
-    taken = ", ".join(f"{count} by {rule}" for rule, count in event.rejected if count)
-    without = f" (skipped: {taken})" if taken else ""
-    considered = plural(event.considered, "candidate")
-    return f"search: {event.left} of {considered} besides the baseline{without}"
-
-
-def trial_line(event: TrialFinished) -> str:
-    """Elapsed, trial, configuration, predicted, measured, memory, and whether it is the best."""
-    record = event.record
-    is_best = event.best is not None and event.best.trial == record.trial
-    best = "  best so far" if is_best and not record.trial.is_soak else ""
-    again = " (resumed)" if event.resumed else ""
-    return (
-        f"[{minutes_text(event.elapsed_s)}] "
-        f"{launch_label(record.trial):<16s} {label(record.trial.candidate):<29s} "
-        f"predicted {_prediction(record.prediction):<9s} {_result(record)}{best}{again}"
-    )
-
-
-def round_line(event: RoundFinished) -> str:
-    """Elapsed, round, the best one, and how much slower the others are."""
-    first, *others = event.standings
-    behind = ", ".join(f"{label(other.trial.candidate)} {behind_text(other)}" for other in others)
-    leads = f"{label(first.trial.candidate)} leads"
-    when = f"[{minutes_text(event.elapsed_s)}] playoff round {event.number}"
-    when = f"{when:<23s}"
-    return f"{when} {leads}; {behind}" if others else f"{when} {leads}"
-
-
-def behind_text(standing: Standing) -> str:
-    """How much slower a configuration is than the leader, with the interval."""
-    if standing.width > max(MAX_USEFUL_LOG_HALF_WIDTH, abs(standing.behind)):
-        return "inconclusive so far"
-    low, high = standing.behind - standing.width, standing.behind + standing.width
-    if standing.behind > math.log(2.0):
-        behind, low, high = (math.exp(x) for x in (standing.behind, low, high))
-        return f"is {behind:.3g}x slower ({low:.3g} to {high:.3g}x)"
-    behind, low, high = (100.0 * math.expm1(x) for x in (standing.behind, low, high))
-    how = "slower" if behind >= 0.0 else "faster"
-    return f"is {abs(behind):.1f} % {how} ({low:+.1f} to {high:+.1f} %)"
-
-
-def failure_lines(record: Record) -> list[str]:
-    """Why a trial failed, with the child's last lines; none for one that ran out of memory."""
-    failure = record.failure
-    if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
-        return []
-    trial = record.trial
-    what = f"{launch_label(trial)} {label(trial.candidate)} {failure.kind.value}: {failure.detail}"
-    return [f"{what} (its folder is {trial.name})", *_log_lines(record)]
-
-
-def _prediction(prediction: Prediction | None) -> str:
-    if prediction is None or prediction.step_s is None:
-        return "-"
-    return f"{prediction.step_s:.3f} s"
-
-
-def _result(record: Record) -> str:
-    measurement = record.measurement
-    if measurement is None:
-        failure = record.failure
-        return f"{failure.kind.value}: {failure.detail}" if failure else "-"
-    memory = _memory(measurement.memory)
-    made = measurement.extrapolated_from
-    how = "measured"
-    if made is not None:
-        how = f"extrapolated from {plural(made, 'micro-batch', 'micro-batches')}"
-    return (
-        f"{how} {measurement.mean_step_s:.3f} s  "
-        f"{measurement.throughput_per_s:8.2f} samples/s  memory {memory}"
-    )
-
-
-def _memory(memory: MemoryUse | None) -> str:
-    return f"{size_text(memory.peak_bytes)} of {size_text(memory.limit_bytes)}" if memory else "-"
-
-
-def _log_lines(record: Record) -> list[str]:
-    """The end of the child's log: all that is known of a launch that may end the tune."""
-    failure, trial = record.failure, record.trial
-    if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
-        return []
-    may_end = trial.number == 0 or trial.is_soak
-    return [f"  | {line}" for line in failure.log_tail[0 if may_end else -_SHOWN_LOG_LINES :]]

@@ -1,9 +1,15 @@
-"""The machine at hand: hosts, slots, cores, GPUs, interpreters."""
+"""This machine: its GPUs, cores, interpreters and names."""
 
 from .conditions import Weather
-from .cores import cores_of_ranks, free_port, split_cores, usable_cores
-from .discover import find_cluster, started_hosts
-from .hosts import names_hosts, pod_text, require_one_start
+from .cores import THREADS, cores_of_ranks, free_port, split_cores, usable_cores
+from .devices import (
+    as_device,
+    available_memory_bytes,
+    host_memory_bytes,
+    visibility,
+    visible_gpus,
+)
+from .gpus import BUS_ORDER, HIP_VISIBLE, ORDER, VISIBLE, Gpu, list_gpus, seen_at_once
 from .interpreters import (
     OUR_COMMAND,
     audible,
@@ -15,17 +21,4 @@ from .interpreters import (
     read_environment_files,
     split_python_flags,
 )
-from .pools import find_pool, pool_text
-from .slots import (
-    ALONE,
-    MOST_HOST_LOSSES,
-    THREADS,
-    WHOLE,
-    Placement,
-    Share,
-    Size,
-    SlotPool,
-    visibility,
-    why_not_in_turn,
-)
-from .this_machine import cpu_machine, is_cpu, local_cluster
+from .this_machine import LOCAL, cpu_machine, is_cpu, is_this_machine, started_hosts

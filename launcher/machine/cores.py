@@ -11,6 +11,8 @@ from autoconf_launch.core import ConfigError
 from ..request import CoreBinding
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
+THREADS = "OMP_NUM_THREADS"
+"""Variable with the threads of each rank."""
 
 
 def cores_of_ranks(binding: CoreBinding, ranks: int) -> tuple[tuple[int, ...], ...]:

@@ -1,11 +1,11 @@
-"""This machine as a cluster to plan for: its GPUs, or processes on its CPU."""
+"""This machine: its names, its CPU for predictions, and launches that stay on it."""
 
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -17,44 +17,56 @@ from autoconf_launch.autotuner.cost import (
     Link,
     Machine,
 )
-from autoconf_launch.core import ClusterSpec, Device, HardwareError, Node
-from autoconf_launch.tuning_spaces import equal_nodes, known_accelerator, with_links
+from autoconf_launch.core import ClusterSpec, Node
+from autoconf_launch.tuning_spaces import with_links
 
-from ..request import HostChoice, LaunchRequest
+from ..asked import engine_facts
+from ..request import LaunchRequest
 from .cores import physical_cores
-from .discover import available_memory_bytes, find_cluster
+from .devices import available_memory_bytes
+
+LOCAL = "localhost"
+_GLOO_LATENCY_S, _GLOO_BYTES_PER_S = 2.6e-4, 3.0e9
+"""All-reduce of gloo between ranks that have a core each and compute nothing else.
+
+Generation has them between products (``benchmarks/cpu_constants.py``); training's, by
+``with_links``, waits for more.
+"""
+_SIDE, _PRODUCTS, _TRIES = 64, 16, 60
+"""Products so small that BLAS computes each on one core, and tries so short that a machine with
+other work leaves some of them undisturbed."""
+_CHUNK_BYTES, _CHUNKS = 1 << 20, 128
+_UNDISTURBED = 0.25
+"""Share of the chunks, each of which is copied once, that count as undisturbed."""
 
 
-def local_cluster(ranks: int | None = None) -> ClusterSpec:
-    """So many GPUs of this machine, or processes where it has none; None: all, or one process.
+@cache
+def is_this_machine(host: str) -> bool:
+    """Whether a name or an address is one of this machine's own."""
+    own = socket.gethostname()
+    if host in (LOCAL, own, own.partition(".")[0]):
+        return True
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return False
+    import psutil  # the flags start without it
 
-    They have the memory that their driver reports, and the name of our tables if these have them.
-
-    Raises:
-        HardwareError: it has fewer GPUs, or different ones.
-    """
-    request = LaunchRequest(script="", processes=ranks, hosts=HostChoice(standalone=True))
-    found = find_cluster(request)
-    devices = found.devices
-    if is_cpu(found):
-        return found
-    names = sorted({device.name for device in devices})
-    if len(names) > 1:
-        raise HardwareError(
-            f"This machine has different GPUs ({', '.join(names)}); choose those of one kind with "
-            "CUDA_VISIBLE_DEVICES."
-        )
-    memory = min(device.memory_bytes for device in devices)
-    known = known_accelerator(names[0], memory)
-    is_slice = known is None and known_accelerator(names[0]) is not None
-    name = known or (f"part of {names[0]}" if is_slice else names[0])
-    here = found.nodes[0]
-    node = here if known is None else equal_nodes(1, len(devices), known).nodes[0]
-    usable = tuple(
-        Device(name=name, memory_bytes=memory, slot=slot) for slot in range(len(devices))
+    interfaces = psutil.net_if_addrs().values()
+    addresses = {a.address.partition("%")[0] for interface in interfaces for a in interface}
+    return any(
+        a.startswith("127.") or a == "::1" or a.partition("%")[0] in addresses for a in found
     )
-    host_bytes = here.host_memory_bytes
-    return ClusterSpec(nodes=(replace(node, devices=usable, host_memory_bytes=host_bytes),))
+
+
+def started_hosts(request: LaunchRequest, cluster: ClusterSpec) -> tuple[str, ...]:
+    """The hosts on which the engine of ``--launcher`` starts ranks; empty: only this machine."""
+    if request.hosts.node_rank is not None or request.hosts.by_hand:
+        return ()
+    is_here = len(cluster.nodes) == 1 and is_this_machine(cluster.nodes[0].host)
+    if is_here and not engine_facts(request.remote.engine).takes_this_machine:
+        return ()
+    return tuple(node.host for node in cluster.nodes)
 
 
 def is_cpu(cluster: ClusterSpec) -> bool:
@@ -93,18 +105,6 @@ def cpu_machine(node: Node) -> Machine:
         host_memory_bytes=node.host_memory_bytes,
         physics=CPU_PHYSICS,
     )
-
-
-_GLOO_LATENCY_S, _GLOO_BYTES_PER_S = 2.6e-4, 3.0e9
-"""An all-reduce of gloo between products of ranks that have a core each and do nothing beside it,
-as generation has them (``benchmarks/cpu_constants.py``); training's, by ``with_links``, waits
-for more."""
-_SIDE, _PRODUCTS, _TRIES = 64, 16, 60
-"""Products so small that BLAS computes each on one core, and tries so short that a machine which
-does other work leaves some of them undisturbed."""
-_CHUNK_BYTES, _CHUNKS = 1 << 20, 128
-_UNDISTURBED = 0.25
-"""Part of the chunks, each of which is copied once, that are taken to be so."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""One HTML file from a title, an answer, charts and tables.
+"""An HTML file from a title, an answer, charts and tables.
 
 Everything is inside the file, plotly.js too; a content security policy keeps requests from
 leaving. Text is escaped by the template, numbers for charts travel as JSON.
@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from autoconf_launch.core import ConfigError, ResultsFolderError
+from autoconf_launch.core import ConfigError
 
-from ..report import Column
-from .markup import text_html
+from ..report import Column, save_file
 
 _TEMPLATE = Path(__file__).parent / "page.html"
+_RULE = re.compile(r"-+(  +-+)*")
+"""The line below the headers of a table, as a terminal has it."""
+_PIPES = re.compile(r"\|(:?-+:?\|)+")
+"""The same in Markdown."""
+_NARROW = 16
+"""Characters of a column that is never broken."""
+_PRE = '<pre style="white-space: pre-wrap">'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +49,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """``order`` is what its column is sorted by; the text where it is None."""
+    """``order`` is the sort key in its column; None: the text."""
 
     text: str
     order: float | None = None
@@ -51,8 +60,8 @@ class Table:
     """Rows that a click on a header sorts.
 
     Attributes:
-        more: lines that each row unfolds; empty where no row has any.
-        marked: whether each row is set off from the others; empty: none.
+        more: lines that each row unfolds; empty if no row has any.
+        marked: rows to highlight; empty: none.
     """
 
     title: str
@@ -110,30 +119,13 @@ def _json_value(value: Any) -> Any:
 
 
 def write_page(page: HtmlPage, path: Path) -> None:
-    """Write a new file.
+    """Write the file, in place of an older one.
 
     Raises:
-        ConfigError: the file exists.
-        ResultsFolderError: it cannot be written.
+        ConfigError: an extra is missing, or the file cannot be written.
     """
     text = page_html(page)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            _fill(file, text)
-    except FileExistsError:
-        raise ConfigError(f"{path} exists; remove it, or choose another name.") from None
-    except OSError as error:
-        raise ResultsFolderError(f"{path} cannot be written: {error.strerror}.") from error
-
-
-def _fill(file: TextIO, text: str) -> None:
-    """All of the text, or no file."""
-    try:
-        file.write(text)
-        file.flush()
-    except OSError:
-        Path(file.name).unlink(missing_ok=True)
-        raise
+    save_file(path, lambda file: file.write(text))
 
 
 def _library(name: str) -> Any:
@@ -144,3 +136,63 @@ def _library(name: str) -> Any:
             f"HTML pages need {name.partition('.')[0]}, which is not installed: "
             "pip install 'autoconf-launch[html]'."
         ) from error
+
+
+def text_html(text: str) -> str:
+    """An answer as it is printed, for a page or a notebook."""
+    blocks = re.split(r"\n\s*\n", text.strip("\n"))
+    return "\n".join(_block(block.splitlines()) for block in blocks)
+
+
+def _block(lines: Sequence[str]) -> str:
+    """A paragraph; or a table with the lines above and below it."""
+    rule = next((at for at, line in enumerate(lines) if at and _is_rule(line)), None)
+    if rule is None:
+        return f"{_PRE}{escape(chr(10).join(lines))}</pre>" if lines else ""
+    cells = [_cells(line, lines[rule]) for line in lines[rule - 1 :]]
+    count = next((at for at, row in enumerate(cells) if row is None), len(cells))
+    rows = [row for row in (cells[0], *cells[2:count]) if row is not None]
+    table = _table(rows) if rows else ""
+    parts = (_block(lines[: rule - 1]), table, _block(lines[rule - 1 + count :]))
+    return "\n".join(filter(None, parts))
+
+
+def _is_rule(line: str) -> bool:
+    return bool(_RULE.fullmatch(line) or _PIPES.fullmatch(line))
+
+
+def _cells(line: str, rule: str) -> list[str] | None:
+    if rule.startswith("|"):
+        cells = line.strip("|").split("|")
+        same = line.startswith("|") and len(cells) == rule.count("|") - 1
+        return [cell.removeprefix(" ").removesuffix(" ") for cell in cells] if same else None
+    spans = [match.span() for match in re.finditer("-+", rule)]
+    line = line.ljust(len(rule))
+    gaps = pairwise(spans)
+    if line[len(rule) :].strip() or any(line[end:start].strip() for (_, end), (start, _) in gaps):
+        return None
+    return [line[first:last] for first, last in spans]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    styles = [_style(column) for column in zip(*rows, strict=True)]
+    body = "\n".join(_row("td", row, styles) for row in rows[1:])
+    head = _row("th", rows[0], styles)
+    return f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def _style(column: Sequence[str]) -> str:
+    """Columns of numbers end at their right."""
+    is_right = all(not text.strip() or text.rstrip() == text for text in column)
+    is_padded = any(text[:1] == " " for text in column)
+    align = "right" if is_right and is_padded else "left"
+    space = "nowrap" if max(len(text.strip()) for text in column) <= _NARROW else "normal"
+    return f"text-align: {align}; white-space: {space}"
+
+
+def _row(tag: str, cells: Sequence[str], styles: Sequence[str]) -> str:
+    inside = "".join(
+        f'<{tag} style="{style}">{escape(text.strip())}</{tag}>'
+        for text, style in zip(cells, styles, strict=True)
+    )
+    return f"<tr>{inside}</tr>"

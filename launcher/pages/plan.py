@@ -9,9 +9,10 @@ import numpy as np
 
 from autoconf_launch.autotuner.cost import LayoutColumns, estimate
 from autoconf_launch.autotuner.planner import Planned
+from autoconf_launch.autotuner.sizing import Outlook
 from autoconf_launch.core import GIB, pareto_front
 
-from ..estimates import PlanAnswer
+from ..estimates import PlanAnswer, Recommendation
 from ..report import cluster_text, name_of, nodes_text, seconds_text, step_waterfall
 from .charts import (
     Traces,
@@ -35,11 +36,11 @@ Point: TypeAlias = tuple[float, float, str]
 
 
 def plan_page(answers: Sequence[PlanAnswer], text: str) -> HtmlPage:
-    """The text with charts: of the layouts of one cluster, or of the best ones of several.
+    """The text with charts of a cluster's layouts, or of the best layout on each cluster.
 
     Args:
-        answers: one for each cluster; the best cluster first where there are several.
-        text: what the command prints of them.
+        answers: an answer for each cluster, the best cluster first.
+        text: output of the command.
     """
     first = answers[0]
     if len(answers) > 1:
@@ -134,7 +135,6 @@ def _front(rows: Sequence[tuple[PlanAnswer, Planned]], what: str) -> Iterator[Ch
 
 
 def _point(answer: PlanAnswer, row: Planned, usd: float) -> Point:
-    """Days and USD of the training where its tokens are known, else seconds and USD of a step."""
     steps = answer.steps
     nodes = nodes_text(answer.kinds, row.counts) if row.counts else cluster_text(answer)
     text = "<br>".join((nodes, name_of(row.layout), seconds_text(row.step_s)))
@@ -151,7 +151,6 @@ def _trace(name: str, points: Sequence[Point]) -> dict[str, Any]:
 
 
 def _partition(answer: PlanAnswer, number: int, row: Planned) -> Chart:
-    """Layers of each stage, coloured by the nodes that it lies on."""
     stages = [str(stage) for stage in range(len(row.stages))]
     names = [" + ".join(answer.kinds[kind].name for kind in one.kinds) for one in row.stages]
     traces: Traces = []
@@ -171,7 +170,6 @@ def _partition(answer: PlanAnswer, number: int, row: Planned) -> Chart:
 
 
 def _stage_memory(number: int, row: Planned) -> Chart:
-    """What the fullest rank of each stage needs, beside what its GPU has."""
     stages = [str(stage) for stage in range(len(row.stages))]
     limits = [stage.limit_bytes / GIB for stage in row.stages]
     needed = bar_trace("needed", stages, [stage.peak_bytes / GIB for stage in row.stages])
@@ -182,3 +180,46 @@ def _stage_memory(number: int, row: Planned) -> Chart:
         x=axis("stage", type="category"),
         y="GiB",
     )
+
+
+def recommend_page(answer: Recommendation, text: str) -> HtmlPage:
+    """The text with charts of the planner's answer; the formula has none."""
+    outlook = answer.planner.outlook
+    return HtmlPage(
+        title=f"autoconf-launch: a model of family {answer.family.name}",
+        answer=text,
+        charts=(_days(answer, outlook), _sensitivity(outlook)) if outlook else (),
+    )
+
+
+def _days(answer: Recommendation, outlook: Outlook) -> Chart:
+    bars = {
+        **bar_trace("days", ["planner", "NVIDIA's formula"], [outlook.days, answer.exact_days]),
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [outlook.days_high - outlook.days, 0.0],
+            "arrayminus": [outlook.days - outlook.days_low, 0.0],
+        },
+    }
+    note = f"The line is the error band: {outlook.band.source}."
+    return chart("Days of the training", note, (bars,), y="days", has_legend=False)
+
+
+def _sensitivity(outlook: Outlook) -> Chart:
+    found = outlook.sensitivities[::-1]
+    names = [one.name.replace("_", " ") for one in found]
+    sides = {
+        "half": [one.days_at_half for one in found],
+        "twice": [one.days_at_double for one in found],
+    }
+    traces: Traces = [
+        {
+            **bar_trace(name, [days - outlook.days for days in ends], names),
+            "orientation": "h",
+        }
+        for name, ends in sides.items()
+    ]
+    note = "Days more or less where one assumption is half or twice as large."
+    y = {"rangemode": "normal"}
+    return chart("What the days depend on", note, traces, x="days more", y=y, barmode="overlay")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         percent,
         range_text,
         save_file,
+        save_text,
         seconds_text,
         shown_name,
         size_text,
@@ -31,7 +32,15 @@ if TYPE_CHECKING:
         three_digits,
         write_csv,
     )
-    from .columns import nodes_text
+    from .columns import RULES_IN_WORDS, WaterfallStep, nodes_text, step_waterfall
+    from .doctor import (
+        blocked_text,
+        cluster_document,
+        doctor_document,
+        doctor_lines,
+        problems,
+        require_gpus,
+    )
     from .fit import (
         ANSWERS,
         ROUGH_CPU,
@@ -39,6 +48,9 @@ if TYPE_CHECKING:
         fit_text,
         host_limit_text,
         parts_table,
+        rooms_table,
+        script_document,
+        script_text,
         why_not_fit,
     )
     from .measurements import (
@@ -55,7 +67,16 @@ if TYPE_CHECKING:
         plan_json,
         plan_text,
     )
-    from .plan_reasons import RULES_IN_WORDS, cluster_text, name_of, why_nothing
+    from .plan_reasons import cluster_text, name_of, why_nothing
+    from .progress import (
+        behind_text,
+        failure_lines,
+        log_lines,
+        profile_line,
+        round_line,
+        space_line,
+        trial_line,
+    )
     from .recommend import recommend_document, recommend_text
     from .results import (
         HEADERS,
@@ -76,11 +97,6 @@ if TYPE_CHECKING:
         trial_rows,
         trials_csv,
     )
-    from .script import (
-        rooms_table,
-        script_document,
-        script_text,
-    )
     from .search import (
         bound_text,
         no_second_profile_text,
@@ -91,6 +107,13 @@ if TYPE_CHECKING:
         room_text,
         stop_sentence,
     )
+    from .serving import (
+        fit_inference_document,
+        fit_inference_text,
+        plan_inference_document,
+        plan_inference_text,
+        why_not_within,
+    )
     from .summary import (
         SCHEMA_VERSION,
         details_text,
@@ -100,12 +123,12 @@ if TYPE_CHECKING:
         table_text,
     )
     from .tables import Column, each, rows_documents, rows_text
-    from .verification import crash_text, lack_of_time_text, refused_text
-    from .waterfall import (
-        WaterfallStep,
+    from .verification import (
+        crash_text,
+        lack_of_time_text,
         measured_waterfall,
         predicted_waterfall,
-        step_waterfall,
+        refused_text,
     )
 else:
     __getattr__ = attach(
@@ -114,35 +137,46 @@ else:
             ".cells": (
                 "TF32_SWITCH amount count_text csv_text duration_text format_gains_text gib label "
                 "launch_label memory_size memory_unit minutes_text number_text percent range_text "
-                "save_file seconds_text shown_name size_text step_text step_time_text table_of "
-                "three_digits write_csv"
+                "save_file save_text seconds_text shown_name size_text step_text step_time_text "
+                "table_of three_digits write_csv"
             ),
-            ".columns": "nodes_text",
+            ".columns": "RULES_IN_WORDS WaterfallStep nodes_text step_waterfall",
+            ".doctor": (
+                "blocked_text cluster_document doctor_document doctor_lines problems require_gpus"
+            ),
             ".fit": (
-                "ANSWERS ROUGH_CPU fit_document fit_text host_limit_text parts_table why_not_fit"
+                "ANSWERS ROUGH_CPU fit_document fit_text host_limit_text parts_table rooms_table "
+                "script_document script_text why_not_fit"
             ),
             ".measurements": (
                 "problem_lines row_lines rows_csv unit_warnings validation_document "
                 "validation_lines"
             ),
             ".plan": "plan_csv plan_document plan_json plan_text",
-            ".plan_reasons": "RULES_IN_WORDS cluster_text name_of why_nothing",
+            ".plan_reasons": "cluster_text name_of why_nothing",
+            ".progress": (
+                "behind_text failure_lines log_lines profile_line round_line space_line trial_line"
+            ),
             ".recommend": "recommend_document recommend_text",
             ".results": (
                 "HEADERS TRIAL_COLUMNS RowKind TrialRow comparison_document comparison_text "
                 "conclusion different_trainings_text finished_row headlines results_answer "
                 "results_document results_text running_row trial_document trial_rows trials_csv"
             ),
-            ".script": "rooms_table script_document script_text",
             ".search": (
                 "bound_text no_second_profile_text no_time_for_ranks_text no_trial_text "
                 "planned_tune_text profile_cut_text room_text stop_sentence"
+            ),
+            ".serving": (
+                "fit_inference_document fit_inference_text plan_inference_document "
+                "plan_inference_text why_not_within"
             ),
             ".summary": (
                 "SCHEMA_VERSION details_text result_text summary_document summary_text table_text"
             ),
             ".tables": "Column each rows_documents rows_text",
-            ".verification": "crash_text lack_of_time_text refused_text",
-            ".waterfall": "WaterfallStep measured_waterfall predicted_waterfall step_waterfall",
+            ".verification": (
+                "crash_text lack_of_time_text measured_waterfall predicted_waterfall refused_text"
+            ),
         },
     )

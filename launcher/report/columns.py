@@ -1,9 +1,10 @@
-"""Columns of a plan's rows."""
+"""Columns of a plan's rows, their runners, and the parts of a step."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from typing import Any, TextIO, TypeAlias
@@ -11,12 +12,13 @@ from typing import Any, TextIO, TypeAlias
 from autoconf_launch.autotuner.cost import ALL_LAYERS
 from autoconf_launch.autotuner.planner import Planned, family_name
 
-from ..estimates import PlanAnswer
+from ..estimates import PlanAnswer, RowState
 from .cells import (
     duration_text,
     gib,
     host_text,
     memory_size,
+    number_text,
     percent,
     step_time_text,
     three_digits,
@@ -35,10 +37,76 @@ from .tables import (
     rows_lines,
     rows_text,
 )
-from .waterfall import PARTS
 
 RankedRows: TypeAlias = Sequence[Planned]
 _S_PER_DAY = 86400
+_WIDTH = 48
+PARTS = {
+    "ideal": "ideal",
+    "samples": "samples",
+    "kernels": "kernel efficiency",
+    "launch": "launch floor",
+    "compute": "stages at work, in the mean",
+    "bubble": "bubble",
+    "communication": "exposed communication",
+    "sends": "first micro-batch on its way",
+    "gradients": "exposed gradient sums and update",
+    "embeddings": "sum of tied embeddings",
+    "recompute": "recompute",
+    "update": "update",
+    "host": "host",
+    "frozen": "frozen models",
+}
+"""Parts of a predicted step in the order of the drawing, and what people call them. On nodes that
+differ a step is taken apart by its stages."""
+_SHORT_S = 0.1
+"""Steps below it are drawn in milliseconds."""
+RULES_IN_WORDS = {
+    "tp_heads": "TP does not divide the attention heads",
+    "tp_kv_heads": "TP does not fit the key-value heads",
+    "tp_ffn": "TP does not divide the MLP's width",
+    "pp_layers": "PP has more stages than the model has layers",
+    "vpp_pp": "virtual stages need a pipeline",
+    "vpp_layers": "virtual stages do not divide the layers",
+    "vpp_micro_batches": "virtual stages need micro-batches in multiples of PP",
+    "cp_sequence": "CP does not divide the sequence into equal parts",
+    "ep_experts": "EP does not divide the experts",
+    "ep_ranks": "EP does not divide DP x CP",
+    "sp_tp": "sequence parallelism needs TP",
+    "sp_sequence": "sequence parallelism needs a sequence that TP divides",
+    "offload_zero": "offloaded weights need ZeRO 3",
+    "recompute_layers": "more layers are recomputed than a stage has",
+    "zero_ranks": "ZeRO has nothing to shard over one rank",
+    "runtime_training": "our runtime has no such precision, optimizer, adapters or frozen parts",
+    "runtime_model": "the model's own structure is not known",
+    "runtime_offload": "our runtime does not offload, and no published run was checked that does",
+    "runtime_tensor": "the model has no tensor plan, or TP does not divide its key-value heads",
+    "runtime_pipeline": "our runtime does not cut this model into stages",
+    "runtime_virtual": "the model has fewer blocks than virtual stages",
+    "runtime_context": "our runtime does not share out this model's tokens",
+    "runtime_expert": "our runtime does not share out this model's experts",
+    "trainer_tp": "the trainer has no tensor parallelism",
+    "trainer_sp": "the trainer has no sequence parallelism",
+    "trainer_pp": "the trainer has no pipelines",
+    "trainer_vpp": "the trainer has no virtual stages",
+    "trainer_cp": "the trainer has no context parallelism",
+    "trainer_ep": "the trainer has no expert parallelism",
+    "trainer_zero": "the trainer has no such ZeRO stage",
+    "trainer_zero_in_pipelines": "the trainer has no such ZeRO stage in pipelines",
+    "trainer_zero_beside_tensor": "the trainer has no such ZeRO stage beside TP or CP",
+    "trainer_offload": "the trainer has no such offload",
+    "trainer_recompute": "the trainer has no such recomputation",
+    "trainer_layers": "the trainer recomputes all layers or none",
+    "expert_ranks": "expert ranks must divide the data-parallel ranks",
+    "stage_micro_batches": "1F1B needs a micro-batch for each stage",
+    "runtime_layers": "our runtime recomputes some layers only where each rank has one stage",
+    "host_memory": "offloads more than the host memory of a node holds",
+    "memory": "needs more memory than a GPU has",
+    "deadline": "takes longer than --deadline",
+    "max_cost": "costs more than --max-cost",
+}
+"""The planner's rules by their names."""
+_MOST_LISTED = 8
 
 
 def _has_parts(answer: PlanAnswer, form: str) -> bool:
@@ -69,7 +137,7 @@ def ranking_text(answer: PlanAnswer, first: int, rows: RankedRows) -> str:
 
 
 def row_documents(answer: PlanAnswer, rows: RankedRows) -> list[dict[str, Any]]:
-    """JSON objects of rows; money is None where no price is known, days without tokens."""
+    """JSON objects of rows; money is None without a price, days are None without tokens."""
     return rows_documents(PLAN_COLUMNS, rows, answer)
 
 
@@ -127,7 +195,7 @@ def _part(name: str) -> Column:
 
     def values(answer: PlanAnswer, rows: RankedRows) -> list[float]:
         at = [own for own, _ in rows[0].parts].index(name) if rows else 0
-        return [row.parts[at][1] for row in rows]
+        return [max(row.parts[at][1], 0.0) for row in rows]  # -4e-16 is a rounded 0
 
     def has(answer: PlanAnswer, form: str) -> bool:
         return any(name in dict(row.parts) for row in answer.shown[:1])
@@ -245,3 +313,76 @@ PLAN_COLUMNS: tuple[Column, ...] = (
     *map(_part, PARTS),
 )
 """In the order of the text and of CSV; the parts of the step come last."""
+
+
+def state_notes(states: Sequence[RowState]) -> Iterator[str]:
+    """Why rows, numbered from 1, do not run here: each state and its reason once."""
+    ranks: dict[RowState, list[int]] = {}
+    for rank, state in enumerate(states, start=1):
+        if state.rule is not None:
+            ranks.setdefault(state, []).append(rank)
+    for state, numbers in ranks.items():
+        yield f"{state_text(state)}: {row_numbers_text(numbers)}."
+
+
+def row_numbers_text(numbers: Sequence[int]) -> str:
+    """``row 4``, ``rows 1 to 3, 5``: rising numbers of rows; more than a few runs are cut."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    texts = [f"{run[0]} to {run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
+    more = ", …" if len(texts) > _MOST_LISTED else ""
+    return f"row{'s' * (len(numbers) > 1)} {', '.join(texts[:_MOST_LISTED])}{more}"
+
+
+def state_text(state: RowState) -> str:
+    """``Runs with huggingface, as our runtime has no …``; empty if it runs here."""
+    if state.rule is None:
+        return ""
+    start = "Plan-only" if state.is_plan_only else f"Runs {state.runs_here}"
+    return f"{start}, as {RULES_IN_WORDS[state.rule]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaterfallStep:
+    """A loss that starts at the end of the loss before it."""
+
+    name: str
+    start_s: float
+    seconds: float
+
+
+def step_waterfall(
+    parts: Sequence[tuple[str, float]], names: Mapping[str, str] = PARTS
+) -> tuple[WaterfallStep, ...]:
+    """The parts of a step in the order in which they are lost."""
+    given = dict(parts)
+    found, start_s = [], 0.0
+    for part, name in names.items():
+        if part in given:
+            seconds = max(given[part], 0.0)  # -4e-16 is a rounded 0
+            found.append(WaterfallStep(name=name, start_s=start_s, seconds=seconds))
+            start_s += seconds
+    return tuple(found)
+
+
+def waterfall_text(steps: Sequence[WaterfallStep]) -> str:
+    """A line for each loss: seconds, share of the step, a bar from the end of the last bar."""
+    total_s = sum(step.seconds for step in steps)
+    names = max(len(step.name) for step in steps)
+    unit = (1.0, "s") if total_s >= _SHORT_S else (1e-3, "ms")
+    lines = [_line(step, total_s, names, unit) for step in steps]
+    total = f"{number_text(total_s / unit[0]):>9} {unit[1]}"
+    return "\n".join([*lines, f"{'step':<{names}}  {total}  100 %  {'=' * _WIDTH}"])
+
+
+def _line(step: WaterfallStep, total_s: float, names: int, unit: tuple[float, str]) -> str:
+    first = round(_WIDTH * step.start_s / total_s)
+    last = round(_WIDTH * (step.start_s + step.seconds) / total_s)
+    bar = " " * first + ("#" * (last - first) or ("|" if step.seconds > 0 else ""))
+    share = 100 * step.seconds / total_s
+    size = f"{number_text(step.seconds / unit[0]):>9} {unit[1]}"
+    return f"{step.name:<{names}}  {size}  {share:3.0f} %  {bar}".rstrip()

@@ -1,4 +1,4 @@
-"""The answer of ``fit`` as text and as a document."""
+"""The answer of ``fit``, and a script's first forward pass, as text and as documents."""
 
 from __future__ import annotations
 
@@ -20,15 +20,20 @@ from autoconf_launch.autotuner.space import candidate_name
 from autoconf_launch.core import (
     FIRST_FSDP_STAGE,
     Architecture,
+    Bystander,
     Candidate,
     ClusterSpec,
     Framework,
+    OperationCost,
+    Recompute,
     Workload,
     encode,
 )
 
 from ..estimates import FitAnswer, HostMemory, TrainingRequest, has_rates, limit_to_lift
+from ..first_forward import Room, TracedScript
 from ..machine import is_cpu
+from ..report import amount, size_text
 from .cells import (
     adapters_text,
     count_text,
@@ -43,7 +48,7 @@ from .cells import (
     table_of,
     trainer_text,
 )
-from .plan_reasons import state_text
+from .columns import state_text
 from .tables import each, rows_documents, rows_text
 
 FIT_SCHEMA_VERSION = 2
@@ -61,6 +66,8 @@ ANSWERS = {
     Verdict.MARGINAL: "marginal: it may fit",
     Verdict.NO: "no: it does not fit",
 }
+_MOST_NAMED = 4
+_LEAST_NAMED_BYTES = 1 << 20
 _LEAST_SHOWN = 0.005
 """Parts of fewer units of a table would be written as 0.00."""
 
@@ -98,7 +105,7 @@ REMEDY_COLUMNS = (
 
 
 def marginal_note(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """One sentence on the mark of rows that may run out of memory; nothing if there is none."""
+    """A sentence on the mark of rows that may run out of memory; nothing without such rows."""
     if Verdict.MARGINAL in verdicts:
         yield (
             f"marginal: below the memory limit by less than the error band of ±"
@@ -149,7 +156,6 @@ def _notes(answer: FitAnswer) -> list[str]:
 
 
 def _more_gpus(answer: FitAnswer) -> str:
-    """What would hold the training where no small change of its layout does."""
     if answer.by_stages is not None:
         return "autoconf-launch plan ranks the layouts that fit on this cluster."
     why, cluster = "It does not fit even with three layout changes", answer.smallest
@@ -182,7 +188,7 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
     total_S, host_limit = answer.memory.total[:, 0], answer.host.limit_bytes
     return {
         "schema_version": FIT_SCHEMA_VERSION,
-        "model": _name(answer),
+        "model": answer.script or answer.asked.workload.architecture.name,
         "parameters": _count(answer.asked.workload),
         "trainer": answer.trainer.name,
         "layout": encode(answer.asked.layout),
@@ -211,11 +217,11 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
 
 
 def training_text(training: TrainingRequest, place: str = "", script: str = "") -> str:
-    """Model, its size, the batch, where it trains, and whose rules the answer follows.
+    """Model, size, batch, place and trainer of an answer.
 
     Args:
-        training: with its model.
-        place: the machines; empty where there are several answers.
+        training: the training with its model.
+        place: the machines; empty for several answers.
         script: name of the script whose model is known by its pieces.
     """
     workload = training.workload
@@ -234,10 +240,6 @@ def _model_text(model: Architecture) -> str:
     weights, active = parameters(model), active_parameters(model)
     idle = f" ({count_text(active)} for each token)" if active != weights else ""
     return f"{model.name}: {count_text(weights)} parameters{idle}"
-
-
-def _name(answer: FitAnswer) -> str:
-    return answer.script or answer.asked.workload.architecture.name
 
 
 def _count(workload: Workload) -> int:
@@ -264,11 +266,11 @@ def _headline(answer: FitAnswer) -> str:
 
 
 def parts_table(parts: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]) -> str:
-    """Bytes of parts and their sums; names are columns, but rows where they are many.
+    """Bytes of parts and their sums; names are columns, or rows if there are many.
 
     Args:
         parts: bytes of each part for each name.
-        names: of the ranks that are compared, such as pipeline stages.
+        names: ranks to compare, such as pipeline stages.
     """
     sums = [sum(sizes) for sizes in zip(*(sizes for _, sizes in parts), strict=True)]
     unit_name, unit = memory_unit(max(sums))
@@ -283,7 +285,6 @@ def parts_table(parts: Sequence[tuple[str, Sequence[float]]], names: Sequence[st
 
 
 def _stages(answer: FitAnswer) -> list[dict[str, Any]]:
-    """Where each stage lies; nothing where all nodes and stages are equal."""
     if answer.by_stages is None:
         return [{} for _ in answer.memory.total]
     return rows_documents(STAGE_COLUMNS, answer.by_stages.stages, answer.cluster.kinds)
@@ -314,7 +315,6 @@ def _verdict(answer: FitAnswer) -> str:
 
 
 def _host_text(host: HostMemory) -> str:
-    """What is offloaded, against the host memory of a node; empty where nothing is."""
     if not host.needed_bytes:
         return ""
     needed = f" Offload needs {memory_size(host.needed_bytes)} of host memory per node"
@@ -324,7 +324,7 @@ def _host_text(host: HostMemory) -> str:
 
 
 def host_limit_text(limit_bytes: float) -> str:
-    """What a node has; nothing where its ranks are processes of a CPU."""
+    """Host memory of a node; CPU processes have none beyond their own."""
     if not limit_bytes:
         return "CPU processes have no host memory beyond their own"
     return f"it has {memory_size(limit_bytes)}"
@@ -339,9 +339,119 @@ def why_not_fit(needed_bytes: float, limit_bytes: float) -> str:
 
 
 def _remedies(answer: FitAnswer) -> str:
-    """What would fit, with its step and how much longer that is than the one asked for."""
     table = rows_text(REMEDY_COLUMNS, answer.remedies, answer)
     is_open = answer.host.limit_bytes is None and not answer.host.needed_bytes
     if is_open and any(remedy.host_bytes for remedy in answer.remedies):
         table += f"\n{HOST_NOT_CHECKED}"
     return table
+
+
+def script_text(script: TracedScript) -> str:
+    """A line on how the script was inspected, a line on its training, and notes."""
+    return "\n".join(_lines(script))
+
+
+def script_document(script: TracedScript, found: Sequence[Room] = ()) -> dict[str, Any]:
+    """The section ``script`` of a document; ``_gib`` is of 2^30 bytes."""
+    seen = script.found
+    return {
+        "name": script.name,
+        "fake": seen.fake,
+        "known_by": "pieces" if script.architecture is None else "architecture",
+        "why_pieces": script.why_pieces or None,
+        "parameters": seen.model.parameters,
+        "trainable_parameters": seen.model.trainable_parameters,
+        "micro_batch": seen.micro_batch,
+        "sequence_length": seen.model.sequence_length,
+        "precision": seen.precision.value,
+        "recompute": seen.recompute.value,
+        "optimizer": seen.optimizer,
+        "optimizer_state_bytes": seen.state_bytes,
+        "forward_backward_flops": _flops(seen.operations),
+        "frozen_flops": _flops(seen.frozen_operations),
+        "rooms": rows_documents(_ROOM_COLUMNS, found, script),
+        "bystanders": [encode(one) for one in seen.bystanders],
+        "left_behind": list(seen.left_behind),
+        "notes": list(seen.notes),
+    }
+
+
+def rooms_table(script: TracedScript, found: Sequence[Room]) -> str:
+    """ZeRO stages with their need, and the largest micro-batch that fits safely."""
+    return rows_text(_ROOM_COLUMNS, found, script)
+
+
+def _room_recompute(script: TracedScript, room: Room) -> str:
+    is_own = script.architecture is not None and room.recompute is Recompute.NONE
+    return (script.found.recompute if is_own else room.recompute).value
+
+
+_ROOM_COLUMNS = (
+    each("zero_stage", "", "zero"),
+    each("recompute", "recompute.value"),
+    each("", _room_recompute, "recompute", is_left=True),
+    each("peak_memory_gib", "peak_bytes", "memory", memory_size, data=gib),
+    each("verdict", "verdict.value", "fits", is_left=True),
+    each("largest_micro_batch", "largest", "largest micro-batch", lambda n: str(n or "none")),
+)
+
+
+def _lines(script: TracedScript) -> Iterator[str]:
+    seen, model = script.found, script.found.model
+    how = (
+        "on fake tensors, nothing was computed"
+        if seen.fake
+        else "with real tensors on the CPU, no step was made"
+    )
+    yield f"{script.name}, stopped at its first forward pass ({how}):"
+    some = "" if model.trainable_parameters == model.parameters else ", "
+    some += f"{count_text(model.trainable_parameters)} of them trained" if some else ""
+    length = f" x {model.sequence_length} tokens" if model.sequence_length else ""
+    frozen = _flops(seen.frozen_operations)
+    without = f", {amount(frozen)}FLOP of them without gradients" if frozen else ""
+    yield (
+        f"{count_text(model.parameters)} parameters{some}; a micro-batch of {seen.micro_batch}"
+        f"{length} in {seen.precision.value} is {amount(_flops(seen.operations))}FLOP{without}; "
+        f"{_optimizer(script)}."
+    )
+    if script.architecture is None:
+        yield (
+            f"Answered from the pieces of its model, since {script.why_pieces}: data parallelism, "
+            "ZeRO and recomputation; tensor and pipeline parallelism need a known architecture."
+        )
+    if others := _bystanders(seen.bystanders):
+        yield f"Also on the device: {others}."
+    yield "Models that it makes later, such as an EMA copy after a warm-up, are not counted."
+    if not seen.backward:
+        yield "No backward pass ran; it is estimated as twice the forward pass."
+    for note in seen.notes:
+        yield f"{note.rstrip('.')}."
+    if seen.left_behind:
+        yield f"It left in the working directory: {', '.join(seen.left_behind)}."
+
+
+def _bystanders(found: Sequence[Bystander]) -> str:
+    """Models and tensors besides the trained model, the largest ones by name."""
+    large = [one for one in found if one.size_bytes >= _LEAST_NAMED_BYTES]
+    texts = [
+        f"{one.name} of {count_text(one.parameters)} parameters ({memory_size(one.size_bytes, 2)})"
+        if one.parameters
+        else f"{memory_size(one.size_bytes, 2)} of {one.name}"
+        for one in large[:_MOST_NAMED]
+    ]
+    if rest := sum(one.size_bytes for one in large[_MOST_NAMED:]):
+        texts.append(f"{memory_size(rest, 2)} of others")
+    return ", ".join(texts)
+
+
+def _optimizer(script: TracedScript) -> str:
+    seen = script.found
+    if seen.optimizer is None:
+        return "no optimizer was made yet; assuming AdamW"
+    if seen.state_bytes is None:
+        return f"{seen.optimizer}, with {script.states:g} values a weight by its name"
+    return f"{size_text(seen.state_bytes)} of {seen.optimizer} state"
+
+
+def _flops(operations: Sequence[OperationCost]) -> float:
+    return sum(one.flops * one.count for one in operations)

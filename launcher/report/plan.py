@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, TextIO
 
-from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND, LayoutColumns, estimate
-from autoconf_launch.autotuner.planner import Loser, Planned, Training
+from autoconf_launch.autotuner.cost import EAGER_BAND, MEMORY_BAND
+from autoconf_launch.autotuner.planner import Planned
 from autoconf_launch.core import plural
 
 from ..estimates import PlanAnswer, RankedParts, Verifying, trains_here
@@ -17,6 +16,7 @@ from .cells import (
     duration_text,
     format_gains_document,
     format_gains_text,
+    gib,
     memory_size,
     percent,
     step_time_text,
@@ -24,10 +24,12 @@ from .cells import (
 )
 from .columns import (
     PLAN_COLUMNS,
-    gib,
     nodes_text,
     number_cells,
     row_documents,
+    state_notes,
+    step_waterfall,
+    waterfall_text,
     write_blocks,
 )
 from .fit import (
@@ -49,27 +51,27 @@ from .plan_reasons import (
     change_text,
     changes_text,
     cluster_text,
-    loser_reason,
+    hidden_sends,
+    loser_document,
     losers_table,
     name_of,
+    near_first,
     ranked_tables,
     rejected_table,
     sensitivity_document,
     sensitivity_lines,
-    state_notes,
     why_nothing,
 )
 from .tables import cells_table, each, rows_header, rows_lines, rows_text
-from .waterfall import step_waterfall, waterfall_text
 
 PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000
 
 
 def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
-    """A document: of one cluster, or of several with the best layout of each.
+    """A document of a cluster, or of several with the best layout of each.
 
-    ``explanation`` and ``waterfall`` are there where they were asked for.
+    ``explanation`` and ``waterfall`` are present if requested.
     """
     if len(answers) > 1:
         return _clusters_document(answers)
@@ -84,12 +86,11 @@ def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
         "safe": found.safe,
         "headroom": answer.headroom,
         "limit_gib": gib(answer.request.training.limit_bytes),
+        "peak_memory_band": MEMORY_BAND,
         "seconds": answer.seconds,
-        "cluster": [
-            {"node": kind.name, "count": kind.count, "usd_per_hour": hourly}
-            for kind, hourly in zip(answer.kinds, answer.node_usd_per_hour, strict=True)
-        ],
+        "cluster": _nodes_document(answer),
         "best": row_documents(answer, found.best),
+        "why_nothing": None if found.best else why_nothing(answer),
         "faster_if_it_works": row_documents(answer, found.apart),
         "nearest_changes": [
             {
@@ -101,6 +102,7 @@ def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
         ],
         "rejected": dict(found.rejected),
         "faster_formats": format_gains_document(answer.gains),
+        "notes": [*_notes(answer)] if found.best else [],
     }
     if answer.parts is not None:
         document["rule"] = answer.parts.choice.rule.value
@@ -112,7 +114,7 @@ def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
     if answer.verifying is not None:
         document["verifying"] = verifying_document(answer.verifying)
     if answer.request.explain and found.best:
-        document["explanation"] = [_loser_document(answer, one) for one in answer.losers]
+        document["explanation"] = [loser_document(answer, one) for one in answer.losers]
         document["waterfall"] = [
             {"name": step.name, "seconds": step.seconds}
             for step in step_waterfall(found.best[0].parts)
@@ -120,8 +122,21 @@ def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
     return document
 
 
+def _nodes_document(answer: PlanAnswer) -> list[dict[str, Any]]:
+    kinds = zip(answer.kinds, answer.node_usd_per_hour, answer.prices, strict=True)
+    return [
+        {
+            "node": kind.name,
+            "count": kind.count,
+            "usd_per_hour": hourly,
+            "price_source": price and price.how,
+        }
+        for kind, hourly, price in kinds
+    ]
+
+
 def plan_json(document: dict[str, Any]) -> str:
-    """A plan's document as JSON, in one line where it is very long."""
+    """A plan's document as JSON, in a single line if it is very long."""
     indent = 2 if len(document.get("best", ())) <= _MOST_INDENTED else None
     return json.dumps(document, indent=indent, allow_nan=False)
 
@@ -146,7 +161,6 @@ def plan_text(*answers: PlanAnswer) -> str:
 
 
 def _explanation(answer: PlanAnswer) -> Iterator[str]:
-    """What was ruled out, what the choice rests on, and where the first one's step goes."""
     if answer.plan.rejected:
         yield rejected_table(answer.plan)
     if lines := list(sensitivity_lines(answer)):
@@ -192,7 +206,7 @@ def _headline(answer: PlanAnswer) -> str:
 
 
 def needed_text(answer: PlanAnswer) -> str:
-    """How many GPUs are needed, and what fewer ones miss."""
+    """The number of GPUs needed, and the limit that fewer miss."""
     assert answer.needed is not None
     best, fewer = answer.plan.best[0], answer.needed.fewer
     cluster = answer.cluster
@@ -233,9 +247,9 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     shown = answer.shown
     yield from _rows_notes(answer)
     yield from doubts([(answer, shown)])
-    yield from _near_first(answer)
+    yield from near_first(answer)
     if answer.question is not None:
-        yield from _hidden_sends(answer.shown[0], answer.question.training)
+        yield from hidden_sends(answer.shown[0], answer.question.training)
     if answer.parts is None and answer.verifying is None and answer.bands(shown[:1])[0].unchecked:
         yield "--verify 3 names the cheapest real runs that would check #1."
     if (limit := _host_limit(answer)) and any(one.host_bytes for one in shown):
@@ -257,42 +271,7 @@ def _prices(answer: PlanAnswer) -> Iterator[str]:
             yield f"Price{of}: ${price.usd_per_gpu_hour:.2f} per GPU hour ({price.how})."
 
 
-def _near_first(answer: PlanAnswer) -> Iterator[str]:
-    """Which rows the predictions cannot distinguish from the first."""
-    first, *others = answer.plan.best
-    if answer.parts is not None:  # its own choice may be by money
-        return
-    longest_s = first.step_s * (1.0 + answer.bands([first])[0].error)
-    if near := sum(one.step_s <= longest_s for one in others):
-        which = f"{near} of the other {len(others)} rows" if near < len(others) else "All rows"
-        verb = "is" if near == 1 < len(others) else "are"
-        yield f"{which} {verb} within the error band of #1; short real runs decide between them."
-
-
-def _hidden_sends(first: Planned, training: Training) -> Iterator[str]:
-    """What the first row takes if its stages wait for every send, where that is much."""
-    if first.layout.pipeline_parallel == 1:
-        return
-    columns = LayoutColumns.from_layouts([first.layout], [first.recompute_layers])
-    physics = training.machine.physics
-    waits = replace(training.machine, physics=replace(physics, point_to_point_overlap=0.0))
-    own_s, waiting_s = (
-        float(estimate(columns, training.workload, machine).step_s_C[0])
-        for machine in (training.machine, waits)
-    )
-    if waiting_s / own_s >= _MUCH_LONGER:
-        yield (
-            f"The network is slow for #1: {percent(physics.point_to_point_overlap)} of its sends "
-            "between pipeline stages are assumed to be hidden behind computation; if none is, "
-            f"its step takes {percent(waiting_s / own_s - 1)} longer."
-        )
-
-
-_MUCH_LONGER = 1.05
-
-
 def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
-    """What the rows are, which of them are tight, and what less headroom would gain."""
     best, tightest, request = answer.plan.best, answer.plan.tightest, answer.request
     if answer.parts is not None:
         yield from _parts_notes(answer, answer.parts)
@@ -333,11 +312,16 @@ _WORTH_NAMING = 0.99
 
 
 def _parts_notes(answer: PlanAnswer, parts: RankedParts) -> Iterator[str]:
-    """What the rows are, and what it gains to use only some of the nodes."""
+    if answer.cluster.are_nodes_equal:
+        flag = "--pareto" if answer.request.pareto else "--csv-form fasop or --layer-times"
+        yield (
+            f"With {flag} numbers of nodes are ranked, stage by stage; without it plan ranks all "
+            "layouts on the whole cluster, by the step of a whole rank."
+        )
     if answer.request.pareto:
         yield (
-            f"The front of {len(parts.every):,} parts of the cluster: no other one is both "
-            "faster and cheaper than a row."
+            f"The front of {plural(len(parts.every), 'part')} of the cluster: no other part is "
+            "both faster and cheaper than a row."
         )
     else:
         yield (
@@ -360,7 +344,7 @@ def _parts_notes(answer: PlanAnswer, parts: RankedParts) -> Iterator[str]:
 
 
 def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[str]:
-    """What is faster than fp32, how far off the numbers may be, and what was not checked."""
+    """Notes on faster formats, error bands and unchecked features."""
     first, rows = blocks[0][0], [(answer, one) for answer, some in blocks for one in some]
     yield from filter(None, [format_gains_text(first.gains)])
     bands = list(dict.fromkeys(band for answer, some in blocks for band in answer.bands(some)))
@@ -382,29 +366,14 @@ def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[s
 
 
 def _host_limit(answer: PlanAnswer) -> float | None:
-    """Host memory of a node; None where it is not known."""
     question = answer.question
     return None if question is None else question.training.machine.host_memory_bytes
-
-
-def _loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
-    row = next(iter(row_documents(answer, [one.planned] if one.planned else [])), {})
-    return {
-        "layout": one.family.name,
-        "candidate": row.get("candidate"),
-        "fits": one.fits,
-        "step_time_s": row.get("step_time_s") if one.fits else None,
-        "slower": one.slower,
-        "peak_memory_gib": row.get("peak_memory_gib"),
-        "parts": row.get("parts"),
-        "why": loser_reason(answer, one),
-    }
 
 
 def plan_csv(file: TextIO, *answers: PlanAnswer) -> None:
     """Write a header and a line for each layout, block after block as the tables have them.
 
-    Of several clusters each has a line, if it has a layout.
+    Each of several clusters has a line.
     """
     if len(answers) > 1:
         _clusters_csv(answers, file)
@@ -432,7 +401,6 @@ _CLUSTER_COLUMNS = [each("", header=name, is_left=True) for name in ("cluster", 
 
 
 def _clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
-    """A document; ``best`` is the best layout of each cluster, None where it has none."""
     return {
         "schema_version": PLAN_SCHEMA_VERSION,
         "trainer": answers[0].request.training.trainer.name,
@@ -442,22 +410,26 @@ def _clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
                 "gpus": len(answer.cluster.devices),
                 "nodes": len(answer.cluster.nodes),
                 "usd_per_gpu_hour": answer.prices[0] and answer.prices[0].usd_per_gpu_hour,
+                "price_source": answer.prices[0] and answer.prices[0].how,
                 "best": row_documents(answer, answer.plan.best)[0] if answer.plan.best else None,
                 "why": None if answer.plan.best else why_nothing(answer),
             }
             for answer in answers
         ],
+        "peak_memory_band": MEMORY_BAND,
+        "notes": [*_cluster_notes(answers)],
     }
 
 
 def _clusters_csv(answers: Sequence[PlanAnswer], file: TextIO) -> None:
-    found = [answer for answer in answers if answer.plan.best]
-    for rank, answer in enumerate(found, start=1):
-        if rank == 1:
-            write_csv(file, [("cluster", "gpus", "rank", *rows_header(PLAN_COLUMNS, answer))])
-        lines = rows_lines(PLAN_COLUMNS, answer.plan.best, answer)
-        start = (_cluster_name(answer), len(answer.cluster.devices), rank)
-        write_csv(file, [(*start, *line) for line in lines])
+    """Lines of clusters, those without a layout last and with the reason."""
+    header = rows_header(PLAN_COLUMNS, answers[0])
+    write_csv(file, [("cluster", "gpus", "rank", *header, "why_nothing")])
+    for rank, answer in enumerate(answers, start=1):
+        start = (_cluster_name(answer), len(answer.cluster.devices))
+        lines = [(rank, *line, "") for line in rows_lines(PLAN_COLUMNS, answer.plan.best, answer)]
+        nothing = ("", *("" for _ in header), why_nothing(answer)) if not lines else ()
+        write_csv(file, [(*start, *line) for line in (*lines, *filter(None, [nothing]))])
 
 
 def _cluster_name(answer: PlanAnswer) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from autoconf_launch.autotuner.cost import MEMORY_BAND
+from autoconf_launch.autotuner.cost import MEMORY_BAND, LayoutColumns, estimate
 from autoconf_launch.autotuner.mixed import ChoiceRule, PriceRange
 from autoconf_launch.autotuner.planner import (
     Loser,
@@ -15,11 +15,12 @@ from autoconf_launch.autotuner.planner import (
     Planned,
     Question,
     StepBand,
+    Training,
 )
 from autoconf_launch.core import Layout, Offload, Recompute, Workload
 from autoconf_launch.tuning_spaces import accelerator_names, usable_bytes
 
-from ..estimates import ChoiceSensitivity, PlanAnswer, RankedParts, RowState, limit_to_lift
+from ..estimates import ChoiceSensitivity, PlanAnswer, RankedParts, limit_to_lift
 from .cells import (
     duration_text,
     memory_size,
@@ -28,79 +29,13 @@ from .cells import (
     step_time_text,
     table_of,
 )
-from .columns import nodes_text, number_cells, ranking_text
+from .columns import RULES_IN_WORDS, nodes_text, number_cells, ranking_text, row_documents
 
 _PRICE_CHANGE = 0.2
 """Prices that move by this share should leave a choice as it is."""
 _LEAST_NAMED = 0.005
 _LEAST_SHARE = 0.25
 _MOST_NAMED = 2
-RULES_IN_WORDS = {
-    "tp_heads": "TP does not divide the attention heads",
-    "tp_kv_heads": "TP does not fit the key-value heads",
-    "tp_ffn": "TP does not divide the MLP's width",
-    "pp_layers": "PP has more stages than the model has layers",
-    "vpp_pp": "virtual stages need a pipeline",
-    "vpp_layers": "virtual stages do not divide the layers",
-    "vpp_micro_batches": "virtual stages need micro-batches in multiples of PP",
-    "cp_sequence": "CP does not divide the sequence into equal parts",
-    "ep_experts": "EP does not divide the experts",
-    "ep_ranks": "EP does not divide DP x CP",
-    "sp_tp": "sequence parallelism needs TP",
-    "sp_sequence": "sequence parallelism needs a sequence that TP divides",
-    "offload_zero": "offloaded weights need ZeRO 3",
-    "recompute_layers": "more layers are recomputed than a stage has",
-    "zero_ranks": "ZeRO has nothing to shard over one rank",
-    "runtime_training": "our runtime has no such precision, optimizer, adapters or frozen parts",
-    "runtime_model": "the model's own structure is not known",
-    "runtime_offload": "our runtime does not offload, and no published run was checked that does",
-    "runtime_tensor": "the model has no tensor plan, or TP does not divide its key-value heads",
-    "runtime_pipeline": "our runtime does not cut this model into stages",
-    "runtime_virtual": "the model has fewer blocks than virtual stages",
-    "runtime_context": "our runtime does not share out this model's tokens",
-    "runtime_expert": "our runtime does not share out this model's experts",
-    "trainer_tp": "the trainer has no tensor parallelism",
-    "trainer_sp": "the trainer has no sequence parallelism",
-    "trainer_pp": "the trainer has no pipelines",
-    "trainer_vpp": "the trainer has no virtual stages",
-    "trainer_cp": "the trainer has no context parallelism",
-    "trainer_ep": "the trainer has no expert parallelism",
-    "trainer_zero": "the trainer has no such ZeRO stage",
-    "trainer_zero_in_pipelines": "the trainer has no such ZeRO stage in pipelines",
-    "trainer_zero_beside_tensor": "the trainer has no such ZeRO stage beside TP or CP",
-    "trainer_offload": "the trainer has no such offload",
-    "trainer_recompute": "the trainer has no such recomputation",
-    "trainer_layers": "the trainer recomputes all layers or none",
-    "expert_ranks": "expert ranks must divide the data-parallel ranks",
-    "stage_micro_batches": "1F1B needs a micro-batch for each stage",
-    "runtime_layers": "our runtime recomputes some layers only where each rank has one stage",
-    "host_memory": "offloads more than the host memory of a node holds",
-    "memory": "needs more memory than a GPU has",
-    "deadline": "takes longer than --deadline",
-    "max_cost": "costs more than --max-cost",
-}
-"""The planner's rules by their names."""
-_MOST_LISTED = 8
-
-
-def state_notes(states: Sequence[RowState]) -> Iterator[str]:
-    """Why rows, numbered from 1, do not run here: each state and its reason once."""
-    ranks: dict[RowState, list[str]] = {}
-    for rank, state in enumerate(states, start=1):
-        if state.rule is not None:
-            ranks.setdefault(state, []).append(str(rank))
-    for state, numbers in ranks.items():
-        rows = f"row{'s' if len(numbers) > 1 else ''} {', '.join(numbers[:_MOST_LISTED])}"
-        more = ", …" if len(numbers) > _MOST_LISTED else ""
-        yield f"{state_text(state)}: {rows}{more}."
-
-
-def state_text(state: RowState) -> str:
-    """``Runs with huggingface, as our runtime has no …``; empty if it runs here."""
-    if state.rule is None:
-        return ""
-    start = "Plan-only" if state.is_plan_only else f"Runs {state.runs_here}"
-    return f"{start}, as {RULES_IN_WORDS[state.rule]}"
 
 
 def name_of(layout: Layout) -> str:
@@ -125,7 +60,6 @@ def name_of(layout: Layout) -> str:
 
 
 def _impossible(one: Loser, question: Question) -> str:
-    """Which equation has no solution."""
     chosen = one.family.degrees
     axes = (chosen.tensor_parallel, chosen.pipeline_parallel, chosen.context_parallel)
     sizes = [axis or () for axis in axes]
@@ -160,7 +94,7 @@ def loser_reason(answer: PlanAnswer, loser: Loser) -> str:
 
 
 def losers_table(answer: PlanAnswer) -> str:
-    """Well-known families beside the best layout, and why each lost."""
+    """Well-known families compared with the best layout, and the reason that each lost."""
     rows = [
         [
             one.family.name,
@@ -176,7 +110,7 @@ def losers_table(answer: PlanAnswer) -> str:
 
 
 def slowdown(one: Planned, best: Planned, node: int) -> str:
-    """What makes ``one`` slower: the largest of its losses, as shares of the best one's step.
+    """The largest causes of a slower step, as shares of the best layout's step.
 
     A bubble is given as the share of the slower step that it takes.
     """
@@ -211,7 +145,7 @@ def _phrase(name: str, share: float, one: Planned, node: int) -> str:
 
 
 def why_nothing(*answers: PlanAnswer) -> str:
-    """What was asked for that no layout gives: rules, memory, or limits of time and money."""
+    """The requirement that no layout meets: rules, memory, or limits of time and money."""
     if len(answers) > 1:
         return "no cluster has a layout that fits and is within the limits."
     (answer,) = answers
@@ -298,7 +232,7 @@ def rejected_table(found: Plan) -> str:
 
 
 def bands_text(bands: Iterable[StepBand], runs: str) -> str:
-    """One sentence on how far off steps and memory may be."""
+    """A sentence on the error bands of steps and memory."""
     errors = [one.error for one in bands]
     ends = dict.fromkeys(f"{100 * error:.0f}" for error in (min(errors), max(errors)))
     return (
@@ -323,7 +257,7 @@ def ranked_tables(answer: PlanAnswer) -> Iterator[str]:
 
 
 def cluster_text(answer: PlanAnswer) -> str:
-    """``128 x H100-SXM-80GB``; nodes of each kind where parts of the cluster are ranked."""
+    """``128 x H100-SXM-80GB``; nodes of each kind if parts of the cluster are ranked."""
     if answer.parts is not None:
         return nodes_text(answer.kinds, [kind.count for kind in answer.kinds])
     gpus = answer.cluster.devices
@@ -389,7 +323,6 @@ def nearest_feasible(answer: PlanAnswer) -> Iterator[str]:
 
 
 def _time_and_money(answer: PlanAnswer, row: Planned) -> str:
-    """``151 days and $295,006 on …``; of a step where the training's tokens are not known."""
     steps, usd = answer.steps, row.usd_per_step
     time = step_time_text(row.step_s) if steps is None else duration_text(steps * row.step_s)
     paid = "" if usd is None else f" and ${number_text((steps or 1) * usd, 3)}"
@@ -397,7 +330,7 @@ def _time_and_money(answer: PlanAnswer, row: Planned) -> str:
 
 
 def sensitivity_lines(answer: PlanAnswer) -> Iterator[str]:
-    """What would change the choice: prices, errors of steps, and networks where asked for."""
+    """Changes that would change the choice: prices, errors of steps, and networks if requested."""
     parts, request = answer.parts, answer.request
     if parts is None or (found := parts.sensitivity) is None:
         return
@@ -439,7 +372,6 @@ def _holds(parts: RankedParts, one: PriceRange) -> bool:
 
 
 def _error_lines(parts: RankedParts, found: ChoiceSensitivity) -> Iterator[str]:
-    """What errors of steps, and other networks, would change."""
     band = f"band of ±{percent(found.band)}"
     if found.rivals:
         more = f" and {len(found.rivals) - 1} others" if len(found.rivals) > 1 else ""
@@ -454,7 +386,7 @@ def _error_lines(parts: RankedParts, found: ChoiceSensitivity) -> Iterator[str]:
 
 
 def sensitivity_document(parts: RankedParts) -> dict[str, Any] | None:
-    """What would change the choice; prices in USD an hour of a node, None for no bound."""
+    """Changes that would change the choice; prices in USD an hour of a node, None for no bound."""
     found = parts.sensitivity
     if found is None:
         return None
@@ -478,3 +410,52 @@ def sensitivity_document(parts: RankedParts) -> dict[str, Any] | None:
             for factor, row in found.networks
         },
     }
+
+
+def loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
+    """A well-known family as a JSON object."""
+    row = next(iter(row_documents(answer, [one.planned] if one.planned else [])), {})
+    return {
+        "layout": one.family.name,
+        "candidate": row.get("candidate"),
+        "fits": one.fits,
+        "step_time_s": row.get("step_time_s") if one.fits else None,
+        "slower": one.slower,
+        "peak_memory_gib": row.get("peak_memory_gib"),
+        "parts": row.get("parts"),
+        "why": loser_reason(answer, one),
+    }
+
+
+def near_first(answer: PlanAnswer) -> Iterator[str]:
+    """A note on rows that the predictions cannot distinguish from the first."""
+    first, *others = answer.plan.best
+    if answer.parts is not None:  # its own choice may be by money
+        return
+    longest_s = first.step_s * (1.0 + answer.bands([first])[0].error)
+    if near := sum(one.step_s <= longest_s for one in others):
+        which = f"{near} of the other {len(others)} rows" if near < len(others) else "All rows"
+        verb = "is" if near == 1 < len(others) else "are"
+        yield f"{which} {verb} within the error band of #1; short real runs decide between them."
+
+
+def hidden_sends(first: Planned, training: Training) -> Iterator[str]:
+    """A note on the first row's step if its stages wait for every send and that is much."""
+    if first.layout.pipeline_parallel == 1:
+        return
+    columns = LayoutColumns.from_layouts([first.layout], [first.recompute_layers])
+    physics = training.machine.physics
+    waits = replace(training.machine, physics=replace(physics, point_to_point_overlap=0.0))
+    own_s, waiting_s = (
+        float(estimate(columns, training.workload, machine).step_s_C[0])
+        for machine in (training.machine, waits)
+    )
+    if waiting_s / own_s >= _MUCH_LONGER:
+        yield (
+            f"The network is slow for #1: {percent(physics.point_to_point_overlap)} of its sends "
+            "between pipeline stages are assumed to be hidden behind computation; if none is, "
+            f"its step takes {percent(waiting_s / own_s - 1)} longer."
+        )
+
+
+_MUCH_LONGER = 1.05

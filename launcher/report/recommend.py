@@ -1,4 +1,4 @@
-"""What ``recommend`` found, as text and as a JSON document."""
+"""The answer of ``recommend`` as text and as a JSON document."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..estimates import GpusForDays, Recommendation, Verifying
 
 
-RECOMMEND_SCHEMA_VERSION = 2
+RECOMMEND_SCHEMA_VERSION = 3
 
 
 def recommend_text(answer: Recommendation) -> str:
@@ -57,24 +57,23 @@ def recommend_text(answer: Recommendation) -> str:
 
 
 def _has_numbers(answer: Recommendation) -> bool:
-    """Whether the planner's part says anything that depends on the trainer."""
     part = answer.planner
     return bool(part.outlook or part.size_b is not None or answer.needed)
 
 
 def recommend_document(answer: Recommendation) -> str:
-    """One JSON document."""
+    """The JSON document."""
     document = {
         "schema_version": RECOMMEND_SCHEMA_VERSION,
         "trainer": answer.trainer.name,
         "family": answer.family.name,
-        "model_size_b": answer.size_b,
-        "training_days": answer.days,
         "max_days": answer.max_days,
         "gpus_needed": _needed_document(answer),
-        "nearest_predefined": answer.nearest,
         "formula": {
             "generation": _generation(answer),
+            "model_size_b": answer.size_b,
+            "training_days": answer.days,
+            "nearest_predefined": answer.nearest,
             "gpus": answer.budget.gpus,
             "tflops_per_gpu": answer.budget.tflops_per_gpu,
             "tflops_predicted": answer.is_rate_predicted,
@@ -223,7 +222,6 @@ def _money(found: Outlook) -> str:
 
 
 def _assumptions(found: Outlook) -> str:
-    """What the days assume, and how far each assumption moves them."""
     band = found.band
     speed = Sensitivity(
         name=f"speed (x{band.fastest:.2f}, x{band.slowest:.2f})",

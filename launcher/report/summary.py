@@ -43,8 +43,14 @@ from .search import (
     stop_text,
 )
 from .tables import each, rows_text
-from .verification import crash_text, refused_lines, soak_document, verification_text
-from .waterfall import step_parts_document, step_parts_text
+from .verification import (
+    crash_text,
+    refused_lines,
+    soak_document,
+    step_parts_document,
+    step_parts_text,
+    verification_text,
+)
 
 SCHEMA_VERSION = 1
 DETAILS = "Details"
@@ -80,14 +86,7 @@ def table_text(summary: Summary) -> str:
 
 
 def result_text(summary: Summary, edits: Sequence[Edit], command: str, folder: str) -> str:
-    """The best, its gain, what changes and the command, then how sure that is; 25 lines at most.
-
-    Args:
-        summary: of the study.
-        edits: of the user's configuration.
-        command: trains with the winner.
-        folder: the results folder, of which ``show --details`` tells the rest.
-    """
+    """The best, its gain, its edits and its command, then how sure that is; 25 lines at most."""
     if summary.decision.winner is None:
         return "\n".join([*_stop_lines(summary), _more_line(folder)]) + "\n"
     crash = crash_text(summary.decision.soak)
@@ -124,7 +123,7 @@ def _more_line(folder: str) -> str:
 
 
 def details_text(summary: Summary) -> str:
-    """What else is known: launches again, candidates without a trial, where a step's time goes."""
+    """Details: repeated launches, candidates without a trial, and the parts of a step."""
     decision = summary.decision
     lines = [sentence for sentence in findings(summary) if sentence != summary.impossible]
     if decision.winner:
@@ -153,7 +152,7 @@ def first_part(text: str) -> str:
 
 
 def second_part(text: str) -> str:
-    """The heading in ``summary.txt`` and what is below it; empty where there is none."""
+    """The heading in ``summary.txt`` and the text below it; empty without a heading."""
     return "".join(text.rpartition(f"\n{DETAILS}\n")[1:]).lstrip()
 
 
@@ -235,7 +234,6 @@ def _is_baseline(summary: Summary) -> bool:
 
 
 def _no_gain_lines(summary: Summary) -> list[str]:
-    """The answer first where nothing is faster than what the user has."""
     decision, baseline = summary.decision, summary.baseline
     if decision.winner is None or baseline is None or summary.alone:
         return []
@@ -254,13 +252,11 @@ def _no_gain_lines(summary: Summary) -> list[str]:
 
 
 def _unshown_lines(decision: Decision) -> list[str]:
-    """The answer where yours is not among the ties, but may be as fast by the interval."""
     is_open = decision.speed_up is not None and is_unshown(decision.speed_up)
     return [_NOT_SHOWN] if is_open else []
 
 
 def _own_failure_lines(summary: Summary) -> list[str]:
-    """A sentence where the user's own configuration failed in the playoff."""
     own = summary.baseline.trial.name if summary.baseline else None
     return [
         f"Your configuration failed in the playoff ({failure_text(record.failure)})."
@@ -342,7 +338,6 @@ def _gap_lines(summary: Summary) -> list[str]:
 
 
 def _cause(gap: SpeedGap, *, slower: bool) -> str:
-    """What explains a gap, as far as anything that was seen does."""
     loads = gap.measured_load, gap.verified_load
     if None not in loads:
         measured, verified = (load or 0.0 for load in loads)
@@ -362,7 +357,6 @@ def _cause(gap: SpeedGap, *, slower: bool) -> str:
 
 
 def _tie_lines(summary: Summary) -> list[str]:
-    """What may be as fast, and how small a difference the rounds could show."""
     lines, decision = [], summary.decision
     faster = () if decision.rounds else _looked_faster(decision)
     if faster:
@@ -378,7 +372,6 @@ def _tie_lines(summary: Summary) -> list[str]:
 
 
 def _looked_far_slower(decision: Decision) -> tuple[str, ...]:
-    """Rivals that were measured so much slower that nobody would call them as fast."""
     return tuple(name for name, log_ratio in decision.behind if log_ratio > _FAR_SLOWER)
 
 
@@ -420,7 +413,7 @@ def _behind(log_ratio: float | None, *, decision: Decision) -> str:
 
 
 def resolution_text(decision: Decision) -> str:
-    """How small a difference the rounds could show, and what a smaller one takes."""
+    """Smallest difference that the rounds could show, and the time for a smaller one."""
     found = decision.resolution
     assert found is not None
     if decision.verdict is DecisionVerdict.INCONCLUSIVE:
@@ -447,7 +440,7 @@ def _percent(width: float) -> str:
 
 
 def advice_text(advice: LearningRateAdvice) -> str:
-    """What to do with the learning rate at another global batch."""
+    """Advice on the learning rate at another global batch."""
     law = "linear, for SGD" if advice.linear else "square root of the ratio"
     change = f"The global batch changes from {advice.before} to {advice.after}"
     if advice.by_script is None:
@@ -467,7 +460,6 @@ def _advice_document(advice: LearningRateAdvice | None) -> object:
 
 
 def _check_lines(summary: Summary, crash: str) -> list[str]:
-    """What is known of the winner beside its speed, and of the script's crash."""
     soak, meaning = summary.decision.soak, summary.decision.meaning
     advice = summary.learning_rate
     verified = [*refused_lines(soak), verification_text(soak)] if soak else []

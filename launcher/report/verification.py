@@ -1,10 +1,16 @@
-"""What the winner's verification run did, and why another one was refused, in sentences."""
+"""Sentences on the winner's verification run, on refusals, and on the parts of its step."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from autoconf_launch.autotuner.playoff import LackOfTime, SoakReport
+from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.core import Aside, Asides, FailureKind, WentOn, encode, plural
 
+from ..report import label
+from .cells import number_text
+from .columns import WaterfallStep, step_waterfall, waterfall_text
 from .search import failure_text, refusal_text
 
 _WENT_ON = {
@@ -19,7 +25,7 @@ _MOST_REFUSED = 2
 
 
 def verification_text(soak: SoakReport) -> str:
-    """What the winner's verification run did, and what it did not exercise."""
+    """Course of the winner's verification run, and features that it did not exercise."""
     if not soak.passed:
         return refused_text(soak)
     asides = soak.asides or Asides()
@@ -47,7 +53,7 @@ def verification_text(soak: SoakReport) -> str:
 
 
 def refused_text(soak: SoakReport) -> str:
-    """Why there is nothing to train with, where no configuration passed."""
+    """The reason if no configuration passed."""
     if not soak.whatever:
         return crash_text(soak) or "No measured configuration passed its verification run."
     return (
@@ -65,7 +71,7 @@ def _few_steps(soak: SoakReport) -> str:
 
 
 def soak_document(soak: SoakReport | None) -> object:
-    """The report as a part of ``summary.json``, with sentences for what is a value of its own."""
+    """The report as a part of ``summary.json``, with sentences in place of values."""
     if soak is None:
         return None
     reasons = {"as_trial": soak.as_trial, "whatever": soak.whatever}
@@ -90,7 +96,6 @@ def _not_exercised(soak: SoakReport) -> list[str]:
 
 
 def _lacked_data(asides: Asides) -> bool:
-    """Whether the script failed only because its data was cut off."""
     return StopIteration.__name__ in asides.broke
 
 
@@ -156,3 +161,80 @@ def lack_of_time_text(found: LackOfTime, ending_s: float = 0.0) -> str:
     if found.left_s is not None:
         why = f"{found.left_s + ending_s:.0f} s remain"
     return f"The budget had no room for a verification run of {found.name}: {why}."
+
+
+PROFILED_PARTS = {
+    "samples": "samples",
+    "launch": "launch floor",
+    "recompute": "recompute",
+    "bubble": "bubble",
+    "communication": "exposed communication",
+    "update": "update",
+}
+"""Parts of a step of a profiled model: kinds of work on its samples are not distinguished, and
+only a pipeline has a bubble."""
+
+
+MEASURED_PARTS = {
+    "forward": "forward",
+    "backward": "backward",
+    "exchange": "exposed communication",
+    "update": "update",
+    "between": "between steps",
+}
+"""Parts of a step that a rank measured: recompute is within its backward."""
+
+
+def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:
+    """Waterfalls of the prediction and of the verification run's steps; None without parts.
+
+    The trials' own steps are not taken apart, as that slows them.
+    """
+    prediction, measurement = record.prediction, record.measurement
+    if prediction is None or measurement is None or not prediction.step_s or not prediction.parts:
+        return None
+    measured_s = measurement.mean_step_s
+    more = measured_s / prediction.step_s - 1.0
+    return (
+        f"Where a step of {label(record.trial.candidate)} goes, as predicted ({prediction.how}):\n"
+        f"{waterfall_text(predicted_waterfall(prediction))}\n"
+        f"measured {number_text(measured_s)} s, "
+        f"{100 * abs(more):.0f} % {'more' if more > 0 else 'less'}"
+        f"{_soak_text(soak)}"
+    )
+
+
+def step_parts_document(record: Record, soak: SoakReport | None = None) -> dict[str, Any] | None:
+    """Parts of a step for ``summary.json``."""
+    if step_parts_text(record) is None or record.prediction is None or record.measurement is None:
+        return None
+    return {
+        "predicted_step_s": record.prediction.step_s,
+        "predicted_parts_s": dict(record.prediction.parts),
+        "measured_step_s": record.measurement.mean_step_s,
+        "measured_parts_s": _measured_parts(soak),
+    }
+
+
+def _soak_text(soak: SoakReport | None) -> str:
+    if not (steps := measured_waterfall(soak)):
+        return ""
+    drawn = waterfall_text(steps)
+    return f"; measured in its verification run, one phase after the other:\n{drawn}"
+
+
+def predicted_waterfall(prediction: Prediction | None) -> tuple[WaterfallStep, ...]:
+    """Parts of a predicted step; empty if the model has none."""
+    return step_waterfall(prediction.parts if prediction else (), PROFILED_PARTS)
+
+
+def measured_waterfall(soak: SoakReport | None) -> tuple[WaterfallStep, ...]:
+    """Phases of a step of the verification run; empty if it was not taken apart."""
+    return step_waterfall(tuple(_measured_parts(soak).items()), MEASURED_PARTS)
+
+
+def _measured_parts(soak: SoakReport | None) -> dict[str, float]:
+    if soak is None or not soak.phases:
+        return {}
+    parts = {name: seconds for name, seconds in soak.phases if name != "exchange" or seconds > 0}
+    return {**parts, "between": max(0.0, soak.step_s - sum(parts.values()))}

@@ -5,16 +5,7 @@ from typing import TYPE_CHECKING
 from autoconf_launch.core import attach
 
 if TYPE_CHECKING:
-    from .comparison import (
-        Comparison,
-        Difference,
-        Pair,
-        SpeedVerdict,
-        compare_results,
-        training_differences,
-    )
-    from .fingerprints import fingerprint, render_unsearched, write_environment
-    from .folder import OpenFolder, open_folder
+    from .folder import OpenFolder, fingerprint, open_folder, render_unsearched, write_environment
     from .journal import (
         Earlier,
         Fingerprint,
@@ -26,8 +17,7 @@ if TYPE_CHECKING:
         read_journal,
     )
     from .lease import HEARTBEAT_S, is_held
-    from .own_files import open_file, open_private, read_file
-    from .past_times import key_of, read_past, remember
+    from .own_files import key_of, open_file, open_private, read_file, read_past, remember
     from .paths import (
         CONFIG,
         DS_CONFIG,
@@ -39,13 +29,19 @@ if TYPE_CHECKING:
         sentence_on,
     )
     from .reading import (
+        Comparison,
+        Difference,
         FolderState,
+        Pair,
         Results,
         SlowestRanks,
+        SpeedVerdict,
         StepsTail,
+        compare_results,
         read_result,
         read_results,
         tell_end,
+        training_differences,
     )
     from .secrets import (
         document_without_secrets,
@@ -66,24 +62,20 @@ else:
     __getattr__ = attach(
         __name__,
         {
-            ".comparison": (
-                "Comparison Difference Pair SpeedVerdict compare_results training_differences"
-            ),
-            ".fingerprints": "fingerprint render_unsearched write_environment",
-            ".folder": "OpenFolder open_folder",
+            ".folder": ("OpenFolder fingerprint open_folder render_unsearched write_environment"),
             ".journal": (
                 "Earlier Fingerprint Journal JournalContents JournalLineError SpaceLine "
                 "Started read_journal"
             ),
             ".lease": "HEARTBEAT_S is_held",
-            ".own_files": "open_file open_private read_file",
-            ".past_times": "key_of read_past remember",
+            ".own_files": "key_of open_file open_private read_file read_past remember",
             ".paths": (
                 "CONFIG DS_CONFIG METRICS_FILE ResultsPaths is_misnamed is_unwritable "
                 "saved_pid sentence_on"
             ),
             ".reading": (
-                "FolderState Results SlowestRanks StepsTail read_result read_results tell_end"
+                "Comparison Difference FolderState Pair Results SlowestRanks SpeedVerdict "
+                "StepsTail compare_results read_result read_results tell_end training_differences"
             ),
             ".secrets": (
                 "document_without_secrets dotenv_words is_secret is_secret_variable "

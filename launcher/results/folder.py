@@ -1,16 +1,29 @@
-"""Open a results folder for one controller: lease, journal, earlier records."""
+"""Open a results folder for one controller, if what it measured is still the same."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
+import json
+import platform
+import socket
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autoconf_launch.autotuner.space import AutotuningSettings
 from autoconf_launch.core import (
     SAVED,
+    Candidate,
+    ClusterSpec,
+    ConfigError,
     FailureKind,
+    Layout,
+    RawConfig,
+    Recompute,
     ResultsFolderError,
     drop_notes,
     is_trials,
@@ -19,23 +32,179 @@ from autoconf_launch.core import (
     take_in,
     take_in_all,
 )
+from autoconf_launch.core import config_keys as keys
 
-from .fingerprints import differences
+from ..request import LaunchRequest
+from ..script import NamedFile, ScriptSource, script_path
+from ..spelling import Dialect, Rendered, UserSettings, find_argument
 from .journal import Fingerprint, Journal, JournalContents, read_journal
 from .lease import Lease, is_held
 from .own_files import no_writing_by_others
 from .paths import PROFILE, SECOND_PROFILE, ResultsPaths
+from .secrets import with_digests, without_secrets, write_private
 
+_VERSIONED = ("autoconf-launch", "torch", "numpy")
+_ANYWHERE = "trial/ds_config.json"
+_PLAIN = ((1, Recompute.FULL), (3, Recompute.FULL), (0, Recompute.NONE))
+"""ZeRO stages and recomputation, defaults last: a document may omit a default."""
 _GOES_ON = (FailureKind.OUT_OF_MEMORY, FailureKind.PREEMPTED)
-"""Failures of a baseline that the search goes on after."""
+"""Failures of a baseline after which the search goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsearched:
+    """The user's settings with each searched knob at one value.
+
+    ``global_batch`` is the same for every candidate; None if it may change.
+    """
+
+    rendered: Rendered
+    global_batch: int | None
+
+
+def render_unsearched(
+    dialect: Dialect, source: ScriptSource, user: UserSettings
+) -> Unsearched | None:
+    """The measured part of the user's settings; None if this framework cannot spell it."""
+    ranks = user.baseline.layout.world_size
+    for stage, recompute in _PLAIN:
+        plain = Layout(data_parallel=ranks, zero_stage=stage, recompute=recompute)
+        try:
+            rendered = dialect.render(Candidate(layout=plain), source, _ANYWHERE)
+        except ConfigError:
+            continue
+        return Unsearched(rendered=rendered, global_batch=user.batch_rule.pinned)
+    return None
+
+
+def fingerprint(
+    request: LaunchRequest,
+    cluster: ClusterSpec,
+    source: ScriptSource,
+    settings: AutotuningSettings,
+    given: Unsearched | None = None,
+) -> Fingerprint:
+    """Everything that a measurement depends on and the search does not change.
+
+    Secrets are digests. Without ``given`` the values of searched knobs count, too.
+    """
+    arguments = given.rendered.script_args if given else source.script_args
+    return Fingerprint(
+        script=_digest(_script_bytes(request) + _start_bytes(request)),
+        arguments=with_digests(
+            argument for index, argument in enumerate(arguments) if index != source.config_argument
+        ),
+        config=_config_digest(source, settings, given),
+        hardware=(
+            *(f"{d.name}, limit {request.memory_limit_bytes}" for d in cluster.devices),
+            *((str(request.binding),) if request.binding else ()),
+        ),
+        versions=versions(),
+    )
+
+
+def versions() -> tuple[tuple[str, str], ...]:
+    """Python's version and those of the packages that a measurement depends on."""
+    found = [("python", platform.python_version())]
+    for name in _VERSIONED:
+        try:
+            found.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
+def write_environment(
+    paths: ResultsPaths,
+    request: LaunchRequest,
+    cluster: ClusterSpec,
+    settings: AutotuningSettings,
+    *,
+    refused: str = "",
+) -> None:
+    """Write ``env.json``, without secrets and only for its owner.
+
+    ``refused``: why the budget has no room for the same command's next launch.
+    """
+    document = {
+        "metric": settings.metric,
+        "effort": settings.effort,
+        "versions": dict(versions()),
+        "executable": Path(sys.executable).name,
+        "platform": platform.platform(),
+        "host": socket.gethostname(),
+        "devices": [
+            {"host": node.host, "name": device.name, "memory_bytes": device.memory_bytes}
+            for node in cluster.nodes
+            for device in node.devices
+        ],
+        "script": Path(request.script).name,
+        "argv": list(without_secrets(request.argv)),
+        **({"refused": refused} if refused else {}),
+    }
+    write_private(paths.environment, json.dumps(document, indent=2) + "\n")
+
+
+def _script_bytes(request: LaunchRequest) -> bytes:
+    path = script_path(request)
+    return path.read_bytes() if path.is_file() else request.script.encode()
+
+
+def _start_bytes(request: LaunchRequest) -> bytes:
+    """Distinguishes a module from the same file started by path; its name has its package."""
+    return f"-m {request.script}".encode() if request.kind == "module" else b""
+
+
+def _config_digest(
+    source: ScriptSource, settings: AutotuningSettings, given: Unsearched | None
+) -> str:
+    steps = f"{settings.start_profile_step}-{settings.end_profile_step}"
+    config = given.rendered.config if given else source.config
+    arguments = given.rendered.script_args if given else source.script_args
+    as_they_are = [
+        file.text
+        for file in source.files
+        if (file.position is None or file.position != source.config_argument)
+        and not _is_replaced(file, source.script_args, arguments)
+    ]
+    made = (given.rendered.files, given.rendered.environment, given.global_batch) if given else ()
+    parts = (
+        _whatever_its_order(config.without(keys.AUTOTUNING).without((keys.SCHEMA_KEY,))),
+        steps,
+        as_they_are,
+        _free_variables(source, given),
+        (source.modules, source.composed),
+        (source.words.dialect, source.words.arguments),
+        made,
+    )
+    return _digest(" ".join(map(str, parts)).encode())
+
+
+def _is_replaced(file: NamedFile, given: tuple[str, ...], rendered: tuple[str, ...]) -> bool:
+    if file.position is None:
+        return find_argument(rendered, (file.flag,)) is not None
+    return rendered[file.position] != given[file.position]
+
+
+def _whatever_its_order(config: RawConfig) -> str:
+    """The document; a key that was ``auto`` is put at its end."""
+    return json.dumps(json.loads(config.to_json()), sort_keys=True)
+
+
+def _free_variables(source: ScriptSource, given: Unsearched | None) -> tuple[tuple[str, str], ...]:
+    changed = {name for name, _ in given.rendered.environment} if given else set()
+    return tuple(pair for pair in source.environment if pair[0] not in changed)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenFolder:
     """A folder that is ours until the ``with`` ends.
 
-    ``notes``: sentences for the user.
-    ``profiled_now``: the profile run in it was made by this command.
+    ``notes``: sentences for the user. ``profiled_now``: this command made its profile run.
     """
 
     journal: Journal
@@ -44,7 +213,7 @@ class OpenFolder:
     profiled_now: bool = False
 
     def restart(self) -> OpenFolder:
-        """The folder without what was measured in another start of the script."""
+        """The folder without measurements that were made with another start of the script."""
         self.journal.write_restart()
         kept = JournalContents(fingerprint=self.contents.fingerprint)
         return replace(self, contents=kept)
@@ -54,16 +223,15 @@ class OpenFolder:
 def open_folder(
     paths: ResultsPaths, fingerprint: Fingerprint, *, fresh: bool
 ) -> Iterator[OpenFolder]:
-    """Go on with what the folder holds, or start anew beside it.
+    """Continue with the folder's records, or start anew next to it.
 
-    Old results are moved aside, never deleted: on request, where they were measured of
-    something else (what was measured of the same before then comes back), or where the script
-    failed as it is given, which it may do no more. What launches left among the user's files is
-    taken in at both ends.
+    Old results are moved aside, never deleted: on request, if they were measured with other inputs
+    (earlier results of the same inputs come back), or if the script itself failed, which may be
+    fixed. Files that launches left among the user's are collected at both ends.
 
     Raises:
         ResultsFolderError: another controller holds the folder, it cannot be written, or others
-            can decide what is in it.
+            can decide its content.
     """
     with ExitStack() as stack:
         stack.enter_context(no_writing_by_others())
@@ -97,7 +265,7 @@ def _take(paths: ResultsPaths, stack: ExitStack) -> Journal:
 
 
 def _tidy(results: Path) -> None:
-    """Take in what is left, and remove the named pipes by which launches passed on the turn."""
+    """Collect remaining files, and remove named pipes."""
     take_in_all(results)
     for path in results.glob("*/*"):
         with suppress(OSError):
@@ -113,9 +281,9 @@ def _read_if_possible(journal: Journal) -> JournalContents:
 
 
 def _take_in_left(paths: ResultsPaths, contents: JournalContents) -> Iterator[str]:
-    """Move what killed trials left in the working directory, and say each file.
+    """Collect files that killed trials left in the working directory, with a sentence on each.
 
-    Notes of others move nothing: a folder that was handed over may name any file.
+    Notes of others move nothing: a folder that was passed on may name any file.
     """
     own = {*contents.names, PROFILE, SECOND_PROFILE} if contents.fingerprint else set()
     here = Path.cwd()
@@ -134,7 +302,7 @@ def _take_in_left(paths: ResultsPaths, contents: JournalContents) -> Iterator[st
 
 
 def _measured_before(paths: ResultsPaths, fingerprint: Fingerprint) -> ResultsPaths | None:
-    """The last results of the same that were moved aside, unless somebody works there."""
+    """The last results of the same inputs that were moved aside and that no controller holds."""
     for aside in paths.moved_aside():
         try:
             aside.require_ours()
@@ -159,13 +327,13 @@ def _on_move(reason: str, earlier: ResultsPaths | None, moved: ResultsPaths) -> 
 def _why_anew(contents: JournalContents, new: Fingerprint) -> str | None:
     if contents.fingerprint is None:
         return None
-    if changed := differences(contents.fingerprint, new):
+    if changed := contents.fingerprint.differences(new):
         return f"Starting over because {' and '.join(changed)} changed"
     return None if any(r.measurement for r in contents.history) else _baseline_failed(contents)
 
 
 def _baseline_failed(contents: JournalContents) -> str | None:
-    """A failed baseline's cause may be gone, and there is nothing else to lose."""
+    """The cause of a failed baseline may be gone, and there is nothing else to lose."""
     own = next((r for r in reversed(contents.records) if r.trial.number == 0), None)
     if own is None or own.failure is None or own.failure.kind in _GOES_ON:
         return None

@@ -1,11 +1,11 @@
 """The append-only file that is a study's state.
 
-One JSON object per line, each written with one call and synced: a header with the fingerprint
-of what is measured, a ``profiled`` line, a ``past`` line with what earlier studies measured, a
-``started`` line for each trial, a record for each outcome, ``again`` lines, records of what is
-launched again meanwhile, and ``final`` and ``soak`` lines, records of what is launched again at
-the end. After a ``space`` line another space is searched; a ``restart`` line voids all before it.
-A line that a crash tore is dropped when the file is read, and cut off before the next is written.
+One JSON object per line, each written with one call and synced: a header with the fingerprint of
+the inputs, a ``profiled`` line, a ``past`` line with measurements of earlier studies, a
+``started`` line for each trial, a record for each outcome, ``again`` lines (records of repeats
+during the search), and ``final`` and ``soak`` lines (records of repeats at the end). After a
+``space`` line another space is searched; a ``restart`` line voids all before it. A line that a
+crash tore is dropped on reading, and cut off before the next is written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import socket
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -33,16 +33,15 @@ from .paths import require_names
 
 
 class CoveredTime:
-    """Stretches of one clock, merged where they meet."""
+    """Periods on one clock, merged if they overlap."""
 
     def __init__(self) -> None:
         self.total_s = 0.0
-        """Seconds that lie in one of them at least."""
+        """Total duration of the periods, in seconds."""
         self._starts_s: list[float] = []
         self._ends_s: list[float] = []
 
     def add(self, start_s: float, end_s: float) -> None:
-        """One stretch more."""
         first = bisect_left(self._ends_s, start_s)
         last = bisect_right(self._starts_s, end_s)
         starts_s, ends_s = self._starts_s[first:last], self._ends_s[first:last]
@@ -55,7 +54,7 @@ class CoveredTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """What must be equal for two measurements to count as of the same thing; digests are hex."""
+    """The inputs that must be equal for two measurements to be comparable; digests are hex."""
 
     script: str
     arguments: tuple[str, ...]
@@ -63,13 +62,18 @@ class Fingerprint:
     hardware: tuple[str, ...]
     versions: tuple[tuple[str, str], ...]
 
+    def differences(self, new: Fingerprint) -> tuple[str, ...]:
+        """Names of the parts that changed."""
+        names = (field.name for field in fields(self))
+        return tuple(name for name in names if getattr(self, name) != getattr(new, name))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A launch that was begun; without a record after it, it is an orphan.
+    """A launch that was started; without a record after it, it is an orphan.
 
-    ``handle`` is what its backend calls it. ``before_s`` are the seconds of the study before the
-    part that it is of: search, rounds or soak. None in journals of before.
+    ``handle`` is the backend's name for it. ``before_s`` is the duration of the study before its
+    part (search, rounds or verification), in seconds; None in old journals.
     """
 
     name: str
@@ -83,7 +87,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchStart:
-    """When the launch began that a record is of."""
+    """The start of the launch that a record belongs to."""
 
     name: str
     attempt: int
@@ -92,7 +96,7 @@ class LaunchStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceLine:
-    """What is searched: a hex digest, the name of trial 0, and names of trials outside of it."""
+    """The searched space: a hex digest, the name of trial 0, and names of trials outside it."""
 
     digest: str
     baseline: str
@@ -101,7 +105,7 @@ class SpaceLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """What a controller goes on from: records in the order in which they came back."""
+    """The records from which a controller continues, in the order of their arrival."""
 
     records: tuple[Record, ...] = ()
     orphans: tuple[Started, ...] = ()
@@ -109,14 +113,14 @@ class Earlier:
 
     @property
     def spent_s(self) -> float:
-        """Seconds that launches took until the last record."""
+        """Duration of all launches until the last record, in seconds."""
         return max(self.times_s, default=0.0)
 
     @property
     def times_s(self) -> tuple[float, ...]:
-        """Seconds that launches had taken when each record came back.
+        """Duration of all launches until each record arrived, in seconds.
 
-        Those side by side count once, as far as it is known when they began.
+        Concurrent launches count once, if their starts are known.
         """
         unix_s = {(start.name, start.attempt): start.unix_s for start in self.starts}
         covered, others_s = CoveredTime(), 0.0
@@ -133,13 +137,17 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalContents:
-    """What a journal says. ``finals`` measured again; ``orphans`` began and have no record.
+    """The content of a journal.
 
-    ``told`` is the search in the order in which it came back, what it launched again included;
-    ``soaks`` are the winner's longer launches; ``others`` are records outside of the ``space``.
-    ``searched_s`` are the seconds of the search before the rounds after it began; ``profile_s`` is
-    the wall time of the profile run, None in journals of before. ``past`` is what
-    earlier studies had measured when this one began.
+    Attributes:
+        told: records of the search in the order of their arrival, repeats included.
+        others: records outside the ``space``.
+        finals: playoff launches.
+        soaks: verification runs of the winner.
+        orphans: launches that were started and have no record.
+        searched_s: duration of the search before the rounds began, in seconds.
+        profile_s: wall time of the profile run; None in old journals.
+        past: measurements of earlier studies when this one began.
     """
 
     fingerprint: Fingerprint | None = None
@@ -162,12 +170,12 @@ class JournalContents:
 
     @property
     def repeats(self) -> tuple[Record, ...]:
-        """What the search launched again, in order."""
+        """Repeats that the search launched, in order."""
         return tuple(record for record in self.told if record.trial.again)
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all launches but profile runs."""
+        """Names of all launches except profile runs."""
         launched = (*self.told, *self.others, *self.finals, *self.soaks)
         return frozenset(
             (*(r.trial.name for r in launched), *(orphan.name for orphan in self.orphans))
@@ -175,32 +183,29 @@ class JournalContents:
 
     @property
     def history(self) -> tuple[Record, ...]:
-        """All trials, whatever is searched."""
+        """All trials, in any space."""
         return (*self.records, *self.others)
 
     @property
     def search(self) -> Earlier:
-        """The search, its repeats where they came back."""
         return self._earlier(self.told)
 
     @property
     def rounds(self) -> Earlier:
-        """What was measured again after it."""
         return self._earlier(self.finals)
 
     @property
     def soaking(self) -> Earlier:
-        """The winner's longer launches."""
         return self._earlier(self.soaks)
 
     def _earlier(self, records: tuple[Record, ...]) -> Earlier:
         return Earlier(records=records, orphans=self.orphans, starts=self.starts)
 
     def in_space(self, line: SpaceLine) -> JournalContents:
-        """The contents where another space is searched from here on.
+        """The contents if another space is searched from here on.
 
-        What was launched again at the end was chosen from other candidates, so it is skipped.
-        Trial 0 is the new one. Where it was not known what was searched, all that fits in counts.
+        Playoff launches were chosen from other candidates, so they are skipped. Trial 0 is the new
+        baseline. If the earlier space is unknown, all records that fit count.
         """
         if self.space is None and not line.left_out:
             return replace(self, space=line)
@@ -221,7 +226,7 @@ def _key(record: Record) -> tuple[str, int]:
 
 
 def _kept_records(told: Sequence[Record], left_out: Sequence[str]) -> Iterator[Record]:
-    """What still counts; repeats say how many trials that count had come back before them."""
+    """Records that still count; repeats say how many such trials had come back before them."""
     trials = [record for record in told if not record.trial.again]
     counts = [0, *accumulate(record.trial.name not in left_out for record in trials)]
     for record in told:
@@ -235,7 +240,7 @@ def _kept_records(told: Sequence[Record], left_out: Sequence[str]) -> Iterator[R
 
 
 def _number_records(told: Sequence[Record], baseline: str) -> tuple[Record, ...]:
-    """Number 0 for the baseline alone; one that was it is numbered after all others."""
+    """Number 0 for the baseline only; the former baseline is numbered after all others."""
     last = max((record.trial.number for record in told), default=0)
 
     def renumber(record: Record) -> Record:
@@ -251,13 +256,13 @@ def _number_records(told: Sequence[Record], baseline: str) -> tuple[Record, ...]
 FORMAT = "autoconf-launch journal"
 VERSION = 1
 _WRAPPED = ("again", "final", "soak")
-"""Kinds of lines that have a record of what is launched again."""
+"""Kinds of lines that contain the record of a repeat."""
 _LONGEST_S = 1e9
 """Longest time that is read as a step's."""
 
 
 class JournalLineError(ResultsFolderError):
-    """A line that cannot be what it says."""
+    """A line that cannot be valid."""
 
     def __init__(self, path: Path, line: int, reason: str) -> None:
         super().__init__(
@@ -269,7 +274,7 @@ class JournalLineError(ResultsFolderError):
 
 
 class Journal:
-    """An open journal, kept under a lease where there is one; use as a context manager."""
+    """An open journal, kept under a lease if there is one; use as a context manager."""
 
     def __init__(self, path: Path, lease: Lease | None = None) -> None:
         self._path = path
@@ -283,28 +288,25 @@ class Journal:
         os.close(self._descriptor)
 
     def heartbeat(self) -> None:
-        """Show that the writer lives."""
         if self._lease is not None:
             self._lease.heartbeat()
 
     def write_header(self, fingerprint: Fingerprint) -> None:
-        """First line of a new journal."""
         self._append({"format": FORMAT, "version": VERSION, "fingerprint": encode(fingerprint)})
 
     def write_profiled(self, wall_s: float) -> None:
-        """The profile run is done after ``wall_s`` seconds; its result lies in its folder."""
+        """Record the end of the profile run; its result is in its folder."""
         self._append({"profiled": True, "wall_s": wall_s})
 
     def write_past(self, past: tuple[PastTime, ...]) -> None:
-        """What the study begins with, so that it follows from its journal alone."""
+        """Record the starting measurements, so that the study follows from its journal only."""
         self._append({"past": encode(past)})
 
     def write_space(self, line: SpaceLine) -> None:
-        """Record the space that is searched from here on."""
         self._append({"space": encode(line)})
 
     def write_restart(self) -> None:
-        """Void what was written before: the script is started in another way from here on."""
+        """Void everything before: the script is started in another way from here on."""
         self._append({"restart": True})
 
     def write_started(
@@ -316,7 +318,7 @@ class Journal:
         handle: str | None,
         before_s: float | None = None,
     ) -> None:
-        """A trial's processes are about to report; ``before_s`` as in :class:`Started`."""
+        """Record that a trial's processes will report; ``before_s`` as in :class:`Started`."""
         started = Started(
             name=name,
             number=number,
@@ -329,7 +331,6 @@ class Journal:
         self._append({"started": encode(started)})
 
     def write_record(self, record: Record) -> None:
-        """A trial's outcome."""
         line = encode_record(record)
         kind = _kind(record.trial)
         self._append({kind: line} if kind else line)
@@ -369,7 +370,6 @@ class Journal:
 
 
 def _kind(trial: Trial) -> str | None:
-    """The kind in a record's line; None for a trial of the search."""
     if trial.is_soak:
         return "soak"
     if trial.final:
@@ -390,7 +390,6 @@ def read_journal(path: Path) -> JournalContents:
 
 
 def _record(line: Any) -> Record:
-    """A record whose times can be."""
     record = decode_record(line)
     trial = record.trial
     after = trial.turn.next_name if trial.turn else trial.then
@@ -402,7 +401,7 @@ def _record(line: Any) -> Record:
 
 
 def _with_handle(started: Any) -> Any:
-    """The line of a launch, whose handle was the number of a process once."""
+    """Old journals have a process id as the handle."""
     pid = started.pop("pid", None) if isinstance(started, dict) else None
     return started if pid is None else {**started, "handle": str(pid)}
 
@@ -416,7 +415,6 @@ class _Reader:
         self._open: dict[str, Started] = {}
 
     def _start(self, found: JournalContents) -> None:
-        """Continue from these contents."""
         self._found = found
         self._told = list(found.told)
         self._finals, self._soaks = list(found.finals), list(found.soaks)

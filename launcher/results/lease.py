@@ -1,8 +1,8 @@
-"""One controller per results folder.
+"""The lease: one controller per results folder.
 
-The lease is a file with the holder's host, process id and that process's start, locked while the
-holder lives (a dead holder's lock is gone with it) and touched as a heartbeat for folders that
-several hosts share, where locks may not reach.
+It is a file with the holder's host, process id and that process's start, locked while the
+holder lives (its lock ends with it) and touched as a heartbeat for folders that several hosts
+share, to which locks may not reach.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PRIVATE = 0o600
 """A process that can read a file can lock it."""
 _OTHERS_READ = 0o044
 _IS_LOCKED = (errno.EWOULDBLOCK, errno.EACCES)
-"""What flock(2) says where another process has the lock; all else is a folder without locks."""
+"""Errors of flock(2) if another process has the lock; all others mean a folder without locks."""
 _MOST_PID = 2**31
 _START_FIELD = 19
 """Index of ``starttime`` behind the name in ``/proc/PID/stat`` (proc(5), field 22)."""
@@ -38,16 +38,11 @@ class Lease:
     """Held from ``with`` to its end.
 
     Raises:
-        ResultsFolderError: on entering, where another controller holds the folder.
+        ResultsFolderError: on entering, if another controller holds the folder.
     """
 
     def __init__(self, path: Path, chosen_by: str = CHOSEN_BY) -> None:
-        """Take nothing yet.
-
-        Args:
-            path: of the file.
-            chosen_by: words that another folder is chosen by.
-        """
+        """Take nothing yet; ``chosen_by`` names the flags that choose another folder."""
         self._path, self._chosen_by = path, chosen_by
         self._descriptor: int | None = None
         self._touched_s = 0.0
@@ -112,7 +107,7 @@ class Lease:
 
 
 def is_held(lease: Path) -> bool:
-    """Whether a living controller holds the folder; looked at without touching the lock."""
+    """True if a living controller holds the folder; read without touching the lock."""
     try:
         descriptor = open_file(lease, os.O_RDONLY)
     except PermissionError:  # of another user, whose heartbeat is all that we see
@@ -129,7 +124,7 @@ def is_held(lease: Path) -> bool:
 
 
 def _is_alive(pid: int, start_ticks: object) -> bool:
-    """Whether the process that took the lease lives, not another that got its number since."""
+    """True if the process that took the lease lives, not another with the same number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -141,7 +136,7 @@ def _is_alive(pid: int, start_ticks: object) -> bool:
 
 
 def _state_and_start(pid: int) -> tuple[bytes, int | None]:
-    """A process's state, and its start in ticks since boot; empty where neither is known."""
+    """A process's state, and its start in ticks since boot; empty if they are unknown."""
     try:
         told = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return told[0], int(told[_START_FIELD])
@@ -164,5 +159,5 @@ def _lives_elsewhere(holder: dict[str, Any], descriptor: int) -> bool:
 
 
 def _beats(about: os.stat_result) -> bool:
-    """Whether a file was touched of late; a date in the future does not count."""
+    """True if a file was touched recently; a date in the future does not count."""
     return abs(time.time() - about.st_mtime) < STALE_AFTER_S

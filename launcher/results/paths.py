@@ -1,7 +1,7 @@
-"""Every file name of a results folder, in one class.
+"""Every file name of a results folder, in one class, and sentences on file system errors.
 
-A missing file, a wrong kind of file, too many open ones and a refused process are none: where
-they reach the command, they are mistakes of ours, and their traceback is wanted.
+A missing file, a wrong kind of file, too many open files and a refused process get no sentence: in
+the command they are bugs of ours, whose traceback is wanted.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ METRICS_FILE = "metrics.json"
 """File names of a trial's configuration: DeepSpeed's, and any other framework's."""
 CHOSEN_BY = "--results-dir and --exps-dir"
 _WRITTEN_BY_SCRIPTS = frozenset({SAVED, OUTPUT})
-"""Folders of a launch that may hold anything; nothing in them is read."""
+"""Folders of a launch that may hold anything; they are not read."""
 _NO_SPACE = (28, 122)  # ENOSPC, EDQUOT
 _RIGHTS = frozenset({errno.EACCES, errno.EPERM})
-"""Denied access: to a file where one is named, otherwise perhaps to a process."""
+"""Denied access: to a file if one is named, otherwise perhaps to a process."""
 _READ_ONLY = errno.EROFS
 _GONE = frozenset(
     {
@@ -70,16 +70,16 @@ _GONE = frozenset(
         errno.EUCLEAN,
     }
 )
-"""Errors of a disk or file server that no longer answers; with a file's name, since a socket
-has none."""
+"""Errors of a disk or file server that no longer answers, if a file is named: sockets have
+none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultsPaths:
     """The folders of one tuning run; relative ones are made absolute.
 
-    ``config_stem`` is one of ``CONFIG_STEMS``; ``chosen_by`` are the words that another folder is
-    chosen by, for errors; ``trusts_others``: folders that others own or can write are used.
+    ``config_stem`` is one of ``CONFIG_STEMS``; ``chosen_by`` names the flags that choose another
+    folder, for errors; ``trusts_others``: folders that others own or can write are accepted.
     """
 
     results: Path
@@ -94,86 +94,71 @@ class ResultsPaths:
 
     @property
     def journal(self) -> Path:
-        """The state: one JSON line per event."""
         return self.results / "journal.jsonl"
 
     @property
     def lease(self) -> Path:
-        """Names the controller that holds the folder."""
         return self.results / "controller.lease"
 
     @property
     def environment(self) -> Path:
-        """Versions, hosts and the command line."""
         return self.results / "env.json"
 
     @property
     def profile(self) -> Path:
-        """Folder of the profile run."""
         return self.results / PROFILE
 
     @property
     def second_profile(self) -> Path:
-        """Folder of a profile run with another micro-batch."""
         return self.results / SECOND_PROFILE
 
     @property
     def tracking(self) -> Path:
-        """Folder with one folder for each tracker."""
         return self.results / "tracking"
 
     def trial(self, name: str) -> Path:
-        """Folder of one trial."""
         return self.results / name
 
     def config(self, folder: Path) -> Path:
-        """The configuration of the trial in this folder."""
         return folder / f"{self.config_stem}.json"
 
     def experiment(self, name: str) -> Path:
-        """What was asked of one trial."""
+        """The request of one trial."""
         return self.exps / f"{name}.json"
 
     @property
     def summary_text(self) -> Path:
-        """The table that people read."""
         return self.results / "summary.txt"
 
     @property
     def summary_json(self) -> Path:
-        """The summary for programs."""
         return self.results / "summary.json"
 
     @property
     def trials_csv(self) -> Path:
-        """One row per trial."""
         return self.results / "trials.csv"
 
     @property
     def optimal_config(self) -> Path:
-        """The user's configuration with the winner's values."""
         return self.results / f"{self.config_stem}_optimal.json"
 
     @property
     def optimal_command(self) -> Path:
-        """The command that trains with it, on one line."""
         return self.results / "cmd_optimal.txt"
 
     @property
     def optimal_script(self) -> Path:
-        """The command as a shell script."""
         return self.results / "run_optimal.sh"
 
     @property
     def optimum(self) -> tuple[Path, ...]:
-        """What a winner is written to."""
         return self.optimal_config, self.optimal_command, self.optimal_script
 
     def make(self) -> None:
-        """Make both folders and see that they can be written.
+        """Make both folders and check that they can be written.
 
         Raises:
-            ResultsFolderError: they cannot; OSError passes where the disk is full.
+            ResultsFolderError: they cannot; OSError passes if the disk is full.
         """
         for folder in (self.results, self.exps):
             try:
@@ -238,7 +223,7 @@ class ResultsPaths:
             raise _unwritable(path, error, self.chosen_by) from error
 
     def make_launch_folder(self, folder: Path) -> None:
-        """Make the folder of a trial or profile run, or see that what is there can be used.
+        """Make the folder of a trial or profile run, or check that it can be used.
 
         Raises:
             ResultsFolderError: it, or a file in it, is a link or not ours.
@@ -258,7 +243,7 @@ class ResultsPaths:
         )
 
     def moved_aside(self) -> tuple[ResultsPaths, ...]:
-        """All folders that results were moved aside to, the last one written first."""
+        """All folders that results were moved aside to, the last written first."""
         named = re.compile(rf"{re.escape(self.results.name)}\.([1-9][0-9]*)")
         numbers = [
             int(match[1])
@@ -270,7 +255,7 @@ class ResultsPaths:
         return tuple(sorted(found, key=lambda paths: written[paths], reverse=True))
 
     def move_back(self, there: ResultsPaths) -> None:
-        """Rename what was moved aside to the folder that it came from, which is gone.
+        """Rename moved results to the folder that they came from, which is gone.
 
         Raises:
             ResultsFolderError: it cannot be moved.
@@ -290,10 +275,10 @@ class ResultsPaths:
         return replace(self, results=_aside(self.results, number), exps=_aside(self.exps, number))
 
     def move_aside(self) -> ResultsPaths:
-        """Rename the results folder to the first free ``<name>.<n>``; where all is now.
+        """Rename the results folder to the first free ``<name>.<n>``; returns the new paths.
 
-        What was asked of its trials goes to a folder of the same number. Others' files stay:
-        several tunes may share one.
+        Requests of its trials go to a folder of the same number. Other files stay: several tunes
+        may share one folder.
 
         Raises:
             ResultsFolderError: they cannot be moved.
@@ -318,7 +303,7 @@ class ResultsPaths:
 
 
 def _require_writable(folder: Path) -> None:
-    """Make a file and remove it; what others put in its place is not written to."""
+    """Make a file and remove it; a link in its place is not written to."""
     probe = folder / f".writable.{os.getpid()}"
     probe.unlink(missing_ok=True)
     os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
@@ -326,7 +311,7 @@ def _require_writable(folder: Path) -> None:
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether an operation failed for want of room."""
+    """True if an operation failed because the disk is full."""
     return error.errno in _NO_SPACE
 
 
@@ -335,7 +320,6 @@ def _aside(folder: Path, number: int) -> Path:
 
 
 def _written_unix_s(journal: Path) -> float:
-    """0 where there is none."""
     try:
         return journal.stat().st_mtime
     except OSError:
@@ -350,24 +334,24 @@ def _unwritable(folder: Path, error: OSError, chosen_by: str) -> ResultsFolderEr
 
 
 def is_unwritable(error: OSError) -> bool:
-    """Whether a file is not accessible, by its permissions or its file system."""
+    """True if a file is not accessible, by its permissions or its file system."""
     named = error.filename is not None
     return error.errno == _READ_ONLY or (named and error.errno in _RIGHTS)
 
 
 def is_misnamed(error: OSError) -> bool:
-    """Whether no file system takes such a path."""
+    """True if no file system accepts such a path."""
     return error.errno in (errno.ENAMETOOLONG, errno.ELOOP) and error.filename is not None
 
 
 def is_gone(error: OSError) -> bool:
-    """Whether a disk or a file server fails."""
+    """True if a disk or a file server fails."""
     sure = error.errno in (errno.EIO, errno.ESTALE)
     return sure or (error.filename is not None and error.errno in _GONE)
 
 
 def sentence_on(error: OSError) -> str | None:
-    """What happened, where, and what to do; None for an error that is not a file system's."""
+    """The event, the file, and the remedy; None for an error outside file systems."""
     if is_disk_full(error):
         where = f" ({_name(error)})" if error.filename else ""
         return f"the disk is full{where}; make room, then run it again."
@@ -393,7 +377,7 @@ def _name(error: OSError) -> str:
 
 @contextlib.contextmanager
 def saved_pid(wanted: bool) -> Iterator[None]:
-    """Keep ``<pid>.ds`` in the temporary folder, holding the same number, while we live.
+    """Keep ``<pid>.ds`` in the temporary folder, with our process id, while we live.
 
     A signal to that process reaches every rank.
 
@@ -427,8 +411,8 @@ def pid_file(pid: int) -> Path:
 def require_names(*names: str) -> None:
     """Refuse a name that no candidate and no launch of one has.
 
-    What a journal names is read and written in the results folder, so it must be none of the
-    folder's own files and lead nowhere else.
+    Names in a journal are paths in the results folder, so they must not be the folder's own files
+    or lead outside.
 
     Raises:
         DecodeError: there is one.

@@ -1,6 +1,6 @@
-"""Read a results folder that another process may be writing, and follow a trial's steps.
+"""Read a results folder that another process may be writing, follow a trial, compare two runs.
 
-Its ranks append them, and are told where to end.
+Ranks append their steps, and read a file that names their last one.
 """
 
 from __future__ import annotations
@@ -9,12 +9,19 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
+from autoconf_launch.autotuner.measurement import (
+    Noise,
+    SpeedUp,
+    is_tie,
+    of_both,
+    speed_up,
+)
 from autoconf_launch.autotuner.playoff import Launches, Summary, summarise_launches
 from autoconf_launch.autotuner.space import (
     OBJECTIVES,
@@ -35,25 +42,26 @@ from autoconf_launch.core import (
     ResultsFolderError,
     StepRecord,
     decode,
+    dotted_name,
 )
 
-from .journal import JournalContents, read_journal
+from .journal import Fingerprint, JournalContents, read_journal
 from .lease import is_held
 from .own_files import open_file, read_file
 from .paths import CONFIG_STEMS, METRICS_FILE, ResultsPaths
 from .secrets import own_secrets
 
 _MOST_BYTES = 16 << 20
-"""Read at once; what is left waits for the next call."""
+"""Read at once; the rest waits for the next call."""
 
 
 class FolderState(str, Enum):
-    """Whether more is to come."""
+    """State of a study."""
 
     RUNNING = "running"
     FINISHED = "finished"
     STOPPED = "stopped"
-    """Nobody holds the folder and the study is not over; the same command goes on."""
+    """No controller holds the folder and the study is not over; the same command continues it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +70,14 @@ class Results:
 
     Attributes:
         folder: its path, as it was given.
-        objective: what is optimised; throughput where the folder does not say it yet.
-        effort: of the last session; normal where the folder does not say it.
+        objective: of the study; throughput if the folder does not have it yet.
+        effort: of the last session; normal if the folder does not have it.
         summary_text: the last summary; None unless the study is over.
-        baseline_config: of the profile run; None where there is none.
-        script: as the command named it; None where the folder does not say it.
-        parameters: of the profiled model; None where nothing was profiled.
+        baseline_config: of the profile run; None if there is none.
+        script: as the command named it, if known.
+        parameters: of the profiled model, if there is one.
         impossible: a sentence on a trial whose FLOPS are above the peak of its GPUs; else empty.
-        refused: why the last command's budget had no room to go on; else empty.
+        refused: why the last command's budget had no room to continue; else empty.
     """
 
     folder: str
@@ -87,7 +95,7 @@ class Results:
     impossible: str = ""
 
     def summary(self) -> Summary:
-        """What the records say so far, and the launches that were measured again after them."""
+        """The summary of the records so far, playoff and verification included."""
         contents = self.contents
         launches = Launches(
             records=contents.records,
@@ -106,7 +114,7 @@ class Results:
 
 
 def read_result(path: Path) -> RankResult | None:
-    """What a rank reported, without secrets of this command; None where it cannot be read."""
+    """A rank's result, without secrets of this command; None if it cannot be read."""
     try:
         return decode(RankResult, own_secrets().document(json.loads(read_file(path))))
     except (OSError, ValueError, RecursionError, ResultsFolderError):
@@ -148,7 +156,7 @@ def read_results(folder: Path) -> Results:
 
 
 def results_paths(folder: Path) -> ResultsPaths:
-    """Names in a folder that has a journal.
+    """Paths in a folder that has a journal.
 
     Raises:
         ConfigError: it is not a results folder.
@@ -171,7 +179,7 @@ def results_paths(folder: Path) -> ResultsPaths:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is none that can be read."""
+    """A JSON object; empty if there is none that can be read."""
     try:
         document = json.loads(read_file(path))
     except (OSError, ValueError, RecursionError, ResultsFolderError):
@@ -180,7 +188,6 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _impossible(paths: ResultsPaths, records: Iterable[Record]) -> str:
-    """What the tune wrote beside the metrics of the first such trial."""
     names = (record.trial.name for record in records if record.measurement)
     found = (
         (name, _document(paths.trial(name) / METRICS_FILE).get("impossible")) for name in names
@@ -235,7 +242,7 @@ class StepsTail:
         return tuple(step for step in steps if step)
 
     def age_s(self) -> float:
-        """Seconds since the last step was written; 0 where there is none."""
+        """Seconds since the last step was written; 0 if there is none."""
         try:
             return max(0.0, time.time() - self._path.stat().st_mtime) if self._path else 0.0
         except OSError:
@@ -243,19 +250,18 @@ class StepsTail:
 
 
 class SlowestRanks:
-    """Seconds of each step that every rank has made: of its slowest rank."""
+    """Duration of each step that every rank has made, on its slowest rank, in seconds."""
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
         self._seen: dict[int, list[float]] = {}
 
     def take(self, step: StepRecord) -> None:
-        """One rank's step."""
         self._seen.setdefault(step.step, []).append(step.wall_s)
 
     @property
     def step_s(self) -> tuple[float, ...]:
-        """Seconds of each step from the first one on, without a gap."""
+        """Durations from the first step on, without a gap."""
         found: list[float] = []
         while len(ranks := self._seen.get(len(found) + 1, ())) >= self._world_size:
             found.append(max(ranks))
@@ -263,7 +269,7 @@ class SlowestRanks:
 
 
 def tell_end(task: RankTask, step: int) -> None:
-    """Have the ranks end at this step, or at the one that they are in.
+    """Have the ranks end at this step, or at their current one.
 
     Raises:
         OSError: the folder cannot be written.
@@ -281,3 +287,162 @@ def _step(line: bytes) -> StepRecord | None:
     except (DecodeError, ValueError, RecursionError):
         return None
     return step if 0.0 < step.wall_s < math.inf else None
+
+
+class SpeedVerdict(str, Enum):
+    """The faster of two runs, beyond the noise of both."""
+
+    A = "a"
+    B = "b"
+    TIE = "tie"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A record of each run. ``ratio`` is B over A in the metric's direction, above 1 better.
+
+    ``ratio`` and ``verdict`` are None if either has no measurement.
+    """
+
+    a: Record
+    b: Record
+    ratio: SpeedUp | None
+    verdict: SpeedVerdict | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A part that differs; None means that it is missing."""
+
+    part: str
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Run B against run A.
+
+    Attributes:
+        objective: the metric of both; throughput if they optimise different ones.
+        pairs: candidates that both tried, in the order of A, each with its speed in its run.
+        only_a: names of candidates that B did not try; ``only_b`` vice versa.
+        best: the winners of both summaries; None if one measured nothing.
+        differences: other parts that differ.
+    """
+
+    objective: Objective
+    pairs: tuple[Pair, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    best: Pair | None
+    differences: tuple[Difference, ...]
+
+    def count(self, verdict: SpeedVerdict) -> int:
+        return sum(pair.verdict is verdict for pair in self.pairs)
+
+
+def compare_results(a: Results, b: Results) -> Comparison:
+    """Compare what two folders hold."""
+    same = a.objective is b.objective
+    objective = a.objective if same else OBJECTIVES["throughput"]
+    of_a, of_b = a.summary(), b.summary()
+    in_a, in_b = ({r.trial.name: r for r in each.shown} for each in (of_a, of_b))
+    best_a, best_b = of_a.decision.winner, of_b.decision.winner
+    noise = of_both(of_a.noise, of_b.noise)
+
+    def pair(one: Record, other: Record) -> Pair:
+        return _pair(one, other, objective, noise)
+
+    return Comparison(
+        objective=objective,
+        pairs=tuple(pair(in_a[name], in_b[name]) for name in in_a if name in in_b),
+        only_a=tuple(name for name in in_a if name not in in_b),
+        only_b=tuple(name for name in in_b if name not in in_a),
+        best=pair(in_a[best_a.trial.name], in_b[best_b.trial.name]) if best_a and best_b else None,
+        differences=tuple(_differences(a, b)),
+    )
+
+
+def training_differences(a: Results, b: Results) -> tuple[Difference, ...]:
+    """Why two runs are of different trainings, so that their speeds cannot be compared."""
+    parts = (
+        ("script", a.script, b.script),
+        ("model", _model(a), _model(b)),
+        ("global batch", _batch(a), _batch(b)),
+    )
+    return tuple(
+        Difference(part=part, a=one, b=other)
+        for part, one, other in parts
+        if one is not None and other is not None and one != other
+    )
+
+
+def _model(results: Results) -> str | None:
+    count = results.parameters
+    return None if count is None else f"{count:,} parameters"
+
+
+def _batch(results: Results) -> str | None:
+    records = results.contents.records
+    first = next((record.trial for record in records if record.trial.number == 0), None)
+    return None if first is None else f"{first.candidate.layout.global_batch} samples"
+
+
+def _pair(a: Record, b: Record, objective: Objective, noise: Noise) -> Pair:
+    if a.measurement is None or b.measurement is None:
+        return Pair(a=a, b=b, ratio=None, verdict=None)
+    ratio = speed_up(a.measurement, b.measurement, objective, noise)
+    if ratio is None:
+        return Pair(a=a, b=b, ratio=None, verdict=None)
+    faster = SpeedVerdict.B if ratio.ratio > 1.0 else SpeedVerdict.A
+    tie = is_tie(a.measurement, b.measurement, objective, noise)
+    return Pair(a=a, b=b, ratio=ratio, verdict=SpeedVerdict.TIE if tie else faster)
+
+
+def _differences(a: Results, b: Results) -> Iterator[Difference]:
+    if a.objective is not b.objective:
+        yield Difference(part="metric", a=a.objective.name, b=b.objective.name)
+    old, new = a.contents.fingerprint, b.contents.fingerprint
+    if old is None or new is None:
+        return
+    for part in old.differences(new):
+        if part == "config":
+            yield from _config(a, b)
+        elif part == "versions":
+            yield from _versions(dict(old.versions), dict(new.versions))
+        else:
+            was, now = _part(part, a, old), _part(part, b, new)
+            yield Difference(part=part, a=was, b=now if now != was else f"{now}, edited")
+
+
+def _part(part: str, results: Results, fingerprint: Fingerprint) -> str:
+    if part == "script":
+        return results.script or "the script"
+    if part == "arguments":
+        return " ".join(fingerprint.arguments)
+    devices = fingerprint.hardware
+    return "; ".join(f"{devices.count(device)} x {device}" for device in dict.fromkeys(devices))
+
+
+def _versions(was: dict[str, str], now: dict[str, str]) -> Iterator[Difference]:
+    for name in sorted({*was, *now}):
+        if was.get(name) != now.get(name):
+            yield Difference(part=f"version of {name}", a=was.get(name), b=now.get(name))
+
+
+def _config(a: Results, b: Results) -> Iterator[Difference]:
+    """The keys of the profiled configurations that differ, or other inputs if these are equal."""
+    before, after = a.baseline_config, b.baseline_config
+    edits = before.diff(after) if before and after else ()
+    if not edits:
+        yield Difference(
+            part="config", a="as it was", b="other files, variables or profiled steps"
+        )
+    for edit in edits:
+        part = f"config {dotted_name(edit.path)}"
+        yield Difference(part=part, a=_text(edit.before), b=_text(edit.after))
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

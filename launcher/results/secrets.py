@@ -1,6 +1,6 @@
 """Secrets in words of a command and in documents: found, removed, hashed, read by a shell.
 
-A value is a secret where the whole words of its name say so, or by its own form.
+A value is a secret by whole words of its name, or by its own form.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _WORDS = {
     ).items()
 }
 """Last words of names whose values are secrets; words before ``key`` that make it one
-(``api_key``, not ``text_key``), and before ``token`` that make it none (``pad_token``); words, and
-ends of words, that make a variable of the environment one, and last words that do not; values that
-are none; patterns of values that are secrets under any name."""
+(``api_key``, not ``text_key``), and before ``token`` that do not (``pad_token``); words, and
+ends of words, that make a variable of the environment one, and last words that do not;
+values that never are; patterns of values that are secrets under any name."""
 _ENDS = tuple(_WORDS["ends in variables"])
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
@@ -46,12 +46,12 @@ _ASSIGNED = re.compile(
 """Assignments in lists, in queries, in JSON, in YAML."""
 _USER_IN_URL = re.compile(r"([a-z][a-z0-9+.\-]*)://([^/\s?#:@]*)(?::([^/\s?#]*))?@")
 _WEB = ("http", "https")
-"""Where a user without a password is a token; elsewhere it is a name, or a container of files."""
+"""Schemes in which a user without a password is a token; in others it is a name."""
 _KNOWN_FORMS = re.compile(rf"(?<!\w)(?:{'|'.join(sorted(_WORDS['forms']))})")
 _QUOTES = "\"'"
 _UNSET = "is not set; export it with the secret that this command needs"
 _ROUNDS = 100_000
-"""A short secret is not guessed from its digest in no time."""
+"""Makes guessing a short secret from its digest slow."""
 
 
 class _Hidden(NamedTuple):
@@ -71,7 +71,7 @@ class _Piece(NamedTuple):
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a value of that name is a secret: ``hf_token`` is, ``max_tokens`` is not."""
+    """True if a value of that name is a secret: ``hf_token`` is, ``max_tokens`` is not."""
     words = [part.lower() for part in _PART.findall(name)]
     last, before = next(reversed(words), ""), next(reversed(words[:-1]), "")
     if _is_ordinary(value):
@@ -86,7 +86,7 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def _is_ordinary(value: str) -> bool:
-    """Whether a value is never a secret: a switch, a place, read from elsewhere."""
+    """True if a value is never a secret: a switch, a path, a reference."""
     return (
         not value
         or value.lower() in _WORDS["switches"]
@@ -96,7 +96,7 @@ def _is_ordinary(value: str) -> bool:
 
 
 def is_secret_variable(name: str, value: str) -> bool:
-    """Whether a variable of the environment is a secret: any word of its name may say so."""
+    """True if a variable of the environment is a secret: any word of its name may say so."""
     words = [part.lower() for part in _PART.findall(name)]
     last, before = next(reversed(words), ""), next(reversed(words[:-1]), "")
     if (
@@ -125,7 +125,7 @@ def without_secrets(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_digests(words: Iterable[str]) -> tuple[str, ...]:
-    """The words with a digest in place of a secret, to tell whether it is still the same."""
+    """The words with a digest in place of a secret, to detect a change."""
     return tuple(
         "".join(piece.plain + _digest(piece) for piece in pieces) for pieces in _split(words)
     )
@@ -153,7 +153,7 @@ def document_without_secrets(document: Any, name: str = "") -> Any:
 
 
 def named_values(document: RawConfig) -> tuple[str, ...]:
-    """Texts of a document as words like ``hub.api_key=VALUE``, as a command may have them."""
+    """Texts of a document as words like ``hub.api_key=VALUE``."""
     return tuple(
         f"{dotted_name(path)}={value}" for path, value in document.leaves() if type(value) is str
     )
@@ -187,7 +187,7 @@ def terminal_text(text: str) -> str:
 
 
 def own_secrets() -> SecretFilter:
-    """The filter for what this command was given."""
+    """The filter for the secrets of this command."""
     return _of_this_command(tuple(sys.argv), tuple(os.environ.items()))
 
 
@@ -205,7 +205,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def write_guarded(path: Path, text: str) -> None:
-    """Write a file; where it holds a secret only its owner can read it."""
+    """Write a file, readable only by its owner if it contains a secret."""
     if any((*_by_name(text), *_in_url(text, ""), *_by_form(text, ""))):
         write_private(path, text)
     else:
@@ -219,7 +219,7 @@ def write_plain(path: Path, text: str) -> None:
 
 
 def _split(words: Iterable[str]) -> Iterator[tuple[_Piece, ...]]:
-    """Each word in pieces; two secrets that are unlike have two variables."""
+    """Each word in pieces; different secrets get different variables."""
     values: dict[str, str] = {}
     before = ""
     for word in words:
@@ -279,7 +279,6 @@ def _by_form(word: str, name: str) -> Iterator[_Hidden]:
 
 
 def _apart(found: Iterable[_Hidden]) -> tuple[_Hidden, ...]:
-    """Secrets that do not overlap, in order."""
     kept: list[_Hidden] = []
     for hidden in sorted(found, key=lambda one: (one.start, -one.end)):
         if not kept or hidden.start >= kept[-1].end:

@@ -1,4 +1,4 @@
-"""What a script's source says without being run."""
+"""Facts about a script, read without running it."""
 
 from .facts import (
     FROM_CLASSES,
@@ -9,7 +9,6 @@ from .facts import (
     declared_in,
     facts_of,
 )
-from .loaders import LoaderBatch, loader_batches
 from .modules import (
     OwnSources,
     is_python,
@@ -20,9 +19,11 @@ from .modules import (
     script_path,
 )
 from .source import (
+    LoaderBatch,
     NamedFile,
     ScriptSource,
     SpaceFile,
     hydra_values,
+    loader_batches,
     refused_flags,
 )

@@ -1,9 +1,7 @@
-"""What a script's source says without being run: imports, arguments, literals.
+"""Facts of a source, read without running it: imports, arguments, literals.
 
-Other files of the script are not looked at; what cannot be read is skipped.
-
-Parameters of functions that fire or typer make a command line of, environment variables that are
-read with a default, and literals of any scope.
+Other files of the script are not read; unreadable parts are skipped. Parameters of functions that
+fire or typer turn into a command line count, and environment variables with a default.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from .nodes import beside, last_name, literal, own_paths, path_of
 
 
 def is_dataclass(node: ast.AST) -> TypeGuard[ast.ClassDef]:
-    """Whether it is the definition of one."""
+    """True if it defines a dataclass."""
     return isinstance(node, ast.ClassDef) and "dataclass" in map(last_name, node.decorator_list)
 
 
@@ -37,9 +35,7 @@ def function_parameters(
 ) -> Iterator[tuple[tuple[str, ...], KnobValue]]:
     """Flags and defaults of the parameters of functions that a command line is made of.
 
-    Args:
-        tree: of the source.
-        dashed: flags have ``-`` where names have ``_``, as typer wants it.
+    ``dashed``: flags have ``-`` for the ``_`` of names, as in typer.
     """
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
@@ -57,9 +53,9 @@ def function_parameters(
 
 
 def sections(tree: ast.Module) -> dict[str, tuple[str, str]]:
-    """Dataclasses whose fields stand behind a section's name, with it and the class it is in.
+    """Dataclasses whose fields are behind a section's name, with that name and the owning class.
 
-    It is a parameter of a function that a command line is made of, or a field.
+    A section is a parameter of a function that a command line is made of, or a field.
     """
     nodes, handed = tuple(ast.walk(tree)), _handed_names(tree)
     classes = [node for node in nodes if is_dataclass(node)]
@@ -86,7 +82,7 @@ def sections(tree: ast.Module) -> dict[str, tuple[str, str]]:
 
 
 def variables(tree: ast.Module) -> Iterator[Value]:
-    """Environment variables that are read, with their default; None where there is none."""
+    """Environment variables that are read, with their default; None if there is none."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and last_name(node.value) == "environ":
             name = literal(node.slice)
@@ -109,7 +105,7 @@ def literals(tree: ast.Module) -> Iterator[Value]:
 
 
 def given_values(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
-    """Names and what a node gives them: as an assignment, a dict, a keyword or a default."""
+    """Names and values of a node: an assignment, a dict, a keyword or a default."""
     if isinstance(node, ast.Assign):
         yield from ((last_name(target), node.value) for target in node.targets)
     elif isinstance(node, ast.AnnAssign):
@@ -128,7 +124,7 @@ def given_values(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
 
 
 def _handed_names(tree: ast.Module) -> set[str]:
-    """Names of what calls that make a command line are given."""
+    """Names that are passed to calls that make a command line."""
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _makes(node))
     return {last_name(argument) for call in calls for argument in call.args}
 
@@ -150,7 +146,7 @@ def _defaults(function: ast.FunctionDef) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _option(node: ast.AST | None) -> ast.Call | None:
-    """The call that says how an argument is written, also of an annotation."""
+    """The call that defines how an argument is written, also in an annotation."""
     for part in ast.walk(node) if node else ():
         if isinstance(part, ast.Call) and last_name(part.func) in _OPTIONS:
             return part
@@ -184,7 +180,7 @@ EITHER = "BooleanOptionalAction"
 _DECLARE = ("add_argument", "option", "DEFINE_integer")
 _ADD_OF_CONFIGARGPARSE = "add"
 FROM_CLASSES = ("tyro", "simple_parsing", "jsonargparse", "draccus", "transformers")
-"""Packages that make arguments of the fields of a dataclass."""
+"""Packages that make arguments from the fields of a dataclass."""
 _DOTTED = ("tyro", "jsonargparse", "draccus")
 """Packages that put a section's name before its fields: ``--train.batch_size``."""
 _PORT, _ADDRESS = "MASTER_PORT", "tcp://"
@@ -192,16 +188,16 @@ _SPAWN = ("spawn", "start_processes")
 _SPAWNERS = ("mp", "multiprocessing", "xmp")
 """Names that scripts give torch.multiprocessing; other things spawn, too."""
 FROM_FUNCTIONS = ("fire", "typer", "jsonargparse", "defopt")
-"""Packages that make arguments of the parameters of a function."""
+"""Packages that make arguments from the parameters of a function."""
 LIGHTNING_PACKAGES = ("lightning", "pytorch_lightning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """An argument that a script declares; ``default`` is None where it is not a literal.
+    """An argument that a script declares; ``default`` is None if it is not a literal.
 
     ``opposites`` are the names that switch it off, of an ``argparse.BooleanOptionalAction``;
-    ``beside`` is a default path from the folder of the source.
+    ``beside`` is a default path relative to the folder of the source.
     """
 
     names: tuple[str, ...]
@@ -213,7 +209,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keyword:
-    """A keyword of a call; ``value`` is None where it is not a literal."""
+    """A keyword of a call; ``value`` is None if it is not a literal."""
 
     call: str
     name: str
@@ -222,23 +218,21 @@ class Keyword:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptFacts:
-    """What stands in a source.
+    """The content of a source.
 
     Attributes:
         imported: modules, and names in them as ``module.name``.
-        declared: arguments, in the order of the source.
         constants: module-level names with a literal.
-        keywords: of calls.
-        called: last names of what is called.
-        divided: names that are divided by something and kept, as total batches are by ranks.
-        divisors: these names with what they are divided by.
-        quotients: names that are given a quotient of other names.
-        ratios: pairs of names of which one is divided by the other, or by a product with it.
+        called: last names of called functions.
+        divided: names that are divided and kept, as total batches are by ranks.
+        divisors: these names with their divisors.
+        quotients: names that are set to a quotient of other names.
+        ratios: pairs of a dividend and a name in its divisor.
         variables: environment variables that are read, with their default.
-        literals: names that are given a literal in any scope, the last one last.
+        literals: names that are set to a literal in any scope, the last one last.
         starts_ranks: it starts its ranks itself, by torch.multiprocessing.
-        spread: last names of calls that are given keywords which the source does not name.
-        says_where_to_meet: it names the port at which its ranks meet.
+        spread: last names of calls with ``**`` keywords.
+        says_where_to_meet: it sets the port at which its ranks meet.
         in_folders: last names of paths whose folder is taken, as by ``dirname`` or ``parent``.
     """
 
@@ -259,7 +253,7 @@ class ScriptFacts:
     in_folders: frozenset[str] = frozenset()
 
     def imports(self, *packages: str) -> bool:
-        """Whether any of these packages, or something of them, is imported."""
+        """True if any of these packages, or a part of them, is imported."""
         return any(
             name == package or name.startswith(f"{package}.")
             for name in self.imported
@@ -268,18 +262,16 @@ class ScriptFacts:
 
     @property
     def spreads(self) -> bool:
-        """Whether its one process uses several devices."""
         return bool({"DataParallel", "data_parallel"} & self.called)
 
     def keyword(self, call: str, name: str) -> Keyword | None:
-        """The last keyword of that name in a call of that name."""
         found = [k for k in self.keywords if (k.call, k.name) == (call, name)]
         return found[-1] if found else None
 
 
 @lru_cache(maxsize=256)
 def facts_of(text: str) -> ScriptFacts:
-    """The facts of a source; none where it is not Python."""
+    """The facts of a source; empty if it is not Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -339,7 +331,7 @@ def _spawns(call: ast.Call, imported: frozenset[str]) -> bool:
 
 
 def _says_where(node: ast.AST) -> bool:
-    """A variable that is set, or an address as ``init_process_group`` takes it."""
+    """True for a variable that is set, or an address as ``init_process_group`` takes it."""
     if isinstance(node, ast.Assign):
         keys = (t.slice for t in node.targets if isinstance(t, ast.Subscript))
         return any(literal(key) == _PORT for key in keys)
@@ -382,7 +374,6 @@ def _is_either(action: ast.AST | None) -> bool:
 
 
 def _default(node: ast.AST | None, constants: Mapping[str, KnobValue]) -> KnobValue:
-    """A literal, also of a number as text, or what a module-level name holds."""
     value: KnobValue = constants.get(node.id) if isinstance(node, ast.Name) else literal(node)
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
@@ -429,7 +420,7 @@ def _divisions(node: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _quotients(node: ast.AST) -> Iterator[str]:
-    """Names that a division of something else is assigned to, or returned by."""
+    """Names that a division of other names is assigned to, or that return one."""
     if isinstance(node, ast.FunctionDef):
         ends = [inner for inner in ast.walk(node) if isinstance(inner, ast.Return) and inner.value]
         if any(_divides(end.value) for end in ends if end.value):

@@ -1,7 +1,7 @@
 """Sources of a script's own program: its entry file and the modules that it imports.
 
-The entry file of ``-m package`` and of an installed command often only calls a function of
-another module; that module is read as the script then.
+The entry file of ``-m package`` or of an installed command often only calls a function of another
+module; then that module is read as the script.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .nodes import added_folders
 
 _MOST_MODULES = 80
 _MOST_STATEMENTS = 12
-"""A file with more of them does something itself."""
+"""A file with more statements does work itself."""
 _MOST_HOPS = 3
 _PATIENCE_S = 30.0
 _SAY_PLACE = """
@@ -35,10 +35,9 @@ sys.stdout.write(places[0] if places else spec.origin if spec and spec.origin el
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSources:
-    """Path and text of the file that is read as the script, and texts of its own modules.
+    """Path and text of the file that is read as the script, and texts of its modules.
 
-    Attributes:
-        is_whole: every module that the program imports of itself was read.
+    ``is_whole``: every module that the program imports of itself was read.
     """
 
     script: Path
@@ -69,7 +68,7 @@ def script_path(request: LaunchRequest) -> Path:
 
 
 def module_problem(request: LaunchRequest) -> str:
-    """Why ``python -m`` cannot run a request's module, with words that it can; empty if it may.
+    """Why ``python -m`` cannot run a request's module, with a line that works; empty if it may.
 
     A module that cannot be found is left to Python, which may find it in other ways.
     """
@@ -98,7 +97,7 @@ def _line(request: LaunchRequest, module: str) -> str:
 
 
 def _programs(package: Path) -> list[str]:
-    """Modules of a package that look like programs, those with a main part first."""
+    """Modules of a package that look like programs; modules with a main part come first."""
     texts = {path.stem: plain_text(path) for path in sorted(package.glob("*.py"))}
     texts.pop("__init__", None)
     return [
@@ -108,7 +107,7 @@ def _programs(package: Path) -> list[str]:
 
 
 def own_sources(request: LaunchRequest) -> OwnSources:
-    """What can be read of a request's program; nothing if it is not Python."""
+    """The readable source of a request's program; empty if it is not Python."""
     path = script_path(request)
     text = plain_text(path) if request.kind != "program" else ""
     if path.suffix != ".py" and not is_python(text):
@@ -131,8 +130,8 @@ def own_sources(request: LaunchRequest) -> OwnSources:
 def _executed_file(words: tuple[str, ...], path: Path, texts: tuple[str, ...]) -> Path | None:
     """The file that a program executes by ``runpy.run_path``, named by one of its words.
 
-    It is a path, or a file in a folder that the program names beside its package: the recipes of
-    torchtune's ``tune run RECIPE``. None if there is no such file.
+    It is a path, or a file in a folder that the program names next to its package, such as the
+    recipes of torchtune's ``tune run RECIPE``. None if there is no such file.
     """
     runners = [text for text in texts if "run_path" in facts_of(text).called]
     if not runners:
@@ -147,7 +146,6 @@ def _executed_file(words: tuple[str, ...], path: Path, texts: tuple[str, ...]) -
 
 
 def _words_of(text: str) -> Iterator[str]:
-    """Strings of a source that can be the name of a folder."""
     for node in ast.walk(ast.parse(text)):
         value = node.value if isinstance(node, ast.Constant) else None
         if isinstance(value, str) and value.isidentifier():
@@ -155,13 +153,13 @@ def _words_of(text: str) -> Iterator[str]:
 
 
 def is_python(text: str) -> bool:
-    """Whether the first line of a program names Python."""
+    """True if the first line of a program names Python."""
     first = text.partition("\n")[0]
     return first.startswith("#!") and "python" in first
 
 
 def own_modules(script: Path, text: str) -> tuple[str, ...]:
-    """Texts of the modules of the same program that a source and its own modules import."""
+    """Texts of the program's modules that a source and its own modules import."""
     return _texts(_read_modules(script, text))
 
 
@@ -170,7 +168,7 @@ def _texts(read: dict[Path, str]) -> tuple[str, ...]:
 
 
 def _read_modules(script: Path, text: str) -> dict[Path, str]:
-    """The script with its own modules; one more than ``_MOST_MODULES`` if there are more."""
+    """The script with its own modules; one more than ``_MOST_MODULES`` if there are too many."""
     found: dict[Path, str] = {script: text}
     waiting = [script]
     while waiting and len(found) <= _MOST_MODULES:
@@ -207,7 +205,7 @@ def _added_to_path(path: Path, text: str) -> tuple[Path, ...]:
 
 
 def _root(path: Path) -> tuple[Path, str | None]:
-    """The folder in which a file's absolute imports are found, and the package that it is in."""
+    """The folder of a file's absolute imports, and the package that it is in."""
     folder, package = path.parent, None
     while (folder / "__init__.py").is_file() and folder != folder.parent:
         folder, package = folder.parent, folder.name
@@ -215,7 +213,6 @@ def _root(path: Path) -> tuple[Path, str | None]:
 
 
 def _imports(text: str) -> Iterator[tuple[int, str]]:
-    """Level and dotted name of each module, and of each name that may be one."""
     try:
         nodes = tuple(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError):

@@ -30,7 +30,7 @@ def last_name(node: ast.AST) -> str:
 
 
 def literal(node: ast.AST | None) -> Any:
-    """A plain literal, a product of some, or a small power; None for everything else."""
+    """A plain literal, a product of literals, or a small power; None for everything else."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, (bool, int, float, str)) else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
@@ -45,7 +45,7 @@ def literal(node: ast.AST | None) -> Any:
 
 
 def beside(path: PurePosixPath | None) -> str:
-    """``../a.toml`` of such a path; empty for others."""
+    """``../a.toml`` of a path that begins at the source's folder; empty for others."""
     inside = path is not None and path.parts[:1] == _FILE.parts[:1] and len(path.parts) > 1
     return "/".join(path.parts[1:]) if path is not None and inside else ""
 
@@ -73,7 +73,7 @@ def added_folders(tree: ast.Module, folder: Path) -> Iterator[Path]:
 
 
 def path_of(node: ast.AST | None, known: Mapping[str, PurePosixPath]) -> PurePosixPath | None:
-    """The path that an expression makes; None where it cannot be read."""
+    """The path that an expression makes; None if it cannot be read."""
     if isinstance(node, ast.Constant):
         return PurePosixPath(node.value) if isinstance(node.value, str) else None
     if isinstance(node, ast.Name):

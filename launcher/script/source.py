@@ -1,4 +1,4 @@
-"""What is known of a script before it runs: its source, files, parser's flags and modules."""
+"""The facts about a script before it runs: source, files, parser flags, modules, DataLoaders."""
 
 from __future__ import annotations
 
@@ -14,9 +14,26 @@ from autoconf_launch.core import AppliedStrategy, ConfigError, KnobValue, RawCon
 
 from ..asked import UserWords
 from ..config_file import read_config
-from .facts import EITHER, Declared, ScriptFacts, declared_in, facts_of
+from .facts import EITHER, Declared, ScriptFacts, declared_in, facts_of, given_values
 from .modules import plain_text
 from .nodes import last_name, literal
+
+_PARSER, _PARSE, _ADD = "ArgumentParser", "parse_args", "add_argument"
+_ADDS = (_ADD, "add_argument_group")
+_PARTS = (_PARSER, "add_argument_group", "add_mutually_exclusive_group", "add_parser")
+_OPEN = frozenset({"parse_known_args", "parse_intermixed_args", "parse_known_intermixed_args"})
+"""Calls that accept unknown words."""
+_OPEN_KEYWORDS = frozenset({"parents", "prefix_chars", "fromfile_prefix_chars", None})
+_OTHER_PARSERS = frozenset({"jsonargparse", "configargparse", "simple_parsing", "tap"})
+_THE_REST = frozenset({"REMAINDER", "PARSER", "...", "A..."})
+_HELP = frozenset({"-h", "--help"})
+_GLOBAL = "@package _global_"
+_SELF = "_self_"
+_TARGET = "_target_"
+_MOST_NESTED = 8
+_LOADER = "DataLoader"
+_NAMED = (ast.Name, ast.Attribute, ast.Subscript)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +50,7 @@ class NamedFile:
 
     Attributes:
         position: index of the argument with its path; None if it is that argument's default.
-        flag: ``--config_file``; empty where the path stands alone.
-        text: its content.
+        flag: ``--config_file``; empty if the path has no flag.
     """
 
     position: int | None
@@ -45,30 +61,26 @@ class NamedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptSource:
-    """What a dialect may look at.
+    """The view of a script that dialects get.
 
     Attributes:
-        script_args: the script's arguments.
-        config: the document that they name; empty where they name none.
+        config: the document that the arguments name; empty if they name none.
         config_argument: index in ``script_args`` that holds its path, if any does.
-        space: what ``--tuning-space`` names.
-        warnings: of reading these files.
+        space: the file of ``--tuning-space``.
         script: path, module or program, as the user named it.
-        text: its source; empty where it cannot be read.
+        text: its source; empty if it cannot be read.
         modules: sources of the script's own modules that it imports.
         is_whole: all of them were read.
         composed: dotted keys with values of a configuration that the script composes itself.
-        files: further files that the arguments name.
+        files: other files that the arguments name.
         missing: documents that the arguments name and that do not exist.
         environment: variables that frameworks read, as the ranks will get them.
         versions: installed frameworks.
-        words: what the launcher's flags say.
-        applied: what the profile run found in rank 0; None before it.
-        facts: what the script's own file says.
-        flags: those of its parser, and names of arguments that take any number of words; None
-            where others may be added, or it has none.
-        keeps_batch: with another micro-batch the script itself changes its accumulation, so that
-            a step has the same samples, as a second profile run showed.
+        applied: the strategy that the profile run found in rank 0; None before it.
+        flags: its parser's flags, and names of arguments that take any number of words; None if
+            others may be added, or it has no parser.
+        keeps_batch: a second profile run showed that with another micro-batch the script changes
+            its accumulation, so that a step has as many samples.
     """
 
     script_args: tuple[str, ...]
@@ -97,38 +109,25 @@ class ScriptSource:
 
     @property
     def name(self) -> str:
-        """What people call it: an installed command by its name, a script by its path."""
+        """Its name for people: an installed command by its name, a script by its path."""
         path = Path(self.script)
         is_command = path.is_absolute() and not path.suffix
         return (path.name if is_command else self.script) or "the script"
 
     @property
     def targets(self) -> frozenset[str]:
-        """Classes and functions that hydra makes or calls by the script's configuration."""
         return frozenset(
             str(value) for name, value in self.composed if name.split(".")[-1] == _TARGET
         )
 
     @property
     def called(self) -> frozenset[str]:
-        """Last names of what the script's own file calls, or hydra for it."""
+        """Last names of functions that the script's own file calls, or hydra for it."""
         return self.facts.called | {target.rpartition(".")[2] for target in self.targets}
 
     @property
     def declared(self) -> tuple[Declared, ...]:
-        """Arguments that the script and its own modules declare."""
         return declared_in((self.text, *self.modules))
-
-
-_PARSER, _PARSE, _ADD = "ArgumentParser", "parse_args", "add_argument"
-_ADDS = (_ADD, "add_argument_group")
-_PARTS = (_PARSER, "add_argument_group", "add_mutually_exclusive_group", "add_parser")
-_OPEN = frozenset({"parse_known_args", "parse_intermixed_args", "parse_known_intermixed_args"})
-"""Calls that take further words."""
-_OPEN_KEYWORDS = frozenset({"parents", "prefix_chars", "fromfile_prefix_chars", None})
-_OTHER_PARSERS = frozenset({"jsonargparse", "configargparse", "simple_parsing", "tap"})
-_THE_REST = frozenset({"REMAINDER", "PARSER", "...", "A..."})
-_HELP = frozenset({"-h", "--help"})
 
 
 def refused_flags(words: Iterable[str], flags: frozenset[str]) -> Iterator[str]:
@@ -144,7 +143,6 @@ def refused_flags(words: Iterable[str], flags: frozenset[str]) -> Iterator[str]:
 
 
 def _is_beginning(flag: str, flags: frozenset[str]) -> bool:
-    """Whether it is an abbreviation, which argparse takes."""
     return flag.startswith("--") and any(known.startswith(flag) for known in flags)
 
 
@@ -161,7 +159,7 @@ def _flags_of(texts: tuple[str, ...]) -> frozenset[str] | None:
 
 
 def _is_read_whole(nodes: list[ast.AST], calls: list[ast.Call]) -> bool:
-    """Whether a parser of argparse is made and used here, and given to nobody else."""
+    """True if a parser of argparse is made and used here, and no other code gets it."""
     imported = {name for node in nodes for name in _packages(node)}
     called = {last_name(call.func) for call in calls}
     own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
@@ -185,7 +183,6 @@ def _packages(node: ast.AST) -> Iterator[str]:
 
 
 def _parser_names(node: ast.AST) -> Iterator[str]:
-    """Names of parsers and of their groups."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
         if last_name(node.value.func) in _PARTS:
             yield from map(last_name, node.targets)
@@ -194,14 +191,13 @@ def _parser_names(node: ast.AST) -> Iterator[str]:
 
 
 def _parses_all(call: ast.Call) -> bool:
-    """``parse_args()`` without other words than those of the command line."""
+    """``parse_args()`` of the command line only."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr != _PARSE or call.keywords:
         return False
     return [ast.unparse(argument) for argument in call.args] in ([], ["sys.argv[1:]"])
 
 
 def _changes_words(node: ast.AST) -> bool:
-    """Whether ``sys.argv`` is set or changed."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return last_name(node.func.value) == "argv"
     stored = isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(
@@ -212,7 +208,7 @@ def _changes_words(node: ast.AST) -> bool:
 
 
 def _adds_elsewhere(call: ast.Call, parsers: set[str], own: set[str]) -> bool:
-    """Whether other code gets the parser, and may add to it."""
+    """True if other code gets the parser, and may add to it."""
     name = last_name(call.func)
     if name in own or name in _ADDS:
         return False
@@ -221,7 +217,7 @@ def _adds_elsewhere(call: ast.Call, parsers: set[str], own: set[str]) -> bool:
 
 
 def _is_open(call: ast.Call) -> bool:
-    """A parser or an argument that takes what does not stand here."""
+    """True if a parser or an argument takes words that are not listed here."""
     name = last_name(call.func)
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     if name == _PARSER:
@@ -247,21 +243,12 @@ def _names(call: ast.Call) -> Iterator[str]:
                 yield f"--no-{name.lstrip('-')}"
 
 
-_GLOBAL = "@package _global_"
-_SELF = "_self_"
-_TARGET = "_target_"
-_MOST_NESTED = 8
-
-
 def hydra_values(
     script: Path, text: str, arguments: Sequence[str] = ()
 ) -> tuple[tuple[str, KnobValue], ...]:
-    """Dotted keys of what ``@hydra.main`` names, with its lists of defaults.
+    """Dotted keys of the configuration that ``@hydra.main`` names, with its lists of defaults.
 
-    Args:
-        script: path of the script.
-        text: its source.
-        arguments: of the script; those that choose a group's option decide.
+    Among the script's ``arguments``, those that choose a group's option decide.
     """
     facts = facts_of(text)
     if not facts.imports("hydra"):
@@ -285,7 +272,7 @@ class _Composed:
     def values(
         self, group: str, name: str, package: tuple[str, ...], depth: int = 0
     ) -> Iterator[tuple[str, KnobValue]]:
-        """Keys of one file of a group and of its defaults; what comes later replaces."""
+        """Keys of one file of a group and of its defaults; later ones override."""
         file = self.root / group / Path(name).with_suffix(".yaml")
         document = _document(file)
         if document is None or depth > _MOST_NESTED:
@@ -333,3 +320,91 @@ def _document(path: Path) -> RawConfig | None:
         return read_config(path) if path.is_file() else None
     except ConfigError:
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderBatch:
+    """The batch of a DataLoader.
+
+    Attributes:
+        names: of the variable, the dataset and the number, and words in them.
+        value: None if it is neither a literal nor a name with one literal.
+    """
+
+    names: tuple[str, ...]
+    value: int | None
+
+
+@lru_cache(maxsize=64)
+def loader_batches(text: str) -> tuple[LoaderBatch, ...]:
+    """Batches of the DataLoaders of a source; none if it is not Python."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+    known: dict[str, set[object]] = {}
+    for node in ast.walk(tree):
+        for name, value in () if is_loader(node) else given_values(node):
+            known.setdefault(name, set()).add(literal(value) if value else None)
+    return tuple(_batches(tree, (), known))
+
+
+def is_loader(node: ast.AST) -> bool:
+    """True if it is a call that makes a DataLoader."""
+    return isinstance(node, ast.Call) and last_name(node.func).endswith(_LOADER)
+
+
+def _batches(
+    node: ast.AST, holders: tuple[str, ...], known: Mapping[str, set[object]]
+) -> Iterator[LoaderBatch]:
+    if isinstance(node, ast.Call) and is_loader(node):
+        given = dict(zip(("dataset", "batch_size"), node.args, strict=False))
+        given |= {k.arg: k.value for k in node.keywords if k.arg}
+        if size := given.get("batch_size"):
+            names = (*holders, *_words(given.get("dataset")), *_words(size))
+            yield LoaderBatch(names=names, value=_value(size, known))
+    for child, names in _children(node):
+        yield from _batches(child, (*holders, *filter(None, names)), known)
+
+
+def _children(node: ast.AST) -> Iterator[tuple[ast.AST, tuple[str, ...]]]:
+    if isinstance(node, ast.Dict):
+        for key, item in zip(node.keys, node.values, strict=True):
+            word = literal(key)
+            yield item, (word if isinstance(word, str) else "",)
+    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+        elements = [getattr(target, "elts", ()) for target in node.targets]
+        for place, item in enumerate(node.value.elts):
+            yield item, tuple(last_name(held[place]) for held in elements if place < len(held))
+    else:
+        names = _holders(node)
+        yield from ((child, names) for child in ast.iter_child_nodes(node))
+
+
+def _holders(node: ast.AST) -> tuple[str, ...]:
+    if isinstance(node, ast.Assign):
+        return tuple(map(last_name, node.targets))
+    if isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
+        return (last_name(node.target),)
+    if isinstance(node, ast.keyword):
+        return (node.arg or "",)
+    return (node.name,) if isinstance(node, _FUNCTIONS) else ()
+
+
+def _words(node: ast.AST | None) -> Iterator[str]:
+    """Names and strings in an expression; ``test`` for ``train=False``."""
+    for part in ast.walk(node) if node else ():
+        if isinstance(part, _NAMED):
+            yield last_name(part)
+        elif isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+        elif isinstance(part, ast.keyword) and part.arg == "train":
+            yield "test" if literal(part.value) is False else "train"
+
+
+def _value(node: ast.AST, known: Mapping[str, set[object]]) -> int | None:
+    found = literal(node)
+    if found is None and isinstance(node, _NAMED):
+        values = known.get(last_name(node), set())
+        found = next(iter(values)) if len(values) == 1 else None
+    return found if type(found) is int else None

@@ -1,16 +1,25 @@
-"""What all dialects share: how a knob is spelled, read and edited."""
+"""The parts that all dialects share: how a knob is spelled, read and edited."""
 
 from .base import (
+    CANONICAL,
+    GLOBAL_BATCH,
+    MEASURED,
     NEWEST,
+    SWITCHED,
     Dialect,
     Known,
     Renamed,
     Rendered,
     RenderedFile,
+    Spelled,
+    Spelling,
+    SplitBatch,
+    SplitMicroBatch,
     TrialNeeds,
     UserSettings,
     Version,
     check_version,
+    find_row,
     installed_version,
     refuse_renamed,
 )
@@ -71,16 +80,5 @@ from .own_words import (
     move_asides,
     on_no_batch,
     values_of,
-)
-from .spelling import (
-    CANONICAL,
-    GLOBAL_BATCH,
-    MEASURED,
-    SWITCHED,
-    Spelled,
-    Spelling,
-    SplitBatch,
-    SplitMicroBatch,
-    find_row,
 )
 from .table_dialect import UNSET, Reading, TableDialect

@@ -1,4 +1,4 @@
-"""Which names mean a batch of training, and what a source sets by itself.
+"""Names that mean a batch of training, and batches that a source sets by itself.
 
 Sources: each tool's documentation of its environment variables.
 """
@@ -40,7 +40,7 @@ MICRO_BATCH_NAMES = (
     "mbs",
     "bs",
 )
-"""Last parts of names, the most telling first; ``-``, ``_`` and capitals make no difference."""
+"""Last parts of names, the most specific first; ``-``, ``_`` and capitals make no difference."""
 ACCUMULATION_NAMES = (
     "gradient_accumulation_steps",
     "gradient_accumulation",
@@ -69,12 +69,12 @@ DERIVED_ACCUMULATION = (
     "accumulation",
     "grad_acc",
 )
-"""Further names of what scripts make by a division, and rarely take as an argument."""
+"""More names of values that scripts compute by a division, and rarely take as an argument."""
 ELSEWHERE = (
     *("eval", "evaluate", "evaluation", "val", "valid", "validate", "validation", "dev", "test"),
     *("predict", "infer", "inference", "generate", "generation", "sampling"),
 )
-"""Parts of a dotted name that make it another batch than that of training."""
+"""Parts of a dotted name that show another batch than training's."""
 EVALUATE_EVERY = (
     "eval_interval",
     "eval_every",
@@ -120,15 +120,15 @@ def name_key(name: str) -> str:
 def is_of_batch(
     name: str, known: tuple[str, ...] = (*MICRO_BATCH_NAMES, *ACCUMULATION_NAMES)
 ) -> bool:
-    """Whether scripts of all kinds call the micro-batch or the accumulation like that."""
+    """True if a name commonly means the micro-batch or the accumulation."""
     return name_key(name) in set(map(name_key, known))
 
 
 def may_derive_accumulation(source: ScriptSource) -> bool:
-    """Whether the script, or a module of its own, makes its accumulation by a division.
+    """True if the script or one of its modules computes its accumulation by a division.
 
-    So it stays with a total of samples or tokens when the micro-batch changes. A source that
-    cannot be read, or only in part, may do so.
+    Then a total of samples or tokens stays when the micro-batch changes. A source that cannot be
+    read completely may do so.
     """
     if not source.text or not source.is_whole:
         return True
@@ -154,13 +154,13 @@ def name_parts(name: str) -> tuple[str, ...]:
 
 
 def is_elsewhere(name: str) -> bool:
-    """Whether a part of a name makes it another batch than that of training."""
+    """True if a part of a name shows another batch than training's."""
     parts = name_parts(name)
     return any(_OF_DATA.sub("", part) in ELSEWHERE for part in parts)
 
 
 def is_accumulation(name: str) -> bool:
-    """Whether a name means accumulating, such as ``accumulate_every`` or ``batch_multiplier``."""
+    """True if a name means accumulating, such as ``accumulate_every`` or ``batch_multiplier``."""
     parts = name_parts(name)
     multiplies = {"batch", "multiplier"} <= {*parts}
     found = multiplies or any(part.startswith("accum") for part in parts)
@@ -172,19 +172,19 @@ _BESIDE_BATCH = {
     *("micro", "mini", "size", "sz", "train", "training", "local", "per", "each"),
     *("device", "gpu", "rank", "worker", "process", "replica", "samples", "sequences"),
 }
-"""Parts that leave a batch that of a rank, other than ``n``, ``norm``, ``first`` or ``total``."""
+"""Parts that leave it a rank's batch, unlike ``n``, ``norm``, ``first`` or ``total``."""
 
 
 def is_micro_batch(name: str) -> bool:
-    """Whether all parts of a name say the micro-batch, as ``micro_bsz`` does."""
+    """True if all parts of a name mean the micro-batch, as in ``micro_bsz``."""
     parts = {*name_parts(name)}
     return bool(parts & _SAYS_BATCH) and parts <= _SAYS_BATCH | _BESIDE_BATCH
 
 
 def batch_in_source(source: ScriptSource) -> int | None:
-    """What the source gives its DataLoader of training, or else calls a batch.
+    """The batch that the source gives its training DataLoader, or a literal named as a batch.
 
-    None if it does not say, or says several numbers of which none is surely training's.
+    None if there is none, or several numbers of which none is surely training's.
     """
     loaders = loader_batches(source.text)
     found = [
@@ -233,11 +233,11 @@ REPORTING_TOOLS = (
     ReportingTool(name="Trackio", folder_variables=(("TRACKIO_DIR", "{folder}/trackio"),)),
     ReportingTool(name="CodeCarbon", variables=(("CODECARBON_SAVE_TO_API", "false"),)),
 )
-"""TensorBoard has no such variable: the probe turns its files to the trial's folder."""
+"""TensorBoard has no such variable: the probe redirects its files to the trial's folder."""
 
 
 def silent_variables(folder: str) -> tuple[tuple[str, str], ...]:
-    """Variables of a trial whose folder this is."""
+    """Variables of a trial with this folder."""
     fixed = [pair for tracker in REPORTING_TOOLS for pair in tracker.variables]
     here = [
         (name, value.format(folder=folder))

@@ -1,10 +1,10 @@
-"""What a document leaves open, and the document with all of it decided.
+"""Open values of a document, and the document with all of them decided.
 
 A list means "search" and its first value is the baseline's; "auto" is the value of the mapped
-argument, else what omitting the key means. A batch size that is omitted may be mapped, too.
+argument, else the meaning of a missing key. An omitted batch size may be mapped, too.
 
-What is not edited stays to the letter, comments included. Dotted keys, inline tables and strings
-over several lines are left alone.
+In TOML, only edited values change. Dotted keys, inline tables and multi-line strings stay as
+they are.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from .launch_inputs import argument_value
 
 _MAPPINGS = "arg_mappings"
 _SCALARS = (keys.TRAIN_BATCH_SIZE, keys.BF16, keys.FP16, keys.LOSS_SCALE, keys.CLIPPING)
-"""Settings that are not knobs: they have one value."""
+"""Settings with one value, which are not knobs."""
 _NO_DEFAULT = (keys.OPTIMIZER[0], keys.SCHEDULER[0])
 _ALL_STAGES = (keys.ZERO_STAGE, "all")
 DEGREES = (keys.TENSOR, keys.PIPELINE, keys.CONTEXT, keys.EXPERT)
-"""What "all" opens: every number of ranks that the machine and the model allow."""
+"""Degrees that "all" opens to every number of ranks that machine and model allow."""
 SPLITS = (keys.PIPELINE_SPLIT, keys.MICRO_BATCH_SPLIT)
 """Settings whose one value is a list, so that a list of lists is searched."""
 SEARCHED = tuple(knob.path for knob in SPELLED.values() if knob.naming is not Naming.NEVER)
 
 
 def settings_of(source: ScriptSource) -> AutotuningSettings:
-    """The ``autotuning`` section with mappings from the top level; flags weigh more.
+    """The ``autotuning`` section with mappings from the top level; flags override it.
 
     Raises:
         ConfigError: an unknown key or a wrong value.
@@ -74,18 +74,14 @@ def settings_of(source: ScriptSource) -> AutotuningSettings:
 
 
 def settings_for(source: ScriptSource) -> AutotuningSettings:
-    """The settings with the mappings of ``--arg``, which weigh more.
-
-    Raises:
-        ConfigError: see :func:`settings_of`.
-    """
+    """The settings with the mappings of ``--arg``, which override others."""
     settings = settings_of(source)
     mappings = {**(settings.arg_mappings or {}), **dict(source.words.arguments)}
     return settings.model_copy(update={"arg_mappings": mappings or None})
 
 
 class OpenDocument(NamedTuple):
-    """A source with the lists of ``--knob`` in its document, and what its settings decide.
+    """A source with the lists of ``--knob`` in its document, and the decided document.
 
     ``unfilled`` are the keys whose "auto" has no value and no default.
     """
@@ -97,13 +93,12 @@ class OpenDocument(NamedTuple):
 
 
 def open_document(source: ScriptSource, *, fills_auto: bool = True) -> OpenDocument:
-    """The user's document without lists and "auto"; knobs of ZeRO are left as they are.
+    """The user's document without lists and "auto"; ZeRO knobs are left as they are.
 
-    Where a framework fills "auto" itself (``fills_auto`` is false), only what is searched is
-    decided here.
+    If a framework fills "auto" itself (``fills_auto`` is false), only searched keys are decided.
 
     Raises:
-        ConfigError: a list is empty, or asks to search what is not a knob.
+        ConfigError: a list is empty, or asks to search a setting that is not a knob.
     """
     source = with_listed(source)
     settings = settings_for(source)
@@ -128,7 +123,7 @@ def open_document(source: ScriptSource, *, fills_auto: bool = True) -> OpenDocum
 
 
 def on_unfilled(paths: Sequence[KeyPath]) -> tuple[str, ...]:
-    """What is said of all keys at once whose "auto" nobody fills."""
+    """A sentence on all keys whose "auto" has no value."""
     if not paths:
         return ()
     *names, last = map(dotted_name, paths)
@@ -144,7 +139,6 @@ def on_unfilled(paths: Sequence[KeyPath]) -> tuple[str, ...]:
 
 
 def _without_all(document: RawConfig) -> RawConfig:
-    """The baseline's values where a word opens a whole section or a degree."""
     if document.get(keys.ZERO) == "all":
         document = document.with_value(keys.ZERO, {"stage": 0})
     for path in (keys.PARALLELISM, *DEGREES):
@@ -167,7 +161,7 @@ def with_runtime_knobs(
 
 
 def lists_micro_batches(config: RawConfig) -> bool:
-    """Whether a document lists several micro-batches."""
+    """True if a document lists several micro-batches."""
     sizes = config.get(keys.MICRO_BATCH)
     return isinstance(sizes, list) and len(set(map(str, sizes))) > 1
 
@@ -182,7 +176,7 @@ def fixed_accumulation(
 
 
 def on_varying_batch(accumulation: tuple[KnobChoice, ...]) -> tuple[str, ...]:
-    """What is said where listed micro-batches have one accumulation."""
+    """A sentence if listed micro-batches have one accumulation."""
     return tuple(
         "train_micro_batch_size_per_gpu is a list and gradient_accumulation_steps is "
         f"{choice.values[0]}, so the global batch varies; state train_batch_size to keep it."
@@ -191,7 +185,7 @@ def on_varying_batch(accumulation: tuple[KnobChoice, ...]) -> tuple[str, ...]:
 
 
 def is_open(config: RawConfig) -> bool:
-    """Whether a document must be resolved before a rank can read it."""
+    """True if a document must be resolved before a rank can read it."""
     if "all" in (config.get(keys.ZERO), config.get(keys.PARALLELISM)):
         return True
     return any(
@@ -202,12 +196,12 @@ def is_open(config: RawConfig) -> bool:
 
 
 def is_listed(path: KeyPath, value: Any) -> bool:
-    """Whether a value is a list to search; a split is a list itself."""
+    """True if a value is a list to search; a split is a list itself."""
     return isinstance(value, list) and (path not in SPLITS or list in map(type, value))
 
 
 def _is_read(path: KeyPath) -> bool:
-    """Whether a launch looks at this key: neither a script's own nor DeepSpeed's own of ZeRO."""
+    """True if a launch looks at this key: it is neither the script's nor DeepSpeed's own."""
     if path[:1] == keys.ZERO:
         return path == keys.ZERO_STAGE or path[-1] in RUNTIME_KNOBS
     if path[:1] in (keys.AUTOTUNING, *keys.MAPPINGS):
@@ -216,10 +210,10 @@ def _is_read(path: KeyPath) -> bool:
 
 
 def first_of_list(document: RawConfig, path: KeyPath) -> RawConfig:
-    """The document with the first value of a list there.
+    """The document with the first value of a list at this path.
 
     Raises:
-        ConfigError: the list is empty, or what is listed is not searched.
+        ConfigError: the list is empty, or the setting is not searched.
     """
     value = document.get(path)
     if not is_listed(path, value):
@@ -238,7 +232,7 @@ def first_of_list(document: RawConfig, path: KeyPath) -> RawConfig:
 
 
 def mapped_value(source: ScriptSource, settings: AutotuningSettings, path: KeyPath) -> Any:
-    """The value that the script's arguments give a key; None where they do not."""
+    """The value that the script's arguments give a key; None if they give none."""
     flag = (settings.arg_mappings or {}).get(path[-1])
     text = argument_value(source.script_args, flag) if flag else None
     if text is None:
@@ -253,7 +247,7 @@ def mapped_value(source: ScriptSource, settings: AutotuningSettings, path: KeyPa
 
 
 def refuse_lists(document: RawConfig) -> None:
-    """Raise a ConfigError where a setting that is never searched is a list."""
+    """Raise a ConfigError if a setting that is never searched is a list."""
     for path in _SCALARS:
         value = document.get(path)
         if not isinstance(value, list):
@@ -267,7 +261,7 @@ def refuse_lists(document: RawConfig) -> None:
 
 
 def _with_single_batch_split(document: RawConfig, original: RawConfig) -> RawConfig:
-    """Let a stated global batch decide the split where the user listed micro-batches."""
+    """Let a stated global batch decide the split if the user listed micro-batches."""
     if keys.TRAIN_BATCH_SIZE in document and isinstance(original.get(keys.MICRO_BATCH), list):
         return document.without(keys.ACCUMULATION)
     return document
@@ -309,7 +303,7 @@ def parse_toml(text: str) -> RawConfig:
 
 
 def edit_toml(text: str, edits: tuple[Edit, ...]) -> str:
-    """The text with other values; a new key stands at the end of its table."""
+    """The text with other values; a new key goes to the end of its table."""
     lines = text.splitlines()
     for edit in edits:
         lines = _edit_lines(lines, edit.path, edit.after)
@@ -377,12 +371,11 @@ def _header(table: KeyPath) -> str:
 
 
 def _key(name: str) -> str:
-    """A bare key where it may be one, else a quoted one."""
     return name if _BARE.fullmatch(name) else _text(name)
 
 
 def _text(value: Any) -> str:
-    """A value as TOML has it: strings as in JSON, but DEL, and no pairs of surrogates."""
+    """A value in TOML: strings as in JSON, except DEL, and no surrogate pairs."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -1,4 +1,4 @@
-"""All that a launch is told, as one immutable value with edits."""
+"""The inputs of a launch, as one immutable value with edits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FALSE_WORDS = ("false", "no", "n", "f", "0", "off", "none")
 
 
 class ArgumentForm(Enum):
-    """How an argument is written."""
+    """Written form of an argument."""
 
     SPACED = "--x 1"
     JOINED = "--x=1"
@@ -24,7 +24,7 @@ class ArgumentForm(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """One argument as it is; ``value`` is empty for a bare one."""
+    """An argument as written; ``value`` is empty for a bare one."""
 
     index: int
     form: ArgumentForm
@@ -34,12 +34,12 @@ class Given:
 def find_argument(
     arguments: tuple[str, ...], names: tuple[str, ...], *, switch: bool = False
 ) -> Given | None:
-    """The last of these arguments; None where none is given.
+    """The last of these arguments; None if none is given.
 
     Args:
         arguments: of the script.
-        names: ``--long``, ``-s``, or ``key`` without dashes for ``key=1`` alone.
-        switch: it needs no value; only a truth value after it counts as one.
+        names: ``--long``, ``-s``, or ``key`` without dashes for ``key=1`` only.
+        switch: it needs no value; only a truth value after it is taken as one.
     """
     wanted = {_plain(name) for name in names}
     found = None
@@ -74,7 +74,7 @@ def put_argument(
 ) -> tuple[str, ...]:
     """Set a value in the form it was given in, or append it; None: bare.
 
-    What is appended has an equals sign where it must (``joined``), or all others have one.
+    An appended one has an equals sign if ``joined``, or if all others have one.
     """
     if given is None:
         return (*arguments, *_argument_words(name, value, joined=joined or _are_joined(arguments)))
@@ -91,7 +91,7 @@ def put_argument(
 
 
 def drop_argument(arguments: tuple[str, ...], given: Given | None) -> tuple[str, ...]:
-    """The arguments without one of them and its value."""
+    """The arguments without this one and its value."""
     if given is None:
         return arguments
     end = given.index + (2 if given.form is ArgumentForm.SPACED else 1)
@@ -106,7 +106,7 @@ def without_arguments(arguments: tuple[str, ...], names: tuple[str, ...]) -> tup
 
 
 def _plain(name: str) -> str:
-    """A long name without its dashes; ``-b`` stays, as ``b`` is another thing."""
+    """A long name without its dashes; ``-b`` stays, as ``b`` is different."""
     bare = name.lstrip("-+")
     return name if name.startswith("-") and len(bare) == 1 else bare.replace("-", "_")
 
@@ -131,13 +131,13 @@ def _argument_words(name: str, value: str | None, *, joined: bool) -> tuple[str,
 
 
 def _are_joined(arguments: tuple[str, ...]) -> bool:
-    """Whether the script's arguments with values all have an equals sign: some accept no other."""
+    """True if all script arguments have an equals sign: some parsers accept no other."""
     flags = [argument for argument in arguments if argument.startswith("--")]
     return bool(flags) and all("=" in flag for flag in flags)
 
 
 def argument_value(arguments: tuple[str, ...], flag: str) -> str | None:
-    """The last value of ``--flag VALUE`` or ``--flag=VALUE``; None where it is not given."""
+    """The last value of ``--flag VALUE`` or ``--flag=VALUE``; None if it is not given."""
     found = None
     for index, argument in enumerate(arguments):
         if argument == flag and index + 1 < len(arguments):
@@ -148,7 +148,7 @@ def argument_value(arguments: tuple[str, ...], flag: str) -> str | None:
 
 
 def with_argument(arguments: tuple[str, ...], flag: str, value: str) -> tuple[str, ...]:
-    """Replace a flag's value in the form it was given in; add it where it is missing."""
+    """Replace a flag's value in the form it was given in; add it if it is missing."""
     replaced = list(arguments)
     for index in range(len(replaced) - 1, -1, -1):
         if replaced[index] == flag and index + 1 < len(replaced):
@@ -169,7 +169,7 @@ def path_argument(arguments: tuple[str, ...], position: int) -> str:
 def with_path_argument(
     arguments: tuple[str, ...], position: int | None, path: str
 ) -> tuple[str, ...]:
-    """Put another path there; the same arguments where there is none."""
+    """The arguments with another path at this position; unchanged if it is None."""
     if position is None:
         return arguments
     flag, equals, _ = arguments[position].partition("=")
@@ -190,46 +190,40 @@ class LaunchInputs:
     document: RawConfig = field(default_factory=lambda: _EMPTY)
 
     def variable(self, name: str) -> str | None:
-        """The value of a variable; None where it is not set."""
         return dict(self.environment).get(name)
 
     def with_variable(self, name: str, value: str) -> LaunchInputs:
-        """The inputs with one variable set."""
         kept = tuple(pair for pair in self.environment if pair[0] != name)
         return replace(self, environment=(*kept, (name, value)))
 
     def without_variable(self, name: str) -> LaunchInputs:
-        """The inputs with one variable not set."""
         kept = tuple(pair for pair in self.environment if pair[0] != name)
         return replace(self, environment=kept)
 
 
 class Place(Protocol):
-    """Where a setting may stand."""
+    """A possible place of a setting."""
 
     @property
     def name(self) -> str:
-        """How people call it: ``--batch_size``, ``FSDP_VERSION``, ``training.steps``."""
+        """Its name for people: ``--batch_size``, ``FSDP_VERSION``, ``training.steps``."""
 
     def get(self, inputs: LaunchInputs) -> Any:
-        """Text of an argument or variable, a JSON value of a document; None: not there."""
+        """Text of an argument or variable, a JSON value of a document; None: not present."""
 
-    def put(self, inputs: LaunchInputs, value: Any) -> LaunchInputs:
-        """Set it."""
+    def put(self, inputs: LaunchInputs, value: Any) -> LaunchInputs: ...
 
-    def drop(self, inputs: LaunchInputs) -> LaunchInputs:
-        """Omit it."""
+    def drop(self, inputs: LaunchInputs) -> LaunchInputs: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument by any of its names, of which the first is written.
+    """An argument by any of its names; the first is written.
 
     Attributes:
-        names: all that mean it.
-        switch: it is given or not, and takes no value.
+        switch: it is present or absent, and takes no value.
         joined: its value needs an equals sign.
-        opposites: names that switch it off, of which the first is written.
+        opposites: names that switch it off; the first is written.
     """
 
     names: tuple[str, ...]
@@ -286,7 +280,6 @@ class Variable:
         return inputs.with_variable(self.name, text_of(value))
 
     def drop(self, inputs: LaunchInputs) -> LaunchInputs:
-        """See :class:`Place`; a variable of the user can only be emptied."""
         return inputs.without_variable(self.name)
 
 
@@ -311,7 +304,7 @@ class Key:
 
 
 def text_of(value: Any) -> str:
-    """A value as an argument or a variable has it."""
+    """A value as text of an argument or a variable."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)

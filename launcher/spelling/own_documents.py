@@ -1,6 +1,6 @@
 """The script's own documents: YAML, JSON or TOML files that its arguments name.
 
-A value is changed in the text, at the place where the parser found it. Comments, tags, anchors,
+A value is changed in the text, at the place that the parser reports. Comments, tags, anchors,
 interpolations and all other values stay as they are.
 """
 
@@ -40,16 +40,16 @@ _INCLUDES = re.compile(
     r"!include\b|^\s*[\"']?(_base_|_BASE_|__base__|extends|include)[\"']?\s*:", re.MULTILINE
 )
 _HYDRAS = ("--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd")
-"""Flags whose file hydra looks up in a folder of its own."""
+"""Flags whose file hydra looks up in its own folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One scalar of a text.
+    """A scalar of a text.
 
     Attributes:
         path: keys that lead to it; an item of a list has its index as its key.
-        value: as the text's format has it; the text itself under a tag or an interpolation.
+        value: in the text's format; the text itself under a tag or an interpolation.
         start: index of its first character in the text, inside its quotes.
         end: index behind its last character.
     """
@@ -72,7 +72,7 @@ def script_documents(source: ScriptSource) -> tuple[NamedFile, ...]:
 
 
 def document_values(source: ScriptSource) -> RawConfig:
-    """The values of all documents; those of a later file replace those of an earlier one."""
+    """The values of all documents; a later file overrides an earlier one."""
     leaves = [
         leaf for file in script_documents(source) for leaf in leaves_of(file.text, _kind(file))
     ]
@@ -82,7 +82,7 @@ def document_values(source: ScriptSource) -> RawConfig:
 def document_key(source: ScriptSource, name: str) -> KeyPath | None:
     """The key that people call ``train.batch_size``; None if no document has it.
 
-    An argument of the same name outweighs it.
+    An argument of the same name overrides it.
     """
     if name.startswith("-") or find_argument(source.script_args, (name,)) is not None:
         return None
@@ -108,11 +108,7 @@ def with_documents(
 ) -> tuple[LaunchInputs, tuple[RenderedFile, ...]]:
     """Edited copies of the documents whose values differ in ``inputs``, and their paths in argv.
 
-    Args:
-        source: of the script.
-        inputs: the launch as it must be.
-        folder: where the copies will be.
-        made: copies that the arguments name already.
+    ``made`` are copies that the arguments already name.
     """
     edits = {e.path: e.after for e in document_values(source).diff(inputs.document)}
     arguments, copies = inputs.arguments, {file.name: file for file in made}
@@ -134,7 +130,7 @@ def with_documents(
 
 
 def on_folder_of_document(source: ScriptSource, path: KeyPath) -> str | None:
-    """What to do if a copy of a key's document in another folder may miss files; None if not."""
+    """A warning if a copy of a key's document in another folder may miss files; else None."""
     name = file_of_key(source, path)
     files = [file for file in script_documents(source) if file.path == name]
     texts = (source.text, *source.modules)
@@ -168,12 +164,7 @@ def edit_leaves(text: str, kind: str, edits: Mapping[KeyPath, Any]) -> str:
 
 @lru_cache(maxsize=64)
 def leaves_of(text: str, kind: str) -> tuple[Leaf, ...]:
-    """The scalars of a text whose places are known; none if it cannot be read.
-
-    Args:
-        text: of a file.
-        kind: suffix of the file's name.
-    """
+    """The scalars of a text whose places are known; none if it cannot be read."""
     if len(text) > _MOST_CHARACTERS:
         return ()
     if kind == _TOML:
@@ -194,14 +185,13 @@ def _kind(file: NamedFile) -> str:
 
 
 def _nodes(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, yaml.Node]]:
-    """Nodes with their paths; what ``<<`` merges into a section comes before its own keys."""
+    """Nodes with their paths; content that ``<<`` merges into a section precedes its own keys."""
     yield path, node
     for key, inner in _children(node) if len(path) < _MOST_DEPTH else ():
         yield from _nodes(inner, path if key is None else (*path, key))
 
 
 def _children(node: yaml.Node) -> Iterator[tuple[str | None, yaml.Node]]:
-    """Nodes right below one with their keys; None for a section that is merged in."""
     if isinstance(node, yaml.SequenceNode):
         yield from ((str(number), item) for number, item in enumerate(node.value))
     elif isinstance(node, yaml.MappingNode):
@@ -223,7 +213,6 @@ def _leaf(path: KeyPath, node: yaml.ScalarNode, text: str) -> Leaf | None:
 
 
 def _value_of(node: yaml.ScalarNode) -> Any:
-    """A number or a truth value; any other scalar as text."""
     kind, digits = node.tag.removeprefix(_TAG), node.value.replace("_", "")
     if kind == "int" and digits.lstrip("+-").isdecimal():
         return int(digits)
@@ -236,7 +225,7 @@ _ENTRY = re.compile(r"=[ \t]*(?P<value>[+-]?[0-9][0-9_.eE+-]*|true|false)(?=[\s,
 
 
 def _toml_leaves(text: str) -> Iterator[Leaf]:
-    """Numbers and truth values: the key whose value changes with a place in the text is there."""
+    """Numbers and truth values; a key's place is found by changing the text there."""
     before = _read_toml(text)
     for entry in _ENTRY.finditer(text) if before else ():
         start, end = entry.span("value")
@@ -248,7 +237,6 @@ def _toml_leaves(text: str) -> Iterator[Leaf]:
 
 
 def _read_toml(text: str) -> dict[KeyPath, Any]:
-    """Values by their paths; nothing if it is not TOML."""
     if tomllib is None:
         return {}
     try:

@@ -1,11 +1,11 @@
-"""The user's ``--arg`` and ``--knob`` as rows beside a dialect's own table.
+"""The user's ``--arg`` and ``--knob`` as rows of a dialect's table.
 
-Its settings are the arguments that it declares, also in its own modules, those that it is given,
-names of an executed module, keys of a configuration that it composes or of a document that its
-arguments name, and variables that it reads.
+A script's settings are arguments that it or its modules declare, arguments that it is given, names
+of an executed module, keys of a configuration that it composes or of a document that its arguments
+name, and variables that it reads.
 
-Only a whole number that is known and lies beyond the soak's steps is replaced: a script that is
-told nothing, or a word like ``epoch``, goes on as it does.
+An interval of evaluation or saving is moved into a trial only if it is a known whole number beyond
+the trial's steps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,19 @@ from ..script import (
     ScriptSource,
     facts_of,
 )
-from .base import Rendered, TrialNeeds
+from .base import (
+    CANONICAL,
+    GLOBAL_BATCH,
+    MEASURED,
+    SWITCHED,
+    Rendered,
+    Spelled,
+    Spelling,
+    SplitMicroBatch,
+    TrialNeeds,
+    find_row,
+    find_spelling,
+)
 from .batch_names import (
     EVALUATE_EVERY,
     SAVE_EVERY_NAMES,
@@ -37,17 +49,6 @@ from .batch_names import (
 )
 from .launch_inputs import Argument, Key, LaunchInputs, Place, Variable, find_argument, scalar
 from .own_documents import document_key, document_values, script_documents, with_documents
-from .spelling import (
-    CANONICAL,
-    GLOBAL_BATCH,
-    MEASURED,
-    SWITCHED,
-    Spelled,
-    Spelling,
-    SplitMicroBatch,
-    find_row,
-    find_spelling,
-)
 
 _KNOWN = {**CANONICAL, **{name: name for name in (*LAYOUT_KNOBS, GLOBAL_BATCH)}}
 
@@ -59,14 +60,13 @@ def with_own_words(
     inputs: LaunchInputs,
     ranks: int,
 ) -> tuple[Spelled, ...]:
-    """The table with the user's arguments in place of its own, and with their further knobs.
+    """The table with the user's arguments replacing its rows, and with their own knobs.
 
-    A row of the framework's stays where the argument is its own, with what it knows of it. Where
-    a framework has no word for the global batch, an argument that is mapped to it is the
-    micro-batch times the ranks.
+    A framework's row stays if the argument is its own. If a framework has no word for the global
+    batch, an argument that is mapped to it is the micro-batch times the ranks.
 
     Raises:
-        ConfigError: a name is unknown, or the script's arguments do not say its value.
+        ConfigError: a name is unknown, or the script's arguments do not give its value.
     """
     rows = list(table)
     facts = replace(source.facts, declared=source.declared)
@@ -88,7 +88,7 @@ def with_own_words(
 
 
 def values_of(row: Spelled, knobs: Sequence[OwnKnob]) -> tuple[KnobValue, ...]:
-    """The values that the user lists for a row; none where they do not."""
+    """The values that the user lists for a row; none if they list none."""
     listed = [knob for knob in knobs if find_spelling((row,), knob.name) is not None]
     values = (row.value_of(value) for knob in listed for value in knob.values)
     return tuple(dict.fromkeys(values))  # type: ignore[arg-type]
@@ -108,11 +108,7 @@ def declared_as(declared: Iterable[Declared], flag: str) -> Declared | None:
 
 
 def _require_known(flag: str, source: ScriptSource) -> None:
-    """See that a parser whose flags are all known would take this one; capitals are a variable.
-
-    Raises:
-        ConfigError: it would not.
-    """
+    """Raise ConfigError if a fully known parser refuses this flag; capitals are a variable."""
     flags = source.flags
     if flags is None or flag.isupper() or bare(flag) in map(bare, flags):
         return
@@ -133,8 +129,8 @@ def _knob(key: str, flag: str) -> str:
 
 
 def _is_own(row: Spelled | None, flag: str) -> bool:
-    """Whether a row answers to an argument as it is, without reckoning with ranks or steps."""
-    if row is None or isinstance(row, SplitMicroBatch) or getattr(row, "factor", 1) > 1:
+    """True if a row is for this argument as it is, without a factor of ranks or steps."""
+    if row is None or isinstance(row, SplitMicroBatch) or row.factor > 1:
         return False
     words = [name for name in row.names() if name.startswith("-") == flag.startswith("-")]
     return bare(flag) in map(bare, words)
@@ -159,7 +155,6 @@ def _mapped_row(
 
 
 def _is_unknown(flag: str, facts: ScriptFacts) -> bool:
-    """Whether neither the script declares it nor a library that makes arguments of classes."""
     made = facts.imports(*FROM_CLASSES, *FROM_FUNCTIONS, *LIGHTNING_PACKAGES)
     return not made and declared_as(facts.declared, flag) is None
 
@@ -186,7 +181,7 @@ def _default(facts: ScriptFacts, name: str) -> KnobValue:
 
 
 def on_no_batch(source: ScriptSource) -> str:
-    """What was looked at for the micro-batch, and how to name it."""
+    """Why no micro-batch was found, and how to name one."""
     script = source.name
     keys = "".join(f" and no key of {file.path}" for file in script_documents(source))
     if source.missing:
@@ -226,7 +221,7 @@ _READ_WORDS = re.compile(r"argv|pars|environ|getenv|option|flags|config|cli\b", 
 
 
 def _takes_words(source: ScriptSource) -> bool:
-    """Whether the script may have settings outside its source; a part that is unread may."""
+    """True if the script may have settings outside its source."""
     if not source.text or not source.is_whole or any(True for _ in known_names(source)):
         return True
     texts = (source.text, *source.modules)
@@ -236,12 +231,12 @@ def _takes_words(source: ScriptSource) -> bool:
 
 _SHORT = 2
 _LONG = re.compile(r"-[A-Za-z]{2}\w*")
-"""A long name after one dash, such as OpenNMT's ``-batch_size``; ``-b8`` gives ``-b`` a value."""
+"""A long name after one dash, such as OpenNMT's ``-batch_size``; in ``-b8``, 8 is a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A setting of the script, with what omitting it means; None where that is not known.
+    """A setting of the script with its default; None if that is unknown.
 
     It is an argument, a variable or, with ``key``, a value of a document.
     """
@@ -254,7 +249,6 @@ class Told:
 
     @property
     def place(self) -> Place:
-        """Where it stands."""
         if self.key:
             return Key(self.key)
         if self.is_variable:
@@ -262,15 +256,12 @@ class Told:
         return Argument(self.names, joined=self.joined)
 
     def has_value(self, source: ScriptSource) -> bool:
-        """Whether it is given, or its default is known."""
         return type(self.default) is int or self.is_given(source)
 
     def is_given(self, source: ScriptSource) -> bool:
-        """Whether the command line or the environment has it."""
         return self._given_value(source) is not None
 
     def value(self, source: ScriptSource) -> KnobValue:
-        """What it is set to, or its default."""
         held = self._given_value(source)
         value: KnobValue = self.default if held is None else scalar(held)
         return value
@@ -281,7 +272,7 @@ class Told:
 
 
 def known_names(source: ScriptSource) -> Iterator[Told]:
-    """All settings that the script knows; of two of one name the first weighs more."""
+    """All settings that the script knows; the first of two with one name wins."""
     executed = is_executed(source)
     known: set[str] = set()
     for told in (
@@ -300,13 +291,13 @@ def known_names(source: ScriptSource) -> Iterator[Told]:
 
 
 def is_executed(source: ScriptSource) -> bool:
-    """Whether the script executes text, as those do whose arguments are ``--NAME=VALUE`` alone."""
+    """True if the script executes text; such a script takes only ``--NAME=VALUE``."""
     facts = source.facts
     return "exec" in facts.called and not facts.declared
 
 
 def _document_names(source: ScriptSource) -> Iterator[Told]:
-    """Whole numbers of the script's documents that no argument of the same name outweighs."""
+    """Whole numbers of the script's documents that no argument of the same name overrides."""
     for path, value in document_values(source).leaves():
         name = dotted_name(path)
         is_number = type(value) is int and value > 0
@@ -324,7 +315,7 @@ def _declared_names(source: ScriptSource) -> Iterator[Told]:
 
 
 def _abbreviations(argument: Declared, source: ScriptSource, every: set[str]) -> tuple[str, ...]:
-    """What the user gives for it where the beginning of its name is enough, as argparse has it."""
+    """Given beginnings of its names that are unambiguous, which argparse accepts."""
     words = {word.partition("=")[0] for word in source.script_args if word.startswith("--")}
     found = []
     for word in sorted(words - every - {"--"}):
@@ -362,7 +353,7 @@ def _assigned_names(source: ScriptSource) -> Iterator[Told]:
 
 
 def move_asides(rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> Rendered:
-    """Have the script's own evaluation and checkpoint within a trial's steps."""
+    """Move the script's own evaluation and checkpoint into a trial's steps."""
     document = document_values(source)
     inputs = LaunchInputs(
         arguments=rendered.script_args,
@@ -382,7 +373,6 @@ def move_asides(rendered: Rendered, source: ScriptSource, needs: TrialNeeds) -> 
 def _postpone(
     inputs: LaunchInputs, source: ScriptSource, names: tuple[str, ...], after: int
 ) -> LaunchInputs:
-    """Bring each argument, variable or key of these names forward to a step."""
     searched = {bare(knob.name) for knob in source.words.knobs}
     for told in known_names(source):
         own = {bare(name) for name in told.names}
@@ -393,7 +383,6 @@ def _postpone(
 
 
 def _every(told: Told, inputs: LaunchInputs) -> int:
-    """Steps between two; 0 where it is never, or not known."""
     held = told.place.get(inputs)
     value = told.default if held is None else scalar(held)
     return value if type(value) is int else 0

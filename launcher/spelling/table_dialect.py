@@ -1,4 +1,4 @@
-"""What all dialects share that are a table of spellings."""
+"""The shared part of dialects that are a table of spellings."""
 
 from __future__ import annotations
 
@@ -28,10 +28,22 @@ from autoconf_launch.core import (
 )
 
 from ..script import ScriptSource
-from .base import Rendered, RenderedFile, TrialNeeds, UserSettings
+from .base import (
+    GLOBAL_BATCH,
+    MEASURED,
+    Rendered,
+    RenderedFile,
+    Spelled,
+    Spelling,
+    TrialNeeds,
+    UserSettings,
+    applied_value,
+    find_row,
+    with_applied,
+)
 from .batch_names import may_derive_accumulation, silent_variables
 from .documents import settings_of
-from .launch_inputs import Key, LaunchInputs, Place
+from .launch_inputs import Key, LaunchInputs
 from .own_documents import (
     document_values,
     file_of_key,
@@ -39,20 +51,11 @@ from .own_documents import (
     with_documents,
 )
 from .own_words import on_no_batch, values_of, with_own_words
-from .spelling import (
-    GLOBAL_BATCH,
-    MEASURED,
-    Spelled,
-    Spelling,
-    applied_value,
-    find_row,
-    with_applied,
-)
 
 _BATCH = ("micro_batch", "accumulation", GLOBAL_BATCH)
 _OWN = "--knob"
 UNSET = "no argument"
-"""Origin of an accumulation that nothing in the script's words says."""
+"""Origin of an accumulation that no argument sets."""
 _DEGREES = {"tensor_parallel": "tensor", "pipeline_parallel": "pipeline"} | {
     "context_parallel": "context"
 }
@@ -69,12 +72,12 @@ class Reading:
 
     @property
     def is_before_profile(self) -> bool:
-        """Whether a profile run comes that tells what nobody says."""
+        """True if a profile run will show the settings that no argument sets."""
         return self.source.applied is None and self.settings.known_model() is None
 
 
 class TableDialect(ABC):
-    """Reads and renders by a table; a framework gives the table and what is special in it."""
+    """Reads and renders by a table; a framework supplies the table and its special cases."""
 
     name = ""
     is_external, reads_document = True, False
@@ -86,7 +89,7 @@ class TableDialect(ABC):
         """The framework's rows for this source."""
 
     def inputs(self, source: ScriptSource) -> LaunchInputs:
-        """What the launch is told today; the document is DeepSpeed's, or the script's own ones."""
+        """The current inputs of the launch; the document is DeepSpeed's or the script's."""
         own = source.config_argument is None
         return LaunchInputs(
             arguments=source.script_args,
@@ -95,33 +98,32 @@ class TableDialect(ABC):
         )
 
     def workload(self, reading: Reading) -> Workload:
-        """What else a prediction must know."""
+        """The other facts that a prediction needs."""
         return Workload(precision=Precision.FP32, optimizer=Optimizer())
 
     def remarks(self, reading: Reading) -> tuple[str, ...]:
-        """Sentences on what the user should act on."""
+        """Warnings for the user."""
         return ()
 
     def detections(self, reading: Reading) -> tuple[str, ...]:
-        """Sentences for the user on which argument is used as which knob."""
+        """Notes on which argument is used as which knob."""
         return ()
 
     def as_config(self, reading: Reading, inputs: LaunchInputs) -> RawConfig:
-        """What is shown as the configuration: names with their values."""
+        """Names with their values, shown as the configuration."""
         given: dict[str, Any] = dict(inputs.environment)
         for row in reading.table:
-            places: tuple[Place, ...] = getattr(row, "places", ())
-            held = {place.name: place.get(inputs) for place in places}
-            default = getattr(row, "default", None)
-            if row.knob in _BATCH and type(default) is int and not any(held.values()):
-                held = {places[0].name: default * getattr(row, "factor", 1)}
+            held = {place.name: place.get(inputs) for place in row.places}
+            default = row.default if row.knob in _BATCH else None
+            if type(default) is int and not any(held.values()):
+                held = {row.places[0].name: default * row.factor}
             given |= {name: value for name, value in held.items() if value is not None}
         return RawConfig(given)
 
     def files(
         self, source: ScriptSource, inputs: LaunchInputs, config_path: str
     ) -> tuple[LaunchInputs, tuple[RenderedFile, ...]]:
-        """Files beside the configuration, and the arguments that name them."""
+        """Files next to the configuration, and the arguments that name them."""
         return with_documents(source, inputs, config_path.rpartition("/")[0] or ".")
 
     def read(self, source: ScriptSource, *, world_size: int) -> UserSettings:
@@ -185,7 +187,7 @@ class TableDialect(ABC):
         return Reading(source=source, table=table, inputs=inputs, settings=settings)
 
     def _checked_knobs(self, reading: Reading) -> Iterator[tuple[str, str]]:
-        """Knobs to be found as asked; of a batch that the script keeps, the accumulation too."""
+        """Knobs to check; if the script keeps its batch, the accumulation, too."""
         for row in reading.table:
             if row.knob in self.checks:
                 yield row.knob, row.names()[0]
@@ -194,11 +196,7 @@ class TableDialect(ABC):
 
 
 def _require_followed(reading: Reading) -> None:
-    """Check that the profile run had the micro-batch of the key that is used as it.
-
-    Raises:
-        ConfigError: it had another one.
-    """
+    """Raise ConfigError if the profile run had another micro-batch than the key for it."""
     applied, row = reading.source.applied, find_row(reading.table, "micro_batch")
     place = row.places[0] if isinstance(row, Spelling) else None
     if row is None or not isinstance(place, Key) or not (applied and applied.micro_batch):
@@ -215,8 +213,7 @@ def _require_followed(reading: Reading) -> None:
 
 
 def _on_documents(reading: Reading) -> tuple[str, ...]:
-    """What is said of the script's documents of which trials read copies."""
-    places = (place for row in reading.table for place in getattr(row, "places", ())[:1])
+    places = (place for row in reading.table for place in row.places[:1])
     paths = [place.path for place in places if isinstance(place, Key)]
     notes = (on_folder_of_document(reading.source, path) for path in paths)
     return tuple(dict.fromkeys(note for note in notes if note is not None))
@@ -229,7 +226,7 @@ def _value(candidate: Candidate, row: Spelled) -> LayoutValue:
 
 
 def _is_set(row: Spelled, candidate: Candidate, reading: Reading) -> bool:
-    """Whether a candidate says anything of a row: a pinned extra is left alone."""
+    """True if a candidate sets a row: a pinned extra stays."""
     if row.knob == GLOBAL_BATCH:
         is_only = find_row(reading.table, "accumulation") is None
         needed = is_only and candidate.layout.accumulation > 1
@@ -258,7 +255,6 @@ def _layout(reading: Reading, world_size: int) -> Layout:
 
 
 def _is_batch_open(reading: Reading) -> bool:
-    """Whether nothing says the micro-batch, or nothing the accumulation."""
     rows = (find_row(reading.table, knob) for knob in ("micro_batch", "accumulation"))
     told = [row is not None and row.read(reading.inputs) is not None for row in rows]
     return not all(told) and find_row(reading.table, GLOBAL_BATCH) is None
@@ -285,7 +281,6 @@ def _batch(reading: Reading, values: dict[str, Any], data: int) -> dict[str, int
 
 
 def _unknown_batch(reading: Reading) -> int:
-    """A batch of one means one that the profile run finds."""
     row = find_row(reading.table, "micro_batch")
     if row is not None and reading.is_before_profile:
         return 1
@@ -321,7 +316,7 @@ def _choices(reading: Reading, layout: Layout) -> tuple[KnobChoice, ...]:
 
 
 def _choice(row: Spelled, reading: Reading, layout: Layout) -> KnobChoice | None:
-    """How the user left one knob; None: it has one value."""
+    """The user's choice for one knob; None if it has one value."""
     listed: tuple[Any, ...] = values_of(row, reading.source.words.knobs)
     values, kind, origin = listed, ChoiceKind.LISTED, _OWN
     if row.knob == GLOBAL_BATCH:
@@ -343,7 +338,7 @@ def _accumulates(table: Sequence[Spelled]) -> bool:
 def _on_global_batch(
     reading: Reading, choices: tuple[KnobChoice, ...], layout: Layout, consent: bool
 ) -> tuple[str, ...]:
-    """What is said where no other micro-batch keeps the global batch.
+    """A sentence if no other micro-batch keeps the global batch.
 
     Raises:
         ConfigError: then nothing is left to search.
@@ -354,7 +349,7 @@ def _on_global_batch(
         return ()
     today = "" if reading.is_before_profile else f" of {layout.global_batch}"
     row = find_row(reading.table, "micro_batch")
-    keys = [place for place in getattr(row, "places", ())[:1] if isinstance(place, Key)]
+    keys = [place for place in (row.places[:1] if row else ()) if isinstance(place, Key)]
     files = "".join(f" or {file_of_key(reading.source, place.path)}" for place in keys)
     example = "SECTION.KEY" if keys else "--NAME"
     name, is_measured = f"{reading.source.name}{files}", not reading.is_before_profile

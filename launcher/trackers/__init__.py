@@ -1,6 +1,6 @@
 """Trackers, which keep the runs of a study: one row each.
 
-A tracker's library is imported in its own process alone (worker).
+A tracker's library is imported only in its own process (outlet).
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from autoconf_launch.core import ConfigError
 from ..extension_points import load_reference
 from ..input_file import input_text
 from ..request import TrackingChoice
-from .base import TRACKERS, Tracker, find_tracker
-from .feed import Feed, feed_of
+from .base import TRACKERS, Feed, Tracker, feed_of, find_tracker
 from .outlet import track_events
 
 
 def check_tracking(choice: TrackingChoice) -> None:
-    """See that every tracker can be made, before anything is launched.
+    """Check that every tracker can be made, before anything is launched.
 
     Raises:
-        ConfigError: no tracker has this name, its library is missing, or the file of the key
-            has none.
+        ConfigError: no tracker has this name, its library is missing, or the file of the key has
+            none.
     """
     for name in choice.trackers:
         reference = find_tracker(name)

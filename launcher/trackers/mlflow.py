@@ -1,6 +1,6 @@
 """The tracker MLflow: runs below one run of the study.
 
-The store is what ``MLFLOW_TRACKING_URI`` says, else files in the tracker's own folder.
+The store is ``MLFLOW_TRACKING_URI``, else files in the tracker's own folder.
 """
 
 from __future__ import annotations
@@ -49,11 +49,9 @@ class MlflowTracker:
 
     @property
     def trouble(self) -> str | None:
-        """Nothing: it is made, or raises."""
         return None
 
     def log_trial(self, trial: TrackedTrial) -> None:
-        """One run; failed with its kind as a tag, or finished."""
         tags = {_PARENT_TAG: self._study, "phase": trial.phase.value, "trial": str(trial.number)}
         if trial.failure:
             tags["failure"] = trial.failure
@@ -68,7 +66,7 @@ class MlflowTracker:
         self._client.set_tag(self._study, "best", best.run)
 
     def log_choice(self, choice: TrackedChoice) -> None:
-        """The study's parameters are those chosen; a later session may choose others."""
+        """The study's parameters are the chosen ones; a later session may choose others."""
         self._log(self._study, _add_prefix("choice_", choice.metrics))
         for name, value in (("choice", choice.run), *choice.parameters):
             self._client.set_tag(self._study, _name(name), str(value))
@@ -108,5 +106,4 @@ def _add_prefix(prefix: str, metrics: Metrics) -> Metrics:
 
 
 def _name(text: str) -> str:
-    """A name without the characters that MLflow refuses."""
     return _NOT_IN_NAMES.sub("_", text)

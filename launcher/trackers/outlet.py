@@ -1,41 +1,65 @@
-"""The launcher's end of one tracker's process: passes it entries and never waits for it.
+"""The process of one tracker, seen from both ends.
 
-Nothing here raises because of it, and only ``finish_all`` takes time, at most what it is given.
+The launcher passes entries and never waits: only ``finish_all`` takes time, at most its grace.
+The process gives way to everything else on the machine, and ends on its own a while after the
+launcher has sent everything or died, whatever the library does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
+import traceback
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import BinaryIO
 
 from ..events import Event, Listener, Note
+from ..extension_points import load_reference
 from ..request import TrackingChoice
-from ..results import open_private
-from .base import CLOSING_GRACE_S, WARNING, Entry, TrackedStudy, find_tracker
-from .feed import Feed
+from ..results import open_private, read_file
+from .base import (
+    CLOSING_GRACE_S,
+    WARNING,
+    Entry,
+    Feed,
+    TrackedBest,
+    TrackedChoice,
+    TrackedStudy,
+    TrackedTrial,
+    Tracker,
+    find_tracker,
+)
 
-_MODULE = "autoconf_launch.launcher.trackers.worker"
+_MODULE = "autoconf_launch.launcher.trackers.outlet"
 _GRACE_IF_INTERRUPTED_S = 2.0
+LOGGED_FILE = "logged.jsonl"
+_LEAST_IMPORTANT = 19
+_LONGEST_TEXT = 300
+_LONGER_S = 5.0
+"""After the closing grace the launcher ends the process; if the launcher is dead, the process
+ends itself."""
 
 
 class Outlet:
-    """A running tracker. It warns the user once, and is left alone when it ends early."""
+    """A running tracker. It warns the user once, and is not restarted if it ends early."""
 
     def __init__(self, name: str, reference: str, study: TrackedStudy, log: Path) -> None:
         """Start the tracker.
 
         Raises:
-            OSError: the process cannot be started, or its log not be written.
+            OSError: the process cannot be started, or its log cannot be written.
         """
         self._name = name
         self._log = log
@@ -56,12 +80,12 @@ class Outlet:
         Thread(target=self._write, args=(reference, study), daemon=True).start()
 
     def send(self, entry: Entry) -> tuple[Note, ...]:
-        """Pass an entry on; returns what there is to say of the tracker."""
+        """Pass an entry on; returns notes on the tracker."""
         self._entries.put(entry)
         return self.attend()
 
     def attend(self) -> tuple[Note, ...]:
-        """Take what the tracker said, without waiting."""
+        """Collect the tracker's messages, without waiting."""
         notes: list[Note] = []
         with contextlib.suppress(Empty):
             while not self._ended:
@@ -69,7 +93,6 @@ class Outlet:
         return tuple(notes)
 
     def finish(self) -> None:
-        """Say that nothing follows."""
         self._finishes = True
         self._entries.put(None)
 
@@ -125,7 +148,7 @@ class Outlet:
 
 
 def finish_all(outlets: Sequence[Outlet], grace_s: float) -> Iterator[Note]:
-    """Let all finish side by side; those that have not when their time is up are ended."""
+    """Let all finish concurrently; outlets that have not when their time is up are ended."""
     until_s = time.monotonic() + grace_s
     for outlet in outlets:
         outlet.finish()
@@ -137,14 +160,14 @@ def finish_all(outlets: Sequence[Outlet], grace_s: float) -> Iterator[Note]:
 def track_events(
     choice: TrackingChoice, feed: Feed, folder: Path, listener: Listener
 ) -> Iterator[Listener]:
-    """A listener that hands each event on and tells the chosen trackers of it.
+    """A listener that passes each event on and sends its entries to the chosen trackers.
 
-    They have a while to finish at the end, a short one where the study is interrupted.
+    They have a while to finish at the end, a short one if the study is interrupted.
 
     Args:
         choice: which trackers; checked before by ``check_tracking``.
         feed: of a study that begins now.
-        folder: theirs; made where there is any tracker.
+        folder: for their files; made if there is any tracker.
         listener: takes the events, and notes on the trackers.
     """
     outlets: list[Outlet] = []
@@ -168,7 +191,7 @@ def track_events(
 
 
 class _Listening:
-    """Hands events on first: a view does not wait for trackers."""
+    """Passes events on first: a view does not wait for trackers."""
 
     def __init__(self, outlets: list[Outlet], feed: Feed, listener: Listener) -> None:
         self._outlets = outlets
@@ -205,3 +228,116 @@ def _start(
     except OSError as error:
         listener(Note(text=f"{name}: it cannot be started ({error}).", warning=True))
         return []
+
+
+class Logged:
+    """Keys of a tracker's entries, in a file, so that a resumed study repeats none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOGGED_FILE
+        known = _documents(self._path)
+        ids = [str(one["study"]) for one in known if "study" in one]
+        self.study = ids[0] if ids else uuid.uuid4().hex
+        self._keys = {str(one["logged"]) for one in known if "logged" in one}
+        if not ids:
+            self._append({"study": self.study})
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys
+
+    def add(self, key: str) -> None:
+        self._keys.add(key)
+        self._append({"logged": key})
+
+    def _append(self, document: dict[str, str]) -> None:
+        with open(self._path, "a", opener=open_private) as file:
+            file.write(json.dumps(document) + "\n")
+
+
+def main() -> int:
+    """Log entries until the launcher has no more; 0 unless the tracker cannot be used."""
+    os.nice(_LEAST_IMPORTANT)
+    pipe, answer = _own_streams()
+
+    def tell(text: str, *, warning: bool = False) -> None:
+        line = f"{WARNING * warning}{' '.join(text.split())}\n"
+        with contextlib.suppress(OSError):  # the launcher is gone
+            os.write(answer, line.encode(errors="replace"))
+
+    reference, study = pickle.load(pipe)
+    entries: SimpleQueue[Entry | None] = SimpleQueue()
+    Thread(target=_take_entries, args=(pipe, entries), daemon=True).start()
+    try:
+        logged = Logged(Path(study.folder))
+        tracker: Tracker = load_reference(reference)(replace(study, id=logged.study))
+    except BaseException as error:
+        tell(f"it cannot be used, so no run is sent there ({_reason(error)})", warning=True)
+        return 1
+    tell(tracker.trouble or f"runs are sent to {tracker.where}", warning=bool(tracker.trouble))
+    while (entry := entries.get()) is not None:
+        if entry.key in logged:
+            continue
+        try:
+            _log(entry, tracker)
+            logged.add(entry.key)
+        except Exception as error:
+            tell(f"it did not accept {entry.key!r} ({_reason(error)})", warning=True)
+    try:
+        tracker.close()
+    except Exception as error:
+        tell(f"it did not close cleanly ({_reason(error)})", warning=True)
+    return 0
+
+
+def _log(entry: Entry, tracker: Tracker) -> None:
+    match entry:
+        case TrackedTrial():
+            tracker.log_trial(entry)
+        case TrackedBest():
+            tracker.log_best(entry)
+        case TrackedChoice():
+            tracker.log_choice(entry)
+
+
+def _own_streams() -> tuple[BinaryIO, int]:
+    """Our ends of both pipes, which libraries then neither read nor write."""
+    lines = os.fdopen(os.dup(0), "rb")
+    answer = os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return lines, answer
+
+
+def _take_entries(pipe: BinaryIO, entries: SimpleQueue[Entry | None]) -> None:
+    """Pass entries on; after the last one, or the launcher's death, end when the time is up."""
+    left_s = _LONGER_S
+    with contextlib.suppress(EOFError, pickle.UnpicklingError):
+        while (entry := pickle.load(pipe)) is not None:
+            entries.put(entry)
+        left_s += CLOSING_GRACE_S
+    entries.put(None)
+    time.sleep(left_s)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _reason(error: BaseException) -> str:
+    """A short line for the user; the whole goes to the tracker's log."""
+    traceback.print_exception(error)
+    text = " ".join(str(error).split())[:_LONGEST_TEXT]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _documents(path: Path) -> list[dict[str, object]]:
+    found = []
+    for line in read_file(path).decode(errors="replace").splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError):  # torn by a crash
+            document = json.loads(line)
+            if isinstance(document, dict):
+                found.append(document)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -33,11 +33,10 @@ class TensorBoardTracker:
 
     @property
     def trouble(self) -> str | None:
-        """Nothing: it is made, or raises."""
         return None
 
     def log_trial(self, trial: TrackedTrial) -> None:
-        """Scalars at step 0, and the parameters with whether the trial failed."""
+        """Scalars at step 0, and the parameters with the trial's end."""
         make = self._format
         failed = trial.failure is not None
         texts = (("failure", trial.failure),) if trial.failure else ()
@@ -55,7 +54,6 @@ class TensorBoardTracker:
         self._study.flush()
 
     def log_choice(self, choice: TrackedChoice) -> None:
-        """Scalars and texts ``choice/…``."""
         make = self._format
         told = [("run", choice.run), *((name, str(value)) for name, value in choice.parameters)]
         texts = make.texts((f"{_CHOICE}{name}", text) for name, text in told)
@@ -80,23 +78,19 @@ class _Format:
         self._status: Any = import_module("tensorboard.plugins.hparams.api_pb2").Status
 
     def writer(self, folder: Path) -> Any:
-        """An open event file in a folder, which is made."""
         return self._writer(str(folder))
 
     def event(self, values: Iterable[Any], step: int = 0) -> Any:
-        """An event of now with these values."""
         summary = self._summary(value=list(values))
         return self._event(wall_time=time.time(), step=step, summary=summary)
 
     def scalars(self, prefix: str, metrics: Metrics) -> list[Any]:
-        """One value for each metric."""
         return [
             self._summary.Value(tag=f"{prefix}{name}", simple_value=value)
             for name, value in metrics
         ]
 
     def texts(self, texts: Iterable[tuple[str, str]]) -> list[Any]:
-        """One value for each text."""
         return [
             self._summary.Value(
                 tag=tag,
@@ -107,7 +101,6 @@ class _Format:
         ]
 
     def session_start(self, parameters: Parameters, name: str) -> list[Any]:
-        """The parameters of a run."""
         info = self._hparams_data.SessionStartInfo(group_name=name, start_time_secs=time.time())
         for parameter, value in parameters:
             if isinstance(value, bool):
@@ -120,7 +113,6 @@ class _Format:
         return [self._session(self._hparams.SESSION_START_INFO_TAG, data)]
 
     def session_end(self, *, failed: bool) -> list[Any]:
-        """How a run ended."""
         status = "STATUS_FAILURE" if failed else "STATUS_SUCCESS"
         info = self._hparams_data.SessionEndInfo(
             status=self._status.Value(status), end_time_secs=time.time()

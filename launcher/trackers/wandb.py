@@ -1,7 +1,7 @@
 """The tracker Weights & Biases: a run per launch in a group per study.
 
-Variables of its own (``WANDB_MODE``, ``WANDB_BASE_URL``, ``WANDB_ENTITY``, …) count. Nothing of
-the machine, of git or of installed packages is sent.
+Its own variables (``WANDB_MODE``, ``WANDB_BASE_URL``, ``WANDB_ENTITY``, …) count. Nothing about
+the machine, git or installed packages is sent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SETTINGS: dict[str, object] = {
 
 
 class WandbTracker:
-    """The study has a run of its own; where it cannot be reached, all are kept on disk."""
+    """The study has its own run; if W&B cannot be reached, all are kept on disk."""
 
     requires: ClassVar[str] = "wandb"
 
@@ -61,11 +61,9 @@ class WandbTracker:
 
     @property
     def trouble(self) -> str | None:
-        """Where it cannot be reached, and what to do later."""
         return self._trouble
 
     def log_trial(self, trial: TrackedTrial) -> None:
-        """One run; a failed one has its kind in the summary."""
         parameters = {**dict(trial.parameters), "phase": trial.phase.value, "trial": trial.number}
         run = self._init(trial.run, self._run_id(trial.key), "trial", parameters)
         run.log(dict(trial.metrics))
@@ -80,7 +78,7 @@ class WandbTracker:
         self._study.summary["best/run"] = best.run
 
     def log_choice(self, choice: TrackedChoice) -> None:
-        """The study's summary says ``choice/…``; its config is the candidate."""
+        """The study's summary has ``choice/…``; its config is the candidate."""
         self._study.config.update(dict(choice.parameters), allow_val_change=True)
         metrics = _add_prefix("choice/", choice.metrics)
         self._study.summary.update({"choice/run": choice.run, **metrics})
@@ -122,7 +120,7 @@ class WandbTracker:
 
 
 def shorten_name(name: str) -> str:
-    """A name that W&B takes; a longer one is shortened to both ends with a digest between them."""
+    """A name that W&B accepts; of a longer one, both ends with a digest between them."""
     if len(name) <= LONGEST_NAME:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]

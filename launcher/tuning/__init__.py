@@ -1,10 +1,9 @@
-"""One tuning run: controller, trials and their files, playoff, winner."""
+"""A tuning run: controller, trials and their files, playoff, winner."""
 
 from .checkpoints import Checkpoints, watching_checkpoints
 from .controller import Controller, TrialIO
 from .endgame import Endgame, Search, play, said_by_probes, standings_of, with_outlook
 from .job import TuningJob, read_as_started, read_job, search_limits, trial_limits
-from .measured_baseline import read_measured
 from .plain_start import (
     OtherStartError,
     check_start,
@@ -23,8 +22,7 @@ from .prepared import (
     remember_times,
     trial_time,
 )
-from .profile_run import ProfileFailedError, read_model_info, run_profile
-from .running import TrialLimits
-from .time_budget import BudgetSpentError, TimeBudget
+from .profile_run import ProfileFailedError, read_measured, read_model_info, run_profile
+from .running import BudgetSpentError, TimeBudget, TrialLimits
 from .trial_io import TrialFiles, emulated_limit_bytes, impossible_flops, write_json
 from .winner import render_winner, write_answer, write_results

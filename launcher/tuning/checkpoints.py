@@ -1,4 +1,4 @@
-"""Checkpoints of the user's that change while trials run. Not: what keeps them from it."""
+"""The user's checkpoints that change while trials run."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class _Seen(NamedTuple):
 
 
 class Checkpoints:
-    """Sizes and times of all checkpoints below a folder but those of ``passed_over`` folders."""
+    """Sizes and times of all checkpoints below a folder, except in ``passed_over`` folders."""
 
     def __init__(self, folder: Path, passed_over: tuple[Path, ...] = ()) -> None:
         self._folder, self._passed_over = folder, passed_over
         self._seen = dict(self._look())
 
     def list_changed(self) -> tuple[str, ...]:
-        """Paths of those of the first look that changed or went since the last one."""
+        """Paths of the first look's checkpoints that changed or disappeared since the last."""
         now = {path: seen for path, seen in self._look() if path in self._seen}
         found = sorted(path for path, seen in self._seen.items() if now.get(path) != seen)
         self._seen = now
@@ -50,7 +50,7 @@ class Checkpoints:
 
 
 def watching_checkpoints(listener: Listener, checkpoints: Checkpoints) -> Listener:
-    """The listener, told after each trial which checkpoints of the user's it found changed."""
+    """The listener, with a warning after each trial that changed checkpoints of the user."""
 
     def listen(event: Event) -> None:
         listener(event)

@@ -24,16 +24,17 @@ from autoconf_launch.autotuner.space import (
 )
 from autoconf_launch.core import Failure, FailureKind, HardwareError, plural
 
-from ..backends import Backend, JobEnd
+from ..engines import Backend, JobEnd
 from ..events import Listener, Note, StepSeen, TrialFinished, TrialStarted
-from ..machine import WHOLE, Placement, Share, SlotPool
+from ..hosts import WHOLE, Placement, Share, SlotPool
 from ..plan import LaunchPlan
 from ..results import HEARTBEAT_S, Earlier, Journal, Started
-from .queue import TrialQueue, Waiting
 from .running import (
     Running,
     TrialLimits,
+    TrialQueue,
     TurnGroups,
+    Waiting,
     is_waiting,
     launch_loss,
     lost_too_often,
@@ -46,26 +47,24 @@ from .running import (
 __all__ = ["Controller", "TrialIO", "TrialLimits"]
 
 _MOST_WAITING = 64
-"""Trials that are asked for before there is room, for smaller ones among them to overtake."""
+"""Trials that are asked for before there is room, so that smaller ones can overtake."""
 
 
 class TrialIO(Protocol):
     """Turns trials into plans and outcomes into files."""
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
-        """Write what is asked of the trial; the plan that runs it."""
+        """Write the trial's request; returns the plan that runs it."""
 
     def adopt(self, trial: Trial, attempt: str) -> Outcome | None:
         """The outcome of an earlier launch whose ranks all reported, if there is one."""
 
-    def predict(self, trial: Trial) -> Prediction | None:
-        """What the cost models say of the trial."""
+    def predict(self, trial: Trial) -> Prediction | None: ...
 
     def complete(self, outcome: Outcome) -> Outcome:
-        """Add what the ranks cannot know."""
+        """Add facts that the ranks cannot know."""
 
-    def finish(self, record: Record) -> None:
-        """Write the trial's results."""
+    def finish(self, record: Record) -> None: ...
 
 
 class Controller:
@@ -101,11 +100,11 @@ class Controller:
 
     @property
     def elapsed_s(self) -> float:
-        """Time that this study has taken, earlier controllers of it included."""
+        """Duration of this study, earlier controllers included, in seconds."""
         return self._before_s + self._clock() - self._start_s
 
     def resume(self, earlier: Earlier, *, before_s: float = 0.0) -> None:
-        """Tell the study what an earlier controller wrote down, after ``before_s`` seconds."""
+        """Replay an earlier controller's records into the study, after ``before_s`` seconds."""
         self._earlier_parts_s = self._before_s = before_s
         self._orphans = {orphan.name: orphan for orphan in earlier.orphans}
         for record, time_s in zip(earlier.records, earlier.times_s, strict=True):
@@ -142,7 +141,7 @@ class Controller:
             self._cancel_all()
 
     def _start_trials(self) -> None:
-        """Fill the free slots; what ran out of a share's memory first has the machine alone."""
+        """Fill the free slots; a trial that ran out of a share's memory comes first, alone."""
         if self._to_repeat:
             if not self._running:
                 self._plan(self._to_repeat.pop(0), alone=True)
@@ -159,7 +158,7 @@ class Controller:
             is_short = bool(trials) and len(self._queue) > 0  # smaller ones may find a place
 
     def _count_wanted(self) -> int:
-        """How many trials to ask for: as many small ones as there is room for."""
+        """Number of trials to ask for: as many small ones as there is room for."""
         if self._turn_groups.are_broken:
             return 1
         return max(0, min(self._pool.room(self._least), _MOST_WAITING - len(self._queue)))
@@ -198,7 +197,7 @@ class Controller:
         self._listener(TrialStarted(trial=trial, prediction=waiting.prediction))
 
     def _finish_adopted(self, trial: Trial) -> bool:
-        """Take the outcome of a dead controller's launch, if its ranks had reported."""
+        """Use the outcome of a dead controller's launch, if its ranks had reported."""
         is_new = trial.final or trial.again  # it is about the machine as it is now
         orphan = None if is_new else self._orphans.pop(trial.name, None)
         outcome = self._trial_io.adopt(trial, orphan.attempt) if orphan else None

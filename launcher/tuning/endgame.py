@@ -1,6 +1,6 @@
-"""What is launched after the search: rounds of the best, then the winner's soak.
+"""Launches after the search: rounds of the best, then the winner's verification run.
 
-Not: which ones and what follows from them (autotuner/playoff).
+autotuner/playoff chooses them and decides what follows.
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ from ..events import (
     TrialFinished,
     TrialStarted,
 )
-from ..machine import ALONE, WHOLE, SlotPool
+from ..hosts import ALONE, WHOLE, SlotPool
 from ..report import bound_text, lack_of_time_text
 from ..results import JournalContents, read_result
 from .controller import Controller
-from .running import TrialLimits
-from .time_budget import TimeBudget
+from .running import TimeBudget, TrialLimits
 
 _ROUNDS_TO_HAVE = 2
 _STEPS_OF_A_ROUND = 6
@@ -53,13 +52,13 @@ _MakeController = Callable[[Decider, Listener, TrialLimits], Controller]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What came before: trials as compared, what was launched again, how long all that took.
+    """The search before the playoff.
 
-    ``noise``: of launches in the search.
-    ``apart``: why launches cannot live side by side and compute in turn (``beside``); else empty.
-    ``budget``: of the whole command.
-    ``hosts``: where they run, if not on this machine; rounds stay on the first that are left.
-    ``side_by_side``: trials shared the machine, so that the best are measured again in any case.
+    Attributes:
+        noise: of launches in the search.
+        apart: why launches cannot live side by side and compute in turn; else empty.
+        hosts: where they run, if not on this machine; rounds stay on the first ones left.
+        side_by_side: trials shared the machine, so the best are measured again in any case.
     """
 
     records: tuple[Record, ...]
@@ -74,18 +73,16 @@ class Search:
 
     @property
     def objective(self) -> Objective:
-        """What is optimised."""
         return OBJECTIVES[self.settings.metric]
 
     @property
     def effort(self) -> Effort:
-        """How much time may be spent."""
         return EFFORTS[self.settings.effort]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endgame:
-    """What came of it. ``elapsed_s`` is of the whole study; ``notes``: what lacked time."""
+    """The result. ``elapsed_s`` is of the whole study; ``notes`` report a lack of time."""
 
     playoff: tuple[Record, ...] = ()
     soaks: tuple[Record, ...] = ()
@@ -169,7 +166,7 @@ def _verification_limits(
 
 
 def _soak_bound_s(search: Search, asked: int | None) -> float:
-    """What the shortest soak of the best takes at most."""
+    """Upper bound of the shortest verification run of the best, in seconds."""
     best = best_of(search.records, search.objective)
     if asked == 0 or best is None or best.measurement is None:
         return 0.0
@@ -178,7 +175,7 @@ def _soak_bound_s(search: Search, asked: int | None) -> float:
 
 
 def _as_it_began(search: Search, earlier: JournalContents) -> Search:
-    """The search with its time when the rounds first began, unless it has gone on since."""
+    """The search with its duration when the rounds first began, unless it has gone on since."""
     known = {record.trial.name for record in earlier.records}
     has_gone_on = any(record.trial.name not in known for record in search.records)
     if earlier.searched_s is None or has_gone_on:
@@ -192,7 +189,7 @@ def _why_apart(rounds: Playoff) -> str:
 
 
 def _affordable(search: Search, time_s: float) -> int:
-    """How many contenders leave time for a few rounds beside the baseline; two at least."""
+    """Number of contenders that leave time for a few rounds with the baseline; at least two."""
     ranked = ranking(search.records, search.objective)
     steps_s = [r.measurement.mean_step_s for r in ranked if r.measurement]
     own_s = sum(r.measurement.mean_step_s for r in ranked if r.measurement and not r.trial.number)
@@ -204,9 +201,9 @@ def _affordable(search: Search, time_s: float) -> int:
 
 
 class _Rounds:
-    """Hands events on, and tells of each round that is over.
+    """Passes events on, and reports each round that is over.
 
-    ``apart``: why launches follow each other, which is said before the first one.
+    ``apart``: why launches follow each other, reported before the first one.
     """
 
     def __init__(
@@ -257,7 +254,7 @@ def standings_of(rounds: Playoff) -> tuple[Standing, ...]:
 
 
 def with_outlook(study: Study, listener: Listener) -> Listener:
-    """The listener, told of the outlook after each trial that changes it."""
+    """The listener, with the outlook after each trial that changes it."""
     said = ""
 
     def listen(event: Event) -> None:
@@ -277,12 +274,12 @@ _MOST_SHOWN = 5
 
 
 def said_by_probes(results: Path, folder: Path, own: Path | None = None) -> tuple[str, ...]:
-    """Sentences on all trials in a results folder; each is said once.
+    """Sentences on all trials in a results folder, each once.
 
     Args:
         results: has a folder for each trial.
         folder: the working directory of the trials.
-        own: what we write beside the results; the script did not.
+        own: our files next to the results, which the script did not write.
     """
     found = [read_result(path) for path in sorted(results.glob("*/result*.json"))]
     read = [result for result in found if result is not None]
@@ -297,7 +294,7 @@ def _is_in(path: Path, folder: Path | None) -> bool:
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Paths without those that lie in a folder that is itself among them."""
+    """Paths without paths in a folder that is itself among them."""
     given = {PurePosixPath(path) for path in paths}
     outer = sorted(path for path in given if not given & set(path.parents))
     return tuple(map(str, outer))

@@ -1,4 +1,4 @@
-"""What is read before anything runs: script, configuration, machine."""
+"""The inputs that are read before anything runs: script, configuration, machine."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from autoconf_launch.tuning_spaces import with_network_of
 from ..dialects import choose_dialect
 from ..estimates import choose_cluster
 from ..events import Listener, Note
+from ..hosts import find_cluster
 from ..launch import (
     as_script_starts,
     read_script,
 )
-from ..machine import find_cluster, is_cpu
+from ..machine import is_cpu
 from ..request import LaunchRequest
 from ..results import CONFIG, DS_CONFIG, ResultsPaths
 from ..script import ScriptSource
 from ..spelling import Dialect, UserSettings, path_argument
 from ..trackers import check_tracking
-from .running import TrialLimits
-from .time_budget import TimeBudget, read_time_budget
+from .running import TimeBudget, TrialLimits, read_time_budget
 
 
 def search_limits(
@@ -48,7 +48,7 @@ def search_limits(
 
 
 def trial_limits(job: TuningJob) -> TrialLimits:
-    """When any launch of a tune is ended."""
+    """Limits at which any launch of a tune is ended."""
     return TrialLimits(
         timeout_s=job.request.trial_timeout_s,
         stall_s=job.request.stall_timeout_s,
@@ -60,8 +60,8 @@ def trial_limits(job: TuningJob) -> TrialLimits:
 class TuningJob:
     """Everything that was read before anything runs.
 
-    ``said``: sentences on the space of candidates that the listener was told already.
-    ``profile_s``: wall time of the profile run, an earlier session's included; None: unknown.
+    ``said``: sentences on the space that the listener has already received. ``profile_s``: wall
+    time of the profile run, in an earlier session, too; None: unknown.
     """
 
     request: LaunchRequest
@@ -79,15 +79,12 @@ class TuningJob:
 def read_job(
     request: LaunchRequest, listener: Listener, began_s: float | None = None
 ) -> TuningJob:
-    """Read the command line, the configuration and the machine; warn of what is odd.
+    """Read the command line, the configuration and the machine; warn of oddities.
 
-    Args:
-        request: of the user.
-        listener: is told what is odd.
-        began_s: the command's start on ``time.monotonic``; None: now.
+    ``began_s`` is the command's start on ``time.monotonic``; None: now.
 
     Raises:
-        ConfigError: one of them cannot mean anything.
+        ConfigError: one of them is invalid.
     """
     request, source = read_script(request)
     choice = choose_dialect(source)
@@ -135,10 +132,10 @@ def _check_memory_limit(request: LaunchRequest, cluster: ClusterSpec) -> None:
 
 
 def read_again(job: TuningJob, source: ScriptSource) -> TuningJob:
-    """Read the settings again from a source of which more is known.
+    """Read the settings again from a source with more facts.
 
     Raises:
-        ConfigError: with that it cannot mean anything.
+        ConfigError: they are invalid with these facts.
     """
     with _naming_file(source):
         user = job.dialect.read(source, world_size=_ranks(job.request, job.cluster))
@@ -147,7 +144,7 @@ def read_again(job: TuningJob, source: ScriptSource) -> TuningJob:
 
 @contextmanager
 def _naming_file(source: ScriptSource) -> Iterator[None]:
-    """Name the configuration file in what is said of one of its keys."""
+    """Name the configuration file in errors on its keys."""
     try:
         yield
     except ConfigError as error:
@@ -161,7 +158,7 @@ def _naming_file(source: ScriptSource) -> Iterator[None]:
 
 
 def read_as_started(job: TuningJob, request: LaunchRequest) -> TuningJob:
-    """Read the job anew where the script is started in another way."""
+    """Read the job anew if the script is started in another way."""
     if request == job.request:
         return job
     known = read_job(request, lambda event: None, job.budget.began_s)
@@ -173,16 +170,17 @@ def _ranks(request: LaunchRequest, cluster: ClusterSpec) -> int:
 
 
 def config_stem(dialect: Dialect, source: ScriptSource) -> str:
-    """What the file with a trial's configuration is called, without its suffix.
+    """Name of the file with a trial's configuration, without its suffix.
 
-    It is ``ds_config`` where a rank reads it, and ``config`` where it only shows what was set.
+    It is ``ds_config`` if a rank reads it, and ``config`` if it only shows the values that were
+    set.
     """
     is_read = dialect.reads_document or source.config_argument is not None
     return DS_CONFIG if is_read else CONFIG
 
 
 def _paths(settings: AutotuningSettings, stem: str) -> ResultsPaths:
-    """Where only the results' folder is named, all that a tune writes goes there."""
+    """If only the results folder is named, all that a tune writes goes there."""
     results = Path.cwd() / (settings.results_dir or "autotuning_results")
     beside = results if settings.results_dir else Path.cwd()
     return ResultsPaths(

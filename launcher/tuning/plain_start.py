@@ -1,7 +1,7 @@
-"""Scripts that are started once, as ``python train.py`` does it.
+"""Scripts that are started once, as by ``python train.py``.
 
-Such a script starts its ranks itself, or has one. Ours get variables as torchrun sets them; one
-that takes these for another start than the user means is tried again without.
+Such a script starts its ranks itself, or has one. Ranks get variables as from torchrun; a script
+that misreads these is tried again without them.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from autoconf_launch.core import (
     plural,
 )
 
-from ..backends import Backend
+from ..engines import Backend
 from ..events import Listener, Note
 from ..flags import launch_flags, typed_flags
+from ..hosts import SlotPool
 from ..launch import started_ranks
-from ..machine import SlotPool
 from ..report import shown_name
 from ..request import LaunchRequest
 from ..results import OpenFolder, ResultsPaths, read_file, shell_command
 from ..script import ScriptSource, facts_of, own_modules, script_path
 from ..spelling import Dialect
 from .job import TuningJob, read_as_started, trial_limits
-from .profile_run import clear_saved, wait_for_end
-from .trial_io import TrialFiles, repeated_steps, write_json
+from .profile_run import wait_for_end
+from .trial_io import TrialFiles, clear_saved, repeated_steps, write_json
 
 _T = TypeVar("_T")
 _MOST_STARTS = 3
 _OF_RANKS = ("RANK", "WORLD_SIZE", "MASTER_", "distributed", "env://", "torchrun")
-"""Words of a source that asks for its rank."""
+"""Words of a source that reads its rank."""
 _WITHOUT_RANKS = ("torch", "torchvision", "torchaudio", "torchtext", "numpy", "PIL", "tqdm")
-"""Packages that do not ask for it by themselves."""
+"""Packages that do not read the rank by themselves."""
 _USAGE_ERROR = 2
 _CHECK_SUFFIX = "_as_python"
 """Suffix of the launch that shows whether a script runs as python starts it."""
@@ -56,10 +56,10 @@ class OtherStartError(Exception):
     """A launch shows that the script must be started in another way.
 
     Attributes:
-        request: what is launched instead.
+        request: the new launch.
         why: a sentence for the user.
         first: the error to report if this fails, too.
-        keeps_profile: whether that profile run was started like what follows, so that it counts.
+        keeps_profile: whether that profile run was already started in this way, so that it counts.
     """
 
     keeps_profile = False
@@ -83,14 +83,6 @@ def crash_error(
     """Another start if one rank crashed and may read a launch's variables; else the error.
 
     If several ranks were started, the error names the line that starts the script once.
-
-    Args:
-        request: the launch that failed.
-        dialect: of its script.
-        source: of its script.
-        ranks: how many were started.
-        error: what is reported of the failure.
-        failure: what came of the launch.
     """
     settled = request.alone or not dialect.is_external or request.kind == "program"
     usage = failure.detail.startswith(f"rank 0 ended with exit code {_USAGE_ERROR} ")
@@ -118,26 +110,20 @@ def job_crash(job: TuningJob, error: NothingFeasibleError, failure: Failure) -> 
 
 
 class Searched(Protocol):
-    """What is read of a search that has ended."""
+    """The records of a search that has ended."""
 
     @property
-    def records(self) -> tuple[Record, ...]:
-        """Its trials."""
+    def records(self) -> tuple[Record, ...]: ...
 
     @property
-    def repeats(self) -> tuple[Record, ...]:
-        """What it launched again."""
+    def repeats(self) -> tuple[Record, ...]: ...
 
 
 def late_crash(study: Searched, later: Sequence[Record]) -> Record | None:
-    """A crash in a configuration whose trial ran, or of all others than the user's; else None.
+    """A crash in a configuration whose trial ran, or of all except the user's; else None.
 
-    Of each configuration its last launch counts: an earlier one may have failed for its
-    evaluation, which a verification run moves.
-
-    Args:
-        study: the search, which has ended.
-        later: launches after the search, in order.
+    The last launch of each configuration counts: an earlier one may have failed for its
+    evaluation, which a verification run moves. ``later`` are launches after the search, in order.
     """
     last = {record.trial.candidate: record for record in (*study.repeats, *later)}
     others = [record for record in study.records if record.trial.number]
@@ -158,14 +144,7 @@ def check_start(
     folder: OpenFolder,
     pool: SlotPool,
 ) -> None:
-    """Launch what crashed as python starts it, if a launch's variables may be the cause.
-
-    Args:
-        job: what is tuned.
-        crash: the launch that crashed.
-        backend: runs it.
-        folder: of the results.
-        pool: of the job's slots.
+    """Launch a crashed trial as python starts it, if a launch's variables may be the cause.
 
     Raises:
         OtherStartError: it runs so.
@@ -199,7 +178,6 @@ def check_start(
 
 
 def _checking_trial(trial: Trial, settings: AutotuningSettings) -> Trial:
-    """A launch of as many steps as the one that crashed, in its own folder."""
     timed = settings.start_profile_step - 1 + repeated_steps(trial)
     steps = None if trial.is_soak else max(EFFORTS[settings.effort].most_steps, timed)
     name = f"{trial.name}{_CHECK_SUFFIX}"
@@ -214,7 +192,7 @@ def plain_line(request: LaunchRequest) -> str:
 
 
 def _may_read_variables(request: LaunchRequest, text: str) -> bool:
-    """Whether a script, or something that it imports, may ask for its rank."""
+    """True if a script, or a module that it imports, may read its rank."""
     if not text:
         return True
     path = script_path(request)
@@ -232,7 +210,7 @@ def _own_names(folder: Path) -> set[str]:
 
 
 def check_ranks(request: LaunchRequest, cluster: ClusterSpec, task: RankTask | None) -> None:
-    """Compare the ranks that reported with those that were started.
+    """Compare the ranks that reported with the ranks that were started.
 
     Raises:
         OtherStartError: the script starts others by itself; without GPUs it gets as many slots.
@@ -275,7 +253,6 @@ def first_that_starts(
 def _error_of_both(
     first: NothingFeasibleError, second: NothingFeasibleError
 ) -> NothingFeasibleError:
-    """The first error, and what came of the other start."""
     how = f"As python starts it, without RANK, WORLD_SIZE, …: {second}"
     if first.log_tail and first.log_tail[-1:] == second.log_tail[-1:]:
         how = "It crashes alike as python starts it, without RANK, WORLD_SIZE, …; fix it first."
@@ -283,14 +260,14 @@ def _error_of_both(
 
 
 def remember_start(request: LaunchRequest, paths: ResultsPaths) -> None:
-    """Record how the script starts, for a tune that goes on with these results."""
+    """Record how the script starts, for a tune that continues with these results."""
     processes = request.processes if isinstance(request.processes, int) else None
     known = {"alone": request.alone, "processes": processes, "started": request.started}
     write_json(paths.profile / _FILE, known)
 
 
 def recall_start(request: LaunchRequest, paths: ResultsPaths) -> LaunchRequest:
-    """The request as the tune before this one found it; the same where it found nothing."""
+    """The request as the previous tune started it; unchanged if that recorded none."""
     try:
         known = json.loads(read_file(paths.profile / _FILE))
         processes = known["processes"] or request.processes

@@ -1,4 +1,4 @@
-"""From a job that was read to a study: the profile run, the space, predictions.
+"""From a job to a study: the profile run, the space, predictions.
 
 If the profile run is out of memory, a trace of the script's first pass with fake weights on this
 machine's CPU describes the model, as in ``fit``.
@@ -56,11 +56,12 @@ from autoconf_launch.core import (
 )
 from autoconf_launch.tuning_spaces import known_accelerator
 
-from ..backends import Backend
+from ..engines import Backend
 from ..estimates import machine_of
 from ..events import Listener, ModelProfiled, Note, SpaceBuilt
 from ..first_forward import TracedScript, command_of_plan, describe_script, trace_script
-from ..machine import SlotPool, is_cpu
+from ..hosts import SlotPool
+from ..machine import is_cpu
 from ..plan import LaunchPlan
 from ..report import no_time_for_ranks_text
 from ..results import (
@@ -84,7 +85,7 @@ from .profile_run import (
     refused_weights,
     run_profile,
 )
-from .time_budget import BudgetSpentError
+from .running import BudgetSpentError
 from .trial_io import TrialFiles, write_json
 
 _TIME_LIMIT_S = 180.0
@@ -96,7 +97,7 @@ _DERIVED = ("accumulation", "data_parallel")
 
 
 def find_model(
-    job: TuningJob, files: TrialFiles, backend: Backend, folder: OpenFolder, pool: SlotPool
+    job: TuningJob, backend: Backend, folder: OpenFolder, pool: SlotPool
 ) -> tuple[TuningJob, ModelSpec | None]:
     """The model from the user's settings, an earlier session or a profile run.
 
@@ -105,8 +106,8 @@ def find_model(
 
     Raises:
         BudgetSpentError: the profile run did not end before the budget's deadline.
-        ProfileFailedError: the script does not run as it is.
-        OtherStartError: it may, if it is started otherwise.
+        ProfileFailedError: the script itself fails.
+        OtherStartError: another start may work.
         HardwareError: hosts were lost, launch after launch.
     """
     given = job.user.settings.known_model()
@@ -121,7 +122,7 @@ def find_model(
     )
     script = read_traced(job) if event.spec is None else None
     if not folder.contents.profiled:
-        plans = list[LaunchPlan]()
+        files, plans = TrialFiles.for_job(job), list[LaunchPlan]()
 
         def make_plan() -> LaunchPlan:
             baseline = baseline_trial(job.user.baseline)
@@ -155,7 +156,7 @@ def require_ranks(job: TuningJob, task: RankTask | None, profiled: ModelProfiled
     """Check that the script started as many ranks as were expected.
 
     Raises:
-        OtherStartError: it starts others by itself; unless it was started alone and described its
+        OtherStartError: it starts others by itself; unless it was started once and described its
             model, it is profiled again with these.
         BudgetSpentError: the budget has no room for that.
     """
@@ -176,7 +177,6 @@ def require_ranks(job: TuningJob, task: RankTask | None, profiled: ModelProfiled
 
 
 def _doubts(spec: ModelSpec | None, *, is_external: bool) -> tuple[Note, ...]:
-    """Why a profile of our own runtime lacks its measurement or its trace."""
     if spec is None or is_external:
         return ()
     return tuple(Note(text=note, warning=not spec.traced_peaks) for note in spec.notes)
@@ -185,7 +185,7 @@ def _doubts(spec: ModelSpec | None, *, is_external: bool) -> tuple[Note, ...]:
 def find_past_times(
     job: TuningJob, spec: ModelSpec | None, folder: OpenFolder
 ) -> tuple[PastTime, ...]:
-    """What earlier tunes measured: as the journal has it, or the user's file where it is new."""
+    """Step times of earlier tunes, from the journal, or from the user's file for a new one."""
     if not job.request.history or spec is None:
         return ()
     past = folder.contents.past
@@ -214,13 +214,13 @@ def known_refusal(job: TuningJob, contents: JournalContents) -> FailedTrial | No
 
 
 def remember_times(job: TuningJob, spec: ModelSpec | None, records: Sequence[Record]) -> None:
-    """Keep for later tunes what this one measured."""
+    """Keep this tune's step times for later tunes."""
     if job.request.history and spec is not None:
         remember(key_of(spec, job.cluster, job.dialect.name), times_of(records))
 
 
 def datasheet_times(job: TuningJob, spec: ModelSpec | None) -> KernelTimes | None:
-    """Seconds of a model's micro-batches by its FLOPs and the GPU's datasheet.
+    """Micro-batch times by the model's FLOPs and the GPU's datasheet.
 
     None if the profile run timed some or used no GPU, no FLOPs are known, or our tables lack the
     GPU.
@@ -247,13 +247,10 @@ def make_study(
     past: tuple[PastTime, ...] = (),
     untimed: KernelTimes | None = None,
 ) -> Study:
-    """The candidates with what is predicted of them; says what was skipped and why.
+    """The candidates with predictions, ready to search; reports skipped ones.
 
-    Args:
-        job: what is searched.
-        spec: the model; None if it is unknown.
-        past: step times of earlier tunes.
-        untimed: seconds of micro-batches if the profile run timed none.
+    ``past`` are step times of earlier tunes; ``untimed`` are micro-batch times if the profile run
+    timed none.
 
     Raises:
         ConfigError: the user's own tensor degree cannot split the model, or its FLOPs are wanted
@@ -301,7 +298,7 @@ def make_study(
 
 
 def trial_time(job: TuningJob, predicted: Prediction | None) -> float | None:
-    """What a trial of the baseline takes at most, by the profile run; None if that is unknown.
+    """Upper bound of a trial of the baseline, by the profile run, in seconds; None if unknown.
 
     A trial starts as the profile run did and makes a few more steps.
     """
@@ -337,9 +334,9 @@ def _require_split(layout: Layout, spec: ModelSpec | None) -> None:
 
 
 def open_space(folder: OpenFolder, space: SearchSpace, listener: Listener) -> JournalContents:
-    """What the journal says of candidates of this space; a change is said.
+    """The journal's records of this space's candidates; a change is reported.
 
-    The journal learns of the change, so that every reader of it tells the same records apart.
+    The journal records the change, so that every reader distinguishes the same records.
     """
     contents = folder.contents
     line = SpaceLine(
@@ -373,7 +370,6 @@ def _outside(records: Sequence[Record], space: SearchSpace) -> list[Record]:
 
 
 def _sentence(changed: JournalContents, space: SearchSpace) -> str:
-    """How many records are used again, how many are not, and why."""
     count, used = len(changed.history), len(changed.records)
     if count == used:
         again = "the earlier trial is" if count == 1 else f"all {count} earlier trials are"
@@ -388,7 +384,7 @@ def _sentence(changed: JournalContents, space: SearchSpace) -> str:
 
 
 def _missing_values(others: Sequence[Record], space: SearchSpace) -> tuple[str, ...]:
-    """Values that only records outside have."""
+    """Values that only records outside the space have."""
     missing: dict[str, None] = {}
     for record in others:
         candidate = record.trial.candidate
@@ -404,12 +400,7 @@ def _missing_values(others: Sequence[Record], space: SearchSpace) -> tuple[str, 
 
 
 def trace_refused(job: TuningJob, plan: LaunchPlan) -> TracedScript | None:
-    """Trace the script of a profile run that ran out of memory; None if that fails, too.
-
-    Args:
-        job: the result is kept in its folder of the profile run.
-        plan: of the profile run.
-    """
+    """Trace the script of a profile run that ran out of memory; None if that fails, too."""
     limit_s = min(_TIME_LIMIT_S, job.request.trial_timeout_s, max(1.0, job.budget.left_s))
     why = "Your configuration runs out of memory"
     try:

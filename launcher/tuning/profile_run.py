@@ -1,109 +1,66 @@
-"""The profile run: one launch that describes the model."""
+"""The profile run: one launch that describes the model, and the baseline as it was applied.
+
+A second profile run with another micro-batch shows whether a script that computes its accumulation
+from a total keeps the samples of a step.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from autoconf_launch.autotuner.space import FailedTrial, Trial
+from autoconf_launch.autotuner.search import baseline_trial
+from autoconf_launch.autotuner.space import FailedTrial
 from autoconf_launch.core import (
     MODEL_INFO_FILE,
-    SAVED,
     STEPS_FILE,
+    AppliedStrategy,
+    Candidate,
     DecodeError,
     Failure,
     FailureKind,
     HardwareError,
+    Layout,
     MemoryUse,
-    Mode,
     ModelSpec,
     NothingFeasibleError,
     RankResult,
-    RankTask,
     ResultsFolderError,
     decode,
     result_file,
-    take_in,
 )
 
-from ..backends import Backend, Job, JobEnd
+from ..engines import Backend, Job, JobEnd
 from ..events import Listener, ModelProfiled, Note
+from ..hosts import SlotPool
 from ..launch import compile_time
-from ..machine import SlotPool
 from ..plan import LaunchPlan
-from ..report import profile_cut_text
-from ..results import HEARTBEAT_S, Journal, StepsTail, read_file, read_result
-from ..spelling import TrialNeeds
+from ..report import no_second_profile_text, profile_cut_text
+from ..results import HEARTBEAT_S, Journal, OpenFolder, StepsTail, read_file, read_result
+from ..spelling import MEASURED, UNSET, may_derive_accumulation
+from .job import TuningJob, read_again, trial_limits
 from .running import (
     MOST_LOSSES,
+    BudgetSpentError,
     TrialLimits,
     launch_loss,
     lost_too_often,
     out_of_time,
     timed_out_text,
 )
-from .time_budget import BudgetSpentError
+from .trial_io import TrialFiles, clear_saved
 
 _SLOW_S = 20.0
-"""After these a profile run says where its output is: DeepSpeed's first compiles for minutes."""
-_BYTES_PER_PARAMETER = 16
-"""Bytes of a checkpoint: weights and both moments of Adam in fp32, and a third more to spare."""
-
-
-def needs_of(task: RankTask, trial: Trial, spec: ModelSpec | None) -> TrialNeeds:
-    """What this launch asks for; a second attempt at a soak is as any trial.
-
-    Args:
-        task: of the launch.
-        trial: what is launched.
-        spec: the model, where it is known.
-    """
-    steps = task.most_steps or task.end_step
-    is_first = trial.is_soak and trial.attempt == 1 and task.mode is Mode.MEASURE
-    return TrialNeeds(
-        folder=task.folder,
-        steps=steps,
-        accumulation=trial.candidate.layout.accumulation,
-        evaluates=is_first,
-        saves=is_first and _has_room(Path(task.folder), spec),
-    )
-
-
-def soak_task(task: RankTask, trial: Trial, spec: ModelSpec | None) -> RankTask:
-    """What ranks are asked in a soak: its steps and, in a first attempt, an epoch's end.
-
-    What the script would save after an epoch must find room.
-    """
-    return replace(
-        task,
-        start_step=min(task.start_step, trial.soak_steps),
-        end_step=trial.soak_steps,
-        soak=True,
-        ends_epoch=trial.attempt == 1 and _has_room(Path(task.folder), spec),
-    )
-
-
-def clear_saved(folder: Path) -> None:
-    """Remove what the script of a trial saved: it can be gigabytes, and is of no training."""
-    take_in(folder, is_ours=True)
-    output = TrialNeeds(folder=str(folder), steps=0).output
-    for path in (output, folder / SAVED):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _has_room(folder: Path, spec: ModelSpec | None) -> bool:
-    """Whether a checkpoint finds room on the disk of the results; unknown sizes do."""
-    with suppress(OSError):
-        wanted = _BYTES_PER_PARAMETER * (spec.parameters if spec else 0)
-        return shutil.disk_usage(folder).free > wanted
-    return True
+"""After this a profile run reports its log: DeepSpeed's first one compiles for minutes."""
+_BROKE_OFF = (FailureKind.CRASHED, FailureKind.BAD_CONFIG)
+"""Failures of a script that had described its model before."""
+_WORDS = {"micro_batch": "micro-batch", "zero_stage": "ZeRO stage"}
 
 
 class ProfileFailedError(NothingFeasibleError):
@@ -123,10 +80,10 @@ def run_profile(
     limits: TrialLimits,
     listener: Listener,
 ) -> ModelProfiled:
-    """Run a plan and read what it wrote; no model where it does not fit into memory.
+    """Run a plan and read its report; no model if it does not fit in memory.
 
-    Where a host is lost it runs again, on the pool's other ones. ``listener`` hears once where to
-    look while a long one goes on. ``limits`` end it: their time or the budget's deadline.
+    If a host is lost it runs again, on the pool's other hosts. ``listener`` is informed once while
+    a long one goes on. ``limits`` end it: their time or the budget's deadline.
 
     Raises:
         BudgetSpentError: it did not end before the deadline.
@@ -174,7 +131,7 @@ def _slow_note(folder: Path) -> Note:
 
 
 def read_model_info(path: Path) -> ModelSpec | None:
-    """The model's description; None where there is none that can be read."""
+    """The model's description; None if there is none that can be read."""
     try:
         return decode(ModelSpec, json.loads(read_file(path)))
     except (OSError, ValueError, RecursionError, DecodeError, ResultsFolderError):
@@ -182,7 +139,7 @@ def read_model_info(path: Path) -> ModelSpec | None:
 
 
 def refused_weights(folder: Path) -> MemoryUse | None:
-    """Memory of a rank whose weights alone were too large in the profile run."""
+    """Memory of a rank whose weights were already too large in the profile run."""
     refused = (result.memory for result in _failed_ranks(folder))
     return next((memory for memory in refused if memory and memory.weights_alone), None)
 
@@ -196,7 +153,7 @@ def refused_baseline(folder: Path) -> FailedTrial | None:
 
 
 def is_on_gpu(folder: Path) -> bool:
-    """Whether rank 0 of the profile run measured a GPU's memory; True if it measured none."""
+    """True if rank 0 of the profile run measured a GPU's memory; True if it measured none."""
     result = read_result(folder / result_file(0))
     memory = result.memory if result else None
     return memory is None or memory.reserved_bytes is not None
@@ -219,7 +176,7 @@ def wait_for_end(
     reason = Failure(kind=FailureKind.PREEMPTED, detail="the launcher was interrupted")
     try:
         while True:
-            if getattr(job, "is_queued", False):  # its time begins when it has hosts
+            if job.is_queued:  # its time begins when it has hosts
                 began_s = time.monotonic()
             left_s = began_s + limits.timeout_s - time.monotonic()
             compiled_s = compile_time(job.plan.task).seconds if left_s <= 0 else 0.0
@@ -244,15 +201,10 @@ def wait_for_end(
 
 
 def _overdue(limits: TrialLimits, compiled_s: float) -> Failure:
-    """Which limit the profile run has reached."""
     if limits.budget.left_s <= 0.0:
         return out_of_time()
     detail = timed_out_text(limits.timeout_s, limits.timeout_by, compiled_s)
     return Failure(kind=FailureKind.TIMED_OUT, detail=detail)
-
-
-_BROKE_OFF = (FailureKind.CRASHED, FailureKind.BAD_CONFIG)
-"""Failures of a script that had described its model before."""
 
 
 def _require_end(end: JobEnd, folder: Path, *, described: bool) -> None:
@@ -272,3 +224,140 @@ def _require_end(end: JobEnd, folder: Path, *, described: bool) -> None:
         how = f"ended without a measured step: {failure.detail}"
     text = f"The script {how.rstrip('.')}. Its output is in {folder}."
     raise ProfileFailedError(text, failure)
+
+
+def read_measured(
+    job: TuningJob, backend: Backend, folder: OpenFolder, pool: SlotPool
+) -> TuningJob:
+    """The job with the strategy that ran; differences are reported.
+
+    Args:
+        job: as the script's words define it.
+        backend: runs a second profile run.
+        folder: of the results; an earlier session's profile runs are read from it.
+        pool: the slots of which a profile run takes some.
+
+    Raises:
+        ConfigError: the strategy leaves nothing to search, or was not seen.
+    """
+    applied = None if job.dialect.reads_document else _read_applied(job.paths.profile)
+    if applied is None:
+        return job
+    keeps = _other_batch(job, applied, backend, folder, pool)
+    source = replace(job.source, applied=applied, keeps_batch=keeps is not None)
+    measured = read_again(job, source)
+    notes = (text for text in measured.user.notes if text not in job.user.notes)
+    for text in (*_differences(job, measured, keeps), *notes):
+        job.listener(Note(text=text))
+    for text in measured.user.warnings:
+        if text not in job.user.warnings:
+            job.listener(Note(text=text, warning=True))
+    return measured
+
+
+def other_micro_batch(layout: Layout) -> int | None:
+    """Another micro-batch that divides a step's samples, a smaller one first."""
+    for whole, larger in ((layout.micro_batch, False), (layout.accumulation, True)):
+        for factor in range(2, whole + 1):
+            if whole % factor == 0:
+                return layout.micro_batch * factor if larger else layout.micro_batch // factor
+    return None
+
+
+def _other_batch(
+    job: TuningJob,
+    applied: AppliedStrategy,
+    backend: Backend,
+    folder: OpenFolder,
+    pool: SlotPool,
+) -> AppliedStrategy | None:
+    """The strategy of a second profile run, if it kept the samples of a step."""
+    unset = any((c.knob, c.origin) == ("accumulation", UNSET) for c in job.user.choices)
+    wonders = applied.accumulation > 1 or may_derive_accumulation(job.source)
+    layout = replace(
+        job.user.baseline.layout,
+        micro_batch=applied.micro_batch or 1,
+        accumulation=applied.accumulation,
+    )
+    micro = other_micro_batch(layout)
+    if not (unset and wonders and micro and applied.micro_batch):
+        return None
+    each = applied.micro_batch * applied.accumulation
+    other = replace(layout, micro_batch=micro, accumulation=each // micro)
+    found = _read_applied(job.paths.second_profile)
+    if found is None:
+        first_s = job.profile_s or 0.0
+        if 2.0 * first_s > job.budget.left_s:  # a trial takes about as long
+            text = no_second_profile_text(first_s, job.budget.spent_s, job.budget.whole_s)
+            job.listener(Note(text=text, warning=True))
+            return None
+        files = TrialFiles.for_job(job)
+        trial = baseline_trial(Candidate(layout=other, extras=job.user.baseline.extras))
+        try:
+            event = run_profile(
+                lambda: files.plan_profile(trial, uuid.uuid4().hex, is_second=True),
+                backend,
+                pool=pool,
+                journal=folder.journal,
+                limits=trial_limits(job),
+                listener=job.listener,
+            )
+            text = f"A second profile run, with micro-batch {micro}, took {event.wall_s:.1f} s."
+            job.listener(Note(text=text))
+        except BudgetSpentError:
+            raise
+        except NothingFeasibleError as error:
+            text = (
+                f"With micro-batch {micro} the script fails, so whether it would keep its global "
+                f"batch is not known: {error}"
+            )
+            job.listener(Note(text=text, warning=True))
+        found = _read_applied(job.paths.second_profile)
+    is_kept = found is not None and (found.micro_batch, found.accumulation) == (
+        other.micro_batch,
+        other.accumulation,
+    )
+    return found if is_kept else None
+
+
+def _differences(
+    before: TuningJob, after: TuningJob, other: AppliedStrategy | None
+) -> Iterator[str]:
+    old, new = before.user.baseline.layout, after.user.baseline.layout
+    if other is not None:
+        yield (
+            f"The script sets its accumulation itself: {new.accumulation} with micro-batch "
+            f"{new.micro_batch}, {other.accumulation} with {other.micro_batch}. Its global batch "
+            f"of {new.global_batch} stays."
+        )
+    elif new.accumulation != old.accumulation:
+        yield (
+            f"The script makes {new.accumulation} micro-batches per optimizer step, as its "
+            f"profile run shows, and no argument sets that: its global batch is "
+            f"{new.global_batch}."
+        )
+    origins = [{c.knob: c.origin for c in job.user.choices} for job in (before, after)]
+    is_total = old.micro_batch == new.micro_batch * new.data_parallel != new.micro_batch
+    if is_total:
+        yield (
+            f"{origins[1]['micro_batch']} is {old.micro_batch} for all ranks together, as the "
+            f"profile run shows: each of the {new.data_parallel} had {new.micro_batch}."
+        )
+    found = [
+        f"{_WORDS.get(knob, knob)} {getattr(value, 'value', value)}"
+        for knob in MEASURED
+        if (value := getattr(new, knob)) != getattr(old, knob)
+        and knob != "accumulation"
+        and not (is_total and knob == "micro_batch")
+        and origins[0].get(knob) == origins[1].get(knob)  # else what sets it was found
+    ]
+    if found:
+        yield (
+            f"The profile run ran with {' and '.join(found)}, which no argument sets: that is "
+            "the baseline."
+        )
+
+
+def _read_applied(folder: Path) -> AppliedStrategy | None:
+    result = read_result(folder / result_file(0))
+    return result.applied if result else None

@@ -1,4 +1,7 @@
-"""Trials while they run: steps, deadlines and ends, and launches that take turns."""
+"""Trials that wait and trials that run, and the time that all may take.
+
+One clock runs from the command's start, and one deadline ends every stage.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,35 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autoconf_launch.autotuner.space import FailedTrial, Outcome, Trial
-from autoconf_launch.core import STEPS_FILE, Failure, FailureKind, StepRecord, plural
+from autoconf_launch.autotuner.space import FailedTrial, Outcome, Prediction, Trial
+from autoconf_launch.core import (
+    STEPS_FILE,
+    ClusterSpec,
+    Failure,
+    FailureKind,
+    NothingFeasibleError,
+    StepRecord,
+    plural,
+)
 
-from ..backends import Job, JobEnd
+from ..engines import Job, JobEnd
+from ..estimates import choose_price
 from ..events import Note
+from ..hosts import Placement, Share, Size, SlotPool
 from ..launch import Compiled, compile_time, is_beside_steps, started_ranks
-from ..machine import Placement, Share, Weather
+from ..machine import Weather
+from ..plan import LaunchPlan
 from ..report import label
+from ..request import LaunchRequest
 from ..results import SlowestRanks, StepsTail, tell_end
-from .queue import Waiting
-from .time_budget import TimeBudget
 
+_ENDING_S, _ENDING_SHARE = 3.0, 0.05
+"""Time that is kept for ending launches and writing results, at most this share of a budget."""
 _LATE = 1.05
 """When the next step is looked for, in steps after the last one."""
 _MOST_STEPS = 10**6
 _LATER = 0.1
 """How long, in steps, until one that is late is looked for again."""
-
 _LOSSES = (FailureKind.NODE_LOST, FailureKind.PREEMPTED)
 MOST_LOSSES = 3
 """Launches of one trial that may lose their hosts.
@@ -33,6 +47,128 @@ MOST_LOSSES = 3
 As a host that was lost twice is set aside, three are of two hosts at least: the trial is what they
 have in common.
 """
+
+
+class BudgetSpentError(NothingFeasibleError):
+    """The budget ended, or has no room for the next step, before anything was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeBudget:
+    """The whole command counts: profile runs, trials, playoff, verification.
+
+    Attributes:
+        whole_s: from the command's start to its end, in seconds; infinite without a limit.
+        began_s: the command's start on ``clock``.
+    """
+
+    whole_s: float = math.inf
+    began_s: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
+
+    @property
+    def spent_s(self) -> float:
+        return self.clock() - self.began_s
+
+    @property
+    def ending_s(self) -> float:
+        """Seconds that are kept after all launches."""
+        return min(_ENDING_S, _ENDING_SHARE * self.whole_s)
+
+    @property
+    def end_s(self) -> float:
+        """Seconds since the command's start at which any launch is ended."""
+        return self.whole_s - self.ending_s
+
+    @property
+    def deadline_s(self) -> float:
+        """The same time on ``clock``."""
+        return self.began_s + self.end_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that launches may still take."""
+        return self.end_s - self.spent_s
+
+
+def read_time_budget(
+    request: LaunchRequest, cluster: ClusterSpec, began_s: float | None = None
+) -> TimeBudget:
+    """The user's time; money as time at the price of the machine.
+
+    Raises:
+        ConfigError: money is limited, but the machine has no price.
+    """
+    budget = request.limits
+    price = None if budget.usd is None else choose_price(None, cluster)
+    usd_per_hour = price.usd_per_gpu_hour * len(cluster.devices) if price else None
+    whole_s = budget.limit_s(usd_per_hour)
+    return TimeBudget(
+        whole_s=math.inf if whole_s is None else whole_s,
+        began_s=time.monotonic() if began_s is None else began_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A planned trial; ``alone``: with all the memory of its place.
+
+    ``losses`` has the lost hosts of each of its launches that ended with a loss; none for a
+    preemption.
+    """
+
+    trial: Trial
+    plan: LaunchPlan
+    size: Size = field(default_factory=Size)
+    prediction: Prediction | None = None
+    alone: bool = False
+    losses: tuple[tuple[str, ...], ...] = ()
+
+
+class TrialQueue:
+    """Trials in the order in which the study asked for them, the best first.
+
+    Smaller ones overtake the head if it finds no place. Once it has waited for as long as the
+    longest trial took, nothing starts before it, so it waits at most twice as long.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[Waiting] = []
+        self._head_s: float | None = None
+        """Time since which the head has waited."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._waiting)
+
+    def add(self, waiting: Waiting) -> None:
+        self._waiting.append(waiting)
+
+    def put_back(self, waiting: Waiting) -> None:
+        """In front of all others: it lost its place through no fault of its own."""
+        self._waiting.insert(0, waiting)
+        self._head_s = None
+
+    def next(
+        self, pool: SlotPool, now_s: float, longest_s: float
+    ) -> tuple[Waiting, Placement] | None:
+        """The first trial that finds a place in the pool, which it has taken; None to wait.
+
+        ``longest_s`` is the duration of the longest trial so far.
+        """
+        for index, waiting in enumerate(self._waiting):
+            place = pool.take(waiting.size)
+            if place is not None:
+                del self._waiting[index]
+                self._head_s = self._head_s if index else None
+                return waiting, place
+            if index == 0:
+                self._head_s = now_s if self._head_s is None else self._head_s
+                if now_s - self._head_s >= longest_s > 0.0:
+                    return None
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +289,7 @@ class Running:
         """When it counts as hung."""
         if self.cancelled:
             return float("inf")
-        if getattr(self.job, "is_queued", False):  # its time begins when it has hosts
+        if self.job.is_queued:  # its time begins when it has hosts
             self.started_s = self.progress_s = self._clock()
         due_s = self._due_s(limits, Compiled())
         is_late = self._clock() >= due_s

@@ -1,9 +1,9 @@
-"""The files around a trial: what is asked before, what came out after.
+"""The files around a trial: its request, and its outcome.
 
 Each configuration has its own compile cache. torch.compile spends up to a minute on a first launch
 that a second one saves. With torch's own cache, which all launches share, a candidate starts early
-or late by what ran before it; with separate caches every first launch compiles, the baseline's
-too, and the launches that measure again find their kernels ready.
+or late depending on earlier ones; with separate caches every first launch compiles, the baseline's
+too, and repeats find their kernels ready.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +36,7 @@ from autoconf_launch.core import (
     END_FILE,
     FIRST_FORWARD_FILE,
     MODEL_INFO_FILE,
+    SAVED,
     STEPS_FILE,
     Asides,
     ClusterSpec,
@@ -67,21 +70,30 @@ from ..results import (
     write_private,
 )
 from ..script import ScriptSource
-from ..spelling import Dialect, Rendered, document_values
+from ..spelling import Dialect, Rendered, TrialNeeds, document_values
 from .job import TuningJob
-from .profile_run import clear_saved, needs_of, soak_task
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-"""Triton's cache lies below it, unless the user has set that one's variable."""
+
+"""Triton's cache is below it, unless the user has set its variable."""
+
 BACKWARD_AND_FORWARD = 3.0
+
 """Model FLOPs of a step over those of its forward pass; recomputation is not counted."""
+
 _TERA = 1e12
+
 _FAILURE = "failure.json"
+
 _OF_AN_ATTEMPT = (
     *(STEPS_FILE, MODEL_INFO_FILE, FIRST_FORWARD_FILE, END_FILE),
     *(METRICS_FILE, _FAILURE),
 )
-"""Beside results of ranks, what would be taken for the next attempt's."""
+
+"""Files that would be mistaken for the next attempt's, besides results of ranks."""
+
+_BYTES_PER_PARAMETER = 16
+"""Bytes of a checkpoint: weights and both moments of Adam in fp32, and a third to spare."""
 
 
 class TrialFiles:
@@ -106,8 +118,7 @@ class TrialFiles:
         self._caches = CompileCaches(variables_of_user(request, cluster))
         self._workload: Workload | None = None
         self._untimed: KernelTimes | None = None
-        self._most_steps: int | None = None
-        self._cut_s: float | None = None
+        self._most: tuple[int, float] | None = None
 
     @classmethod
     def for_job(cls, job: TuningJob) -> TrialFiles:
@@ -121,32 +132,28 @@ class TrialFiles:
             settings=job.user.settings,
         )
 
-    def bound_steps(self, most: int, *, cut_s: float) -> None:
-        """Let each trial make so many steps, unless its decider ends it before.
+    def with_model(self, workload: Workload, untimed: KernelTimes | None = None) -> TrialFiles:
+        """The same trials with predictions and FLOP counts.
 
-        Args:
-            most: steps.
-            cut_s: seconds of steps; a first one that is longer is measured by its micro-batches.
+        ``untimed`` are micro-batch times if the profile run timed none.
         """
-        self._most_steps, self._cut_s = most, cut_s
+        described = copy(self)
+        described._workload, described._untimed = workload, untimed
+        return described
 
-    def describe_model(self, workload: Workload, untimed: KernelTimes | None = None) -> None:
-        """Give what predictions and FLOP counts need, once the profile run is over.
+    def with_steps(self, most: int, *, cut_s: float) -> TrialFiles:
+        """The same trials with ``most`` steps each, unless their decider ends them before.
 
-        Args:
-            workload: what is trained.
-            untimed: seconds of micro-batches if the profile run timed none.
+        A first step that is longer than ``cut_s`` is measured by its micro-batches.
         """
-        self._workload, self._untimed = workload, untimed
+        bounded = copy(self)
+        bounded._most = most, cut_s
+        return bounded
 
     @property
     def _spec(self) -> ModelSpec | None:
         model = self._workload and self._workload.model
         return model if isinstance(model, ModelSpec) else None
-
-    def read_again(self, source: ScriptSource) -> None:
-        """Give what more is known of the script, once the profile run is over."""
-        self._source = source
 
     def plan_profile(
         self, baseline: Trial, attempt: str, *, is_second: bool = False
@@ -170,7 +177,6 @@ class TrialFiles:
         return adopt(task, world_size=world_size, expected=trial.candidate, checked=checked)
 
     def predict(self, trial: Trial) -> Prediction | None:
-        """What the cost models say of one candidate."""
         if self._workload is None:
             return None
         table = CandidateTable.from_candidates((trial.candidate,))
@@ -178,10 +184,10 @@ class TrialFiles:
         return found.row(0)
 
     def complete(self, outcome: Outcome) -> Outcome:
-        """Add what ranks cannot know; errors show no secret.
+        """Add facts that ranks cannot know; errors show no secret.
 
-        These are the memory that was free when the tune began, which bounds every trial's, and
-        the FLOPs of a step, counted once in the profile run.
+        These are the memory that was free when the tune began, which bounds every trial's, and the
+        FLOPs of a step, counted once in the profile run.
         """
         if memory := outcome.memory:
             limit_bytes = min(memory.limit_bytes, self._cluster.least_memory_bytes)
@@ -203,7 +209,7 @@ class TrialFiles:
 
     @property
     def _secrets(self) -> SecretFilter:
-        """The filter for what the script and the launcher were given."""
+        """The filter for the secrets of the script and the launcher."""
         variables = {**os.environ, **variables_of_user(self._request, self._cluster)}
         values = (self._source.config, document_values(self._source))
         words = (word for document in values for word in named_values(document))
@@ -211,7 +217,6 @@ class TrialFiles:
         return known_secrets((*self._request.argv, *words, *texts, *dotenv_words()), variables)
 
     def finish(self, record: Record) -> None:
-        """Write the metrics, or the failure, of a trial."""
         folder = self._paths.trial(record.trial.name)
         self._paths.make_launch_folder(folder)
         clear_saved(folder)
@@ -270,14 +275,10 @@ class TrialFiles:
             return task
         if trial.final or trial.again:
             return replace(task, end_step=first - 1 + repeated_steps(trial))
-        if most := self._most_steps:
-            return replace(
-                task,
-                start_step=min(first, most),
-                end_step=most,
-                most_steps=most,
-                cut_s=self._cut_s,
-            )
+        if self._most:
+            most, cut_s = self._most
+            start = min(first, most)
+            return replace(task, start_step=start, end_step=most, most_steps=most, cut_s=cut_s)
         return replace(task, most_steps=EFFORTS[self._settings.effort].most_steps)
 
     def _describe(self, folder: Path, trial: Trial, rendered: Rendered, plan: LaunchPlan) -> None:
@@ -347,25 +348,25 @@ def _peak_flops_per_s(gpu: str) -> float:
 
 
 def repeated_steps(trial: Trial) -> int:
-    """Timed steps of a launch that measures again."""
+    """Timed steps of a repeat."""
     return trial.turn.steps if trial.turn else max(FEWEST_TIMED, trial.timed_steps)
 
 
 def emulated_limit_bytes(cluster: ClusterSpec) -> int | None:
-    """The limit that ranks set for themselves; None where the device has its own."""
+    """The limit that ranks set for themselves; None if the device has its own."""
     emulated = any(device.emulated for device in cluster.devices)
     return cluster.least_memory_bytes if emulated else None
 
 
 def are_steps_given(settings: AutotuningSettings) -> bool:
-    """Whether the user says which steps count; then every trial makes exactly these."""
+    """True if the user sets the timed steps; then every trial makes exactly these."""
     return bool({"start_profile_step", "end_profile_step"} & settings.model_fields_set)
 
 
 def metrics(measurement: Measurement) -> dict[str, object]:
     """Content of ``metrics.json``: samples/s, ms per optimizer step, FLOP/s of each rank.
 
-    They are over the steps named in ``steps``, the first and the last one.
+    ``steps`` has the first and the last timed step.
     """
     first = measurement.first_step
     last = None if first is None else first + len(measurement.step_s) - 1
@@ -379,29 +380,27 @@ def metrics(measurement: Measurement) -> dict[str, object]:
 
 
 def _extrapolation(measurement: Measurement) -> dict[str, object]:
-    """How many micro-batches a step was extrapolated from, where there was no time for one."""
     made = measurement.extrapolated_from
     return {} if made is None else {"extrapolated_from_micro_batches": made}
 
 
 def write_json(path: Path, document: object) -> None:
-    """Indented JSON with a last newline."""
+    """Write indented JSON with a last newline."""
     write_plain(path, json.dumps(document, indent=2) + "\n")
 
 
 class CompileCaches:
-    """Folders on the local disk of each host; those of this machine live as long as this object.
+    """Folders on the local disk of each host; this machine's live as long as this object.
 
     A results folder is often on a network's disk, where thousands of small files are slow.
     """
 
     def __init__(self, variables: Mapping[str, str]) -> None:
-        """No folder yet; ``variables`` are those that the user sets for ranks."""
         self._is_set = VARIABLE in os.environ or VARIABLE in variables
         self._root: Path | None = None
 
     def variables(self, launch: str) -> tuple[tuple[str, str], ...]:
-        """What the ranks of a launch get, by its name; nothing if the user chose a cache."""
+        """Variables of a launch's ranks, by its name; none if the user chose a cache."""
         if self._is_set:
             return ()
         if self._root is None:
@@ -409,3 +408,46 @@ class CompileCaches:
             weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         name = measured_name(launch.removesuffix(SOAK_SUFFIX))
         return ((VARIABLE, str(self._root / name)),)
+
+
+def needs_of(task: RankTask, trial: Trial, spec: ModelSpec | None) -> TrialNeeds:
+    """The requirements of this launch; a second attempt at a verification run is like a trial."""
+    steps = task.most_steps or task.end_step
+    is_first = trial.is_soak and trial.attempt == 1 and task.mode is Mode.MEASURE
+    return TrialNeeds(
+        folder=task.folder,
+        steps=steps,
+        accumulation=trial.candidate.layout.accumulation,
+        evaluates=is_first,
+        saves=is_first and _has_room(Path(task.folder), spec),
+    )
+
+
+def soak_task(task: RankTask, trial: Trial, spec: ModelSpec | None) -> RankTask:
+    """The task of a verification run: its steps and, in a first attempt, an epoch's end.
+
+    Files that the script would save after an epoch must have room.
+    """
+    return replace(
+        task,
+        start_step=min(task.start_step, trial.soak_steps),
+        end_step=trial.soak_steps,
+        soak=True,
+        ends_epoch=trial.attempt == 1 and _has_room(Path(task.folder), spec),
+    )
+
+
+def clear_saved(folder: Path) -> None:
+    """Remove files that the script of a trial saved: they can be gigabytes."""
+    take_in(folder, is_ours=True)
+    output = TrialNeeds(folder=str(folder), steps=0).output
+    for path in (output, folder / SAVED):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _has_room(folder: Path, spec: ModelSpec | None) -> bool:
+    """True if a checkpoint has room on the disk of the results; unknown sizes have."""
+    with suppress(OSError):
+        wanted = _BYTES_PER_PARAMETER * (spec.parameters if spec else 0)
+        return shutil.disk_usage(folder).free > wanted
+    return True

@@ -1,4 +1,4 @@
-"""What a tuning run leaves for people: summary, best configuration, command."""
+"""The files that a tuning run leaves for people: summary, best configuration, command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ..spelling import Dialect, Rendered, find_argument
 from .trial_io import write_json
 
 _OMITTED = {keys.ACCUMULATION: 1, keys.ZERO_STAGE: 0}
-"""What omitting a key means; "auto" means the same as that of any key."""
+"""Meaning of a missing key; "auto" means the same."""
 
 
 def write_results(
@@ -49,9 +49,9 @@ def write_results(
     source: ScriptSource,
     winner: Rendered | None,
 ) -> str:
-    """Write summary, table of trials, best configuration and command; returns what to show.
+    """Write summary, table of trials, best configuration and command; returns the text to show.
 
-    Without a winner no earlier one is left.
+    Without a winner, files of an earlier winner are removed.
     """
     command = optimal_command(request, winner) if winner else ""
     edits = changes_to_user(source, winner) if winner else ()
@@ -72,7 +72,7 @@ def write_results(
 
 
 def write_answer(paths: ResultsPaths, text: str) -> None:
-    """Leave what a search has found where ``show`` looks for the end of its runs, if it ran some.
+    """Write the answer of a search as the end of its runs, for ``show``, if it ran some.
 
     Raises:
         ResultsFolderError: a file cannot be written.
@@ -96,7 +96,7 @@ def render_winner(
 
 
 def _from_here(path: Path) -> str:
-    """The path as a person would type it: relative below the working directory, else whole."""
+    """The path as a person would type it: relative below the working directory, else absolute."""
     whole = Path.cwd() / path
     return str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
 
@@ -112,10 +112,10 @@ def optimal_command(request: LaunchRequest, winner: Rendered) -> str:
 
 
 def changes_to_user(source: ScriptSource, winner: Rendered) -> tuple[Edit, ...]:
-    """What differs from the user's launch: keys of their document, then their arguments.
+    """Differences to the user's launch: keys of their document, then their arguments.
 
-    A key that is written though its absence means the same is not a change. A dialect that
-    gives :attr:`Rendered.before` has the arguments among its names.
+    A key that is written although its absence means the same is not a change. A dialect that sets
+    :attr:`Rendered.before` has the arguments among its names.
     """
     before = winner.before or source.config.without(keys.AUTOTUNING)
     edits = tuple(edit for edit in before.diff(winner.config) if not _means_the_same(edit))
@@ -141,7 +141,7 @@ def _changed_arguments(source: ScriptSource, after: tuple[str, ...]) -> Iterator
 
 
 def _optimal_config(winner: Rendered, paths: ResultsPaths) -> str:
-    """What no rank reads, but people do, needs no secret."""
+    """A file that only people read needs no secret."""
     if paths.config_stem == DS_CONFIG:
         return winner.config.to_json() + "\n"
     return RawConfig(document_without_secrets(winner.config.to_dict())).to_json() + "\n"

@@ -24,8 +24,7 @@ from autoconf_launch.core import (
     NothingFeasibleError,
     plural,
 )
-from autoconf_launch.launcher.events import Listener, Note
-from autoconf_launch.launcher.hosts import (
+from autoconf_launch.launcher.engines import (
     UNSAID_WAIT_S,
     SlurmQueue,
     cancel_jobs,
@@ -33,6 +32,7 @@ from autoconf_launch.launcher.hosts import (
     pending_text,
     submit_job,
 )
+from autoconf_launch.launcher.events import Listener, Note
 from autoconf_launch.launcher.interrupts import stopping_on_signals
 from autoconf_launch.launcher.launch import file_tail
 from autoconf_launch.launcher.trackers import check_tracking

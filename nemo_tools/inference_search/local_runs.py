@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -30,7 +31,7 @@ from autoconf_launch.core import (
     encode,
     result_file,
 )
-from autoconf_launch.launcher.backends import Backend, Job, JobEnd, closing_backend, load_backend
+from autoconf_launch.launcher.engines import Backend, ForkServerEngine, Job, JobEnd, LocalEngine
 from autoconf_launch.launcher.events import Listener
 from autoconf_launch.launcher.launch import (
     STDERR_LOG,
@@ -199,7 +200,7 @@ def model_words(run: EngineRun) -> tuple[str, ...]:
 
 def fork_ranks(search: LocalSearch) -> Runners:
     """Ranks for each point, forked from one process."""
-    return _GenerationTrials(search), load_backend("fork_server")
+    return _GenerationTrials(search), ForkServerEngine()
 
 
 def run_points(
@@ -226,7 +227,7 @@ def run_points(
             Trial(number=number, name=one.name, candidate=one.candidate, space="inference")
             for number, one in enumerate(search.points)
         ]
-        with closing_backend(backend):
+        with closing(backend):
             return made.run(
                 trials,
                 most=(_MOST_GENERATIONS, TIMED_S),
@@ -298,7 +299,7 @@ def shared_search(search: LocalSearch, engine: SharingEngine) -> LocalSearch:
 def share_processes(search: LocalSearch, engine: SharingEngine) -> Runners:
     """All points of a layout in one process."""
     trials = _SharedTrials(search, engine)
-    return trials, _SharedBackend(load_backend("local"), trials.read_figures_of)
+    return trials, _SharedBackend(LocalEngine(), trials.read_figures_of)
 
 
 def _cores_of_slots(cluster: ClusterSpec) -> tuple[tuple[int, ...], ...]:
@@ -376,6 +377,7 @@ class _Measured:
     plan: LaunchPlan
     outcome: Outcome
     handle: str = ""
+    is_queued: bool = False
 
 
 class _SharedBackend:
@@ -425,3 +427,6 @@ class _SharedBackend:
 
     def end_orphan(self, handle: str, host: str) -> None:
         self._inner.end_orphan(handle, host)
+
+    def close(self) -> None:
+        self._inner.close()

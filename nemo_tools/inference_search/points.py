@@ -32,7 +32,8 @@ from autoconf_launch.core import (
     RawConfig,
 )
 from autoconf_launch.launcher.estimates import machine_of
-from autoconf_launch.launcher.machine import find_cluster, is_cpu
+from autoconf_launch.launcher.hosts import find_cluster
+from autoconf_launch.launcher.machine import is_cpu
 from autoconf_launch.launcher.report import memory_size
 from autoconf_launch.launcher.results import ResultsPaths
 

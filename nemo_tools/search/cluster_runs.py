@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from autoconf_launch.autotuner.search import StopKind, StopReason
@@ -24,17 +24,18 @@ from autoconf_launch.autotuner.space import (
     Trial,
 )
 from autoconf_launch.core import Candidate, ConfigError, Failure, FailureKind, MemoryUse
-from autoconf_launch.launcher.backends import Job, JobEnd, warn_listener
-from autoconf_launch.launcher.events import Listener
-from autoconf_launch.launcher.hosts import (
+from autoconf_launch.launcher.engines import (
     JOB_ID,
     UNSAID_WAIT_S,
+    Job,
+    JobEnd,
     SlurmQueue,
     cancel_jobs,
     pending_text,
     submit_job,
     wait_text,
 )
+from autoconf_launch.launcher.events import Listener, Note
 from autoconf_launch.launcher.machine import OUR_COMMAND
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results import Fingerprint
@@ -82,11 +83,15 @@ class _NemoJobs:
     submitted again.
     """
 
-    def __init__(self, prepared: Prepared, folder: SearchFolder, left: dict[str, str]) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        folder: SearchFolder,
+        left: dict[str, str],
+        listener: Listener,
+    ) -> None:
         self._prepared, self._folder, self._left = prepared, folder, left
-        self._queue = SlurmQueue()
-        self.inform: Callable[[str], object] = lambda text: None
-        """Hears once that runs wait."""
+        self._listener, self._queue = listener, SlurmQueue()
         self._has_informed = False
 
     def submit(self, plan: LaunchPlan) -> _NemoJob:
@@ -111,7 +116,7 @@ class _NemoJobs:
         late = [run for run in runs if run.is_queued and now_s > run.started_s + UNSAID_WAIT_S]
         if late and not self._has_informed:
             self._has_informed = True
-            self.inform(wait_text(late))
+            self._listener(Note(text=wait_text(late)))
         return ends
 
     def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
@@ -130,6 +135,8 @@ class _NemoJobs:
 
     def end_orphan(self, handle: str, host: str) -> None:
         """Do nothing: its run is waited for."""
+
+    def close(self) -> None: ...
 
     def plan(self, trial: Trial, attempt: str) -> LaunchPlan:
         return LaunchPlan(name=trial.name, ranks=(), working_directory=str(Path.cwd()))
@@ -247,11 +254,11 @@ def run_on_cluster(
     )
     with opening_runs(folder.runs, _fingerprint(prepared), listener, fresh=fresh) as opened:
         left = {one.name: one.handle or "" for one in opened.contents.search.orphans}
-        jobs = _NemoJobs(prepared, folder, left)
+        jobs = _NemoJobs(prepared, folder, left, listener)
         search = HpSearch(
             opened=opened,
             runner=jobs,
-            backend=warn_listener(jobs, listener),
+            backend=jobs,
             listener=listener,
             limits=limits,
         )
@@ -270,7 +277,7 @@ _NEVER_S = 1e9
 
 def collect_runs(prepared: Prepared, folder: SearchFolder) -> DoneRuns:
     """Outcomes of all runs, whoever submitted them."""
-    jobs = _NemoJobs(prepared, folder, {})
+    jobs = _NemoJobs(prepared, folder, {}, lambda event: None)
     records = tuple(
         Record(trial=trial, outcome=jobs.outcome(trial.name), wall_s=0.0)
         for trial in _trials(prepared.found.candidates)

@@ -16,11 +16,11 @@ from autoconf_launch.autotuner.space import (
     Trial,
 )
 from autoconf_launch.core import ClusterSpec
-from autoconf_launch.launcher.backends import Backend
+from autoconf_launch.launcher.engines import Backend
 from autoconf_launch.launcher.events import Listener, Note
+from autoconf_launch.launcher.hosts import WHOLE
 from autoconf_launch.launcher.interrupts import stopping_on_signals
 from autoconf_launch.launcher.launch import find_script_source
-from autoconf_launch.launcher.machine import WHOLE
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.results import (
     Fingerprint,

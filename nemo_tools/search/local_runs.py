@@ -9,6 +9,7 @@ import math
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TypeAlias
@@ -23,23 +24,24 @@ from autoconf_launch.core import (
     ClusterSpec,
     ConfigError,
     FailureKind,
+    Layout,
     ModelSpec,
     NothingFeasibleError,
     Workload,
     resolve,
     visible,
 )
-from autoconf_launch.core import config_keys as keys
-from autoconf_launch.launcher.backends import (
-    backend_for,
-    closing_backend,
-    warn_listener,
-)
 from autoconf_launch.launcher.dialects import BuiltinDialect
 from autoconf_launch.launcher.events import Listener, ModelProfiled, Note
+from autoconf_launch.launcher.hosts import (
+    WHOLE,
+    SlotPool,
+    engine_for,
+    find_cluster,
+    why_not_in_turn,
+)
 from autoconf_launch.launcher.launch import find_script_source
 from autoconf_launch.launcher.live import LinesView
-from autoconf_launch.launcher.machine import WHOLE, SlotPool, find_cluster, why_not_in_turn
 from autoconf_launch.launcher.request import HostChoice, LaunchRequest, RemoteAccess
 from autoconf_launch.launcher.trackers import Feed
 from autoconf_launch.launcher.tuning import (
@@ -68,7 +70,13 @@ from .outcome import (
 )
 from .prepare import Prepared
 from .settings import ClusterKind, GridKind
-from .this_machine import local_request, with_zero
+from .this_machine import (
+    local_request,
+    runtime_extras,
+    split_trainable,
+    why_no_candidate,
+    with_zero,
+)
 
 _STAGES = (0, 1, 2, 3)
 _UNKNOWN_S = math.inf
@@ -80,15 +88,14 @@ def order_candidates(
     workload: Workload,
     cluster: ClusterSpec,
 ) -> tuple[SearchCandidate, ...]:
-    """Each with its best ZeRO stage, the fastest predicted one that fits first.
+    """Candidates with their best ZeRO stage, the fastest predicted one that fits first.
 
-    As they were where nothing can be predicted; the smallest micro-batch first where memory alone
-    can, since then not even two samples had room in the profile run.
+    The order stays if nothing can be predicted. The smallest micro-batch comes first if only
+    memory can: then not even two samples had room in the profile run.
     """
     if workload.model is None:
         return found
-    stages = _STAGES if len(cluster.devices) > 1 else (0,)
-    variants = [with_zero(one, stage) for one in found for stage in stages]
+    variants = [with_zero(one, stage) for one in found for stage in _stages_of(one.layout)]
     table = CandidateTable.from_candidates([as_candidate(one) for one in variants])
     told = estimate(table, workload, cluster)
     priced = [
@@ -100,11 +107,15 @@ def order_candidates(
         for row, one in enumerate(variants)
     ]
     limit = cluster.least_memory_bytes
-    best = [
-        min(priced[first : first + len(stages)], key=lambda one: _rank(one, limit))
-        for first in range(0, len(priced), len(stages))
-    ]
-    return tuple(sorted(best, key=lambda one: _rank(one, limit)))
+    best: dict[str, SearchCandidate] = {}
+    for one in sorted(priced, key=lambda one: _rank(one, limit)):
+        best.setdefault(one.name, one)
+    return tuple(best.values())
+
+
+def _stages_of(layout: Layout) -> tuple[int, ...]:
+    """ZeRO stages that have something to shard."""
+    return _STAGES if layout.data_parallel * layout.context_parallel > 1 else (0,)
 
 
 def _rank(one: SearchCandidate, limit_bytes: float) -> tuple[bool, float, int, int]:
@@ -224,8 +235,7 @@ class LocalRuns:
             source=self._source,
             dialect=BuiltinDialect(),
             settings=AutotuningSettings(enabled=True),
-        )
-        self._files.bound_steps(train.max_steps, cut_s=steps_limit_s(train.max_minutes))
+        ).with_steps(train.max_steps, cut_s=steps_limit_s(train.max_minutes))
 
     def run(self, *, fresh: bool) -> DoneRuns:
         """Profile the model, order the candidates, write and run them, and the best ones again.
@@ -237,13 +247,12 @@ class LocalRuns:
         """
         question, paths, request = self._prepared.question, self._folder.runs, self._request
         feed = Feed(question.family.name, f"{question.size_b:.10g}b")
-        made = backend_for(request, self._cluster, forks=True)
         with (
             opening_launches(paths, request, self._cluster, feed, self._listener, fresh=fresh) as (
                 opened,
                 heard,
             ),
-            closing_backend(warn_listener(made, heard)) as backend,
+            closing(engine_for(request, self._cluster, heard, forks=True)) as backend,
         ):
             search = HpSearch(
                 opened=opened,
@@ -256,11 +265,14 @@ class LocalRuns:
 
     def _search(self, search: HpSearch) -> DoneRuns:
         train = self._prepared.settings.train
-        world = len(self._cluster.devices)
-        training = configured_workload(resolve(self._source.config, world_size=world))
-        workload = replace(training, model=self._profile(search))
-        self._files.describe_model(workload)
-        candidates, too_slow = self._order(workload)
+        training = configured_workload(resolve(self._source.config, world_size=1))
+        spec = self._profile(search)
+        workload = replace(training, model=spec)
+        search = replace(search, runner=self._files.with_model(workload))
+        found, rejected = split_trainable(spec, self._prepared.found.candidates)
+        candidates, too_slow = self._order(found, workload)
+        if not candidates and rejected:
+            raise NothingFeasibleError(why_no_candidate(self._prepared.question, rejected))
         if not candidates:
             raise NothingFeasibleError(all_too_slow(too_slow, train.max_minutes))
         write_documents(self._prepared.question, self._folder, candidates)
@@ -276,6 +288,7 @@ class LocalRuns:
             runs=runs,
             finals=self._finals(search, runs) if are_final else (),
             too_slow=too_slow,
+            rejected=rejected,
             gpu=self._cluster.devices[0].name,
         )
 
@@ -302,7 +315,8 @@ class LocalRuns:
         path = self._folder.runs.profile / MODEL_INFO_FILE
         event = ModelProfiled(spec=read_model_info(path), wall_s=None)
         if not search.opened.contents.profiled:
-            first, request = self._prepared.found.candidates[0], self._request
+            found, request = self._prepared.found.candidates, self._request
+            first = min(found, key=lambda one: math.prod(one.layout.mesh))
             try:
                 event = run_profile(
                     lambda: self._files.plan_profile(self._trial(0, first), uuid.uuid4().hex),
@@ -328,12 +342,12 @@ class LocalRuns:
         search.listener(event)
         return event.spec
 
-    def _order(self, workload: Workload) -> tuple[_Some, _Some]:
+    def _order(self, found: _Some, workload: Workload) -> tuple[_Some, _Some]:
         """Candidates to run and too slow candidates; NVIDIA's grid keeps NVIDIA's order.
 
         Ours is by what the profile run lets predict, and what may lack time comes last.
         """
-        found, train = self._prepared.found.candidates, self._prepared.settings.train
+        train = self._prepared.settings.train
         priced = order_candidates(found, self.candidate, workload, self._cluster)
         if self._prepared.settings.grid is GridKind.NEMO:
             times = {one.name: one.step_s for one in priced}
@@ -351,14 +365,7 @@ class LocalRuns:
 
     def candidate(self, one: SearchCandidate) -> Candidate:
         """A candidate as the runtime reads it, with the knobs that its ZeRO stage brings."""
-        layout = one.layout
-        edits = (
-            (keys.MICRO_BATCH, layout.micro_batch),
-            (keys.ACCUMULATION, layout.accumulation),
-            (keys.TRAIN_BATCH_SIZE, layout.global_batch),
-            (keys.ZERO_STAGE, layout.zero_stage),
-            (keys.RECOMPUTE, layout.recompute.value),
-        )
-        document = self._source.config.with_values(edits)
+        bare = Candidate(layout=one.layout, extras=runtime_extras(self._prepared.question, one))
+        document = BuiltinDialect().render(bare, self._source, "").config
         resolved = resolve(document, world_size=len(self._cluster.devices))
         return Candidate(layout=resolved.layout, extras=resolved.extras)

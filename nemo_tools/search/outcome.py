@@ -15,7 +15,7 @@ from autoconf_launch.launcher.report import duration_text
 
 from ..report import NOT_STARTED, SearchOutcome, SearchRun, without_impossible
 from .candidate_file import knobs_of, training_document
-from .candidates import SearchCandidate, gpu_peak_flops_per_s
+from .candidates import Rejected, SearchCandidate, gpu_peak_flops_per_s
 from .hp_search import HpRuns
 from .prepare import Prepared
 from .question import SearchQuestion, decoder_tokens
@@ -29,6 +29,7 @@ class DoneRuns:
         candidates: that were to be run, in order.
         finals: of the best, measured again in turn.
         too_slow: not started, as a few micro-batches would surely overrun the minutes of a run.
+        rejected: not started, as the profiled model does not allow them.
         gpu: name of the device that ran; None: the one of the settings.
     """
 
@@ -36,6 +37,7 @@ class DoneRuns:
     runs: HpRuns
     finals: tuple[Record, ...] = ()
     too_slow: tuple[SearchCandidate, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
     gpu: str | None = None
 
 
@@ -169,7 +171,7 @@ def _runs(prepared: Prepared, done: DoneRuns) -> Iterator[SearchRun]:
             "than max_minutes_per_run"
         )
         yield _not_started(prepared, one, FailureKind.TIMED_OUT, detail)
-    for rejected in prepared.found.rejected:
+    for rejected in (*done.rejected, *prepared.found.rejected):
         yield _not_started(prepared, rejected.candidate, FailureKind.BAD_CONFIG, rejected.why)
 
 

@@ -1,32 +1,30 @@
-"""The candidates that this machine can run for real, and why it cannot run others.
+"""Candidates that our own runtime trains, on this machine or in jobs, and reasons for the others.
 
-Ranks here are data-parallel, with any micro-batch, recomputation and ZeRO stage; all other kinds
-of parallelism are named rejections.
-
-What is kept beside weights, gradients and Adam's state is not counted: a run may still not fit.
+The runtime's rules decide before a launch, and the profiled model's own limits after it. Memory
+beyond weights, gradients and Adam's state is not counted: a run may still run out of it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from autoconf_launch.autotuner.cost import parameters
-from autoconf_launch.autotuner.planner import grids, rule_mask
-from autoconf_launch.autotuner.sizing import Grid
+from autoconf_launch.autotuner.cost import ALL_LAYERS, LayoutColumns, parameters
+from autoconf_launch.autotuner.planner import grids, plan_only_by, rule_mask
+from autoconf_launch.autotuner.sizing import Grid, search_rules
 from autoconf_launch.core import (
     ConfigError,
     Layout,
+    ModelSpec,
     NothingFeasibleError,
     Offload,
     Recompute,
     divisors,
 )
-from autoconf_launch.launcher.machine import find_cluster
-from autoconf_launch.launcher.report import size_text
+from autoconf_launch.launcher.hosts import find_cluster
+from autoconf_launch.launcher.report import RULES_IN_WORDS, size_text
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.tuning_spaces import predefined_searches
 
@@ -38,17 +36,54 @@ from .settings import TRAIN, SearchSettings
 _PREFIX = ".".join(TRAIN)
 _OF_NODE, _OF_NODES = f"{_PREFIX}.gpus_per_node", f"{_PREFIX}.num_nodes"
 _FEWEST_BLOCKS = 2
-"""Layers in a row by which the runtime knows what is repeated."""
+"""Fewest layers in a row that the runtime recognizes as repeated."""
 _KINDS = ("tensor", "pipeline", "context", "expert")
 
 
 def split_runnable(
     question: SearchQuestion, found: Iterable[SearchCandidate]
 ) -> tuple[tuple[SearchCandidate, ...], tuple[Rejected, ...]]:
-    """Candidates that this machine can run, and the others with why not."""
-    whys = [(one, why_not_here(question, one)) for one in found]
-    kept = tuple(one for one, why in whys if not why)
-    return kept, tuple(Rejected(candidate=one, why=why) for one, why in whys if why)
+    """Candidates that the runtime trains, and the others with the reason."""
+    every = tuple(found)
+    if not every:
+        return (), ()
+    layers = [_some_layers(question, one) or ALL_LAYERS for one in every]
+    columns = LayoutColumns.from_layouts([one.layout for one in every], layers)
+    train, model = question.settings.train, question.model.architecture
+    broken = plan_only_by(columns, model, train.sequence)
+    whys = [
+        _in_words(one, RULES_IN_WORDS[rule]) if rule else _why_not_recomputed(question, one)
+        for one, rule in zip(every, broken, strict=True)
+    ]
+    return _split(every, whys)
+
+
+def split_trainable(
+    spec: ModelSpec | None, found: tuple[SearchCandidate, ...]
+) -> tuple[tuple[SearchCandidate, ...], tuple[Rejected, ...]]:
+    """Candidates that the profiled model allows, and the others with its own reason."""
+    limits = {one.key: one for one in spec.degree_limits} if spec else {}
+
+    def why(one: SearchCandidate) -> str:
+        degrees = zip(_KINDS, one.layout.mesh, strict=True)
+        found = (limits[kind].obstacle(size) for kind, size in degrees if kind in limits)
+        return next(filter(None, found), "")
+
+    return _split(found, [why(one).rstrip(".") for one in found])
+
+
+def _split(
+    found: tuple[SearchCandidate, ...], whys: list[str]
+) -> tuple[tuple[SearchCandidate, ...], tuple[Rejected, ...]]:
+    pairs = tuple(zip(found, whys, strict=True))
+    rejected = tuple(Rejected(candidate=one, why=why) for one, why in pairs if why)
+    return tuple(one for one, why in pairs if not why), rejected
+
+
+def _in_words(one: SearchCandidate, why: str) -> str:
+    sizes = zip(_KINDS, one.layout.mesh, strict=True)
+    wide = [f"{kind} parallelism {size}" for kind, size in sizes if size > 1]
+    return f"{' and '.join(wide)}: {why}"
 
 
 def layers_of_stage(question: SearchQuestion, stages: int) -> int:
@@ -57,14 +92,45 @@ def layers_of_stage(question: SearchQuestion, stages: int) -> int:
     return -(-(model.layers + model.encoder_layers) // stages)
 
 
-def why_no_candidate(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> str:
-    """Why no candidate is left, and what to give instead."""
+def _some_layers(question: SearchQuestion, one: SearchCandidate) -> int | None:
+    """Number of layers that a rank recomputes; None for all or no layers."""
+    layers = one.point.recompute_layers
+    whole = layers_of_stage(question, one.layout.pipeline_parallel)
+    return layers if layers and layers != whole else None
+
+
+def runtime_extras(question: SearchQuestion, one: SearchCandidate) -> tuple[tuple[str, int], ...]:
+    """Knobs of a candidate beyond its layout, by our runtime's names."""
+    layers = _some_layers(question, one)
+    return () if layers is None else (("recompute_layers", layers),)
+
+
+def _why_not_recomputed(question: SearchQuestion, one: SearchCandidate) -> str:
+    layers, model = _some_layers(question, one), question.model.architecture
+    if layers and model.encoder_layers:
+        whole = layers_of_stage(question, one.layout.pipeline_parallel)
+        return (
+            f"{layers} of {whole} layers recomputed: the runtime recomputes all layers of an "
+            "encoder-decoder or none"
+        )
+    if one.point.recompute_micro_batches or one.point.recompute_layers_per_pipeline:
+        return "some micro-batches recomputed: the runtime recomputes all or none"
+    recomputes = one.layout.recompute is not Recompute.NONE
+    if recomputes and question.model.shape.layers < _FEWEST_BLOCKS:
+        return "recomputation: the model has no repeated layers, and the runtime recomputes those"
+    return ""
+
+
+def why_no_candidate(
+    question: SearchQuestion, rejected: tuple[Rejected, ...], broken: Iterable[str] = ()
+) -> str:
+    """Why no candidate is left, and what to give instead; ``broken`` are rules of layouts."""
     batch, ranks = question.global_batch, question.gpus
     if batch % ranks:
         valid = [str(count) for count in divisors(batch) if count <= 2 * ranks + 1]
         return (
-            f"No candidate for {question.name} splits a global batch of {batch} over {ranks} "
-            f"ranks; {_OF_NODE}={' or '.join(valid)} divides it, or take another "
+            f"No candidate for {question.name} that runs here splits a global batch of {batch} "
+            f"over {ranks} ranks; {_OF_NODE}={' or '.join(valid)} divides it, or take another "
             "global_batch_size."
         )
     if rejected:
@@ -72,76 +138,39 @@ def why_no_candidate(question: SearchQuestion, rejected: tuple[Rejected, ...]) -
             f"None of {len(rejected)} candidates can run here, such as "
             f"{rejected[0].candidate.name}: {rejected[0].why}; search other sizes."
         )
-    given = "; ".join(_given_in_vain(question, batch // ranks))
-    return f"No candidate for {question.name} on {ranks} ranks has the sizes given: {given}."
-
-
-def why_not_here(question: SearchQuestion, one: SearchCandidate) -> str:
-    """Why this machine cannot run a candidate, as the end of a sentence; "" if it can."""
-    wide = [
-        f"{kind} parallelism {size}"
-        for kind, size in zip(_KINDS, one.layout.mesh, strict=True)
-        if size > 1
-    ]
-    if wide:
-        return f"{' and '.join(wide)}: search runs data-parallel layouts here"
-    layers, whole = one.point.recompute_layers, layers_of_stage(question, 1)
-    if layers and layers != whole:
-        return (
-            f"{layers} of {whole} layers recomputed: the runtime on this machine recomputes all "
-            "layers or none"
+    micro = question.settings.train.degrees.micro_batch or (1,)
+    if all(batch % size for size in micro):
+        why = (
+            f"none of {_PREFIX}.micro_batch_sizes={list(micro)} divides the {batch} samples of a "
+            f"step; valid: {', '.join(map(str, divisors(batch)))}"
         )
-    if one.point.recompute_micro_batches or one.point.recompute_layers_per_pipeline:
-        return "some micro-batches recomputed: the runtime on this machine recomputes all or none"
-    recomputes = one.layout.recompute is not Recompute.NONE
-    if recomputes and question.model.shape.layers < _FEWEST_BLOCKS:
-        return "recomputation: the model has no repeated layers, and the runtime recomputes those"
-    return ""
-
-
-def _given_in_vain(question: SearchQuestion, samples: int) -> Iterator[str]:
-    """Each key of the user's that leaves nothing, with what it could be."""
-    degrees = question.settings.train.degrees
-    micro = degrees.micro_batch
-    if micro is not None and not any(samples % size == 0 for size in micro):
-        valid = map(str, divisors(samples))
-        yield (
-            f"none of {_PREFIX}.micro_batch_sizes={list(micro)} divides the {samples} samples of "
-            f"a rank; valid: {', '.join(valid)}"
-        )
-        return
-    least = degrees.least_product
-    for kind, sizes in zip(_KINDS, degrees.mesh_axes, strict=True):
-        if 1 not in sizes:
-            yield f"{_PREFIX}.{kind}_parallel_sizes={list(sizes)} must have 1 on this machine"
-    if least is not None and least > 1:
-        yield f"{_PREFIX}.min_model_parallel_size={least} must be 1 on this machine"
-    if degrees.recompute_layers is not None:
-        listed, whole = list(degrees.recompute_layers), layers_of_stage(question, 1)
-        yield f"of {_PREFIX}.act_ckpt_layers={listed} only 0 and {whole} run"
+    else:
+        why = "; ".join(broken) or f"their degrees do not multiply to {ranks} ranks"
+    return f"No candidate for {question.name} on {ranks} ranks has the sizes given: {why}."
 
 
 _MOST_SUBJECTS = 4
 _MOST_WHYS = 3
 LEAST_TEXT_VOCABULARY = 259
-"""Vocabulary of the text that ranks here train on: bytes and three special tokens."""
+"""Vocabulary of the text that ranks train on: bytes and three special tokens."""
 
 
 def local_ranks(settings: SearchSettings) -> int:
-    """Ranks of a run: as many as are asked for, or all GPUs, or one for each core."""
+    """Ranks of a run: the requested number, or all GPUs, or one for each core."""
     asked = settings.train.gpus_per_node if _OF_NODE in settings.given else None
     return len(find_cluster(local_request(asked or settings.cluster.gpus_per_node)).devices)
 
 
 def local_request(ranks: int | None) -> LaunchRequest:
-    """A launch of so many ranks of nothing yet; None for all slots."""
+    """A launch request without a script; None takes all slots."""
     return LaunchRequest(script="", processes=ranks or "auto")
 
 
 def local_candidates(question: SearchQuestion) -> CandidateList:
-    """Candidates that this machine can run, in NVIDIA's order or ours, and the others.
+    """Candidates that our runtime trains, in NVIDIA's order or ours, and the others.
 
-    Ours is by micro-batch, the largest first, until a profile run has told more.
+    Ours is by degrees of parallelism and by micro-batch, the largest first; a profile run orders
+    them by their predicted time.
 
     Raises:
         ConfigError: nothing divides ranks and batch, nothing of it can run here, or the
@@ -153,12 +182,13 @@ def local_candidates(question: SearchQuestion) -> CandidateList:
             f"{'.'.join((*TRAIN, 'vocab_size'))} is {vocabulary}, but runs on this machine read a "
             f"text that needs at least {LEAST_TEXT_VOCABULARY}."
         )
-    grid = nemo_grid_of(question)
+    grid, broken = nemo_grid_of(question), dict[str, str]()
     is_nemo = isinstance(grid, Grid)
-    found = tuple(_of_nemo(question, grid) if isinstance(grid, Grid) else _of_planner(question))
+    listed = _of_nemo(question, grid) if isinstance(grid, Grid) else _of_planner(question, broken)
+    found = tuple(listed)
     runnable, rejected = split_runnable(question, found)
     if not runnable:
-        raise ConfigError(why_no_candidate(question, rejected))
+        raise ConfigError(why_no_candidate(question, rejected, broken.values()))
     if is_nemo:  # the first of each micro-batch in turn, so the largest are not cut first
         by_point = {one.point: one for one in runnable}
         limited = limit_candidates(tuple(by_point), question.settings.train.limit_runs)
@@ -173,7 +203,7 @@ def local_candidates(question: SearchQuestion) -> CandidateList:
 
 
 def first_shown(found: CandidateList, limit: int) -> CandidateList:
-    """The candidates that a search would run, where no profile run says which; 0 for all."""
+    """The candidates that a dry run shows of those among which a profile run would choose."""
     count = len(found.candidates)
     if not 0 < limit < count:
         return found
@@ -196,8 +226,11 @@ def _of_nemo(question: SearchQuestion, grid: Grid) -> Iterator[SearchCandidate]:
         yield SearchCandidate(name=nemo1_name(model, question.nodes, one), point=one)
 
 
-def _of_planner(question: SearchQuestion) -> Iterator[SearchCandidate]:
-    """The planner's valid space, each mesh with ZeRO 1 where it has ranks to share with."""
+def _of_planner(question: SearchQuestion, broken: dict[str, str]) -> Iterator[SearchCandidate]:
+    """The planner's valid space, each mesh with ZeRO 1 if it has ranks to share with.
+
+    ``broken`` receives each rule that rejects a layout, in words.
+    """
     train, model = question.settings.train, question.model.architecture
     degrees = replace(
         train.degrees,
@@ -207,13 +240,17 @@ def _of_planner(question: SearchQuestion) -> Iterator[SearchCandidate]:
         sequence_parallel=(False,),
         offload=(Offload.NONE,),
     )
+    rules, dropped = search_rules(question.gpus_per_node, degrees), dict[str, int]()
     layouts: dict[tuple[object, ...], Layout] = {}
     for piece in grids(question.gpus, question.global_batch, model, degrees):
-        kept = np.broadcast_to(rule_mask(piece, model, train.sequence, {}), piece.shape)
+        mask = rule_mask(piece, model, train.sequence, dropped, rules)
+        kept = np.broadcast_to(mask, piece.shape)
         for layout in piece.rows(np.flatnonzero(kept)).layouts():
-            if degrees.allows_product(math.prod(layout.mesh)):
-                key = (layout.mesh, layout.micro_batch, layout.recompute)
-                layouts[key] = layout  # ZeRO 1 comes after 0
+            key = (layout.mesh, layout.micro_batch, layout.recompute)
+            layouts[key] = layout  # ZeRO 1 comes after 0
+    for rule in rules:
+        if rule.name in dropped and rule.knob != "zero_stage_C":
+            broken[rule.name] = RULES_IN_WORDS.get(rule.name, f"{rule.flag} {rule.why}")
     kinds = list(Recompute)
     for layout in sorted(
         layouts.values(), key=lambda one: (one.mesh, kinds.index(one.recompute), -one.micro_batch)
@@ -230,7 +267,7 @@ def _with_recompute(question: SearchQuestion, layout: Layout) -> Iterator[Search
     elif kind is Recompute.SELECTIVE:
         return
     else:
-        numbers = tuple(n for n in wanted if bool(n) == (kind is Recompute.FULL))
+        numbers = tuple(n for n in wanted if bool(n) == (kind is Recompute.FULL) and n <= whole)
     for number in numbers:
         one = NemoCandidate(layout=layout, recompute_layers=number)
         name = nemo1_name(searched_model(question, question.gpus), question.nodes, one)
@@ -252,7 +289,7 @@ def _notes(question: SearchQuestion, rejected: tuple[Rejected, ...]) -> Iterator
 
 
 def _reasons(rejected: tuple[Rejected, ...]) -> list[str]:
-    """Each reason once, after all that it holds for: ``pipeline parallelism 2: search runs …``."""
+    """Each reason once, after all that it holds for: ``tensor parallelism 2, ...: TP does …``."""
     subjects: dict[str, list[str]] = {}
     for why in dict.fromkeys(one.why for one in rejected):
         subject, colon, reason = why.rpartition(": ")
@@ -270,38 +307,36 @@ STATE_BYTES = 16
 
 
 def require_room(question: SearchQuestion) -> None:
-    """See that all ranks together hold the state of the model, each its share (ZeRO 3)."""
+    """Check that all ranks together hold the model's state, each its share (ZeRO 3)."""
     for refusal in refusals(question):
         raise NothingFeasibleError(refusal)
 
 
 def refusals(question: SearchQuestion) -> tuple[str, ...]:
-    """Why this machine, as it is now, cannot hold a model; nothing where it can."""
+    """Why this machine cannot hold a model now; empty if it can."""
     cluster = find_cluster(local_request(question.gpus))
     refusal = why_no_room(question, cluster.least_memory_bytes)
     return (refusal,) if refusal else ()
 
 
 def why_no_room(question: SearchQuestion, rank_bytes: int) -> str:
-    """Why a model cannot be held by ranks with so much memory each; "" where it can."""
+    """Why ranks with this much memory each cannot hold a model; "" if they can."""
     count, ranks = parameters(question.model.architecture), question.gpus
     needed, held = STATE_BYTES * count / ranks, rank_bytes * ranks // STATE_BYTES
     if needed <= rank_bytes:
         return ""
     each = f"each of {ranks} ranks" if ranks > 1 else "one rank"
-    return (
-        f"{question.name} needs at least {size_text(needed)} on {each} for weights, gradients and "
-        f"Adam's state ({STATE_BYTES} bytes for each of {count / 1e9:.3g} B parameters), but this "
-        f"machine has {size_text(rank_bytes)} free for each; {_instead(question, held)}."
-    )
-
-
-def _instead(question: SearchQuestion, held: int) -> str:
     sizes = {
         one.size_b: one.name
         for one in predefined_searches()
         if one.family == question.family.predefined and one.size_b * 1e9 <= held
     }
+    instead = f"it holds {held / 1e9:.2g} B: give a smaller model_size_in_b"
     if sizes:
-        return f"the largest predefined size that it holds is search_config={sizes[max(sizes)]}"
-    return f"it holds {held / 1e9:.2g} B: give a smaller model_size_in_b"
+        best = sizes[max(sizes)]
+        instead = f"the largest predefined size that it holds is search_config={best}"
+    return (
+        f"{question.name} needs at least {size_text(needed)} on {each} for weights, gradients and "
+        f"Adam's state ({STATE_BYTES} bytes for each of {count / 1e9:.3g} B parameters), but this "
+        f"machine has {size_text(rank_bytes)} free for each; {instead}."
+    )

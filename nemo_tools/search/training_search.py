@@ -13,9 +13,9 @@ from pathlib import Path
 
 from autoconf_launch.autotuner.search import StopKind
 from autoconf_launch.core import GIB, ConfigError, NothingFeasibleError
+from autoconf_launch.launcher.engines import is_slurm_here
 from autoconf_launch.launcher.events import Note
 from autoconf_launch.launcher.export import export_base
-from autoconf_launch.launcher.hosts import is_slurm_here
 from autoconf_launch.launcher.report import stop_sentence
 from autoconf_launch.launcher.trackers import check_tracking
 from autoconf_launch.launcher.tuning import write_answer

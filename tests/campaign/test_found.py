@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from autoconf_launch.launcher.estimates import training_choice
+from autoconf_launch.launcher.estimates import fit
 
 from .fuzz import run_here, why_missed
 from .inputs import DEEPSPEED_CONFIG, DEEPSPEED_SCRIPT, HUGGING_FACE, SCRIPT, SOUND_CONFIG, Case
@@ -94,7 +94,7 @@ def test_a_model(tmp_path: Path, model: Any, key: str, value: Any, says: str) ->
 def test_a_model_that_no_cluster_holds_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training_choice, "plan", pytest.fail)  # a second for all clusters' layouts
+    monkeypatch.setattr(fit, "plan", pytest.fail)  # a second for all clusters' layouts
     (tmp_path / "config.json").write_text(json.dumps({**DEEPSEEK, "n_shared_experts": 1_000_000}))
     ended = run_here(Case(("fit", "--model=config.json", *FIT), "config.json"), tmp_path)
     assert (ended.code, ended.broke) == (1, "")

@@ -13,8 +13,7 @@ import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial
 from autoconf_launch.core import TASK_VARIABLE, FailureKind, Mode, RankTask
-from autoconf_launch.launcher.backends.kubernetes import KubernetesBackend
-from autoconf_launch.launcher.hosts import kubernetes_jobs
+from autoconf_launch.launcher.engines import kubernetes, make_engine
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.request import RemoteAccess
 
@@ -172,7 +171,7 @@ def submit(
 ) -> Callable[[], FailedTrial]:
     """Start a trial that does not end by itself; what gives its outcome."""
     arguments = (str(cluster.pod_file(gpus=gpus, image=image)),)
-    backend = KubernetesBackend(RemoteAccess(engine="kubernetes", arguments=arguments))
+    backend = make_engine(RemoteAccess(engine="kubernetes", arguments=arguments))
     task = RankTask(mode=Mode.MEASURE, folder=str(folder / "trial"), attempt="now")
     ranks = tuple(
         RankPlan(
@@ -211,7 +210,7 @@ def submit(
 @pytest.fixture
 def in_this_process(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", cluster.variables["KUBECONFIG"])
-    monkeypatch.setattr(kubernetes_jobs, "_FITS_WITHIN_S", 3.0)
+    monkeypatch.setattr(kubernetes, "_FITS_WITHIN_S", 3.0)
 
 
 def running_pod(cluster: Cluster, count: int = 1) -> dict[str, dict[str, str]]:

@@ -13,11 +13,10 @@ import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial
 from autoconf_launch.core import FailureKind
-from autoconf_launch.launcher.backends.hosts import hosts_job
-from autoconf_launch.launcher.backends.slurm import SlurmBackend
+from autoconf_launch.launcher.engines import HostsJob, make_engine
 from autoconf_launch.launcher.request import RemoteAccess
 
-from ..contracts.test_backend import Workshop
+from ..contracts.test_engine import Workshop
 from . import slurm
 from .slurm import Slurm
 from .test_ssh_hosts import COMMAND, EXAMPLE, MEET, SAYS_WORDS, WORDS
@@ -147,7 +146,7 @@ def test_ending_the_launcher_ends_the_job(cluster: Slurm, script: Path) -> None:
 @pytest.fixture
 def workshop(cluster: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     monkeypatch.setenv("SLURM_CONF", cluster.variables["SLURM_CONF"])
-    backend = SlurmBackend(RemoteAccess(engine="sbatch"), deadline_s=3)
+    backend = make_engine(RemoteAccess(engine="sbatch"), deadline_s=3)
     return Workshop(backend=backend, folder=tmp_path, patience_s=90)
 
 
@@ -161,16 +160,18 @@ def test_our_own_deadline_ends_a_trial_inside_its_job(workshop: Workshop) -> Non
 def test_a_later_controller_cancels_what_a_dead_one_left(
     workshop: Workshop, cluster: Slurm
 ) -> None:
-    backend = SlurmBackend()
-    job = hosts_job(backend.submit(workshop.plan("slow")))
+    backend = make_engine(RemoteAccess(engine="sbatch"))
+    job = backend.submit(workshop.plan("slow"))
+    assert isinstance(job, HostsJob)
     assert cluster.jobs()
-    SlurmBackend().end_orphan(job.handle, "anywhere")
+    make_engine(RemoteAccess(engine="sbatch")).end_orphan(job.handle, "anywhere")
     assert is_idle_within(cluster, 10)
 
 
 def test_a_node_whose_daemon_dies_is_a_lost_node(cluster: Slurm, workshop: Workshop) -> None:
-    backend = SlurmBackend(RemoteAccess(arguments=("--nodelist=n4",)))
-    job = hosts_job(backend.submit(workshop.plan("slow")))
+    backend = make_engine(RemoteAccess(engine="sbatch", arguments=("--nodelist=n4",)))
+    job = backend.submit(workshop.plan("slow"))
+    assert isinstance(job, HostsJob)
     while not job.agents[0].here:
         backend.wait([job], 1)
         backend.poll([job])

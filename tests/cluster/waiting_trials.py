@@ -16,13 +16,12 @@ from pathlib import Path
 from autoconf_launch.autotuner.search import ListedStudy
 from autoconf_launch.autotuner.space import Outcome, Prediction, Record, Trial
 from autoconf_launch.core import Candidate, Layout, Mode, RankTask
-from autoconf_launch.launcher.backends import backend_for, load_hosts_backend
+from autoconf_launch.launcher.engines import make_engine
 from autoconf_launch.launcher.events import Event, Note
 from autoconf_launch.launcher.flags import parse_request
+from autoconf_launch.launcher.hosts import find_cluster, find_pool
 from autoconf_launch.launcher.launch import adopt, plan_launch
-from autoconf_launch.launcher.machine import find_cluster, find_pool
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.request import QUEUES
 from autoconf_launch.launcher.results import Fingerprint, ResultsPaths, open_folder
 from autoconf_launch.launcher.spelling import Rendered
 from autoconf_launch.launcher.tuning import Controller, TrialLimits
@@ -102,8 +101,7 @@ def main() -> None:
     print_ = Fingerprint(script="", arguments=(), config="", hardware=(), versions=())
     pool = find_pool(trial_io.request, trial_io.cluster)
     request = trial_io.request
-    is_queued = request.remote.engine in QUEUES
-    backend = backend_for(request, trial_io.cluster) if is_queued else load_hosts_backend(request)
+    backend = make_engine(request.remote, deadline_s=request.trial_timeout_s)
     study = ListedStudy(listed_trials(int(count)), most_steps=3, most_s=1e6)
     limits = TrialLimits(timeout_s=120.0, stall_s=120.0)
     with open_folder(paths, print_, fresh=False) as opened:

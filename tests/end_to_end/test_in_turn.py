@@ -20,10 +20,11 @@ from autoconf_launch.autotuner.space import (
     Trial,
 )
 from autoconf_launch.core import Candidate, Layout, MemoryUse, Mode, RankTask
-from autoconf_launch.launcher.backends import LocalBackend
+from autoconf_launch.launcher.engines import LocalEngine
 from autoconf_launch.launcher.events import Event, Note
+from autoconf_launch.launcher.hosts import Share
 from autoconf_launch.launcher.launch import adopt, probe_environment
-from autoconf_launch.launcher.machine import Share, free_port
+from autoconf_launch.launcher.machine import free_port
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.results import Fingerprint, Journal
 from autoconf_launch.launcher.tuning import Controller, TrialLimits
@@ -126,7 +127,7 @@ def play(folder: Path, what: str, *, ranks: int = 1) -> Played:
         journal.write_header(PRINT)
         controller = Controller(
             finals,
-            LocalBackend(),
+            LocalEngine(),
             ScriptTrialIO(folder, what, ranks),
             journal=journal,
             listener=hear,

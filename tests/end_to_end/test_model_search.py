@@ -96,6 +96,26 @@ def test_a_search_ends_in_final_results(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_layouts_of_every_kind_are_measured_here(tmp_path: Path) -> None:
+    """Two ranks as replicas, tensor ranks and pipeline stages."""
+    done = search(
+        tmp_path,
+        "llama",
+        model_size_in_b=0.005,
+        micro_batch_sizes="[4]",
+        act_ckpt_layers="[0]",
+        context_parallel_sizes="[1]",
+        limit_search_runs=0,
+        max_steps_per_run=3,
+    )
+    assert done.returncode == 0, done.stderr
+    final = tmp_path / "llama/unknown_size_80gb/final_results"
+    degrees = {(row["TP"], row["PP"]) for row in rows(final / "final_summary_1nodes.csv")}
+    assert degrees == {("1", "1"), ("2", "1"), ("1", "2")}
+    assert not rows(final / "failed_jobs_1nodes.csv")
+
+
+@pytest.mark.slow
 def test_a_step_with_no_time_is_extrapolated_from_its_micro_batches(tmp_path: Path) -> None:
     done = search(
         tmp_path,

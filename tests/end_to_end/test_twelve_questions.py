@@ -17,7 +17,7 @@ import pytest
 
 from autoconf_launch import plan
 from autoconf_launch.core import Layout, Offload, Recompute
-from autoconf_launch.launcher.notebook import ShownPlan
+from autoconf_launch.launcher.questions import ShownPlan
 from autoconf_launch.launcher.report import plan_document, plan_text
 
 Looks: TypeAlias = Callable[[Layout], bool]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from autoconf_launch.launcher.machine import Weather, local_cluster
+from autoconf_launch.launcher.hosts import local_cluster
+from autoconf_launch.launcher.machine import Weather
 
 COMMAND = (sys.executable, "-m", "autoconf_launch")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autoconf_launch.launcher.hosts import list_gpus
+from autoconf_launch.launcher.machine import list_gpus
 
 HOLD = """
 import sys, time, torch

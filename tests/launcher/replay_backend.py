@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from autoconf_launch.autotuner.space import FailedTrial, Outcome, Record
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends import Job, JobEnd
+from autoconf_launch.launcher.engines import Job, JobEnd
 from autoconf_launch.launcher.plan import LaunchPlan
 
 
@@ -24,6 +24,11 @@ class ReplayJob:
     def handle(self) -> str:
         """Nothing, as nothing runs."""
         return ""
+
+    @property
+    def is_queued(self) -> bool:
+        """It waits for nothing."""
+        return False
 
 
 class ReplayBackend:
@@ -59,6 +64,9 @@ class ReplayBackend:
 
     def end_orphan(self, handle: str, host: str) -> None:
         """Do nothing: there is no process."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is kept."""
 
 
 def _own(job: Job) -> ReplayJob:

@@ -1,4 +1,4 @@
-"""The agent alone, spoken to over its socket; with the backend: backends/test_local.py."""
+"""The agent alone, spoken to over its socket; with the backend: engines/test_local.py."""
 
 import json
 import os
@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autoconf_launch.launcher.backends import LocalBackend
-from autoconf_launch.launcher.backends.local import LocalJob
+from autoconf_launch.launcher.engines import LocalEngine, LocalJob
 from autoconf_launch.launcher.launch import agent
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
@@ -40,7 +39,7 @@ def document_of(*scripts: str) -> bytes:
     )
     plan = LaunchPlan(name="training", ranks=ranks, working_directory="/")
     nowhere = {"TORCH_EXTENSIONS_DIR": os.devnull}
-    document = LocalBackend(environment=nowhere, grace_s=1.0).document(LocalJob(plan))
+    document = LocalEngine(environment=nowhere, grace_s=1.0).document(LocalJob(plan))
     return json.dumps(document).encode() + b"\n"
 
 

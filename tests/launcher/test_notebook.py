@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch import ConfigError, fit, plan, recommend
-from autoconf_launch.launcher.notebook import TuneAnswer
+from autoconf_launch.launcher.questions import TuneAnswer
 from autoconf_launch.launcher.results import read_results
 
 from .report.fixed import finish, write_folder
@@ -52,8 +52,12 @@ def test_a_tune_is_its_summary_escaped(tuned: TuneAnswer) -> None:
 def test_a_tune_is_written_as_a_page(tuned: TuneAnswer, tmp_path: Path) -> None:
     tuned.write_html(tmp_path / "page.html")
     assert "Throughput of each launch" in (tmp_path / "page.html").read_text()
-    with pytest.raises(ConfigError, match=r"page\.html exists; remove it"):
-        tuned.write_html(tmp_path / "page.html")
+
+
+def test_a_printed_answer_is_its_text(tuned: TuneAnswer) -> None:
+    assert str(tuned) == tuned.text
+    answer = plan(model="llama3-8b", cluster="8xH100", seq=8192, global_batch=64)
+    assert str(answer).startswith("llama3-8b: 8.03 B parameters")
 
 
 def test_without_the_extra_a_page_is_one_sentence(

@@ -14,8 +14,7 @@ import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial
 from autoconf_launch.core import TASK_VARIABLE, FailureKind, Mode, RankTask
-from autoconf_launch.launcher.backends import JobEnd, LocalBackend
-from autoconf_launch.launcher.backends.fork_server import ForkServerBackend
+from autoconf_launch.launcher.engines import ForkServerEngine, JobEnd, LocalEngine
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 
 TRAIN = Path(__file__).parents[1] / "end_to_end" / "scripts" / "train.py"
@@ -52,7 +51,7 @@ WAS_FORKED = "import sys; print('torch' in sys.modules)\n"
 class Bench:
     """Runs scripts in a folder, forked or spawned."""
 
-    forking: ForkServerBackend
+    forking: ForkServerEngine
     folder: Path
 
     def plan(self, script: str, *, ranks: int = 1, module: bool = False) -> LaunchPlan:
@@ -95,7 +94,7 @@ class Bench:
         return self._end(self.forking, plan)
 
     def spawn(self, plan: LaunchPlan) -> tuple[JobEnd, str, str]:
-        return self._end(LocalBackend(environment=VARIABLES, linger_s=0.2), plan)
+        return self._end(LocalEngine(environment=VARIABLES, linger_s=0.2), plan)
 
     def output(self, script: str, *, ranks: int = 1) -> list[str]:
         """Lines that a forked script writes; it must end well."""
@@ -103,7 +102,7 @@ class Bench:
         assert end.exit_code == 0, err
         return out.splitlines()
 
-    def _end(self, backend: LocalBackend, plan: LaunchPlan) -> tuple[JobEnd, str, str]:
+    def _end(self, backend: LocalEngine, plan: LaunchPlan) -> tuple[JobEnd, str, str]:
         logs = [self.folder / name for name in ("stdout.log", "stderr.log")]
         for log in logs:
             log.unlink(missing_ok=True)
@@ -117,14 +116,14 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def forking() -> Iterator[ForkServerBackend]:
-    backend = ForkServerBackend(environment=VARIABLES, linger_s=0.2, grace_s=0.5)
+def forking() -> Iterator[ForkServerEngine]:
+    backend = ForkServerEngine(environment=VARIABLES, linger_s=0.2, grace_s=0.5)
     yield backend
     backend.close()
 
 
 @pytest.fixture
-def bench(forking: ForkServerBackend, tmp_path: Path) -> Bench:
+def bench(forking: ForkServerEngine, tmp_path: Path) -> Bench:
     return Bench(forking, tmp_path)
 
 

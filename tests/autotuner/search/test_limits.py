@@ -52,7 +52,7 @@ def test_where_nothing_can_be_gained_the_search_is_over_but_not_before_a_few_tri
     assert (len(study.records), reason.kind) == (FEWEST_TRIALS, StopKind.GOOD_ENOUGH)
 
 
-@pytest.mark.parametrize("predictions", [None, predict(0.5)])
+@pytest.mark.parametrize("predictions", [None, replace(predict(0.5), band=0.05)])
 def test_where_something_might_be_gained_it_goes_on(predictions: PredictionTable | None) -> None:
     reason = stop(SearchLimits(least_gain=0.02), predictions).stop_reason()
     assert reason is not None

@@ -74,6 +74,17 @@ def test_every_parameter_is_in_the_help_and_the_schema(verb: str) -> None:
     assert not schema["properties"]
 
 
+def test_the_schema_lists_choices_and_asks_for_a_model() -> None:
+    schema = question_schema(question_of_verb("plan"))
+    properties = schema["properties"]
+    assert properties["objective"]["enum"] == ["time", "cost"]
+    assert properties["csv_form"]["enum"] == ["full", "fasop"]
+    assert "megatron" in properties["export"]["items"]["enum"]
+    assert properties["headroom"]["default"] == 0.1
+    assert properties["headroom"]["description"].endswith("default 10 %")
+    assert {"required": ["model"]} in schema["anyOf"]
+
+
 @pytest.mark.parametrize("name", KEYWORDS)
 def test_every_keyword_has_its_type_its_default_and_its_line(name: str, tables: str) -> None:
     function, one = KEYWORDS[name]

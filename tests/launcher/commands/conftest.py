@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from autoconf_launch.launcher.asked import RecommendCommand
+from autoconf_launch.launcher.commands import recommend as command
+from autoconf_launch.launcher.estimates import ChosenCluster, Recommendation
+
 from .verb import Run, ran
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _recommendations_once() -> Iterator[None]:
+    """Many tests look at the same answer, as text and as document; it takes a second."""
+    answers: dict[str, Recommendation] = {}
+    make = command.recommendation
+
+    def recommendation(request: RecommendCommand, cluster: ChosenCluster) -> Recommendation:
+        silent = replace(request, json=False, html=None)
+        key = repr((silent, cluster))
+        if "Path(" in key:  # the file may change
+            return make(request, cluster)
+        if key not in answers:
+            answers[key] = make(silent, cluster)
+        return answers[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "recommendation", recommendation)
+        yield
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_recommend_has_corrected_days_money_and_band(recommend: Run, tmp_path: P
         f"{model['layers']},{model['hidden']},{model['heads']},{model['ffn']},51200"
     )
     file = write(tmp_path / "runs.csv", row, header=f"{HEADER},{SHAPES}")
-    asked = ("--model-size", str(before["model_size_b"]))
+    asked = ("--model-size", str(before["formula"]["model_size_b"]))
     words = tuple(word for word in RECOMMEND if word not in ("--max-days", "5"))
     plain = recommend(*words, *asked, "--json").document["planner"]
     after = recommend(*words, *asked, "--json", "--measured", file).document

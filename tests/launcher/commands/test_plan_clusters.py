@@ -66,6 +66,24 @@ def test_the_file_has_a_line_for_each_cluster(plan: Run, tmp_path: Path) -> None
         rows = list(csv.DictReader(file))
     assert [row["cluster"] for row in rows] == ["8xH100", "8xA100-SXM-80GB"]
     assert {row["gpus"] for row in rows} == {"8"}
+    assert {row["why_nothing"] for row in rows} == {""}
+
+
+def test_the_file_keeps_a_cluster_without_a_layout_and_its_reason(
+    plan: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "clusters.csv"
+    work = ("--model", "llama3.1-70b", "--seq", "8k", "--global-batch", "64", "--tokens", "1T")
+    limit = ("--cluster", "8xH100", "--cluster", "64x8xH100", "--deadline", "40d")
+    document = plan(*work, *limit, "--csv", str(path), "--json").document
+    with path.open(newline="") as file:
+        first, last = csv.DictReader(file)
+    assert (first["rank"], first["cluster"], first["why_nothing"]) == ("1", "64x8xH100", "")
+    assert (last["rank"], last["cluster"], last["step_time_s"]) == ("", "8xH100", "")
+    assert last["why_nothing"] == document["clusters"][1]["why"]
+    assert last["why_nothing"].startswith("no layout is within the limits")
+    assert document["notes"]
+    assert "skypilot" in document["clusters"][0]["price_source"]
 
 
 def test_the_same_cluster_twice_is_one(plan: Run) -> None:

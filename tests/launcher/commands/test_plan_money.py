@@ -28,6 +28,19 @@ def test_the_front_of_equal_nodes_is_over_their_number(plan: Run) -> None:
     assert ran.code == 0
     counts = [row["nodes"][0] for row in ran.document["best"]]
     assert counts == sorted(counts, reverse=True)
+    assert ran.document["rule"] == "fastest"
+    assert ran.document["notes"][0].startswith("With --pareto numbers of nodes are ranked")
+    assert "The front of 4 parts of the cluster" in ran.document["notes"][1]
+
+
+def test_a_front_of_one_part_is_spoken_of_as_one(plan: Run) -> None:
+    ran = plan(*MIX[:-2], "--cluster", "1x8xA100-SXM-40GB", "--pareto")
+    assert "The front of 1 part of the cluster" in ran.out
+
+
+def test_no_part_of_a_step_is_below_zero(plan: Run) -> None:
+    rows = plan(*MIX, "--json", "--top", "0").document["best"]
+    assert min(seconds for row in rows for seconds in row["parts"].values()) == 0.0
 
 
 def test_a_deadline_takes_the_cheapest_in_time_and_a_budget_the_fastest_in_it(plan: Run) -> None:
@@ -81,7 +94,7 @@ def test_the_choice_stays_between_its_break_even_prices_and_changes_beyond(plan:
 
 
 def test_explain_says_what_networks_and_errors_of_steps_would_change(plan: Run) -> None:
-    ran = plan(*MIX, "--pareto", "--explain")
+    ran = plan(*MIX, "--pareto", "--objective", "cost", "--explain")
     assert "Choice (cheapest): " in ran.out
     assert "If one price moves by 20 %, the choice " in ran.out
     assert "With networks 0.5 times as fast the choice is" in ran.out

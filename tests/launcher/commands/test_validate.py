@@ -77,6 +77,17 @@ def test_the_text_names_bad_lines(tmp_path: Path) -> None:
     assert "bad.csv:4: skipped: hidden is '-6144'" in text
 
 
+def test_a_table_of_wrong_rows_only_is_an_error_after_its_text(tmp_path: Path) -> None:
+    lines = (TABLES / "vtrain_multi_node.csv").read_text().splitlines()
+    path = tmp_path / "bad.csv"
+    path.write_text("\n".join([lines[0], lines[3].replace(",6144,", ",-6144,")]) + "\n")
+    for words in ([str(path)], [str(path), "--json"]):
+        pieces = validate(words)
+        assert "hidden is '-6144'" in next(pieces)
+        with pytest.raises(ConfigError, match="all of them are wrong"):
+            list(pieces)
+
+
 def test_two_files_of_one_name_are_refused(small_table: Path) -> None:
     with pytest.raises(ConfigError, match="Two files are named"):
         score(str(small_table), str(small_table))

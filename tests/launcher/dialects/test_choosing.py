@@ -29,6 +29,13 @@ def test_the_named_dialect_is_taken_without_a_word() -> None:
     assert (choice.dialect.name, choice.notes) == ("accelerate", ())
 
 
+@pytest.mark.parametrize(("name", "tool"), [("megatron", "Megatron-LM"), ("torchtitan", None)])
+def test_a_dialect_that_no_run_has_proven_is_experimental(name: str, tool: str | None) -> None:
+    (note,) = choose_dialect(say_of(script(), dialect=name)).notes
+    assert note.startswith(f"Dialect {name} is experimental")
+    assert f"by a run of {tool or name};" in note
+
+
 def test_an_unknown_dialect_gets_the_nearest_known_one() -> None:
     with pytest.raises(ConfigError, match="'acelerate' is unknown; did you mean 'accelerate'"):
         choose_dialect(say_of(script(), dialect="acelerate"))

@@ -53,6 +53,15 @@ def test_a_trainer_in_the_source_is_told_by_variables() -> None:
     )
 
 
+def test_the_words_for_batch_and_accumulation_are_announced() -> None:
+    source = script("--batch_size=2", text=OWN)
+    assert DIALECT.read(source, world_size=2).notes == (
+        "Using --batch_size as the micro-batch (change it with --arg).",
+        "Using PL_TRAINER_ACCUMULATE_GRAD_BATCHES as gradient accumulation "
+        "(change it with --arg).",
+    )
+
+
 def test_what_the_source_says_itself_is_left_to_it() -> None:
     text = "import lightning as L\nL.Trainer(accumulate_grad_batches=4)"
     with pytest.raises(ConfigError, match=r"No gradient accumulation was found in train\.py"):

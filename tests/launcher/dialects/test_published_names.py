@@ -38,7 +38,7 @@ def assert_known(names: set[str], text: str) -> None:
 def test_arguments_of_transformers() -> None:
     text = text_of("transformers", "training_args.py")
     later = {flag.lstrip("-") for flag, _ in hf_trainer.ADDED}
-    flags = {hf_trainer._MICRO_BATCH, hf_trainer._ACCUMULATION, hf_trainer._RECOMPUTE[0]}
+    flags = {hf_trainer.BATCH_FLAG, hf_trainer.STEPS_FLAG, hf_trainer.RECOMPUTE_FLAGS[0]}
     names = {flag.lstrip("-") for flag in flags | set(hf_trainer._KNOBS)}
     names |= {row[0].lstrip("-") for row in hf_trainer.IN_TRIALS} - {"evaluation_strategy"}
     names |= {flag.lstrip("-") for flag in hf_trainer.NOT_IN_TRIALS}
@@ -47,7 +47,9 @@ def test_arguments_of_transformers() -> None:
 
 def test_variables_and_flags_of_accelerate() -> None:
     text = text_of("accelerate")
-    assert_known({accelerate._ACCUMULATION, accelerate.USE_FSDP, accelerate._PRECISION}, text)
+    assert_known(
+        {accelerate.ACCUMULATION_VARIABLE, accelerate.USE_FSDP, accelerate._PRECISION}, text
+    )
     assert_known({accelerate.DEEPSPEED_STAGE}, text)
     assert_known({flag.lstrip("-") for flag in accelerate.LAUNCH_VARIABLES}, text)
 
@@ -67,10 +69,12 @@ def test_keys_of_deepspeed() -> None:
 
 def test_options_of_torchtitan() -> None:
     text = text_of("torchtitan")
-    options = {torchtitan._MICRO_BATCH, torchtitan.GLOBAL_BATCH_KEY, torchtitan.STEPS}
-    options |= {torchtitan.REPLICATE, torchtitan.SHARD, torchtitan._RESHARD, torchtitan.OFFLOAD}
+    options = {torchtitan.LOCAL_BATCH_KEY, torchtitan.GLOBAL_BATCH_KEY, torchtitan.STEPS}
+    options |= {torchtitan.REPLICATE, torchtitan.SHARD, torchtitan.RESHARD, torchtitan.OFFLOAD}
     options |= {torchtitan.PIPELINE_MICRO_BATCH, torchtitan.SCHEDULE}
-    options |= set(torchtitan._DEGREES.values()) - {torchtitan._DEGREES["expert_parallel"]}
+    options |= set(torchtitan.TITAN_DEGREES.values()) - {
+        torchtitan.TITAN_DEGREES["expert_parallel"]
+    }
     assert_known({option.rpartition(".")[2] for option in options}, text)
 
 
@@ -78,7 +82,7 @@ def test_fields_of_megatron_core() -> None:
     text = text_of("megatron.core") if importlib.util.find_spec("megatron") else ""
     if not text:
         pytest.skip("megatron-core is not installed")
-    flags = {*megatron._DEGREES.values(), megatron.SEQUENCE_PARALLEL, megatron.GRANULARITY}
+    flags = {*megatron.MEGATRON_DEGREES.values(), megatron.SEQUENCE_PARALLEL, megatron.GRANULARITY}
     flags |= {megatron.METHOD, megatron.NUM_LAYERS, megatron.LAYOUT, megatron.SHARDING}
     flags |= {megatron.DISTRIBUTED_OPTIMIZER, megatron.OPTIMIZER_OFFLOAD}
     assert_known({flag.lstrip("-").replace("-", "_") for flag in flags}, text)

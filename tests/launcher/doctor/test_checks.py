@@ -11,12 +11,14 @@ from autoconf_launch.launcher.doctor import (
     HostChecks,
     LinkCheck,
     SlotCheck,
+    read_blocked,
+    read_checks,
+)
+from autoconf_launch.launcher.report import (
     blocked_text,
     cluster_document,
     doctor_lines,
     problems,
-    read_blocked,
-    read_checks,
     require_gpus,
 )
 from autoconf_launch.tuning_spaces import cluster_of_document

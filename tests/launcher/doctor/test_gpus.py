@@ -10,14 +10,9 @@ import pytest
 
 from autoconf_launch.autotuner.space import GpuState
 from autoconf_launch.core import ClusterSpec, Device, Node
-from autoconf_launch.launcher.doctor import (
-    GpuCheck,
-    HostChecks,
-    SlotCheck,
-    doctor_document,
-    doctor_lines,
-)
-from autoconf_launch.launcher.doctor.gpus import gpu_notes, gpu_problems, read_gpu
+from autoconf_launch.launcher.doctor import GpuCheck, HostChecks, SlotCheck, read_gpu
+from autoconf_launch.launcher.report import doctor_document, doctor_lines
+from autoconf_launch.launcher.report.doctor import gpu_notes, gpu_problems
 from autoconf_launch.runtime.host_checks.driver import has_pending_rows, read_gpus, users_of
 
 from ...fake_driver import USUAL, put_driver

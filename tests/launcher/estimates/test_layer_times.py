@@ -7,7 +7,7 @@ import pytest
 
 from autoconf_launch import tuning_spaces
 from autoconf_launch.core import ConfigError
-from autoconf_launch.launcher.estimates.layer_times import read_layer_times
+from autoconf_launch.launcher.estimates.parts import read_layer_times
 from autoconf_launch.tuning_spaces import named_model
 
 SHIPPED = Path(tuning_spaces.__file__).parent / "fasop" / "layers.csv"

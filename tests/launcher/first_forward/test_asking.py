@@ -7,7 +7,7 @@ import pytest
 from autoconf_launch.core import ConfigError
 from autoconf_launch.launcher.estimates import parse_fit
 from autoconf_launch.launcher.first_forward.answers import PiecesQuestion
-from autoconf_launch.launcher.first_forward.asking import check_pieces
+from autoconf_launch.launcher.first_forward.command import check_pieces
 
 from .made import script
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoconf_launch.launcher.launch import LogStart, printed_error, read_log_tail
-from autoconf_launch.launcher.launch.logs import clean_line, last_said
+from autoconf_launch.launcher.launch.rank_results import clean_line, last_said
 
 TRACE = 'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    f()\n'
 

@@ -17,7 +17,7 @@ from autoconf_launch.launcher.events import (
     TrialFinished,
 )
 from autoconf_launch.launcher.live import LinesView, wrap_sentences
-from autoconf_launch.launcher.live.lines import failure_lines, profile_line, round_line, trial_line
+from autoconf_launch.launcher.report import failure_lines, profile_line, round_line, trial_line
 
 from ..report.fixed import RECORDS, events, failure_of, golden, record, trial
 

@@ -12,12 +12,7 @@ import pytest
 from rich.console import Console
 
 from autoconf_launch.launcher.events import Finished, Note, TrialStarted
-from autoconf_launch.launcher.live.view import (
-    DRAW_EVERY_S,
-    LiveView,
-    fitting_columns,
-    tick_every,
-)
+from autoconf_launch.launcher.live.view import DRAW_EVERY_S, LiveView, fitting_columns, tick_every
 from autoconf_launch.launcher.report import HEADERS, label
 
 from ..report.fixed import RECORDS, RUNNING, events, golden

@@ -4,11 +4,8 @@ import pytest
 
 from autoconf_launch.core import HardwareError
 from autoconf_launch.launcher.estimates import choose_cluster, has_rates, machine_of, require_rates
-from autoconf_launch.launcher.machine import is_cpu, local_cluster
-from autoconf_launch.launcher.machine.discover import (
-    available_memory_bytes,
-    host_memory_bytes,
-)
+from autoconf_launch.launcher.hosts import local_cluster
+from autoconf_launch.launcher.machine import available_memory_bytes, host_memory_bytes, is_cpu
 from autoconf_launch.tuning_spaces import parse_cluster
 
 from ..conftest import Driver

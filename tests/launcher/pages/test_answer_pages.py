@@ -11,7 +11,6 @@ import pytest
 
 from autoconf_launch import plan, recommend
 from autoconf_launch.launcher.cli import OK, USAGE, main
-from autoconf_launch.launcher.notebook import ShownPlan
 from autoconf_launch.launcher.pages import (
     Chart,
     HtmlPage,
@@ -19,6 +18,7 @@ from autoconf_launch.launcher.pages import (
     plan_page,
     write_page,
 )
+from autoconf_launch.launcher.questions import ShownPlan
 
 from .browser import figures, needs_chromium, open_page, title_of
 
@@ -140,10 +140,14 @@ def test_a_path_that_cannot_be_written_is_one_sentence(
     assert capsys.readouterr().err == (
         f"autoconf-launch: {path} cannot be written: No such file or directory.\n"
     )
-    (tmp_path / "page.html").write_text("mine")
-    assert main([*command, "--html", str(tmp_path / "page.html")]) == USAGE
-    assert "exists; remove it, or choose another name." in capsys.readouterr().err
-    assert (tmp_path / "page.html").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", [PLAN, RECOMMEND], ids=["plan", "recommend"])
+def test_an_older_page_is_replaced_as_a_table_is(command: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("an older page")
+    assert main([*command, "--html", str(path)]) == OK
+    assert "<html" in path.read_text()
 
 
 @pytest.mark.parametrize("command", [PLAN, RECOMMEND], ids=["plan", "recommend"])

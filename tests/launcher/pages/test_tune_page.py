@@ -117,17 +117,6 @@ def test_a_browser_draws_and_sorts_it_without_an_error_or_a_request(
     assert title_of(dom) == "64.0 ms,0.160 s,0.320 s,-,-,-"
 
 
-def test_a_page_that_exists_is_left_as_it_is(
-    page: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = page.stat().st_mtime_ns
-    assert main(["show", str(page.parent / "results"), "--html", str(page)]) == USAGE
-    assert capsys.readouterr().err == (
-        f"autoconf-launch: {page} exists; remove it, or choose another name.\n"
-    )
-    assert page.stat().st_mtime_ns == before
-
-
 def test_a_folder_that_is_missing_is_one_sentence(
     page: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

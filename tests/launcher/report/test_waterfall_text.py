@@ -1,5 +1,5 @@
 from autoconf_launch.launcher.report import step_waterfall
-from autoconf_launch.launcher.report.waterfall import waterfall_text
+from autoconf_launch.launcher.report.columns import waterfall_text
 
 PARTS = (
     ("ideal", 4.0),

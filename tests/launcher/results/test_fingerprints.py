@@ -13,7 +13,6 @@ from autoconf_launch.launcher.dialects import choose_dialect
 from autoconf_launch.launcher.flags import parse_request
 from autoconf_launch.launcher.launch import find_script_source
 from autoconf_launch.launcher.results import Fingerprint, fingerprint, render_unsearched
-from autoconf_launch.launcher.results.fingerprints import differences
 
 NATIVE = {
     "train_batch_size": 16,
@@ -93,7 +92,7 @@ def test_the_order_of_keys_is_not_what_is_measured() -> None:
     ],
 )
 def test_what_every_trial_does_is(changed: dict[str, Any]) -> None:
-    assert differences(native(), native(**changed)) == ("config",)
+    assert native().differences(native(**changed)) == ("config",)
 
 
 @pytest.mark.parametrize("words", [("plain.py",), ("-m", "plain")])
@@ -102,7 +101,7 @@ def test_a_script_that_was_edited_is_another_by_its_path_and_as_a_module(
 ) -> None:
     before = take(*words, "--batch_size", "4")
     Path("plain.py").write_text(SCRIPT + "# edited")
-    assert differences(before, take(*words, "--batch_size", "4")) == ("script",)
+    assert before.differences(take(*words, "--batch_size", "4")) == ("script",)
 
 
 def test_words_that_a_search_sets_are_not_what_is_measured() -> None:
@@ -112,7 +111,7 @@ def test_words_that_a_search_sets_are_not_what_is_measured() -> None:
 
 def test_other_words_are() -> None:
     words = ("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
-    assert differences(take(*words), take(*words, "--lr", "0.2")) == ("arguments",)
+    assert take(*words).differences(take(*words, "--lr", "0.2")) == ("arguments",)
 
 
 @pytest.mark.parametrize(
@@ -126,20 +125,20 @@ def test_words_that_are_secrets_or_sound_so_are(
     one: tuple[str, ...], other: tuple[str, ...]
 ) -> None:
     before, after = (take("plain.py", "--batch_size", "4", *words) for words in (one, other))
-    assert differences(before, after) == ("arguments",)
+    assert before.differences(after) == ("arguments",)
 
 
 def test_the_global_batch_of_words_is() -> None:
     one = take("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
     other = take("plain.py", "--batch_size", "4", "--accumulation_steps", "4")
-    assert differences(one, other) == ("config",)
+    assert one.differences(other) == ("config",)
 
 
 def test_another_text_of_the_script_is() -> None:
     words = ("plain.py", "--batch_size", "4", "--accumulation_steps", "2")
     before = take(*words)
     Path("plain.py").write_text(f"{SCRIPT}#")
-    assert differences(before, take(*words)) == ("script",)
+    assert before.differences(take(*words)) == ("script",)
 
 
 def test_a_module_is_another_thing_than_the_same_file_by_its_path() -> None:
@@ -147,4 +146,4 @@ def test_a_module_is_another_thing_than_the_same_file_by_its_path() -> None:
     Path("package/train.py").write_text(SCRIPT)
     module = take("--allow-global-batch-change", "--module", "package.train", "--batch_size", "4")
     file = take("--allow-global-batch-change", "package/train.py", "--batch_size", "4")
-    assert differences(module, file) == ("script",)
+    assert module.differences(file) == ("script",)

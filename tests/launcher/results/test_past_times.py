@@ -9,7 +9,7 @@ import pytest
 from autoconf_launch.autotuner.strategies import PastTime
 from autoconf_launch.core import Candidate, Layout
 from autoconf_launch.launcher.results import read_past, remember
-from autoconf_launch.launcher.results.past_times import past_file
+from autoconf_launch.launcher.results.own_files import past_file
 
 ONE = PastTime(candidate=Candidate(layout=Layout(micro_batch=2)), step_s=0.5)
 WORD = PastTime(candidate=Candidate(layout=Layout(), extras=(("name", "of mine"),)), step_s=0.5)

@@ -12,8 +12,14 @@ from autoconf_launch.core import BlockSpec, Candidate, FailureKind, Grade, Layou
 from autoconf_launch.launcher.events import Finished, ModelProfiled, Note, TrialFinished
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.trackers import Feed, feed_of
-from autoconf_launch.launcher.trackers.base import Phase, TrackedBest, TrackedChoice, TrackedTrial
-from autoconf_launch.launcher.trackers.feed import metrics_of, size_name
+from autoconf_launch.launcher.trackers.base import (
+    Phase,
+    TrackedBest,
+    TrackedChoice,
+    TrackedTrial,
+    metrics_of,
+    size_name,
+)
 
 from ..report.fixed import RECORDS, events, failure_of, record, steps_of, trial
 

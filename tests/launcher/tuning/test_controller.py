@@ -10,9 +10,9 @@ from autoconf_launch.autotuner.playoff import Playoff, choose_contenders
 from autoconf_launch.autotuner.search import SearchLimits, StopKind, Study
 from autoconf_launch.autotuner.space import AutotuningSettings, FailedTrial, Record
 from autoconf_launch.core import Failure, FailureKind
-from autoconf_launch.launcher.backends import Job, JobEnd
+from autoconf_launch.launcher.engines import Job, JobEnd
 from autoconf_launch.launcher.events import Event, TrialFinished, TrialStarted
-from autoconf_launch.launcher.machine import Share
+from autoconf_launch.launcher.hosts import Share
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.results import Journal, JournalContents, read_journal
 from autoconf_launch.launcher.tuning import Controller, TimeBudget, TrialLimits

@@ -11,10 +11,9 @@ import pytest
 from autoconf_launch.autotuner.search import Study
 from autoconf_launch.autotuner.space import AutotuningSettings, FailedTrial
 from autoconf_launch.core import Failure, FailureKind, HardwareError
-from autoconf_launch.launcher.backends import Job, JobEnd
+from autoconf_launch.launcher.engines import HostSlots, Job, JobEnd
 from autoconf_launch.launcher.events import Event, Note
-from autoconf_launch.launcher.machine import Placement, Share, SlotPool
-from autoconf_launch.launcher.machine.hosts import HostSlots
+from autoconf_launch.launcher.hosts import Placement, Share, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.tuning import Controller
 

@@ -15,10 +15,9 @@ from autoconf_launch.core import (
     NothingFeasibleError,
     RankTask,
 )
-from autoconf_launch.launcher.backends import Job, JobEnd, LocalBackend
+from autoconf_launch.launcher.engines import HostSlots, Job, JobEnd, LocalEngine
 from autoconf_launch.launcher.events import Event, Note
-from autoconf_launch.launcher.machine import WHOLE, SlotPool
-from autoconf_launch.launcher.machine.hosts import HostSlots
+from autoconf_launch.launcher.hosts import WHOLE, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.results import Journal
 from autoconf_launch.launcher.tuning import BudgetSpentError, TimeBudget, TrialLimits, profile_run
@@ -60,7 +59,7 @@ def test_a_long_profile_run_says_once_where_its_output_is(
     with Journal(tmp_path / "journal.jsonl") as journal, pytest.raises(NothingFeasibleError):
         profile_run.run_profile(
             lambda: plan,
-            LocalBackend(),
+            LocalEngine(),
             pool=SlotPool.of_shares(WHOLE),
             journal=journal,
             limits=TrialLimits(timeout_s=60.0, stall_s=60.0),
@@ -120,7 +119,7 @@ def test_the_deadline_of_the_budget_ends_a_profile_run_with_a_budget_to_type(
     ):
         profile_run.run_profile(
             lambda: plan,
-            LocalBackend(),
+            LocalEngine(),
             pool=SlotPool.of_shares(WHOLE),
             journal=journal,
             limits=TrialLimits(timeout_s=60.0, stall_s=60.0, budget=budget),

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from autoconf_launch.autotuner.space import Trial
 from autoconf_launch.core import Candidate, Layout
-from autoconf_launch.launcher.machine import Placement, Share, Size, SlotPool
-from autoconf_launch.launcher.machine.hosts import HostSlots
+from autoconf_launch.launcher.engines import HostSlots
+from autoconf_launch.launcher.hosts import Placement, Share, Size, SlotPool
 from autoconf_launch.launcher.plan import LaunchPlan
-from autoconf_launch.launcher.tuning.queue import TrialQueue, Waiting
+from autoconf_launch.launcher.tuning.running import TrialQueue, Waiting
 
 HOSTS = 8
 

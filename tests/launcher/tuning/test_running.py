@@ -18,11 +18,10 @@ from autoconf_launch.core import (
     compile_sign,
     sign_path,
 )
-from autoconf_launch.launcher.machine import Share
+from autoconf_launch.launcher.hosts import Share
 from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
 from autoconf_launch.launcher.tuning import TrialLimits
-from autoconf_launch.launcher.tuning.queue import Waiting
-from autoconf_launch.launcher.tuning.running import Running
+from autoconf_launch.launcher.tuning.running import Running, Waiting
 
 from ..replay_backend import ReplayJob
 

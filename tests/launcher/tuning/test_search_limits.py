@@ -13,7 +13,7 @@ from autoconf_launch.autotuner.space import SearchBudget
 from autoconf_launch.core import ClusterSpec
 from autoconf_launch.launcher.request import LaunchRequest
 from autoconf_launch.launcher.tuning import TimeBudget, search_limits
-from autoconf_launch.launcher.tuning.time_budget import read_time_budget
+from autoconf_launch.launcher.tuning.running import read_time_budget
 from autoconf_launch.tuning_spaces import parse_cluster
 
 ONE = parse_cluster("8xH100")

@@ -8,7 +8,7 @@ import pytest
 
 from autoconf_launch.autotuner.space import Trial
 from autoconf_launch.core import BlockSpec, Candidate, Grade, Layout, Mode, ModelSpec, RankTask
-from autoconf_launch.launcher.tuning.profile_run import clear_saved, needs_of, soak_task
+from autoconf_launch.launcher.tuning.trial_io import clear_saved, needs_of, soak_task
 
 
 def trial(*, soak_steps: int = 0, attempt: int = 1) -> Trial:

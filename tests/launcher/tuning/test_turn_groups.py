@@ -28,13 +28,18 @@ from autoconf_launch.core import (
     Mode,
     RankTask,
 )
-from autoconf_launch.launcher.backends import Job, JobEnd
+from autoconf_launch.launcher.engines import Job, JobEnd
 from autoconf_launch.launcher.events import Event, Note
-from autoconf_launch.launcher.machine import Share
+from autoconf_launch.launcher.hosts import Share
 from autoconf_launch.launcher.plan import LaunchPlan
 from autoconf_launch.launcher.tuning import Controller
-from autoconf_launch.launcher.tuning.queue import Waiting
-from autoconf_launch.launcher.tuning.running import Running, is_waiting, members, share_progress
+from autoconf_launch.launcher.tuning.running import (
+    Running,
+    Waiting,
+    is_waiting,
+    members,
+    share_progress,
+)
 
 from ..controlled import LIMITS, ReplayIO, open_journal
 from ..replay_backend import ReplayBackend, ReplayJob

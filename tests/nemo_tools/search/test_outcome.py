@@ -136,7 +136,7 @@ def test_an_extrapolated_run_says_from_how_much(prepared: Prepared) -> None:
 def test_every_rejection_is_a_run_with_its_reason(prepared: Prepared) -> None:
     found = outcome(prepared)
     assert len(found.runs) == len(prepared.found.rejected)
-    assert all(run.failure and "data-parallel" in run.failure.detail for run in found.runs)
+    assert all(run.failure and "micro-batch for each" in run.failure.detail for run in found.runs)
 
 
 def test_the_last_attempt_of_a_run_counts(prepared: Prepared) -> None:

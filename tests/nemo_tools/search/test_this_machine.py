@@ -4,21 +4,39 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from autoconf_launch.core import ConfigError, Recompute
+from autoconf_launch.core import ConfigError, DegreeLimits, Grade, ModelSpec, Recompute
 from autoconf_launch.nemo.search import prepare_training
-from autoconf_launch.nemo.search.this_machine import LEAST_TEXT_VOCABULARY
+from autoconf_launch.nemo.search.this_machine import LEAST_TEXT_VOCABULARY, split_trainable
 from autoconf_launch.nemo.search_flags import parse_search
 from autoconf_launch.runtime.pretraining import train as text
 
 from .asked import SMALL, ask_for, train
 
+LLAMA = (*SMALL, "search_config=llama/unknown_size", *train(model_size_in_b=0.005))
+"""Two layers, six heads: every kind of parallelism divides it but expert ranks."""
 
-def test_ranks_split_the_batch_and_nothing_else() -> None:
-    found = ask_for(*SMALL).found
+
+def test_every_kind_of_parallelism_that_the_runtime_trains_is_searched() -> None:
+    found = ask_for(*LLAMA).found
     assert found.nodes == 1
+    assert {one.layout.mesh for one in found.candidates} == {
+        (1, 1, 1, 1),
+        (2, 1, 1, 1),
+        (1, 2, 1, 1),
+        (1, 1, 2, 1),
+    }
     for one in found.candidates:
-        layout = one.layout
-        assert (layout.data_parallel, layout.world_size, layout.global_batch) == (2, 2, 8)
+        assert (one.layout.world_size, one.layout.global_batch) == (2, 8)
+    assert {one.why for one in found.rejected} == {
+        "pipeline parallelism 2: 1F1B needs a micro-batch for each stage"
+    }
+
+
+def test_experts_are_searched_on_data_parallel_ranks() -> None:
+    words = ("search_config=mixtral/unknown_size", *train(model_size_in_b=0.01))
+    found = ask_for(*SMALL, *words).found.candidates
+    layouts = {one.layout for one in found if one.layout.expert_parallel == 2}
+    assert {layout.data_parallel for layout in layouts} == {2}
 
 
 def test_micro_batches_and_recomputation_are_searched() -> None:
@@ -27,26 +45,54 @@ def test_micro_batches_and_recomputation_are_searched() -> None:
     assert {one.layout.recompute for one in found} == set(Recompute)
 
 
-def test_other_parallelism_is_a_named_rejection() -> None:
-    found = ask_for(*SMALL)
-    whys = {one.why for one in found.found.rejected}
-    assert "pipeline parallelism 2: search runs data-parallel layouts here" in whys
+def test_parallelism_that_the_runtime_does_not_train_is_rejected_for_its_own_reason() -> None:
+    found = ask_for(*SMALL, *train(model_size_in_b=0.003, micro_batch_sizes="[2]"))
+    why = "the model has no tensor plan, or TP does not divide its key-value heads"
+    assert {one.why for one in found.found.rejected} == {f"tensor parallelism 2: {why}"}
     assert len(found.found.candidates) + len(found.found.rejected) == found.found.found
     (note,) = (note for note in found.notes if "candidates are not started" in note)
-    assert "parallelism 2, " in note
-    assert note.count("search runs data-parallel layouts here") == 1
+    assert note.count(why) == 1
 
 
-def test_some_layers_recomputed_is_a_named_rejection() -> None:
+def test_some_layers_of_a_stage_can_be_recomputed() -> None:
     found = ask_for(*SMALL, *train(act_ckpt_layers="[0,1,2]")).found
-    assert {one.point.recompute_layers for one in found.candidates} == {0, 2}
-    assert any("1 of 2 layers recomputed" in one.why for one in found.rejected)
+    layers = {one.layout.mesh: set[int | None]() for one in found.candidates}
+    for one in found.candidates:
+        layers[one.layout.mesh].add(one.point.recompute_layers)
+    assert layers[1, 1, 1, 1] == {0, 1, 2}
+    assert layers[1, 2, 1, 1] == {0, 1}
+
+
+def test_some_layers_of_an_encoder_decoder_are_a_named_rejection() -> None:
+    words = ("search_config=t5/unknown_size", *train(model_size_in_b=0.0005))
+    found = ask_for(*SMALL, *words, *train(act_ckpt_layers="[0,1]")).found
+    assert {one.point.recompute_layers for one in found.candidates} == {0}
+    assert any("1 of " in one.why and "layers recomputed" in one.why for one in found.rejected)
 
 
 def test_nemo_s_grid_is_split_likewise() -> None:
     found = ask_for(*SMALL, "grid=nemo", *train(seq_length=2048)).found
     assert {one.layout.tensor_parallel for one in found.candidates} == {1}
-    assert all("parallelism" in one.why for one in found.rejected)
+    assert all("tensor parallelism" in one.why for one in found.rejected)
+
+
+def limit(key: str, *counts: tuple[str, int], missing: str | None = None) -> DegreeLimits:
+    return DegreeLimits(key=key, counts=counts, missing=missing)
+
+
+def test_the_profiled_model_rejects_what_its_own_structure_does_not_share_out() -> None:
+    found = ask_for(*LLAMA).found.candidates
+    limits = limit("tensor", ("heads", 3)), limit("pipeline", missing="it has no blocks.")
+    spec = ModelSpec(
+        grade=Grade.MEASURED, blocks=(), tensor_split=limits[0], stage_split=limits[1]
+    )
+    kept, rejected = split_trainable(spec, found)
+    assert {one.layout.mesh for one in kept} == {(1, 1, 1, 1), (1, 1, 2, 1)}
+    assert {one.why for one in rejected} == {
+        "parallelism.tensor is 2, but must divide the model's 3 heads; use 1 or 3",
+        "parallelism.pipeline is 2, but it has no blocks",
+    }
+    assert split_trainable(None, found) == (found, ())
 
 
 def test_a_limit_cuts_no_micro_batch_first() -> None:
@@ -70,7 +116,7 @@ def test_a_search_has_all_of_them_until_its_profile_run() -> None:
 
 def test_nothing_that_can_run_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match="candidates can run here, such as"):
-        ask_for(*SMALL, *train(pipeline_parallel_sizes="[2]"))
+        ask_for(*SMALL, *train(model_size_in_b=0.003, tensor_parallel_sizes="[2]"))
 
 
 def test_ranks_that_do_not_divide_the_batch_are_said_with_those_that_do() -> None:
@@ -99,7 +145,9 @@ def test_names_are_each_one_s_own() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"micro_batch_sizes": "[3]"}, r"none of .*micro_batch_sizes=\[3\] divides the 4 samples"),
+        ({"micro_batch_sizes": "[3]"}, r"none of .*micro_batch_sizes=\[3\] divides the 8 samples"),
+        ({"context_parallel_sizes": "[2]", "seq_length": 30}, "CP does not divide the sequence"),
+        ({"pipeline_parallel_sizes": "[3]"}, "do not multiply to 2 ranks"),
         ({"min_model_parallel_size": 2, "max_model_parallel_size": 1}, "min_model_parallel_size"),
     ],
 )
@@ -108,9 +156,10 @@ def test_a_size_that_leaves_nothing_is_named(given: dict[str, object], sentence:
         ask_for(*SMALL, *train(**given))
 
 
-def test_a_least_model_parallelism_is_not_dropped() -> None:
-    with pytest.raises(ConfigError, match="data-parallel"):
-        ask_for(*SMALL, *train(min_model_parallel_size=2))
+def test_a_least_model_parallelism_is_kept() -> None:
+    found = ask_for(*LLAMA, *train(min_model_parallel_size=2)).found.candidates
+    assert (1, 1, 1, 1) not in {one.layout.mesh for one in found}
+    assert len({one.layout.mesh for one in found}) == 3
 
 
 def test_one_layer_is_not_recomputed() -> None:

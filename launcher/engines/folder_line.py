@@ -1,0 +1,305 @@
+"""The line to agents through files of a folder that all hosts see, for engines without a pipe.
+
+For each host ``K.down`` has what it is told and ``K.up`` what it says, JSON lines as through a
+pipe, ``K.out`` and ``K.err`` what its ranks print. Whoever started the agents is a ``Starter``.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from autoconf_launch.core import Failure, FailureKind, visible
+
+from .line import BEAT_S, CONNECT_S, SILENCE_S, HostLine, split_lines
+
+_LOOK_EVERY_S = 0.25
+AGENT_COMPLAINT = "autoconf-launch: "
+"""Begins what an agent says where it cannot begin."""
+_MOST_READ_BYTES = 4 << 20
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+
+
+class Starter(Protocol):
+    """What started the agents of all hosts."""
+
+    pid: int
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it waits for hosts."""
+
+    def why_queued(self) -> str:
+        """Why it waits for hosts, if it does."""
+
+    def why_over(self) -> Failure | None:
+        """Why no agent will answer any more; None while it lives, or waits for its hosts."""
+
+    def patience_s(self) -> float:
+        """How long a host may be silent that has not answered yet."""
+
+    def close(self) -> None:
+        """End what is left."""
+
+
+class FolderLine:
+    """The line to one host."""
+
+    look_every_s = _LOOK_EVERY_S
+    is_unreachable = False
+    is_shared = True
+    """Whether it is files, in a folder that its agent shares with us."""
+    awaits_all = False
+    """Whether its agent gets its order only once all have answered, as they begin one by one."""
+
+    def __init__(self, host: str, folder: Path, node: int, starter: Starter) -> None:
+        self.host = host
+        self._starter = starter
+        self._down = folder / f"{node}.down"
+        self._up = _Tail(folder / f"{node}.up")
+        self._printed = {
+            n: _Tail(folder / f"{node}.{name}") for n, name in ((1, "out"), (2, "err"))
+        }
+        self._received = b""
+        self._last: list[dict[str, Any]] = []
+        self._heard_s = time.monotonic()
+        self._has_answered = False
+        self._over_s: float | None = None
+        self.is_closed = False
+
+    def fileno(self) -> int:
+        """Nothing that could be polled."""
+        return -1
+
+    @property
+    def pid(self) -> int:
+        """Number of the process here, or of the job."""
+        return self._starter.pid
+
+    def send(self, line: dict[str, Any]) -> None:
+        """Hand a line to the agent; without effect where the folder is gone."""
+        with contextlib.suppress(OSError):
+            _append(self._down, json.dumps(line).encode() + b"\n")
+
+    def read(self) -> list[dict[str, Any]]:
+        """Lines that have come; a report only after all that was printed before it."""
+        if data := self._up.read():
+            self._heard_s, self._has_answered = time.monotonic(), True
+        lines, self._received = split_lines(self._received + data)
+        self._last += [line for line in lines if "report" in line]
+        printed = [
+            {"stream": number, "data": base64.b64encode(text).decode()}
+            for number, tail in self._printed.items()
+            if (text := tail.read())
+        ]
+        last, self._last = (self._last, []) if self._is_whole() else ([], self._last)
+        return [
+            *(line for line in lines if "alive" not in line and "report" not in line),
+            *printed,
+            *last,
+        ]
+
+    def _is_whole(self) -> bool:
+        """Whether all is here that was printed before the report, or is late."""
+        sizes = self._last[0].get("printed_bytes") if self._last else ()
+        if not isinstance(sizes, list):
+            return True
+        have = (tail.position for tail in self._printed.values())
+        is_late = time.monotonic() > self._heard_s + SILENCE_S
+        pairs = zip(have, sizes, strict=False)
+        return is_late or all(not isinstance(size, int) or own >= size for own, size in pairs)
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether its agent waits for a host."""
+        return self._starter.is_queued
+
+    def why_queued(self) -> str:
+        """Why its agent waits for a host."""
+        return self._starter.why_queued()
+
+    @property
+    def silent_s(self) -> float:
+        """How long ago it was last heard of."""
+        return time.monotonic() - self._heard_s
+
+    @property
+    def due_s(self) -> float:
+        """When it counts as lost, unless something comes."""
+        if self._has_answered:
+            return self._heard_s + SILENCE_S
+        return self._heard_s + self._starter.patience_s()
+
+    @property
+    def loss(self) -> Failure | None:
+        """What became of it, to follow the host's name; None while it lives.
+
+        Files of another host may come late, so that an end is believed after a while.
+        """
+        over = self._starter.why_over()
+        now = time.monotonic()
+        if over is None:
+            silent = f"has not answered for {now - self._heard_s:.0f} s"
+            late = Failure(kind=FailureKind.NODE_LOST, detail=silent)
+            return late if now > self.due_s else None
+        self._over_s = self._over_s or now
+        patience_s = SILENCE_S if self._has_answered else BEAT_S
+        return over if now > self._over_s + patience_s else None
+
+    @property
+    def why_lost(self) -> str | None:
+        """What became of it, in words."""
+        loss = self.loss
+        return loss.detail if loss else None
+
+    def close(self) -> None:
+        """Let go of the agent, which then ends all that it started."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.send({"end": True})
+            self._starter.close()
+
+
+AgentLine: TypeAlias = HostLine | FolderLine
+
+
+class Heartbeat:
+    """A file of the folder that changes for as long as the launcher lives."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "beat"
+        self._stops = threading.Event()
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def stop(self) -> None:
+        """Let the folder be removed."""
+        self._stops.set()
+
+    def _beat(self) -> None:
+        for number in itertools.count():
+            with contextlib.suppress(OSError):
+                self._file.write_text(f"{number}\n")
+            if self._stops.wait(BEAT_S):
+                return
+
+
+class StartingProcess:
+    """A process here that starts an agent on every host, such as ``mpirun``."""
+
+    is_queued = False
+
+    def __init__(self, words: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
+        self._name, self._folder, self._log = Path(words[0]).name, folder, folder / "engine.log"
+        self._open_lines = 0
+        with os.fdopen(os.open(self._log, _FLAGS, 0o600), "ab") as log:
+            self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **variables},
+                start_new_session=True,  # signals are passed on by us, not by the terminal
+            )
+        self.pid = self._process.pid
+        self._heart = Heartbeat(folder)
+
+    def lines(self, hosts: Sequence[str]) -> tuple[FolderLine, ...]:
+        """The lines to the agents; when the last one is closed, so is this."""
+        self._open_lines = len(hosts)
+        return tuple(FolderLine(host, self._folder, k, self) for k, host in enumerate(hosts))
+
+    def why_queued(self) -> str:
+        """Nothing that it could know."""
+        return ""
+
+    def why_over(self) -> Failure | None:
+        """What the engine said last, or an agent that could not begin."""
+        said = self._output().splitlines()
+        marked = [line.partition(AGENT_COMPLAINT)[2] for line in said if AGENT_COMPLAINT in line]
+        if marked:
+            return Failure(kind=FailureKind.BAD_CONFIG, detail=f"Host {visible(marked[0])}")
+        if self._process.poll() is None:
+            return None
+        words = f" ({why})" if (why := engine_reason("\n".join(said))) else ""
+        detail = f"is not connected: {self._name} has ended{words}"  # maybe for another host
+        return Failure(kind=FailureKind.NODE_LOST, detail=detail)
+
+    def _output(self) -> str:
+        with contextlib.suppress(OSError):
+            return self._log.read_text(errors="replace")
+        return ""
+
+    def patience_s(self) -> float:
+        """As long as a connection may take."""
+        return CONNECT_S + SILENCE_S
+
+    def close(self) -> None:
+        """After the last host: let the engine end, else end it, and remove the folder."""
+        self._open_lines -= 1
+        if self._open_lines > 0:
+            return
+        self._heart.stop()
+        for end in (None, self._process.terminate, self._process.kill):
+            if end is not None:
+                end()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2.0)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def engine_reason(text: str) -> str:
+    """The line of an engine's output that says what was wrong.
+
+    Open MPI frames pages of advice by rules: what ssh said before them counts, else their first
+    line.
+    """
+    before, rule, framed = text.partition(_RULE)
+    if not rule or before.strip():
+        return last_line(before)
+    first = next((line for line in framed.splitlines() if line.strip(" -")), "")
+    return visible(first.strip().rstrip("."))
+
+
+_RULE = "-" * 40
+
+
+def last_line(text: str) -> str:
+    """The last line that is more than a rule, fit for a message."""
+    lines = reversed(text.splitlines())
+    return visible(next((line.strip() for line in lines if line.strip(" -")), ""))
+
+
+def make_line_folder(parent: str) -> Path:
+    """A folder for the files of one launch, which no other one has had."""
+    return Path(tempfile.mkdtemp(prefix=".agents-", dir=parent))
+
+
+class _Tail:
+    """What comes at the end of a file that another host writes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.position = path, 0
+
+    def read(self) -> bytes:
+        with contextlib.suppress(OSError), self._path.open("rb") as file:
+            file.seek(self.position)
+            data = file.read(_MOST_READ_BYTES)
+            self.position += len(data)
+            return data
+        return b""
+
+
+def _append(path: Path, data: bytes) -> None:
+    with os.fdopen(os.open(path, _FLAGS, 0o600), "ab") as file:
+        file.write(data)

@@ -1,0 +1,250 @@
+"""Runs plans on this machine by forking a process that has imported torch.
+
+Short trials spend most of their time on importing torch. A fork server (``runtime/fork_server``)
+imports it once and forks for each job an agent, which forks the ranks. What a job may see, how it
+is watched and how it ends is as with :class:`~.local.LocalEngine`, which also runs whatever
+cannot be forked and whatever a fork server refuses or did not live to start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from autoconf_launch.core import JOB_VARIABLE, TASK_VARIABLE, Failure
+
+from ..events import Listener, Note
+from ..launch import agent, how_it_died
+from ..machine import HIP_VISIBLE, ORDER, VISIBLE
+from ..plan import LaunchPlan
+from ..spelling import REPORTING_TOOLS
+from .base import Job, JobEnd
+from .local import AgentHandle, LocalEngine, LocalJob, Logs, own_job
+from .ranks import GRACE_S, LINGER_S
+
+MOST_FORK_SERVERS = 2
+"""Each holds a few hundred megabytes; launches with yet other variables are spawned."""
+
+MOST_REPLACED = 5
+"""Fork servers that were killed; whatever kills more of them would have the next one, too."""
+
+ANSWERS_WITHIN_S = 60.0
+"""From a request to the agent's first word, the fork server's own start included."""
+
+_BOOT = (
+    "import sys; sys.path[:] = filter(None, sys.path); "  # no module from the current folder
+    # while torch is imported nobody hears the socket
+    "import ctypes, os; p = sys.platform == 'linux' and ctypes.CDLL(None).prctl; "
+    f"p and p({agent.PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}, 0, 0, 0); "
+    "os.getppid() == int(sys.argv[3]) or sys.exit(); "
+    "from autoconf_launch.runtime.fork_server import main; main()()"
+)
+_OF_A_RANK = frozenset(
+    {
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "CROSS_RANK", "MASTER_ADDR", "MASTER_PORT"),
+        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"),
+        *(VISIBLE, HIP_VISIBLE, ORDER, TASK_VARIABLE, JOB_VARIABLE, "TORCHINDUCTOR_CACHE_DIR"),
+        *(name for tracker in REPORTING_TOOLS for name, _ in tracker.folder_variables),
+    }
+)
+"""What nothing reads at its import. All other variables must be equal for a fork server to serve:
+OMP_*, allocators, LD_* and PYTHON* act when a process starts."""
+
+_ROOM_FOR_NAME = "0" * 32
+
+_ServerKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+"""Folder to start in, which matters to a relative PYTHONPATH, and variables that act there."""
+
+
+class ForkServer:
+    """One process to fork; it is usable at once, and starts meanwhile."""
+
+    def __init__(self, key: _ServerKey) -> None:
+        folder, variables = key
+        self.has_answered = False
+        self._was_silent = False
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                (
+                    *(sys.executable, "-u", "-c", _BOOT),
+                    *(str(theirs.fileno()), agent.__file__, str(os.getpid())),
+                ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=folder,
+                env={**dict(variables), JOB_VARIABLE: _ROOM_FOR_NAME},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The server's process number; it lives as long as the agents that it forked."""
+        return self._process.pid
+
+    def ask(self, name: str, control: socket.socket, logs: Logs) -> bool:
+        """Ask for an agent; False where nobody hears it."""
+        descriptors = [control.fileno(), *(log.fileno() for log in logs)]
+        try:
+            socket.send_fds(self._socket, [name.encode()], descriptors, socket.MSG_DONTWAIT)
+        except OSError:
+            return False
+        return True
+
+    @property
+    def death(self) -> str | None:
+        """How it was ended from outside; None: it lives, or has refused to fork and left."""
+        status = self._process.poll() or 0
+        if status >= 0:
+            return None
+        return "did not answer and was ended" if self._was_silent else how_it_died(status)
+
+    def kill(self) -> None:
+        """End one that says nothing; its agents live on."""
+        self._was_silent = True
+        self._process.kill()
+
+    def close(self) -> None:
+        """End it, and wait for that."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class ForkServerEngine(LocalEngine):
+    """Forks the ranks of trials whose program is a Python script or module; ``close`` it.
+
+    The first launch with new variables starts a fork server and waits for it inside ``wait``; that
+    takes no longer than to spawn it would have.
+    """
+
+    def __init__(
+        self,
+        *,
+        listener: Listener | None = None,
+        environment: Mapping[str, str] | None = None,
+        linger_s: float = LINGER_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        super().__init__(
+            listener=listener, environment=environment, linger_s=linger_s, grace_s=grace_s
+        )
+        self._fork_servers: dict[_ServerKey, ForkServer] = {}
+        self._waiting: dict[str, tuple[ForkServer, float]] = {}
+        self._replaced = 0
+
+    def submit(self, plan: LaunchPlan) -> LocalJob:
+        job = LocalJob(plan)
+        self._start(job, self._fork if _can_be_forked(plan) else self._spawn)
+        return job
+
+    def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
+        """See :meth:`LocalEngine.poll`; a job that a fork server did not start is spawned now."""
+        for job in map(own_job, jobs):
+            self._lose_patience(job)
+            if job.was_refused and job.cancelled is None:
+                job.control.close()
+                self._start(job, self._spawn)
+        return super().poll(jobs)
+
+    def cancel(self, job: Job, reason: Failure) -> None:
+        """See :meth:`LocalEngine.cancel`; nobody waits for a fork server that still starts."""
+        super().cancel(job, reason)
+        own = own_job(job)
+        fork_server, _ = self._waiting.get(own.token, (None, 0.0))
+        is_new = fork_server is not None and not fork_server.has_answered
+        if is_new and self.poll([job])[0] is None and own.agent.session is None:
+            for key in [key for key, made in self._fork_servers.items() if made is fork_server]:
+                self._fork_servers.pop(key).close()  # others that wait for it are spawned
+
+    def close(self) -> None:
+        """End the fork servers; a job that still runs goes on."""
+        while self._fork_servers:
+            self._fork_servers.popitem()[1].close()
+
+    def _fork(self, job: LocalJob, control: socket.socket, logs: Logs | None) -> AgentHandle:
+        fork_server = self._fork_server(self._key(job.plan))
+        if fork_server is None or logs is None or not fork_server.ask(job.token, control, logs):
+            return self._spawn(job, control, logs)
+        self._waiting[job.token] = (fork_server, time.monotonic() + ANSWERS_WITHIN_S)
+        return AgentHandle(pid=fork_server.pid, session=None)
+
+    def _fork_server(self, key: _ServerKey | None) -> ForkServer | None:
+        if key is None:
+            return None
+        self._bury(key)
+        if key not in self._fork_servers and len(self._fork_servers) < MOST_FORK_SERVERS:
+            with contextlib.suppress(OSError):
+                self._fork_servers[key] = ForkServer(key)
+        return self._fork_servers.get(key)
+
+    def _bury(self, key: _ServerKey) -> None:
+        """Make room for another server where a signal has killed the one for these variables."""
+        fork_server = self._fork_servers.get(key)
+        if (
+            fork_server is None
+            or (death := fork_server.death) is None
+            or self._replaced == MOST_REPLACED
+        ):
+            return
+        self._fork_servers.pop(key).close()
+        self._replaced += 1
+        text = (
+            f"The process that trials are forked from {death}; starting a new one takes a few "
+            "seconds."
+        )
+        self._notify(Note(text=text, warning=True))
+
+    def _key(self, plan: LaunchPlan) -> _ServerKey | None:
+        """Folder and variables of a plan's fork server; None where the ranks differ in them."""
+        keys = {
+            tuple(sorted(item for item in self._whole(rank).items() if item[0] not in _OF_A_RANK))
+            for rank in plan.ranks
+        }
+        if len(keys) != 1:
+            return None
+        variables = keys.pop()
+        parts = dict(variables).get("PYTHONPATH", "/").split(os.pathsep)
+        anywhere = all(part.startswith("/") for part in parts)
+        return ("/" if anywhere else plan.working_directory, variables)
+
+    def document(self, job: LocalJob) -> dict[str, Any]:
+        """State all variables of each rank: a fork has those of its fork server."""
+        document = super().document(job)
+        for rank, description in zip(job.plan.ranks, document["ranks"], strict=True):
+            description["environment"] = tuple(
+                {**self._whole(rank), JOB_VARIABLE: job.token}.items()
+            )
+        return document
+
+    def _lose_patience(self, job: LocalJob) -> None:
+        """Kill a fork server that says nothing, so that its jobs are spawned."""
+        fork_server, until_s = self._waiting.get(job.token, (None, 0.0))
+        if fork_server is not None and job.agent.session is not None:
+            del self._waiting[job.token]
+            fork_server.has_answered = True
+        elif fork_server is not None and time.monotonic() > min(until_s, job.kill_s):
+            fork_server.kill()
+
+
+def _can_be_forked(plan: LaunchPlan) -> bool:
+    """Whether all ranks are ``python -u script.py`` or ``python -u -m module``, with a task."""
+    return (
+        sys.platform == "linux"
+        and plan.task is not None
+        and not plan.fresh
+        and all(_is_python(rank.argv) and rank.log is None for rank in plan.ranks)
+    )
+
+
+def _is_python(argv: tuple[str, ...]) -> bool:
+    return argv[:2] == (sys.executable, "-u") and (argv[2:3] == ("-m",) or argv[2].endswith(".py"))

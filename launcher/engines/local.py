@@ -1,0 +1,429 @@
+"""Engine of this machine: plans run below a separate agent each.
+
+The agent (``launcher/launch``) starts, watches and ends the ranks; a socket leads to it. When
+this process dies, even by SIGKILL, the socket closes and the agent ends everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+from autoconf_launch.core import JOB_VARIABLE, Failure, FailureKind, result_file
+
+from ..events import Listener, Note
+from ..launch import (
+    STDERR_LOG,
+    STDOUT_LOG,
+    Cancelled,
+    LogStart,
+    RankExit,
+    RanksEnd,
+    agent,
+    read_outcome,
+    signal_name,
+)
+from ..machine import available_memory_bytes, usable_cores, visible_gpus
+from ..plan import LaunchPlan, RankPlan
+from ..results import open_private
+from .base import HostDescription, Job, JobEnd, LaunchEngine
+from .ranks import (
+    GRACE_S,
+    LINGER_S,
+    LOG_LIMIT_BYTES,
+    OBEYS_WITHIN_S,
+    extension_caches,
+    remove_shared_memory,
+    shared_memory,
+    wait_until_readable,
+    wake_on_signals,
+)
+
+_AGENT_DIES_WITHIN_S = 5.0
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+
+
+def kill_strays(token: str, session: int | None) -> bool:
+    """Send SIGKILL to each process with that token, or of that session; whether any lived."""
+    mark = f"{JOB_VARIABLE}={token}".encode()
+    hit = False
+    for pid, fields in agent.living_processes():
+        if pid != os.getpid() and (int(fields[3]) == session or _is_marked(pid, mark)):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+            hit = True
+    return hit
+
+
+def await_agent(pid: int, timeout_s: float) -> bool:
+    """Wait until an agent whose controller died has ended everything; whether it has.
+
+    ``pid`` is of its job (:class:`LocalJob`); a number that another process has taken
+    since counts as ended.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return True
+    try:
+        if not _is_agent(pid):
+            return True
+        signal.pidfd_send_signal(descriptor, signal.SIGCONT)  # a stopped one hears nothing
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        return bool(poller.poll(timeout_s * 1e3))
+    finally:
+        os.close(descriptor)
+
+
+def _is_agent(pid: int) -> bool:
+    try:
+        return agent.__file__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _is_marked(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentHandle:
+    """An agent that was started, or asked for.
+
+    Attributes:
+        pid: of a process that lives as long as the agent does.
+        session: of all processes of the job; None until a fork server's agent says it began.
+        process: the agent, where it is our child.
+    """
+
+    pid: int
+    session: int | None
+    process: subprocess.Popen[bytes] | None = None
+
+    def wait(self) -> int | None:
+        """Exit code, negative for a signal; None where it is another's child."""
+        return None if self.process is None else self.process.wait()
+
+
+class LocalJob:
+    """A plan and the agent that runs it."""
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        self.plan = plan
+        self.token = uuid.uuid4().hex
+        self.cancelled: Cancelled | None = None
+        self.end: JobEnd | None = None
+        self.removed_locks: tuple[str, ...] = ()
+        """Locks of torch extensions' builds whose processes had been killed."""
+        self.kill_s = float("inf")
+        """When an agent that was told to end its ranks and did not is ended with them."""
+        self._started_s = time.monotonic()
+
+    def attach(self, started: AgentHandle, control: socket.socket, log_start: LogStart) -> None:
+        """Take over an agent and this side's end of the socket to it."""
+        self.agent, self.control, self._log_start = started, control, log_start
+        self._received = b""
+        self._closed = False
+        self._lost_s: float | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process number that lives as long as the agent does, for whoever comes after us."""
+        return self.agent.pid
+
+    @property
+    def handle(self) -> str:
+        """Its ``pid``."""
+        return str(self.pid)
+
+    @property
+    def is_queued(self) -> bool:
+        """It never waits for hosts."""
+        return False
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether a fork server closed the socket without having started anything."""
+        self._listen()
+        return self.end is None and self._closed and self.agent.session is None
+
+    def send(self, line: dict[str, Any]) -> None:
+        """Send a command; without effect where the agent has ended, and a stopped one goes on."""
+        if self.end is None:
+            with contextlib.suppress(OSError):
+                self.control.sendall(json.dumps(line).encode() + b"\n", socket.MSG_NOSIGNAL)
+                if self.agent.session is not None:
+                    os.kill(self.agent.session, signal.SIGCONT)
+
+    def look(self) -> JobEnd | None:
+        """The end, once the agent and all that it started have ended."""
+        if self.end is None and self._is_over():
+            self.end = self._read_end()
+            self.control.close()
+        return self.end
+
+    def _listen(self) -> None:
+        """Take in what the agent has sent."""
+        while self.end is None and not self._closed:
+            try:
+                data = self.control.recv(1 << 16, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                data = b""
+            self._received += data
+            self._closed = not data
+            if self.agent.session is None and b"\n" in self._received:
+                line, _, self._received = self._received.partition(b"\n")
+                self.agent.session = json.loads(line)["started"]
+
+    def _is_over(self) -> bool:
+        if self.was_refused and self.cancelled is None:
+            return False  # whoever asked the fork server has yet to spawn it
+        has_reported = self._closed and self._received.endswith(b"\n")
+        if has_reported or not (self._closed or time.monotonic() > self.kill_s):
+            return has_reported
+        self._lost_s = self._lost_s or time.monotonic()
+        alive = kill_strays(self.token, self.agent.session)
+        return not alive or time.monotonic() > self._lost_s + agent.UNKILLABLE_S
+
+    def _read_end(self) -> JobEnd:
+        status = self.agent.wait()
+        if self._lost_s is None:
+            report = json.loads(self._received)
+            ended_s, end = report["ended_s"], _ranks_end(report, self.cancelled)
+            self.removed_locks = tuple(report["removed_locks"])
+        else:
+            ended_s, end = time.monotonic(), self._end_of_lost_ranks(status)
+        plan = self.plan
+        return JobEnd(
+            exit_code=end.exit_code,
+            outcome=None if plan.task is None else read_outcome(plan, end, self._log_start),
+            wall_s=max(0.0, ended_s - self._started_s),
+        )
+
+    def _end_of_lost_ranks(self, status: int | None) -> RanksEnd:
+        """The end of a job whose agent died without reporting, and with it the ranks."""
+        remove_shared_memory(self.plan)
+        detail = f"the process that watched the ranks {_how_it_ended(status)}"
+        failure = Failure(kind=FailureKind.CRASHED, detail=detail)
+        now = time.time()
+        killed = RankExit(code=-signal.SIGKILL, unix_s=now)
+        return RanksEnd(
+            exits=(killed,) * self.plan.world_size,
+            terminated_unix_s=0.0,
+            cancelled=self.cancelled or Cancelled(reason=failure, unix_s=now),
+        )
+
+
+def own_job(job: Job) -> LocalJob:
+    """A job as one of these backends made it.
+
+    Raises:
+        TypeError: it was submitted to another one.
+    """
+    if not isinstance(job, LocalJob):
+        raise TypeError(f"job {job!r} was submitted to another backend.")
+    return job
+
+
+def _how_it_ended(status: int | None) -> str:
+    if status is None:
+        return "died without reporting"
+    return f"was killed by {signal_name(-status)}" if status < 0 else f"ended with code {status}"
+
+
+def _ranks_end(report: dict[str, Any], cancelled: Cancelled | None) -> RanksEnd:
+    exits = zip(report["codes"], report["exit_unix_s"], strict=True)
+    return RanksEnd(
+        exits=tuple(RankExit(code=code, unix_s=unix_s) for code, unix_s in exits),
+        terminated_unix_s=report["terminated_unix_s"],
+        cancelled=cancelled,
+    )
+
+
+Logs: TypeAlias = tuple[IO[bytes], IO[bytes]]
+Begin: TypeAlias = Callable[[LocalJob, socket.socket, Logs | None], AgentHandle]
+"""From a job, the agent's end of its socket and its open logs to the agent."""
+
+
+class LocalEngine(LaunchEngine):
+    """Ranks as processes of this machine; not for use from several threads.
+
+    Args:
+        listener: gets notes about launches; None: nobody does.
+        environment: of every rank, besides its own variables; None: ours.
+        linger_s: see ``LINGER_S``; the ranks of a plain training are ended at once.
+        grace_s: see ``GRACE_S``.
+    """
+
+    def __init__(
+        self,
+        *,
+        listener: Listener | None = None,
+        environment: Mapping[str, str] | None = None,
+        linger_s: float = LINGER_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._notify: Listener = listener or (lambda event: None)
+        self._environment = environment
+        self._linger_s, self._grace_s = linger_s, grace_s
+        wake_on_signals()
+
+    def describe_hosts(self, hosts: tuple[str, ...]) -> tuple[HostDescription, ...]:
+        """This machine, by each of its names."""
+        return tuple(
+            HostDescription(
+                host=host,
+                address="127.0.0.1",
+                launcher_address=None,
+                cores=usable_cores(),
+                memory_bytes=available_memory_bytes(),
+                gpus=visible_gpus(),
+            )
+            for host in hosts
+        )
+
+    def submit(self, plan: LaunchPlan) -> LocalJob:
+        """Start the agent and hand it the plan.
+
+        Raises:
+            OSError: the plan's folder cannot be written, or no process can be started.
+        """
+        job = LocalJob(plan)
+        self._start(job, self._spawn)
+        return job
+
+    def _start(self, job: LocalJob, begin: Begin) -> None:
+        """Open the logs, start an agent with ``begin``, and give it the plan."""
+        with contextlib.ExitStack() as stack:
+            logs = _open_logs(job.plan.folder, stack)
+            log_start = _log_start(logs)
+            ours, theirs = socket.socketpair()
+            stack.enter_context(theirs)
+            handle = begin(job, theirs, logs)
+        job.attach(handle, ours, log_start)
+        job.send(self.document(job))
+
+    def _spawn(self, job: LocalJob, control: socket.socket, logs: Logs | None) -> AgentHandle:
+        process = subprocess.Popen(
+            (sys.executable, "-I", "-S", agent.__file__, str(control.fileno())),
+            stdin=subprocess.DEVNULL if logs else None,
+            stdout=logs[0] if logs else None,
+            stderr=logs[1] if logs else None,
+            env={**self._variables, JOB_VARIABLE: job.token},
+            pass_fds=(control.fileno(),),
+            start_new_session=True,
+        )
+        return AgentHandle(pid=process.pid, session=process.pid, process=process)
+
+    @property
+    def _variables(self) -> Mapping[str, str]:
+        return os.environ if self._environment is None else self._environment
+
+    def poll(self, jobs: Sequence[Job]) -> tuple[JobEnd | None, ...]:
+        """The end of each job that has ended; the same one whenever asked again."""
+        return tuple(map(self._look, map(own_job, jobs)))
+
+    def _look(self, job: LocalJob) -> JobEnd | None:
+        had_ended = job.end is not None
+        end = job.look()
+        for path in () if had_ended else job.removed_locks:
+            text = (
+                f"Removed {path}: the build of this torch extension was killed, and every later "
+                "build would wait forever."
+            )
+            self._notify(Note(text=text, warning=True))
+        return end
+
+    def wait(self, jobs: Sequence[Job], timeout_s: float) -> None:
+        """Return when a job may have ended, a signal came, or the time is up."""
+        poller = select.poll()
+        for job in map(own_job, jobs):
+            if job.end is not None:
+                return
+            poller.register(job.control, select.POLLIN)
+            timeout_s = min(timeout_s, job.kill_s - time.monotonic())
+        wait_until_readable(poller, timeout_s)
+
+    def cancel(self, job: Job, reason: Failure) -> None:
+        """Have the agent end the ranks; a failure or a full report from before now stands."""
+        own = own_job(job)
+        if own.cancelled is None:
+            own.cancelled = Cancelled(reason=reason, unix_s=time.time())
+            own.kill_s = time.monotonic() + self._grace_s + OBEYS_WITHIN_S
+        own.send({"end": True})
+
+    def send_signal(self, job: Job, number: int) -> None:
+        """Pass a signal on to the ranks, not to what they started."""
+        own_job(job).send({"signal": int(number)})
+
+    def end_orphan(self, handle: str, host: str) -> None:
+        """Wait for the agent of a dead controller, which ends everything."""
+        if host == socket.gethostname() and re.fullmatch("[1-9][0-9]{0,8}", handle):
+            await_agent(int(handle), _AGENT_DIES_WITHIN_S)
+
+    def _whole(self, rank: RankPlan) -> dict[str, str]:
+        return {**self._variables, **dict(rank.environment)}
+
+    def document(self, job: LocalJob) -> dict[str, Any]:
+        """What the agent is told of a job."""
+        plan, task = job.plan, job.plan.task
+        return {
+            "working_directory": plan.working_directory,
+            "linger_s": self._linger_s if task else 0.0,
+            "grace_s": self._grace_s,
+            "attempt": task and task.attempt,
+            "extension_caches": extension_caches(self._whole(plan.ranks[0])),
+            "log_limit_bytes": None if plan.folder is None else LOG_LIMIT_BYTES,
+            "private_files": plan.private_files,
+            "may_leave": plan.folder is None,  # a training may, as with python; no trial may
+            "ranks": [
+                {
+                    "argv": rank.argv,
+                    "environment": rank.environment,
+                    "cores": rank.cores,
+                    "log": rank.log,
+                    "result": task and str(Path(task.folder, result_file(rank.rank))),
+                    "shared_memory": shared_memory(rank),
+                }
+                for rank in plan.ranks
+            ],
+        }
+
+
+def _open_logs(folder: str | None, stack: contextlib.ExitStack) -> Logs | None:
+    if folder is None:
+        return None
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    return _open_log(path / STDOUT_LOG, stack), _open_log(path / STDERR_LOG, stack)
+
+
+def _open_log(path: Path, stack: contextlib.ExitStack) -> IO[bytes]:
+    return stack.enter_context(os.fdopen(open_private(path, _APPEND), "ab"))
+
+
+def _log_start(logs: Logs | None) -> LogStart:
+    if logs is None:
+        return LogStart()
+    return LogStart(stdout_bytes=logs[0].tell(), stderr_bytes=logs[1].tell())

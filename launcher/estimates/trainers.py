@@ -1,0 +1,249 @@
+"""Trainers: the code that trains, its habits, and the layouts that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from autoconf_launch.autotuner.cost import (
+    AUTO_TRAINER,
+    Abilities,
+    LayoutColumns,
+    LayoutRule,
+    Machine,
+    TrainerChoice,
+)
+from autoconf_launch.autotuner.planner import Training, choose_trainer, trainer_rules
+from autoconf_launch.autotuner.sizing import runs_flash
+from autoconf_launch.core import (
+    BUILTIN_PRECISIONS,
+    OPTIMIZERS,
+    Architecture,
+    ConfigError,
+    Layout,
+    Precision,
+    Workload,
+)
+from autoconf_launch.tuning_spaces import CHECKED, TRAINERS, trainer
+
+from .requests import TrainingRequest
+
+BY_SCRIPT = "by the script"
+"""Why a trainer is a script's."""
+
+
+_GENERAL = "huggingface"
+"""The trainer of what the usual one lacks, if it has it."""
+
+
+_WRITTEN = 128
+"""``seq_length_dec`` of NeMo 1.0's T5 and mT5, of which all its sizes read 512."""
+
+
+USUAL_TRAINER = TrainerChoice(name="megatron", why="checked against NVIDIA's published trainings")
+"""The trainer of :func:`usual_training`, against which the published speeds are held."""
+
+
+def with_trainer(
+    trainings: Sequence[TrainingRequest],
+    name: str = AUTO_TRAINER,
+    *,
+    flash_attention: bool | None = None,
+    runnable: bool = False,
+) -> tuple[TrainingRequest, ...]:
+    """A training on its clusters, with the habits of a single trainer.
+
+    Args:
+        trainings: the same workload on each cluster in question.
+        name: the trainer, or ``auto`` to choose by the question.
+        flash_attention: None: the trainer's habit.
+        runnable: only layouts of our own runtime are ranked.
+
+    Raises:
+        ConfigError: the trainer is unknown, or lacks a feature of the training.
+    """
+    workload = trainings[0].workload
+    if name != AUTO_TRAINER:
+        choice = TrainerChoice(name=name, why="as given")
+    elif runnable:
+        choice = TrainerChoice(name="native", why="default for --runnable")
+    else:
+        gpus = [device.name for one in trainings for device in one.cluster.devices]
+        choice = usual_trainer(workload, gpus)
+    workload = trainer(choice.name).apply_to(workload)
+    if (lacked := TRAINERS[choice.name].abilities.first_lack(workload)) and name != AUTO_TRAINER:
+        raise ConfigError(f"--trainer {name} has no {lacked}; {_trainers_with(workload)}.")
+    if flash_attention is not None:
+        software = replace(workload.software, flash_attention=flash_attention)
+        workload = replace(workload, software=software)
+    return tuple(replace(one, workload=workload, trainer=choice) for one in trainings)
+
+
+def with_choice(training: TrainingRequest, choice: TrainerChoice) -> TrainingRequest:
+    """The training with the habits of a trainer; requested attention stays."""
+    before = training.workload.software.flash_attention
+    is_asked = before is not trainer(training.trainer.name).software.flash_attention
+    workload = trainer(choice.name).apply_to(training.workload)
+    if is_asked:
+        workload = replace(workload, software=replace(workload.software, flash_attention=before))
+    return replace(training, workload=workload, trainer=choice)
+
+
+def usual_trainer(workload: Workload, gpus: Sequence[str]) -> TrainerChoice:
+    """The default trainer of a training, or another one if that lacks what is trained."""
+    choice = choose_trainer(workload, gpus, CHECKED)
+    if (lacked := TRAINERS[choice.name].abilities.first_lack(workload)) is None:
+        return choice
+    others = (name for name, one in TRAINERS.items() if one.abilities.first_lack(workload) is None)
+    # what the table has no trainer for is priced as the default's
+    name = next(iter(sorted(others, key=lambda name: name != _GENERAL)), None)
+    return choice if name is None else TrainerChoice(name=name, why=f"default for {lacked}")
+
+
+def _trainers_with(workload: Workload) -> str:
+    names = [name for name, one in TRAINERS.items() if one.abilities.first_lack(workload) is None]
+    return f"trainers with it: {', '.join(names)}" if names else "no trainer of ours has it"
+
+
+def rules_of(training: TrainingRequest) -> tuple[LayoutRule, ...]:
+    """Layouts that the trainer has."""
+    return trainer_rules(TRAINERS[training.trainer.name].abilities)
+
+
+def usual_training(
+    architecture: Architecture,
+    sequence: int,
+    nodes: Machine,
+    precision: Precision = Precision.BF16,
+    *,
+    written: int | None = None,
+) -> Training:
+    """Adam and the habits of Megatron-LM, on which NeMo is built.
+
+    Args:
+        architecture: the model.
+        sequence: tokens of a sample.
+        nodes: equal machines.
+        precision: of the matrix products.
+        written: tokens of a decoder behind an encoder; None: NeMo's. Others have none.
+    """
+    if not architecture.encoder_layers:
+        written = None
+    elif written is None:
+        written = min(sequence, _WRITTEN)
+    asked = Workload(
+        model=architecture,
+        sequence_length=sequence,
+        decoder_sequence_length=written,
+        precision=precision,
+    )
+    usual = TRAINERS[USUAL_TRAINER.name].apply_to(asked)
+    software = replace(usual.software, flash_attention=runs_flash(architecture))
+    return Training(workload=replace(usual, software=software), machine=nodes)
+
+
+_MOST_NAMED = 3
+
+
+_KINDS = ("tp", "pp", "vpp", "cp", "ep")
+
+
+def trainer_of_layout(
+    training: TrainingRequest, lay_out: Callable[[TrainingRequest], Layout], layers: int
+) -> TrainingRequest:
+    """The training with a trainer that has its layout: its own, or if none was given another.
+
+    Args:
+        training: with the trainer that was given or chosen.
+        lay_out: the layout with a trainer's defaults.
+        layers: of each stage that are recomputed in full; -1 for all.
+
+    Raises:
+        ConfigError: the trainer that was given lacks the layout, or all do.
+    """
+
+    def first_lack(one: TrainingRequest) -> LayoutRule | None:
+        columns = LayoutColumns.from_layouts([lay_out(one)], [layers])
+        model, sequence = one.workload.architecture, one.workload.sequence_length
+        return next(
+            (rule for rule in rules_of(one) if not rule.keep(columns, model, sequence).all()), None
+        )
+
+    if lay_out(training).micro_batch_split and not has_uneven(training):
+        raise ConfigError(
+            f"Trainer {training.trainer.name} has no --micro-batch-split; omit it, or give "
+            "--trainer native."
+        )
+    if training.trainer.why == BY_SCRIPT or (rule := first_lack(training)) is None:
+        return training  # a script runs as it is
+    name, is_default = training.trainer.name, training.trainer.why != "as given"
+    trainers = (
+        TrainerChoice(name=other, why=f"default for {rule.flag}")
+        for other, habits in TRAINERS.items()
+        if habits.abilities.first_lack(training.workload) is None
+    )
+    able = [one for one in trainers if first_lack(replace(training, trainer=one)) is None]
+    if is_default and able:
+        return with_choice(training, able[0])
+    has = _what_it_has(TRAINERS[name].abilities, rule, lay_out(training))
+    *most, last = ["", *(one.name for one in able[:_MOST_NAMED])]
+    names = " or ".join(filter(None, (", ".join(most[1:]), last)))
+    instead = f"change that, or give --trainer {names}" if able else "no trainer of ours has it"
+    raise ConfigError(f"Trainer {name} {has}; {instead}.")
+
+
+def _what_it_has(has: Abilities, rule: LayoutRule, layout: Layout) -> str:
+    stages = {
+        "trainer_zero": frozenset(dict(has.zero)),
+        "trainer_zero_in_pipelines": has.zero_in_pipelines,
+        "trainer_zero_beside_tensor": has.zero_beside_tensor,
+    }.get(rule.name)
+    if stages is not None:
+        among = ", ".join(f"{stage} ({words})" for stage, words in has.zero if stage in stages)
+        place = {"trainer_zero_in_pipelines": " with --pp"}.get(rule.name, "")
+        place = " with --tp or --cp" if rule.name == "trainer_zero_beside_tensor" else place
+        return f"has no --zero {layout.zero_stage}{place}; valid: {among}"
+    if rule.name in ("trainer_offload", "trainer_recompute"):
+        kinds = has.recompute - {"layers"} if rule.flag == "recompute" else has.offload
+        words = sorted(str(getattr(one, "value", one)) for one in kinds)
+        given = getattr(layout, rule.flag).value
+        return f"has no --{rule.flag} {given}; valid: {', '.join(words)}"
+    beside = (f"--{one}, " for one in _KINDS if one in has.parallel)
+    stages_had = ", ".join(str(stage) for stage, _ in has.zero)
+    return f"has no --{rule.flag}; it has {''.join(beside)}--zero {stages_had}"
+
+
+def default_zero(training: TrainingRequest, layout: Layout) -> int:
+    """The ZeRO stage of a layout that leaves it open: 1, or the highest that its trainer has."""
+    has = TRAINERS[training.trainer.name].abilities
+    stages = set(dict(has.zero))
+    if layout.pipeline_parallel > 1:
+        stages &= has.zero_in_pipelines
+    if layout.tensor_parallel * layout.context_parallel > 1:
+        stages &= has.zero_beside_tensor
+    if layout.data_parallel * layout.context_parallel == 1 and 1 not in stages:
+        return 0
+    return 1 if 1 in stages or not stages else max(stages)
+
+
+def has_sequence(training: TrainingRequest) -> bool:
+    """True if the trainer splits the sequence with tensor parallelism, or leaves it to others.
+
+    A default trainer without tensor parallelism gives way to a trainer with it.
+    """
+    parallel = TRAINERS[training.trainer.name].abilities.parallel
+    return "sp" in parallel or ("tp" not in parallel and training.trainer.why != "as given")
+
+
+def has_uneven(training: TrainingRequest) -> bool:
+    """True if the trainer, or ours in place of a default, has micro-batches of several sizes."""
+    is_ours = trains_here(training.workload) and training.trainer.why != "as given"
+    return is_ours or "uneven" in TRAINERS[training.trainer.name].abilities.parallel
+
+
+def trains_here(workload: Workload) -> bool:
+    """True if our runtime has the training's precision and optimizer; it has no adapters."""
+    precise = workload.precision.configured in BUILTIN_PRECISIONS
+    optimizer = workload.optimizer.name in {name.lower() for name in OPTIMIZERS}
+    whole = workload.trains_all
+    return precise and optimizer and whole

@@ -1,0 +1,377 @@
+"""What every backend keeps. A new one adds one factory to ``WORKSHOPS``."""
+
+import atexit
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome, Record, Trial
+from autoconf_launch.core import (
+    TASK_VARIABLE,
+    Candidate,
+    Failure,
+    FailureKind,
+    Layout,
+    Mode,
+    RankTask,
+)
+from autoconf_launch.launcher.engines import (
+    Backend,
+    ForkServerEngine,
+    Job,
+    JobEnd,
+    LocalEngine,
+    make_engine,
+)
+from autoconf_launch.launcher.plan import LaunchPlan, RankPlan
+from autoconf_launch.launcher.request import RemoteAccess
+
+from ..cluster import kubernetes_cluster, ray_cluster, slurm
+from ..launcher.replay_backend import ReplayBackend
+
+REASON = Failure(kind=FailureKind.STALLED, detail="no step for too long", log_tail=("line",))
+
+RANK = """
+import json, os, sys, time
+if sys.argv[1] == "slow":
+    time.sleep(100)
+if sys.argv[1] == "fails":
+    sys.exit(1)
+task = json.loads(os.environ["AUTOCONF_LAUNCH_TASK"])
+if sys.argv[1] == "says":
+    with open(os.path.join(task["folder"], "said.json"), "w") as file:
+        json.dump([sys.argv[2:], os.environ["NASTY"], os.getcwd()], file)
+steps = [{"rank": 0, "step": n, "wall_s": 1.0, "samples": 1} for n in range(1, 6)]
+result = {"rank": 0, "world_size": 1, "attempt": task["attempt"], "ended_unix_s": time.time(),
+          "steps": steps}
+with open(os.path.join(task["folder"], "result.json"), "w") as file:
+    json.dump(result, file)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """A backend and plans for it, named by their fate: ``works``, ``fails``, ``slow``."""
+
+    backend: Backend
+    folder: Path
+    program: tuple[str, ...] = ("-I", "-S", "-c", RANK)
+    patience_s: float = 10
+
+    def plan(self, fate: str, number: int = 0) -> LaunchPlan:
+        folder = str(self.folder / f"{fate}{number}")
+        task = RankTask(mode=Mode.MEASURE, folder=folder, attempt="now")
+        rank = RankPlan(
+            rank=0,
+            local_rank=0,
+            argv=(sys.executable, *self.program, fate),
+            environment=((TASK_VARIABLE, task.to_variable()),),
+        )
+        return LaunchPlan(
+            name=f"{fate}{number}",
+            ranks=(rank,),
+            working_directory=str(self.folder),
+            folder=folder,
+            task=task,
+        )
+
+    def submit(self, fate: str, number: int = 0) -> Job:
+        return self.backend.submit(self.plan(fate, number))
+
+    def ends_of(self, *jobs: Job) -> list[JobEnd]:
+        until_s = time.monotonic() + self.patience_s
+        while time.monotonic() < until_s:
+            ends = self.backend.poll(jobs)
+            if all(ends):
+                return [end for end in ends if end]
+            open_jobs = [job for job, end in zip(jobs, ends, strict=True) if end is None]
+            self.backend.wait(open_jobs, 10)
+        raise AssertionError("the jobs did not end")
+
+    def end_of(self, job: Job) -> JobEnd:
+        return self.ends_of(job)[0]
+
+
+def local(folder: Path) -> Workshop:
+    return Workshop(backend=LocalEngine(), folder=folder)
+
+
+@cache
+def fork_servers() -> ForkServerEngine:
+    """One for all tests, as its fork server takes seconds to start; it ends with this process."""
+    variables = {name: text for name, text in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    backend = ForkServerEngine(environment=variables)
+    atexit.register(backend.close)
+    return backend
+
+
+def fork(folder: Path) -> Workshop:
+    script = folder / "rank.py"
+    script.write_text(RANK)
+    return Workshop(backend=fork_servers(), folder=folder, program=("-u", str(script)))
+
+
+def replay(folder: Path) -> Workshop:
+    measurement = Measurement(step_s=(1.0, 1.0, 1.0), samples_per_step=1, world_size=1)
+    failed = FailedTrial(failure=Failure(kind=FailureKind.CRASHED, detail="it did"))
+    records = [
+        record_of(f"{fate}{number}", outcome)
+        for fate, outcome in (("works", measurement), ("fails", failed), ("slow", measurement))
+        for number in range(5)
+    ]
+    return Workshop(backend=ReplayBackend(records), folder=folder)
+
+
+def record_of(name: str, outcome: Outcome) -> Record:
+    candidate = Candidate(layout=Layout())
+    trial = Trial(number=0, name=name, candidate=candidate, space="z0")
+    return Record(trial=trial, outcome=outcome, wall_s=1.0)
+
+
+def over_hosts(folder: Path) -> Workshop:
+    return Workshop(backend=make_engine(RemoteAccess()), folder=folder)
+
+
+def over_folder(folder: Path) -> Workshop:
+    """An engine without a pipe: what it starts here is the agent, without a network."""
+    program = folder / "bin" / "mpirun"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nshift 6\nPMI_RANK=0 exec "$@"\n')
+    program.chmod(0o755)
+    return Workshop(backend=make_engine(RemoteAccess(engine="mpich")), folder=folder)
+
+
+@cache
+def queue_jobs() -> None:
+    """One Slurm for all tests; it ends with this process."""
+    running = slurm.start(Path(tempfile.mkdtemp(prefix="slurm-")))
+    atexit.register(slurm.stop, running)
+    os.environ["SLURM_CONF"] = running.variables["SLURM_CONF"]
+
+
+def over_slurm(folder: Path) -> Workshop:
+    queue_jobs()
+    return Workshop(
+        backend=make_engine(RemoteAccess(engine="sbatch")), folder=folder, patience_s=30
+    )
+
+
+@cache
+def join_ray() -> None:
+    """One Ray for all tests; it ends with this process."""
+    running = ray_cluster.start(1, cpus=8)
+    atexit.register(ray_cluster.stop, running)
+    for name, value in running.variables.items():
+        if name.startswith("RAY_"):
+            os.environ[name] = value
+
+
+def over_ray(folder: Path) -> Workshop:
+    join_ray()
+    return Workshop(backend=make_engine(RemoteAccess(engine="ray")), folder=folder, patience_s=60)
+
+
+@cache
+def join_kubernetes(real: bool) -> tuple[str, str]:
+    """One cluster of each kind for all tests, which ends with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="kubernetes-"))
+    running = kubernetes_cluster.start(folder, real=real, nodes=1)
+    atexit.register(kubernetes_cluster.stop, running)
+    return running.variables["KUBECONFIG"], str(running.pod_file())
+
+
+def over_kubernetes(folder: Path, *, real: bool = True) -> Workshop:
+    os.environ["KUBECONFIG"], pod = join_kubernetes(real)
+    access = RemoteAccess(engine="kubernetes", arguments=(pod,))
+    return Workshop(backend=make_engine(access), folder=folder, patience_s=60)
+
+
+def over_a_stand_in(folder: Path) -> Workshop:
+    return over_kubernetes(folder, real=False)
+
+
+ON_KUBERNETES = [
+    pytest.param(
+        make,
+        marks=[pytest.mark.cluster, pytest.mark.skipif(not is_there, reason=reason)],
+    )
+    for make, is_there, reason in (
+        (over_kubernetes, kubernetes_cluster.HAS_SERVER, kubernetes_cluster.SERVER_REASON),
+        (over_a_stand_in, kubernetes_cluster.CAN_STAND_IN, kubernetes_cluster.CLIENT_REASON),
+    )
+]
+ON_RAY = pytest.param(
+    over_ray,
+    marks=[
+        pytest.mark.cluster,
+        pytest.mark.skipif(not ray_cluster.IS_INSTALLED, reason=ray_cluster.REASON),
+    ],
+)
+ON_SLURM = pytest.param(
+    over_slurm,
+    marks=[
+        pytest.mark.cluster,
+        pytest.mark.skipif(not slurm.IS_INSTALLED, reason="needs root, slurm-wlm and munge"),
+    ],
+)
+WORKSHOPS: tuple[Callable[[Path], Workshop], ...] = (
+    *(local, over_hosts, over_folder, fork, replay),
+)
+
+
+@pytest.fixture(
+    params=(*WORKSHOPS, ON_SLURM, ON_RAY, *ON_KUBERNETES), ids=lambda make: make.__name__
+)
+def workshop(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Workshop:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    made: Workshop = request.param(tmp_path)
+    return made
+
+
+def test_a_launch_that_works_is_measured(workshop: Workshop) -> None:
+    end = workshop.end_of(workshop.submit("works"))
+    assert isinstance(end.outcome, Measurement)
+    assert (end.exit_code, end.outcome.step_s) == (0, (1.0, 1.0, 1.0))
+
+
+def test_a_launch_that_fails_is_a_failure(workshop: Workshop) -> None:
+    end = workshop.end_of(workshop.submit("fails"))
+    assert isinstance(end.outcome, FailedTrial)
+    assert (end.exit_code, end.outcome.failure.kind) == (1, FailureKind.CRASHED)
+
+
+def test_submitting_returns_at_once(workshop: Workshop) -> None:
+    start_s = time.monotonic()
+    job = workshop.submit("slow")
+    took_s = time.monotonic() - start_s
+    workshop.backend.cancel(job, REASON)
+    workshop.end_of(job)
+    assert took_s < 1
+
+
+def test_a_job_knows_its_plan(workshop: Workshop) -> None:
+    job = workshop.submit("works", 3)
+    workshop.end_of(job)
+    assert job.plan == workshop.plan("works", 3)
+
+
+def test_a_handle_stays_the_same_and_can_be_written_down(workshop: Workshop) -> None:
+    job = workshop.submit("works")
+    handle = job.handle
+    workshop.end_of(job)
+    assert handle == job.handle
+    assert re.fullmatch(r"[A-Za-z0-9./\-]*", handle)
+
+
+def test_the_orphan_of_another_host_or_without_a_handle_is_not_waited_for(
+    workshop: Workshop,
+) -> None:
+    start_s = time.monotonic()
+    workshop.backend.end_orphan("", "here")
+    workshop.backend.end_orphan("no handle", "elsewhere")
+    assert time.monotonic() - start_s < 1
+
+
+def test_an_end_is_the_same_whenever_it_is_asked_for(workshop: Workshop) -> None:
+    job = workshop.submit("works")
+    end = workshop.end_of(job)
+    assert workshop.backend.poll([job, job]) == (end, end)
+
+
+def test_ends_come_in_the_order_of_the_question(workshop: Workshop) -> None:
+    jobs = [workshop.submit(fate) for fate in ("works", "fails", "works")][:2]
+    codes = [end.exit_code for end in workshop.ends_of(*reversed(jobs))]
+    assert codes == [1, 0]
+
+
+def test_several_jobs_run_at_once(workshop: Workshop) -> None:
+    jobs = [workshop.submit("works", number) for number in range(5)]
+    assert [end.exit_code for end in workshop.ends_of(*jobs)] == [0] * 5
+
+
+def test_a_cancelled_job_ends_with_the_reason(workshop: Workshop) -> None:
+    job = workshop.submit("slow")
+    workshop.backend.cancel(job, REASON)
+    assert workshop.end_of(job).outcome == FailedTrial(failure=REASON)
+
+
+def test_the_first_reason_is_kept(workshop: Workshop) -> None:
+    job = workshop.submit("slow")
+    workshop.backend.cancel(job, REASON)
+    workshop.backend.cancel(job, replace(REASON, detail="another"))
+    assert workshop.end_of(job).outcome == FailedTrial(failure=REASON)
+
+
+def test_a_cancel_spares_the_other_jobs(workshop: Workshop) -> None:
+    slow, works = workshop.submit("slow"), workshop.submit("works")
+    workshop.backend.cancel(slow, REASON)
+    outcomes = [end.outcome for end in workshop.ends_of(slow, works)]
+    assert [type(outcome) for outcome in outcomes] == [FailedTrial, Measurement]
+
+
+def test_a_cancel_after_the_end_changes_nothing(workshop: Workshop) -> None:
+    job = workshop.submit("works")
+    end = workshop.end_of(job)
+    workshop.backend.cancel(job, REASON)
+    assert workshop.backend.poll([job]) == (end,)
+
+
+def test_a_signal_after_the_end_changes_nothing(workshop: Workshop) -> None:
+    job = workshop.submit("works")
+    end = workshop.end_of(job)
+    workshop.backend.send_signal(job, signal.SIGTERM)
+    assert workshop.backend.poll([job]) == (end,)
+
+
+def test_a_plan_without_a_task_has_no_outcome(workshop: Workshop) -> None:
+    plan = replace(workshop.plan("fails"), task=None)
+    assert workshop.end_of(workshop.backend.submit(plan)).outcome is None
+
+
+def test_waiting_for_a_job_that_has_ended_returns_at_once(workshop: Workshop) -> None:
+    job = workshop.submit("works")
+    workshop.end_of(job)
+    start_s = time.monotonic()
+    workshop.backend.wait([job], 10)
+    assert time.monotonic() - start_s < 5
+
+
+NASTY = ("--", "-x", "$(touch pwned)", "`id`", "a'b\"c\\", "two\nlines", "%n %j", "*;|&", "", "é")
+
+
+def test_words_variables_and_folders_pass_whole(workshop: Workshop) -> None:
+    if isinstance(workshop.backend, ReplayBackend):
+        pytest.skip("a replay starts nothing")
+    plan = workshop.plan("says")
+    folder = workshop.folder / "it's $HOME\n%j `x`"
+    task = RankTask(mode=Mode.MEASURE, folder=str(folder / "trial"), attempt="now")
+    folder.mkdir()
+    value = "".join(NASTY)
+    rank = replace(
+        plan.ranks[0],
+        argv=(*plan.ranks[0].argv, *NASTY),
+        environment=((TASK_VARIABLE, task.to_variable()), ("NASTY", value)),
+    )
+    plan = replace(plan, ranks=(rank,), folder=task.folder, task=task)
+    plan = replace(plan, working_directory=str(folder))
+    end = workshop.end_of(workshop.backend.submit(plan))
+    assert isinstance(end.outcome, Measurement), end
+    said = json.loads((folder / "trial" / "said.json").read_text())
+    assert said == [list(NASTY), value, str(folder)]
+    assert not list(workshop.folder.rglob("pwned"))
+
+
+def test_asking_for_no_job_gives_no_end(workshop: Workshop) -> None:
+    assert workshop.backend.poll([]) == ()
