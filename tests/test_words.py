@@ -35,7 +35,7 @@ ALLOWED = {
     "launcher": (220, 65, 72),
     "nemo_tools": (86, 11, 83),
     "api": (0, 0, 0),
-    "tests": (36, 55, 51),
+    "tests": (60, 70, 70),
     "benchmarks": (204, 23, 66),
     "examples": (6, 0, 1),
 }

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from autoconf_launch.autotuner.cost import ErrorBelief
-from autoconf_launch.autotuner.planner.verification import Bounds, choose_runs
+from autoconf_launch.autotuner.planner import Bounds
+from autoconf_launch.autotuner.planner.verification import choose_runs
 from autoconf_launch.autotuner.space import Floats
 
 SEEDS = range(25)
