@@ -19,7 +19,7 @@ from statistics import fmean, median
 
 from autoconf_launch.autotuner.measurement import PRIOR
 from autoconf_launch.autotuner.playoff.rule import Rounds
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.settings import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial, Turn
 from autoconf_launch.core import Candidate, Layout
 

@@ -1,4 +1,4 @@
-"""What the hosts of a launch can do, as ``doctor`` measured it, and what is wrong with them."""
+"""Measurements of ``doctor`` on the hosts of a launch."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CLOCK_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCheck:
-    """One GPU; what the driver does not report counts as in order.
+    """A GPU; missing readings of the driver count as in order.
 
     Attributes:
-        name: as torch names it, a slice with its profile.
+        name: torch's name, with the profile of a slice.
         state: clocks and throttling while it multiplied.
         driver: version.
         compute_mode: who may use it.
@@ -32,7 +32,7 @@ class GpuCheck:
         uncorrected_errors: of its memory, since its last reset.
         repair_pending: its memory is repaired by its next reset.
         users: other processes on it, in words.
-        unusable: why torch cannot use it and what to do, in words; empty if it can.
+        unusable: reason for which torch cannot use it, and the remedy; empty if it can.
     """
 
     name: str
@@ -61,7 +61,7 @@ class GpuCheck:
 
 
 def read_gpu(found: Mapping[str, Any] | None) -> GpuCheck | None:
-    """What a rank printed of its GPU."""
+    """A GPU as its rank printed it."""
     if found is None:
         return None
     return GpuCheck(
@@ -94,7 +94,7 @@ def _why_unusable(found: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotCheck:
-    """One slot: the pace of a matrix product, and what its host's clock shows more than ours.
+    """A slot: the pace of a matrix product, and its host's clock minus ours.
 
     ``gpu`` is None for a process of a CPU.
     """
@@ -146,7 +146,7 @@ class HostChecks:
 
 
 def read_checks(printed: str, cluster: ClusterSpec) -> HostChecks:
-    """What the ranks printed.
+    """Checks as the ranks printed them.
 
     Raises:
         ValueError: a line is malformed.
@@ -206,7 +206,7 @@ def find_slow_hosts(checks: HostChecks) -> Iterator[tuple[str, float]]:
 def find_slow_links(checks: HostChecks) -> Iterator[tuple[str, float]]:
     """Hosts whose best link is slow, with its share of the median of all hosts' best.
 
-    Two hosts have one link, which neither is to blame for.
+    Two hosts share their only link, so neither is named.
     """
     if len(checks.hosts) < 3:
         return iter(())
@@ -216,7 +216,7 @@ def find_slow_links(checks: HostChecks) -> Iterator[tuple[str, float]]:
 
 
 def find_wrong_clocks(checks: HostChecks) -> Iterator[tuple[str, float]]:
-    """Hosts whose clock differs from that of the first, with by how many seconds."""
+    """Hosts whose clock differs from the first host's, with the difference in seconds."""
     seen = {slot.host: slot.clock_s for slot in reversed(checks.slots)}
     return ((host, off_s) for host, off_s in seen.items() if abs(off_s) > CLOCK_S)
 

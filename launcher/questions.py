@@ -1,4 +1,4 @@
-"""The verbs for Python, and their answers as notebooks show them."""
+"""The verbs for Python: keyword arguments to questions, and answers that a notebook shows."""
 
 from __future__ import annotations
 
@@ -62,8 +62,7 @@ class Shown(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _text(self) -> str:
-        """Text that the command prints."""
+    def _text(self) -> str: ...
 
     def __str__(self) -> str:
         return self._text()
@@ -78,8 +77,7 @@ class ShownWithCharts(Shown):
     __slots__ = ()
 
     @abstractmethod
-    def _page(self) -> HtmlPage:
-        """Page that the command writes."""
+    def _page(self) -> HtmlPage: ...
 
     def write_html(self, path: str | Path) -> None:
         """Write the answer with charts as one HTML file, as ``--html`` does.
@@ -151,7 +149,7 @@ class ShownRecommendation(ShownWithCharts, Recommendation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneAnswer(ShownWithCharts):
-    """What a search found; ``folder`` has its files, ``text`` is what the command prints."""
+    """The result of a search; ``folder`` has its files, ``text`` is the command's output."""
 
     winner: Record
     text: str

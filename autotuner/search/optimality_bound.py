@@ -16,7 +16,7 @@ import numpy as np
 
 from ..measurement import expected_excess, t_quantile
 from ..space import CandidateTable, Floats, Objective, PredictionTable, Record
-from ..strategies import CurveGains, by_process, chance_to_fit, costs, marginal_rows
+from ..strategies import CurveGains, chance_to_fit, costs, learn_costs, marginal_rows
 
 CONFIDENCE = 0.98
 """Chance that no remaining candidate is below its bound: one certificate in fifty may be wrong."""
@@ -75,7 +75,7 @@ def bound_gain(
         return OptimalityBound(remaining=0, possible_gain_C=np.zeros(0), expected_gain=0.0)
     if predictions is None or not known.predicted or not len(known.usable_S):
         return None
-    now = by_process(remaining, predictions, known)
+    now = learn_costs(remaining, predictions, known)
     best = float(known.after_S.min())
     chance = 1.0 - (1.0 - CONFIDENCE) / len(remaining)
     likely = now.mean_C - t_quantile(chance, now.freedom) * now.spread_C

@@ -35,13 +35,11 @@ from ..space import (
     space_numbers,
     surely_needs_more,
 )
-from ..strategies import CurveGains, MicroBatchCurves
+from ..strategies import LEARNED, CurveGains, MicroBatchCurves
 
 _EVERYTHING = 0
-_STAGED = ("gridsearch", "random", "xgboost")
-"""Tuners that go through the stages as those of the DeepSpeed Autotuner do."""
-CURVES = "model_based"
-"""The tuner that draws conclusions from curves of throughput; others try what they say."""
+_STAGED = ("gridsearch", "random")
+"""Tuners that explore stage by stage, as in the DeepSpeed Autotuner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +62,7 @@ class Grouping:
         staged = settings.tuner_type in _STAGED
         if settings.strategy is not None:
             staged = settings.strategy == "staged"
-        return Grouping(staged=staged, to_saturation=settings.tuner_type == CURVES)
+        return Grouping(staged=staged, to_saturation=settings.tuner_type in LEARNED)
 
     def of(self, layout: Layout) -> int:
         return space_number(layout) if self.staged else _EVERYTHING

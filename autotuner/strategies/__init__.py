@@ -1,4 +1,4 @@
-"""Strategies by name, imported when they are asked for. Not: their search (one module each)."""
+"""Strategies by name, imported on first use."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ from .belief import chance_to_fit, marginal_rows
 from .micro_batch_curve import SATURATION_GAIN, CurveGains, MicroBatchCurves
 from .model_based import ModelBased
 from .past import PastTime, times_of
-from .surrogate import MOST_SEEN, by_process, costs
+from .surrogate import MOST_SEEN, costs, learn_costs
 
 STRATEGIES = {
     "gridsearch": "autoconf_launch.autotuner.strategies.base:grid_search",
     "random": "autoconf_launch.autotuner.strategies.base:random_search",
     "model_based": "autoconf_launch.autotuner.strategies.model_based:ModelBased",
-    "xgboost": "autoconf_launch.autotuner.strategies.model_based:xgboost_search",
+    "xgboost": "autoconf_launch.autotuner.strategies.model_based:ModelBased",
     "optuna": "autoconf_launch.autotuner.strategies.optuna:optuna_search",
 }
-"""``name -> "module:attribute"``; the attribute is called with the objective, and with what
-stands after a colon in the name, where something does."""
+"""``name -> "module:attribute"``; the attribute is called with the objective and, if the name has
+a colon, with the text after it. ``model_based`` and ``xgboost`` are the same tuner."""
+
+LEARNED = ("model_based", "xgboost")
+"""Names of the tuner that learns costs and draws conclusions from curves of throughput."""
+
+by_process = learn_costs
+"""Former name."""
 
 _ENTRY_POINTS = "autoconf_launch.strategy"
 """Group in which other packages register theirs, with the same kind of value."""
@@ -42,13 +48,14 @@ def load_strategy(
     """A strategy by the name in the user's settings, such as ``optuna:TPESampler``.
 
     Args:
-        name: in ``STRATEGIES`` or of an entry point; after a colon what it is to be made with.
-        objective: what is optimised.
-        where: the name was given, for the error.
+        name: in ``STRATEGIES`` or of an entry point; an argument may follow after a colon.
+        objective: goal of the search.
+        where: source of the name, for the error.
 
     Raises:
-        ConfigError: no strategy has this name; the known ones are named.
+        ConfigError: no strategy has this name, or XGBoost is missing.
     """
+    _check_xgboost()
     first, colon, detail = name.partition(":")
     details = (detail,) if colon else ()
     if first in STRATEGIES and (not colon or first in _DETAILED):
@@ -61,6 +68,22 @@ def load_strategy(
         hint = names if near.startswith("known") else f"{near} ({names})"
         raise ConfigError(f"{where} is '{name}', which is unknown; {hint}")
     return cast(Strategy, others[name].load()(objective))
+
+
+def _check_xgboost() -> None:
+    """Import XGBoost, which every search learns with.
+
+    Raises:
+        ConfigError: it is missing or broken.
+    """
+    try:
+        import_module("xgboost")
+    except Exception as error:  # a broken library raises its own kinds of errors
+        why = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"The search needs XGBoost, which cannot be imported ({why}); install it with "
+            "pip install xgboost-cpu."
+        ) from error
 
 
 def _others() -> dict[str, EntryPoint]:

@@ -1,9 +1,9 @@
-"""What is expected of each row, its cost and whether it fits, and how surely.
+"""Expected cost of each row, its chance to fit, and the order of trials that follows.
 
-Not: which model expects the cost (gaussian, trees). Logarithms of true over predicted peaks are
-normal around a common one, which is learned: a measured peak says what it is, a trial that ran or
-ran out of memory on which side of the limit.
-Shapes: S = measured rows, C = rows of the pool, F = features, R = records.
+The cost is learned in :mod:`.surrogate`. Logarithms of true over predicted peaks are normal around
+a common value, which is learned: a measured peak shows the value, a trial that ran or ran out of
+memory shows on which side of the limit it is.
+Shapes: C = rows of the pool, R = records.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Protocol
 
 import numpy as np
 
@@ -40,12 +39,10 @@ _LATEST = 128
 """Trials that are learned from."""
 _GRID = np.linspace(-5 * _COMMON, 5 * _COMMON, 101)
 _ODDS = np.linspace(-1.0, 1.0, 401)
-MEASUREMENT_NOISE = 0.02
-"""What two runs of one setting differ by, as a share."""
-OWN = 0.25
-"""Share of the variance that no other row tells of."""
-PRIOR_FREEDOM = 4.0
-"""Measurements that the prior scale counts as."""
+_SHARED = 0.5
+"""Share of a row's variance that a trial of an equal row removes."""
+_REACH = 1.0
+"""Steps of a knob over which that share falls to 1/e."""
 _MOST_DIVERSE = 32
 """Rows of a batch that are chosen one after the other; more follow in the order of the last."""
 EVEN = 0.5
@@ -54,49 +51,32 @@ _NO_GAIN = 1e-4
 """Share of the cost below which an expected improvement is none; rows then go by their mean."""
 
 
-class Covariance(Protocol):
-    """Covariance of rows by their features, in prior variances, without a row's own part."""
-
-    def between(self, a_RF: Floats, b_RF: Floats) -> Floats:
-        """Covariance of each row of ``a`` with each of ``b``."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Belief:
-    """Logarithms to expect. Shapes: as in the module.
+    """Expected logarithms of costs. Shapes: as in the module, and F = features.
 
     Attributes:
         mean_C: expected value.
-        variance_C: in units of ``scale``, without the noise of a new measurement.
-        scale: variance of one unit of the prior.
-        freedom: of the t-distribution.
+        variance_C: of the true value.
+        freedom: degrees of freedom of the t-distribution.
+        features_CF: place of each row; 1 apart is one step of a knob.
     """
 
     mean_C: Floats
     variance_C: Floats
-    scale: float
     freedom: float
-    kernel: Covariance
     features_CF: Floats
-    seen_CS: Floats
 
     @property
     def spread_C(self) -> Floats:
         """Standard deviation of each row's true value."""
-        return np.sqrt(self.scale * self.variance_C)
+        return np.sqrt(self.variance_C)
 
     def after(self, row: int) -> Belief:
-        """The belief as if ``row`` had been measured and were just what is expected of it."""
-        near = self.kernel.between(self.features_CF, self.features_CF[row : row + 1])[:, 0]
-        covariance = near - self.seen_CS @ self.seen_CS[row]
-        column = covariance / np.sqrt(
-            max(self.variance_C[row], OWN) + MEASUREMENT_NOISE**2 / self.scale
-        )
-        return replace(
-            self,
-            variance_C=np.maximum(self.variance_C - column**2, OWN),
-            seen_CS=np.column_stack([self.seen_CS, column]),
-        )
+        """The belief while ``row`` runs: rows near it leave less to learn."""
+        squares_C = np.square(self.features_CF - self.features_CF[row]).sum(axis=1)
+        near_C = np.exp(-np.sqrt(squares_C) / _REACH)
+        return replace(self, variance_C=self.variance_C * (1.0 - _SHARED * near_C))
 
 
 def by_prediction(log_cost_C: Floats, odds_C: Floats | None, free: Ints) -> Ints:
@@ -147,7 +127,7 @@ def _best_first(belief: Belief, best: float, weight_C: Floats, rows: Ints) -> In
 
 
 def trial_weight(belief: Belief, samples_C: Ints | int, records: Sequence[Record]) -> Floats:
-    """One over the expected time of each row's trial, 1 on average; 1 where trials took none."""
+    """One over the expected time of each row's trial, 1 on average; 1 if trials took none."""
     plain = np.ones_like(belief.mean_C)
     timed = [record for record in records if record.measurement and record.wall_s > 0]
     if not timed:
@@ -159,7 +139,7 @@ def trial_weight(belief: Belief, samples_C: Ints | int, records: Sequence[Record
 
 
 def chance_to_fit(predictions: PredictionTable | None, history: Sequence[Record]) -> Floats | None:
-    """Each row's chance to fit, 0 to 1; None where no limit or no prediction is known."""
+    """Each row's chance to fit, 0 to 1; None if no limit or no prediction is known."""
     limit_bytes = memory_limit_bytes(predictions, history)
     if predictions is None or limit_bytes is None:
         return None
@@ -178,10 +158,10 @@ def _chance_of_each() -> Floats:
 def marginal_rows(
     table: CandidateTable, predictions: PredictionTable | None, history: Sequence[Record]
 ) -> Bools:
-    """Rows that may need too much by their prediction, and may as well fit within its band.
+    """Rows that are predicted to exceed the limit by no more than the band.
 
-    One trial of a structure that ran out of memory closes all that are left of it, and all that
-    need as much. Predictions count as larger where trials were seen to need more.
+    One trial of a structure that ran out of memory closes all rows of the structure, and all rows
+    that need as much. Predictions count as larger if trials needed more than predicted.
     """
     limit_bytes = memory_limit_bytes(predictions, history)
     if predictions is None or limit_bytes is None:
@@ -205,7 +185,7 @@ def _largest_error(history: Sequence[Record]) -> list[float]:
 def memory_limit_bytes(
     predictions: PredictionTable | None, history: Sequence[Record]
 ) -> float | None:
-    """What a rank has: as trials found it, or as the planner was told."""
+    """Memory of a rank, from trials or from the predictions."""
     for record in reversed(history):
         outcome = record.outcome
         if outcome.memory is not None and outcome.memory.limit_bytes:
@@ -239,7 +219,7 @@ class _Peaks:
 
 
 def _peaks(history: Sequence[Record]) -> _Peaks:
-    """What the latest trials say of memory; another failure says nothing."""
+    """Memory of the latest trials; other failures are skipped."""
     found = _Peaks()
     for record in history[-_LATEST:]:
         predicted = record.prediction.peak_bytes if record.prediction else None

@@ -1,18 +1,23 @@
-"""What is believed of each row's cost, from predictions and measurements.
+"""Learned cost of each row: XGBoost on top of the predictions.
 
-Where all rows are predicted, the logarithm of measured over predicted cost is learned, so that
-without a measurement the predictions stand as they are. A Gaussian process learns it where few
-knobs vary, boosted trees where many do. One unit of a feature is one step of its knob: a factor of
-2 of a size, another value of a choice.
+If all rows are predicted, the trees learn the logarithm of measured over predicted cost; otherwise
+they learn the logarithm of the cost from the knobs. A few measurements move a row little: all rows
+share their mean error, and the trees shrink the rest toward the prediction. Each member of the
+ensemble leaves a different part of the measured rows out and weighs the others at random (the
+Bayesian bootstrap, Rubin 1981): its error on the excluded rows shows how wrong the trees are, and
+the spread of the members how sure they are of a row.
+One unit of a feature is one step of its knob: a factor of 2 of a size, another value of a choice.
 
-Shapes: R = rows (measured ones, then those of the pool), F = features.
+Shapes: S = measured rows, C = rows of the pool, R = both in this order, F = features,
+M = members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,38 +35,50 @@ from ..space import (
     concat,
 )
 from .belief import Belief
-from .gaussian import fit_process
-from .trees import fit_trees
 
+if TYPE_CHECKING:
+    from xgboost import Booster, DMatrix
+
+_MOST_MEMBERS = 12
+_ROUNDS = 20
+_TREES = {
+    "objective": "reg:squarederror",
+    "tree_method": "exact",
+    "max_depth": 3,
+    "min_child_weight": 0.1,
+    "eta": 0.3,
+    "lambda": 1.0,
+    "nthread": 1,  # starting more takes a hundred times as long as the work
+    "verbosity": 0,
+    "seed": 0,
+}
+_PRIOR_FREEDOM = 4.0
+"""Number of measurements that the expected spread of the predictions counts as."""
+_OWN_SHARE = 0.6
+"""Share of the predictions' variance that no other row shows. With 1 the searches of
+``benchmarks/results/search_models.md`` stopped a trial later, and no sooner within 2 %."""
 _MOST_CHOICES = 8
-"""Most values of one knob; beyond that, rows are distinguished by the other knobs alone."""
-_SHARE_UNITS = 4.0
-"""A part that takes a quarter of the step more is one unit away."""
+"""Most values of one knob; a knob with more is no feature."""
 _NOTHING = Prediction(peak_bytes=None, step_s=None, band=None, how="")
 MOST_SEEN = 64
-"""Measurements that are learned from; where there are more, the best and the latest. The time of a
-proposal grows with their cube; no recorded search had as many."""
+"""Measurements to learn from; if there are more, the best and the latest of them."""
 _FIT_EVERY = 32
-"""Measurements from one fit of the trees to the next, from ``MOST_SEEN`` on. A study of 220 trials
-found as much with 1, 16 and 32."""
-_MANY_KNOBS = 6
-"""Number of varying knobs from which trees learn: with eight they needed fewer trials than the
-process, with up to five no more and no fewer (``benchmarks/results/search_models.md``)."""
-_FOLLOWS = ("data_parallel", "accumulation")
-"""Knobs that the others determine, batch and devices given."""
+"""Measurements between two fits, from ``MOST_SEEN`` on. A study of 220 trials found as much with
+1, 16 and 32."""
 _SPREAD_UNPREDICTED = 0.5
 _SPREAD_UNSAID = 0.2
-"""Spread of the log cost where nothing is predicted, and of predictions without a band."""
+"""Spread of the log cost without predictions, and of predictions without a band."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Costs:
-    """Logarithms of predicted and measured cost. ``guess_C`` is NaN where none is predicted.
+    """Logarithms of predicted and measured cost; a missing prediction is NaN.
 
     Attributes:
-        records: measured ones, in order.
-        before_S: what was predicted of them, NaN where nothing was.
-        after_S: what was measured.
+        guess_C: predicted cost of the pool's rows.
+        records: measured trials, in order.
+        before_S: their predicted cost.
+        after_S: their measured cost.
     """
 
     guess_C: Floats
@@ -71,7 +88,7 @@ class Costs:
 
     @property
     def predicted(self) -> bool:
-        """Whether every row of the pool has a prediction."""
+        """True if every row of the pool has a prediction."""
         return bool(np.isfinite(self.guess_C).all())
 
     @property
@@ -83,7 +100,7 @@ class Costs:
     def over(
         self, pool: CandidateTable, predictions: PredictionTable | None, objective: Objective
     ) -> Costs:
-        """The measurements beside the rows of another pool."""
+        """The same measurements with the rows of another pool."""
         return replace(self, guess_C=_guess(pool, predictions, objective))
 
 
@@ -116,43 +133,41 @@ def _guess(
     return np.asarray(np.log(predictions.step_s_C / samples))
 
 
-Model: TypeAlias = Callable[[CandidateTable, PredictionTable | None, Costs, int], Belief]
-"""Logarithms of the costs of a pool's rows, by a model; the number is the study's seed."""
-
-
-def by_process(
+def learn_costs(
     pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int = 0
 ) -> Belief:
-    """Logarithms of the costs of the pool's rows; needs a usable measurement."""
-    lesson = _lesson(pool, predictions, known)
-    found = fit_process(
-        lesson.features_RF,
-        lesson.targets_S,
-        spread=_prior_spread(predictions, known),
-        constant=known.predicted,
-    )
-    return replace(found, mean_C=lesson.base_C + found.mean_C)
+    """Logarithms of the costs of the pool's rows; needs a usable measurement.
 
-
-def by_trees(
-    pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int
-) -> Belief:
-    """Logarithms of the costs by boosted trees, with the predictions as margin."""
+    Args:
+        pool: rows to learn about.
+        predictions: of the pool.
+        known: predicted and measured costs.
+        seed: of the random weights.
+    """
     known = _at_last_fit(known)
     lesson = _lesson(pool, predictions, known)
-    shared = float(np.mean(lesson.targets_S))
-    base_R = np.concatenate([lesson.before_S, lesson.base_C])
-    return fit_trees(
-        lesson.features_RF,
-        lesson.before_S + lesson.targets_S,
-        margin_R=base_R + shared,
-        spread=_prior_spread(predictions, known),
-        seed=seed,
+    count, base_R = len(lesson.errors_S), np.concatenate([lesson.before_S, known.guess_C])
+    if not known.predicted:
+        base_R = np.full(count + len(pool), lesson.before_S[0])
+    rows_RF = np.column_stack([lesson.features_RF, base_R + lesson.errors_S.mean()])
+    targets_S = lesson.before_S + lesson.errors_S
+    members = _fit(np.column_stack([rows_RF[:count], targets_S]).tobytes(), count, seed)
+    value_MR = members.predict(rows_RF)
+    squares = _PRIOR_FREEDOM * _OWN_SHARE * _prior_spread(predictions, known) ** 2
+    if count > 1:
+        excluded_S = targets_S - value_MR[_groups(count), np.arange(count)]
+        squares += float(excluded_S @ excluded_S)
+    between_C = value_MR.var(axis=0, ddof=min(count - 1, 1))[count:]
+    return Belief(
+        mean_C=value_MR.mean(axis=0)[count:],
+        variance_C=squares / (_PRIOR_FREEDOM + count) + between_C,
+        freedom=_PRIOR_FREEDOM + count,
+        features_CF=lesson.features_RF[count:],
     )
 
 
 def _at_last_fit(known: Costs) -> Costs:
-    """Measurements up to the last fit, where there are more than are learned from."""
+    """Measurements up to the last fit, once there are more than are learned from."""
     usable = known.usable_S
     since = max(len(usable) - MOST_SEEN, 0) % _FIT_EVERY
     if not since:
@@ -166,38 +181,23 @@ def _at_last_fit(known: Costs) -> Costs:
     )
 
 
-def by_knobs(
-    pool: CandidateTable, predictions: PredictionTable | None, known: Costs, seed: int
-) -> Belief:
-    """Logarithms of the costs by trees where many knobs vary, by the process where few do."""
-    varying = sum(
-        bool(len(column.codes) > 0 and np.ptp(column.codes) > 0)
-        for name, column in pool.columns
-        if name not in _FOLLOWS
-    )
-    model = by_trees if varying >= _MANY_KNOBS else by_process
-    return model(pool, predictions, known, seed)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Lesson:
-    """Targets around ``before_S``, and features of these rows, then of the pool's."""
+    """Features of all rows; expected costs of the measured ones and by how much they are off."""
 
     features_RF: Floats
     before_S: Floats
-    targets_S: Floats
-    base_C: Floats
+    errors_S: Floats
 
 
 def _lesson(pool: CandidateTable, predictions: PredictionTable | None, known: Costs) -> _Lesson:
     picked = known.usable_S[_best_and_latest(known.after_S[known.usable_S])]
-    level = 0.0 if known.predicted else float(known.after_S[known.usable_S].mean())
-    before_S = known.before_S[picked] if known.predicted else np.full(len(picked), level)
+    level = np.full(len(picked), known.after_S[known.usable_S].mean())
+    before_S = known.before_S[picked] if known.predicted else level
     return _Lesson(
         features_RF=_features(pool, predictions, [known.records[i] for i in picked], known),
         before_S=before_S,
-        targets_S=known.after_S[picked] - before_S,
-        base_C=known.guess_C if known.predicted else np.full(len(pool), level),
+        errors_S=known.after_S[picked] - before_S,
     )
 
 
@@ -209,10 +209,10 @@ def _features(
 ) -> Floats:
     seen = CandidateTable.from_candidates([record.trial.candidate for record in records])
     knobs = knob_features(concat((seen, pool)))
-    if not known.predicted:
-        return knobs
-    predicted = prediction_features([record.prediction for record in records], predictions)
-    return np.column_stack([knobs, predicted])
+    columns = [np.zeros(len(knobs)), knobs]  # XGBoost needs a column, even if nothing varies
+    if known.predicted:
+        columns.append(prediction_features([one.prediction for one in records], predictions))
+    return np.column_stack(columns)
 
 
 def _best_and_latest(costs_S: Floats) -> Ints:
@@ -240,7 +240,7 @@ def knob_features(table: CandidateTable) -> Floats:
 def prediction_features(
     seen: Sequence[Prediction | None], predictions: PredictionTable | None
 ) -> Floats:
-    """Time, memory and parts of the measured rows, then of the pool; only what all rows have."""
+    """Time, memory and parts of the measured rows, then of the pool, if all rows have them."""
     if predictions is None:
         return np.zeros((len(seen), 0))
     known = [prediction or _NOTHING for prediction in seen]
@@ -251,7 +251,7 @@ def prediction_features(
     ]
     for name, seconds in predictions.parts:
         part_s = _join([dict(p.parts).get(name) for p in known], seconds)
-        columns.append(_SHARE_UNITS * part_s / step_s)
+        columns.append(part_s / step_s)
     whole = [column for column in columns if np.isfinite(column).all() and np.ptp(column) > 0]
     return _stack(whole, len(step_s))
 
@@ -277,7 +277,7 @@ def _columns(name: str, column: CodedColumn) -> list[Floats]:
 
 
 def _sizes(column: CodedColumn) -> Floats | None:
-    """Octaves of a column of plain numbers above 0, by code; None where it is of other values."""
+    """Octaves of a column of plain numbers above 0, by code; None for other values."""
     values = column.categories or ()
     if not values or (column.codes == ABSENT).any():
         return None
@@ -288,3 +288,54 @@ def _sizes(column: CodedColumn) -> Floats | None:
 
 def _stack(columns: list[Floats], rows: int) -> Floats:
     return np.stack(columns, axis=1) if columns else np.zeros((rows, 0))
+
+
+def _groups(count: int) -> Ints:
+    """Member that leaves each row out."""
+    return np.arange(count) % _MOST_MEMBERS
+
+
+@lru_cache(maxsize=4)  # a long study learns from the same rows for some trials
+def _fit(lesson: bytes, count: int, seed: int) -> _Ensemble:
+    """Members fitted to rows of features, margin and target."""
+    import xgboost  # takes half a second
+
+    rows = np.frombuffer(lesson).reshape(count, -1)
+    groups, draw = _groups(count), np.random.default_rng((seed, count))
+    members = []
+    for member in range(min(count, _MOST_MEMBERS)):
+        kept = rows[(groups != member) | (count == 1)]
+        data = _matrix(kept[:, :-1], label=kept[:, -1], weight=draw.exponential(size=len(kept)))
+        trees = xgboost.Booster(_TREES, [data])
+        for done in range(_ROUNDS):  # xgboost.train takes twice as long for its callbacks
+            trees.update(data, done)
+        members.append(trees)
+    return _Ensemble(members)
+
+
+def _matrix(rows_RF: Floats, **targets: Floats) -> DMatrix:
+    """Features, with the margin in the last column."""
+    import xgboost
+
+    return xgboost.DMatrix(rows_RF[:, :-1], base_margin=rows_RF[:, -1], nthread=1, **targets)
+
+
+class _Ensemble:
+    """Fitted members, with a cache of their predictions."""
+
+    def __init__(self, members: list[Booster]) -> None:
+        self._members = members
+        self._place: dict[bytes, int] = {}
+        self._value_MR = np.zeros((len(members), 0))
+
+    def predict(self, rows_RF: Floats) -> Floats:
+        """Prediction of each member for each row, (M, R)."""
+        keys = rows_RF.view(f"V{rows_RF.strides[0]}")[:, 0].tolist()
+        fresh = [i for i, place in enumerate(map(self._place.get, keys)) if place is None]
+        if fresh:
+            every = _matrix(rows_RF[fresh])
+            value_MR = np.array([member.predict(every) for member in self._members], float)
+            first = self._value_MR.shape[1]
+            self._value_MR = np.concatenate([self._value_MR, value_MR], axis=1)
+            self._place.update((keys[i], first + n) for n, i in enumerate(fresh))
+        return self._value_MR.take([*map(self._place.__getitem__, keys)], axis=1)

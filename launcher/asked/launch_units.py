@@ -56,7 +56,6 @@ def _read_port(text: str) -> int:
 
 
 def _read_endpoint(text: str) -> tuple[str, int | None]:
-    """``HOST[:PORT]``; an IPv6 address stands in brackets."""
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\s:\[\]]+))(?::([0-9]+))?", text)
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} must be HOST:PORT")
@@ -100,7 +99,6 @@ def _read_knob(text: str) -> tuple[str, tuple[KnobValue, ...]]:
 
 
 def _read_trackers(text: str) -> tuple[str, ...]:
-    """Names between commas, each once; ``none`` stands alone for no tracker."""
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",")))
     if "" in names or ("none" in names and len(names) > 1):
         raise argparse.ArgumentTypeError(

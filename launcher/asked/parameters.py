@@ -59,7 +59,7 @@ def parameter(
     """A parameter of a question.
 
     Args:
-        group: title of its flags in the help; empty: beside ``--help``.
+        group: title of its flags in the help; empty: next to ``--help``.
         about: its line in the help and in Python's docstring.
         unit: how its values are written.
         default: without one it is required.
@@ -72,7 +72,7 @@ def parameter(
 
 
 def asked_part(*, default: _T) -> _T:
-    """A field that is a value of parameters of its own."""
+    """A field whose value has its own parameters."""
     part: _T = field(default=default, metadata={"part": type(default)})
     return part
 
@@ -119,7 +119,6 @@ class VerbQuestion:
                 yield f"{first} and {second} cannot be given together; give one of them"
 
     def _says(self, flag: str) -> bool:
-        """Whether the parameter of a flag has another value than its default."""
         for one in asked_parameters(type(self)):
             value, name = one.value_in(self), flag.rpartition("--")[2]
             if name in one.asked.parts:
@@ -130,7 +129,6 @@ class VerbQuestion:
 
     @classmethod
     def parser(cls, stand_in: Mapping[str, Any] = _NONE) -> VerbParser:
-        """Flags of a question; ``stand_in`` has values for required ones that are not given."""
         header = cls.header
         parser = VerbParser(
             prog=f"autoconf-launch {header.verb}",
@@ -197,7 +195,7 @@ class Parameter:
 
 
 def asked_parameters(kind: type, path: tuple[str, ...] = ()) -> Iterator[Parameter]:
-    """All parameters of a question, those of its parts in their place."""
+    """All parameters of a question; parameters of its parts are in their place."""
     for one in fields(kind):
         if "part" in one.metadata:
             yield from asked_parameters(one.metadata["part"], (*path, one.name))
@@ -301,7 +299,7 @@ def build_question(
 
 
 def flag_words(asked: VerbQuestion, groups: Collection[str]) -> Iterator[str]:
-    """Flags that say what some groups of a question have beside their defaults."""
+    """Flags for the values of some groups that differ from their defaults."""
     for one in asked_parameters(type(asked)):
         value = one.value_in(asked)
         if one.asked.group in groups and value != one.default:
@@ -356,9 +354,9 @@ def _build(kind: type[_Q], values: Mapping[str, Any], given: frozenset[str]) -> 
 def answers(
     kind: Callable[_P, _Q], **types: type
 ) -> Callable[[Callable[..., _A]], Callable[_P, _A]]:
-    """Make a function of a question one of its parameters, with their names, types and defaults.
+    """Turn a function of a question into a function of the question's parameters.
 
-    Further arguments of the function stay in front of them.
+    Other arguments of the function stay in front of them.
 
     Args:
         kind: the class of the question.

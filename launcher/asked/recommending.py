@@ -114,7 +114,6 @@ class RecommendQuestion(RealRuns, VerbQuestion):
         return found
 
     def contradictions(self) -> Iterator[str]:
-        """What must be omitted, or all that must be given too, in one sentence."""
         if self.model is not None and self.model_size_b is not None:
             yield "--model has a size; omit --model-size"
         if self.cluster is not None and self.nodes is not None:

@@ -60,7 +60,6 @@ class ShowCommand(VerbQuestion):
 
     @property
     def form(self) -> str:
-        """How results are written."""
         return "json" if self.json else self.format or "table"
 
     def contradictions(self) -> Iterator[str]:
@@ -77,7 +76,7 @@ class ShowCommand(VerbQuestion):
 
 @question
 class ShowSpacesCommand(VerbQuestion):
-    """``show spaces`` of the command line, beside the launcher's flags."""
+    """``show spaces`` of the command line, alongside the launcher's flags."""
 
     config: str | None = parameter(
         "", "the configuration that is tuned", ValueUnit(metavar="FILE"), default=None
@@ -158,7 +157,7 @@ class ExportCommand(VerbQuestion):
 
 @question
 class ValidateQuestion(VerbQuestion):
-    """How predictions are compared with tables of measurements."""
+    """Comparison of predictions with tables of measurements."""
 
     trainer: str = parameter(
         "",

@@ -52,7 +52,7 @@ class ServingQuestion(Modelled):
 
 @question
 class ServingPoint:
-    """One point of a serving."""
+    """A point of a serving: ranks and batch."""
 
     tp: int = parameter("point", "tensor-parallel ranks; default 1", DEGREE, default=1)
     pp: int = parameter("point", "pipeline stages; default 1", DEGREE, default=1)
@@ -63,7 +63,7 @@ class ServingPoint:
 
 @question
 class ServingPoints:
-    """Which points of a serving are ranked, and how."""
+    """Points of a serving to rank, and their order."""
 
     tp: Sequence[int] = parameter(
         "ranking", "tensor-parallel ranks to look at: 1,2,4; default: all", SIZES, default=()
@@ -104,7 +104,7 @@ class PlanInferenceQuestion(ServingPoints, ServingQuestion):
 
 @question
 class InferenceCommand:
-    """What both verbs have on the command line only."""
+    """Flags that both verbs have only on the command line."""
 
     inference: bool = parameter("", "generate text instead of training", ON, default=False)
     json: bool = parameter("output", "print one JSON document", ON, default=False)

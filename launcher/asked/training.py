@@ -98,7 +98,7 @@ _CLUSTERS = ValueUnit(metavar="C", action="append")
 
 
 class Goal(str, Enum):
-    """What layouts are ranked by."""
+    """Goal of a ranking."""
 
     TIME = "time"
     COST = "cost"
@@ -114,7 +114,7 @@ def _names(kind: type[Enum]) -> str:
 
 @question
 class TrainingQuestion(Modelled):
-    """What is trained, and on what."""
+    """A training and its machines."""
 
     cluster: str | list[str] | tuple[str, ...] = parameter("training", _CLUSTER_ABOUT, CLUSTER)
     seq: int = parameter("training", SEQUENCE_ABOUT, SEQUENCE)
@@ -229,7 +229,7 @@ class FitQuestion(TrainingQuestion):
 
 @question
 class PlanRanking:
-    """How layouts are ranked."""
+    """Order and limits of a ranking of layouts."""
 
     top: int | None = parameter(
         "ranking",
@@ -283,7 +283,7 @@ class PlanRanking:
 
 @question
 class RealRuns:
-    """Real runs that correct a prediction, and which further ones would narrow it."""
+    """Real runs that correct a prediction, and how many more to name."""
 
     measured: str | Path | None = parameter(
         "real runs",
@@ -332,7 +332,6 @@ class PlanQuestion(RealRuns, PlanRanking, TrainingQuestion):
         return tuple(dict.fromkeys(texts))
 
     def contradictions(self) -> Iterator[str]:
-        """Sentences on limits without tokens, and on what one cluster is asked alone."""
         for flag, limit in (("--deadline", self.deadline_s), ("--max-cost", self.max_cost_usd)):
             if limit is not None and self.tokens is None:
                 yield f"{flag} bounds the whole training; give its --tokens too, such as 15T"

@@ -1,4 +1,4 @@
-"""``fit`` and ``plan`` of the command line: what they ask, and where their answers go."""
+"""``fit`` and ``plan`` of the command line: parameters, and files of the answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CsvForm(str, Enum):
 
     FULL = "full"
     FASOP = "fasop"
-    """Those of FASOP, with ``*`` between them."""
+    """FASOP's columns, with ``*`` between them."""
 
 
 _HABITS_GROUP = "what is trained, and how"

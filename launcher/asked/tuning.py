@@ -35,12 +35,12 @@ class OwnKnob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserWords:
-    """What the user says of the script and its settings.
+    """The user's words on the script and its settings.
 
     Attributes:
-        dialect: name of the one to take; None: the first that fits.
+        dialect: name of the dialect; None: the first that fits.
         arguments: canonical key and the script's argument for it.
-        knobs: further knobs with values.
+        knobs: additional knobs with values.
         overrides: keys of the autotuning section.
         allow_global_batch_change: candidates may have another global batch than the user's.
         keep_global_batch: no candidate has another one.
@@ -83,7 +83,7 @@ _SETTINGS = {
 
 @question
 class RankCount(VerbQuestion):
-    """How many ranks are started."""
+    """Number of ranks to start."""
 
     processes: Processes | None = parameter(
         HOSTS,
@@ -219,18 +219,15 @@ class TuneQuestion(RankCount):
 
     @property
     def verifies(self) -> bool:
-        """Whether the winner is launched once more, as the training will be."""
         return self.soak_steps != 0
 
     @property
     def limits(self) -> SearchBudget:
-        """What it may cost."""
         read = BUDGET.read(self.budget) if isinstance(self.budget, str) else self.budget
         return read or SearchBudget()
 
     @property
     def words(self) -> UserWords:
-        """What it says of the script and its settings."""
         effort = {} if self.effort is None else {"effort": self.effort}
         return UserWords(
             dialect=self.dialect,

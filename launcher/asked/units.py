@@ -30,14 +30,14 @@ def _accept(value: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueUnit:
-    """How values of a parameter are written, and which are right.
+    """Spelling and check of a parameter's values.
 
     Attributes:
         metavar: placeholder of the value in the help.
         read: a word of the command line as a value.
         refuse: the end of a sentence on a keyword's wrong value; None for a right one.
         action: what argparse does with the flag.
-        const: value of the flag alone.
+        const: value of the flag without a word.
         known: words that a shell completes; without a placeholder the help has them, too.
         write: a value as a word of the command line.
         place: how many words without a flag it is: 1, ?, + or ``*``; empty: it has a flag.
@@ -54,12 +54,10 @@ class ValueUnit:
 
     @property
     def takes_word(self) -> bool:
-        """Whether a value follows the flag."""
         return self.action in ("store", "append")
 
     @property
     def options(self) -> dict[str, Any]:
-        """What argparse is told of it."""
         found: dict[str, Any] = {"action": self.action}
         if self.const is not None:
             found["const"] = self.const
@@ -107,7 +105,7 @@ def decimal(least: float, most: float, metavar: str) -> ValueUnit:
 
 
 def choice(what: str, known: Iterable[str], metavar: str = "NAME") -> ValueUnit:
-    """One of several names, or of an enumeration's values; its members are right, too."""
+    """A choice between names, or between an enumeration's values or members."""
     names = tuple(one.value if isinstance(one, Enum) else one for one in known)
 
     def refuse(value: Any) -> str | None:

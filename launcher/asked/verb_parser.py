@@ -48,14 +48,13 @@ def _require_one_value(
     value: Any,
     flag: str | None,
 ) -> None:
-    """End with an error where a flag came before with another value."""
     seen: dict[str, Any] = namespace.__dict__.setdefault("_given", {})
     if flag is not None and seen.setdefault(action.dest, value) != value:
         parser.error(f"{'/'.join(action.option_strings)} is given twice; give it once")
 
 
 class VerbParser(argparse.ArgumentParser):
-    """Raises ConfigError where argparse would print and leave.
+    """A parser that raises ConfigError instead of printing and leaving.
 
     Args:
         examples: command lines that end the help.
@@ -75,13 +74,11 @@ class VerbParser(argparse.ArgumentParser):
         return f"{super().format_help()}\nexamples:\n{lines}" if lines else super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        """Raise what is wrong, and where to look."""
         where = "" if message.endswith("?") else f"; see {self.prog} --help."
         raise ConfigError(f"{_plain_error(message)}{where}")
 
 
 def _plain_error(message: str) -> str:
-    """What argparse says, without its ``argument`` before a flag's name."""
     found = re.fullmatch(r"argument (\S+): (.*)", message, flags=re.DOTALL)
     if not found:
         return f"{message[0].upper()}{message[1:]}"
@@ -98,7 +95,7 @@ _NEAR = 0.8
 
 
 def unknown_flag(name: str, known: Iterable[str], where: str) -> ConfigError:
-    """What to raise for a flag that nobody knows: the nearest one, or where all are."""
+    """The error for an unknown flag, with the nearest known flag or a place to look."""
     dashed = {flag.replace("_", "-"): flag for flag in known if flag.startswith("--")}
     wanted = name.replace("_", "-")
     close = difflib.get_close_matches(wanted, dashed, n=1, cutoff=_NEAR)

@@ -1,1 +1,1 @@
-"""One module per verb, each a face of its own: tables of strings name what it answers by."""
+"""A module for each verb, its own face: tables of strings name its functions."""

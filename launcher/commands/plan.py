@@ -176,7 +176,6 @@ def _output(
     document: Callable[[], dict[str, Any]],
     text: Callable[[], str],
 ) -> str:
-    """What is printed, with the files that were written."""
     if request.training.json:
         paths = [str(path) for path in written.paths]
         more = {"exported": paths, "exported_row": written.row} if paths else {}
@@ -252,7 +251,7 @@ def _export_runs(
 
 
 def _optimum_of(answer: PlanAnswer, row: Planned) -> Optimum:
-    """A row for exports: with its nodes in the order of ranks where they are part of a cluster.
+    """A row for exports, with its nodes in the order of ranks if they are part of a cluster.
 
     Megatron-LM gets them by the order of its jobs; other frameworks get the slots.
     """

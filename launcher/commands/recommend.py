@@ -26,7 +26,7 @@ from ..report import recommend_document, recommend_text, save_text
 
 
 def recommend(arguments: Sequence[str]) -> Iterator[str]:
-    """Text to print; writes a file where ``--base-config`` asks for it.
+    """Text to print; writes the file of ``--base-config``.
 
     Raises:
         ConfigError: wrong arguments, a size that the family does not allow, an unwritable file.
@@ -61,7 +61,6 @@ def _require_folder(path: Path) -> None:
 
 
 def _write(request: RecommendCommand, answer: Recommendation) -> tuple[Path, ...]:
-    """The file asked for, and each export beside it."""
     assert request.base_config is not None
     plan = RunPlan(
         days=request.max_days or answer.exact_days,

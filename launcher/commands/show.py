@@ -103,7 +103,6 @@ _FORMS: dict[str, Callable[[Results], str]] = {
 
 
 def _follow(results: Results, form: str, *, details: bool) -> Iterator[str]:
-    """What the tune does, as it says it itself, then how it ended."""
     if form != "table":
         yield from _followed_trials(results, form)
         return
@@ -130,7 +129,6 @@ def _end(results: Results, *, details: bool) -> Finished:
 
 
 def _followed_trials(results: Results, form: str) -> Iterator[str]:
-    """One line per trial of the search."""
     if form == "csv":
         yield trials_csv([]).rstrip("\n")
     for event in follow_events(results):
@@ -165,9 +163,9 @@ LOOK_EVERY_S = 0.5
 
 
 def follow_events(results: Results) -> Iterator[Event]:
-    """What a tune does, until nobody holds its folder; what it did before at once.
+    """Events of a tune until its folder is free; earlier events come at once.
 
-    Launches are seen when they come back: what runs is not in the journal.
+    Launches are seen when they come back; the journal lacks running launches.
     """
     starts_s = [start.unix_s for start in results.contents.starts]
     is_running = results.state is FolderState.RUNNING

@@ -1,4 +1,4 @@
-"""``show spaces``: what would be searched, and where each value comes from. Nothing is run.
+"""``show spaces``: the knobs of a search and the source of each value. Nothing is run.
 
 ``show spaces [--config FILE] [--json] [launcher flags] [script.py arguments]``
 """
@@ -30,7 +30,7 @@ from ..events import Event, Note
 from ..flags import parse_request
 from ..hosts import find_cluster
 from ..launch import find_source
-from ..report import SCHEMA_VERSION, table_of
+from ..report import SCHEMA_VERSION, each, rows_documents, rows_text
 from ..request import LaunchRequest
 from ..script import ScriptSource
 from ..spelling import UserSettings
@@ -51,7 +51,7 @@ _AWAITS_PROFILE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobRow:
-    """One knob of a stage; ``values`` as a document has them."""
+    """A knob of a stage; ``values`` as a document has them."""
 
     name: str
     values: tuple[Any, ...]
@@ -61,7 +61,7 @@ class KnobRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageView:
-    """What would be searched at one ZeRO stage; ``combinations`` is of further knobs."""
+    """The search at a ZeRO stage; ``combinations`` counts the other knobs."""
 
     stage: int
     micro_batches: tuple[int, ...]
@@ -105,7 +105,6 @@ def _on_foreign(path: str) -> str:
 
 
 def _of_script(request: LaunchRequest) -> tuple[UserSettings, tuple[str, ...]]:
-    """What a tune reads of the script and its files, with the sentences that it says."""
     notes: list[str] = []
 
     def listen(event: Event) -> None:
@@ -118,7 +117,6 @@ def _of_script(request: LaunchRequest) -> tuple[UserSettings, tuple[str, ...]]:
 def _of_document(
     request: LaunchRequest, source: ScriptSource
 ) -> tuple[UserSettings, tuple[str, ...]]:
-    """What a document alone says: of our runtime, or of DeepSpeed where only that has its keys."""
     source = replace(source, words=request.words)
     named = source.config_argument is not None or request.words.dialect is not None
     dialect = choose_dialect(source).dialect if named else BuiltinDialect()
@@ -181,10 +179,7 @@ def _text(user: UserSettings, stages: Sequence[StageView], notes: Sequence[str])
     for view in stages:
         lines += [_stage_line(view, user.settings)]
         if view.knobs:
-            rows = [(row.name, _values(row), row.origin) for row in view.knobs]
-            left = ("left", "left", "left")
-            table = table_of(rows, ("knob", "values", "from"), left, markdown=False)
-            lines += [f"  {line}" for line in table.splitlines()]
+            lines += [f"  {line}" for line in rows_text(KNOB_COLUMNS, view.knobs).splitlines()]
         lines += [""]
     if user.settings.fast:
         lines += ['The shipped lists of further knobs are skipped by "fast": true; --fast=false']
@@ -208,7 +203,6 @@ def _flow(user: UserSettings, stages: Sequence[StageView]) -> str:
 
 
 def _origin_of_stages(user: UserSettings) -> str | None:
-    """Where the ZeRO stages come from; None where the script has no word for them."""
     origins = (choice.origin for choice in user.choices if choice.knob == "zero_stage")
     return next(origins, None)
 
@@ -223,12 +217,27 @@ def _stage_line(view: StageView, settings: AutotuningSettings) -> str:
     return f"stage {view.stage}: micro-batches {_comma_list(view.micro_batches)}{further}"
 
 
-def _values(row: KnobRow) -> str:
+def _comma_list(values: Sequence[Any]) -> str:
+    return ", ".join(v if isinstance(v, str) else json.dumps(v) for v in values)
+
+
+def _values_text(row: KnobRow) -> str:
     return f"{_comma_list(row.values)}{' and up' if row.how is ChoiceKind.MINIMUM else ''}"
 
 
-def _comma_list(values: Sequence[Any]) -> str:
-    return ", ".join(v if isinstance(v, str) else json.dumps(v) for v in values)
+KNOB_COLUMNS = (
+    each("name", "", "knob", is_left=True),
+    each(
+        "values",
+        lambda a, row: row,
+        "values",
+        _values_text,
+        is_left=True,
+        data=lambda row: [*row.values],
+    ),
+    each("how", "how.value"),
+    each("from", "origin", "from", is_left=True),
+)
 
 
 def _json(user: UserSettings, stages: Sequence[StageView], notes: Sequence[str]) -> str:
@@ -243,15 +252,7 @@ def _json(user: UserSettings, stages: Sequence[StageView], notes: Sequence[str])
                 "stage": view.stage,
                 "micro_batches": list(view.micro_batches),
                 "combinations": view.combinations,
-                "knobs": [
-                    {
-                        "name": row.name,
-                        "values": list(row.values),
-                        "how": row.how.value,
-                        "from": row.origin,
-                    }
-                    for row in view.knobs
-                ],
+                "knobs": rows_documents(KNOB_COLUMNS, view.knobs),
             }
             for view in stages
         ],

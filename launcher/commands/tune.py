@@ -121,7 +121,7 @@ def run_tune(request: LaunchRequest, listener: Listener, began_s: float | None =
     Args:
         request: of the user.
         listener: gets each event.
-        began_s: the command's start on ``time.monotonic``, where a budget of time begins; None:
+        began_s: start of the command and of its time budget on ``time.monotonic``; None:
             now.
 
     Returns:
@@ -201,7 +201,7 @@ def _as_it_starts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
-    """Everything before the first trial; ``profile_s`` is None where an earlier one was read."""
+    """Everything before the first trial; ``profile_s`` is None if an earlier profile was read."""
 
     job: TuningJob
     files: TrialFiles
@@ -352,7 +352,6 @@ _MUCH = 0.25
 
 
 def _goes_on(budget: TimeBudget, study: Study, confirmation_s: float) -> bool:
-    """Whether the playoff left time for more trials, and for as long a playoff after them."""
     is_much = math.isfinite(budget.whole_s) and budget.left_s > _MUCH * budget.whole_s
     until_s = budget.end_s - confirmation_s
     return is_much and study.extend(until_s, elapsed_s=budget.spent_s)

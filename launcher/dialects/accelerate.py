@@ -143,12 +143,11 @@ PROCESSES, MACHINES, CONFIG_FILE = "--num_processes", "--num_machines", "--confi
 _PRECISIONS = {"bf16": Precision.BF16, "fp16": Precision.FP16}
 
 
-@dataclass(frozen=True, slots=True)
-class ShardingWords:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingWords(Spelled):
     """FSDP's or DeepSpeed's variables as a ZeRO stage; ``versioned``: FSDP 2 is available."""
 
     versioned: bool
-    free: tuple[LayoutValue, ...] = (0, 2, 3)
     knob: str = "zero_stage"
 
     def names(self) -> tuple[str, ...]:
@@ -171,9 +170,7 @@ class ShardingWords:
             raise ConfigError(f"{_STRATEGY} is {word!r}, which is not known here; {known}.")
         return int(stage)
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         if _is_on(inputs, USE_DEEPSPEED):
             return inputs.with_variable(DEEPSPEED_STAGE, str(value))
         if value == 0:
@@ -205,7 +202,10 @@ class AccelerateDialect(TableDialect):
         version = installed_version(source, _KNOWN.package) or _KNOWN.newest
         rows: list[Spelled] = list(batch_rows(source, ranks))
         accumulation = _accumulation(source)
-        if accumulation and (_is_set(source, ACCUMULATION_VARIABLE) or not _has_own(rows)):
+        if accumulation and (
+            _is_set(source, ACCUMULATION_VARIABLE)
+            or not (find_row(rows, "accumulation") is not None)
+        ):
             rows = [row for row in rows if row.knob != "accumulation"]
             rows.append(accumulation)
         is_fixed = _is_set(source, DEEPSPEED_FILE) and _is_set(source, DEEPSPEED_STAGE)
@@ -234,10 +234,6 @@ def _is_on(inputs: LaunchInputs, name: str) -> bool:
 
 def _is_set(source: ScriptSource, name: str) -> bool:
     return name in dict(source.environment)
-
-
-def _has_own(rows: list[Spelled]) -> bool:
-    return find_row(rows, "accumulation") is not None
 
 
 def _accumulation(source: ScriptSource) -> Spelling | None:

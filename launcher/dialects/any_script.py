@@ -102,8 +102,8 @@ def batch_rows(source: ScriptSource, ranks: int) -> tuple[Spelled, ...]:
     micro = recognise_row(source, "micro_batch", MICRO_BATCH_NAMES, ranks)
     accumulation = recognise_row(source, "accumulation", ACCUMULATION_NAMES, ranks)
     if micro and accumulation and _is_split(micro.names()[:-1], source):
-        split = SplitMicroBatch(micro, accumulation)
-        return (split, accumulation, SplitBatch(micro, ranks))
+        split = SplitMicroBatch(argument=micro, accumulation=accumulation, places=micro.places)
+        return (split, accumulation, SplitBatch(argument=micro, ranks=ranks, places=micro.places))
     return tuple(row for row in (micro, accumulation) if row is not None)
 
 
@@ -115,21 +115,18 @@ def recognition_notes(reading: Reading) -> tuple[str, ...]:
     return tuple(
         f"Using {_full_name(row, reading.source)} as {words} (change it with --arg)."
         for row, words in rows
-        if row is not None and row.names()[0] not in mapped and _is_told(row)
+        if row is not None
+        and row.names()[0] not in mapped
+        and isinstance(_first_place(row), (Argument, Variable, Key))
     )
 
 
 def _first_place(row: Spelled) -> Place | None:
-    places: tuple[Place, ...] = getattr(row, "places", ())
-    return places[0] if places else None
+    return row.places[0] if row.places else None
 
 
 def _is_key(row: Spelled) -> bool:
     return isinstance(_first_place(row), Key)
-
-
-def _is_told(row: Spelled) -> bool:
-    return isinstance(_first_place(row), (Argument, Variable, Key))
 
 
 def _full_name(row: Spelled, source: ScriptSource) -> str:

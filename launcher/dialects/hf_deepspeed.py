@@ -135,16 +135,14 @@ _ROWS = ("micro_batch", "zero_stage", "recompute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedNumber:
+class SharedNumber(Spelled):
     """A number in the file and among the arguments, which must be the same in both.
 
     The file's number wins; "auto" there, or no key, means the arguments' number.
     """
 
-    knob: str
     path: KeyPath
     argument: Spelling
-    free: tuple[LayoutValue, ...] = ()
 
     def names(self) -> tuple[str, ...]:
         return (*self.argument.names(), dotted_name(self.path))
@@ -163,6 +161,10 @@ class SharedNumber:
         return word
 
     def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        """Write both places, as one of them may have another value."""
+        return self.put(inputs, value)
+
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         if inputs.document.get(self.path) not in (_AUTO, value):
             document = inputs.document.with_value(self.path, value)
             inputs = replace(inputs, document=document)
@@ -170,12 +172,10 @@ class SharedNumber:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileDegree:
+class FileDegree(Spelled):
     """A degree of model parallelism that only the file sets, and that is not searched."""
 
-    knob: str
     path: KeyPath
-    free: tuple[LayoutValue, ...] = ()
 
     def names(self) -> tuple[str, ...]:
         return (dotted_name(self.path),)
@@ -186,7 +186,7 @@ class FileDegree:
     def value_of(self, word: Any) -> LayoutValue:
         return self.read(LaunchInputs(document=RawConfig({}).with_value(self.path, word)))
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         return inputs
 
 
@@ -204,7 +204,11 @@ def with_document_lists(source: ScriptSource) -> ScriptSource:
     if not has_deepspeed_file(source):
         return source
     source = with_current_keys(source)
-    own = [knob for knob in source.words.knobs if _is_argument(knob.name)]
+    own = [
+        knob
+        for knob in source.words.knobs
+        if (knob.name.startswith("-") or CANONICAL.get(knob.name, knob.name) in _ROWS)
+    ]
     others = tuple(knob for knob in source.words.knobs if knob not in own)
     listed = with_listed(replace(source, words=UserWords(knobs=others)))
     return replace(listed, words=replace(source.words, knobs=tuple(own)))
@@ -321,10 +325,6 @@ def with_file_workload(workload: Workload, document: RawConfig) -> Workload:
     precision = workload.precision if own.precision is Precision.FP32 else own.precision
     optimizer = own.optimizer if own.optimizer.name else workload.optimizer
     return replace(workload, optimizer=optimizer, precision=precision)
-
-
-def _is_argument(name: str) -> bool:
-    return name.startswith("-") or CANONICAL.get(name, name) in _ROWS
 
 
 def _argument_conflicts(source: ScriptSource) -> tuple[str, ...]:

@@ -123,12 +123,10 @@ _ARGUMENTS = "arguments"
 """Name of a trial's file if the user's arguments are in one."""
 
 
-@dataclass(frozen=True, slots=True)
-class FsdpWords:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FsdpWords(Spelled):
     """``--fsdp`` as a ZeRO stage; words other than the strategy stay."""
 
-    places: tuple[Place, ...]
-    free: tuple[LayoutValue, ...] = (0, 2, 3)
     knob: str = "zero_stage"
 
     def names(self) -> tuple[str, ...]:
@@ -150,9 +148,7 @@ class FsdpWords:
             raise ConfigError(f"--fsdp is {word!r}, but must name one of {known} to be tuned.")
         return stages[0]
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         place = next((p for p in self.places if p.get(inputs) is not None), self.places[0])
         if value == 0:
             return place.drop(inputs)

@@ -89,8 +89,8 @@ _STAGES, _LAYERS_EACH = Argument((VIRTUAL_STAGES,)), Argument((VIRTUAL_LAYERS,))
 _PIPELINE = Argument((MEGATRON_DEGREES["pipeline_parallel"],))
 
 
-@dataclass(frozen=True, slots=True)
-class RecomputeWords:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecomputeWords(Spelled):
     """Granularity, method and number of layers as one knob."""
 
     free: tuple[LayoutValue, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
@@ -113,9 +113,7 @@ class RecomputeWords:
                 f"{GRANULARITY} is {word!r}, but must be full or selective."
             ) from None
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         for place in self.places:
             inputs = place.drop(inputs)
         if value is Recompute.NONE:
@@ -126,11 +124,10 @@ class RecomputeWords:
         return inputs
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualWords:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualWords(Spelled):
     """Model chunks of each rank, by their number or by their layers."""
 
-    free: tuple[LayoutValue, ...] = ()
     knob: str = "virtual_pipeline"
     places: tuple[Place, ...] = (_STAGES, _LAYERS_EACH)
 
@@ -145,9 +142,7 @@ class VirtualWords:
     def value_of(self, word: Any) -> LayoutValue:
         return _whole(word, VIRTUAL_STAGES)
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         if _LAYERS_EACH.get(inputs) is None:
             return _STAGES.drop(inputs) if value == 1 else _STAGES.put(inputs, value)
         if value == 1:
@@ -160,11 +155,10 @@ class VirtualWords:
         return _LAYERS_EACH.put(inputs, _layers(inputs) // chunks)
 
 
-@dataclass(frozen=True, slots=True)
-class SplitWords:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitWords(Spelled):
     """Layers of each pipeline stage: of the first and the last stage, or a layout of all."""
 
-    free: tuple[LayoutValue, ...] = ()
     knob: str = "pipeline_split"
     places: tuple[Place, ...] = (_FIRST, _LAST, _LAYOUT)
 
@@ -190,9 +184,7 @@ class SplitWords:
     def value_of(self, word: Any) -> LayoutValue:
         return tuple(_count(part) for part in str(word).split("|"))
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         for place in self.places:
             inputs = place.drop(inputs)
         if not isinstance(value, tuple) or len(set(value)) == 1:

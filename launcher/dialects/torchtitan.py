@@ -93,20 +93,15 @@ INTERLEAVED = "Interleaved1F1B"
 _FILE = "torchtitan.toml"
 
 
-@dataclass(frozen=True, slots=True)
-class DegreeWords:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DegreeWords(Spelled):
     """Replicate and shard degrees with the reshard policy, as a ZeRO stage."""
 
     replicate: tuple[Place, ...]
     shard: tuple[Place, ...]
     reshard: tuple[Place, ...]
     ranks: int
-    free: tuple[LayoutValue, ...] = (0, 2, 3)
     knob: str = "zero_stage"
-
-    @property
-    def places(self) -> tuple[Place, ...]:
-        return (*self.replicate, *self.shard, *self.reshard)
 
     def names(self) -> tuple[str, ...]:
         return (f"--{SHARD}", self.knob)
@@ -123,9 +118,7 @@ class DegreeWords:
             )
         return int(word)
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         if value == 0:
             inputs = _set(self.shard, inputs, 1)
             return _set(self.replicate, inputs, self.ranks)
@@ -160,9 +153,17 @@ class TorchtitanDialect(TableDialect):
         rows: list[Spelled] = [*_batch_rows(source, inputs, pipelined=pipelined), *degrees]
         if version < WITHOUT_FILE:
             rows.append(_recompute_row(source))
-        places = [_places(source, name) for name in (REPLICATE, SHARD, RESHARD)]
-        free = (0, 2, 3) if data > 1 else ()
-        rows.append(DegreeWords(places[0], places[1], places[2], data, free))
+        replicate, shard, reshard = (_places(source, name) for name in (REPLICATE, SHARD, RESHARD))
+        rows.append(
+            DegreeWords(
+                places=(*replicate, *shard, *reshard),
+                replicate=replicate,
+                shard=shard,
+                reshard=reshard,
+                ranks=data,
+                free=(0, 2, 3) if data > 1 else (),
+            )
+        )
         return tuple(rows)
 
     def inputs(self, source: ScriptSource) -> LaunchInputs:
@@ -291,16 +292,14 @@ def _batch_rows(
             "micro-batches can change within it."
         )
     if stated == -1:
-        return (micro, _UnsetBatch(total))
+        return (micro, _UnsetBatch(places=total))
     return (micro, Spelling(knob=GLOBAL_BATCH, places=total))
 
 
-@dataclass(frozen=True, slots=True)
-class _UnsetBatch:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnsetBatch(Spelled):
     """The global batch if the user leaves it to torchtitan: one micro-batch of each rank."""
 
-    places: tuple[Place, ...]
-    free: tuple[LayoutValue, ...] = ()
     knob: str = GLOBAL_BATCH
 
     def names(self) -> tuple[str, ...]:
@@ -313,8 +312,8 @@ class _UnsetBatch:
     def value_of(self, word: Any) -> LayoutValue:
         return int(word)
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        return inputs if self.read(inputs) == value else _set(self.places, inputs, value)
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        return _set(self.places, inputs, value)
 
 
 def _recompute_row(source: ScriptSource) -> Spelling:

@@ -45,12 +45,12 @@ _OWN = "autoconf"
 def base_document(model: ChosenModel, plan: RunPlan, custom: Path | None) -> RawConfig:
     """The base configuration with a user's file laid over it.
 
-    A file that describes a whole model is taken as it is, and only run and trainer are set, as
+    A file that describes a whole model stays as it is; only run and trainer are set, as
     NVIDIA's tool does; the keys of any other file win one by one. Steps follow from the model,
     which ``custom_model`` makes as the file has it.
 
     Raises:
-        ConfigError: the file cannot be read, or a key of it is nearly one that exists.
+        ConfigError: the file cannot be read, or one of its keys is nearly a known key.
     """
     base = base_config(model, plan)
     if custom is None:
@@ -71,7 +71,7 @@ def _with_family(document: RawConfig, base: BaseConfig) -> RawConfig:
 
 
 def is_whole_model(given: RawConfig) -> bool:
-    """Whether a user's file describes a whole model of NeMo 1.0."""
+    """True if a user's file describes a whole model of NeMo 1.0."""
     return ("model", "num_layers") in given and ("model", "hidden_size") in given
 
 
@@ -150,7 +150,6 @@ def completed_document(document: RawConfig, model: ChosenModel) -> RawConfig:
 
 
 def _with_sequence(document: RawConfig, given: RawConfig) -> RawConfig:
-    """Put the file's sequence length where a reader looks for it; skip links to other keys."""
     values = (given.get(path) for path in _SEQUENCES)
     sequence = next((value for value in values if isinstance(value, int)), None)
     if sequence is None:
@@ -160,7 +159,6 @@ def _with_sequence(document: RawConfig, given: RawConfig) -> RawConfig:
 
 
 def _missing_keys(document: RawConfig, model: ChosenModel) -> Iterator[tuple[Key, Any]]:
-    """What a whole file of NeMo 1.0 may leave to its defaults, or to links."""
     shape, hidden = model.shape, document.get(("model", "hidden_size"))
     usual: tuple[tuple[Key, Any], ...] = (
         (("model", "num_attention_heads"), shape.heads),

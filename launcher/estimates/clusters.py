@@ -64,7 +64,7 @@ _PASSES = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenPrice:
-    """A price and where it is from."""
+    """A price and its source."""
 
     usd_per_gpu_hour: float
     how: str
@@ -94,10 +94,10 @@ def choose_cluster(text: str) -> ClusterSpec:
 
 
 def limit_memory(asked: int | None, cluster: ClusterSpec) -> int:
-    """Bytes that a rank may use: those of its GPU, or fewer.
+    """Bytes that a rank may use: its GPU's memory, or less.
 
     Raises:
-        ConfigError: the GPU has less than was asked for.
+        ConfigError: the GPU has less memory than requested.
     """
     own = cluster.least_memory_bytes
     if asked is not None and asked > own:
@@ -135,7 +135,7 @@ def one_node(node: Node) -> ClusterSpec:
 
 
 def has_rates(cluster: ClusterSpec) -> bool:
-    """Whether our tables know how fast all its GPUs are; those of this machine may be missing."""
+    """True if our tables have the rates of all its GPUs; this machine's GPU may be missing."""
     names = {device.name for device in cluster.devices}
     return is_cpu(cluster) or all(known_accelerator(name) for name in names)
 
@@ -155,7 +155,7 @@ def require_rates(cluster: ClusterSpec) -> None:
 
 
 def require_equal_nodes(cluster: ClusterSpec) -> None:
-    """Refuse a mixed cluster where clusters are compared, or a script is planned by pieces.
+    """Refuse a mixed cluster when clusters are compared or a script is planned by pieces.
 
     Raises:
         ConfigError: its nodes, links or prices differ.
@@ -196,7 +196,7 @@ def _has_tf32(accelerator: Accelerator) -> bool:
 
 
 def nodes_like(node: Node, nodes: int, gpus: int) -> ClusterSpec:
-    """Equal nodes with so many of a node's GPUs each, and their share of all else that it has."""
+    """Equal nodes with ``gpus`` of a node's GPUs each, and their share of everything else."""
 
     def part(value: float | None) -> float | None:
         return None if value is None else value * gpus / len(node.devices)
@@ -212,14 +212,14 @@ def nodes_like(node: Node, nodes: int, gpus: int) -> ClusterSpec:
 
 
 def whole_node(node: Node) -> Node:
-    """A node; a GPU alone is one of a usual node."""
+    """The node, or a default node around a single GPU."""
     if len(node.devices) > 1:
         return node
     return nodes_like(node, 1, machine(node.devices[0].name).gpus_per_node).nodes[0]
 
 
 def larger_clusters(cluster: ClusterSpec) -> Iterator[ClusterSpec]:
-    """Twice the GPUs again and again: of the only node up to the usual number, then more nodes."""
+    """Doubled GPUs, again and again: a single node up to its default size, then more nodes."""
     node, nodes, gpus = cluster.nodes[0], len(cluster.nodes), len(cluster.nodes[0].devices)
     usual = machine(node.devices[0].name).gpus_per_node
     for _ in range(_MOST_DOUBLINGS):
@@ -233,7 +233,7 @@ def larger_clusters(cluster: ClusterSpec) -> Iterator[ClusterSpec]:
 def choose_price(given: float | None, cluster: ClusterSpec) -> ChosenPrice | None:
     """The flag's price, else the cluster file's, else the newest published; None if there is none.
 
-    It is of a GPU that trains: where a node is used in part, those pay for the whole of it.
+    The price is per GPU that trains; the GPUs in use pay for a whole node.
 
     Args:
         given: of one GPU and hour, by a flag.
@@ -270,7 +270,7 @@ def proposal_step_s(
 
 
 def layout_format_gains(training: TrainingRequest, asked: Proposal) -> tuple[FormatGain, ...]:
-    """What formats that its trainer has would gain in the same layout."""
+    """Gains of the trainer's other formats in the same layout."""
     cluster, has = training.cluster, TRAINERS[training.trainer.name].abilities
 
     def step_s(precision: Precision) -> float | None:
@@ -287,14 +287,14 @@ def profiled_format_gains(
     profile: RankResult | None,
     spec: ModelSpec | None,
 ) -> tuple[FormatGain, ...]:
-    """What other formats would gain over the one in which a profile run trained.
+    """Gains of other formats over the format of a profile run.
 
     Empty if its operations were not counted or timed, nodes differ, or our tables lack the GPU.
 
     Args:
-        cluster: on which it ran.
-        precision: of the run if ``profile`` does not say it.
-        profile: of rank 0 of an external script, whose last step counts.
+        cluster: machines of the run.
+        precision: format of the run if ``profile`` lacks it.
+        profile: result of rank 0 of an external script, whose last step counts.
         spec: the model, whose largest timed micro-batch counts otherwise.
     """
     if is_cpu(cluster) or not cluster.are_nodes_equal or not has_rates(cluster):
@@ -340,7 +340,7 @@ def check_workload(workload: Workload, cluster: ClusterSpec) -> None:
     """Check precision, quantized weights and learned positions.
 
     Raises:
-        ConfigError: one of them is impossible.
+        ConfigError: a combination is impossible.
     """
     check_precision(workload.precision, cluster)
     if workload.weight_format is not None and not workload.trains_adapters:
@@ -364,10 +364,10 @@ def with_gpus(request: PlanRequest, node: Node, gpus: int, per_node: int) -> Pla
 
 
 def chosen_prices(request: PlanRequest) -> tuple[ChosenPrice | None, ...]:
-    """Prices of a GPU of each kind of node; None where none is known.
+    """Prices of a GPU of each kind of node; None for an unknown price.
 
     Raises:
-        ConfigError: none is known but one is needed, or one is given for GPUs that differ.
+        ConfigError: an unknown price is needed, or a single price is given for GPUs that differ.
     """
     return tuple(_price(request, kind) for kind in request.training.cluster.kinds)
 

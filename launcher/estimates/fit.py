@@ -1,4 +1,4 @@
-"""The answer of ``fit`` as a value, stage by stage where nodes differ. Not: its text."""
+"""The answer of ``fit`` as a value, stage by stage if nodes differ."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ from .clusters import (
 )
 from .parts import machine_kinds
 from .requests import FitRequest, TrainingRequest
-from .runnable import RowState, layout_state
-from .trainers import default_zero, has_sequence, rules_of, trainer_of_layout
+from .runnable import RowState, layout_state, trainer_of_layout
+from .trainers import default_zero, has_sequence, rules_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFits:
-    """What each pipeline stage needs, of its own GPUs.
+    """Memory of each pipeline stage on its own GPUs.
 
     Attributes:
-        memory: part by part, of the largest micro-batch.
+        memory: bytes of each part with the largest micro-batch.
         stages: the first one first.
-        step_s: seconds of a step.
+        step_s: duration of a step, in seconds.
     """
 
     memory: MemoryParts
@@ -83,35 +83,37 @@ class StageFits:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether all stages fit."""
         return verdict(self.tightest.peak_bytes, self.tightest.limit_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMemory:
-    """What a node keeps in host memory, and what it has; ``limit_bytes`` None where not known."""
+    """Host memory that a node needs and has; ``limit_bytes`` is None if unknown."""
 
     needed_bytes: float
     limit_bytes: float | None
 
     @property
     def is_short(self) -> bool:
-        """Whether a node surely lacks room for what is offloaded."""
         return self.limit_bytes is not None and self.needed_bytes > self.limit_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitAnswer:
-    """All that the two forms of the report say.
+    """The answer that all forms of the report show.
 
-    ``memory`` has one row for each stage; ``step_s`` is a step of the layout as asked, were memory
-    no limit, None where no time model covers it. The verdict is no, too, where ``host`` is short.
-    ``smallest``: where nothing like the layout fits,
-    the first of ever larger clusters of such nodes on which a layout without offload does.
-    ``by_stages``: where nodes differ, or the layout says what lies where, each stage on its own
-    GPUs; ``limit_bytes`` are those of the tightest one. ``state``: the layout's runner.
-    ``gains``: formats in which products that run in fp32 would be faster. ``script``: name of the
-    script whose model is known by its pieces.
+    Attributes:
+        memory: parts of the memory, a row for each stage.
+        limit_bytes: memory of a GPU; of the tightest stage if stages have their own GPUs.
+        verdict: no, too, if ``host`` is short.
+        step_s: duration of a step if memory had no limit, in seconds; None without a time model.
+        state: the layout's runner.
+        smallest: the first larger cluster of such nodes on which a layout without offload fits,
+            if nothing like this layout fits.
+        by_stages: each stage on its own GPUs, if nodes differ or the layout has a placement or
+            a split.
+        gains: formats in which products that run in fp32 would be faster.
+        script: name of the script whose model is known by its pieces.
     """
 
     cluster: ClusterSpec
@@ -202,7 +204,6 @@ def _answer_by_stages(request: FitRequest, asked: Proposal, columns: LayoutColum
 
 
 def _host_memory(predicted: PredictionTable, training: TrainingRequest) -> HostMemory:
-    """Need of the node with most GPUs, and memory of the one with least."""
     needed_C = predicted.host_bytes_C
     return HostMemory(
         needed_bytes=0.0 if needed_C is None else float(needed_C[0]),
@@ -247,13 +248,12 @@ def _layout(request: FitRequest) -> Layout:
 
 
 def _ranks(request: FitRequest) -> int:
-    """All slots of the cluster, or those of a placement."""
     placement = request.layout.placement
     return len(request.training.cluster.devices) if placement is None else len(placement)
 
 
 def is_by_stages(request: FitRequest) -> bool:
-    """Whether nodes differ, or the layout says what lies where."""
+    """True if nodes differ, or the layout has a placement or a split."""
     layout = request.layout
     given = (layout.placement, layout.pipeline_split, layout.micro_batch_split)
     return not request.training.cluster.are_nodes_equal or any(given)
@@ -263,8 +263,8 @@ def fit_stages(request: FitRequest, layout: Layout) -> StageFits:
     """Predict each stage on its own nodes.
 
     Args:
-        request: what was asked.
-        layout: the same with its data parallelism and accumulation.
+        request: the question.
+        layout: its layout with data parallelism and accumulation.
 
     Raises:
         ConfigError: a placement or a split that is impossible.
@@ -339,7 +339,7 @@ def _order(cluster: ClusterSpec, layout: Layout) -> tuple[int, ...]:
     """The kind of each node in the order of ranks.
 
     Raises:
-        ConfigError: a slot that is not there, stands twice or is missing, or a node's ranks apart.
+        ConfigError: a slot is unknown, repeated or missing, or a node's ranks are apart.
     """
     if layout.placement is None:
         return cluster.node_kinds

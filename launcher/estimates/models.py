@@ -1,6 +1,6 @@
 """The ``config.json`` of a Hugging Face id, from the local cache or the hub, and its model.
 
-Types without a row of ours are read by their usual names, if transformers counts as many weights.
+Unknown types are read by the common names of sizes, if transformers counts as many weights.
 """
 
 from __future__ import annotations
@@ -148,7 +148,6 @@ _T5_TYPES = frozenset({"t5", "mt5", "umt5"})
 
 
 def _through_transformers(config: RawConfig, path: Path) -> dict[str, Any]:
-    """Sizes by their usual names, other parts and weights; a child imports torch for them."""
     kind = str(config.get(("model_type",)))
     if not _may_know(kind):
         raise ConfigError(
@@ -178,7 +177,7 @@ def _through_transformers(config: RawConfig, path: Path) -> dict[str, Any]:
 
 
 def _may_know(kind: str) -> bool:
-    """Whether transformers names a type in its tables, or cannot be looked at; not imported."""
+    """Look for a type in the tables of transformers, which is not imported."""
     if not _TYPE.fullmatch(kind):
         return False
     spec = find_spec("transformers")
@@ -194,7 +193,7 @@ _TYPE_TABLES = ("configuration_auto.py", "auto_mappings.py")
 
 
 def is_hub_id(text: str) -> bool:
-    """Whether a text has the form ``organisation/name``."""
+    """True if a text has the form ``organisation/name``."""
     return _ID.fullmatch(text) is not None and ".." not in text
 
 
@@ -221,7 +220,6 @@ def _expand(text: str) -> Path:
 
 
 def _cached_config(model_id: str) -> Path | None:
-    """The main branch's file, else the newest one; None where the cache has none to read."""
     folder = hub_cache() / f"models--{model_id.replace('/', '--')}"
     try:
         return next((path for path in _snapshots(folder) if path.is_file()), None)
@@ -255,7 +253,7 @@ def _downloaded_config(model_id: str) -> Path:
 
 
 def _why_not_downloaded(error: Exception) -> str:
-    """What the hub said, in a sentence without its own text, which may name a token's owner."""
+    """A sentence without the hub's own text, which may name a token's owner."""
     from huggingface_hub import errors
 
     kinds: tuple[tuple[type[BaseException], str], ...] = (
@@ -286,7 +284,7 @@ _USUAL_EXPERTS = 2
 
 
 def model_of_flags(text: str | None, shapes: Mapping[str, Any]) -> Architecture:
-    """The model of a name or a file, changed by what flags say; flags alone describe one, too.
+    """The model of a name or a file, changed by flags, or a model that only flags describe.
 
     Args:
         text: a known name, an id of the Hugging Face hub, a ``config.json`` (or its folder), a

@@ -40,8 +40,7 @@ from ..asked import Goal
 from ..input_file import input_text
 from .clusters import ChosenPrice, check_training, chosen_prices, machine_of, one_node
 from .requests import PlanRequest, TrainingRequest
-from .runnable import ranking_rules
-from .trainers import has_uneven
+from .runnable import has_uneven, ranking_rules
 
 NETWORK_FACTORS = (0.5, 2.0)
 """Rates of all networks between nodes, over those of the question, that may change a choice."""
@@ -49,13 +48,13 @@ NETWORK_FACTORS = (0.5, 2.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceSensitivity:
-    """What would change the choice of a row.
+    """Changes that would change the choice of a row.
 
     Attributes:
         chosen: the row.
-        ranges: of each kind's price between which it stays; empty where one is not known.
-        band: of predicted steps; ``rivals`` are rows that it could put first.
-        networks: for each factor of all networks, what is chosen then; empty unless asked for.
+        ranges: prices of each kind between which it stays; empty if a price is unknown.
+        band: error of predicted steps; ``rivals`` are rows that it could put first.
+        networks: the choice for each factor of all networks; empty unless requested.
     """
 
     chosen: Planned
@@ -67,13 +66,13 @@ class ChoiceSensitivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedParts:
-    """What is known besides of a cluster whose parts are ranked, stage by stage.
+    """Further facts of a cluster whose parts are ranked, stage by stage.
 
     Attributes:
-        question: of the search; its headroom is 0 if no layout leaves what was asked for.
-        choice: by which rows are ranked.
+        question: the search; its headroom is 0 if no layout leaves the requested share.
+        choice: order of the rows.
         every: the best layout of each part, within the limits or not, the fastest first.
-        sensitivity: of the choice; None where nothing is within the limits.
+        sensitivity: changes of the choice; None if nothing is within the limits.
     """
 
     question: MixedQuestion
@@ -83,12 +82,10 @@ class RankedParts:
 
     @property
     def whole(self) -> Planned | None:
-        """The best row on all nodes; None where none fits there."""
         counts = tuple(kind.count for kind in self.question.kinds)
         return next((row for row in self.every if row.counts == counts), None)
 
     def band(self, row: Planned) -> StepBand:
-        """The widest error band of a row's step on one of its kinds of GPU."""
         gpus = sorted({self.question.kinds[kind].machine.accelerator.name for kind in row.order})
         bands = [time_band(self.question.workload, row.layout, gpu) for gpu in gpus]
         return max(bands, key=lambda band: band.error)
@@ -148,7 +145,6 @@ def rank_parts(
 def _usable_first(
     parts: RankedParts, rules: Sequence[LayoutRule]
 ) -> tuple[tuple[Planned, ...], tuple[Planned, ...]]:
-    """Rows to use, and faster ones that stand apart, by the rule for equal nodes."""
     question, choice, every = parts.question, parts.choice, parts.every
     others = [row for row in every if _breaks(row, rules, question.workload)]
     if not others:
@@ -195,7 +191,6 @@ def _with_layers(question: MixedQuestion, path: Path, cluster: ClusterSpec) -> M
 
 
 def _choice(request: PlanRequest, *, has_prices: bool) -> Choice:
-    """The cheapest within a deadline, the fastest within a budget, or what is asked for."""
     steps = request.steps
     wants_cheap = request.objective == Goal.COST
     if "--objective" not in request.training.given and request.max_cost_usd is None:
@@ -232,7 +227,6 @@ def _sensitivity(
 
 
 def _with_networks(question: MixedQuestion, choice: Choice, factor: float) -> Planned | None:
-    """What is chosen where all networks between nodes are so many times as fast."""
     kinds = []
     for kind in question.kinds:
         rate = kind.machine.node_network_bytes_per_s * factor
@@ -244,11 +238,11 @@ def _with_networks(question: MixedQuestion, choice: Choice, factor: float) -> Pl
 def machine_kinds(
     training: TrainingRequest, prices: Sequence[ChosenPrice | None]
 ) -> tuple[MachineKind, ...]:
-    """What the search knows of each kind of a cluster's nodes.
+    """Facts for the search on each kind of a cluster's nodes.
 
     Args:
-        training: with the cluster, and the memory of a GPU where a flag bounds it.
-        prices: of each kind.
+        training: cluster, and memory of a GPU if a flag bounds it.
+        prices: price of each kind.
     """
     bound = training.limit_bytes if "--memory-limit" in training.given else math.inf
     return tuple(
@@ -286,7 +280,7 @@ def read_layer_times(
 ) -> Mapping[str, MeasuredLayers]:
     """Forward passes of one sample for each GPU of a cluster.
 
-    A file may have several models; the one whose name is part of this model's is taken. Its first
+    A file may have several models; the model's name must contain the name in the file. The first
     entry is the embedding, the last one the head; in an encoder-decoder, which has no head in such
     files, each half begins with an embedding.
 

@@ -51,23 +51,23 @@ from .verifying import Verifying, log_band, verify_plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAnswer:
-    """All that the forms of the report say.
+    """The answer that all forms of the report show.
 
     Attributes:
-        prices: of each of the cluster's kinds of node; None where none is known.
-        steps: of the whole training; None where no tokens were given.
-        plan: ``best`` are the layouts to use, the best one first; ``apart`` are faster ones that
-            are plan-only or were never checked.
-        seconds: that enumerating, pricing and ranking took.
-        question: of a search by a known architecture on equal nodes, else None.
-        parts: where parts of the cluster are ranked, stage by stage, what is known besides.
-        losers: empty unless asked for.
-        needed: where the number of GPUs was asked for; the request's cluster then has so many, or
-            as many as come nearest.
-        measured: runs that correct the steps, where some were given.
-        verifying: runs that would narrow the first row's band, where they were asked for.
+        prices: price for each of the cluster's kinds of node; None if unknown.
+        steps: steps of the whole training; None without tokens.
+        plan: ``best`` are the layouts to use, the best one first; ``apart`` are faster layouts
+            that are plan-only or were never checked.
+        seconds: duration of enumerating, pricing and ranking.
+        question: the search by a known architecture on equal nodes, else None.
+        parts: facts on the parts of the cluster if these are ranked, stage by stage.
+        losers: empty unless requested.
+        needed: the number of GPUs if requested; the request's cluster then has this many, or
+            the nearest number.
+        measured: runs that correct the steps, if given.
+        verifying: runs that would narrow the first row's band, if requested.
         gains: formats in which products that run in fp32 would be faster, in the first layout.
-        changes: the nearest trainings that fit, where no layout that fits runs and was checked.
+        changes: the nearest trainings that fit, if no layout that fits runs and was checked.
         script: name of the script whose model is known by its pieces; empty for other models.
     """
 
@@ -115,11 +115,9 @@ class PlanAnswer:
 
     @property
     def headroom(self) -> float:
-        """Share of memory that is to stay free; of parts 0 if no layout leaves it."""
         return self.request.headroom if self.parts is None else self.parts.question.headroom
 
     def bands(self, rows: Sequence[Planned]) -> list[StepBand]:
-        """How far off each layout's predicted step may be."""
         if self.parts is not None:
             return [self.parts.band(one) for one in rows]
         if self.question is None:
@@ -137,7 +135,6 @@ class PlanAnswer:
         return row_states(training, [one.plan_only_by for one in rows], apart)
 
     def layout(self, one: Planned) -> Layout:
-        """A row's layout, with the slot of each rank where they are not in the cluster's order."""
         if not one.order:
             return one.layout
         slots = placement(self.cluster, one.order)
@@ -156,7 +153,7 @@ def plan_answer(request: PlanRequest) -> PlanAnswer:
     """Rank all layouts on equal nodes, or the parts of a cluster stage by stage.
 
     Raises:
-        ConfigError: no price where one is needed, a precision that not all GPUs compute in, or
+        ConfigError: a needed price is unknown, a precision that not all GPUs compute in, or
             too many parts of the cluster.
     """
     asks = request.pareto or request.layer_times is not None
@@ -291,7 +288,7 @@ def plan_clusters(request: PlanRequest) -> tuple[PlanAnswer, ...]:
 def _with_gpus_needed(
     request: PlanRequest, training: Training, rules: Sequence[LayoutRule]
 ) -> tuple[GpuCount, PlanRequest]:
-    """How many GPUs are needed, and the question on them; layouts leave the headroom.
+    """The number of GPUs needed, and the question on them; layouts leave the headroom.
 
     Raises:
         ConfigError: the cluster has several nodes, or no GPU.

@@ -62,9 +62,9 @@ _FIRST_GUESS_TFLOPS = 140.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerPart:
-    """What our planner says; ``why_not`` where it has no answer.
+    """Our planner's answer, or ``why_not`` there is none.
 
-    ``size_b`` is the largest that it sees trained in the days that were given.
+    ``size_b`` is the largest size that it expects to train in the given days.
     """
 
     outlook: Outlook | None
@@ -74,10 +74,10 @@ class PlannerPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpusForDays:
-    """How many GPUs train a size in the days that were given.
+    """Number of GPUs that train a size in the given days.
 
     Attributes:
-        cluster: the fewest by our planner, with their ``outlook``; None where no number does.
+        cluster: the fewest by our planner, with their ``outlook``; None if no number does.
         by_formula: the fewest by NVIDIA's formula, at the rate of the answer's budget.
     """
 
@@ -88,19 +88,19 @@ class GpusForDays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """All that the two forms of the report say.
+    """The answer that all forms of the report show.
 
     Attributes:
         max_days: as given.
-        needed: where both a size and days were given.
+        needed: set if both a size and days were given.
         days: rounded as NVIDIA's tool does.
-        cluster: as given; where a node is too slow for the days and a size that were given, the
-            GPUs that are needed.
-        global_batch: of the planner's layout, if none was given.
-        model: has a shape of ours where a recommended size is above what the family's tables
-            allow.
-        measured: runs that correct the speed, where some were given.
-        verifying: runs that would narrow the band, where they were asked for.
+        cluster: as given; the needed GPUs if a single node is too slow for the given days and
+            size.
+        global_batch: batch of the planner's layout, if none was given.
+        model: has a shape of ours if a recommended size is above the limit of the family's
+            tables.
+        measured: runs that correct the speed, if given.
+        verifying: runs that would narrow the band, if requested.
     """
 
     family: Family
@@ -123,12 +123,12 @@ class Recommendation:
 
 
 def recommendation(request: RecommendCommand, cluster: ChosenCluster) -> Recommendation:
-    """Work it all out.
+    """Answer by formula and by planner.
 
     Raises:
-        ConfigError: the size is above what the family allows, or the budget gives none, or one
+        ConfigError: the size is above the family's limit, or the budget gives no size, or a size
             that no shape has.
-        NothingFeasibleError: GPUs are to be counted, and no number of them is fast enough.
+        NothingFeasibleError: no number of GPUs is fast enough.
     """
     bounds = run_bounds(request)
     named = None if request.model is None else model_of_flags(request.model, {})
@@ -208,7 +208,6 @@ def _asks_for_gpus(request: RecommendCommand) -> bool:
 
 
 def _is_kind(request: RecommendCommand, cluster: ChosenCluster, predictor: _Predictor) -> bool:
-    """Whether a cluster of one node only says which GPUs, as it is too slow for the days."""
     assert request.max_days is not None
     if request.gpus is not None or cluster.nodes > 1 or cluster.spec is None:
         return False
@@ -248,7 +247,6 @@ def _size(request: RecommendCommand, budget: Budget) -> float:
 
 
 def _model(question: ModelQuestion, request: RecommendCommand, budget: Budget) -> ChosenModel:
-    """The model of a size; of one that was recommended it says why where there is none."""
     try:
         return choose_model(tables(generation_of(question.family)), question)
     except ConfigError as error:
@@ -364,7 +362,6 @@ class _Predictor:
         return replace(found, sensitivities=by_effect((*found.sensitivities, *more)))
 
     def _days_with(self, asked: ModelQuestion, batch: int, field: str, value: int) -> float | None:
-        """Days with one of the three assumptions changed, the other two as they are."""
         changed = replace(asked, **dict[str, Any]({"batch": batch, field: value}))
         request = replace(self._request, global_batch=changed.batch)
         try:
@@ -379,7 +376,6 @@ class _Predictor:
         return PlannerPart(outlook=None, size_b=size, why_not=why_not)
 
     def outlook(self, model: ChosenModel) -> Outlook | None:
-        """How long a training takes; None if the cluster cannot be predicted or nothing fits."""
         spec = self.cluster.spec
         if spec is None:
             return None
@@ -415,7 +411,7 @@ class _Predictor:
         """The runs that narrow the answer for a model.
 
         Raises:
-            ConfigError: there is no answer, or no price where one is needed.
+            ConfigError: there is no answer, or a needed price is unknown.
         """
         spec, found = self.cluster.spec, part.outlook
         if spec is None or found is None:
@@ -470,7 +466,6 @@ def _notes_on_batch(model: ChosenModel, planner: PlannerPart) -> Iterator[str]:
 def _notes(
     request: RecommendCommand, model: ChosenModel, cluster: ChosenCluster, nearest: str | None
 ) -> Iterator[str]:
-    """What was not given, not covered, or not as it seems."""
     family = Family(_family_name(request))
     yield from model.notes
     yield from cluster.notes

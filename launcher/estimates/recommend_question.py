@@ -46,12 +46,12 @@ _SEEDS_MEMORY_GB = 80.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenCluster:
-    """Nodes, and what a planner can do with them.
+    """Nodes, and their description for the planner.
 
     Attributes:
-        spec: None where the planner cannot predict it; ``why_no_machines`` says why.
+        spec: None if the planner cannot predict it; ``why_no_machines`` has the reason.
         text: its short name.
-        gpu_memory_gb: of one GPU, by its datasheet.
+        gpu_memory_gb: memory of a GPU, by its datasheet.
     """
 
     nodes: int
@@ -69,16 +69,15 @@ class ChosenCluster:
 
     @property
     def memory_bytes(self) -> float:
-        """What a process can have on one GPU: of the given memory the share that it usually has.
+        """Memory of a process on a GPU: its typical share of the given memory.
 
-        0 where the planner cannot predict the cluster.
+        0 if the planner cannot predict the cluster.
         """
         if self.spec is None:
             return 0.0
         return self.spec.least_memory_bytes * self.gpu_memory_gb / _datasheet_gb(self.spec)
 
     def with_gpus(self, gpus: int) -> ChosenCluster:
-        """So many GPUs in nodes like these, of which there must be a prediction."""
         assert self.spec is not None
         node = whole_node(self.spec.nodes[0])
         each = min(len(node.devices), gpus)
@@ -179,10 +178,10 @@ _USUAL_VOCABULARY, _USUAL_SEQUENCE = 32_000, 4096
 
 
 def with_model(request: RecommendCommand, model: Architecture) -> RecommendCommand:
-    """The question with what a model says: family, size, vocabulary.
+    """The question with a model's family, size and vocabulary.
 
     Raises:
-        ConfigError: its name says no family, or what was asked for does not go with it.
+        ConfigError: its name has no family, or the question contradicts it.
     """
     if request.vocabulary not in (None, model.vocabulary):
         raise ConfigError(

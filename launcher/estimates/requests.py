@@ -15,15 +15,15 @@ TIME_LIMIT_S = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRequest:
-    """What is trained on what, and how it is answered.
+    """A training on a cluster, and the form of the answer.
 
     Attributes:
-        workload: of a script, its model and what no flag gives are known once it has run.
+        workload: for a script, complete only after its first forward pass.
         limit_bytes: memory of each GPU.
-        cluster_text: the cluster as it was asked for; empty where it is one of ours.
+        cluster_text: the cluster as the user wrote it; empty for our own choice.
         trainer: the code whose habits the workload's software has.
-        time_limit_s: for a script to reach its first forward pass.
-        given: flags of the command line, as ``--seq``; a script says the others.
+        time_limit_s: time for a script to reach its first forward pass.
+        given: flags of the command line, as ``--seq``; a script supplies the others.
     """
 
     workload: Workload
@@ -38,14 +38,14 @@ class TrainingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRequest:
-    """What is asked.
+    """A training in a single layout.
 
     Attributes:
         layout: its data parallelism and accumulation follow from cluster and global batch.
         recompute_layers: of each stage, recomputed in full; -1 for all.
-        is_sequence_open: sequence parallelism was not said; trainers switch it on with tensor
+        is_sequence_open: no flag for sequence parallelism; trainers switch it on with tensor
             parallelism.
-        is_zero_open: the ZeRO stage was not said; it is the trainer's.
+        is_zero_open: no flag for the ZeRO stage, so that it is the trainer's.
     """
 
     training: TrainingRequest
@@ -60,8 +60,8 @@ class PlanRequest(PlanFiles, RealRuns, PlanRanking):
     """A training, and how its layouts are ranked, shown and written.
 
     Attributes:
-        degrees: of a preset that looks at some layouts alone.
-        others: the same training on other clusters, to be compared.
+        degrees: limits of a preset that considers only some layouts.
+        others: the same training on other clusters, for a comparison.
     """
 
     training: TrainingRequest

@@ -112,7 +112,7 @@ def plan_request(asked: PlanQuestion, *, of_script: bool = False) -> PlanRequest
 
 
 def same_values(asked: VerbQuestion, kind: type) -> dict[str, Any]:
-    """What a question says of the parameters that a request has by the same name."""
+    """Values of a question for the parameters that a request has by the same name."""
     names = {one.name for one in fields(kind) if one.init} & {one.name for one in fields(asked)}
     return {name: getattr(asked, name) for name in names}
 

@@ -51,7 +51,7 @@ INFERENCE = "--inference"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What generates what, and on which machines.
+    """A model, its texts and its machines.
 
     Attributes:
         limit_bytes: memory of each GPU.
@@ -71,7 +71,7 @@ class Serving:
 
 @dataclass(frozen=True, kw_only=True)
 class FitInferenceRequest(ServingPoint):
-    """One point of a serving."""
+    """A point of a serving: ranks and batch."""
 
     serving: Serving
     json: bool = False
@@ -79,14 +79,13 @@ class FitInferenceRequest(ServingPoint):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanInferenceRequest(ServingPoints):
-    """How the points of a serving are ranked; ``tp``, ``pp`` and ``batch`` are empty for all."""
+    """A ranking of a serving's points; empty ``tp``, ``pp`` or ``batch`` means all."""
 
     serving: Serving
     json: bool = False
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the latency has a bound."""
         return math.isfinite(self.max_latency_ms)
 
 
@@ -118,7 +117,7 @@ def _serving(asked: ServingQuestion) -> Serving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInferenceAnswer:
-    """All that the forms of the report say; ``seconds`` are those of enumerating and pricing."""
+    """The answer that all forms show; ``seconds`` is the duration of enumerating and pricing."""
 
     request: PlanInferenceRequest
     plan: InferencePlan
@@ -127,14 +126,13 @@ class PlanInferenceAnswer:
 
     @property
     def serving(self) -> Serving:
-        """What generates what."""
         return self.request.serving
 
     @property
     def recommended(self) -> InferencePoint | None:
         """The most throughput per GPU within the bound, or the quickest near it without a bound.
 
-        None where no point is within it.
+        None if no point is within it.
         """
         return self.plan.best[0] if self.plan.within else None
 
@@ -156,7 +154,6 @@ class FitInferenceAnswer:
 
     @property
     def serving(self) -> Serving:
-        """What generates what."""
         return self.request.serving
 
 
@@ -193,7 +190,7 @@ def plan_inference_answer(request: PlanInferenceRequest) -> PlanInferenceAnswer:
 
 
 def throughput_band(point: InferencePoint, serving: Serving) -> float:
-    """Relative error of a point's throughput, from those of the parts of its latency."""
+    """Relative error of a point's throughput, from the errors of its latency's parts."""
     ttft, token = generation_bands(serving.model)
     share = min(1.0, point.ttft_s / point.latency_s)
     return share * ttft + (1.0 - share) * token

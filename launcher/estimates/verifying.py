@@ -1,4 +1,4 @@
-"""Which real runs would narrow an answer, with what is needed to make them. Not: their text."""
+"""Real runs that would narrow an answer, with their commands and rows to fill."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _CPU_START_S = 15.0
 class NamedRun:
     """A run with its layout for exports, and its row to fill.
 
-    ``command`` is None where neither our runtime nor Megatron-LM runs it as predicted.
+    ``command`` is None if neither our runtime nor Megatron-LM runs it as predicted.
     """
 
     verifying: VerifyingRun
@@ -73,15 +73,15 @@ class Verifying:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyQuestion:
-    """What is to be narrowed.
+    """An answer to narrow.
 
     Attributes:
-        training: with the runs that are measured already, if there are some.
-        layouts: the chosen one, then its near rivals.
+        training: the training with its measured runs, if any.
+        layouts: the chosen layout, then its near rivals.
         nodes: of the training.
-        band: logarithm that nine of ten predictions are within without runs.
-        bounds: of the further runs.
-        usd_per_gpu_hour: None where no price is known.
+        band: logarithm within which nine of ten predictions are without runs.
+        bounds: limits of the runs to name.
+        usd_per_gpu_hour: None if no price is known.
         memory_bytes: of a rank.
         start_s: of a run on GPUs.
     """
@@ -97,7 +97,7 @@ class VerifyQuestion:
 
 
 def run_bounds(asked: RealRuns) -> Bounds | None:
-    """What ``--verify`` or ``--verify-budget`` asks for; None where neither does."""
+    """Limits of ``--verify`` or ``--verify-budget``; None without them."""
     runs, usd = asked.verify, asked.verify_budget_usd
     return None if runs is None and usd is None else Bounds(runs=runs, usd=usd)
 
@@ -168,7 +168,7 @@ def verify_outlook(
     usd_per_gpu_hour: float | None,
     start_s: float,
 ) -> Verifying:
-    """What narrows the days of a recommendation; ``published`` is its band without runs."""
+    """Runs that narrow the days of a recommendation; ``published`` is its band without runs."""
     near = near_layouts(task, found.achieved)
     return verifying(
         VerifyQuestion(

@@ -1,9 +1,6 @@
-"""Memory and time of layouts of a script whose model is known by its pieces alone.
+"""Memory and time of layouts of a script whose model is known only by its pieces.
 
-Data parallelism, ZeRO and recomputation, as our runtime does them. Not: which of them are asked
-for (fitting, planning).
-
-Not: where the bytes of a layout come from.
+Data parallelism, ZeRO and recomputation, as our runtime does them.
 """
 
 from __future__ import annotations
@@ -68,10 +65,10 @@ PeakOf: TypeAlias = Callable[[Layout], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """One stage and recomputation.
+    """A ZeRO stage with a kind of recomputation.
 
-    ``peak_bytes`` is with the micro-batch asked for; ``largest`` is the largest one that fits
-    safely, 0 where none does.
+    ``peak_bytes`` is for the requested micro-batch; ``largest`` is the largest micro-batch that
+    fits safely, 0 if none does.
     """
 
     zero_stage: int
@@ -84,7 +81,7 @@ class Room:
 def rooms(
     layout: Layout, kinds: Sequence[Recompute], peak: PeakOf, limit_bytes: float
 ) -> tuple[Room, ...]:
-    """All stages that differ on so many ranks, with each kind of recomputation."""
+    """All stages that differ on these ranks, with each kind of recomputation."""
     stages = range(4) if layout.data_parallel * layout.context_parallel > 1 else range(1)
     return tuple(
         _room(replace(layout, zero_stage=stage, recompute=kind), peak, limit_bytes)
@@ -109,7 +106,7 @@ def _room(layout: Layout, peak: PeakOf, limit_bytes: float) -> Room:
 
 
 def largest(fits: Callable[[int], bool]) -> int:
-    """The largest number of samples that fits, where more never fit better; 0: not even one."""
+    """The largest number of samples that fits, if more never fit better; 0: not even one."""
     if not fits(1):
         return 0
     low = 1
@@ -126,11 +123,11 @@ def largest(fits: Callable[[int], bool]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedRow:
-    """One layout.
+    """A layout with its memory and time.
 
     Attributes:
         memory: name and bytes of each part; they add up to the peak.
-        step_s: None where no GPU's time is known.
+        step_s: duration of a step in seconds; None without rates of the GPU.
         step: name and seconds of each part of the step.
     """
 
@@ -148,14 +145,13 @@ class TracedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiecesQuestion:
-    """A script that is known by its pieces, and what is asked of it."""
+    """A script that is known by its pieces, and the training to predict."""
 
     script: TracedScript
     training: TrainingRequest
 
     @property
     def optimizer(self) -> Optimizer:
-        """The one of the flag, else with as many states as the script's."""
         if "--optimizer" in self.training.given:
             return self.training.workload.optimizer
         return Optimizer(states=self.script.states)
@@ -171,7 +167,7 @@ def traced_rows(asked: PiecesQuestion, layouts: Sequence[Layout]) -> tuple[Trace
 
 
 def pieces_gains(asked: PiecesQuestion, layout: Layout) -> tuple[FormatGain, ...]:
-    """What other formats of the products would gain in a layout."""
+    """Gains of other formats of the products in a layout."""
     table, training = _table([layout]), asked.training
 
     def step_s(precision: Precision) -> float:
@@ -184,7 +180,7 @@ def pieces_gains(asked: PiecesQuestion, layout: Layout) -> tuple[FormatGain, ...
 
 
 def layout_peak_bytes(asked: PiecesQuestion, layout: Layout) -> float:
-    """Bytes of a rank alone, without seconds."""
+    """Bytes of a rank, without seconds."""
     return sum(float(sizes[0]) for _, sizes in traced_memory(_table([layout]), _workload(asked)))
 
 
@@ -193,9 +189,9 @@ _TRIES = 3
 
 
 def traced_factor(script: TracedScript, training: TrainingRequest) -> float:
-    """What layers keep in the script's own pass, over what the formulas of its shapes say.
+    """Activation memory of the script's own pass, over the formulas of its shapes.
 
-    A model of known shapes may compute with other kernels than those the formulas are for, such
+    A model of known shapes may compute with other kernels than the formulas assume, such
     as dropout, or an activation function of many operations.
     """
     found = script.found
@@ -256,7 +252,6 @@ def _with_states(asked: PiecesQuestion) -> ModelSpec:
 
 
 def _step(asked: PiecesQuestion, table: CandidateTable) -> StepParts:
-    """Parts of each row's step, from the seconds of its own micro-batch."""
     found, cluster, workload = asked.script.found, asked.training.cluster, _workload(asked)
     times = TracedOperations(
         workload=workload,
@@ -292,7 +287,7 @@ _SHOWN = 10
 
 
 def fit_by_pieces(request: FitRequest, script: TracedScript) -> tuple[FitAnswer, tuple[Room, ...]]:
-    """Whether the layout asked for fits, and what each ZeRO stage leaves room for.
+    """The fit of the requested layout, and the room that each ZeRO stage leaves.
 
     Raises:
         ConfigError: the global batch does not divide.
@@ -376,9 +371,9 @@ _MOST_SIZES = 64
 
 
 def plan_by_pieces(request: PlanRequest, script: TracedScript) -> PlanAnswer:
-    """Rank all layouts that keep the global batch; those that leave the headroom come first.
+    """Rank all layouts that keep the global batch; layouts with the headroom come first.
 
-    Of each ZeRO stage and recomputation the fastest micro-batch, unless all layouts are asked for.
+    Each ZeRO stage and recomputation has its fastest micro-batch, unless ``--top`` is 0.
 
     Raises:
         ConfigError: nodes differ, no rates of their GPUs are known, or real runs are given.
@@ -448,7 +443,6 @@ def _best_of_each(rows: Sequence[TracedRow]) -> Iterator[TracedRow]:
 
 
 def _rank(row: TracedRow) -> tuple[float, int, float]:
-    """Rank layouts by time; of those as fast, the one that shards least comes first."""
     return row.step_s or 0.0, row.layout.zero_stage, row.peak_bytes
 
 

@@ -47,7 +47,7 @@ _STAGES = {"FullyShardedDataParallel": 3}
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
-    """A verb's own arguments, and the command after ``--``; None where there is none."""
+    """A verb's own arguments, and the command after ``--``; None without a command."""
     words = list(arguments)
     if _DIVIDER not in words:
         return words, None
@@ -56,7 +56,7 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...] 
 
 
 def script_command(words: Sequence[str]) -> ScriptCommand:
-    """What is to be started; a launcher of ranks is taken off, and one rank is left.
+    """The process to start: a launcher of ranks is removed, and a single rank is left.
 
     Raises:
         ConfigError: there is no command, no such file, or its Python would not read the probe.
@@ -79,7 +79,7 @@ def script_command(words: Sequence[str]) -> ScriptCommand:
 
 
 def script_source(words: Sequence[str]) -> ScriptSource:
-    """What can be read of the script that a command starts, without running it.
+    """Facts of the script that a command starts, read without running it.
 
     Raises:
         ConfigError: the command is wrong, or starts no script.
@@ -105,7 +105,6 @@ def _is_launcher(words: Sequence[str]) -> bool:
 
 
 def _one_rank(program: str, words: Sequence[str]) -> ScriptCommand:
-    """The first of the ranks that the launcher would start, alone in its world."""
     ours = Path(words[0]).name == "autoconf-launch"
     request = parse_request(words[1:]) if ours else unwrap_launcher(parse_request(list(words)))
     python = _python_beside(program)
@@ -121,7 +120,7 @@ def _one_rank(program: str, words: Sequence[str]) -> ScriptCommand:
 
 
 def command_of_plan(plan: LaunchPlan) -> ScriptCommand:
-    """The first rank of a launch, alone in its world and without its task."""
+    """The first rank of a launch as the only rank of its world, without its task."""
     rank = plan.ranks[0]
     variables = dict(rank.environment)
     if "RANK" in variables:
@@ -142,7 +141,6 @@ def _variables_of_one_rank() -> dict[str, str]:
 
 
 def _local_rank(words: Sequence[str], request: LaunchRequest) -> tuple[str, ...]:
-    """DeepSpeed gives its scripts this argument, unless it is told not to."""
     given = Path(words[0]).name == "deepspeed" and request.local_rank_flag
     return (f"{given}=0",) if given else ()
 
@@ -211,7 +209,6 @@ def _write_note(event: Event) -> None:
 
 
 def _accumulation(words: Sequence[str], script: TracedScript, asked: TrainingRequest) -> int:
-    """Micro-batches of a step as the script's arguments say; 1 where they say another batch."""
     try:
         source = script_source(words)
         ranks = len(asked.cluster.devices)
@@ -241,7 +238,6 @@ def _fit_of(asked: FitRequest, script: TracedScript, accumulation: int) -> FitRe
 
 
 def _training_of(asked: TrainingRequest, script: TracedScript, batch: int) -> TrainingRequest:
-    """What the script says, where no flag says otherwise."""
     given, found, own = asked.given, script.found, asked.workload
     length = found.model.sequence_length or 1
     choice = asked.trainer if "--trainer" in given else _trainer_of(script)

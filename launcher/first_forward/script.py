@@ -1,6 +1,6 @@
 """A script up to its first forward pass, as a known architecture or its pieces.
 
-Not: predictions. A script whose model is not known may be laid out by data parallelism alone.
+A script whose model is unknown is laid out only by data parallelism.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _NEAR = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptCommand:
-    """One process.
+    """The process of a script.
 
     Attributes:
-        name: of the script, for people.
-        argv: as it is executed.
-        environment: beyond ours.
+        name: name of the script, for people.
+        argv: words of the command.
+        environment: variables beyond ours.
     """
 
     name: str
@@ -68,12 +68,12 @@ class ScriptCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedScript:
-    """What was found.
+    """A script with its model.
 
     Attributes:
-        name: of the script.
-        architecture: of its model, where that is known and has as many weights as were traced.
-        why_pieces: why it is None.
+        name: name of the script.
+        architecture: known architecture with as many weights as were traced, else None.
+        why_pieces: reason if it is None.
     """
 
     name: str
@@ -83,7 +83,6 @@ class TracedScript:
 
     @property
     def optimizer(self) -> str:
-        """The optimizer's name as flags have it; AdamW where it is not one that we know."""
         name = (self.found.optimizer or "").lower()
         if name == "sgd" and self.states:
             return "momentum"
@@ -119,7 +118,6 @@ class TracedScript:
 
     @property
     def frozen_passes(self) -> FrozenPasses | None:
-        """Calls without gradients beside those that train."""
         if not (operations := self.found.frozen_operations):
             return None
         tokens = self.found.micro_batch * (self.found.model.sequence_length or 1)
@@ -139,7 +137,6 @@ class TracedScript:
         )
 
     def _doubled_peaks(self) -> tuple[TracedPeak, ...]:
-        """Peaks at twice the size where only one size was seen: all but weights grows."""
         size = self.found.micro_batch
         if any(peak.micro_batch != size for peak in self.found.peaks):
             return ()
@@ -160,7 +157,7 @@ class TracedScript:
 
 
 def trace_script(command: ScriptCommand, time_limit_s: float, listener: Listener) -> TracedScript:
-    """Run the script up to its first forward pass; the listener hears of a slow one.
+    """Run the script up to its first forward pass; the listener gets a note on a slow script.
 
     Raises:
         NothingFeasibleError: it does not reach one.
@@ -169,7 +166,7 @@ def trace_script(command: ScriptCommand, time_limit_s: float, listener: Listener
 
 
 def describe_script(name: str, found: FirstForward) -> TracedScript:
-    """A script by its first forward pass, as an architecture where that is known."""
+    """A script by its first forward pass, as an architecture if that is known."""
     architecture, why = _architecture(found, name)
     return TracedScript(name=name, found=found, architecture=architecture, why_pieces=why)
 
@@ -215,9 +212,9 @@ _NO_GPU = (("CUDA_VISIBLE_DEVICES", ""), ("HIP_VISIBLE_DEVICES", ""))
 
 
 def first_forward(command: ScriptCommand, time_limit_s: float, listener: Listener) -> FirstForward:
-    """What the script trains.
+    """The model and batch that the script trains.
 
-    Where its model is too large for this machine it is tried again with fake weights.
+    If its model is too large for this machine, it is tried again with fake weights.
 
     Raises:
         NothingFeasibleError: it ends, fails or takes too long before its first forward pass.
@@ -275,7 +272,6 @@ def _plan(command: ScriptCommand, task: RankTask, folder: Path) -> LaunchPlan:
 
 
 def _run(plan: LaunchPlan, folder: Path, time_limit_s: float, listener: Listener) -> JobEnd | None:
-    """How the job ended; None where it ended because it was told to."""
     backend = LocalEngine()
     with _limited_memory():
         job = backend.submit(plan)
@@ -333,7 +329,6 @@ def _is_out_of_memory(task: RankTask, end: JobEnd | None) -> bool:
 
 
 def _why(task: RankTask, end: JobEnd | None, took_s: float) -> str:
-    """What became of a script that left nothing."""
     broken = sign_path(task, Sign.BROKEN.value)
     if broken.exists():
         return f"could not be inspected: {broken.read_text(errors='replace')}"

@@ -1,4 +1,4 @@
-"""Where a tune is, by its events: phase, time left, rows in order."""
+"""State of a tune by its events: phase, time left, rows in order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SLACK = 1.5
 
 
 class TunePhase(Enum):
-    """What a tune does now."""
+    """Phase of a tune."""
 
     PROFILE = "profile"
     SPACE = "search space"
@@ -72,7 +72,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class PhaseProgress:
-    """How far a phase is; ``total`` is None where that is not known."""
+    """Progress of a phase; ``total`` is None if it is unknown."""
 
     done: int
     total: int | None
@@ -156,7 +156,6 @@ class Board:
 
     @property
     def progress(self) -> PhaseProgress | None:
-        """How far the present phase is; None where it has no parts."""
         if self.phase is TunePhase.SEARCH:
             total = None if self._left is None else self._left + 1  # and the baseline
             return PhaseProgress(self._tried, self._most(total))
@@ -192,7 +191,6 @@ class Board:
         return f"best so far: {best}{speed}"
 
     def time_left(self) -> TimeRange | None:
-        """Until the tune is over; None where nothing is known of that yet."""
         seen = self._outlook()
         if seen is None or self.phase in (TunePhase.PROFILE, TunePhase.SPACE, TunePhase.DONE):
             return None
@@ -262,7 +260,6 @@ class Board:
         return self._entries.setdefault(key, _Entry(trial))
 
     def _outlook(self) -> TuneOutlook | None:
-        """What was seen of trials; None before any was measured."""
         records = [entry.record for entry in self._entries.values() if entry.record]
         walls_s = [r.wall_s for r in records if r.measurement and r.wall_s]
         best = self._best.measurement if self._best else None
@@ -322,7 +319,6 @@ class Board:
         return replace(row, status=self._status(entry, row.status))
 
     def _status(self, entry: _Entry, status: str) -> str:
-        """What is said of a trial: how it stands among the contenders, or its step."""
         name = shown_name(entry.trial)
         behind = next((s for s in self._standings if s.trial.name == name), None)
         if entry.runs and entry.trial.is_soak:
@@ -341,5 +337,4 @@ def _phase_of(trial: Trial) -> TunePhase:
 
 
 def _measures_again(trial: Trial) -> bool:
-    """Whether it is a launch after the search."""
     return trial.final or trial.is_soak

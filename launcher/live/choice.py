@@ -46,14 +46,14 @@ def open_live(*, stderr: bool = False) -> AbstractContextManager[View]:
 def wants_live(
     request: LaunchRequest, streams: tuple[TextIO, ...], environment: Mapping[str, str]
 ) -> bool:
-    """Whether a table can be drawn in place, and nothing else was asked for."""
+    """True if a table can be drawn in place and no other view was requested."""
     if not request.autotuning or request.quiet or request.log_level == "debug":
         return False
     return can_draw(streams, environment)
 
 
 def can_draw(streams: tuple[TextIO, ...], environment: Mapping[str, str]) -> bool:
-    """Whether a table can be drawn again in place there."""
+    """True if these streams can redraw a table in place."""
     if environment.get("TERM", "") in _CANNOT_MOVE or find_spec("rich") is None:
         return False
     return all(stream.isatty() for stream in streams)

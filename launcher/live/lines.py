@@ -29,7 +29,7 @@ from ..report import (
 
 
 class LinesView:
-    """Writes each event that people care about as one line; ``quiet`` leaves warnings alone."""
+    """Writes a line for each event of interest; ``quiet`` leaves only warnings."""
 
     def __init__(self, write: Callable[[str], None], *, quiet: bool, level: str) -> None:
         self._write = write
@@ -43,7 +43,7 @@ class LinesView:
 
     @singledispatchmethod
     def _show(self, event: Event) -> None:
-        """Events that have no line of their own."""
+        """Write nothing for other events."""
 
     @_show.register
     def _(self, event: Note) -> None:

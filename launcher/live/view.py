@@ -1,7 +1,7 @@
 """A tuning run as one table that is drawn again in place.
 
-Imported only where it is used, as it needs rich. No thread: it draws in the thread that hands
-it events, and at the ticks of a timer.
+Imported late, as it needs rich. No thread: it draws in the thread that passes
+events, and at the ticks of a timer.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class LiveView:
 
     @singledispatchmethod
     def _show(self, event: Event) -> None:
-        """Events that change the table alone."""
+        """Draw nothing above the table for other events."""
 
     @_show.register(Note)
     @_show.register(ModelProfiled)
@@ -185,7 +185,6 @@ class LiveView:
         return max(_LEAST_BAR, min(_MOST_BAR, self._console.width // 5))
 
     def _head(self) -> Table:
-        """Phase, bar and times on one line; the times give way where it is narrow."""
         board = self._board
         progress = board.progress
         grid = Table.grid(padding=(0, 2), expand=True)

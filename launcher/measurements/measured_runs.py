@@ -1,7 +1,7 @@
-"""From rows of measurements to what the time model takes.
+"""Rows of measurements as inputs of the time model.
 
-A row's training code is its column ``trainer``, else the code of a known source, else the one that
-a plan of the row would choose (``trainer_of``).
+A row's training code is its column ``trainer``, else the code of a known source, else the code
+that a plan of the row would choose (``trainer_of``).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _BEFORE = 2
 
 
 def noted_stage_layers(one: PublishedRow) -> tuple[int, ...] | None:
-    """Layers of each pipeline stage as the row's note gives them; None where it does not."""
+    """Layers of each pipeline stage as the row's note gives them; None without them."""
     match = _BOUNDARIES.search(one.note)
     if match is None:
         return None
@@ -112,7 +112,7 @@ class MeasuredRun:
     """Rows whose steps take as long by the time model, were their layouts the same.
 
     Attributes:
-        workload: of the first row; others may differ in what memory alone depends on.
+        workload: workload of the first row; others may differ in settings that only change memory.
         rows: positions in the sequence given.
     """
 
@@ -123,7 +123,7 @@ class MeasuredRun:
 
 
 def network_bytes_per_s(interconnect: str, gpus_per_node: int) -> float | None:
-    """All network cards of a node together; None where none is named.
+    """All network cards of a node together; None if none is named.
 
     Understands ``8x200Gb/s HDR``, ``4x Omni-Path 100Gb/s per node``, ``400 Gb/s RDMA per GPU``.
     """
@@ -141,7 +141,7 @@ def network_bytes_per_s(interconnect: str, gpus_per_node: int) -> float | None:
 
 
 def network_quality(interconnect: str, node_bytes_per_s: float) -> float:
-    """What collectives reach of the cards, over what they reach on InfiniBand or RoCE.
+    """Share of the cards' rate that collectives reach, relative to InfiniBand or RoCE.
 
     Omni-Path moves data by the host; below 100 Gb/s for a whole node it is Ethernet with TCP.
     """
@@ -218,14 +218,13 @@ def trainer_of(one: PublishedRow) -> str:
 
 
 def workload_of(one: PublishedRow) -> Workload:
-    """What the row trains, with the habits of its training code where the row is silent."""
+    """The row's training, with the habits of its training code for empty columns."""
     usual = trainer(trainer_of(one)).apply_to(_plain_workload(one))
     software = replace(usual.software, async_tensor=bool(one.async_tensor))
     return replace(usual, software=software)
 
 
 def _plain_workload(one: PublishedRow) -> Workload:
-    """What the row trains, whatever code does it."""
     plain = Workload(
         model=nearest_architecture(one.shape),
         sequence_length=one.shape.seq,
@@ -236,14 +235,14 @@ def _plain_workload(one: PublishedRow) -> Workload:
 
 
 def row_layout(one: PublishedRow) -> Layout:
-    """The row's layout, with its code's habit where sequence parallelism is left open."""
+    """The row's layout, with its code's habit if sequence parallelism is left open."""
     if "sequence_parallel" not in one.assumed or one.layout.tensor_parallel == 1:
         return one.layout
     return replace(one.layout, sequence_parallel=trainer(trainer_of(one)).sequence_parallel)
 
 
 def is_lora(one: PublishedRow) -> bool:
-    """Whether only adapters are trained, which a table says in the model's name alone."""
+    """True if only adapters are trained, which a table says only in the model's name."""
     return "lora" in one.shape.name.lower()
 
 
@@ -252,7 +251,7 @@ TOO_FAST = "faster than the peak of its GPUs"
 
 
 def is_impossible(one: PublishedRow, model: Architecture, gpu: Accelerator) -> bool:
-    """Whether a step is faster than the layers' matrix products alone at the GPU's peak.
+    """True if a step is faster than only the layers' matrix products at the GPU's peak.
 
     LoRA needs the gradients of activations only, so 4 operations per weight and token, not 6.
     """
@@ -296,7 +295,6 @@ def runs_of(
 
 
 def _model_key(workload: Workload) -> tuple[object, ...]:
-    """Equal where a step takes as long."""
     w = workload
     return w.architecture, w.sequence_length, trained_share(w), *kernel_traits(w)
 
@@ -323,7 +321,7 @@ def row_columns(rows: Sequence[PublishedRow]) -> LayoutColumns:
 def predict(
     run: MeasuredRun, physics: Physics = DEFAULT_PHYSICS, calibration: Floats | None = None
 ) -> PredictionTable:
-    """What the cost model says of one run's rows."""
+    """Prediction of the cost model for a run's rows."""
     return estimate(run.layouts, run.workload, replace(run.machine, physics=physics), calibration)
 
 
@@ -363,9 +361,9 @@ _OFFLOADING = ("GB200", "GB300", "GH200")
 
 
 def with_recompute(measurements: Sequence[PublishedRow]) -> tuple[PublishedRow, ...]:
-    """Rows of a table that does not state it with selective recomputation where that makes room.
+    """Rows with selective recomputation if it makes room and the table does not state it.
 
-    Only what ran is filled in. Full recomputation is so slow that who measures it says so.
+    Only rows that ran are filled in; tables state full recomputation, as it is slow.
     """
     filled = list(measurements)
     left = [i for i, one in enumerate(filled) if _leaves_recompute_open(one)]
@@ -399,7 +397,7 @@ class NamedGpus:
 
 
 def kinds_of(one: PublishedRow) -> tuple[NamedGpus, ...]:
-    """GPUs of ``V100-16GBx12+T4x4`` with their networks; none where it is not such a mix."""
+    """GPUs of ``V100-16GBx12+T4x4`` with their networks; empty if it is not such a mix."""
     parts = one.gpu.split("+")
     found = [re.fullmatch(r"\s*(.+?)\s*x\s*(\d+)\s*", part) for part in parts]
     if len(parts) < 2 or not all(m and known_accelerator(m[1]) for m in found):
@@ -412,13 +410,13 @@ def kinds_of(one: PublishedRow) -> tuple[NamedGpus, ...]:
 
 
 def mixed_step_s(rows: Sequence[PublishedRow], physics: Physics = DEFAULT_PHYSICS) -> Floats:
-    """Seconds of each row; NaN where its machines are not known or do not fill whole nodes."""
+    """Seconds of each row; NaN if its machines are unknown or do not fill whole nodes."""
     found = (_mixed_stages(one, physics) for one in rows)
     return np.array([np.nan if one is None else one.step_s for one in found], np.float64)
 
 
 def mixed_memory(one: PublishedRow) -> tuple[float, float]:
-    """Peak of the rank that has least left, and what its own GPU has; NaN where not known."""
+    """Peak of the rank with the least memory left, and its GPU's memory; NaN if unknown."""
     found = _mixed_stages(one, DEFAULT_PHYSICS)
     if found is None:
         return np.nan, np.nan

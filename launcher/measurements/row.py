@@ -1,4 +1,4 @@
-"""Tables of published measurements (CSV), and what one of their rows says."""
+"""Tables of published measurements (CSV) and their rows."""
 
 from __future__ import annotations
 
@@ -65,18 +65,18 @@ _PRECISIONS = {
 
 
 class SkippedRowError(ConfigError):
-    """One row that does not say what ran; the message is the reason."""
+    """A row without a description of its run; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRow:
-    """What ran, and how long.
+    """A run and its duration.
 
     Attributes:
-        accumulation: broken where the micro-batch does not divide a rank's batch.
-        step_time_s: None for a run that failed.
-        memory_gb: None where it is not given.
-        trainer: the column of that name; None where it is empty or missing.
+        accumulation: fractional if the micro-batch does not divide a rank's batch.
+        step_time_s: duration of a step in seconds; None for a run that failed.
+        memory_gb: peak memory; None if it is not given.
+        trainer: the column of that name; None if it is empty or missing.
         assumed: columns that are empty and were filled by habit or from the model's name.
     """
 
@@ -165,7 +165,6 @@ def read_row(line: int, row: Mapping[str, str]) -> PublishedRow:
 
 
 def _with_only_micro_batch(cell: dict[str, str]) -> tuple[str, ...]:
-    """Fill in the micro-batch where each rank has one sample, and say so."""
     alone = cell["gbs"] and cell["gbs"] == cell["dp"]
     if cell["mbs"] or not alone:
         return ()
@@ -174,7 +173,6 @@ def _with_only_micro_batch(cell: dict[str, str]) -> tuple[str, ...]:
 
 
 def _precision(text: str) -> Precision:
-    """A format by its own name or by one that tables have; bf16 where nothing is stated."""
     name = re.sub(r"[ _]", "-", text.lower())
     if name in _PRECISIONS:
         return _PRECISIONS[name]
@@ -236,7 +234,6 @@ def _memory(cell: Mapping[str, str]) -> tuple[float | None, bool]:
 
 
 def _step_time_s(cell: Mapping[str, str]) -> float | None:
-    """Measured seconds of a step; None where the run failed."""
     if not cell["step_time_s"]:
         return None
     try:
@@ -359,7 +356,6 @@ _MOST_COLUMNS = 1000
 
 
 def _refuse_header(path: Path, header: Sequence[str] | None) -> None:
-    """Names of columns that cannot be those of a table."""
     if header is None:
         raise ConfigError(f"{path} is empty; {_SEE}.")
     if len(header) > _MOST_COLUMNS:
@@ -382,7 +378,6 @@ def _refuse_header(path: Path, header: Sequence[str] | None) -> None:
 
 
 def _misspelled_columns(header: Sequence[str]) -> list[Problem]:
-    """Columns that are not read, but whose names come close to one that would be."""
     missing = [name for name in READ_COLUMNS if name not in header]
     found = (
         (name, get_close_matches(name.strip().lower(), missing, 1, _ALIKE)) for name in header

@@ -1,4 +1,4 @@
-"""What a row of a table says of its model, by its columns and by the model's name."""
+"""The model of a table's row, by its columns and by the model's name."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ALIKE = 0.8
 
 
 class RowError(ConfigError):
-    """One row that cannot be what it says; the others of its file still count."""
+    """A row that contradicts itself; the others of its file still count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialShape:
-    """What a row says of its model; None is "not stated"."""
+    """The model of a row; None is "not stated"."""
 
     name: str
     params_b: float | None
@@ -45,7 +45,6 @@ class PartialShape:
     """The model of our tables that fills the row's empty columns, cut to the row's layers."""
 
     def lacks(self, column: str) -> bool:
-        """Whether neither the row nor its model's name says what a column would."""
         return getattr(self, _FIELDS.get(column, column)) is None
 
 
@@ -112,7 +111,7 @@ def why_unknown(shape: PartialShape, column: str) -> str:
 
 
 def _fill(stated: PartialShape, named: Architecture, *, strict: bool) -> PartialShape:
-    """``stated`` with what ``named`` knows; as it is where they contradict each other.
+    """``stated`` completed by ``named``; unchanged if they contradict each other.
 
     A stated vocabulary may be padded, and stated layers cut the model.
     """
@@ -141,7 +140,6 @@ def _fill(stated: PartialShape, named: Architecture, *, strict: bool) -> Partial
 
 
 def _experts(cell: Mapping[str, str]) -> Experts | None:
-    """What the columns of a mixture of experts say; None where they are empty."""
     given = {name: row_whole_or_none(cell, name) for name in _EXPERTS}
     if not any(given.values()):
         return None
@@ -157,12 +155,12 @@ def _experts(cell: Mapping[str, str]) -> Experts | None:
 
 
 def row_whole_or_none(cell: Mapping[str, str], name: str) -> int | None:
-    """A whole number; None where the cell is empty or the column missing."""
+    """A whole number; None if the cell is empty or the column missing."""
     return row_whole(cell, name) if cell.get(name) else None
 
 
 def row_whole(cell: Mapping[str, str], name: str) -> int:
-    """A cell's number; raises a RowError where it is none, not whole, or not above 0."""
+    """A cell's number; raises a RowError if it is not a whole number above 0."""
     number = row_number(cell, name)
     if number != int(number):
         raise RowError(f"{name} is {cell[name]!r}, but must be a whole number")
@@ -170,7 +168,7 @@ def row_whole(cell: Mapping[str, str], name: str) -> int:
 
 
 def row_number(cell: Mapping[str, str], name: str) -> float:
-    """A cell's number; raises a RowError where it is none or not above 0."""
+    """A cell's number; raises a RowError if it is not a number above 0."""
     try:
         number = float(cell[name])
     except ValueError:

@@ -39,11 +39,11 @@ _LEAST_REPEATS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """A run beside what was predicted of it.
+    """A run and its prediction.
 
     Attributes:
-        surprise: by how many spreads it is off what the other runs let expect.
-        spreads_off: the same of what was predicted of it.
+        surprise: deviation from the expectation by the other runs, in spreads.
+        spreads_off: deviation from its prediction, in spreads.
     """
 
     row: PublishedRow
@@ -54,12 +54,10 @@ class TrainingRun:
 
     @property
     def is_surprising(self) -> bool:
-        """Whether it contradicts the others, so that the band is wider."""
         return abs(self.surprise) > SURPRISE
 
     @property
     def is_unforeseen(self) -> bool:
-        """Whether it agrees with the others, but not with what was predicted."""
         return not self.is_surprising and abs(self.spreads_off) > SURPRISE
 
 
@@ -177,7 +175,6 @@ def row_to_fill(workload: Workload, gpu: str, layout: Layout) -> dict[str, str]:
 
 
 def _shape_cells(model: Architecture) -> dict[str, object]:
-    """What a model's name does not tell."""
     cells: dict[str, object] = {
         "hidden": model.hidden,
         "heads": model.heads,
@@ -196,7 +193,7 @@ def _shape_cells(model: Architecture) -> dict[str, object]:
 
 
 def _noise(rows: Sequence[PublishedRow], measured_s_M: Floats) -> float:
-    """Spread of repeats, where a file has some and they differ more than published ones."""
+    """Spread of a file's repeats, at least the spread of published repeats."""
     repeats: dict[tuple[object, ...], list[float]] = {}
     for one, seconds in zip(rows, measured_s_M.tolist(), strict=True):
         repeats.setdefault(one.settings, []).append(float(np.log(seconds)))
@@ -206,7 +203,6 @@ def _noise(rows: Sequence[PublishedRow], measured_s_M: Floats) -> float:
 
 
 def _why_not(row: PublishedRow, training: Training) -> str | None:
-    """Why a row is not a run of the training; None where it is."""
     if row.step_time_s is None:
         return "its step_time_s is empty"
     if why := next(_differences(row, training), None):

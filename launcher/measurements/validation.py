@@ -1,4 +1,4 @@
-"""Predictions beside tables of measurements.
+"""Predictions compared with tables of measurements.
 
 A table counts as one machine and its software, on which errors of the time model repeat: a
 layer of the same kernels waits for the same host. Rows of a model are never used for that model,
@@ -66,10 +66,10 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fits:
-    """Failed runs and runs that ran: how many there are, and how many were said not to fit.
+    """Counts of failed and completed runs, and of runs that were predicted not to fit.
 
     Attributes:
-        failed_rows_safe: were said to fit surely; the others are marginal.
+        failed_rows_safe: failed runs that were predicted to fit; the others are marginal.
     """
 
     failed_rows: int
@@ -81,7 +81,7 @@ class Fits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedRow:
-    """One row beside its prediction, without any correction."""
+    """A row and its prediction, without any correction."""
 
     row: PublishedRow
     step_s: float
@@ -89,24 +89,22 @@ class PredictedRow:
 
     @property
     def time_error(self) -> float | None:
-        """Predicted over measured seconds, less 1; None where the run failed."""
         measured_s = self.row.step_time_s
         return None if measured_s is None else self.step_s / measured_s - 1.0
 
     @property
     def memory_error(self) -> float | None:
-        """Predicted over measured peak, less 1; None where none was measured."""
         measured_gb = self.row.memory_gb
         return None if measured_gb is None else self.peak_bytes / (measured_gb * GIB) - 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Validation:
-    """One table, or several.
+    """Scores of a table, or of several.
 
     Attributes:
-        trainers: the codes that rows were predicted for, with their numbers of rows.
-        times: of settings; repeats are merged by their median.
+        trainers: trainers of the predicted rows, with their numbers of rows.
+        times: errors of settings; repeats are merged by their median.
     """
 
     rows: int
@@ -180,7 +178,7 @@ def _with_trainer(file: MeasurementFile, name: str) -> MeasurementFile:
 
 
 def validate_table(file: MeasurementFile, calibration: Calibration | None = None) -> Validation:
-    """One table scored."""
+    """Score a table."""
     measurements = with_recompute(file.measurements)
     runs, reasons = runs_of(measurements)
     rows = [i for run in runs for i in run.rows]
@@ -223,7 +221,7 @@ _MILLI = 300.0
 
 
 def suspected_unit(name: str, over_predicted: Sequence[float]) -> Iterator[str]:
-    """A warning where measured steps are hundreds of times the predicted seconds."""
+    """A warning if measured steps are hundreds of times the predicted seconds."""
     found = [ratio for ratio in over_predicted if math.isfinite(ratio)]
     if found and (ratio := statistics.median(found)) > _MILLI:
         yield (
@@ -315,7 +313,7 @@ def _timed_settings(
 
 
 def likeness_of(runs: Sequence[MeasuredRun]) -> Likeness:
-    """What rows share, over all runs in order; there must be one run at least."""
+    """Likeness of rows, over all runs in order; at least one run is needed."""
     sizes = [len(run.rows) for run in runs]
     models = [run.workload.architecture for run in runs]
     shapes = [(run.workload.architecture.hidden, run.workload.sequence_length) for run in runs]

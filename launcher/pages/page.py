@@ -1,4 +1,4 @@
-"""One HTML file from a title, an answer, charts and tables.
+"""An HTML file from a title, an answer, charts and tables.
 
 Everything is inside the file, plotly.js too; a content security policy keeps requests from
 leaving. Text is escaped by the template, numbers for charts travel as JSON.
@@ -49,7 +49,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """``order`` is what its column is sorted by; the text where it is None."""
+    """``order`` is the sort key in its column; None: the text."""
 
     text: str
     order: float | None = None
@@ -60,8 +60,8 @@ class Table:
     """Rows that a click on a header sorts.
 
     Attributes:
-        more: lines that each row unfolds; empty where no row has any.
-        marked: whether each row is set off from the others; empty: none.
+        more: lines that each row unfolds; empty if no row has any.
+        marked: rows to highlight; empty: none.
     """
 
     title: str
@@ -162,7 +162,6 @@ def _is_rule(line: str) -> bool:
 
 
 def _cells(line: str, rule: str) -> list[str] | None:
-    """Cells of a row below or above this rule, as wide as they are; None where it is not one."""
     if rule.startswith("|"):
         cells = line.strip("|").split("|")
         same = line.startswith("|") and len(cells) == rule.count("|") - 1

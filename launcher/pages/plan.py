@@ -36,11 +36,11 @@ Point: TypeAlias = tuple[float, float, str]
 
 
 def plan_page(answers: Sequence[PlanAnswer], text: str) -> HtmlPage:
-    """The text with charts: of the layouts of one cluster, or of the best ones of several.
+    """The text with charts of a cluster's layouts, or of the best layout on each cluster.
 
     Args:
-        answers: one for each cluster; the best cluster first where there are several.
-        text: what the command prints of them.
+        answers: an answer for each cluster, the best cluster first.
+        text: output of the command.
     """
     first = answers[0]
     if len(answers) > 1:
@@ -135,7 +135,6 @@ def _front(rows: Sequence[tuple[PlanAnswer, Planned]], what: str) -> Iterator[Ch
 
 
 def _point(answer: PlanAnswer, row: Planned, usd: float) -> Point:
-    """Days and USD of the training where its tokens are known, else seconds and USD of a step."""
     steps = answer.steps
     nodes = nodes_text(answer.kinds, row.counts) if row.counts else cluster_text(answer)
     text = "<br>".join((nodes, name_of(row.layout), seconds_text(row.step_s)))
@@ -152,7 +151,6 @@ def _trace(name: str, points: Sequence[Point]) -> dict[str, Any]:
 
 
 def _partition(answer: PlanAnswer, number: int, row: Planned) -> Chart:
-    """Layers of each stage, coloured by the nodes that it lies on."""
     stages = [str(stage) for stage in range(len(row.stages))]
     names = [" + ".join(answer.kinds[kind].name for kind in one.kinds) for one in row.stages]
     traces: Traces = []
@@ -172,7 +170,6 @@ def _partition(answer: PlanAnswer, number: int, row: Planned) -> Chart:
 
 
 def _stage_memory(number: int, row: Planned) -> Chart:
-    """What the fullest rank of each stage needs, beside what its GPU has."""
     stages = [str(stage) for stage in range(len(row.stages))]
     limits = [stage.limit_bytes / GIB for stage in row.stages]
     needed = bar_trace("needed", stages, [stage.peak_bytes / GIB for stage in row.stages])
@@ -186,7 +183,7 @@ def _stage_memory(number: int, row: Planned) -> Chart:
 
 
 def recommend_page(answer: Recommendation, text: str) -> HtmlPage:
-    """The text with charts of what the planner expects; of the formula alone there are none."""
+    """The text with charts of the planner's answer; the formula has none."""
     outlook = answer.planner.outlook
     return HtmlPage(
         title=f"autoconf-launch: a model of family {answer.family.name}",
@@ -196,7 +193,6 @@ def recommend_page(answer: Recommendation, text: str) -> HtmlPage:
 
 
 def _days(answer: Recommendation, outlook: Outlook) -> Chart:
-    """What the planner and the formula say of the same model."""
     bars = {
         **bar_trace("days", ["planner", "NVIDIA's formula"], [outlook.days, answer.exact_days]),
         "error_y": {
@@ -211,7 +207,6 @@ def _days(answer: Recommendation, outlook: Outlook) -> Chart:
 
 
 def _sensitivity(outlook: Outlook) -> Chart:
-    """How far the days move with each assumption, the one that moves most on top."""
     found = outlook.sensitivities[::-1]
     names = [one.name.replace("_", " ") for one in found]
     sides = {

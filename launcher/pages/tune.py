@@ -46,7 +46,7 @@ _COLUMNS = (
 
 
 def tune_page(results: Results) -> HtmlPage:
-    """What ``show`` prints, as charts, and every trial with its command and its log's end."""
+    """The output of ``show`` as charts, and every trial with its command and its log's end."""
     summary = results.summary()
     contents = results.contents
     launches = (*contents.records, *contents.repeats, *contents.finals, *contents.soaks)
@@ -272,7 +272,6 @@ def _memory(records: Sequence[Record]) -> Chart | None:
 
 
 def _step_parts(summary: Summary) -> Iterator[Chart]:
-    """Where the best configuration's step goes: as predicted, and as measured."""
     winner, soak = summary.decision.winner, summary.decision.soak
     prediction = winner.prediction if winner else None
     if prediction and (steps := predicted_waterfall(prediction)):

@@ -70,7 +70,7 @@ def _three_digits(number: float) -> str:
 
 
 def number_text(value: float, digits: int = 4) -> str:
-    """``12,345``, ``32.72``, ``0.0667``: so many digits, never an exponent."""
+    """``12,345``, ``32.72``, ``0.0667``: a number of digits, never an exponent."""
     if value >= 10 ** (digits - 1):
         return f"{value:,.0f}"
     text = f"{value:.{digits}g}"
@@ -95,7 +95,7 @@ _SHORT_S = 0.1
 
 
 def step_text(step: int) -> str:
-    """How far a running trial is."""
+    """Progress of a running trial."""
     return f"step {step}" if step else "starting"
 
 
@@ -124,7 +124,7 @@ def memory_size(count_bytes: float, digits: int = 1) -> str:
 
 
 def host_text(count_bytes: float) -> str:
-    """Host memory; a dash where none is used."""
+    """Host memory; a dash if none is used."""
     return memory_size(count_bytes) if count_bytes else "-"
 
 
@@ -145,7 +145,7 @@ def count_text(parameters: float) -> str:
 
 
 def adapters_text(workload: Workload) -> str:
-    """``, LoRA of rank 16 on nf4 weights``; empty where all weights are trained."""
+    """``, LoRA of rank 16 on nf4 weights``; empty if all weights are trained."""
     if not workload.trains_adapters:
         return ""
     form = workload.weight_format
@@ -169,11 +169,11 @@ TF32_SWITCH = "torch.set_float32_matmul_precision('high')"
 
 
 def format_gains_text(gains: Sequence[FormatGain], tf32_switch: str = TF32_SWITCH) -> str:
-    """One line on formats in which products of fp32 numbers are faster; empty if none is.
+    """A line on formats in which products of fp32 numbers are faster; empty if none is.
 
     Args:
-        gains: of a step, slower formats first.
-        tf32_switch: turns TF32 on where the training is described.
+        gains: gains of a step, slower formats first.
+        tf32_switch: words that turn TF32 on in the training's own description.
     """
     if not gains:
         return ""
@@ -185,7 +185,7 @@ def format_gains_text(gains: Sequence[FormatGain], tf32_switch: str = TF32_SWITC
 
 
 def format_gains_document(gains: Sequence[FormatGain]) -> dict[str, float]:
-    """How many times as fast a step would be in each format."""
+    """Speed-up of a step in each format."""
     return {one.precision.value: round(one.speed_up, 3) for one in gains}
 
 
@@ -217,7 +217,7 @@ def memory_text(memory: MemoryUse | None) -> str:
 
 
 def launch_label(trial: Trial) -> str:
-    """What a launch is for: ``trial 3``, ``re-measured 3``, ``playoff 2``."""
+    """Purpose of a launch: ``trial 3``, ``re-measured 3``, ``playoff 2``."""
     if trial.is_soak:
         return "verification run"
     if trial.final:
@@ -228,7 +228,7 @@ def launch_label(trial: Trial) -> str:
 
 
 def shown_name(trial: Trial) -> str:
-    """The configuration's name, without what a further launch of it adds."""
+    """The configuration's name, without the suffix of a repeated launch."""
     if not trial.is_soak:
         return measured_name(trial.name)
     from autoconf_launch.autotuner.playoff import soaked_name  # loads numpy, unlike --help
@@ -250,7 +250,7 @@ _LAST = ("accumulation", "micro_batch")
 
 
 def label(candidate: Candidate) -> str:
-    """``ZeRO 1 · micro 16 · accum 1``, and what else is not as usual; as many as there are names.
+    """``ZeRO 1 · micro 16 · accum 1``, and all other values that are not defaults.
 
     Only the number of ranks is not in it.
     """
@@ -272,7 +272,6 @@ def label(candidate: Candidate) -> str:
 
 
 def _knob_text(name: str, value: object) -> str:
-    """A knob with its value, one word each; on or off where it is a switch."""
     if isinstance(value, bool):
         return f"{name} {'on' if value else 'off'}"
     if isinstance(value, Enum):
@@ -381,7 +380,7 @@ _WIDEST = 10.0
 def speed_up_text(speed_up: SpeedUp, other: str, how: str = "") -> str:
     """``1.63x faster than OTHER (95 % interval 1.46 to 1.82x)``, or ``12 % slower than OTHER``.
 
-    Faster or slower only where the interval shows it, and a factor only where it is narrow.
+    Faster or slower only if the interval shows it, and a factor only if it is narrow.
     """
     ratio, is_wide = speed_up.ratio, _is_too_noisy(speed_up)
     why = "these measurements are too noisy to give a factor"
@@ -402,10 +401,9 @@ def speed_up_text(speed_up: SpeedUp, other: str, how: str = "") -> str:
 
 
 def is_unshown(speed_up: SpeedUp) -> bool:
-    """Whether the interval leaves open which of the two is faster."""
+    """True if the interval leaves open which of the two is faster."""
     return speed_up.low <= 1.0 <= speed_up.high
 
 
 def _is_too_noisy(speed_up: SpeedUp) -> bool:
-    """Whether the interval is too wide for its factor to mean anything."""
     return speed_up.high > _WIDEST * speed_up.ratio or speed_up.ratio > _WIDEST * speed_up.low

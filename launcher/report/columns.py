@@ -1,4 +1,4 @@
-"""Columns of a plan's rows, and where each row runs."""
+"""Columns of a plan's rows, their runners, and the parts of a step."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def ranking_text(answer: PlanAnswer, first: int, rows: RankedRows) -> str:
 
 
 def row_documents(answer: PlanAnswer, rows: RankedRows) -> list[dict[str, Any]]:
-    """JSON objects of rows; money is None where no price is known, days without tokens."""
+    """JSON objects of rows; money is None without a price, days are None without tokens."""
     return rows_documents(PLAN_COLUMNS, rows, answer)
 
 
@@ -348,7 +348,7 @@ def state_text(state: RowState) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaterfallStep:
-    """One loss: it starts where the ones before it end."""
+    """A loss that starts at the end of the loss before it."""
 
     name: str
     start_s: float
@@ -370,7 +370,7 @@ def step_waterfall(
 
 
 def waterfall_text(steps: Sequence[WaterfallStep]) -> str:
-    """A line for each loss: seconds, share of the step, a bar from where the last one ended."""
+    """A line for each loss: seconds, share of the step, a bar from the end of the last bar."""
     total_s = sum(step.seconds for step in steps)
     names = max(len(step.name) for step in steps)
     unit = (1.0, "s") if total_s >= _SHORT_S else (1e-3, "ms")

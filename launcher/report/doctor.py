@@ -26,7 +26,7 @@ DOCTOR_SCHEMA_VERSION = 1
 
 
 def doctor_lines(cluster: ClusterSpec, checks: HostChecks) -> Iterator[str]:
-    """What each host and each pair of hosts can do, then what is wrong."""
+    """Tables of hosts and links, then the problems."""
     nodes = {node.host: node for node in cluster.nodes}
     yield rows_text(HOST_COLUMNS, [nodes[host] for host in checks.hosts], checks)
     if checks.links:
@@ -75,7 +75,7 @@ LINK_COLUMNS = (
 
 
 def problems(checks: HostChecks) -> Iterator[str]:
-    """One sentence for each thing that a launch on these hosts would suffer from."""
+    """A sentence for each problem that a launch on these hosts would have."""
     for slot in checks.slots:
         if slot.gpu is not None:
             yield from gpu_problems(slot.host, slot.gpu, slot.flops_per_s)
@@ -102,7 +102,7 @@ def problems(checks: HostChecks) -> Iterator[str]:
 
 
 def blocked_text(ports: Sequence[BlockedPort]) -> str:
-    """One sentence for each host whose port was not reached."""
+    """A sentence for each host whose port was not reached."""
     seen: dict[tuple[str, int], list[str]] = {}
     for port in dict.fromkeys(ports):
         seen.setdefault((port.host, port.port), []).append(port.seen_from)
@@ -137,7 +137,7 @@ def doctor_document(cluster: ClusterSpec, checks: HostChecks) -> dict[str, Any]:
 
 
 def cluster_document(cluster: ClusterSpec, checks: HostChecks) -> dict[str, Any]:
-    """What ``plan --cluster FILE`` reads, with the measured rate between hosts."""
+    """A file for ``plan --cluster FILE``, with the measured rate between hosts."""
     rate = min((link.bytes_per_s for link in checks.links), default=None)
     return {"nodes": [_node_document(node, rate) for node in cluster.nodes]}
 
@@ -146,7 +146,7 @@ def require_gpus(cluster: ClusterSpec) -> None:
     """Check that a cluster can be saved for ``plan``.
 
     Raises:
-        ConfigError: a host has no GPUs, which alone are planned for.
+        ConfigError: a host has no GPU.
     """
     for node in cluster.nodes:
         if node.devices[0].emulated:
@@ -168,7 +168,7 @@ SLOW_GPU = 0.8
 
 
 def gpu_problems(host: str, gpu: GpuCheck, flops_per_s: float) -> Iterator[str]:
-    """One sentence for each thing that a launch on this GPU would suffer from."""
+    """A sentence for each problem that a launch on this GPU would have."""
     where = f"GPU {gpu.state.slot} of host {host}"
     if gpu.unusable:
         yield f"{where} ({gpu.name}) cannot be used: {gpu.unusable}."

@@ -33,9 +33,9 @@ from autoconf_launch.core import (
 from ..estimates import FitAnswer, HostMemory, TrainingRequest, has_rates, limit_to_lift
 from ..first_forward import Room, TracedScript
 from ..machine import is_cpu
-from ..report import amount, size_text
 from .cells import (
     adapters_text,
+    amount,
     count_text,
     format_gains_document,
     format_gains_text,
@@ -44,6 +44,7 @@ from .cells import (
     memory_size,
     memory_unit,
     percent,
+    size_text,
     step_time_text,
     table_of,
     trainer_text,
@@ -105,7 +106,7 @@ REMEDY_COLUMNS = (
 
 
 def marginal_note(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """One sentence on the mark of rows that may run out of memory; nothing if there is none."""
+    """A sentence on the mark of rows that may run out of memory; nothing without such rows."""
     if Verdict.MARGINAL in verdicts:
         yield (
             f"marginal: below the memory limit by less than the error band of ±"
@@ -156,7 +157,6 @@ def _notes(answer: FitAnswer) -> list[str]:
 
 
 def _more_gpus(answer: FitAnswer) -> str:
-    """What would hold the training where no small change of its layout does."""
     if answer.by_stages is not None:
         return "autoconf-launch plan ranks the layouts that fit on this cluster."
     why, cluster = "It does not fit even with three layout changes", answer.smallest
@@ -218,11 +218,11 @@ def fit_document(answer: FitAnswer) -> dict[str, Any]:
 
 
 def training_text(training: TrainingRequest, place: str = "", script: str = "") -> str:
-    """Model, its size, the batch, where it trains, and whose rules the answer follows.
+    """Model, size, batch, place and trainer of an answer.
 
     Args:
-        training: with its model.
-        place: the machines; empty where there are several answers.
+        training: the training with its model.
+        place: the machines; empty for several answers.
         script: name of the script whose model is known by its pieces.
     """
     workload = training.workload
@@ -267,11 +267,11 @@ def _headline(answer: FitAnswer) -> str:
 
 
 def parts_table(parts: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]) -> str:
-    """Bytes of parts and their sums; names are columns, but rows where they are many.
+    """Bytes of parts and their sums; names are columns, or rows if there are many.
 
     Args:
         parts: bytes of each part for each name.
-        names: of the ranks that are compared, such as pipeline stages.
+        names: ranks to compare, such as pipeline stages.
     """
     sums = [sum(sizes) for sizes in zip(*(sizes for _, sizes in parts), strict=True)]
     unit_name, unit = memory_unit(max(sums))
@@ -286,7 +286,6 @@ def parts_table(parts: Sequence[tuple[str, Sequence[float]]], names: Sequence[st
 
 
 def _stages(answer: FitAnswer) -> list[dict[str, Any]]:
-    """Where each stage lies; nothing where all nodes and stages are equal."""
     if answer.by_stages is None:
         return [{} for _ in answer.memory.total]
     return rows_documents(STAGE_COLUMNS, answer.by_stages.stages, answer.cluster.kinds)
@@ -317,7 +316,6 @@ def _verdict(answer: FitAnswer) -> str:
 
 
 def _host_text(host: HostMemory) -> str:
-    """What is offloaded, against the host memory of a node; empty where nothing is."""
     if not host.needed_bytes:
         return ""
     needed = f" Offload needs {memory_size(host.needed_bytes)} of host memory per node"
@@ -327,7 +325,7 @@ def _host_text(host: HostMemory) -> str:
 
 
 def host_limit_text(limit_bytes: float) -> str:
-    """What a node has; nothing where its ranks are processes of a CPU."""
+    """Host memory of a node; CPU processes have none beyond their own."""
     if not limit_bytes:
         return "CPU processes have no host memory beyond their own"
     return f"it has {memory_size(limit_bytes)}"
@@ -342,7 +340,6 @@ def why_not_fit(needed_bytes: float, limit_bytes: float) -> str:
 
 
 def _remedies(answer: FitAnswer) -> str:
-    """What would fit, with its step and how much longer that is than the one asked for."""
     table = rows_text(REMEDY_COLUMNS, answer.remedies, answer)
     is_open = answer.host.limit_bytes is None and not answer.host.needed_bytes
     if is_open and any(remedy.host_bytes for remedy in answer.remedies):
@@ -351,7 +348,7 @@ def _remedies(answer: FitAnswer) -> str:
 
 
 def script_text(script: TracedScript) -> str:
-    """One line on how it was looked into, one on what it trains, and notes."""
+    """A line on how the script was inspected, a line on its training, and notes."""
     return "\n".join(_lines(script))
 
 
@@ -386,7 +383,6 @@ def rooms_table(script: TracedScript, found: Sequence[Room]) -> str:
 
 
 def _room_recompute(script: TracedScript, room: Room) -> str:
-    """What the script does itself, unless more is recomputed."""
     is_own = script.architecture is not None and room.recompute is Recompute.NONE
     return (script.found.recompute if is_own else room.recompute).value
 

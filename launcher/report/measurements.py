@@ -1,4 +1,4 @@
-"""What ``validate`` prints: a table of tables, or one JSON document."""
+"""Answers of ``validate``, and real runs that correct or narrow a prediction."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def validation_document(
 
 
 def problem_lines(files: Sequence[MeasurementFile]) -> Iterator[str]:
-    """What is wrong in the tables, line by line."""
+    """Problems of the tables, line by line."""
     for file in files:
         for problem in file.bad:
             yield f"{file.name}:{problem.line}: skipped: {problem.sentence}"
@@ -94,8 +94,6 @@ def _figure(name: str, header: str, digits: int = 1) -> Column:
 
 
 def _share(header: str, of: str, whole: str) -> Column:
-    """How many of the failed runs or of those that ran."""
-
     def text(answer: Any, row: _Scored) -> str:
         return f"{getattr(row.one.fits, of)}/{getattr(row.one.fits, whole)}"
 
@@ -232,7 +230,7 @@ RUN_COLUMNS = (
 
 
 def training_runs_text(found: TrainingRuns) -> str:
-    """Runs that corrected an answer, beside what was predicted of them."""
+    """Runs that corrected an answer, with their predictions."""
     head = f"Corrected by {plural(len(found.runs), 'run')} of {found.file}:"
     table = rows_text(RUN_COLUMNS, found.runs)
     return "\n".join([head, table, _ORDER, *_doubtful_runs(found)])
@@ -336,7 +334,6 @@ _SAME_BAND = 0.99
 
 
 def _further(found: Verifying) -> Iterator[str]:
-    """What the table does not say of its runs, and why there are no more."""
     ends = [found.found.narrowing, *(one.verifying.narrowing for one in found.named)]
     steady = [
         str(number)
@@ -353,7 +350,6 @@ def _further(found: Verifying) -> Iterator[str]:
 
 
 def _commands(found: Verifying) -> Iterator[str]:
-    """Each run's command; arguments that several of Megatron-LM's share are said once."""
     shared = _shared_flags([one.command.flags for one in found.named if one.command is not None])
     if shared:
         yield f"common=({' '.join(shared)})"
@@ -374,7 +370,6 @@ def _commands(found: Verifying) -> Iterator[str]:
 
 
 def _shared_flags(each: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Those of all commands that have flags, if these are several."""
     first, *others = [flags for flags in each if flags] or [()]
     return tuple(flag for flag in first if others and all(flag in other for other in others))
 

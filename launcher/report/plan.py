@@ -47,13 +47,12 @@ from .measurements import (
     verifying_text,
 )
 from .plan_reasons import (
+    CHANGE_COLUMNS,
+    LOSER_COLUMNS,
     bands_text,
     change_text,
-    changes_text,
     cluster_text,
     hidden_sends,
-    loser_document,
-    losers_table,
     name_of,
     near_first,
     ranked_tables,
@@ -62,16 +61,16 @@ from .plan_reasons import (
     sensitivity_lines,
     why_nothing,
 )
-from .tables import cells_table, each, rows_header, rows_lines, rows_text
+from .tables import cells_table, each, rows_documents, rows_header, rows_lines, rows_text
 
 PLAN_SCHEMA_VERSION = 2
 _MOST_INDENTED = 1000
 
 
 def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
-    """A document: of one cluster, or of several with the best layout of each.
+    """A document of a cluster, or of several with the best layout of each.
 
-    ``explanation`` and ``waterfall`` are there where they were asked for.
+    ``explanation`` and ``waterfall`` are present if requested.
     """
     if len(answers) > 1:
         return _clusters_document(answers)
@@ -114,7 +113,7 @@ def plan_document(*answers: PlanAnswer) -> dict[str, Any]:
     if answer.verifying is not None:
         document["verifying"] = verifying_document(answer.verifying)
     if answer.request.explain and found.best:
-        document["explanation"] = [loser_document(answer, one) for one in answer.losers]
+        document["explanation"] = rows_documents(LOSER_COLUMNS, answer.losers, answer)
         document["waterfall"] = [
             {"name": step.name, "seconds": step.seconds}
             for step in step_waterfall(found.best[0].parts)
@@ -136,7 +135,7 @@ def _nodes_document(answer: PlanAnswer) -> list[dict[str, Any]]:
 
 
 def plan_json(document: dict[str, Any]) -> str:
-    """A plan's document as JSON, in one line where it is very long."""
+    """A plan's document as JSON, in a single line if it is very long."""
     indent = 2 if len(document.get("best", ())) <= _MOST_INDENTED else None
     return json.dumps(document, indent=indent, allow_nan=False)
 
@@ -161,13 +160,12 @@ def plan_text(*answers: PlanAnswer) -> str:
 
 
 def _explanation(answer: PlanAnswer) -> Iterator[str]:
-    """What was ruled out, what the choice rests on, and where the first one's step goes."""
     if answer.plan.rejected:
         yield rejected_table(answer.plan)
     if lines := list(sensitivity_lines(answer)):
         yield "\n".join(lines)
     if answer.losers:
-        yield losers_table(answer)
+        yield rows_text(LOSER_COLUMNS, answer.losers, answer)
     if answer.request.explain and answer.plan.best and answer.plan.best[0].parts:
         first = answer.plan.best[0]
         if first.stages:
@@ -207,7 +205,7 @@ def _headline(answer: PlanAnswer) -> str:
 
 
 def needed_text(answer: PlanAnswer) -> str:
-    """How many GPUs are needed, and what fewer ones miss."""
+    """The number of GPUs needed, and the limit that fewer miss."""
     assert answer.needed is not None
     best, fewer = answer.plan.best[0], answer.needed.fewer
     cluster = answer.cluster
@@ -231,7 +229,7 @@ def _tables(answer: PlanAnswer) -> Iterator[str]:
     yield from ranked_tables(answer)
     if answer.changes:
         yield _why_changes(answer)
-        yield changes_text(answer)
+        yield rows_text(CHANGE_COLUMNS, answer.changes, answer)
     if answer.plan.best:
         yield "\n".join(_notes(answer))
 
@@ -273,7 +271,6 @@ def _prices(answer: PlanAnswer) -> Iterator[str]:
 
 
 def _rows_notes(answer: PlanAnswer) -> Iterator[str]:
-    """What the rows are, which of them are tight, and what less headroom would gain."""
     best, tightest, request = answer.plan.best, answer.plan.tightest, answer.request
     if answer.parts is not None:
         yield from _parts_notes(answer, answer.parts)
@@ -314,7 +311,6 @@ _WORTH_NAMING = 0.99
 
 
 def _parts_notes(answer: PlanAnswer, parts: RankedParts) -> Iterator[str]:
-    """What the rows are, and what it gains to use only some of the nodes."""
     if answer.cluster.are_nodes_equal:
         flag = "--pareto" if answer.request.pareto else "--csv-form fasop or --layer-times"
         yield (
@@ -347,7 +343,7 @@ def _parts_notes(answer: PlanAnswer, parts: RankedParts) -> Iterator[str]:
 
 
 def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[str]:
-    """What is faster than fp32, how far off the numbers may be, and what was not checked."""
+    """Notes on faster formats, error bands and unchecked features."""
     first, rows = blocks[0][0], [(answer, one) for answer, some in blocks for one in some]
     yield from filter(None, [format_gains_text(first.gains)])
     bands = list(dict.fromkeys(band for answer, some in blocks for band in answer.bands(some)))
@@ -369,7 +365,6 @@ def doubts(blocks: Sequence[tuple[PlanAnswer, Sequence[Planned]]]) -> Iterator[s
 
 
 def _host_limit(answer: PlanAnswer) -> float | None:
-    """Host memory of a node; None where it is not known."""
     question = answer.question
     return None if question is None else question.training.machine.host_memory_bytes
 
@@ -405,7 +400,6 @@ _CLUSTER_COLUMNS = [each("", header=name, is_left=True) for name in ("cluster", 
 
 
 def _clusters_document(answers: Sequence[PlanAnswer]) -> dict[str, Any]:
-    """A document; ``best`` is the best layout of each cluster, None where it has none."""
     return {
         "schema_version": PLAN_SCHEMA_VERSION,
         "trainer": answers[0].request.training.trainer.name,

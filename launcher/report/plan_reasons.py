@@ -27,9 +27,9 @@ from .cells import (
     number_text,
     percent,
     step_time_text,
-    table_of,
 )
 from .columns import RULES_IN_WORDS, nodes_text, number_cells, ranking_text, row_documents
+from .tables import Column, each, rows_text
 
 _PRICE_CHANGE = 0.2
 """Prices that move by this share should leave a choice as it is."""
@@ -60,7 +60,6 @@ def name_of(layout: Layout) -> str:
 
 
 def _impossible(one: Loser, question: Question) -> str:
-    """Which equation has no solution."""
     chosen = one.family.degrees
     axes = (chosen.tensor_parallel, chosen.pipeline_parallel, chosen.context_parallel)
     sizes = [axis or () for axis in axes]
@@ -94,24 +93,34 @@ def loser_reason(answer: PlanAnswer, loser: Loser) -> str:
     return slowdown(one, best, question.training.machine.gpus_per_node)
 
 
-def losers_table(answer: PlanAnswer) -> str:
-    """Well-known families beside the best layout, and why each lost."""
-    rows = [
-        [
-            one.family.name,
-            name_of(one.planned.layout) if one.planned else "-",
-            "-" if one.slower is None or not one.planned else step_time_text(one.planned.step_s),
-            "-" if one.slower is None else percent(one.slower, "+"),
-            loser_reason(answer, one),
-        ]
-        for one in answer.losers
-    ]
-    headers = ["layout", "its best", "step", "slower", "why (shares of the best one's step)"]
-    return table_of(rows, headers, ["left", "left", "right", "right", "left"])
+def _planned_of(name: str) -> Column:
+    """A column of a row of the plan for the best layout of a family; None if none is valid."""
+
+    def value(answer: PlanAnswer, one: Loser) -> Any:
+        return row_documents(answer, [one.planned])[0][name] if one.planned else None
+
+    return each(name, value)
+
+
+LOSER_COLUMNS = (
+    each("layout", "family.name", "layout", is_left=True),
+    each("", lambda a, one: one.planned and name_of(one.planned.layout), "its best", is_left=True),
+    _planned_of("candidate"),
+    each("fits"),
+    each(
+        *("step_time_s", lambda a, one: one.planned.step_s if one.fits else None, "step"),
+        shown=step_time_text,
+    ),
+    each("slower", "", "slower", lambda share: percent(share, "+")),
+    _planned_of("peak_memory_gib"),
+    _planned_of("parts"),
+    each("why", loser_reason, "why (shares of the best one's step)", is_left=True),
+)
+"""Well-known families compared with the best layout, and the reason that each lost."""
 
 
 def slowdown(one: Planned, best: Planned, node: int) -> str:
-    """What makes ``one`` slower: the largest of its losses, as shares of the best one's step.
+    """The largest causes of a slower step, as shares of the best layout's step.
 
     A bubble is given as the share of the slower step that it takes.
     """
@@ -146,7 +155,7 @@ def _phrase(name: str, share: float, one: Planned, node: int) -> str:
 
 
 def why_nothing(*answers: PlanAnswer) -> str:
-    """What was asked for that no layout gives: rules, memory, or limits of time and money."""
+    """The requirement that no layout meets: rules, memory, or limits of time and money."""
     if len(answers) > 1:
         return "no cluster has a layout that fits and is within the limits."
     (answer,) = answers
@@ -225,15 +234,19 @@ def _too_late(answer: PlanAnswer, fastest: Planned) -> str:
     )
 
 
+REJECTED_COLUMNS = (
+    each("", lambda found, one: RULES_IN_WORDS[one[0]], "ruled out", is_left=True),
+    each("", lambda found, one: f"{one[1]:,}", "layouts"),
+)
+
+
 def rejected_table(found: Plan) -> str:
     """Layouts by the rule that rejects them, most first."""
-    counts = sorted(found.rejected, key=lambda one: -one[1])
-    rows = [[RULES_IN_WORDS[name], f"{count:,}"] for name, count in counts]
-    return table_of(rows, ["ruled out", "layouts"], ["left", "right"])
+    return rows_text(REJECTED_COLUMNS, sorted(found.rejected, key=lambda one: -one[1]), found)
 
 
 def bands_text(bands: Iterable[StepBand], runs: str) -> str:
-    """One sentence on how far off steps and memory may be."""
+    """A sentence on the error bands of steps and memory."""
     errors = [one.error for one in bands]
     ends = dict.fromkeys(f"{100 * error:.0f}" for error in (min(errors), max(errors)))
     return (
@@ -258,7 +271,7 @@ def ranked_tables(answer: PlanAnswer) -> Iterator[str]:
 
 
 def cluster_text(answer: PlanAnswer) -> str:
-    """``128 x H100-SXM-80GB``; nodes of each kind where parts of the cluster are ranked."""
+    """``128 x H100-SXM-80GB``; nodes of each kind if parts of the cluster are ranked."""
     if answer.parts is not None:
         return nodes_text(answer.kinds, [kind.count for kind in answer.kinds])
     gpus = answer.cluster.devices
@@ -292,19 +305,17 @@ def change_text(answer: PlanAnswer, changed: PlanAnswer) -> str:
     return ", ".join(words)
 
 
-def changes_text(answer: PlanAnswer) -> str:
-    """A table of what would help, with the best layout of each."""
-    rows = []
-    for changed in answer.changes:
-        one = changed.plan.best[0]
-        cells = number_cells(changed, one)
-        names = ("step", "tokens/s/GPU", "memory", "free")
-        text, runs = change_text(answer, changed), changed.states([one])
-        rows.append(
-            [text, name_of(one.layout), *(cells[name] for name in names), runs[0].runs_here]
-        )
-    headers = ["nearest change", "its best", "step", "tokens/s/GPU", "memory", "free", "runs here"]
-    return table_of(rows, headers, ["left", "left", *["right"] * 4, "left"])
+def _changed_number(header: str) -> Column:
+    return each("", lambda a, one: number_cells(one, one.plan.best[0])[header], header)
+
+
+CHANGE_COLUMNS = (
+    each("", change_text, "nearest change", is_left=True),
+    each("", lambda a, one: name_of(one.plan.best[0].layout), "its best", is_left=True),
+    *map(_changed_number, ("step", "tokens/s/GPU", "memory", "free")),
+    each("", lambda a, one: one.states(one.plan.best[:1])[0].runs_here, "runs here", is_left=True),
+)
+"""The nearest trainings that would help, with the best layout of each."""
 
 
 def nearest_feasible(answer: PlanAnswer) -> Iterator[str]:
@@ -324,7 +335,6 @@ def nearest_feasible(answer: PlanAnswer) -> Iterator[str]:
 
 
 def _time_and_money(answer: PlanAnswer, row: Planned) -> str:
-    """``151 days and $295,006 on …``; of a step where the training's tokens are not known."""
     steps, usd = answer.steps, row.usd_per_step
     time = step_time_text(row.step_s) if steps is None else duration_text(steps * row.step_s)
     paid = "" if usd is None else f" and ${number_text((steps or 1) * usd, 3)}"
@@ -332,7 +342,7 @@ def _time_and_money(answer: PlanAnswer, row: Planned) -> str:
 
 
 def sensitivity_lines(answer: PlanAnswer) -> Iterator[str]:
-    """What would change the choice: prices, errors of steps, and networks where asked for."""
+    """Changes that would change the choice: prices, errors of steps, and networks if requested."""
     parts, request = answer.parts, answer.request
     if parts is None or (found := parts.sensitivity) is None:
         return
@@ -374,7 +384,6 @@ def _holds(parts: RankedParts, one: PriceRange) -> bool:
 
 
 def _error_lines(parts: RankedParts, found: ChoiceSensitivity) -> Iterator[str]:
-    """What errors of steps, and other networks, would change."""
     band = f"band of ±{percent(found.band)}"
     if found.rivals:
         more = f" and {len(found.rivals) - 1} others" if len(found.rivals) > 1 else ""
@@ -389,7 +398,7 @@ def _error_lines(parts: RankedParts, found: ChoiceSensitivity) -> Iterator[str]:
 
 
 def sensitivity_document(parts: RankedParts) -> dict[str, Any] | None:
-    """What would change the choice; prices in USD an hour of a node, None for no bound."""
+    """Changes that would change the choice; prices in USD an hour of a node, None for no bound."""
     found = parts.sensitivity
     if found is None:
         return None
@@ -415,23 +424,8 @@ def sensitivity_document(parts: RankedParts) -> dict[str, Any] | None:
     }
 
 
-def loser_document(answer: PlanAnswer, one: Loser) -> dict[str, Any]:
-    """A well-known family as a JSON object."""
-    row = next(iter(row_documents(answer, [one.planned] if one.planned else [])), {})
-    return {
-        "layout": one.family.name,
-        "candidate": row.get("candidate"),
-        "fits": one.fits,
-        "step_time_s": row.get("step_time_s") if one.fits else None,
-        "slower": one.slower,
-        "peak_memory_gib": row.get("peak_memory_gib"),
-        "parts": row.get("parts"),
-        "why": loser_reason(answer, one),
-    }
-
-
 def near_first(answer: PlanAnswer) -> Iterator[str]:
-    """Which rows the predictions cannot distinguish from the first."""
+    """A note on rows that the predictions cannot distinguish from the first."""
     first, *others = answer.plan.best
     if answer.parts is not None:  # its own choice may be by money
         return
@@ -443,7 +437,7 @@ def near_first(answer: PlanAnswer) -> Iterator[str]:
 
 
 def hidden_sends(first: Planned, training: Training) -> Iterator[str]:
-    """What the first row takes if its stages wait for every send, where that is much."""
+    """A note on the first row's step if its stages wait for every send and that is much."""
     if first.layout.pipeline_parallel == 1:
         return
     columns = LayoutColumns.from_layouts([first.layout], [first.recompute_layers])

@@ -8,7 +8,7 @@ from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.core import FailureKind, Grade, MemoryUse, ModelSpec, plural
 
 from ..events import RoundFinished, SpaceBuilt, Standing, TrialFinished
-from ..report import amount, count_text, label, launch_label, minutes_text, size_text
+from .cells import amount, count_text, label, launch_label, minutes_text, size_text
 
 _TOO_WIDE = math.log(2.5)
 """Half-width of an interval, as a logarithm, from which its mean is not shown."""
@@ -16,7 +16,7 @@ _SHOWN_LOG_LINES = 6
 
 
 def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:
-    """What the profile run found."""
+    """Findings of the profile run."""
     when = "read from an earlier run" if wall_s is None else f"{wall_s:.1f} s"
     if spec is None:
         return f"profile ({when}): the model is unknown, so nothing is predicted"
@@ -38,7 +38,7 @@ def profile_line(spec: ModelSpec | None, wall_s: float | None) -> str:
 
 
 def space_line(event: SpaceBuilt) -> str:
-    """How many candidates there are, and why some are not tried."""
+    """The number of candidates, and the rules that skip others."""
     taken = ", ".join(f"{count} by {rule}" for rule, count in event.rejected if count)
     without = f" (skipped: {taken})" if taken else ""
     considered = plural(event.considered, "candidate")
@@ -82,7 +82,7 @@ def behind_text(standing: Standing) -> str:
 
 
 def failure_lines(record: Record) -> list[str]:
-    """Why a trial failed, with the child's last lines; none for one that ran out of memory."""
+    """Cause of a trial's failure with the child's last lines; empty if it ran out of memory."""
     failure = record.failure
     if failure is None or failure.kind is FailureKind.OUT_OF_MEMORY:
         return []

@@ -1,4 +1,4 @@
-"""What ``recommend`` found, as text and as a JSON document."""
+"""The answer of ``recommend`` as text and as a JSON document."""
 
 from __future__ import annotations
 
@@ -57,13 +57,12 @@ def recommend_text(answer: Recommendation) -> str:
 
 
 def _has_numbers(answer: Recommendation) -> bool:
-    """Whether the planner's part says anything that depends on the trainer."""
     part = answer.planner
     return bool(part.outlook or part.size_b is not None or answer.needed)
 
 
 def recommend_document(answer: Recommendation) -> str:
-    """One JSON document."""
+    """The JSON document."""
     document = {
         "schema_version": RECOMMEND_SCHEMA_VERSION,
         "trainer": answer.trainer.name,
@@ -223,7 +222,6 @@ def _money(found: Outlook) -> str:
 
 
 def _assumptions(found: Outlook) -> str:
-    """What the days assume, and how far each assumption moves them."""
     band = found.band
     speed = Sensitivity(
         name=f"speed (x{band.fastest:.2f}, x{band.slowest:.2f})",

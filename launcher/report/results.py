@@ -65,7 +65,7 @@ _SEARCH, _PLAYOFF, _VERIFICATION = "search", "playoff", "verification run"
 
 
 class RowKind(Enum):
-    """What a row means; views colour by it."""
+    """Meaning of a row; views colour by it."""
 
     RUNNING = "running"
     MEASURED = "measured"
@@ -92,7 +92,6 @@ class TrialRow:
 
     @property
     def measurement(self) -> Measurement | None:
-        """What was measured; None where nothing was."""
         return self.record.measurement if self.record else None
 
     @property
@@ -157,7 +156,7 @@ def finished_row(
 
 
 def running_row(trial: Trial, prediction: Prediction | None, step: int) -> TrialRow:
-    """A trial that runs; ``step`` is the last one that a rank made, 0 before the first."""
+    """A running trial; ``step`` is the last step of a rank, 0 before the first."""
     what = "second attempt" if trial.attempt > 1 else ""
     if not trial.is_of_search:
         what = launch_label(trial)
@@ -178,7 +177,7 @@ def trial_document(record: Record) -> dict[str, Any]:
 
 
 def results_text(results: Results, *, markdown: bool, details: bool = False) -> str:
-    """State and the result where the study is over, else the best so far; then every trial.
+    """State and result of a finished study, else the best so far; then every trial.
 
     ``details``: the second part of the summary, too.
     """
@@ -217,7 +216,7 @@ def conclusion(results: Results, *, details: bool) -> str:
 
 
 def headlines(results: Results, summary: Summary) -> list[str]:
-    """Where and how far it is, and the best so far."""
+    """Folder and progress of a tune, and the best so far."""
     count = len(results.contents.records)
     trials = plural(count, "trial")
     repeats = len(results.contents.repeats)
@@ -234,7 +233,7 @@ def headlines(results: Results, summary: Summary) -> list[str]:
 
 
 def trial_rows(summary: Summary) -> list[TrialRow]:
-    """One row per record, at its configuration's one speed."""
+    """A row for each record, at its configuration's only speed."""
     decision, winner = summary.decision, summary.decision.winner
     judged = {record.trial.name: _PLAYOFF for record in decision.played}
     if winner and judged and decision.is_verified:
@@ -252,7 +251,6 @@ def trial_rows(summary: Summary) -> list[TrialRow]:
 
 
 def _open_rows(results: Results, summary: Summary) -> list[TrialRow]:
-    """One row per trial without a record."""
     known = labels(summary)
     return [
         TrialRow(
@@ -325,7 +323,7 @@ def _failures(results: Results) -> list[str]:
 
 
 def comparison_text(a: Results, b: Results, found: Comparison) -> str:
-    """What differs, each candidate that both tried, and which run is faster."""
+    """Differences, each candidate that both tried, and the faster run."""
     parts = (
         f"A: {_run(a)}\nB: {_run(b)}",
         "\n".join(_difference_lines(found)),
@@ -344,7 +342,7 @@ def different_trainings_text(unlike: Sequence[Difference]) -> str:
 
 
 def comparison_document(a: Results, b: Results, found: Comparison) -> dict[str, object]:
-    """Content of ``compare --json``; ratios are B over A, above 1 where B is better."""
+    """Content of ``compare --json``; ratios are B over A, above 1 if B is better."""
     columns = _pair_columns(found.objective)
     return {
         "schema_version": SCHEMA_VERSION,
@@ -419,7 +417,6 @@ def _table(found: Comparison) -> str:
 
 
 def _again(name: str, run: Results) -> Iterator[str]:
-    """Why numbers here are others than those of its trials."""
     for sentence in drift_findings(drift(run.contents.records, run.contents.repeats)):
         yield f"In {name}: {sentence}"
 

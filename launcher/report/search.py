@@ -44,7 +44,7 @@ _LEVELLED_OFF = f"throughput has levelled off (less than {100 * SATURATION_GAIN:
 
 
 def bound_text(bound: OptimalityBound) -> str:
-    """How many configurations are left, and what they could gain."""
+    """Number of configurations left, and their possible gain."""
     if not bound.remaining:
         return "No configuration is left to try."
     left = f"{plural(bound.remaining, 'configuration')} left"
@@ -58,7 +58,7 @@ def bound_text(bound: OptimalityBound) -> str:
 
 
 def stop_sentence(stop: StopReason) -> str:
-    """Why a study ended; its error where it found nothing to train with."""
+    """Reason for the end of a study, or its error."""
     if stop.error:
         return stop.error
     if stop.kind is StopKind.TRIALS:
@@ -90,7 +90,7 @@ def _budget_sentence(budget: str, no_room: NoRoom | None) -> str:
 
 
 def stop_text(summary: Summary) -> str:
-    """Why the study ended, with what is left to gain where that is known."""
+    """Reason for the end of a study, with the gain still possible if known."""
     stop, gain = summary.stop, summary.expected_gain
     if stop is None:
         return ""
@@ -118,7 +118,7 @@ def stop_document(summary: Summary) -> dict[str, object] | None:
 
 
 def certificate_text(summary: Summary) -> str | None:
-    """What the remaining candidates could still gain; None where that is not known."""
+    """Possible gain of the remaining candidates; None if unknown."""
     if summary.optimality_bound is None:
         return None
     return f"{bound_text(summary.optimality_bound)}{_about(summary)}"
@@ -130,12 +130,12 @@ def _about(summary: Summary) -> str:
 
 
 def left_out_text(summary: Summary) -> str | None:
-    """How many configurations were not tried, and why; None where that is not known."""
+    """Number of configurations not tried, and reasons; None if unknown."""
     return None if summary.skipped is None else skipped_text(summary.skipped)
 
 
 def skipped_text(left: Skipped) -> str:
-    """How many were skipped and why."""
+    """Number of configurations that were skipped, and reasons."""
     rest = "left when the search ended"
     if left.patience:
         trials = f"{plural(left.patience, 'trial')} in a row that were no better"
@@ -173,7 +173,7 @@ _OBSTACLES = {
 
 
 def meaning_text(meaning: LossComparison) -> str:
-    """What came of the comparison of losses, with its tolerance or why there was none."""
+    """Result of the comparison of losses with its tolerance, or the obstacle."""
     if meaning.obstacle is not None:
         reason = _OBSTACLES[meaning.obstacle].format(
             batches=meaning.batches, percent=100 * meaning.own_gap
@@ -221,7 +221,7 @@ def findings(summary: Summary) -> tuple[str, ...]:
 
 
 def labels(summary: Summary) -> dict[str, str]:
-    """What people read for each configuration's name."""
+    """Readable labels by the configurations' names."""
     records = summary.drift.records
     return {record.trial.name: label(record.trial.candidate) for record in records}
 
@@ -279,13 +279,13 @@ def planned_tune_text(
     *,
     usd_per_hour: float | None,
 ) -> str:
-    """What a tune would try, how long that would take and what it would cost.
+    """Candidates, duration and cost of a tune.
 
     Args:
         planned: the user's own configuration, then all candidates.
         limit_bytes: memory of a rank.
-        whole: from the first trial to the end; None where no times are predicted.
-        usd_per_hour: of the machine; None where no price is known.
+        whole: time from the first trial to the end; None without predicted times.
+        usd_per_hour: price of the machine; None if unknown.
     """
     first, *others = planned
     ordered = sorted(others, key=lambda pair: _predicted_sample_s(*pair))
@@ -399,7 +399,6 @@ def no_time_for_ranks_text(ranks: int, profile_s: float, budget_s: float) -> str
 
 
 def _going_on(trial_s: float, budget_s: float) -> str:
-    """What the same command would do, if it has room for a trial once the profile is known."""
     is_enough = _START_SHARE * budget_s > trial_s
     return " The same command goes on from this profile run." if is_enough else ""
 
@@ -410,9 +409,9 @@ def no_trial_text(
     """The budget is too short for the trial of the user's own configuration.
 
     Args:
-        trial_s: what the trial may take.
-        profile_s: what this command's profile run took; None where an earlier one was read.
-        budget_s: of the whole command.
+        trial_s: longest duration of the trial.
+        profile_s: duration of this command's profile run; None if an earlier profile was read.
+        budget_s: budget of the whole command.
         enough_s: the budget that has room for two trials.
     """
     profile = "" if profile_s is None else f"the profile run took {_time(profile_s)}, and "
@@ -424,7 +423,7 @@ def no_trial_text(
 
 
 def room_text(trial_s: float, *, room: int, trials: int, budget_s: float, enough_s: float) -> str:
-    """How many of the trials the budget has room for; one of ``enough_s`` would cover all."""
+    """Number of trials that the budget has room for; ``enough_s`` would cover all."""
     takes = f"A trial takes about {_time(trial_s)}; the budget of {_time(budget_s)} has room for"
     if room == trials:
         return f"{takes} {'all of ' if trials > 1 else ''}{plural(trials, 'trial')}."
@@ -434,7 +433,7 @@ def room_text(trial_s: float, *, room: int, trials: int, budget_s: float, enough
 
 
 def parts_text(parts: TimeParts) -> str:
-    """Where the time of a command went."""
+    """Time of each phase of a command."""
     after = "the final comparison and verification run"
     confirmation = f", {_time(parts.confirmation_s)} for {after}"
     confirmation = confirmation if round(parts.confirmation_s) else ""

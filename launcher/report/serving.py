@@ -30,14 +30,12 @@ def _tokens(answer: _Answer, point: InferencePoint) -> float:
 
 
 def _usd(answer: _Answer, point: InferencePoint) -> float | None:
-    """Money of a million output tokens; None where no price is known."""
     if answer.price is None:
         return None
     return answer.price.usd_per_gpu_hour / 3600.0 / _tokens(answer, point) * 1e6
 
 
 def _copies(answer: _Answer, point: InferencePoint) -> int:
-    """How often the model runs on the cluster."""
     return max(1, len(answer.serving.cluster.devices) // point.gpus)
 
 
@@ -157,7 +155,6 @@ def _notes(answer: PlanInferenceAnswer) -> Iterator[str]:
 
 
 def _doubts(answer: _Answer) -> Iterator[str]:
-    """How far off the times may be, and the price."""
     serving, price = answer.serving, answer.price
     if is_cpu(serving.cluster):
         yield ROUGH_CPU
@@ -174,7 +171,7 @@ def _doubts(answer: _Answer) -> Iterator[str]:
 
 
 def plan_inference_document(answer: PlanInferenceAnswer) -> dict[str, Any]:
-    """A document; ``recommended`` is None where no point is within the bound."""
+    """A document; ``recommended`` is None if no point is within the bound."""
     plan, request = answer.plan, answer.request
     bound, (ttft, token) = request.max_latency_ms, generation_bands(answer.serving.model)
     recommended = (answer.recommended,) if answer.recommended else ()
@@ -234,7 +231,7 @@ def _room(answer: FitInferenceAnswer) -> str:
 
 
 def fit_inference_document(answer: FitInferenceAnswer) -> dict[str, Any]:
-    """A document; keys in ``_gib`` are of 2^30 bytes, parts those of the fuller stage."""
+    """A document; keys in ``_gib`` are of 2^30 bytes, parts are the fuller stage's."""
     fullest = int(answer.memory.total[:, 0].argmax())
     return {
         "schema_version": INFERENCE_SCHEMA_VERSION,

@@ -111,7 +111,7 @@ def _more_line(folder: str) -> str:
 
 
 def details_text(summary: Summary) -> str:
-    """What else is known: launches again, candidates without a trial, where a step's time goes."""
+    """Details: repeated launches, candidates without a trial, and the parts of a step."""
     decision = summary.decision
     lines = [sentence for sentence in findings(summary) if sentence != summary.impossible]
     if decision.winner:
@@ -134,7 +134,7 @@ def first_part(text: str) -> str:
 
 
 def second_part(text: str) -> str:
-    """The heading in ``summary.txt`` and what is below it; empty where there is none."""
+    """The heading in ``summary.txt`` and the text below it; empty without a heading."""
     return "".join(text.rpartition(f"\n{DETAILS}\n")[1:]).lstrip()
 
 
@@ -229,7 +229,6 @@ def _no_gain_lines(summary: Summary) -> list[str]:
 
 
 def _own_failure_lines(summary: Summary) -> list[str]:
-    """A sentence where the user's own configuration failed in the playoff."""
     own = summary.baseline.trial.name if summary.baseline else None
     return [
         f"Your configuration failed in the playoff ({failure_text(record.failure)})."
@@ -319,7 +318,7 @@ def _behind(log_ratio: float) -> str:
 
 
 def advice_text(advice: LearningRateAdvice) -> str:
-    """What to do with the learning rate at another global batch."""
+    """Advice on the learning rate at another global batch."""
     law = "linear, for SGD" if advice.linear else "square root of the ratio"
     change = f"The global batch changes from {advice.before} to {advice.after}"
     if advice.by_script is None:
@@ -339,7 +338,6 @@ def _advice_document(advice: LearningRateAdvice | None) -> object:
 
 
 def _check_lines(summary: Summary, crash: str) -> list[str]:
-    """What is known of the winner beside its speed, and of the script's crash."""
     soak, meaning = summary.decision.soak, summary.decision.meaning
     advice = summary.learning_rate
     verified = [*refused_lines(soak), verification_text(soak)] if soak else []

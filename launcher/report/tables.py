@@ -24,18 +24,18 @@ def _plain(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
+    """A column of a table.
 
     Attributes:
         name: key in JSON and header in CSV; empty: the column is only in the text.
         of: its values for rows of an answer.
         header: in the text; empty: the column is not in the text.
         shown: a value as the text has it; None is a dash.
-        omit: the text leaves the column out where all its cells are this one or a dash.
+        omit: the text skips the column if all its cells are this value or a dash.
         is_left: the text starts its cells at the left.
         data: a value as JSON and CSV have it.
-        group: the object of a row in JSON that has the key; ``stages``: that of each stage.
-        when: whether an answer has it in a form.
+        group: object of a row in JSON that has the key; ``stages``: an object for each stage.
+        when: true if an answer has it in a form.
     """
 
     name: str
@@ -109,7 +109,7 @@ def rows_text(
     first: int | None = None,
     markdown: bool = False,
 ) -> str:
-    """Rows under the headers of their columns, numbered from ``first`` on where it is given."""
+    """Rows under the headers of their columns, numbered from ``first`` on if given."""
     ranks = {} if first is None else {"#": [*map(str, range(first, first + len(rows)))]}
     cells = {**ranks, **rows_cells(columns, rows, answer)}
     return cells_table(columns, cells, markdown=markdown)
@@ -143,7 +143,7 @@ def rows_documents(
 
 
 def rows_header(columns: Sequence[Column], answer: Any = None) -> list[str]:
-    """Headers of a line in CSV; what a stage has stands in one cell for all stages."""
+    """Headers of a line in CSV; values of all stages share a cell."""
     return [
         f"stage_{one.name}" if one.group == STAGES else one.name
         for one in _in_form(columns, answer, CSV)

@@ -1,4 +1,4 @@
-"""What the winner's verification run did, and why another one was refused, in sentences."""
+"""Sentences on the winner's verification run, on refusals, and on the parts of its step."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from autoconf_launch.autotuner.playoff import LackOfTime, SoakReport
 from autoconf_launch.autotuner.space import Prediction, Record
 from autoconf_launch.core import Aside, Asides, FailureKind, WentOn, encode, plural
 
-from ..report import label
-from .cells import number_text
+from .cells import label, number_text
 from .columns import WaterfallStep, step_waterfall, waterfall_text
 from .search import failure_text, refusal_text
 
@@ -25,7 +24,7 @@ _MOST_REFUSED = 2
 
 
 def verification_text(soak: SoakReport) -> str:
-    """What the winner's verification run did, and what it did not exercise."""
+    """Course of the winner's verification run, and features that it did not exercise."""
     if not soak.passed:
         return refused_text(soak)
     asides = soak.asides or Asides()
@@ -53,7 +52,7 @@ def verification_text(soak: SoakReport) -> str:
 
 
 def refused_text(soak: SoakReport) -> str:
-    """Why there is nothing to train with, where no configuration passed."""
+    """The reason if no configuration passed."""
     if not soak.whatever:
         return crash_text(soak) or "No measured configuration passed its verification run."
     return (
@@ -71,7 +70,7 @@ def _few_steps(soak: SoakReport) -> str:
 
 
 def soak_document(soak: SoakReport | None) -> object:
-    """The report as a part of ``summary.json``, with sentences for what is a value of its own."""
+    """The report as a part of ``summary.json``, with sentences in place of values."""
     if soak is None:
         return None
     reasons = {"as_trial": soak.as_trial, "whatever": soak.whatever}
@@ -96,7 +95,6 @@ def _not_exercised(soak: SoakReport) -> list[str]:
 
 
 def _lacked_data(asides: Asides) -> bool:
-    """Whether the script failed only because its data was cut off."""
     return StopIteration.__name__ in asides.broke
 
 
@@ -187,7 +185,7 @@ MEASURED_PARTS = {
 
 
 def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | None:
-    """A waterfall of the prediction and one of the soak's steps; None where there are no parts.
+    """Waterfalls of the prediction and of the verification run's steps; None without parts.
 
     The trials' own steps are not taken apart, as that slows them.
     """
@@ -206,7 +204,7 @@ def step_parts_text(record: Record, soak: SoakReport | None = None) -> str | Non
 
 
 def step_parts_document(record: Record, soak: SoakReport | None = None) -> dict[str, Any] | None:
-    """Where a step's time goes, as a part of ``summary.json``."""
+    """Parts of a step for ``summary.json``."""
     if step_parts_text(record) is None or record.prediction is None or record.measurement is None:
         return None
     return {
@@ -225,17 +223,16 @@ def _soak_text(soak: SoakReport | None) -> str:
 
 
 def predicted_waterfall(prediction: Prediction | None) -> tuple[WaterfallStep, ...]:
-    """Parts of a predicted step; empty where the model has none."""
+    """Parts of a predicted step; empty if the model has none."""
     return step_waterfall(prediction.parts if prediction else (), PROFILED_PARTS)
 
 
 def measured_waterfall(soak: SoakReport | None) -> tuple[WaterfallStep, ...]:
-    """Phases of a step of the verification run; empty where it was not taken apart."""
+    """Phases of a step of the verification run; empty if it was not taken apart."""
     return step_waterfall(tuple(_measured_parts(soak).items()), MEASURED_PARTS)
 
 
 def _measured_parts(soak: SoakReport | None) -> dict[str, float]:
-    """Seconds by phase and what no phase explains; an exchange that cannot be told is skipped."""
     if soak is None or not soak.phases:
         return {}
     parts = {name: seconds for name, seconds in soak.phases if name != "exchange" or seconds > 0}

@@ -7,6 +7,7 @@ A row is a knob with its places and words, so that ``--train_batch_size 32`` wit
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -248,59 +249,64 @@ def _text(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-class Spelled(Protocol):
-    """Reads one knob from a launch's inputs, and writes it there."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelled(ABC):
+    """Reads one knob from a launch's inputs, and writes it there.
 
-    @property
-    def knob(self) -> str:
-        """Field of ``Layout``, an extra, or ``GLOBAL_BATCH``."""
+    Attributes:
+        knob: field of ``Layout``, an extra, or ``GLOBAL_BATCH``.
+        places: its possible places, which are shown as the configuration.
+        default: meaning of its absence; None: unknown.
+        free: values that are searched if the user sets none and leaves it open.
+        factor: written number per unit of the knob's value.
+    """
 
-    @property
-    def free(self) -> tuple[LayoutValue, ...]:
-        """Values that are searched where the user says nothing and wants all of it."""
+    knob: str
+    places: tuple[Place, ...] = ()
+    default: LayoutValue = None
+    free: tuple[LayoutValue, ...] = ()
+    factor: int = 1
 
+    @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """How people may call it."""
+        """Its names for people."""
 
+    @abstractmethod
     def read(self, inputs: LaunchInputs) -> LayoutValue:
-        """The knob's value; None where neither the inputs nor a default give it.
+        """The knob's value; None if neither the inputs nor a default give it.
 
         Raises:
-            ConfigError: what stands there cannot be its value.
+            ConfigError: the text in its place cannot be its value.
         """
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        """The inputs with another value; the same ones where they have this value already."""
+    @abstractmethod
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        """The inputs with another value."""
 
+    @abstractmethod
     def value_of(self, word: Any) -> LayoutValue:
-        """What a word means, as the user writes it in a list of values.
+        """The meaning of a word in the user's list of values.
 
         Raises:
             ConfigError: it has no meaning here.
         """
 
+    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+        """The inputs with a value; unchanged if they have it already."""
+        return inputs if self.read(inputs) == value else self.put(inputs, value)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spelling:
-    """A knob that stands in one place.
+class Spelling(Spelled):
+    """A knob in one place: the first place that holds it decides, else the first is written.
 
     Attributes:
-        knob: field of ``Layout``, an extra, or ``GLOBAL_BATCH``.
-        places: the first that holds it decides; where none does, the first is written.
-        words: what is written there and what it means; the first word of a meaning is written,
-            None leaves the setting out. Empty: plain values.
-        default: what omitting it means; None: not known.
-        free: values that are searched where the user says nothing and wants all of it.
-        factor: how often the knob's value is in what is written.
-        overrides: the first place outweighs the others, and only there is written.
+        words: written words and their meanings; the first word of a meaning is written, None
+            omits the setting. Empty: plain values.
+        overrides: the first place overrides the others, and only there is written.
     """
 
-    knob: str
-    places: tuple[Place, ...]
     words: tuple[tuple[Any, LayoutValue], ...] = ()
-    default: LayoutValue = None
-    free: tuple[LayoutValue, ...] = ()
-    factor: int = 1
     overrides: bool = False
 
     def names(self) -> tuple[str, ...]:
@@ -319,9 +325,7 @@ class Spelling:
                 return meaning
         return self._parse_value(word, self.places[0].name)
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
-        if self.read(inputs) == value:
-            return inputs
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         place = (None if self.overrides else self._held_place(inputs)) or self.places[0]
         word = self._word(value)
         inputs = place.drop(inputs) if word is None else place.put(inputs, word)
@@ -344,7 +348,9 @@ class Spelling:
         return value  # type: ignore[no-any-return]
 
     def _held_place(self, inputs: LaunchInputs) -> Place | None:
-        return next((place for place in self.places if _holds(place, inputs)), None)
+        return next(
+            (place for place in self.places if (place.get(inputs) not in (None, "auto"))), None
+        )
 
     def _meaning(self, given: Any, name: str) -> LayoutValue:
         for word, meaning in self.words:
@@ -362,10 +368,6 @@ class Spelling:
         if number % self.factor:
             raise ConfigError(f"{name} is {number}, which does not divide by {self.factor} ranks.")
         return number // self.factor
-
-
-def _holds(place: Place, inputs: LaunchInputs) -> bool:
-    return place.get(inputs) not in (None, "auto")
 
 
 def _same(word: Any, given: Any) -> bool:
@@ -389,18 +391,13 @@ def find_spelling(table: Sequence[Spelled], name: str) -> Spelled | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class SplitBatch:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitBatch(Spelled):
     """The argument, as the global batch of ``ranks``."""
 
     argument: Spelling
     ranks: int
-    free: tuple[LayoutValue, ...] = ()
     knob: str = GLOBAL_BATCH
-
-    @property
-    def places(self) -> tuple[Place, ...]:
-        return self.argument.places
 
     def names(self) -> tuple[str, ...]:
         return (*self.argument.names()[:-1], self.knob)
@@ -409,7 +406,7 @@ class SplitBatch:
         held: Any = self.argument.read(inputs)
         return None if held is None else int(held) * self.ranks
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         whole: Any = value
         return self.argument.write(inputs, int(whole) // self.ranks)
 
@@ -417,18 +414,13 @@ class SplitBatch:
         return self.argument.value_of(word)
 
 
-@dataclass(frozen=True, slots=True)
-class SplitMicroBatch:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitMicroBatch(Spelled):
     """The micro-batch that follows from the argument and the accumulation."""
 
     argument: Spelling
     accumulation: Spelling
-    free: tuple[LayoutValue, ...] = ()
     knob: str = "micro_batch"
-
-    @property
-    def places(self) -> tuple[Place, ...]:
-        return self.argument.places
 
     def names(self) -> tuple[str, ...]:
         return self.argument.names()
@@ -438,7 +430,7 @@ class SplitMicroBatch:
         steps: Any = self.accumulation.read(inputs)
         return None if held is None else max(1, int(held) // int(steps or 1))
 
-    def write(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
+    def put(self, inputs: LaunchInputs, value: LayoutValue) -> LaunchInputs:
         """The global batch and the accumulation say it."""
         return inputs
 
@@ -475,7 +467,7 @@ def _with_default(row: Spelled, inputs: LaunchInputs, value: LayoutValue) -> Spe
 
 
 def _is_given(row: Spelled, inputs: LaunchInputs) -> bool:
-    places: tuple[Place, ...] = getattr(row, "places", ()) or tuple(map(Variable, row.names()))
+    places = row.places or tuple(map(Variable, row.names()))
     return any(place.get(inputs) not in (None, "auto") for place in places)
 
 

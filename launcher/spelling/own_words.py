@@ -130,7 +130,7 @@ def _knob(key: str, flag: str) -> str:
 
 def _is_own(row: Spelled | None, flag: str) -> bool:
     """True if a row is for this argument as it is, without a factor of ranks or steps."""
-    if row is None or isinstance(row, SplitMicroBatch) or getattr(row, "factor", 1) > 1:
+    if row is None or isinstance(row, SplitMicroBatch) or row.factor > 1:
         return False
     words = [name for name in row.names() if name.startswith("-") == flag.startswith("-")]
     return bare(flag) in map(bare, words)

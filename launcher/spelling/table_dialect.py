@@ -43,7 +43,7 @@ from .base import (
 )
 from .batch_names import may_derive_accumulation, silent_variables
 from .documents import settings_of
-from .launch_inputs import Key, LaunchInputs, Place
+from .launch_inputs import Key, LaunchInputs
 from .own_documents import (
     document_values,
     file_of_key,
@@ -113,11 +113,10 @@ class TableDialect(ABC):
         """Names with their values, shown as the configuration."""
         given: dict[str, Any] = dict(inputs.environment)
         for row in reading.table:
-            places: tuple[Place, ...] = getattr(row, "places", ())
-            held = {place.name: place.get(inputs) for place in places}
-            default = getattr(row, "default", None)
-            if row.knob in _BATCH and type(default) is int and not any(held.values()):
-                held = {places[0].name: default * getattr(row, "factor", 1)}
+            held = {place.name: place.get(inputs) for place in row.places}
+            default = row.default if row.knob in _BATCH else None
+            if type(default) is int and not any(held.values()):
+                held = {row.places[0].name: default * row.factor}
             given |= {name: value for name, value in held.items() if value is not None}
         return RawConfig(given)
 
@@ -214,7 +213,7 @@ def _require_followed(reading: Reading) -> None:
 
 
 def _on_documents(reading: Reading) -> tuple[str, ...]:
-    places = (place for row in reading.table for place in getattr(row, "places", ())[:1])
+    places = (place for row in reading.table for place in row.places[:1])
     paths = [place.path for place in places if isinstance(place, Key)]
     notes = (on_folder_of_document(reading.source, path) for path in paths)
     return tuple(dict.fromkeys(note for note in notes if note is not None))
@@ -350,7 +349,7 @@ def _on_global_batch(
         return ()
     today = "" if reading.is_before_profile else f" of {layout.global_batch}"
     row = find_row(reading.table, "micro_batch")
-    keys = [place for place in getattr(row, "places", ())[:1] if isinstance(place, Key)]
+    keys = [place for place in (row.places[:1] if row else ()) if isinstance(place, Key)]
     files = "".join(f" or {file_of_key(reading.source, place.path)}" for place in keys)
     example = "SECTION.KEY" if keys else "--NAME"
     name, is_measured = f"{reading.source.name}{files}", not reading.is_before_profile

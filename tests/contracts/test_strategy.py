@@ -1,8 +1,9 @@
-"""What every strategy must do, whatever it is. A new one is one more name in ``STRATEGIES``."""
+"""The contract of strategies. A new one is one more name in ``STRATEGIES``."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -218,6 +219,19 @@ def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
 def test_an_unknown_name_is_refused_with_all_that_are_known(name: str) -> None:
     with pytest.raises(ConfigError, match="known: gridsearch, model_based, optuna, random, xgb"):
         load_strategy(name)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_missing_xgboost_is_one_sentence_before_a_search(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    with pytest.raises(ConfigError, match=r"needs XGBoost.*pip install xgboost-cpu\.$"):
+        load_strategy(name)
+
+
+def test_model_based_and_xgboost_are_the_same_tuner() -> None:
+    assert STRATEGIES["model_based"] == STRATEGIES["xgboost"]
 
 
 def test_tuners_of_others_are_not_offered_to_users() -> None:

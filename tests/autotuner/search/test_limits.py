@@ -52,7 +52,7 @@ def test_where_nothing_can_be_gained_the_search_is_over_but_not_before_a_few_tri
     assert (len(study.records), reason.kind) == (FEWEST_TRIALS, StopKind.GOOD_ENOUGH)
 
 
-@pytest.mark.parametrize("predictions", [None, predict(0.5)])
+@pytest.mark.parametrize("predictions", [None, replace(predict(0.5), band=0.05)])
 def test_where_something_might_be_gained_it_goes_on(predictions: PredictionTable | None) -> None:
     reason = stop(SearchLimits(least_gain=0.02), predictions).stop_reason()
     assert reason is not None
@@ -122,7 +122,7 @@ def test_what_is_spent_before_the_first_trial_leaves_room_for_fewer() -> None:
 
 
 def test_what_remains_is_what_the_whole_budget_has_left() -> None:
-    """Whether the search's share or the command's end is too short for another trial."""
+    """True if the search's share or the command's end is too short for another trial."""
     limits = SearchLimits(seconds=70.0, whole_s=100.0, ending_s=3.0)
     records = stop(SearchLimits(trials=2)).records
     found = limits.no_time(60.0, records, (12.0, 20.0))

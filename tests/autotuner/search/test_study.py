@@ -481,8 +481,8 @@ def test_patience_ends_a_global_search_as_it_ends_a_stage() -> None:
         ({"tuner_type": "model_based", "strategy": "staged"}, ["z0", "z1", "z2", "z3"]),
         ({"tuner_type": "model_based"}, ["global"]),
         ({"tuner_type": "gridsearch"}, ["z0", "z1", "z2", "z3"]),
-        ({"tuner_type": "xgboost"}, ["z0", "z1", "z2", "z3"]),
-        ({"tuner_type": "xgboost", "strategy": "global"}, ["global"]),
+        ({"tuner_type": "xgboost"}, ["global"]),
+        ({"tuner_type": "xgboost", "strategy": "staged"}, ["z0", "z1", "z2", "z3"]),
         ({"tuner_type": "gridsearch", "strategy": "global"}, ["global"]),
     ],
 )

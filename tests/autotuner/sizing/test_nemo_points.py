@@ -1,11 +1,11 @@
-"""How many points ``grid=nemo`` has of each predefined search, beside NVIDIA's own tool."""
+"""Number of points of ``grid=nemo`` in each predefined search, against NVIDIA's own tool."""
 
 from __future__ import annotations
 
 import pytest
 
 from autoconf_launch.autotuner.sizing import Family
-from autoconf_launch.tuning_spaces.search_configs import search_config
+from autoconf_launch.tuning_spaces.recommend_tables import search_config
 
 from .searches import candidates, mesh, nemo_points, shape
 

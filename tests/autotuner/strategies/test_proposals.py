@@ -172,9 +172,10 @@ def test_what_may_not_fit_is_tried_where_it_would_win() -> None:
     assert latency.propose(pool(1, 2, 3), far_faster, (), (), 1, SEED) == (0,)
 
 
-def test_a_measurement_far_below_its_prediction_draws_the_search_to_its_neighbours() -> None:
+def test_measurements_far_below_their_predictions_draw_the_search_to_its_neighbours() -> None:
     latency = load_strategy("model_based", OBJECTIVES["latency"])
-    history = (measure(0, 1, 1.0, 1.0), measure(1, 64, 0.5, 1.0))
+    sizes_s = ((1, 1.0), (3, 1.0), (64, 0.5), (48, 0.5))
+    history = tuple(measure(n, *size_s, 1.0) for n, size_s in enumerate(sizes_s))
     found = latency.propose(pool(2, 32), predictions(1.0, 1.0), history, (), 2, SEED)
     assert found == (1, 0)
 

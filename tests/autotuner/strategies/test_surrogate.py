@@ -1,4 +1,4 @@
-"""Which model learns, and what it says of rows that were not measured."""
+"""Learned costs of rows that were not measured."""
 
 from __future__ import annotations
 
@@ -12,74 +12,104 @@ from autoconf_launch.autotuner.space import (
     CandidateTable,
     Floats,
     Measurement,
+    Prediction,
+    PredictionTable,
     Record,
     Trial,
 )
-from autoconf_launch.autotuner.strategies import by_process, costs, surrogate, trees
-from autoconf_launch.autotuner.strategies.surrogate import Model, by_knobs, by_trees
-from autoconf_launch.autotuner.strategies.trees import Members
+from autoconf_launch.autotuner.strategies import costs, learn_costs, surrogate
+from autoconf_launch.autotuner.strategies.belief import Belief
 from autoconf_launch.core import Candidate, Layout
 
 OBJECTIVE = OBJECTIVES["latency"]
+BAND = 0.2
 
 
 def candidates(knobs: int) -> list[Candidate]:
-    """Every combination of so many switches."""
+    """Every combination of so many switches, in an order without a pattern."""
     names = [f"switch_{i}" for i in range(knobs)]
-    return [
+    rows = [
         Candidate(layout=Layout(), extras=tuple(zip(names, values, strict=True)))
         for values in product((False, True), repeat=knobs)
     ]
-
-
-def measure(number: int, candidate: Candidate, step_s: float) -> Record:
-    trial = Trial(number=number, name=f"t{number}", candidate=candidate, space="z0")
-    outcome = Measurement(step_s=(step_s,), samples_per_step=1, world_size=1)
-    return Record(trial=trial, outcome=outcome, wall_s=0.0)
-
-
-def said_by(model: Model, knobs: int, seconds: Floats) -> tuple[bool, Floats]:
-    """Whether trees say it, and what of all rows, of which the first ones were measured."""
-    rows = candidates(knobs)
-    order = np.random.default_rng(0).permutation(len(rows))
-    records = [measure(n, rows[int(order[n])], float(s)) for n, s in enumerate(seconds)]
-    pool = CandidateTable.from_candidates([rows[int(i)] for i in order])
-    found = model(pool, None, costs(pool, None, records, OBJECTIVE), 1)
-    return isinstance(found.kernel, Members), found.mean_C
-
-
-@pytest.mark.parametrize(("knobs", "trees"), [(3, False), (7, True)])
-def test_trees_are_taken_where_many_knobs_vary(knobs: int, trees: bool) -> None:
-    assert said_by(by_knobs, knobs, np.array([1.0, 2.0]))[0] is trees
+    return [rows[int(i)] for i in np.random.default_rng(0).permutation(len(rows))]
 
 
 def switch(knobs: int) -> Floats:
-    """Seconds of all combinations, in the order in which they are measured: one switch decides."""
+    """Seconds of all combinations: one switch decides."""
+    return np.array([9.0 if dict(row.extras)["switch_2"] else 1.0 for row in candidates(knobs)])
+
+
+def learn(knobs: int, seconds: Floats, *, predicted_s: float | None = None) -> Belief:
+    """All rows, of which the first ones were measured and, if given, all were predicted."""
     rows = candidates(knobs)
-    order = np.random.default_rng(0).permutation(len(rows))
-    return np.array([9.0 if dict(rows[int(i)].extras)["switch_2"] else 1.0 for i in order])
+    predictions = None
+    if predicted_s is not None:
+        peaks = np.full(len(rows), np.nan)
+        predictions = PredictionTable(
+            peak_bytes_C=peaks, step_s_C=np.full(len(rows), predicted_s), band=BAND, how=""
+        )
+    records = [
+        Record(
+            trial=Trial(number=n, name=f"t{n}", candidate=row, space="z0"),
+            outcome=Measurement(step_s=(float(step_s),), samples_per_step=1, world_size=1),
+            wall_s=0.0,
+            prediction=Prediction(peak_bytes=None, step_s=predicted_s, band=BAND, how=""),
+        )
+        for n, (row, step_s) in enumerate(zip(rows, seconds, strict=False))
+    ]
+    pool = CandidateTable.from_candidates(rows)
+    return learn_costs(pool, predictions, costs(pool, predictions, records, OBJECTIVE), 1)
 
 
-def test_trees_learn_a_switch_from_twelve_measurements() -> None:
-    _, mean_C = said_by(by_trees, 5, switch(5)[:12])
+def test_a_switch_is_learned_from_twelve_measurements() -> None:
+    mean_C = learn(5, switch(5)[:12]).mean_C
     slow = switch(5)[12:] > 5.0
     assert mean_C[12:][slow].min() > mean_C[12:][~slow].max()
 
 
-@pytest.mark.parametrize("model", [by_process, by_trees, by_knobs])
-def test_the_same_records_give_the_same_belief(model: Model) -> None:
-    first = said_by(model, 7, switch(7)[:20])[1]
-    trees._fit.cache_clear()
-    assert np.array_equal(first, said_by(model, 7, switch(7)[:20])[1])
+def test_a_factor_that_all_measurements_share_corrects_every_prediction() -> None:
+    belief = learn(5, np.full(3, 3.0), predicted_s=1.0)
+    assert np.allclose(belief.mean_C, np.log(3.0), atol=0.01)
+    assert belief.spread_C.max() < BAND
+
+
+def test_measurements_that_disagree_make_all_rows_less_sure() -> None:
+    wild = np.array([1.0, 9.0, 0.1, 9.0])
+    assert learn(5, wild, predicted_s=1.0).spread_C.min() > BAND
+
+
+def test_measurements_that_agree_make_all_rows_surer() -> None:
+    few, many = (learn(5, np.ones(count), predicted_s=1.0) for count in (3, 12))
+    assert many.spread_C.max() < few.spread_C.min() < BAND
+
+
+def test_a_row_that_counts_as_measured_makes_similar_rows_surer_and_moves_none() -> None:
+    before = learn(5, switch(5)[:8])
+    after = before.after(20)
+    assert np.array_equal(before.mean_C, after.mean_C)
+    assert (after.spread_C <= before.spread_C + 1e-12).all()
+    assert after.spread_C[20] < before.spread_C[20]
+
+
+def test_rows_without_a_varying_knob_share_their_factor() -> None:
+    belief = learn(0, np.array([2.0]), predicted_s=1.0)
+    assert belief.mean_C[0] == pytest.approx(np.log(2.0), abs=0.01)
+
+
+def test_the_same_records_give_the_same_belief() -> None:
+    first = learn(7, switch(7)[:20]).mean_C
+    surrogate._fit.cache_clear()
+    assert np.array_equal(first, learn(7, switch(7)[:20]).mean_C)
 
 
 def test_in_a_long_study_trees_are_fitted_for_some_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surrogate, "MOST_SEEN", 16)
     monkeypatch.setattr(surrogate, "_FIT_EVERY", 4)
-    trees._fit.cache_clear()
-    believed = [said_by(by_trees, 7, switch(7)[:count])[1] for count in range(20, 25)]
-    assert trees._fit.cache_info().misses == 2
-    assert all(np.array_equal(believed[0], later) for later in believed[1:4])
-    assert not np.array_equal(believed[0], believed[4])
-    trees._fit.cache_clear()
-    assert np.array_equal(believed[3], said_by(by_trees, 7, switch(7)[:23])[1])
+    surrogate._fit.cache_clear()
+    means = [learn(7, switch(7)[:count]).mean_C for count in range(20, 25)]
+    assert surrogate._fit.cache_info().misses == 2
+    assert all(np.array_equal(means[0], later) for later in means[1:4])
+    assert not np.array_equal(means[0], means[4])
+    surrogate._fit.cache_clear()
+    assert np.array_equal(means[3], learn(7, switch(7)[:23]).mean_C)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ..conftest import Driver
-from .verb import Run, with_value
+from .verb import Run
 
 LLAMA = ("--model", "llama3.1-8b", "--seq", "8192", "--global-batch", "64")
 TIGHT = ("--model", "llama-3.2-3b", "--seq", "2048", "--global-batch", "32")
@@ -276,29 +276,6 @@ def test_a_price_in_the_cluster_file_is_used(plan: Run, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("nodes:\n- {gpu: H100, count: 1, gpus: 8, usd_per_hour: 16}\n")
     assert "$2.00 per GPU hour (by the cluster file)" in plan(*LLAMA, "--cluster", str(path)).out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (with_value(WORK, "--model", "lama3.1-8b"), "did you mean 'llama3.1-8b'?"),
-        ((*LLAMA, "--cluster", "8xH1000"), "did you mean 'H100-SXM-80GB'?"),
-        ((*LLAMA, "--cluster", "8xV100"), "V100-SXM-32GB does not compute in bf16"),
-        ((*WORK, "--csv", "/no/such/folder/plan.csv"), "cannot be written"),
-        ((*LLAMA, "--cluster", "8xMI300X", "--objective", "cost"), "--usd-per-gpu-hour"),
-        ((*WORK, "--tp", "2"), "Unknown flag --tp"),
-        ((*WORK, "--headroom", "100"), "must be a percentage from 0 to below 100"),
-        ((*WORK, "--headroom", "-5"), "--headroom"),
-        ((*WORK[:2], "--seq", "8kb", *WORK[4:]), "must be a number of tokens, such as 8192 or 8k"),
-    ],
-)
-def test_bad_input_is_one_line_that_helps(
-    plan: Run, arguments: tuple[str, ...], says: str
-) -> None:
-    ran = plan(*arguments)
-    assert (ran.code, ran.out) == (2, "")
-    assert says in ran.err
-    assert ran.err.count("\n") == 1
 
 
 def test_the_rows_are_of_different_families_and_all_are_listed_on_demand(plan: Run) -> None:

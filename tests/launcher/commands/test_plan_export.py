@@ -98,24 +98,6 @@ def test_a_precision_without_words_is_refused(plan: Run, tmp_path: Path) -> None
     assert "its configuration has no name for fp8" in ran.err
 
 
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        (("--export", "megatron"), "give their folder with -o DIR"),
-        (("--row", "2"), "give --export too"),
-        (("-o", "x"), "give --export too"),
-        (("--export", "megatrn", "-o", "x"), "did you mean 'megatron'"),
-        (("--export", "native", "-o", "x", "--row", "99"), "but the table has "),
-        (("--export", "native", "-o", "x", "--row", "0"), "must be a whole number from 1"),
-        (("--export", "native", "-o", "/proc/none/x"), "cannot be written"),
-    ],
-)
-def test_bad_input_is_one_line_that_helps(plan: Run, flags: tuple[str, ...], says: str) -> None:
-    ran = plan(*WORK, *flags)
-    assert (ran.code, ran.is_one_line) == (2, True), ran.err
-    assert says in ran.err
-
-
 def test_a_row_on_a_mixed_cluster_is_a_job_of_its_nodes(plan: Run, tmp_path: Path) -> None:
     words = (
         *("--model", "gpt2-xl", "--seq", "1k", "--global-batch", "64"),

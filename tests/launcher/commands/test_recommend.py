@@ -390,42 +390,6 @@ def test_a_custom_model_is_left_alone(recommend: Run, tmp_path: Path) -> None:
     assert document["trainer"]["max_steps"] == int(300e9 / (2048 * 7))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ((*SEEDS, "--model-size", "1200"), "supports less than 1105 B"),
-        (
-            (*SEEDS, "--model-size", "5", "--num-nodes", "7"),
-            "does not divide 160 GPUs; valid: 1 2",
-        ),
-        (SEEDS, "--max-days"),
-        ((*SEEDS, "--max-day", "5"), "did you mean '--max-days'?"),
-        ((*SEEDS, "--max-days", "0"), "must be a number from"),
-        ((*SEEDS, "--max-days", "nan"), "must be a number from"),
-        ((*SEEDS[:-1], "300X", "--max-days", "5"), "such as 300B"),
-        ((*SEEDS, "--max-days", "5", "--assume", "restart=1"), "did you mean 'restart_s'?"),
-        ((*CLUSTER, "--gpus", "8", "--max-days", "5"), "but --cluster 20x8xA100-SXM-80GB has 160"),
-        ((*CLUSTER[:3], "8xH1000", *CLUSTER[4:], "--max-days", "5"), "did you mean"),
-        (("--family", "gpt3", "--tokens", "1B", "--max-days", "1"), "give --gpus, or --cluster"),
-        (("--family", "gtp3", *SEEDS[2:], "--max-days", "1"), "did you mean 'gpt3'?"),
-        (("--family", "g t", *SEEDS[2:], "--max-days", "1"), "is not a name of a family"),
-        ((*SEEDS, "--model-size", "5", "--custom-config", "x.yaml"), "--base-config"),
-        ((*SEEDS, "--model-size", "5", "--export", "megatron"), "--base-config"),
-        (
-            (*SEEDS, "--model-size", "5", "--base-config", "x.yaml", "--export", "nemo"),
-            "'nemo' is not a framework; did you mean 'nemo",
-        ),
-    ],
-)
-def test_bad_input_is_one_line_that_helps(
-    recommend: Run, arguments: tuple[str, ...], says: str
-) -> None:
-    ran = recommend(*arguments)
-    assert (ran.code, ran.out) == (2, "")
-    assert says.lower() in ran.err.lower()
-    assert ran.err.count("\n") == 1
-
-
 def test_a_custom_key_that_is_nearly_known_gets_its_name(recommend: Run, tmp_path: Path) -> None:
     custom = tmp_path / "custom.yaml"
     custom.write_text("model: {mirco_batch_size: 2}\n")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from autoconf_launch.launcher.first_forward import script
+from autoconf_launch.launcher.first_forward import TracedScript, script
+from autoconf_launch.launcher.first_forward import command as reader
 
 from .verb import Ran, Run
 
@@ -40,11 +42,24 @@ WEIGHTS = 4 * (64 * 64 + 64) + 64 * 8 + 8
 COMMAND = ("--", sys.executable, "train.py")
 
 
+TRACES: dict[object, TracedScript] = {}
+"""Traces of scripts that ran; torch imports slowly, and tests ask about the same script."""
+
+
 @pytest.fixture(autouse=True)
 def _script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(script, "_SLOW_S", 1e9)  # a busy machine is slow, too
+    run = reader.trace_script
+
+    def trace_once(command: Any, *rest: Any) -> TracedScript:
+        key = (Path("train.py").read_text(), repr(command), script._SLOW_S)
+        if key not in TRACES:
+            TRACES[key] = run(command, *rest)
+        return TRACES[key]
+
+    monkeypatch.setattr(reader, "trace_script", trace_once)
 
 
 def test_fit_answers_without_a_step_of_training(fit: Run) -> None:

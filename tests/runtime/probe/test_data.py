@@ -1,4 +1,4 @@
-"""Where samples come from, and how many they are."""
+"""Origin and number of samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.launcher.dialects import DATALOADER_BATCH_VARIABLE
-from autoconf_launch.runtime.locate.loader_batch import BATCH_VARIABLE
+from autoconf_launch.runtime.locate.hook import BATCH_VARIABLE
 
 from .conftest import SCRIPTS
 

@@ -1,4 +1,4 @@
-"""What a trial would tell trackers stays in the trial's folder, or is not told."""
+"""Data for trackers stays in the trial's folder, or is not sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from autoconf_launch.launcher.launch.planning import INJECTED
-from autoconf_launch.runtime.locate.loader_batch import BATCH_VARIABLE
+from autoconf_launch.runtime.locate.hook import BATCH_VARIABLE
 from autoconf_launch.runtime.redirect.left_behind import silence
 
 LOADS = """
