@@ -10,8 +10,8 @@ import pytest
 
 from autoconf_launch.autotuner.space import FailedTrial, Measurement, Outcome
 from autoconf_launch.core import ConfigError, Failure, FailureKind
-from autoconf_launch.nemo.report import event_files, read_run
-from autoconf_launch.nemo.report.event_files import read_numbers
+from autoconf_launch.nemo.report import read_run
+from autoconf_launch.nemo.report.event_files import event_files, read_numbers
 
 from .logged import STEP_TIME, log_damaged_record, log_steps, log_tensor
 
