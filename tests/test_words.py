@@ -28,10 +28,10 @@ CONDITION = re.compile(r"\bwhere\b", re.IGNORECASE)
 """For places; a condition is an *if* or a *when*. A program cannot tell them apart: count."""
 
 ALLOWED = {
-    "core": (42, 6, 53),
+    "core": (4, 6, 3),
     "autotuner": (701, 4, 406),
-    "tuning_spaces": (10, 4, 18),
-    "runtime": (155, 6, 113),
+    "tuning_spaces": (2, 3, 0),
+    "runtime": (13, 6, 0),
     "launcher": (901, 65, 443),
     "nemo_tools": (87, 11, 89),
     "api": (0, 0, 0),
