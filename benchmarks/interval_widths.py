@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from autoconf_launch.autotuner.playoff.contender import Contender, compare
-from autoconf_launch.autotuner.space.objective import OBJECTIVES
+from autoconf_launch.autotuner.space.settings import OBJECTIVES
 from autoconf_launch.autotuner.space.trial import Measurement, Record, Trial, Turn
 from autoconf_launch.core import Candidate, Layout
 

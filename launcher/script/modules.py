@@ -124,7 +124,8 @@ def own_sources(request: LaunchRequest) -> OwnSources:
     # a command that trains elsewhere, in a module that was not found
     is_stub = path.suffix != ".py" and len(read) == 1 and "torch" not in text
     is_whole = len(read) <= _MOST_MODULES and not is_stub
-    return OwnSources(script=path, text=text, modules=_texts(read), is_whole=is_whole)
+    modules = tuple(filter(None, [*read.values()][1:]))
+    return OwnSources(script=path, text=text, modules=modules, is_whole=is_whole)
 
 
 def _executed_file(words: tuple[str, ...], path: Path, texts: tuple[str, ...]) -> Path | None:
@@ -156,15 +157,6 @@ def is_python(text: str) -> bool:
     """True if the first line of a program names Python."""
     first = text.partition("\n")[0]
     return first.startswith("#!") and "python" in first
-
-
-def own_modules(script: Path, text: str) -> tuple[str, ...]:
-    """Texts of the program's modules that a source and its own modules import."""
-    return _texts(_read_modules(script, text))
-
-
-def _texts(read: dict[Path, str]) -> tuple[str, ...]:
-    return tuple(filter(None, list(read.values())[1:]))
 
 
 def _read_modules(script: Path, text: str) -> dict[Path, str]:

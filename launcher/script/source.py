@@ -138,12 +138,12 @@ def refused_flags(words: Iterable[str], flags: frozenset[str]) -> Iterator[str]:
         if not (long or (flag.startswith("-") and flag[1:2].isalpha())):
             continue
         short_with_value = not long and flag[:2] in flags
-        if flag not in flags and not short_with_value and not _is_beginning(flag, flags):
+        if (
+            flag not in flags
+            and not short_with_value
+            and not (flag.startswith("--") and any(known.startswith(flag) for known in flags))
+        ):
             yield flag
-
-
-def _is_beginning(flag: str, flags: frozenset[str]) -> bool:
-    return flag.startswith("--") and any(known.startswith(flag) for known in flags)
 
 
 @lru_cache(maxsize=16)
