@@ -18,7 +18,7 @@ from pathlib import Path
 from ..input_file import input_text, is_file
 from ..request import LaunchRequest
 from .facts import facts_of
-from .nodes import added_folders
+from .nodes import added_folders, syntax_tree
 
 _MOST_MODULES = 80
 _MOST_STATEMENTS = 12
@@ -146,8 +146,13 @@ def _executed_file(words: tuple[str, ...], path: Path, texts: tuple[str, ...]) -
     return next((file for file in files if file.is_file()), None)
 
 
+def _walk(text: str) -> Iterator[ast.AST]:
+    tree = syntax_tree(text)
+    return ast.walk(tree) if tree else iter(())
+
+
 def _words_of(text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in _walk(text):
         value = node.value if isinstance(node, ast.Constant) else None
         if isinstance(value, str) and value.isidentifier():
             yield value
@@ -190,10 +195,8 @@ def _imported_files(path: Path, text: str) -> set[Path]:
 
 
 def _added_to_path(path: Path, text: str) -> tuple[Path, ...]:
-    try:
-        return tuple(added_folders(ast.parse(text), path.parent)) if "sys.path" in text else ()
-    except (SyntaxError, ValueError, RecursionError):
-        return ()
+    tree = syntax_tree(text) if "sys.path" in text else None
+    return tuple(added_folders(tree, path.parent)) if tree else ()
 
 
 def _root(path: Path) -> tuple[Path, str | None]:
@@ -205,11 +208,7 @@ def _root(path: Path) -> tuple[Path, str | None]:
 
 
 def _imports(text: str) -> Iterator[tuple[int, str]]:
-    try:
-        nodes = tuple(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    for node in nodes:
+    for node in _walk(text):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -220,12 +219,12 @@ def _imports(text: str) -> Iterator[tuple[int, str]]:
 
 def _called_module(path: Path, text: str, python: str | None) -> Path | None:
     """The module whose function is all that a file calls; None if the file does more."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    makes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    if len(tree.body) > _MOST_STATEMENTS or any(isinstance(n, makes) for n in ast.walk(tree)):
+    tree, makes = syntax_tree(text), (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    if (
+        tree is None
+        or len(tree.body) > _MOST_STATEMENTS
+        or any(isinstance(n, makes) for n in ast.walk(tree))
+    ):
         return None
     calls = (n.func for n in ast.walk(tree) if isinstance(n, ast.Call) and not n.args)
     called = {function.id for function in calls if isinstance(function, ast.Name)}

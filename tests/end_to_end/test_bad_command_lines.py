@@ -289,7 +289,7 @@ CASES = [
 ]
 """Their sentences are kept in ``frozen/sentences.txt``."""
 PROCESSES = [CASES[0], CASES[-6], OTHER_CODES[0], OTHER_CODES[3], OTHER_CODES[5]]
-"""One of each exit code, and one that is no verb."""
+"""A line for each exit code, and a word that is not a verb."""
 FILES = {
     "train.py": "print(1)\n",
     "bad.json": '{"a": ',
@@ -326,7 +326,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(code: int, out: str, err: str, expected: int, says: str) -> None:
-    """One line of at most two sentences that says it, and the right exit code."""
+    """Require one line of at most two sentences that says it, and the right exit code."""
     assert code == expected, err
     assert says in err
     assert err.count("\n") == 1, err
