@@ -59,6 +59,8 @@ from ..results import (
 from ..tuning import standings_of
 
 SPACES = "spaces"
+LOOK_EVERY_S = 0.5
+"""Between two looks, each of them one ``stat``."""
 
 
 def show(arguments: Sequence[str]) -> Iterator[str]:
@@ -156,10 +158,6 @@ def compare(arguments: Sequence[str]) -> Iterator[str]:
         yield json.dumps(comparison_document(a, b, found), indent=2)
     else:
         yield comparison_text(a, b, found)
-
-
-LOOK_EVERY_S = 0.5
-"""Between two looks, each of them one ``stat``."""
 
 
 def follow_events(results: Results) -> Iterator[Event]:
